@@ -26,7 +26,7 @@
 //     3  engine keeper config      assembly, and the one thread
 //     2  store monitoring          all I/O; events and counters for operators
 //     1  planner segment snowflake bank callers router   state machines; no I/O, time is passed in
-//     0  spec request layout serial gene time error process   pure functions and types, and what the process gives
+//     0  refill spec request layout serial gene time error process   pure functions and types, and what the process gives
 //
 // Users see what is listed at the end of this file. The languages of this repository also use `binding`. With the feature
 // `internals`, which has no promise and no documentation, tests, benches and the simulation see the modules below.
@@ -54,6 +54,7 @@ mod planner;
 #[doc(hidden)]
 pub mod planner;
 mod process;
+mod refill;
 mod request;
 mod router;
 mod segment;
@@ -99,6 +100,10 @@ pub use error::{Code, Error, Result};
 pub use gene::{Gene, GeneKey};
 pub use monitoring::events::{Event, EventKind};
 pub use monitoring::mill_counters::Latency;
+/// What the schemes of other programs call their columns.
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub use request::scheme::{CounterColumns, Holds, counter_columns};
 pub use serial::SerialPattern;
 pub use snowflake::{Layout, scatter};
 pub use store::{BankChange, Facts, Import, Mark, Row, Scheme};

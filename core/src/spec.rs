@@ -8,7 +8,7 @@ use crate::error::fault::CommandLine;
 use crate::layout::scatter::Scatter;
 use crate::layout::{Layout, rfc3339};
 use crate::request::bank_spec::BankSpec;
-use crate::request::reservation::{Key, Scheme};
+use crate::request::reservation::{Key, Mark, Request, Scheme};
 use crate::request::worker::{BeginMark, Places, Slots};
 use crate::serial::SerialPattern;
 
@@ -55,13 +55,6 @@ pub struct Rules {
 
 /// Under `backwards=heal`, a row is raised by at most this many largest steps: a poisoned mark must not burn the space.
 const MAX_JUMP_STEPS: u64 = 1_000;
-
-impl Rules {
-    /// How far a row is raised under `backwards=heal`.
-    pub(crate) fn max_jump(&self) -> u64 {
-        self.max_step.saturating_mul(MAX_JUMP_STEPS)
-    }
-}
 
 /// The options of a snowflake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,6 +180,19 @@ impl Spec {
         match &self.command {
             Some(keymill) => CommandLine { keymill, source: Some(&self.text) },
             None => CommandLine::BARE,
+        }
+    }
+
+    /// A request for so many numbers, in the source's count and without a period, of this process, which has seen the row at
+    /// `high_water`.
+    pub(crate) fn request(&self, key: Arc<Key>, len: u64, high_water: Mark) -> Request {
+        Request {
+            high_water,
+            start: self.start,
+            last: self.last,
+            heal: self.heal,
+            max_jump: self.rules.max_step.saturating_mul(MAX_JUMP_STEPS),
+            ..Request::new(&key, len)
         }
     }
 

@@ -206,3 +206,33 @@ fn a_child_follows_the_table_of_its_parents_router() {
     });
     assert_eq!(child, ["s2"]);
 }
+
+#[test]
+fn a_bank_and_a_leased_worker_of_a_parent_are_not_its_childs() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let mill = Mill::open(&format!("sqlite:{}", folder.path().join("ids.db").display())).expect("a mill");
+    for spec in [
+        "business:order?counters=2&min_step=1000&deadline=60s",
+        "business:order?counters=2&min_step=1000&deadline=60s&wide=on",
+        "snowflake:tx?deadline=60s",
+    ] {
+        let source = mill.source(spec).expect("a source");
+        let next = || {
+            let id = match (spec.contains("wide"), spec.starts_with("business")) {
+                (true, _) => source.next_wide_for("buyer").map(|id| id.to_string()),
+                (false, true) => source.next_for("buyer").map(|id| id.to_string()),
+                (false, false) => source.next().map(|id| id.to_string()),
+            };
+            id.unwrap_or_else(|error| error.to_string())
+        };
+        // The memory of both holds what comes next.
+        let mut all = vec![next()];
+        let child = in_a_child(|| (0..40).map(|_| next()).collect());
+        assert_eq!(child.len(), 40);
+        all.extend(child);
+        all.extend((0..40).map(|_| next()));
+        assert!(all.iter().all(|id| id.bytes().all(|b| b.is_ascii_digit())), "{spec}: {all:?}");
+        let different: HashSet<_> = all.iter().collect();
+        assert_eq!(different.len(), all.len(), "{spec}: {all:?}");
+    }
+}

@@ -15,7 +15,7 @@ use crate::{assert_disjoint, kind, reserve_many};
 
 #[test]
 fn a_missing_table_names_the_command() {
-    for kind in Kind::ALL {
+    for kind in Kind::all() {
         let bench = Bench::mariadb(kind);
         bench.tamper("DROP TABLE {t}", &[]);
         let mut store = bench.open();

@@ -8,6 +8,7 @@ mod banks;
 mod clocks;
 #[cfg(target_os = "linux")]
 mod closed_descriptors;
+mod every_kind;
 mod fork_lookup;
 mod held_rows;
 mod lease_losses;
@@ -22,4 +23,5 @@ mod process_numbers;
 mod rates;
 mod server_faults;
 mod server_kills;
+mod sessions;
 mod wrong_servers;

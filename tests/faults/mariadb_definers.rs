@@ -5,7 +5,8 @@
 //! Each test has a server of its own, started by `ci/servers/mariadb`.
 
 use keymill::store::mysql::ServerOptions;
-use keymill::store::{Catalogue, Fault, FaultKind, RowStore, Scheme};
+use keymill::store::{Catalogue, Fault, FaultKind, Key, RowStore, Scheme, Store};
+use keymill_tests::lease;
 use keymill_tests::mariadb::{self, Private};
 use mysql::prelude::Queryable;
 
@@ -121,4 +122,48 @@ fn a_trigger_is_judged_where_the_user_has_the_right_to_see_it() {
     assert!(facts.warnings.iter().any(|warning| warning.contains("grant it TRIGGER")), "{facts:?}");
     root.query_drop(format!("GRANT TRIGGER ON ids.{} TO clerk@'%'", orders.table)).expect("a right");
     refused(mariadb::store(clerk).reserve(&ask(&orders, 0)), &["trigger `t`", "`evil@%`"]);
+}
+
+/// A trigger that takes a worker, a number or a shard from its owner: the tables of workers, of nodes and of routes are judged as those
+/// of counters are.
+#[test]
+fn a_trigger_of_another_user_at_the_tables_of_workers_and_routes_is_refused_and_decides_nothing() {
+    let (server, mut root, mut evil) = shared_database();
+    let options = mariadb::options_of(&server.url());
+    let of = |scheme: Scheme| {
+        let key =
+            Key { scheme, table: format!("t_{}", scheme.name()), ..Key::clone(&key(Scheme::Keymill, "tx")) };
+        std::sync::Arc::new(key)
+    };
+    let (pool, node, route) = (of(Scheme::Worker), of(Scheme::WorkerNode), of(Scheme::Route));
+    let open = || -> Box<dyn Store> { Box::new(mariadb::store(options.clone())) };
+    for key in [&pool, &node, &route] {
+        open().init(std::slice::from_ref(key), false).expect("init");
+    }
+    open().take_slot(&lease::take(pool.clone(), 7)).expect("a worker");
+    assert_eq!(open().make_node(&node, "host", "1").expect("a node"), 1);
+    assert_eq!(open().replace_route(&route, None, (1, "one")), Ok(true));
+    for (table, event, sets) in [
+        (&pool.table, "INSERT", "NEW.mark = 1"),
+        (&pool.table, "UPDATE", "NEW.mark = 1"),
+        (&node.table, "INSERT", "NEW.ID = NEW.ID"),
+        (&route.table, "UPDATE", "NEW.table_text = 'evil'"),
+    ] {
+        evil.query_drop(format!("CREATE TRIGGER back BEFORE {event} ON ids.{table} FOR EACH ROW SET {sets}"))
+            .expect("a trigger");
+        let says = ["trigger `back`", "`evil@%`", table.as_str()];
+        let message = if *table == pool.table {
+            refused(open().slots(&pool), &says);
+            refused(open().take_slot(&lease::take(pool.clone(), 8)), &says)
+        } else if *table == node.table {
+            refused(open().make_node(&node, "host", "1"), &says)
+        } else {
+            refused(open().read_route(&route, 0), &says);
+            refused(open().replace_route(&route, Some(1), (2, "two")), &says)
+        };
+        root.query_drop(statement(&message, "DROP TRIGGER")).expect("the statement is carried out");
+    }
+    assert_eq!(open().slots(&pool).expect("the pool").slots.len(), 1, "nothing was taken");
+    assert_eq!(open().make_node(&node, "host", "1").expect("a node"), 2, "no row was made");
+    assert_eq!(open().read_route(&route, 0).expect("a table").expect("it is there").version, 1);
 }

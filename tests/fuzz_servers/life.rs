@@ -1,5 +1,6 @@
 //! The life of one mill behind a corrupting proxy, and what it must never see.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use keymill::{Change, Code, Error, Mill, Source};
@@ -43,7 +44,15 @@ pub struct Life {
     proxy: Corrupter,
     outcome: Outcome,
     last: u64,
+    /// The ids of leased workers and of the bank.
+    others: HashSet<u64>,
 }
+
+/// Every operator's call ends within this.
+const OPERATOR: Duration = Duration::from_secs(30);
+
+/// The name of the route table that all mills read.
+const ROUTER: &str = "fuzz";
 
 /// The server of a wire: host, port, and what its URLs look like.
 fn server(wire: Wire) -> (String, (String, u16)) {
@@ -60,6 +69,12 @@ pub fn prepare() {
     for wire in [Wire::Mysql, Wire::Postgres] {
         let mill = Mill::open(&server(wire).0).expect("a mill");
         persistently(|| mill.init(&[], Change::Apply)).expect("a table");
+        persistently(|| mill.init(&["snowflake:fuzz"], Change::Apply)).expect("a table");
+    }
+    for wire in [Wire::Mysql, Wire::Postgres, Wire::Redis] {
+        let mill = Mill::open(&server(wire).0).expect("a mill");
+        let table = "version = 1\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
+        persistently(|| mill.put_routes(ROUTER, table, Change::Apply)).expect("a table");
     }
 }
 
@@ -68,7 +83,7 @@ impl Life {
         let mut rng = fastrand::Rng::with_seed(seed);
         let wire = [Wire::Mysql, Wire::Postgres, Wire::Redis][(seed % 3) as usize];
         let proxy = Corrupter::start(wire, server(wire).1, &mut rng);
-        Life { seed, rng, wire, proxy, outcome: Outcome::default(), last: 0 }
+        Life { seed, rng, wire, proxy, outcome: Outcome::default(), last: 0, others: HashSet::new() }
     }
 
     /// The seed's story; what it found wrong, if anything.
@@ -93,8 +108,10 @@ impl Life {
         let serials =
             open(&format!("serial:{name}/no?scheme=keymill&zone=UTC&number=000000&deadline={deadline}ms"))?;
         let flakes = open(&format!("snowflake:{name}?worker=5&deadline={deadline}ms"))?;
-        for _ in 0..self.rng.u32(10..30) {
-            match self.rng.u8(0..12) {
+        let leased = open(&format!("snowflake:{name}-l?lease=1s&deadline={deadline}ms"))?;
+        let bank = open(&format!("business:{name}?counters=4&deadline={deadline}ms"))?;
+        for _ in 0..self.rng.u32(12..40) {
+            match self.rng.u8(0..20) {
                 0..=4 => self.next(&orders)?,
                 5..=6 => {
                     let count = self.rng.usize(1..30);
@@ -103,13 +120,35 @@ impl Life {
                 7 => drop(self.timed(DEADLINE, || others.next())?),
                 8 => drop(self.timed(DEADLINE, || serials.next_text())?),
                 9 => drop(self.timed(DEADLINE, || flakes.next())?),
-                10 => drop(self.timed(Duration::from_secs(30), || orders.row())?),
-                _ => drop(self.timed(Duration::from_secs(30), || mill.facts())?),
+                10 => drop(self.timed(OPERATOR, || orders.row())?),
+                11 => drop(self.timed(OPERATOR, || mill.facts())?),
+                12..=13 => {
+                    let ids = self.timed(DEADLINE, || leased.take(5))?;
+                    self.distinct(ids)?;
+                }
+                14..=15 => {
+                    let key = self.rng.u64(0..8);
+                    let ids = self.timed(DEADLINE, || bank.take_for(key, 5))?;
+                    self.distinct(ids)?;
+                }
+                16 => drop(self.timed(OPERATOR, || mill.router(ROUTER))?),
+                17 => drop(self.timed(OPERATOR, || bank.standing())?),
+                18 => {
+                    let to = self.rng.u64(1..1 << 40);
+                    drop(self.timed(OPERATOR, || others.repair(to, Change::Apply))?);
+                }
+                _ => drop(self.timed(OPERATOR, || mill.stored_routers())?),
             }
         }
-        self.heals(&mill, &orders)?;
+        // Some close while the server still answers wrongly.
+        if self.rng.u8(0..4) > 0 {
+            self.heals(&mill, &orders)?;
+        }
         self.tells_no_secret(&mill)?;
-        mill.close();
+        self.timed(OPERATOR, || {
+            mill.close();
+            Ok(())
+        })?;
         match orders.next() {
             Err(error) if error.code == Code::Closed => Ok(()),
             other => Err(format!("after the close: {other:?}")),
@@ -141,6 +180,16 @@ impl Life {
         }
         self.outcome.ids += ids.len() as u64;
         Ok(())
+    }
+
+    /// The ids of leased workers and of a bank come once, whatever the server says.
+    fn distinct(&mut self, ids: Option<Vec<u64>>) -> Result<(), String> {
+        let ids = ids.unwrap_or_default();
+        self.outcome.ids += ids.len() as u64;
+        match ids.into_iter().find(|id| !self.others.insert(*id)) {
+            Some(id) => Err(format!("{id} was handed out twice")),
+            None => Ok(()),
+        }
     }
 
     fn timed<T>(
@@ -235,6 +284,10 @@ fn allowed(error: &Error) -> Result<(), String> {
         | Code::Deadline
         | Code::ClockBehind
         | Code::LeaseLost
+        | Code::NoWorkerFree
+        | Code::NotReady
+        | Code::InvalidConfig
+        | Code::LayoutEnded
         | Code::Exhausted
         | Code::NumberOverflow => Ok(()),
         _ => Err(format!("told {error}")),

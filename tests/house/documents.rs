@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use keymill::options::{self, Described};
 use keymill::store::Scheme;
 use keymill::{Change, Code, Mill};
+use keymill_tests::schemes;
+
+use super::adversaries;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -20,10 +23,10 @@ fn read(path: &str) -> String {
 }
 
 /// Each document with generated tables, and their names.
-const DOCUMENTS: [(&str, &[&str]); 7] = [
+const DOCUMENTS: [(&str, &[&str]); 9] = [
     ("README.md", &["speed"]),
     ("docs/performance.md", &["speed"]),
-    ("docs/guarantees.md", &["codes"]),
+    ("docs/guarantees.md", &["faults", "proof", "codes"]),
     (
         "docs/configuration.md",
         &[
@@ -41,6 +44,8 @@ const DOCUMENTS: [(&str, &[&str]); 7] = [
             "business",
         ],
     ),
+    ("docs/schemes.md", &["pairs"]),
+    ("docs/operations/privileges.md", &["grants"]),
     ("docs/operations/tables.md", &["mysql", "sqlite", "postgres"]),
     ("docs/operations/monitoring.md", &["metrics"]),
     ("docs/languages/rust.md", &["features"]),
@@ -49,8 +54,12 @@ const DOCUMENTS: [(&str, &[&str]); 7] = [
 fn generated(document: &str, name: &str) -> String {
     match (document, name) {
         ("docs/operations/tables.md", dialect) => statements(dialect),
+        (_, "pairs") => pairs(),
+        (_, "grants") => grants(),
         (_, "speed") => speed(),
         (_, "codes") => codes(),
+        (_, "faults") => adversaries::faults(),
+        (_, "proof") => adversaries::proof(),
         (_, "metrics") => metrics(),
         (_, "features") => features(),
         ("docs/configuration.md", group) => option_table(group),
@@ -107,6 +116,36 @@ fn option_table(group: &str) -> String {
     for Described { name, default, values, about } in options {
         let default = if default.is_empty() { String::new() } else { format!("`{default}`") };
         let _ = writeln!(text, "| `{name}` | {default} | {values} | {about} |");
+    }
+    text
+}
+
+/// Which store keeps which scheme; `tests/contract/matrix.rs` asks the stores.
+fn pairs() -> String {
+    let mut text = format!(
+        "| scheme | {} |\n|{}\n",
+        schemes::STORES.join(" | "),
+        "---|".repeat(schemes::STORES.len() + 1)
+    );
+    for scheme in Scheme::ALL {
+        let cells = schemes::STORES.map(|store| if schemes::keeps(store, scheme) { "yes" } else { "no" });
+        let _ = writeln!(text, "| `{}` | {} |", scheme.name(), cells.join(" | "));
+    }
+    text
+}
+
+/// The rights of each scheme; `tests/operator/page.rs` reads the page and tries each with and without.
+fn grants() -> String {
+    let mut text = "| scheme | statement |\n|---|---|\n".to_owned();
+    for scheme in Scheme::ALL {
+        let rights = match scheme {
+            // `NEXTVAL` inserts into the sequence.
+            Scheme::Sequence => "SELECT, INSERT",
+            _ if scheme.is_ticket() => "SELECT, INSERT, DELETE",
+            _ => "SELECT, INSERT, UPDATE",
+        };
+        let table = scheme.default_table();
+        let _ = writeln!(text, "| `{}` | `GRANT {rights} ON shop.{table} TO ids@'%'` |", scheme.name());
     }
     text
 }
@@ -231,6 +270,16 @@ fn statements(dialect: &str) -> String {
     let _ = write!(text, "\nTables of [routers](../business-ids.md#routers):\n```sql\n{routes};\n```\n");
     text.push('\n');
     text
+}
+
+#[test]
+fn the_page_of_schemes_says_of_each_what_its_row_means() {
+    let page = read("docs/schemes.md");
+    let (table, _) = page.split_once("<!-- generated: pairs -->").expect("the table of pairs");
+    for scheme in Scheme::ALL {
+        let row = format!("| `{}` | ", scheme.name());
+        assert!(table.contains(&row), "docs/schemes.md has no row `{row}…` about the rows of {scheme}");
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("layout", 0),
     ("request", 0),
     ("spec", 0),
+    ("refill", 0),
     ("callers", 1),
     ("segment", 1),
     ("snowflake", 1),

@@ -1,7 +1,10 @@
-//! What is said in more than one place is the same in each; modules stand on their floors.
+//! What is said in more than one place is the same in each; modules stand on their floors; every feature meets every adversary.
 
+mod adversaries;
 mod documents;
 mod floors;
+mod messages;
 mod names;
 mod one_definition;
+mod proofs;
 mod verbs;

@@ -341,6 +341,11 @@ fn rows() -> impl Iterator<Item = Vec<&'static str>> {
     VERBS.lines().skip(1).map(|row| row.split_whitespace().collect())
 }
 
+/// The verbs, by their names in Rust.
+pub(super) fn names() -> BTreeSet<String> {
+    rows().map(|row| row[0].to_owned()).collect()
+}
+
 /// The verbs that a language declares.
 fn offered() -> [BTreeSet<String>; 7] {
     [rust(), c(), cpp(), java(), python(), node(), command()]

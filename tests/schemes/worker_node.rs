@@ -3,10 +3,13 @@
 //! MariaDB is found by `KEYMILL_TEST_MYSQL`.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use keymill::{Change, Code, Mill};
 use keymill_tests::ci::patient;
-use keymill_tests::mariadb;
+use keymill_tests::proxy::{Answers, Proxy};
+use keymill_tests::takers::persistently;
+use keymill_tests::{mariadb, worker};
 use mysql::prelude::Queryable;
 
 /// Opens a mill and takes an id: its worker, and the id.
@@ -102,4 +105,129 @@ fn a_worker_without_a_mark_leaves_no_row_and_needs_no_store() {
     assert_eq!(of("worker").as_deref(), Some("7, the number of the host name tx-7"));
     assert_eq!(of("mark").as_deref(), Some("none"));
     mill.close();
+}
+
+/// A mill on the shared server through a proxy, with this limit for an answer.
+fn through(proxy: &Proxy, limit: &str) -> Mill {
+    let (host, port) = proxy.address();
+    let url = mariadb::url();
+    let (login, rest) = url.rsplit_once('@').expect("a login");
+    let database = rest.split_once('/').expect("a database").1;
+    Mill::open(&format!("{login}@{host}:{port}/{database}?timeout={limit}&connect_timeout={limit}"))
+        .expect("a mill")
+}
+
+#[test]
+fn a_row_whose_answer_was_lost_is_no_process_s_worker() {
+    let table = format!("WORKER_NODE_{}", fastrand::u32(..));
+    let spec = format!("snowflake:tx?worker=disposable&deadline=60s&table={table}");
+    Mill::open(&patient(&mariadb::url()))
+        .and_then(|mill| mill.init(&[&spec], Change::Apply))
+        .expect("the table");
+    let proxy = Proxy::start(mariadb::options().hosts[0].clone());
+    let (mut workers, mut ids, mut cuts) = (BTreeSet::new(), BTreeSet::new(), 0);
+    for at in 0..40 {
+        let mill = through(&proxy, "25s");
+        proxy.set(Answers::CutAfter(at));
+        // The caller waits for the next attempt.
+        let source = mill.source(&spec).expect("a source");
+        for id in source.take(1_000).expect("ids") {
+            assert!(ids.insert(id), "{id} was issued twice");
+            workers.insert(source.parse(id).expect("parts").worker.expect("a worker"));
+        }
+        let was_cut = proxy.now() == Answers::Pass;
+        proxy.set(Answers::Pass);
+        mill.close();
+        if !was_cut {
+            break;
+        }
+        cuts += 1;
+        assert_eq!(workers.len(), cuts, "each process has a worker of its own");
+    }
+    assert!(cuts > 2, "only {cuts} answers");
+    let mut connection = mariadb::connection();
+    let rows: Option<usize> =
+        connection.query_first(format!("SELECT COUNT(*) FROM {table}")).expect("a count");
+    assert!(
+        rows > Some(workers.len()),
+        "{rows:?} rows of {} workers: no answer was lost behind a row",
+        workers.len()
+    );
+    connection.query_drop(format!("DROP TABLE {table}")).expect("dropped");
+}
+
+#[test]
+fn a_silent_server_keeps_a_caller_no_longer_than_its_deadline() {
+    let table = format!("WORKER_NODE_{}", fastrand::u32(..));
+    let spec = format!("snowflake:tx?worker=disposable&table={table}");
+    Mill::open(&patient(&mariadb::url()))
+        .and_then(|mill| mill.init(&[&spec], Change::Apply))
+        .expect("the table");
+    let proxy = Proxy::start(mariadb::options().hosts[0].clone());
+    let mill = through(&proxy, "500ms");
+    proxy.set(Answers::Hold);
+    let source = mill.source(&format!("{spec}&deadline=400ms")).expect("a source");
+    let asked = Instant::now();
+    let error = source.next().expect_err("a silent server gave a worker");
+    assert!(matches!(error.code, Code::StoreUnavailable | Code::Deadline), "{error}");
+    assert!(asked.elapsed() < Duration::from_secs(9), "a caller waited {:?}", asked.elapsed());
+    proxy.set(Answers::Pass);
+    persistently(|| source.next()).expect("it heals by itself");
+    mill.close();
+    mariadb::say(&format!("DROP TABLE {table}"));
+}
+
+#[test]
+fn a_forked_child_uses_up_a_number_of_its_own() {
+    if !worker::in_a_process_of_its_own("worker_node::a_forked_child_uses_up_a_number_of_its_own") {
+        return;
+    }
+    let table = format!("WORKER_NODE_{}", fastrand::u32(..));
+    let spec = format!("snowflake:tx?worker=disposable&deadline=60s&table={table}");
+    let mill = Mill::open(&patient(&mariadb::url())).expect("a mill");
+    mill.init(&[&spec], Change::Apply).expect("the table");
+    let source = mill.source(&spec).expect("a source");
+    let of = |id: u64| source.parse(id).expect("parts").worker.expect("a worker");
+    assert_eq!(of(source.next().expect("an id")), 1);
+    // SAFETY: the child takes an id and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let code = source.next().map_or(100, |id| of(id) as libc::c_int);
+        // SAFETY: ends the child without running the parent's destructors.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child above; `status` outlives the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(libc::WEXITSTATUS(status), 2, "the second row; 100: an error");
+    assert_eq!(of(source.next().expect("the parent goes on")), 1);
+    mariadb::say(&format!("DROP TABLE {table}"));
+}
+
+#[test]
+fn every_number_is_committed_whatever_the_login_and_the_server_set() {
+    let server = mariadb::Private::start("");
+    let mut root = server.root();
+    let config = patient(&server.url());
+    let spec = "snowflake:tx?worker=disposable";
+    Mill::open(&config).and_then(|mill| mill.init(&[spec], Change::Apply)).expect("the table");
+    let mut last = 0;
+    for setting in [
+        "completion_type = 1",
+        "autocommit = 0",
+        "autocommit = 0, completion_type = 2",
+        "sql_mode = 'ANSI,NO_AUTO_VALUE_ON_ZERO,NO_BACKSLASH_ESCAPES'",
+        "sql_mode = '', time_zone = '+13:00', sql_select_limit = 0",
+        "auto_increment_increment = 7, auto_increment_offset = 3",
+    ] {
+        root.query_drop(format!("SET GLOBAL init_connect = \"SET {setting}\"")).expect("root may set that");
+        for _ in 0..3 {
+            let (worker, _) = begin(&config, spec).unwrap_or_else(|error| panic!("{setting}: {error}"));
+            assert!(worker > last, "{setting}: worker {worker} after {last}");
+            last = worker;
+            let highest: Option<u64> =
+                root.query_first("SELECT MAX(ID) FROM ids.WORKER_NODE").expect("a number");
+            assert_eq!(highest, Some(worker), "{setting}: used and not committed");
+        }
+    }
 }

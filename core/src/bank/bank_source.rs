@@ -3,10 +3,11 @@
 //! A caller that finds no number marks its counter, wakes the keeper and waits on the bank's condition until its deadline. The
 //! keeper's side is `supply`.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::callers::Callers;
 use crate::callers::counters::Counters;
@@ -21,9 +22,6 @@ use crate::time::Clock;
 use super::bits::Bits;
 use super::counter_cell::{CellContents, CounterCell, MOST, cells};
 use super::supply::Supply;
-
-/// A waiting caller tries again after this long at the latest, even if a wake-up was lost.
-const LONGEST_NAP: Duration = Duration::from_millis(100);
 
 /// The number that is 0 in the cells of 64-bit ids.
 pub(super) const FIRST: u64 = 1;
@@ -65,6 +63,9 @@ pub struct BankSource {
     pub(super) sleeping: AtomicU64,
     /// Numbers that were reserved and left memory without a caller.
     pub(super) dropped: AtomicU64,
+    /// Numbers that callers lack of a bank whose number of counters is not known yet. Not in the supply: callers note them under the
+    /// lock of the last error, which the keeper takes under that of the supply.
+    pub(super) early: Mutex<BTreeMap<Gene, u64>>,
     pub(super) supply: Mutex<Supply>,
 }
 
@@ -94,6 +95,7 @@ impl BankSource {
             background: Bits::new(most),
             sleeping: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            early: Mutex::default(),
             supply: Mutex::new(Supply::new()),
         }
     }
@@ -251,58 +253,33 @@ impl BankSource {
 
     #[cold]
     fn wait_for(&self, gene: Gene, want: u64, enough: u64, give_up_at: Instant) -> Result<Range<u64>> {
-        let index = self.wait_open(gene, enough, give_up_at)?;
+        let sleeps = || {
+            // ordering: Relaxed — `Waker::wake` publishes it.
+            self.sleeping.fetch_add(1, Ordering::Relaxed);
+            self.ask(gene, enough);
+        };
+        let awake = || {
+            // ordering: Relaxed — a hint for the keeper.
+            self.sleeping.fetch_sub(1, Ordering::Relaxed);
+        };
+        let index = if let Some(index) = self.index(gene) {
+            index
+        } else {
+            // Until it is known how many counters there are.
+            let waiting = self.callers.begin_wait_of(None, enough, give_up_at);
+            let opened = || match self.index(gene) {
+                None => self.check_open().map(|()| None),
+                index => Ok(index),
+            };
+            self.callers.wait(waiting, opened, || 0, sleeps, awake)?
+        };
         if let Some(taken) = self.take_if(index, want, enough)? {
             return Ok(taken);
         }
         Counters::add(&self.callers.counters.waits, 1);
         let waiting = self.callers.begin_wait_of(Some(index), enough, give_up_at);
-        let mut last_error = self.callers.lock();
-        loop {
-            if let Some(taken) = self.take_if(index, want, enough)? {
-                return Ok(taken);
-            }
-            if let Some(error) = self.callers.give_up(&last_error, waiting, || self.holds(index).left) {
-                return Err(error);
-            }
-            // ordering: Relaxed — `Waker::wake` publishes it.
-            self.sleeping.fetch_add(1, Ordering::Relaxed);
-            self.ask(gene, enough);
-            let left = give_up_at.saturating_duration_since(Instant::now());
-            last_error = self.callers.sleep(last_error, left.min(LONGEST_NAP));
-            // ordering: Relaxed — a hint for the keeper.
-            self.sleeping.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// The index of a gene's counter, as soon as it is known how many there are.
-    fn wait_open(&self, gene: Gene, enough: u64, give_up_at: Instant) -> Result<u32> {
-        if let Some(index) = self.index(gene) {
-            return Ok(index);
-        }
-        let waiting = self.callers.begin_wait_of(None, enough, give_up_at);
-        let mut last_error = self.callers.lock();
-        loop {
-            if let Some(index) = self.index(gene) {
-                return Ok(index);
-            }
-            self.check_open()?;
-            if let Some(error) = self.callers.give_up(&last_error, waiting, || 0) {
-                return Err(error);
-            }
-            // ordering: Relaxed — `Waker::wake` publishes it.
-            self.sleeping.fetch_add(1, Ordering::Relaxed);
-            // Not under the lock of the errors: the keeper takes that one while it holds the other.
-            drop(last_error);
-            self.ask(gene, enough);
-            last_error = self.callers.lock();
-            if self.index(gene).is_none() {
-                let left = give_up_at.saturating_duration_since(Instant::now());
-                last_error = self.callers.sleep(last_error, left.min(LONGEST_NAP));
-            }
-            // ordering: Relaxed — a hint for the keeper.
-            self.sleeping.fetch_sub(1, Ordering::Relaxed);
-        }
+        let left = || self.holds(index).left;
+        self.callers.wait(waiting, || self.take_if(index, want, enough), left, sleeps, awake)
     }
 
     /// Numbers handed out, and numbers in memory.

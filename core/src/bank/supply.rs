@@ -1,15 +1,16 @@
 //! The keeper's side of a bank: which counters it asks the store for, and where the numbers go.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::error::fault::{Fault, FaultKind, Remedy};
+use crate::error::fault::{Fault, FaultKind};
 use crate::error::{Code, Error};
 use crate::gene::Gene;
 use crate::request::bank_spec::{BankSpec, OpenBank, counter_key};
-use crate::request::reservation::{Key, Mark, Request, Reserved};
+use crate::request::reservation::{Key, Mark, Request, Reserved, unused_end};
+use crate::spec::Spec;
 use crate::time::Now;
 
 use super::BankSource;
@@ -58,8 +59,8 @@ pub enum BankAsk {
 pub enum BankAnswer {
     /// How many counters the bank has, and where those without a row begin.
     Opened(Result<OpenBank, Fault>),
-    /// An answer to each request, in their order.
-    Reserved(Vec<Result<Reserved, Fault>>),
+    /// The counters that were asked for, and an answer to each of their requests in the same order.
+    Reserved(Vec<u32>, Vec<Result<Reserved, Fault>>),
 }
 
 /// Ranges of a hot counter for which its cell has no room yet.
@@ -115,8 +116,6 @@ impl Ahead {
 pub(super) struct Supply {
     /// Where counters without a row begin; `None` until the record was compared.
     floor: Option<u64>,
-    /// Numbers that callers lack of a bank whose number of counters is not known yet.
-    early: BTreeMap<Gene, u64>,
     /// Hot counters.
     ahead: BTreeMap<u32, Ahead>,
     /// Counters whose rows another session had locked: they are asked for alone.
@@ -133,7 +132,6 @@ impl Supply {
     pub(super) fn new() -> Supply {
         Supply {
             floor: None,
-            early: BTreeMap::new(),
             ahead: BTreeMap::new(),
             alone: BTreeSet::new(),
             most: usize::MAX,
@@ -196,16 +194,20 @@ impl BankSource {
 
     /// Whether a caller lacks numbers, and how many counters there are is not known yet.
     fn is_wanted_early(&self) -> bool {
-        self.counted().is_none() && !self.lock().early.is_empty()
+        self.counted().is_none() && !self.lock_early().is_empty()
+    }
+
+    fn lock_early(&self) -> MutexGuard<'_, BTreeMap<Gene, u64>> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that a caller lacks numbers of a bank whose number of counters is not known. `false`: it is known now.
     pub(super) fn want_early(&self, gene: Gene, numbers: u64) -> bool {
-        let mut supply = self.lock();
+        let mut early = self.lock_early();
         if self.counted().is_some() {
             return false;
         }
-        let wanted = supply.early.entry(gene).or_default();
+        let wanted = early.entry(gene).or_default();
         *wanted = numbers.max(*wanted);
         true
     }
@@ -311,18 +313,9 @@ impl BankSource {
         if usual < len {
             supply.large.insert(index, usual);
         }
-        Some(Request {
-            key: counter_key(&spec.key, self.bank().counters, index),
-            len,
-            high_water: Mark { period: 0, next: seen(cell, supply.ahead.get(&index)) },
-            start: floor.max(spec.start),
-            last: spec.last,
-            period: 0,
-            period_max: 0,
-            heal: spec.heal,
-            max_jump: spec.rules.max_jump(),
-            single: 0,
-        })
+        let key = counter_key(&spec.key, self.bank().counters, index);
+        let seen = Mark { period: 0, next: seen(cell, supply.ahead.get(&index)) };
+        Some(Request { start: floor.max(spec.start), ..spec.request(key, len, seen) })
     }
 
     /// The record was compared.
@@ -334,7 +327,8 @@ impl BankSource {
             // Zeros that the system hands out without writing them.
             supply.reserved = vec![0; counted.cells.len()];
         }
-        for (gene, numbers) in std::mem::take(&mut supply.early) {
+        let early = std::mem::take(&mut *self.lock_early());
+        for (gene, numbers) in early {
             let index = counted.bank.index(gene);
             if let Some(cell) = counted.cells.get(index as usize) {
                 cell.want(numbers);
@@ -404,7 +398,7 @@ impl BankSource {
     pub(crate) fn forget_wishes(&self) {
         self.urgent.clear_all();
         self.background.clear_all();
-        self.lock().early.clear();
+        self.lock_early().clear();
     }
 
     /// The keeper could not serve the bank: its callers get this error.
@@ -426,22 +420,10 @@ impl BankSource {
             self.drop_numbers(hi.saturating_sub(lo));
             return Ok(());
         }
-        let seen = seen(cell, supply.ahead.get(&index));
-        if lo < seen || hi <= lo {
-            let name = counter_key(&self.spec().key, self.bank().counters, index).name.clone();
-            return Err(Fault::new(
-                FaultKind::WentBackwards,
-                format!(
-                    "reserving for `{name}`: the store answered with {lo}..{hi}, but numbers up to {} were reserved before",
-                    seen.saturating_sub(1)
-                ),
-            )
-            .with_remedy(Remedy::Repair {
-                first: "",
-                row: Some(self.spec().key.name.clone()),
-                above: "every number issued",
-            }));
-        }
+        let seen = Mark { period: 0, next: seen(cell, supply.ahead.get(&index)) };
+        let Spec { key, .. } = self.spec().as_ref();
+        let name = || counter_key(key, self.bank().counters, index).name.clone();
+        Reserved { period: 0, ..range }.above(seen, key.stride, name, &key.name)?;
         let was_refilled = Note::from_bits(cell.note()).is_some();
         if !was_refilled {
             cell.set_base(if self.bank().wide { lo } else { FIRST });
@@ -511,17 +493,7 @@ impl BankSource {
             let in_cell = cell.close().into_iter().flatten().map(|(lo, hi)| (lo + base, hi + base));
             let ranges: Vec<_> = in_cell.chain(ahead.into_iter().flat_map(|of| of.ranges)).collect();
             lost += ranges.iter().map(|(lo, hi)| hi - lo).sum::<u64>();
-            let Some((mut lo, hi)) = ranges.last().copied() else { continue };
-            if hi != seen {
-                continue;
-            }
-            for (below, end) in ranges.iter().rev().skip(1) {
-                if *end != lo {
-                    break;
-                }
-                lo = *below;
-            }
-            rest.push((index, lo, hi));
+            rest.extend(unused_end(&ranges, seen).map(|(lo, hi)| (index, lo, hi)));
         }
         drop(supply);
         self.drop_numbers(lost);

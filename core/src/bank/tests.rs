@@ -50,15 +50,15 @@ impl Stage {
     /// Carries batches to the store until there is none.
     fn run(&mut self) {
         while let Some(batch) = self.keeper.poll(self.now(), 1) {
-            let Batch::Bank(slot, Some(ask)) = batch else { panic!("{batch:?}") };
-            let answer = match &ask {
-                BankAsk::Open { key, bank } => BankAnswer::Opened(self.store.open_bank(key, *bank)),
-                BankAsk::Reserve { requests, .. } => {
+            let Batch::Bank(slot, ask) = batch else { panic!("{batch:?}") };
+            let answer = match ask {
+                BankAsk::Open { key, bank } => BankAnswer::Opened(self.store.open_bank(&key, bank)),
+                BankAsk::Reserve { indexes, requests } => {
                     self.batches.push(requests.len());
-                    BankAnswer::Reserved(self.store.reserve_counters(requests))
+                    BankAnswer::Reserved(indexes, self.store.reserve_counters(&requests))
                 }
             };
-            self.keeper.complete_bank(slot, &ask, answer, self.now());
+            self.keeper.complete_bank(slot, answer, self.now());
         }
     }
 

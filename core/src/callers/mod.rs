@@ -62,6 +62,9 @@ pub(crate) struct Waiting {
     counter: Option<u32>,
 }
 
+/// A caller that waits for numbers tries again after this long at the latest, even if a wake-up was lost.
+const LONGEST_NAP: Duration = Duration::from_millis(100);
+
 /// How long a caller sleeps at most while it waits for the clock, which may be set right meanwhile.
 pub(crate) const CLOCK_NAP: Duration = Duration::from_millis(100);
 
@@ -129,6 +132,35 @@ impl Callers {
         pause: Duration,
     ) -> MutexGuard<'a, LastError> {
         self.changed.wait_timeout(last_error, pause).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Waits until `take` finds numbers, with what it takes, or until the caller gives up. Before each sleep `ask` tells the keeper
+    /// that the caller lacks numbers, and `awake` takes that back afterwards. `left` says how many numbers are in memory.
+    ///
+    /// All four run under the lock of the last error, so that no news of the keeper is missed between a try and the sleep; the keeper
+    /// takes that lock while it holds others, so they take no further one that it holds then.
+    #[cold]
+    pub(crate) fn wait<T>(
+        &self,
+        waiting: Waiting,
+        take: impl Fn() -> Result<Option<T>>,
+        left: impl Fn() -> u64,
+        ask: impl Fn(),
+        awake: impl Fn(),
+    ) -> Result<T> {
+        let mut last_error = self.lock();
+        loop {
+            if let Some(taken) = take()? {
+                return Ok(taken);
+            }
+            if let Some(error) = self.give_up(&last_error, waiting, &left) {
+                return Err(error);
+            }
+            ask();
+            let until_deadline = waiting.give_up_at.saturating_duration_since(Instant::now());
+            last_error = self.sleep(last_error, until_deadline.min(LONGEST_NAP));
+            awake();
+        }
     }
 
     /// The error with which a waiting caller gives up now; `None`: it goes on waiting. `left` says how many

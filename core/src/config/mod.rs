@@ -342,6 +342,31 @@ mod tests {
     }
 
     #[test]
+    fn a_scheme_that_a_source_cannot_have_is_answered_with_every_scheme_that_it_can() -> Result<()> {
+        let mill = MillConfig::read("memory:")?;
+        let kinds: [(&str, fn(Scheme) -> bool); 2] =
+            [("segment:a", Scheme::keeps_segments), ("serial:a/b", Scheme::keeps_serials)];
+        for (source, is_kept) in kinds {
+            let mut valid: Vec<_> =
+                Scheme::ALL.into_iter().filter(|scheme| is_kept(*scheme)).map(Scheme::name).collect();
+            let default = mill.spec(source)?.key.scheme.name();
+            valid.sort_by_key(|name| *name != default);
+            let says = format!("valid: {}", valid.join(", "));
+            for scheme in Scheme::ALL {
+                let needs = is_kept(scheme) && scheme.keeps_allocation();
+                let allocation = if needs { "&allocation=0" } else { "" };
+                let answer = mill.spec(&format!("{source}?scheme={scheme}{allocation}"));
+                let error = answer.err().map(|error| error.message);
+                assert_eq!(error.is_none(), is_kept(scheme), "{source}, {scheme}: {error:?}");
+                assert!(error.is_none_or(|message| message.ends_with(&says)), "{source}, {scheme}");
+            }
+            let unknown = mill.spec(&format!("{source}?scheme=leaf")).expect_err("an unknown scheme").message;
+            assert!(unknown.ends_with(&says), "{unknown}");
+        }
+        Ok(())
+    }
+
+    #[test]
     fn each_default_of_the_tables_is_what_holds_where_nothing_is_written() -> Result<()> {
         let mill = MillConfig::read("memory:")?;
         let spec = |spec: String| -> Result<String> {

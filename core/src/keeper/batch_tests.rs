@@ -48,7 +48,7 @@ fn run_low(planner: &mut Planner, slot: Slot, now: Now) {
     planner.check(slot, &low, now);
 }
 
-fn together(batch: Option<Batch>) -> Vec<Slot> {
+fn together(batch: Option<Batch<()>>) -> Vec<Slot> {
     match batch {
         Some(Batch::Several(slots, requests)) => {
             assert_eq!(slots.len(), requests.len());
@@ -58,7 +58,7 @@ fn together(batch: Option<Batch>) -> Vec<Slot> {
     }
 }
 
-fn alone(batch: Option<Batch>) -> Slot {
+fn alone(batch: Option<Batch<()>>) -> Slot {
     match batch {
         Some(Batch::One(slot, _)) => slot,
         other => panic!("not one source alone: {other:?}"),

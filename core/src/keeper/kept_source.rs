@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::bank::BankSource;
 use crate::callers::Callers;
 use crate::callers::waker::ReadyQueue;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gene::Gene;
 use crate::planner::{Action, View};
-use crate::segment::{SegmentAction, SegmentSource};
-use crate::snowflake::{SnowflakeAction, SnowflakeSource};
+use crate::segment::SegmentSource;
+use crate::snowflake::SnowflakeSource;
 use crate::spec::Spec;
 use crate::time::{Clock, Now};
 
@@ -80,16 +80,22 @@ impl KeptSource {
         }
     }
 
+    /// Carries out what the planner decided. It decides by the source's own view and answers, so an action is of the source's kind.
     pub(super) fn act(&self, action: Action, now: Now) {
         match (self, action) {
-            (KeptSource::Segment(source), Action::Fail(error)) => source.act(SegmentAction::Fail(error), now),
-            (KeptSource::Snowflake(source), Action::Fail(error)) => {
-                source.act(SnowflakeAction::Fail(error), now);
-            }
-            (KeptSource::Bank(source), Action::Fail(error)) => source.fail(error, now),
+            (source, Action::Fail(error)) => source.fail(error, now),
             (KeptSource::Segment(source), Action::Segment(action)) => source.act(action, now),
             (KeptSource::Snowflake(source), Action::Snowflake(action)) => source.act(action, now),
-            _ => debug_assert!(false, "an action for another kind at {now:?}"),
+            (source, action) => debug_assert!(false, "{action:?} for {source:?}"),
+        }
+    }
+
+    /// Callers who find nothing get this error; its retry hint is when the next try is due.
+    pub(super) fn fail(&self, error: Error, now: Now) {
+        match self {
+            KeptSource::Segment(source) => source.fail(error, now),
+            KeptSource::Snowflake(source) => source.fail(error, now),
+            KeptSource::Bank(source) => source.fail(error, now),
         }
     }
 

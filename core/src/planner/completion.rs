@@ -1,8 +1,8 @@
 //! Answers of the store: what is published, and the backoff after a failure.
 
 use crate::error::Code;
-use crate::error::fault::{CommandLine, Fault, FaultKind, Remedy};
-use crate::request::reservation::{Mark, Reserved};
+use crate::error::fault::{CommandLine, Fault, FaultKind};
+use crate::request::reservation::Reserved;
 use crate::segment::{Segment, SegmentAction};
 use crate::serial::Prefix;
 use crate::snowflake::SnowflakeAction;
@@ -67,31 +67,11 @@ impl Planner {
             Answer::Reserved(range) => {
                 // In the source's own count from here on.
                 let range = range.of_the_source(plan.spec.key.stride);
-                let (lo, hi) = (
-                    Mark { period: range.period, next: range.lo },
-                    Mark { period: range.period, next: range.hi },
-                );
-                if lo < plan.seen || hi <= lo {
-                    // The store answered below the high-water mark of the request: none of these numbers may be issued.
-                    let id = |n| plan.spec.key.stride.nth(n);
-                    let fault = Fault::new(
-                        FaultKind::WentBackwards,
-                        format!(
-                            "reserving for `{}`: the store answered with {}..{}, but numbers up to {} were reserved before",
-                            plan.spec.label,
-                            id(range.lo),
-                            id(range.hi),
-                            id(plan.seen.next.saturating_sub(1))
-                        ),
-                    )
-                    .with_remedy(Remedy::Repair {
-                        first: "",
-                        row: Some(plan.spec.key.name.clone()),
-                        above: "every number issued",
-                    });
-                    return vec![self.failed_with(slot, &fault, now)];
+                let key = &plan.spec.key;
+                match range.above(plan.seen, key.stride, || plan.spec.label.clone(), &key.name) {
+                    Ok(end) => plan.seen = end,
+                    Err(fault) => return vec![self.failed_with(slot, &fault, now)],
                 }
-                plan.seen = hi;
                 plan.row_ttl_ms = range.ttl_ms;
                 self.publish(slot, range, now)
             }

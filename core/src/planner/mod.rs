@@ -12,9 +12,9 @@ mod batch;
 mod completion;
 mod period;
 mod rate;
-mod refill;
 #[cfg(test)]
 mod refill_tests;
+mod segment_refill;
 mod worker;
 
 use std::cmp::Ordering;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use crate::bank::BankView;
 use crate::error::Error;
-use crate::request::reservation::{Key, Mark, Request, Reserved};
+use crate::request::reservation::{Key, Mark, Request, Reserved, unused_end};
 use crate::request::worker::{BeginMark, Take, Taken};
 use crate::segment::{SegmentAction, Snapshot};
 use crate::snowflake::{SnowflakeAction, SnowflakeView};
@@ -32,7 +32,7 @@ pub use crate::time::Now;
 pub use batch::Batch;
 use period::next_period;
 use rate::{Meter, RecentUse};
-use refill::LastRefill;
+use segment_refill::LastRefill;
 use worker::{Clocks, WorkerLease};
 
 /// How often a source is checked whose store may be asked for waiting callers only.
@@ -182,7 +182,7 @@ enum Want {
         to: u64,
     },
     Worker,
-    /// Numbers of counters of a bank, which knows which.
+    /// Numbers for counters of a bank, which knows for which.
     Counters,
 }
 
@@ -481,17 +481,11 @@ impl Planner {
     #[must_use]
     pub(crate) fn give_back(&self, slot: Slot, rest: &[(u64, u64, u64)]) -> Option<(u64, u64, u64)> {
         let plan = self.plans.get(slot)?.as_ref()?;
-        let mut rest: Vec<_> = rest.to_vec();
-        let (period, mut lo, hi) = rest.pop()?;
-        if (Mark { period, next: hi }) != plan.seen {
-            return None;
-        }
-        while let Some((p, l, h)) = rest.pop() {
-            if p != period || h != lo {
-                break;
-            }
-            lo = l;
-        }
+        let Mark { period, next } = plan.seen;
+        // Ranges of an earlier period stand below those of the last one.
+        let of_last: Vec<_> =
+            rest.iter().filter(|(of, ..)| *of == period).map(|(_, lo, hi)| (*lo, *hi)).collect();
+        let (lo, hi) = unused_end(&of_last, next)?;
         Some((period, lo, hi))
     }
 
@@ -542,38 +536,24 @@ impl Plan {
         if self.doubts.is_empty() { self.mark } else { None }
     }
 
-    fn ask(&self, now: Now, doubts_clock: bool) -> Option<Ask> {
-        match self.wanted? {
-            Want::Mark { to } => {
-                let (key, expect) = (self.spec.key.clone(), self.expected_mark());
-                let begin = (to == 0 && self.mark.is_none()).then(|| self.spec.begin_mark()).flatten();
-                Some(Ask::Raise {
-                    key,
-                    expect,
-                    to,
-                    clock: to == 0 || doubts_clock,
-                    begin: begin.map(Arc::new),
-                })
-            }
-            Want::Worker | Want::Counters => None,
-            Want::Numbers { len, single, period } => {
-                let latest_ms = now.wall_ms.saturating_add(self.spec.skew_ms as i64);
-                let period_max =
-                    self.spec.pattern().map_or(period, |pattern| pattern.period_at(latest_ms).max(period));
-                let counted = Request {
-                    key: self.spec.key.clone(),
-                    len,
-                    high_water: self.seen,
-                    start: self.spec.start,
-                    last: self.spec.last,
-                    period,
-                    period_max,
-                    heal: self.spec.heal,
-                    max_jump: self.spec.rules.max_jump(),
-                    single,
-                };
-                Some(Ask::Reserve(counted.of_the_row()))
-            }
+    /// The request for numbers, in numbers of the row.
+    fn request(&self, len: u64, single: u64, period: u64, now: Now) -> Request {
+        let latest_ms = now.wall_ms.saturating_add(self.spec.skew_ms as i64);
+        let period_max =
+            self.spec.pattern().map_or(period, |pattern| pattern.period_at(latest_ms).max(period));
+        let counted = self.spec.request(self.spec.key.clone(), len, self.seen);
+        Request { period, period_max, single, ..counted }.of_the_row()
+    }
+
+    /// The request to raise the mark of a fixed worker.
+    fn raise(&self, to: u64, doubts_clock: bool) -> Ask {
+        let begin = (to == 0 && self.mark.is_none()).then(|| self.spec.begin_mark()).flatten();
+        Ask::Raise {
+            key: self.spec.key.clone(),
+            expect: self.expected_mark(),
+            to,
+            clock: to == 0 || doubts_clock,
+            begin: begin.map(Arc::new),
         }
     }
 }

@@ -3,11 +3,11 @@
 //! The seed counts each id in a striped time bucket. Here the counter's own position is the count, sampled when the keeper checks
 //! the source, so the rate costs the id path nothing.
 
+use crate::refill::{SHORTEST_MS, per_1000s};
+
 /// Time between two samples at least: shorter ones would measure the scheduler, not the callers.
 const SAMPLE_MS: u64 = 250;
 const SAMPLES: usize = 16;
-/// No rate is measured over less than this, so that one quick burst is not taken for a rate.
-const SHORTEST_MS: u64 = 1000;
 
 /// The rate of a source, from samples `(when, how many had been issued by then)`.
 #[derive(Clone, Debug, Default)]
@@ -34,11 +34,8 @@ impl Meter {
         if issued < 2 {
             return 0;
         }
-        let over = |since: u64, before: u64| {
-            let elapsed = now_ms.saturating_sub(since).max(SHORTEST_MS);
-            let rate = u128::from(issued.saturating_sub(before)) * 1_000_000 / u128::from(elapsed);
-            u64::try_from(rate).unwrap_or(u64::MAX)
-        };
+        let over =
+            |since: u64, before: u64| per_1000s(issued.saturating_sub(before), now_ms.saturating_sub(since));
         let lately = self.samples.iter().rev().find(|(at, _)| at.saturating_add(SHORTEST_MS) <= now_ms);
         let lately = lately.or(self.samples.front()).map_or(0, |&(at, n)| over(at, n));
         let young = self.samples.iter().find(|(at, _)| at.saturating_add(SHORTEST_MS) > now_ms);

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::Error;
 use crate::error::fault::{Fault, FaultKind};
 use crate::request::reservation::Key;
 use crate::request::worker::{
@@ -41,6 +42,14 @@ pub(super) struct WorkerLease {
     length_ms: u64,
     /// The renewal in flight: what it writes, and when it was sent.
     asked: Option<(Left, u64)>,
+}
+
+/// What the answer to a renewal means for one lease.
+enum Outcome {
+    /// It goes on, or it is over.
+    Known(SnowflakeAction),
+    /// It is not known; callers of a lease whose time is over get the error.
+    Failed(Option<Error>),
 }
 
 /// What is known of the clocks.
@@ -273,7 +282,7 @@ impl Planner {
 
     /// The renewal of every lease of this mill, if it is due. All rows get one token: it tells this request from others, and not one
     /// row from another.
-    pub(super) fn next_renewal(&mut self, now: Now, token: impl FnOnce() -> u64) -> Option<Batch> {
+    pub(super) fn next_renewal(&mut self, now: Now, token: impl FnOnce() -> u64) -> Option<Batch<()>> {
         if now.boot_ms < self.renewal_due_ms()? {
             return None;
         }
@@ -326,34 +335,52 @@ impl Planner {
                 Ok(marks) => marks.get(at).cloned(),
                 Err(fault) => Some(Err(fault.clone())),
             };
-            let Some(plan) = self.plan(slot) else { continue };
-            let Some(lease) = &mut plan.lease else { continue };
-            let Some((to, sent_ms)) = lease.asked.take() else { continue };
-            match answer {
-                Some(Ok(mark)) => {
-                    lease.left = vec![Left { mark, ..to }];
-                    lease.until_ms = sent_ms.saturating_add(used_ms(lease.length_ms));
-                    let until_ms = lease.until_ms;
-                    actions.push((slot, Action::Snowflake(SnowflakeAction::Renewed { mark, until_ms })));
-                    self.set_timer(slot, until_ms);
-                }
-                Some(Err(fault)) if fault.kind == FaultKind::Taken => {
-                    plan.lease = None;
-                    self.leases.remove(&slot);
-                    actions.push((slot, Action::Snowflake(SnowflakeAction::Lapse)));
-                }
-                Some(Err(fault)) => {
+            match self.lease_renewed(slot, answer, now) {
+                Some(Outcome::Known(action)) => actions.push((slot, Action::Snowflake(action))),
+                Some(Outcome::Failed(error)) => {
                     failed = true;
-                    if now.boot_ms >= lease.until_ms {
-                        errors.push((slot, fault.error(plan.spec.command_line())));
-                    }
-                    if fault.kind == FaultKind::Unknown {
-                        lease.doubt(to);
-                    }
+                    errors.extend(error.map(|error| (slot, error)));
                 }
-                None => failed = true,
+                None => {}
             }
         }
+        // Callers of a source whose lease is over wait for this.
+        let wait = Duration::from_millis(self.next_renewal_after(failed, now));
+        actions.extend(errors.into_iter().map(|(slot, error)| (slot, Action::Fail(error.after(wait)))));
+        actions
+    }
+
+    /// The store answered for one lease of a renewal; `None`: no renewal of it is in flight.
+    fn lease_renewed(&mut self, slot: Slot, answer: Option<Result<u64, Fault>>, now: Now) -> Option<Outcome> {
+        let plan = self.plan(slot)?;
+        let lease = plan.lease.as_mut()?;
+        let (to, sent_ms) = lease.asked.take()?;
+        Some(match answer {
+            Some(Ok(mark)) => {
+                lease.left = vec![Left { mark, ..to }];
+                let until_ms = sent_ms.saturating_add(used_ms(lease.length_ms));
+                lease.until_ms = until_ms;
+                self.set_timer(slot, until_ms);
+                Outcome::Known(SnowflakeAction::Renewed { mark, until_ms })
+            }
+            Some(Err(fault)) if fault.kind == FaultKind::Taken => {
+                plan.lease = None;
+                self.leases.remove(&slot);
+                Outcome::Known(SnowflakeAction::Lapse)
+            }
+            Some(Err(fault)) => {
+                if fault.kind == FaultKind::Unknown {
+                    lease.doubt(to);
+                }
+                let is_over = now.boot_ms >= lease.until_ms;
+                Outcome::Failed(is_over.then(|| fault.error(plan.spec.command_line())))
+            }
+            None => Outcome::Failed(None),
+        })
+    }
+
+    /// Sets when the leases are renewed next, after a renewal that failed or succeeded; answers with how long that is.
+    fn next_renewal_after(&mut self, failed: bool, now: Now) -> u64 {
         let had_failed = self.renew_failures > 0;
         self.renew_failures = if failed { self.renew_failures.saturating_add(1) } else { 0 };
         let leases = self.leases.iter().filter_map(|&slot| self.plans.get(slot)?.as_ref()?.lease.as_ref());
@@ -364,10 +391,7 @@ impl Planner {
             failures => self.backoff(failures, (third / 4).max(1).min(BACKOFF_MS.1)),
         };
         self.renew_at_ms = now.boot_ms.saturating_add(wait);
-        // Callers of a source whose lease is over wait for this.
-        let wait = Duration::from_millis(wait);
-        actions.extend(errors.into_iter().map(|(slot, error)| (slot, Action::Fail(error.after(wait)))));
-        actions
+        wait
     }
 
     /// What frees the slot of a source, where `used` is the first tick that it has not used.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::error::fault::Remedy;
 use crate::serial::SerialPattern;
 
 use super::stride::Stride;
@@ -224,6 +225,44 @@ impl Reserved {
     pub fn of_the_source(self, stride: Stride) -> Reserved {
         Reserved { lo: stride.counted(self.lo), hi: stride.counted(self.hi), ..self }
     }
+
+    /// The end of the range, where the next one may begin; refuses a range, in the source's count, that is not wholly above `seen`, the
+    /// highest place that this process has seen: the store went back, and none of its numbers may be issued. `name` is what was
+    /// reserved for, `row` the row that `repair` finds.
+    pub(crate) fn above(
+        self,
+        seen: Mark,
+        stride: Stride,
+        name: impl FnOnce() -> String,
+        row: &str,
+    ) -> Result<Mark, Fault> {
+        let [lo, hi] = [self.lo, self.hi].map(|next| Mark { period: self.period, next });
+        if lo >= seen && hi > lo {
+            return Ok(hi);
+        }
+        let [first, end, last] = [lo.next, hi.next, seen.next.saturating_sub(1)].map(|n| stride.nth(n));
+        Err(Fault::new(
+            FaultKind::WentBackwards,
+            format!(
+                "reserving for `{}`: the store answered with {first}..{end}, but numbers up to {last} were reserved before",
+                name()
+            ),
+        )
+        .with_remedy(Remedy::Repair { first: "", row: Some(row.to_owned()), above: "every number issued" }))
+    }
+}
+
+/// What may be given back of unused ranges `[lo, hi)` that rise: the topmost ones that meet, if they end where the last reservation
+/// ends.
+pub(crate) fn unused_end(ranges: &[(u64, u64)], end: u64) -> Option<(u64, u64)> {
+    let (&(mut lo, hi), below) = ranges.split_last().filter(|((_, hi), _)| *hi == end)?;
+    for &(first, last) in below.iter().rev() {
+        if last != lo {
+            break;
+        }
+        lo = first;
+    }
+    Some((lo, hi))
 }
 
 /// The unused end of a reservation, which a clean close returns: `[lo, hi)` of `period`, in numbers of the row.
@@ -245,5 +284,37 @@ impl GiveBack {
     pub fn count(&self) -> u64 {
         let stride = self.key.stride;
         stride.counted(self.hi).saturating_sub(stride.counted(self.lo))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_unused_ranges_the_topmost_that_meet_are_given_back_if_nothing_was_reserved_behind_them() {
+        assert_eq!(unused_end(&[], 10), None);
+        assert_eq!(unused_end(&[(5, 9)], 10), None, "another range was reserved behind it, and is used");
+        assert_eq!(unused_end(&[(5, 10)], 10), Some((5, 10)));
+        assert_eq!(unused_end(&[(1, 3), (3, 6), (6, 10)], 10), Some((1, 10)));
+        assert_eq!(unused_end(&[(1, 3), (4, 6), (6, 10)], 10), Some((4, 10)), "number 3 is used");
+    }
+
+    #[test]
+    fn a_range_is_taken_over_only_wholly_above_everything_that_was_seen() {
+        let seen = Mark { period: 7, next: 100 };
+        let answer = |period, lo, hi| {
+            let range = Reserved { lo, hi, period, ttl_ms: None };
+            range
+                .above(seen, Stride::EVERY, || "orders".to_owned(), "segment:orders")
+                .map_err(|f| f.to_string())
+        };
+        assert_eq!(answer(7, 100, 110), Ok(Mark { period: 7, next: 110 }));
+        assert_eq!(answer(8, 1, 11), Ok(Mark { period: 8, next: 11 }), "a later period begins anew");
+        for (period, lo, hi) in [(7, 99, 110), (7, 1, 100), (6, 500, 510), (7, 100, 100), (7, 110, 105)] {
+            let refused = answer(period, lo, hi).expect_err("numbers that were seen, or none");
+            let what = format!("for `orders`: the store answered with {lo}..{hi}, but numbers up to 99 were");
+            assert!(refused.contains(&what) && refused.contains("repair 'segment:orders'"), "{refused}");
+        }
     }
 }

@@ -28,7 +28,7 @@ use crate::error::{Error, Result, shown};
 
 /// What the maximum of a row says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Holds {
+pub enum Holds {
     /// The last number handed out.
     Last,
     /// The next number to hand out.
@@ -37,24 +37,25 @@ pub(crate) enum Holds {
 
 /// The columns of a table with one row for each name and in it how far numbers have been handed out.
 #[derive(Debug)]
-pub(crate) struct CounterColumns {
+pub struct CounterColumns {
     /// The column that identifies a row.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// How many characters that column holds.
-    pub(crate) name_width: usize,
+    pub name_width: usize,
     /// The column of the maximum.
-    pub(crate) maximum: &'static str,
-    pub(crate) holds: Holds,
+    pub maximum: &'static str,
+    /// Which number that is.
+    pub holds: Holds,
     /// Every reservation is a whole multiple of this column.
-    pub(crate) step: Option<&'static str>,
+    pub step: Option<&'static str>,
     /// How many seconds a range may be issued for; 0 means without end.
-    pub(crate) ttl: Option<&'static str>,
+    pub ttl: Option<&'static str>,
     /// Counts the changes; every writer compares it.
-    pub(crate) version: Option<&'static str>,
+    pub version: Option<&'static str>,
     /// Delta and remainder: a node issues only the numbers with `number % delta == remainder`.
-    pub(crate) stride: Option<(&'static str, &'static str)>,
+    pub stride: Option<(&'static str, &'static str)>,
     /// Each program has an allocation of its own, which no column says, and may own numbers on both sides of the maximum.
-    pub(crate) allocates: bool,
+    pub allocates: bool,
 }
 
 impl CounterColumns {
@@ -475,6 +476,13 @@ impl Scheme {
     pub const fn default_table(self) -> &'static str {
         self.description().table
     }
+}
+
+/// The columns of a scheme that is another program's counter: tests derive their cases from them.
+#[cfg(feature = "internals")]
+#[must_use]
+pub const fn counter_columns(scheme: Scheme) -> Option<&'static CounterColumns> {
+    scheme.counter()
 }
 
 impl fmt::Display for Scheme {

@@ -1,7 +1,5 @@
 //! What the planner decides for a source that counts through segments.
 
-use crate::error::Error;
-
 use super::Segment;
 
 /// What a source of segments has to do.
@@ -19,6 +17,4 @@ pub(crate) enum SegmentAction {
     DropOlder(u64),
     /// Wake the keeper when fewer than this many numbers are left.
     WakeBelow(u64),
-    /// Callers who find nothing get this error; its retry hint is when the next try is due.
-    Fail(Error),
 }

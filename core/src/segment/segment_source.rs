@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::callers::Callers;
 use crate::callers::waker::ReadyQueue;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::process::revocation::RevocationWord;
 use crate::serial::Prefix;
 use crate::spec::{Kind, Spec};
@@ -187,11 +187,13 @@ impl SegmentSource {
             SegmentAction::Ends { wall_ms, ttl_ms } => self.set_ends(wall_ms, ttl_ms),
             SegmentAction::DropOlder(born_ms) => self.drop_older(born_ms),
             SegmentAction::WakeBelow(left) => self.buffer.wake_below(left),
-            SegmentAction::Fail(error) => {
-                self.answered();
-                self.callers.post(error, now);
-            }
         }
+    }
+
+    /// Callers who find nothing get this error; its retry hint is when the next try is due.
+    pub(crate) fn fail(&self, error: Error, now: Now) {
+        self.answered();
+        self.callers.post(error, now);
     }
 
     /// The store has answered the callers who do not wait; those that still lack numbers ask again.

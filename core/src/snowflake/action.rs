@@ -1,7 +1,5 @@
 //! What the planner sees of a source of snowflakes, and what it decides for it.
 
-use crate::error::Error;
-
 /// What the planner sees of a source of snowflakes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SnowflakeView {
@@ -36,6 +34,4 @@ pub(crate) enum SnowflakeAction {
     Renewed { mark: u64, until_ms: u64 },
     /// The lease is over: stop, until the next worker begins.
     Lapse,
-    /// Callers who find nothing get this error; its retry hint is when the next try is due.
-    Fail(Error),
 }

@@ -381,13 +381,15 @@ impl SnowflakeSource {
                 self.generator.lapse();
                 self.callers.notify();
             }
-            SnowflakeAction::Fail(error) => {
-                if error.code == Code::LeaseLost && !self.finds_worker {
-                    self.generator.revoke();
-                }
-                self.callers.post(error, now);
-            }
         }
+    }
+
+    /// Callers who find nothing get this error; its retry hint is when the next try is due.
+    pub(crate) fn fail(&self, error: Error, now: Now) {
+        if error.code == Code::LeaseLost && !self.finds_worker {
+            self.generator.revoke();
+        }
+        self.callers.post(error, now);
     }
 
     /// Closes for good. Returns the tick above every id, the lowest mark that covers them; `None` where no mark was stored.

@@ -56,7 +56,6 @@ def _message(what: str) -> str:
 
     threads = ", free-threaded" if get_config_var("Py_GIL_DISABLED") else ""
     version = ".".join(map(str, sys.version_info[:3]))
-    return (
-        f"keymill's compiled part cannot be loaded: {what}. This is {sys.implementation.name} {version}{threads} on "
-        f"{get_platform()}; install keymill anew with this Python: {sys.executable} -m pip install --force-reinstall keymill"
-    )
+    python = f"{sys.implementation.name} {version}{threads} on {get_platform()}"
+    remedy = f"install keymill anew with this Python: {sys.executable} -m pip install --force-reinstall keymill"
+    return f"keymill's compiled part cannot be loaded: {what}. This is {python}; {remedy}"

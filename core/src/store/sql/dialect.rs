@@ -205,7 +205,30 @@ mod tests {
             let key = key(&spec(scheme));
             for family in FAMILIES {
                 let file = scheme.create(family).unwrap_or_default();
-                assert_eq!(create_statement(&key, family, None), file.trim_end().trim_end_matches(';'));
+                // PostgreSQL folds names that have no quotes, so keymill writes all of its tables' names in lower case.
+                assert_eq!(
+                    create_statement(&key, family, None),
+                    file.trim_end().trim_end_matches(';'),
+                    "the {family:?} file of {scheme}"
+                );
+            }
+        }
+    }
+
+    /// A shorter column would cut a name or refuse it; a longer one holds names that keymill refuses.
+    #[test]
+    fn the_column_of_the_name_is_as_wide_as_the_scheme_says() {
+        for scheme in Scheme::ALL {
+            let Some(columns) = scheme.counter() else { continue };
+            let declared = format!("{} varchar({}) ", columns.name, columns.name_width);
+            for family in FAMILIES {
+                let file = scheme.create(family).unwrap_or_default();
+                let plain = file.replace('`', "").to_lowercase();
+                let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+                assert!(
+                    plain.contains(&declared),
+                    "`{declared}` is not in the {family:?} statement:\n{file}"
+                );
             }
         }
     }

@@ -1,26 +1,16 @@
-//! Refills: how many numbers to reserve, and when.
-//!
-//! `len = max(min_step, min(max_step, qps × buffer))`, from the seed's segment design. Here `qps × buffer` is a floor of what
-//! lies in memory, so that an outage as long as `buffer` is served from there whenever it begins.
+//! Refills of segments: how many numbers to reserve, and when, by the rule of [`crate::refill`].
 //!
 //! Where the numbers end (`Rules::ends`), a process keeps no more of them ahead than it used in the last `buffer`, and two least
 //! steps: what many processes reserve in bursts and never use is at most half of a period and two steps each. The last tenth of
 //! a period goes in single steps, which the store's own decision sees to (`Request::single`).
 
+use crate::refill::low;
 use crate::request::reservation::last_tenth;
 use crate::segment::Snapshot;
 use crate::spec::Rules;
 use crate::time::Now;
 
 use super::Plan;
-
-/// A refill fills up to this share of `qps × buffer`.
-const FULL: (u64, u64) = (6, 5);
-
-/// Below this share of the target, which is 31/30 of `qps × buffer`, the keeper reserves again: what is left stays above
-/// `qps × buffer` while a request is in flight for no longer than a thirtieth of the buffer. A refill brings a sixth of
-/// `qps × buffer`: smaller ones would cost more round trips than two per million ids at 100 000 a second and 30 s.
-const REFILL_BELOW: (u64, u64) = (31, 36);
 
 /// After a refill the next one pauses for this share of the target, a second at most, unless less than this share of it is left.
 /// Less than a sixth of the buffer, so that a steady rate never meets the pause: it is there for a rate that rises, which is
@@ -58,13 +48,6 @@ pub(super) struct LastRefill {
 }
 
 impl Rules {
-    /// How many milliseconds the numbers last that a refill fills up to. Numbers that outlive `ttl` would be dropped, so no more
-    /// are reserved.
-    fn ahead_ms(&self) -> u64 {
-        let full = self.buffer_ms.saturating_mul(FULL.0) / FULL.1;
-        self.ttl_ms.map_or(full, |ttl| ttl.min(full))
-    }
-
     /// The most numbers that may lie in memory after a refill, where so many were used in the last `buffer`.
     fn most_ahead(&self, used: u64, in_last_tenth: bool) -> u64 {
         match (self.ends, in_last_tenth) {
@@ -77,17 +60,12 @@ impl Rules {
 
     /// How many numbers lie in memory after a refill.
     fn target(&self, demand: Demand) -> u64 {
-        let wanted = u128::from(demand.per_1000s) * u128::from(self.ahead_ms()) / 1_000_000;
-        let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
-        wanted.min(self.max_step.saturating_mul(4)).min(demand.most)
+        self.full(demand.per_1000s).min(self.most()).min(demand.most)
     }
 
     /// How many may be left before the keeper reserves again.
     pub(super) fn low_water(&self, demand: Demand) -> u64 {
-        let target = u128::from(self.target(demand)) * u128::from(REFILL_BELOW.0);
-        // Rounded up: a target of a few numbers is a floor too.
-        let low = u64::try_from(target.div_ceil(u128::from(REFILL_BELOW.1))).unwrap_or(u64::MAX);
-        low.min(demand.most.saturating_sub(self.min_step))
+        low(self.target(demand)).min(demand.most.saturating_sub(self.min_step))
     }
 
     /// Whether a refill of `len`, for which no caller waits, pauses; `None`: it is due now.
@@ -116,19 +94,13 @@ impl Rules {
         if lacking == 0 && (left > self.low_water(demand) || target == 0) {
             return 0;
         }
-        let ahead = target.saturating_sub(left);
-        let len = self.whole(ahead.clamp(self.min_step, self.max_step.max(self.min_step)));
         let most = demand.most.saturating_sub(left) / self.unit * self.unit;
-        self.whole(len.min(most).max(lacking))
+        self.whole(self.refill(target, left).min(most).max(lacking))
     }
 
     /// The least step, or what waiting callers lack beyond it: how much of the last tenth of a period is reserved at a time.
     pub(super) fn single(&self, lacking: u64) -> u64 {
         if self.ends { self.whole(self.min_step.max(lacking)) } else { 0 }
-    }
-
-    fn whole(&self, len: u64) -> u64 {
-        len.div_ceil(self.unit).saturating_mul(self.unit)
     }
 }
 
