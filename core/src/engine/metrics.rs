@@ -217,9 +217,7 @@ pub(crate) fn render(counters: &MillCounters, stats: &[Stats], routers: &Routers
     let latency = counters.latency();
     mill_series(&mut out, counters, latency.failed);
     latency_series(&mut out, &latency);
-    let errors = Code::ALL.iter().zip(&counters.errors);
-    let errors = errors.map(|(code, n)| (format!("{{code=\"{}\"}}", code.name()), get(n).to_string()));
-    series(&mut out, "keymill_errors_total", "counter", "Errors given to callers, by code.", errors);
+    error_series(&mut out, counters);
     out
 }
 
@@ -344,4 +342,10 @@ fn latency_series(out: &mut String, latency: &Latency) {
         ("_count".to_owned(), latency.count.to_string()),
     ];
     series(out, "keymill_refill_seconds", "histogram", "How long reservations took.", buckets.chain(sums));
+}
+
+fn error_series(out: &mut String, counters: &MillCounters) {
+    let errors = Code::ALL.iter().zip(&counters.errors);
+    let errors = errors.map(|(code, n)| (format!("{{code=\"{}\"}}", code.name()), get(n).to_string()));
+    series(out, "keymill_errors_total", "counter", "Errors given to callers, by code.", errors);
 }
