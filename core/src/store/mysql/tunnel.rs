@@ -410,7 +410,7 @@ impl Carrier {
         };
         let covered: Vec<u8> =
             password.iter().zip(scramble.iter().cycle()).map(|(byte, cover)| byte ^ cover).collect();
-        // It panics over what is no key, and over one that is too short.
+        // It panics if the bytes are no key, or if the key is too short.
         let sent = catch_unwind(|| mysql_common::crypto::encrypt(&covered, key))
             .map_err(|payload| io::Error::new(io::ErrorKind::InvalidData, thread::panic_words(payload)))?;
         self.send_server(from_driver, &sent)
