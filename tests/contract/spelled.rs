@@ -93,7 +93,11 @@ fn spellings(name: &str) -> [(String, String); 4] {
 fn one_source_in_two_spellings_is_one_source(bench: &Bench) {
     let mill = open(bench);
     for (one, two) in spellings(&unique("n")) {
-        let two = if one.contains("leased") { two.replacen("snowflake:leased", "snowflake:%6Ceased", 1) } else { two };
+        let two = if one.contains("leased") {
+            two.replacen("snowflake:leased", "snowflake:%6Ceased", 1)
+        } else {
+            two
+        };
         let (first, second) = (source(&mill, &one), source(&mill, &two));
         let next = |of: &Source| {
             let id = if one.starts_with("business") { of.next_for(1) } else { of.next() };

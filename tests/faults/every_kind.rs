@@ -244,7 +244,8 @@ fn what_an_operator_types_at_a_silent_server_ends_in_time_and_is_typed_again(wir
     persistently(|| direct.init(&specs, Change::Apply)).expect("the tables");
     persistently(|| direct.put_routes(&name, &table(1), Change::Apply)).expect("the table of routes");
     for spec in specs.iter().filter(|spec| !spec.starts_with("snowflake")) {
-        let source = direct.source(&format!("{spec}{}deadline=60s", if spec.contains('?') { '&' } else { '?' }));
+        let source =
+            direct.source(&format!("{spec}{}deadline=60s", if spec.contains('?') { '&' } else { '?' }));
         let source = source.expect("a source");
         if spec.starts_with("business") { source.next_for(1) } else { source.next() }.expect("an id");
     }
@@ -312,8 +313,12 @@ fn a_lease_that_is_cut_at_any_answer_has_one_owner(wire: &Wire) {
 fn a_repair_that_is_cut_at_any_answer_is_typed_again(wire: &Wire) {
     let name = unique("cut");
     let direct = wire.direct();
-    let specs = ["segment:NAME?deadline=60s", "business:NAME?counters=4&deadline=60s", "snowflake:NAME?worker=7&deadline=60s"]
-        .map(|spec| spec.replace("NAME", &name));
+    let specs = [
+        "segment:NAME?deadline=60s",
+        "business:NAME?counters=4&deadline=60s",
+        "snowflake:NAME?worker=7&deadline=60s",
+    ]
+    .map(|spec| spec.replace("NAME", &name));
     for (of, spec) in specs.iter().enumerate() {
         let mine = source(&direct, spec);
         persistently(|| if of == 1 { mine.next_for(1) } else { mine.next() }).expect("an id");
@@ -326,7 +331,8 @@ fn a_repair_that_is_cut_at_any_answer_is_typed_again(wire: &Wire) {
             let repaired = mill.source(spec)?.repair(number(to), Change::Apply).map(drop);
             let again = persistently(|| direct.source(spec)?.repair(number(to), Change::Apply));
             again.unwrap_or_else(|error| panic!("{spec}, typed again: {error}"));
-            let stands = persistently(|| direct.source(spec)?.row()).expect("a look").expect("a row").mark.next;
+            let stands =
+                persistently(|| direct.source(spec)?.row()).expect("a look").expect("a row").mark.next;
             if of == 0 {
                 assert_eq!(stands, number(to));
             }
@@ -353,8 +359,50 @@ fn a_route_table_that_is_cut_at_any_answer_is_stored_again(wire: &Wire) {
     assert!(cuts > 2, "only {cuts} answers");
 }
 
+fn an_init_that_is_cut_at_any_answer_is_typed_again(wire: &Wire) {
+    let direct = wire.direct();
+    let mut made = Vec::new();
+    let cuts = cut_at_every_answer(wire, |mill| {
+        // One name each, so that each cut finds no table.
+        let tables = [unique("a"), unique("b"), unique("c")];
+        let specs = [
+            format!("segment:x?deadline=60s&table={}", tables[0]),
+            format!("segment:x?deadline=60s&scheme=leaf_alloc&table={}", tables[1]),
+            format!("segment:x?deadline=60s&scheme=cosid&table={}", tables[2]),
+        ];
+        made.extend(tables);
+        let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
+        let outcome = mill.init(&specs, Change::Apply).map(drop);
+        persistently(|| direct.init(&specs, Change::Apply)).expect("typed again");
+        for spec in specs {
+            assert_eq!(direct.source(spec)?.next(), Ok(1), "{spec}");
+        }
+        outcome
+    });
+    assert!(cuts > 3, "only {cuts} answers");
+    for table in made {
+        let sql = format!("DROP TABLE {table}");
+        if wire.url.starts_with("mysql") {
+            mariadb::say(&sql);
+        } else {
+            postgres::Sql::shared().say(&sql);
+        }
+    }
+}
+
+#[test]
+fn an_init_on_mariadb_that_is_cut_at_any_answer_is_typed_again() {
+    an_init_that_is_cut_at_any_answer_is_typed_again(&Wire::mariadb());
+}
+
+#[test]
+fn an_init_on_postgresql_that_is_cut_at_any_answer_is_typed_again() {
+    an_init_that_is_cut_at_any_answer_is_typed_again(&Wire::postgres());
+}
+
 fn a_bank_that_is_cut_at_any_answer_gives_no_id_twice(wire: &Wire) {
-    let spec = format!("business:{}?counters=8&min_step=16&max_step=16&buffer=1ms&deadline=60s", unique("cut"));
+    let spec =
+        format!("business:{}?counters=8&min_step=16&max_step=16&buffer=1ms&deadline=60s", unique("cut"));
     let direct = wire.direct();
     let ours = source(&direct, &spec);
     let mut ids: HashSet<u64> = HashSet::new();

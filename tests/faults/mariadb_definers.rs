@@ -131,7 +131,8 @@ fn a_trigger_of_another_user_at_the_tables_of_workers_and_routes_is_refused_and_
     let (server, mut root, mut evil) = shared_database();
     let options = mariadb::options_of(&server.url());
     let of = |scheme: Scheme| {
-        let key = Key { scheme, table: format!("t_{}", scheme.name()), ..Key::clone(&key(Scheme::Keymill, "tx")) };
+        let key =
+            Key { scheme, table: format!("t_{}", scheme.name()), ..Key::clone(&key(Scheme::Keymill, "tx")) };
         std::sync::Arc::new(key)
     };
     let (pool, node, route) = (of(Scheme::Worker), of(Scheme::WorkerNode), of(Scheme::Route));

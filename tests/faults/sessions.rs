@@ -30,7 +30,8 @@ fn key(scheme: Scheme, name: &str) -> Arc<Key> {
 fn every_conversation(setting: &str, store: &mut dyn Store, other: &mut dyn Store, round: usize) {
     let told = |what: &str| format!("{setting}: {what}");
     let pool = key(Scheme::Worker, &format!("tx{round}"));
-    let taken = store.take_slot(&lease::take(pool.clone(), 7)).unwrap_or_else(|fault| panic!("{setting}: {fault}"));
+    let taken =
+        store.take_slot(&lease::take(pool.clone(), 7)).unwrap_or_else(|fault| panic!("{setting}: {fault}"));
     let row = |other: &mut dyn Store| other.slots(&pool).expect("the pool").slots.first().cloned();
     let seen = row(other).unwrap_or_else(|| panic!("{}", told("taken and not committed")));
     assert_eq!((seen.slot, seen.token, seen.mark), (taken.slot, 7, lease::MARK), "{setting}");
@@ -61,7 +62,9 @@ fn every_conversation(setting: &str, store: &mut dyn Store, other: &mut dyn Stor
     assert_eq!(others.expect_err("the record").kind, FaultKind::Refused, "{setting}");
     let counters: Vec<Arc<Key>> = (0..4).map(|at| counter_key(&bank, 4, at)).collect();
     let requests: Vec<_> = counters.iter().map(|counter| keymill_tests::request(counter, 16)).collect();
-    let stands = |other: &mut dyn Store, at: usize| other.look(&counters[at]).expect("a look").map(|row| row.mark.next);
+    let stands = |other: &mut dyn Store, at: usize| {
+        other.look(&counters[at]).expect("a look").map(|row| row.mark.next)
+    };
     for (at, got) in store.reserve_counters(&requests).into_iter().enumerate() {
         let got = got.unwrap_or_else(|fault| panic!("{setting}: {fault}"));
         assert_eq!(stands(other, at), Some(got.hi), "{}", told("reserved and not committed"));

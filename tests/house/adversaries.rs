@@ -113,12 +113,16 @@ fn texts(value: &toml::Value) -> Vec<String> {
 impl Table {
     fn read(text: &str) -> Table {
         let parsed: toml::Table = text.parse().unwrap_or_else(|e| panic!("{TABLE}: {e}"));
-        let table = |name: &str| parsed.get(name).and_then(|value| value.as_table()).cloned().unwrap_or_default();
+        let table =
+            |name: &str| parsed.get(name).and_then(|value| value.as_table()).cloned().unwrap_or_default();
         // In the order of the file: the parser sorts by name.
         let in_order = |of: &str, names: &toml::Table| {
             let mut names: Vec<_> = names.keys().cloned().collect();
             names.sort_by_key(|name| {
-                [format!("[{of}.{name}]"), format!("\n{name} =")].iter().filter_map(|head| text.find(head)).min()
+                [format!("[{of}.{name}]"), format!("\n{name} =")]
+                    .iter()
+                    .filter_map(|head| text.find(head))
+                    .min()
             });
             names
         };
@@ -136,7 +140,8 @@ impl Table {
                     cells.insert(key.clone(), texts(value).iter().map(|text| Proof::read(text)).collect());
                 }
             }
-            let title = row.get("title").map_or_else(|| name.replace('_', " "), |title| texts(title).concat());
+            let title =
+                row.get("title").map_or_else(|| name.replace('_', " "), |title| texts(title).concat());
             Feature { name, title, covers, cells }
         });
         let faults = parsed.get("fault").and_then(|faults| faults.as_array()).cloned().unwrap_or_default();
@@ -202,7 +207,9 @@ impl Table {
                 self.not_tested
             )),
             gaps if gaps < self.not_tested => {
-                wrong.push(format!("only {gaps} gaps are left: `not_tested = {gaps}`, so that it never rises again"));
+                wrong.push(format!(
+                    "only {gaps} gaps are left: `not_tested = {gaps}`, so that it never rises again"
+                ));
             }
             _ => {}
         }
@@ -256,7 +263,9 @@ impl Table {
                 match rows.get(name.as_str()).map_or(0, Vec::len) {
                     0 => wrong.push(format!("{list}: `{name}` is in no row")),
                     1 => {}
-                    _ => wrong.push(format!("{list}: `{name}` is in several rows: {:?}", rows[name.as_str()])),
+                    _ => {
+                        wrong.push(format!("{list}: `{name}` is in several rows: {:?}", rows[name.as_str()]))
+                    }
                 }
             }
             let gone = rows.iter().filter(|(name, _)| !all.contains(**name));
@@ -465,19 +474,55 @@ silent = "as segment: it asks there too."
             ("silent = \"faults::a\"\n", "", "segment.silent is empty"),
             ("silent = \"faults::a\"", "silent = []", "segment.silent is empty"),
             ("silent = \"faults::a\"", "silent = \"faults::b\"", "segment.silent: `faults::b`: no such test"),
-            ("silent = \"faults::a\"", "silent = \"faults::a\"\nslow = \"faults::a\"", "segment.slow: there is no such adversary"),
+            (
+                "silent = \"faults::a\"",
+                "silent = \"faults::a\"\nslow = \"faults::a\"",
+                "segment.slow: there is no such adversary",
+            ),
             ("options = [\"source.step\"]\n", "", "options: `source.step` is in no row"),
             ("verbs = [\"Mill::open\"]\n", "", "verbs: `Mill::open` is in no row"),
-            ("verbs = [", "options = [\"source.step\"]\nverbs = [", "options: `source.step` is in several rows: [\"segment\", \"loader\"]"),
-            ("\"source.step\"", "\"source.step\", \"source.gone\"", "options: there is no `source.gone`, which [\"segment\"] lists"),
+            (
+                "verbs = [",
+                "options = [\"source.step\"]\nverbs = [",
+                "options: `source.step` is in several rows: [\"segment\", \"loader\"]",
+            ),
+            (
+                "\"source.step\"",
+                "\"source.step\", \"source.gone\"",
+                "options: there is no `source.gone`, which [\"segment\"] lists",
+            ),
             ("cannot: it keeps nothing.", "cannot: no", "loader.killed: `no` is no sentence"),
-            ("\"cannot: it keeps nothing.\"", "[\"cannot: it keeps nothing.\", \"faults::a\"]", "loader.killed: what cannot happen has no test and no gap"),
+            (
+                "\"cannot: it keeps nothing.\"",
+                "[\"cannot: it keeps nothing.\", \"faults::a\"]",
+                "loader.killed: what cannot happen has no test and no gap",
+            ),
             ("as segment:", "as nothing:", "loader.silent: there is no feature `nothing`"),
-            ("silent = \"faults::a\"", "silent = \"cannot: it asks nothing.\"", "loader.silent: segment.silent names no test"),
-            ("by = [\"killed\", \"silent\"]", "by = [\"killed\", \"loud\"]", "`It is killed`: there is no adversary `loud`"),
-            ("by = [\"killed\", \"silent\"]", "by = [\"killed\"]", "no fault is by `silent`: say what keymill does"),
-            ("not_tested = 1", "not_tested = 0", "1 gaps are `not tested`, and `not_tested` allows 0: write the test"),
-            ("not_tested = 1", "not_tested = 2", "only 1 gaps are left: `not_tested = 1`, so that it never rises again"),
+            (
+                "silent = \"faults::a\"",
+                "silent = \"cannot: it asks nothing.\"",
+                "loader.silent: segment.silent names no test",
+            ),
+            (
+                "by = [\"killed\", \"silent\"]",
+                "by = [\"killed\", \"loud\"]",
+                "`It is killed`: there is no adversary `loud`",
+            ),
+            (
+                "by = [\"killed\", \"silent\"]",
+                "by = [\"killed\"]",
+                "no fault is by `silent`: say what keymill does",
+            ),
+            (
+                "not_tested = 1",
+                "not_tested = 0",
+                "1 gaps are `not tested`, and `not_tested` allows 0: write the test",
+            ),
+            (
+                "not_tested = 1",
+                "not_tested = 2",
+                "only 1 gaps are left: `not_tested = 1`, so that it never rises again",
+            ),
         ] {
             let wrong = after(from, to);
             assert!(wrong.iter().any(|line| line == told), "{told}: {wrong:?}");

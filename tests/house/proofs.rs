@@ -98,10 +98,11 @@ fn runs_of(script: &str) -> Vec<Run> {
             continue;
         };
         let rest = &line[at + start.len()..];
-        let rest = ["|", ">", "&&", ";", ")", "}"].iter().fold(rest, |rest, end| {
-            rest.split_once(end).map_or(rest, |(before, _)| before)
-        });
-        let words: Vec<String> = rest.split_whitespace().map(|word| word.trim_matches('"').to_owned()).collect();
+        let rest = ["|", ">", "&&", ";", ")", "}"]
+            .iter()
+            .fold(rest, |rest, end| rest.split_once(end).map_or(rest, |(before, _)| before));
+        let words: Vec<String> =
+            rest.split_whitespace().map(|word| word.trim_matches('"').to_owned()).collect();
         let mut run = Run { words: words.clone(), filters: Vec::new(), skips: Vec::new(), is_loom };
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -134,7 +135,8 @@ impl Run {
 fn macro_lists(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("! {\n").filter_map(|(at, open)| {
         let name = text[..at].rsplit('\n').next().unwrap_or_default();
-        let is_at_the_margin = name != "macro_rules" && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let is_at_the_margin =
+            name != "macro_rules" && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         let list = &text[at + open.len()..];
         is_at_the_margin.then(|| list.split_once("\n}").map_or(list, |(list, _)| list))
     })
@@ -154,17 +156,18 @@ fn declares(text: &str, name: &str) -> bool {
             .find(&declaration)
             .is_some_and(|begin| begin == 0 || lines[at].as_bytes()[begin - 1].is_ascii_whitespace())
     };
-    let listed = || macro_lists(text).any(|list| {
-        list.split(|c: char| !(c.is_ascii_alphanumeric() || "_(".contains(c))).any(|word| word == name)
-    });
+    let listed = || {
+        macro_lists(text).any(|list| {
+            list.split(|c: char| !(c.is_ascii_alphanumeric() || "_(".contains(c))).any(|word| word == name)
+        })
+    };
     (0..lines.len()).filter(|at| declared(*at)).any(|at| is_test(at) || listed())
 }
 
 impl Proofs {
     pub(super) fn read(root: &Path) -> Proofs {
-        let read = |path: PathBuf| {
-            fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-        };
+        let read =
+            |path: PathBuf| fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let (gate, folder) = GATE;
         let gate = read(root.join(gate));
         let steps: BTreeMap<String, String> = steps_of(&gate)
@@ -211,8 +214,9 @@ impl Proofs {
     fn vector(&self, named: &str) -> Result<(), String> {
         let (file, case) = named.split_once("::").ok_or("it names no file of vectors")?;
         let (folder, step) = VECTORS;
-        let text =
-            self.text(&format!("{folder}/{file}.json")).ok_or_else(|| format!("there is no {folder}/{file}.json"))?;
+        let text = self
+            .text(&format!("{folder}/{file}.json"))
+            .ok_or_else(|| format!("there is no {folder}/{file}.json"))?;
         let parsed: serde_json::Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
         let cases = parsed["cases"].as_array().ok_or("the file has no cases")?;
         if !cases.iter().any(|found| found["name"] == case) {
@@ -306,12 +310,16 @@ mod tests {
         assert!(!covers("--test contract", "a"), "it is not named");
         let runs = runs_of("tests() { cargo test \"$@\"; }\ncheck \"x\" tests --test contract -- tidb_\n");
         assert!(runs.iter().any(|run| run.covers("--test contract", "tidb_segment::a", false)));
-        assert!(!runs.iter().any(|run| run.covers("--test contract", "sqlite_segment::a", false)), "not asked for");
+        assert!(
+            !runs.iter().any(|run| run.covers("--test contract", "sqlite_segment::a", false)),
+            "not asked for"
+        );
     }
 
     #[test]
     fn tests_of_loom_are_run_with_loom_only() {
-        let loom = runs_of("export RUSTFLAGS=\"--cfg loom\"\ncargo test --release --package keymill --lib loom\n");
+        let loom =
+            runs_of("export RUSTFLAGS=\"--cfg loom\"\ncargo test --release --package keymill --lib loom\n");
         assert!(loom.iter().any(|run| run.covers("--package keymill", "segment::loom::a", true)));
         assert!(!loom.iter().any(|run| run.covers("--package keymill", "segment::loom::a", false)));
     }
@@ -320,7 +328,10 @@ mod tests {
     fn a_function_is_a_test_by_its_attribute_or_by_the_list_of_a_macro() {
         assert!(declares("#[test]\n// Why.\nfn a() {}", "a"));
         assert!(declares("fn a(bench: &Bench) {}\ncontract! {\n    a\n}", "a"));
-        assert!(declares("fn a(place: &Place) {}\nplaces! {\n    on_redis \"redis\": b a\n        c;\n}", "a"));
+        assert!(declares(
+            "fn a(place: &Place) {}\nplaces! {\n    on_redis \"redis\": b a\n        c;\n}",
+            "a"
+        ));
         assert!(!declares("fn a() {}", "a"), "a function that no test calls");
         assert!(!declares("fn a() {}\nlazy! {\n    static X: u8 = a();\n}", "a"), "a call");
         assert!(!declares("#[test]\nfn ba() {}", "a"));

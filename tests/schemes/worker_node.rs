@@ -121,7 +121,9 @@ fn through(proxy: &Proxy, limit: &str) -> Mill {
 fn a_row_whose_answer_was_lost_is_no_process_s_worker() {
     let table = format!("WORKER_NODE_{}", fastrand::u32(..));
     let spec = format!("snowflake:tx?worker=disposable&deadline=60s&table={table}");
-    Mill::open(&patient(&mariadb::url())).and_then(|mill| mill.init(&[&spec], Change::Apply)).expect("the table");
+    Mill::open(&patient(&mariadb::url()))
+        .and_then(|mill| mill.init(&[&spec], Change::Apply))
+        .expect("the table");
     let proxy = Proxy::start(mariadb::options().hosts[0].clone());
     let (mut workers, mut ids, mut cuts) = (BTreeSet::new(), BTreeSet::new(), 0);
     for at in 0..40 {
@@ -144,8 +146,13 @@ fn a_row_whose_answer_was_lost_is_no_process_s_worker() {
     }
     assert!(cuts > 2, "only {cuts} answers");
     let mut connection = mariadb::connection();
-    let rows: Option<usize> = connection.query_first(format!("SELECT COUNT(*) FROM {table}")).expect("a count");
-    assert!(rows > Some(workers.len()), "{rows:?} rows of {} workers: no answer was lost behind a row", workers.len());
+    let rows: Option<usize> =
+        connection.query_first(format!("SELECT COUNT(*) FROM {table}")).expect("a count");
+    assert!(
+        rows > Some(workers.len()),
+        "{rows:?} rows of {} workers: no answer was lost behind a row",
+        workers.len()
+    );
     connection.query_drop(format!("DROP TABLE {table}")).expect("dropped");
 }
 
@@ -153,7 +160,9 @@ fn a_row_whose_answer_was_lost_is_no_process_s_worker() {
 fn a_silent_server_keeps_a_caller_no_longer_than_its_deadline() {
     let table = format!("WORKER_NODE_{}", fastrand::u32(..));
     let spec = format!("snowflake:tx?worker=disposable&table={table}");
-    Mill::open(&patient(&mariadb::url())).and_then(|mill| mill.init(&[&spec], Change::Apply)).expect("the table");
+    Mill::open(&patient(&mariadb::url()))
+        .and_then(|mill| mill.init(&[&spec], Change::Apply))
+        .expect("the table");
     let proxy = Proxy::start(mariadb::options().hosts[0].clone());
     let mill = through(&proxy, "500ms");
     proxy.set(Answers::Hold);
@@ -216,7 +225,8 @@ fn every_number_is_committed_whatever_the_login_and_the_server_set() {
             let (worker, _) = begin(&config, spec).unwrap_or_else(|error| panic!("{setting}: {error}"));
             assert!(worker > last, "{setting}: worker {worker} after {last}");
             last = worker;
-            let highest: Option<u64> = root.query_first("SELECT MAX(ID) FROM ids.WORKER_NODE").expect("a number");
+            let highest: Option<u64> =
+                root.query_first("SELECT MAX(ID) FROM ids.WORKER_NODE").expect("a number");
             assert_eq!(highest, Some(worker), "{setting}: used and not committed");
         }
     }

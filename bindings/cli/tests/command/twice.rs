@@ -53,7 +53,8 @@ fn typed_twice(url: &str, has_tables_of_others: bool) {
         let first = run(verb).done();
         assert!(first.contains("written: yes") || first.contains("7"), "{verb:?}: {first}");
         let second = run(verb);
-        let is_refused = second.err.contains("repair never lowers a row") || second.err.contains("raises none of them");
+        let is_refused =
+            second.err.contains("repair never lowers a row") || second.err.contains("raises none of them");
         assert!(is_refused || second.code == Some(0), "{verb:?}: {second:?}");
         // What it left the first time is where the second one began.
         let part = |text: &str, begin: &str| {
@@ -91,7 +92,8 @@ fn each_command_typed_twice_leaves_the_same_on_postgresql() {
 
 #[test]
 fn each_command_typed_twice_leaves_the_same_on_redis() {
-    let url = std::env::var("KEYMILL_TEST_REDIS").expect("KEYMILL_TEST_REDIS, which `ci/servers/redis run` sets");
+    let url =
+        std::env::var("KEYMILL_TEST_REDIS").expect("KEYMILL_TEST_REDIS, which `ci/servers/redis run` sets");
     // A database that no other test uses.
     typed_twice(&format!("{}/7", url.rsplit_once('/').unwrap().0), false);
 }
