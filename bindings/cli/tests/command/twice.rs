@@ -94,8 +94,12 @@ fn each_command_typed_twice_leaves_the_same_on_postgresql() {
 fn each_command_typed_twice_leaves_the_same_on_redis() {
     let url =
         std::env::var("KEYMILL_TEST_REDIS").expect("KEYMILL_TEST_REDIS, which `ci/servers/redis run` sets");
-    // A database that no other test uses.
-    typed_twice(&format!("{}/7", url.rsplit_once('/').unwrap().0), false);
+    // A database that no other test uses, and that an earlier run may have left full.
+    let own = format!("{}/7", url.rsplit_once('/').unwrap().0);
+    let emptied =
+        Command::new("redis-cli").args(["--no-auth-warning", "-u", &own, "FLUSHDB"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&emptied.stdout).trim(), "OK", "{emptied:?}");
+    typed_twice(&own, false);
 }
 
 // ---- init ----
