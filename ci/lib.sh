@@ -109,6 +109,9 @@ summary() {
     [ "$failed" = 0 ]
 }
 
+# stays: what the `run` of a server script says where it starts the server.
+stays() { echo "$0: the server stays for the next command; \`$0 stop\` ends it" >&2; }
+
 # born PID: when this process began, in the kernel's ticks.
 born() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 # lives PID BORN: whether the process is still the one that began then. A free pid is reused for other processes and for

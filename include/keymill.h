@@ -1,7 +1,7 @@
 /*
  * keymill: identifiers at memory speed. This file is generated from ffi/src and ffi/cbindgen.toml; do not edit it.
  *
- * Conventions. Each function's comment tells what is its own; all of this holds for every one.
+ * Conventions. Each function's comment says what is its own; all of this holds for every one.
  *
  * Codes      Functions answer with a km_code, KM_OK is 0. The numbers never change; later versions may add some, so
  *            treat an unknown one as an error. km_last_error() says in one line what happened and what to do. The codes
@@ -476,8 +476,8 @@ km_code km_mill_open_default(km_mill **mill);
 km_code km_mill_source(km_mill *mill, const char *spec, km_source **source);
 
 /**
- * Closes a mill for good: every later call on it and its sources answers KM_CLOSED, callers that wait are woken, what
- * nobody used goes back to the store where it can. May be called while other threads use the mill. Closing twice is
+ * Closes a mill for good: every later call on it and its sources answers KM_CLOSED, callers that wait are woken, unused
+ * numbers go back to the store where they can. May be called while other threads use the mill. Closing twice is
  * nothing.
  *
  * KM_INVALID_ARGUMENT.
@@ -815,7 +815,7 @@ km_code km_router_free(km_router *router);
 
 /**
  * Leases the cursor's next block and takes its first id. km_cursor_next calls it when the block is used up, the mill was
- * closed or the process forked; nobody else needs to.
+ * closed or the process forked; no program needs to.
  *
  * As km_source_next.
  */

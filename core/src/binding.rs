@@ -7,20 +7,20 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use crate::bank::{narrow, wide};
-use crate::base::counters::Counters;
-pub use crate::base::error::printable;
-use crate::base::error::{Error, Result, shown};
-use crate::base::revocation::Word;
-pub use crate::base::stride::Stride;
-pub use crate::base::thread::{quiet_panics, spawn};
-use crate::engine::Way;
+use crate::callers::counters::Counters;
+use crate::engine::IdPath;
+pub use crate::error::printable;
+use crate::error::{Error, Result, shown};
 use crate::gene::Gene;
+use crate::process::revocation::RevocationWord;
+pub use crate::process::thread::{quiet_panics, spawn};
+pub use crate::request::stride::Stride;
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
 
 use crate::api::text::ascii;
 use crate::api::{Kind, Route, Router, Source};
-use crate::snowflake::layout::{parse_time, rfc3339};
-use crate::snowflake::scatter::Scatter;
+use crate::layout::scatter::Scatter;
+use crate::layout::{parse_time, rfc3339};
 
 /// Numbers leased to the caller alone, with the word that revokes them: all a language needs to count by itself.
 ///
@@ -44,7 +44,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    fn new(lo: u64, hi: u64, word: &Word, leased_at: u64) -> Lease {
+    fn new(lo: u64, hi: u64, word: &RevocationWord, leased_at: u64) -> Lease {
         Lease { lo, hi, word: word.shared(), leased_at, prefix: Prefix::EMPTY, width: 1 }
     }
 }
@@ -83,8 +83,8 @@ impl Source {
     #[must_use]
     pub fn counts(&self) -> bool {
         !matches!(
-            self.shared.way,
-            Way::Time(_) | Way::AnyTime(_) | Way::Strided(_) | Way::Bank(_) | Way::WideBank(_)
+            self.shared.path,
+            IdPath::Time(_) | IdPath::AnyTime(_) | IdPath::Strided(_) | IdPath::Bank(_) | IdPath::WideBank(_)
         )
     }
 
@@ -204,7 +204,7 @@ impl Source {
         leased.map_err(|e| self.failed(e))
     }
 
-    /// What a caller that waits in its own way does after a `try_` verb failed: the pause before the next try, or the error to give
+    /// What a caller with a wait of its own does after a `try_` verb failed: the pause before the next try, or the error to give
     /// up with. `waited` is how long it has waited in all; a wait is counted at its beginning, with a `waited` of zero.
     /// (`CLOSED`, `EXHAUSTED` and similar errors are returned at once, `NOT_READY` becomes `DEADLINE` at the deadline.)
     ///
@@ -285,7 +285,7 @@ impl Source {
             .map_err(|e| self.failed(e))
     }
 
-    /// Begins a batch of `count` ids or texts that a language waits for in its own way; see [`Pending::poll`].
+    /// Begins a batch of `count` ids or texts whose wait the language implements; see [`Pending::poll`].
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for more than memory holds.
@@ -294,7 +294,7 @@ impl Source {
     }
 }
 
-/// A batch that a language waits for in its own way: parking, an event loop, a check for signals.
+/// A batch whose wait the language implements: parking, an event loop, a check for signals.
 ///
 /// ```
 /// let mill = keymill::Mill::open("memory:")?;
@@ -315,8 +315,8 @@ pub struct Pending {
     waited: bool,
     count: usize,
     lacking: usize,
-    /// The identity of the source while this was collected.
-    life: u64,
+    /// [`Source::identity`] while this was collected.
+    identity: u64,
     /// Numbers that follow each other.
     leases: Vec<Lease>,
     /// Ids that do not follow each other: a snowflake's, or those of a source with a stride.
@@ -332,14 +332,14 @@ impl Pending {
         if !fits {
             return Err(Error::argument(format!("{count} ids do not fit into memory; take them in parts")));
         }
-        let life = source.identity();
+        let identity = source.identity();
         Ok(Pending {
             source,
             since: Instant::now(),
             waited: false,
             count,
             lacking: count,
-            life,
+            identity,
             leases: Vec::new(),
             ids,
             gene,
@@ -351,12 +351,12 @@ impl Pending {
     /// # Errors
     /// As [`Source::next`], `DEADLINE` included; what the batch had is lost then.
     pub fn poll(&mut self) -> Result<Option<Duration>> {
-        let life = self.source.identity();
-        if life != self.life {
+        let identity = self.source.identity();
+        if identity != self.identity {
             // This is a child that was forked during the wait: the numbers belong to the parent.
             self.leases.clear();
             self.ids.clear();
-            (self.lacking, self.life) = (self.count, life);
+            (self.lacking, self.identity) = (self.count, identity);
         }
         while self.lacking > 0 {
             let taken = match (self.source.kind(), self.gene) {
@@ -454,7 +454,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         // A batch that was given up loses what it had.
-        let strided = matches!(self.source.shared.way, Way::Strided(_)) || self.gene.is_some();
+        let strided = matches!(self.source.shared.path, IdPath::Strided(_)) || self.gene.is_some();
         let lost = self.leases.iter().map(|lease| lease.hi - lease.lo).sum::<u64>()
             + if strided { self.ids.len() as u64 } else { 0 };
         if lost > 0 {

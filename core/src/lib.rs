@@ -1,4 +1,4 @@
-//! keymill hands out identifiers at memory speed: database-backed segments, snowflakes and serial numbers.
+//! keymill hands out identifiers at memory speed: segments of a database, snowflakes, serial numbers and business ids.
 //!
 //! ```
 //! let mill = keymill::Mill::open("memory:")?;
@@ -20,13 +20,13 @@
 //! `memory:` is always there, and `sqlite` is a default feature. Servers are the features `mysql` (MariaDB and TiDB too), `postgres`
 //! and `redis`, each with TLS.
 
-// Floors, each of which names only itself and what is under it:
+// Floors, each of which names only itself and what is under it, and no two modules here name each other:
 //
-//     4  api binding               every language translates these verbs and nothing else
+//     4  api binding               the public verbs, which every language translates
 //     3  engine keeper config      assembly, and the one thread
-//     2  store                     all I/O
-//     1  planner segment snowflake bank router   state machines; no I/O, time is passed in
-//     0  base time serial gene snowflake::layout   pure functions and types
+//     2  store monitoring          all I/O; events and counters for operators
+//     1  planner segment snowflake bank callers router   state machines; no I/O, time is passed in
+//     0  refill spec request layout serial gene time error process   pure functions and types, and what the process gives
 //
 // Users see what is listed at the end of this file. The languages of this repository also use `binding`. With the feature
 // `internals`, which has no promise and no documentation, tests, benches and the simulation see the modules below.
@@ -34,22 +34,28 @@
 
 mod api;
 mod bank;
-mod base;
 #[doc(hidden)]
 pub mod binding;
+mod callers;
 mod config;
 mod engine;
+mod error;
 pub mod gene;
 #[cfg(not(feature = "internals"))]
 mod keeper;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod keeper;
+mod layout;
+mod monitoring;
 #[cfg(not(feature = "internals"))]
 mod planner;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod planner;
+mod process;
+mod refill;
+mod request;
 mod router;
 mod segment;
 pub mod serial;
@@ -58,16 +64,17 @@ pub mod serial;
 #[doc(hidden)]
 pub mod simulation {
     pub use crate::bank::{BankAnswer, BankAsk, BankSource};
-    pub use crate::base::bank::counter_key;
-    pub use crate::base::error::blank_messages;
-    pub use crate::base::spec::{Kind, Order, Rules, SnowflakeSpec, Spec};
-    pub use crate::base::waker::ReadyQueue;
+    pub use crate::callers::waker::ReadyQueue;
     pub use crate::config::MillConfig;
-    pub use crate::segment::{SegmentSource, Taken};
+    pub use crate::error::blank_messages;
+    pub use crate::request::bank_spec::counter_key;
+    pub use crate::segment::{SegmentSource, TakenRange};
     pub use crate::snowflake::generator::{ClockBack, Generator, Refusal, Why};
-    pub use crate::snowflake::source::SnowflakeSource;
+    pub use crate::snowflake::snowflake_source::SnowflakeSource;
+    pub use crate::spec::{Kind, Order, Rules, SnowflakeSpec, Spec};
 }
 pub mod snowflake;
+mod spec;
 #[cfg(not(feature = "internals"))]
 mod store;
 #[cfg(feature = "internals")]
@@ -83,15 +90,20 @@ pub use api::{
     Change, Handle, Heat, Iter, Kind, Mill, OldRow, Parts, Periods, Repair, Route, Router, Source, Standing,
     Stored, StoredRouter, Table, VERSION,
 };
-pub use base::error::{Code, Error, Result};
 /// The tables of options that the documentation shows.
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub use config::options;
 pub use config::{DEFAULT_MILL, MILL_VARIABLE, default_mill, spec_string};
-pub use engine::events::{Event, EventKind};
-pub use engine::metrics::{Latency, Stats};
+pub use engine::metrics::Stats;
+pub use error::{Code, Error, Result};
 pub use gene::{Gene, GeneKey};
+pub use monitoring::events::{Event, EventKind};
+pub use monitoring::mill_counters::Latency;
+/// What the schemes of other programs call their columns.
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub use request::scheme::{CounterColumns, Holds, counter_columns};
 pub use serial::SerialPattern;
 pub use snowflake::{Layout, scatter};
 pub use store::{BankChange, Facts, Import, Mark, Row, Scheme};

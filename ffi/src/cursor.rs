@@ -33,7 +33,7 @@ pub struct km_cursor {
 }
 
 /// Leases the cursor's next block and takes its first id. km_cursor_next calls it when the block is used up, the mill was
-/// closed or the process forked; nobody else needs to.
+/// closed or the process forked; no program needs to.
 ///
 /// As km_source_next.
 #[unsafe(no_mangle)]

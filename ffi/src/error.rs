@@ -1,4 +1,4 @@
-//! The one door of every exported function, and the thread's last message.
+//! How a verb's error or panic becomes a code, and the thread's last message.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -44,7 +44,7 @@ pub(crate) fn enter(verb: impl FnOnce() -> Result<()>) -> km_code {
     }
 }
 
-/// The door of the few functions that do not answer with a code: a panic becomes `otherwise`.
+/// As [`enter`], for the few functions that do not answer with a code: a panic becomes `otherwise`.
 pub(crate) fn enter_for<T>(otherwise: T, verb: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(verb)).unwrap_or_else(|panic| {
         panicked(panic);

@@ -164,11 +164,11 @@ pub(crate) unsafe fn held<'a, K: Kind>(handle: *const K) -> Result<&'a K::Held> 
     K::held(unsafe { &*header.object.get() }).ok_or_else(|| wrong::<K>(FREED))
 }
 
-/// Drops what a handle holds, after `farewell` has seen it. NULL is nothing.
+/// Drops what a handle holds, after `before` has seen it. NULL is nothing.
 ///
 /// # Safety
 /// `handle` is NULL or came from [`give`] of any kind; no other call is using it.
-pub(crate) unsafe fn free<K: Kind>(handle: *mut K, farewell: impl FnOnce(&K::Held)) -> Result<()> {
+pub(crate) unsafe fn free<K: Kind>(handle: *mut K, before: impl FnOnce(&K::Held)) -> Result<()> {
     if handle.is_null() {
         return Ok(());
     }
@@ -179,7 +179,7 @@ pub(crate) unsafe fn free<K: Kind>(handle: *mut K, farewell: impl FnOnce(&K::Hel
     // SAFETY: the exchange made the object ours alone.
     let object = unsafe { ptr::replace(header.object.get(), Object::Nothing) };
     if let Some(held) = K::held(&object) {
-        farewell(held);
+        before(held);
     }
     if let Some(mut freed) = freed_headers() {
         freed.push_back(Freed(NonNull::from(header)));
@@ -222,7 +222,7 @@ impl<T> Out<T> {
     }
 }
 
-/// Tells when to come again.
+/// Writes after how many milliseconds to ask again.
 pub(crate) fn hinted<T>(answer: Result<T>, retry: &Out<u32>) -> Result<T> {
     answer.inspect_err(|error| {
         if error.code == Code::NotReady {
@@ -234,7 +234,7 @@ pub(crate) fn hinted<T>(answer: Result<T>, retry: &Out<u32>) -> Result<T> {
 /// A caller's array of ids.
 ///
 /// # Safety
-/// `ids` is NULL or may be written for `count` ids until the call ends, by nobody else.
+/// `ids` is NULL or may be written for `count` ids until the call ends, by this call alone.
 pub(crate) unsafe fn ids<'a, T: Copy>(ids: *mut T, count: usize) -> Result<&'a mut [T]> {
     if ids.is_null() {
         return Err(null("ids"));
@@ -249,7 +249,7 @@ pub(crate) unsafe fn ids<'a, T: Copy>(ids: *mut T, count: usize) -> Result<&'a m
 /// A caller's buffer, as bytes.
 ///
 /// # Safety
-/// `buf` is not NULL and may be written for `size` bytes until the call ends, by nobody else.
+/// `buf` is not NULL and may be written for `size` bytes until the call ends, by this call alone.
 pub(crate) unsafe fn bytes<'a>(buf: *mut std::ffi::c_char, size: usize) -> &'a mut [u8] {
     // SAFETY: by the contract.
     unsafe { std::slice::from_raw_parts_mut(buf.cast(), size) }

@@ -1,6 +1,6 @@
-//! The C ABI: each function checks what C may get wrong, calls one verb of the core's waist, and answers with a code.
+//! The C ABI: each function checks what C may get wrong, calls one verb of the core, and answers with a code.
 //!
-//! * `error`: the one door, `enter`, and the thread's last message.
+//! * `error`: `enter`, which every function passes, and the thread's last message.
 //! * `handle`: what C holds; the only place where pointers change their type.
 //! * `text`: strings in, outputs out.
 //! * `mill`, `source`, `business`, `cursor`, `router`, `spec`, `version`: the verbs.

@@ -63,8 +63,8 @@ pub unsafe extern "C" fn km_mill_source(
     })
 }
 
-/// Closes a mill for good: every later call on it and its sources answers KM_CLOSED, callers that wait are woken, what
-/// nobody used goes back to the store where it can. May be called while other threads use the mill. Closing twice is
+/// Closes a mill for good: every later call on it and its sources answers KM_CLOSED, callers that wait are woken, unused
+/// numbers go back to the store where they can. May be called while other threads use the mill. Closing twice is
 /// nothing.
 ///
 /// KM_INVALID_ARGUMENT.

@@ -40,7 +40,7 @@ impl TextOut {
         Ok(TextOut { buf, size, len })
     }
 
-    /// Has `write` write a text of at most `most` bytes. A smaller buffer is told so before `write` spends anything.
+    /// Has `write` write a text of at most `most` bytes. A smaller buffer is refused before `write` spends anything.
     pub(crate) fn write(&self, most: usize, write: impl FnOnce(&mut [u8]) -> Result<usize>) -> Result<()> {
         let needed = most + 1;
         if self.size < needed {
@@ -93,7 +93,7 @@ impl TextsOut {
         Ok(TextsOut { buf, stride, size })
     }
 
-    /// Writes the texts that `take` gives, each of at most `most` bytes. A smaller stride is told so before `take` spends
+    /// Writes the texts that `take` gives, each of at most `most` bytes. A smaller stride is refused before `take` spends
     /// anything.
     pub(crate) fn write(&self, most: usize, take: impl FnOnce() -> Result<Vec<String>>) -> Result<()> {
         if self.stride <= most {

@@ -23,7 +23,7 @@ fn home() -> PathBuf {
 fn rendered() -> String {
     let config = cbindgen::Config::from_file(home().join("cbindgen.toml")).expect("cbindgen.toml");
     let sources = SOURCES.iter().map(|source| home().join(source));
-    let codes = home().join("../core/src/base/error.rs");
+    let codes = home().join("../core/src/error/mod.rs");
     let builder = std::iter::once(codes)
         .chain(sources)
         .fold(cbindgen::Builder::new().with_config(config), cbindgen::Builder::with_src);

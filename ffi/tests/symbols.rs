@@ -73,12 +73,12 @@ fn every_exported_function_goes_through_the_door() {
         let first = body.lines().map(str::trim).filter(|line| !line.starts_with("//"));
         let first: Vec<_> =
             first.skip_while(|line| line.starts_with("const ") || !line.contains("enter")).collect();
-        let door =
+        let entry =
             first.first().is_some_and(|line| line.starts_with("enter(") || line.starts_with("enter_for("));
-        assert!(door, "{name} does not go through `enter`");
-        // All it does is what the door guards: constants, the door, nothing behind it.
+        assert!(entry, "{name} does not go through `enter`");
+        // All it does is what `enter` guards: constants, `enter`, nothing after it.
         let last = body.trim_end().lines().last().expect("a last line").trim();
-        assert!(last.ends_with(')'), "{name} does something behind the door: {last}");
+        assert!(last.ends_with(')'), "{name} does something after `enter`: {last}");
     }
 }
 

@@ -9,8 +9,9 @@ use keymill::serial::SerialPattern;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Columns, Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store, Stride};
+use keymill::{CounterColumns, Holds, counter_columns};
 use keymill_tests::disguise::Disguise;
-use keymill_tests::{mariadb, postgres, redis};
+use keymill_tests::{mariadb, postgres, redis, schemes};
 use mysql::prelude::Queryable;
 
 use crate::counted::Counted;
@@ -24,38 +25,28 @@ pub enum Kind {
     Segment,
     Serial,
     Producer,
-    Sequence,
-    Leaf,
-    Tiny,
+    /// The row of another program's counter. JPA's: where no other program is left.
+    Counter(Scheme),
     /// tinyid's row of every third number, as its source counts them.
     Strided,
-    Cosid,
-    /// A JPA table generator's row, where no other program is left.
-    Jpa,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 9] = [
-        Kind::Segment,
-        Kind::Serial,
-        Kind::Producer,
-        Kind::Sequence,
-        Kind::Leaf,
-        Kind::Tiny,
-        Kind::Strided,
-        Kind::Cosid,
-        Kind::Jpa,
-    ];
+    pub const LEAF: Kind = Kind::Counter(Scheme::LeafAlloc);
+    pub const COSID: Kind = Kind::Counter(Scheme::Cosid);
+    pub const JPA: Kind = Kind::Counter(Scheme::JpaTable);
+
+    pub fn all() -> impl Iterator<Item = Kind> {
+        let own = [Kind::Segment, Kind::Serial, Kind::Producer, Kind::Strided];
+        own.into_iter().chain(schemes::counters().map(Kind::Counter))
+    }
 
     pub fn scheme(self) -> Scheme {
         match self {
             Kind::Segment | Kind::Serial => Scheme::Keymill,
             Kind::Producer => Scheme::KeyProducer,
-            Kind::Sequence => Scheme::SequenceTable,
-            Kind::Leaf => Scheme::LeafAlloc,
-            Kind::Tiny | Kind::Strided => Scheme::TinyIdInfo,
-            Kind::Cosid => Scheme::Cosid,
-            Kind::Jpa => Scheme::JpaTable,
+            Kind::Counter(scheme) => scheme,
+            Kind::Strided => Scheme::TinyIdInfo,
         }
     }
 
@@ -67,26 +58,23 @@ impl Kind {
         if self.is_serial() { DAY } else { 0 }
     }
 
-    /// For a table of another program: the columns of the name and of the maximum, and the width of a name.
-    pub fn columns(self) -> Option<(&'static str, &'static str, usize)> {
-        match self {
-            Kind::Segment | Kind::Serial | Kind::Producer => None,
-            Kind::Sequence => Some(("biz_type", "cur_id", 50)),
-            Kind::Leaf => Some(("biz_tag", "max_id", 128)),
-            Kind::Tiny | Kind::Strided => Some(("biz_type", "max_id", 63)),
-            Kind::Cosid => Some(("name", "last_max_id", 100)),
-            Kind::Jpa => Some(("sequence_name", "next_val", 255)),
-        }
+    /// The columns of a table of another program's counter.
+    pub fn columns(self) -> Option<&'static CounterColumns> {
+        counter_columns(self.scheme())
+    }
+
+    fn holds_next(self) -> bool {
+        self.columns().is_some_and(|columns| columns.holds == Holds::Next)
     }
 
     /// The maximum of a row whose next number is `next`.
     pub fn kept(self, next: u64) -> u64 {
-        if self == Kind::Leaf { next } else { self.stride().nth(next) - 1 }
+        if self.holds_next() { next } else { self.stride().nth(next) - 1 }
     }
 
-    /// The last number: Leaf's column has to hold the number after it.
+    /// The last number: a column of the next number has to hold the number after it.
     pub fn last(self) -> u64 {
-        if self == Kind::Leaf { MAX_NUMBER - 1 } else { self.stride().up_to(MAX_NUMBER) }
+        if self.holds_next() { MAX_NUMBER - 1 } else { self.stride().up_to(MAX_NUMBER) }
     }
 
     /// The numbers that a row owns.
@@ -111,7 +99,7 @@ impl Kind {
             name,
             columns: Columns::default(),
             serial,
-            step: u64::from(self != Kind::Jpa),
+            step: schemes::step(self.scheme(), 1),
             unsafe_on: false,
             stride: self.stride(),
         })
@@ -303,7 +291,7 @@ impl Bench {
 
     /// Directly on the database, on another program's table.
     pub fn set_maximum(&self, name: &str, maximum: u64) -> u64 {
-        let (by, column, _) = self.kind.columns().unwrap();
+        let CounterColumns { name: by, maximum: column, .. } = self.kind.columns().unwrap();
         let sql = format!("UPDATE {{t}} SET {column} = ? WHERE {by} = ?");
         // As a number: SQLite would keep a text.
         match &self.place {
@@ -318,7 +306,7 @@ impl Bench {
 
     /// Whether the row of this name, which ends in a space, is stored under the name without it. For MySQL and MariaDB.
     pub fn pads(&self, name: &str) -> bool {
-        let Some((by, ..)) = self.kind.columns() else { return true };
+        let Some(CounterColumns { name: by, .. }) = self.kind.columns() else { return true };
         // `LIKE` compares the space under every collation.
         let sql = format!("SELECT COUNT(*) FROM {} WHERE {by} LIKE ?", self.table);
         self.connection().exec_first(sql, (name,)).unwrap() == Some(0)
@@ -352,7 +340,7 @@ impl Bench {
             }
             (_, kind) => {
                 let (column, name) =
-                    kind.columns().map_or(("name", key.name.as_str()), |(by, ..)| (by, name));
+                    kind.columns().map_or(("name", key.name.as_str()), |columns| (columns.name, name));
                 assert_eq!(self.tamper(&format!("DELETE FROM {{t}} WHERE {column} = ?"), &[name]), 1);
             }
         }

@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
-use keymill::store::{Facts, Fault, Import, Key, Mark, Request, Reserved, Row, Store};
+use keymill::store::{
+    BankStore, Catalogue, Facts, Fault, Import, Key, Mark, Request, Reserved, RouteStore, Row, RowStore,
+    SlotStore, Store,
+};
 
 pub struct Counted(pub Box<dyn Store>);
 
@@ -16,7 +19,7 @@ fn of_the_row(key: &Key, mark: Mark) -> Mark {
     Mark { next: key.stride.nth(mark.next), ..mark }
 }
 
-impl Store for Counted {
+impl RowStore for Counted {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
         let stride = request.key.stride;
         // Options of a spec are in ids; the suite's numbers are the source's own count.
@@ -37,10 +40,6 @@ impl Store for Counted {
         Ok(self.0.look(key)?.map(|row| counted(key, row)))
     }
 
-    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
-        self.0.init(keys, dry_run)
-    }
-
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         let (before, after) = self.0.repair(key, of_the_row(key, to))?;
         Ok((before.map(|row| counted(key, row)), counted(key, after)))
@@ -53,6 +52,18 @@ impl Store for Counted {
 
     fn import(&mut self, old: &Key, new: &Key, period: u64) -> Result<Import, Fault> {
         self.0.import(old, new, period)
+    }
+}
+
+impl SlotStore for Counted {}
+
+impl BankStore for Counted {}
+
+impl RouteStore for Counted {}
+
+impl Catalogue for Counted {
+    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
+        self.0.init(keys, dry_run)
     }
 
     fn release_idle(&mut self, now_ms: u64) -> Option<u64> {

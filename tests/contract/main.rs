@@ -45,65 +45,31 @@ fn not_kept(reason: &str) {
     println!("not kept in {}: {reason}", std::thread::current().name().unwrap_or("?"));
 }
 
-/// Defines each function as a test for each store and kind.
+/// Defines each promise as a test of each kind on each store: `leaf_alloc::mariadb::repair_raises_only`.
 macro_rules! contract {
-    ($($name:ident)*) => {
-        contract!(@ memory_segment, Bench::memory(Kind::Segment), $($name)*);
-        contract!(@ memory_serial, Bench::memory(Kind::Serial), $($name)*);
-        contract!(@ memory_key_producer, Bench::memory(Kind::Producer), $($name)*);
-        contract!(@ memory_sequence_table, Bench::memory(Kind::Sequence), $($name)*);
-        contract!(@ memory_leaf_alloc, Bench::memory(Kind::Leaf), $($name)*);
-        contract!(@ memory_tiny_id_info, Bench::memory(Kind::Tiny), $($name)*);
-        contract!(@ memory_tiny_id_info_strided, Bench::memory(Kind::Strided), $($name)*);
-        contract!(@ memory_cosid, Bench::memory(Kind::Cosid), $($name)*);
-        contract!(@ memory_jpa_table, Bench::memory(Kind::Jpa), $($name)*);
-        contract!(@ sqlite_segment, Bench::sqlite(Kind::Segment), $($name)*);
-        contract!(@ sqlite_serial, Bench::sqlite(Kind::Serial), $($name)*);
-        contract!(@ sqlite_key_producer, Bench::sqlite(Kind::Producer), $($name)*);
-        contract!(@ sqlite_sequence_table, Bench::sqlite(Kind::Sequence), $($name)*);
-        contract!(@ sqlite_leaf_alloc, Bench::sqlite(Kind::Leaf), $($name)*);
-        contract!(@ sqlite_tiny_id_info, Bench::sqlite(Kind::Tiny), $($name)*);
-        contract!(@ sqlite_tiny_id_info_strided, Bench::sqlite(Kind::Strided), $($name)*);
-        contract!(@ sqlite_cosid, Bench::sqlite(Kind::Cosid), $($name)*);
-        contract!(@ sqlite_jpa_table, Bench::sqlite(Kind::Jpa), $($name)*);
-        contract!(@ mariadb_segment, Bench::mariadb(Kind::Segment), $($name)*);
-        contract!(@ mariadb_serial, Bench::mariadb(Kind::Serial), $($name)*);
-        contract!(@ mariadb_key_producer, Bench::mariadb(Kind::Producer), $($name)*);
-        contract!(@ mariadb_sequence_table, Bench::mariadb(Kind::Sequence), $($name)*);
-        contract!(@ mariadb_leaf_alloc, Bench::mariadb(Kind::Leaf), $($name)*);
-        contract!(@ mariadb_tiny_id_info, Bench::mariadb(Kind::Tiny), $($name)*);
-        contract!(@ mariadb_tiny_id_info_strided, Bench::mariadb(Kind::Strided), $($name)*);
-        contract!(@ mariadb_cosid, Bench::mariadb(Kind::Cosid), $($name)*);
-        contract!(@ mariadb_jpa_table, Bench::mariadb(Kind::Jpa), $($name)*);
-        contract!(@ tidb_segment, Bench::tidb(Kind::Segment), $($name)*);
-        contract!(@ tidb_serial, Bench::tidb(Kind::Serial), $($name)*);
-        contract!(@ tidb_key_producer, Bench::tidb(Kind::Producer), $($name)*);
-        contract!(@ tidb_sequence_table, Bench::tidb(Kind::Sequence), $($name)*);
-        contract!(@ tidb_leaf_alloc, Bench::tidb(Kind::Leaf), $($name)*);
-        contract!(@ tidb_tiny_id_info, Bench::tidb(Kind::Tiny), $($name)*);
-        contract!(@ tidb_tiny_id_info_strided, Bench::tidb(Kind::Strided), $($name)*);
-        contract!(@ tidb_cosid, Bench::tidb(Kind::Cosid), $($name)*);
-        contract!(@ tidb_jpa_table, Bench::tidb(Kind::Jpa), $($name)*);
-        contract!(@ postgres_segment, Bench::postgres(Kind::Segment), $($name)*);
-        contract!(@ postgres_serial, Bench::postgres(Kind::Serial), $($name)*);
-        contract!(@ postgres_key_producer, Bench::postgres(Kind::Producer), $($name)*);
-        contract!(@ postgres_sequence_table, Bench::postgres(Kind::Sequence), $($name)*);
-        contract!(@ postgres_leaf_alloc, Bench::postgres(Kind::Leaf), $($name)*);
-        contract!(@ postgres_tiny_id_info, Bench::postgres(Kind::Tiny), $($name)*);
-        contract!(@ postgres_tiny_id_info_strided, Bench::postgres(Kind::Strided), $($name)*);
-        contract!(@ postgres_cosid, Bench::postgres(Kind::Cosid), $($name)*);
-        contract!(@ postgres_jpa_table, Bench::postgres(Kind::Jpa), $($name)*);
-        contract!(@ redis_segment, Bench::redis(Kind::Segment), $($name)*);
-        contract!(@ redis_serial, Bench::redis(Kind::Serial), $($name)*);
+    (
+        everywhere { $($own:ident: $of_own:expr,)+ }
+        in_tables { $($kind:ident: $of:expr,)+ }
+        promises $names:tt
+    ) => {
+        /// Every row of the table.
+        const LISTED: &[Kind] = &[$($of_own,)+ $($of,)+];
+        $(contract!(@ $own $of_own, memory sqlite mariadb tidb postgres redis, $names);)+
+        $(contract!(@ $kind $of, memory sqlite mariadb tidb postgres, $names);)+
     };
-    (@ $module:ident, $bench:expr, $($name:ident)*) => {
-        mod $module {
-            use super::*;
+    (@ $kind:ident $of:expr, $($store:ident)+, $names:tt) => {
+        mod $kind {
+            $(contract!(@ $store $of, $names);)+
+        }
+    };
+    (@ $store:ident $of:expr, { $($name:ident)* }) => {
+        mod $store {
+            use crate::*;
             $(
                 #[test]
                 fn $name() {
                     let _ = wordless::is_on();
-                    super::$name(&$bench)
+                    crate::$name(&Bench::$store($of))
                 }
             )*
         }
@@ -111,43 +77,66 @@ macro_rules! contract {
 }
 
 contract! {
-    reservations_follow_each_other
-    another_connection_goes_on_where_the_first_stopped
-    sixteen_connections_never_overlap_from_the_first_use_on
-    eight_processes_never_overlap
-    a_row_below_the_high_water_is_refused_and_left_alone
-    a_deleted_row_is_refused_and_not_created_again
-    healing_raises_a_row_but_not_by_more_than_allowed
-    odd_names_are_names_like_others
-    the_last_number_is_issued_and_nothing_wraps
-    a_smaller_last_number_holds
-    the_last_tenth_of_a_period_is_given_in_single_steps
-    a_range_is_given_back_only_while_the_row_ends_there
-    a_new_period_starts_anew_and_an_old_one_never_comes_back
-    a_mark_is_raised_and_never_lowered
-    repair_raises_only
-    rows_of_old_key_factory_nodes_are_understood
-    a_text_that_is_no_serial_is_refused_and_left_alone
-    init_max_starts_after_the_largest_serial_of_the_period
-    a_table_of_another_shape_is_refused
-    inspecting_a_missing_row_answers_none
-    a_name_that_becomes_sql_must_be_an_identifier
+    everywhere {
+        segment: Kind::Segment,
+        serial: Kind::Serial,
+    }
+    // Redis keeps no rows of other programs.
+    in_tables {
+        key_producer: Kind::Producer,
+        sequence_table: Kind::Counter(Scheme::SequenceTable),
+        leaf_alloc: Kind::Counter(Scheme::LeafAlloc),
+        tiny_id_info: Kind::Counter(Scheme::TinyIdInfo),
+        tiny_id_info_strided: Kind::Strided,
+        cosid: Kind::Counter(Scheme::Cosid),
+        jpa_table: Kind::Counter(Scheme::JpaTable),
+    }
+    promises {
+        reservations_follow_each_other
+        another_connection_goes_on_where_the_first_stopped
+        sixteen_connections_never_overlap_from_the_first_use_on
+        eight_processes_never_overlap
+        a_row_below_the_high_water_is_refused_and_left_alone
+        a_deleted_row_is_refused_and_not_created_again
+        healing_raises_a_row_but_not_by_more_than_allowed
+        odd_names_are_names_like_others
+        the_last_number_is_issued_and_nothing_wraps
+        a_smaller_last_number_holds
+        the_last_tenth_of_a_period_is_given_in_single_steps
+        a_range_is_given_back_only_while_the_row_ends_there
+        a_new_period_starts_anew_and_an_old_one_never_comes_back
+        a_mark_is_raised_and_never_lowered
+        repair_raises_only
+        rows_of_old_key_factory_nodes_are_understood
+        a_text_that_is_no_serial_is_refused_and_left_alone
+        init_max_starts_after_the_largest_serial_of_the_period
+        a_table_of_another_shape_is_refused
+        inspecting_a_missing_row_answers_none
+        a_name_that_becomes_sql_must_be_an_identifier
+    }
+}
+
+#[test]
+fn every_scheme_with_rows_has_a_row_in_the_table_of_this_suite() {
+    for kind in Kind::all() {
+        assert!(LISTED.contains(&kind), "{kind:?} is missing in `contract!`");
+    }
 }
 
 /// Codes, kinds and rows do not depend on what messages say.
 #[test]
 fn behaviour_is_the_same_when_every_message_is_x() {
     wordless::run_again(&[
-        "memory_segment::",
-        "memory_tiny_id_info_strided::",
-        "sqlite_segment::",
-        "sqlite_key_producer::",
-        "mariadb_segment::",
-        "mariadb_leaf_alloc::",
-        "tidb_segment::",
-        "postgres_serial::",
-        "postgres_cosid::",
-        "redis_segment::",
+        "segment::memory::",
+        "tiny_id_info_strided::memory::",
+        "segment::sqlite::",
+        "key_producer::sqlite::",
+        "segment::mariadb::",
+        "leaf_alloc::mariadb::",
+        "segment::tidb::",
+        "serial::postgres::",
+        "cosid::postgres::",
+        "segment::redis::",
     ]);
 }
 
@@ -285,7 +274,7 @@ fn a_child_process_reserves_and_prints() {
     let Ok(task) = std::env::var(CHILD) else { return };
     let mut parts = task.split('|');
     let name = parts.next().unwrap();
-    let kind = Kind::ALL.into_iter().find(|kind| format!("{kind:?}") == name).unwrap();
+    let kind = Kind::all().find(|kind| format!("{kind:?}") == name).unwrap();
     let place = match parts.next().unwrap() {
         "" => Place::MariaDb,
         url if url.starts_with("mysql://") => Place::TiDb(url.to_owned()),
@@ -350,7 +339,7 @@ fn healing_raises_a_row_but_not_by_more_than_allowed(bench: &Bench) {
 
 fn odd_names_are_names_like_others(bench: &Bench) {
     let foreign = bench.kind == Kind::Producer || bench.kind.columns().is_some();
-    let widest = bench.kind.columns().map_or(80, |(.., most)| most);
+    let widest = bench.kind.columns().map_or(80, |columns| columns.name_width);
     let long = "x".repeat(if foreign { widest } else { 128 });
     let names = [
         "a",
@@ -390,10 +379,11 @@ fn odd_names_are_names_like_others(bench: &Bench) {
                 Err(fault) => {
                     // KeyFactory's table is three-byte utf8.
                     assert_eq!((foreign, fault.kind), (true, FaultKind::Refused), "{fault}");
-                    // The tables of Leaf, CosId and Hibernate have the character set of the database.
+                    // The authors of these three name no character set, so the tables have that of the database.
                     let by_database =
-                        matches!(bench.kind, Kind::Leaf | Kind::Cosid | Kind::Jpa) && !name.is_ascii();
-                    assert!(name == "🦀" || by_database, "{name}: {fault}");
+                        matches!(bench.kind, Kind::LEAF | Kind::COSID | Kind::JPA) && !name.is_ascii();
+                    let known = name == "🦀" || by_database;
+                    assert!(known, "{name}: {fault}: does the scheme's statement say CHARSET=utf8mb4?");
                     assert!(wordless::says(&fault, "scheme=keymill") || by_database, "{fault}");
                 }
             }
@@ -714,12 +704,12 @@ fn a_table_of_another_shape_is_refused(bench: &Bench) {
         (Kind::Producer, _) => {
             "(TABLENAME VARCHAR(80) PRIMARY KEY, COLUMNNAME VARCHAR(80), MAXSERIALNO VARCHAR(80))".to_owned()
         }
-        (_, Some((by, ..))) => format!("({by} VARCHAR(80) PRIMARY KEY)"),
+        (_, Some(columns)) => format!("({} VARCHAR(80) PRIMARY KEY)", columns.name),
         _ => "(name VARCHAR(80) PRIMARY KEY, next BIGINT)".to_owned(),
     };
     let missing = match bench.kind {
         Kind::Producer => "datefmt",
-        kind => kind.columns().map_or("period", |(_, maximum, _)| maximum),
+        kind => kind.columns().map_or("period", |columns| columns.maximum),
     };
     if bench.is_mysql() || matches!(bench.place, Place::Postgres) {
         bench.tamper("DROP TABLE {t}", &[]);

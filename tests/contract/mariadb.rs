@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use keymill::store::memory::Memory;
 use keymill::store::mysql::ServerOptions;
-use keymill::store::{Durability, FaultKind, Mark, Store};
+use keymill::store::{Catalogue, Durability, FaultKind, Mark, RowStore};
 use keymill_tests::mariadb;
 use keymill_tests::takers::until;
 use mysql::prelude::Queryable;
@@ -15,7 +15,7 @@ use crate::{assert_disjoint, kind, reserve_many};
 
 #[test]
 fn a_missing_table_names_the_command() {
-    for kind in Kind::ALL {
+    for kind in Kind::all() {
         let bench = Bench::mariadb(kind);
         bench.tamper("DROP TABLE {t}", &[]);
         let mut store = bench.open();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use keymill::store::memory::Memory;
 use keymill::store::postgres::{ServerOptions, Tls, TlsMode};
-use keymill::store::{Durability, FaultKind, Mark, Request, Secret, Store};
+use keymill::store::{Catalogue, Durability, FaultKind, Mark, Request, RowStore, Secret};
 use keymill_tests::ci::patient;
 use keymill_tests::postgres::{self, Private, Sql};
 use keymill_tests::proxy::Proxy;
@@ -26,7 +26,7 @@ fn own() -> Bench {
 
 #[test]
 fn a_missing_table_names_the_command() {
-    for kind in Kind::ALL {
+    for kind in Kind::all() {
         let bench = Bench::postgres(kind);
         bench.tamper("DROP TABLE {t}", &[]);
         let mut store = bench.open();
@@ -123,8 +123,8 @@ fn a_wrong_password_or_right_or_place_is_refused_and_never_shown() {
 fn a_connection_ended_by_the_server_is_replaced_without_a_fault() {
     let private = Private::start("");
     let root = Sql::root(&private.url());
-    for kind in [Kind::Segment, Kind::Serial, Kind::Leaf] {
-        let bench = Bench { kind, place: Place::Memory(Memory::new()), table: format!("t_{kind:?}") };
+    for kind in [Kind::Segment, Kind::Serial, Kind::LEAF] {
+        let bench = Bench { kind, place: Place::Memory(Memory::new()), table: unique("t") };
         let mut store = postgres::store(private.options());
         let request = bench.request("orders", 10);
         store.init(&[Arc::clone(&request.key)], false).unwrap();
@@ -142,7 +142,7 @@ fn a_connection_ended_by_the_server_is_replaced_without_a_fault() {
 /// which other processes use too, are safe only on a direct connection.
 #[test]
 fn lost_prepared_statements_fall_back_to_text_and_lose_no_number() {
-    for (kind, between) in Kind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+    for (kind, between) in Kind::all().flat_map(|kind| [(kind, false), (kind, true)]) {
         let bench = Bench::postgres(kind);
         let mut options = postgres::options();
         let proxy = Proxy::start(options.hosts[0].clone());
@@ -544,7 +544,7 @@ fn cosid_node(sql: &Sql, table: &str, step: u64) -> (u64, u64) {
 
 #[test]
 fn cosid_nodes_on_the_same_row_never_overlap_with_ours() {
-    let bench = Bench::postgres(Kind::Cosid);
+    let bench = Bench::postgres(Kind::COSID);
     bench.open().reserve(&bench.request("orders", 5)).unwrap();
     let ranges: Vec<(u64, u64)> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::redis::{RedisOptions, RedisStore};
-use keymill::store::{Durability, Fault, FaultKind, MAX_NUMBER, Mark, Request, Secret, Store};
+use keymill::store::{Catalogue, Durability, Fault, FaultKind, MAX_NUMBER, Mark, Request, RowStore, Secret};
 use keymill_tests::redis::{self, Private};
 
 use crate::bench::*;
@@ -287,7 +287,7 @@ fn a_key_that_is_no_row_of_ours_is_refused_and_left_alone() {
 #[test]
 fn only_its_own_scheme_is_kept() {
     let mut store = redis::store(redis::options());
-    for kind in Kind::ALL.into_iter().filter(|kind| kind.scheme() != keymill::store::Scheme::Keymill) {
+    for kind in Kind::all().filter(|kind| kind.scheme() != keymill::store::Scheme::Keymill) {
         let request = keymill_tests::request(&kind.key("t", "orders", false), 1);
         let says_so = ["Redis keeps `scheme=keymill`", kind.scheme().name()];
         says(store.reserve(&request), FaultKind::Refused, &says_so);

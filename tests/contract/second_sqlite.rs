@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::ptr::null_mut;
 
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Durability, FaultKind, Request, Store};
+use keymill::store::{Catalogue, Durability, FaultKind, Request, RowStore};
 use keymill_tests::worker::in_a_process_of_its_own;
 
 use crate::bench::*;

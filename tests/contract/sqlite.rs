@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Durability, FaultKind, Request, Store};
+use keymill::store::{Catalogue, Durability, FaultKind, Request, RowStore};
 use keymill_tests::takers::until;
 use keymill_tests::worker::in_a_process_of_its_own;
 
@@ -30,7 +30,7 @@ const MARK: i32 = 0x6b6d_696c;
 
 #[test]
 fn a_file_of_another_program_is_refused_and_left_alone() {
-    for kind in Kind::ALL {
+    for kind in Kind::all() {
         let bench = Bench::sqlite(kind);
         bench.tamper("CREATE TABLE customers (id INTEGER PRIMARY KEY)", &[]);
         let mut store = bench.open();
@@ -63,7 +63,7 @@ fn a_file_of_another_program_is_refused_and_left_alone() {
 
 #[test]
 fn keymills_files_are_marked_and_an_unmarked_older_file_is_adopted() {
-    for kind in Kind::ALL {
+    for kind in Kind::all() {
         let request = |bench: &Bench| bench.request("orders", 10);
         let new = Bench::sqlite(kind);
         new.open().reserve(&request(&new)).unwrap();

@@ -12,7 +12,7 @@ use crate::kind;
 
 /// Every kind on every server that supports it.
 fn benches() -> Vec<Bench> {
-    let sql = Kind::ALL.into_iter().flat_map(|kind| [Bench::mariadb(kind), Bench::postgres(kind)]);
+    let sql = Kind::all().flat_map(|kind| [Bench::mariadb(kind), Bench::postgres(kind)]);
     sql.chain([Kind::Segment, Kind::Serial].map(Bench::redis)).collect()
 }
 

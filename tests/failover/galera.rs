@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
-use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
+use keymill::store::{Catalogue, Columns, FaultKind, Key, Mark, Request, RowStore, Scheme, SerialKey};
 use keymill::{Change, Code, Mill, Source};
 use keymill_tests::takers::{Takers, persistently, until};
 use keymill_tests::{assert_disjoint, mariadb, schemes};

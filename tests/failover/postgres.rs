@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use keymill::store::{Columns, FaultKind, Key, Request, Scheme, Store};
+use keymill::store::{Catalogue, Columns, FaultKind, Key, Request, RowStore, Scheme};
 use keymill::{Change, Code, Mill};
 use keymill_tests::ci::patient;
 use keymill_tests::postgres::{self, Private, Sql};

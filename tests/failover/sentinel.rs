@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use keymill::store::{FaultKind, Mark, Store};
+use keymill::store::{Catalogue, FaultKind, Mark, RowStore};
 use keymill::{Code, Mill};
 use keymill_tests::redis::{self, Private};
 use keymill_tests::takers::Ends;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{
-    Columns, Fault, FaultKind, Key, Mark, Request, Reserved, Scheme, SerialKey, Store, Stride,
+    Catalogue, Columns, Fault, FaultKind, Key, Mark, Request, Reserved, RowStore, Scheme, SerialKey, Stride,
 };
 use keymill_tests::disguise::{Answer, Disguise};
 use keymill_tests::{assert_disjoint, mariadb, request};

@@ -429,7 +429,9 @@ fn a_bank_on_a_server_that_turns_read_only_says_so_and_goes_on(server: &dyn Vict
     let mut take = || {
         let taken = bank.take_for(fastrand::u64(0..100), 5);
         if let Ok(more) = &taken {
-            more.iter().for_each(|id| assert!(ids.insert(*id), "{id} was handed out twice"));
+            for id in more {
+                assert!(ids.insert(*id), "{id} was handed out twice");
+            }
         }
         taken
     };

@@ -5,7 +5,7 @@
 //! Each test has a server of its own, started by `ci/servers/mariadb`.
 
 use keymill::store::mysql::ServerOptions;
-use keymill::store::{Fault, FaultKind, Key, Scheme, Store};
+use keymill::store::{Catalogue, Fault, FaultKind, Key, RowStore, Scheme, Store};
 use keymill_tests::lease;
 use keymill_tests::mariadb::{self, Private};
 use mysql::prelude::Queryable;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keymill::store::mysql::{MysqlStore, Secret, ServerOptions};
-use keymill::store::{Columns, Durability, Fault, FaultKind, Key, Mark, Request, Scheme, Store};
+use keymill::store::{
+    Catalogue, Columns, Durability, Fault, FaultKind, Key, Mark, Request, RowStore, Scheme,
+};
 use keymill::{Change, Mill};
 use keymill_tests::ci::patient;
 use keymill_tests::disguise::Disguise;

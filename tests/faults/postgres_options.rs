@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use keymill::serial::SerialPattern;
 use keymill::store::postgres::ServerOptions;
 use keymill::store::{
-    Columns, Durability, Fault, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store, Stride,
+    Catalogue, Columns, Durability, Fault, FaultKind, Key, Mark, Request, RowStore, Scheme, SerialKey, Store,
+    Stride,
 };
 use keymill_tests::ci::patient;
 use keymill_tests::postgres::{Private, Sql, store};

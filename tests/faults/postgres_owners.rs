@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use keymill::store::postgres::ServerOptions;
-use keymill::store::{FaultKind, Scheme, Secret, Store};
+use keymill::store::{Catalogue, FaultKind, RowStore, Scheme, Secret};
 use keymill::{Code, Mill};
 use keymill_tests::ci::patient;
 use keymill_tests::postgres::{Private, Sql, store};

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use keymill::simulation::counter_key;
 use keymill::store::{
-    BankSpec, Columns, FaultKind, GiveBack, Key, Left, OwnSlot, Release, Renewal, Scheme, Store, Stride,
+    BankSpec, Catalogue, Columns, FaultKind, GiveBack, Key, Left, OwnSlot, Release, Renewal, Scheme, Store,
+    Stride,
 };
 use keymill_tests::{lease, mariadb, postgres};
 use mysql::prelude::Queryable;

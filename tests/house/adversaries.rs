@@ -274,7 +274,7 @@ impl Table {
                     0 => wrong.push(format!("{list}: `{name}` is in no row")),
                     1 => {}
                     _ => {
-                        wrong.push(format!("{list}: `{name}` is in several rows: {:?}", rows[name.as_str()]))
+                        wrong.push(format!("{list}: `{name}` is in several rows: {:?}", rows[name.as_str()]));
                     }
                 }
             }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use keymill::options::{self, Described};
 use keymill::store::Scheme;
 use keymill::{Change, Code, Mill};
+use keymill_tests::schemes;
 
 use super::adversaries;
 
@@ -22,7 +23,7 @@ fn read(path: &str) -> String {
 }
 
 /// Each document with generated tables, and their names.
-const DOCUMENTS: [(&str, &[&str]); 7] = [
+const DOCUMENTS: [(&str, &[&str]); 9] = [
     ("README.md", &["speed"]),
     ("docs/performance.md", &["speed"]),
     ("docs/guarantees.md", &["faults", "proof", "codes"]),
@@ -43,6 +44,8 @@ const DOCUMENTS: [(&str, &[&str]); 7] = [
             "business",
         ],
     ),
+    ("docs/schemes.md", &["pairs"]),
+    ("docs/operations/privileges.md", &["grants"]),
     ("docs/operations/tables.md", &["mysql", "sqlite", "postgres"]),
     ("docs/operations/monitoring.md", &["metrics"]),
     ("docs/languages/rust.md", &["features"]),
@@ -51,6 +54,8 @@ const DOCUMENTS: [(&str, &[&str]); 7] = [
 fn generated(document: &str, name: &str) -> String {
     match (document, name) {
         ("docs/operations/tables.md", dialect) => statements(dialect),
+        (_, "pairs") => pairs(),
+        (_, "grants") => grants(),
         (_, "speed") => speed(),
         (_, "codes") => codes(),
         (_, "faults") => adversaries::faults(),
@@ -115,9 +120,39 @@ fn option_table(group: &str) -> String {
     text
 }
 
+/// Which store keeps which scheme; `tests/contract/matrix.rs` asks the stores.
+fn pairs() -> String {
+    let mut text = format!(
+        "| scheme | {} |\n|{}\n",
+        schemes::STORES.join(" | "),
+        "---|".repeat(schemes::STORES.len() + 1)
+    );
+    for scheme in Scheme::ALL {
+        let cells = schemes::STORES.map(|store| if schemes::keeps(store, scheme) { "yes" } else { "no" });
+        let _ = writeln!(text, "| `{}` | {} |", scheme.name(), cells.join(" | "));
+    }
+    text
+}
+
+/// The rights of each scheme; `tests/operator/page.rs` reads the page and tries each with and without.
+fn grants() -> String {
+    let mut text = "| scheme | statement |\n|---|---|\n".to_owned();
+    for scheme in Scheme::ALL {
+        let rights = match scheme {
+            // `NEXTVAL` inserts into the sequence.
+            Scheme::Sequence => "SELECT, INSERT",
+            _ if scheme.is_ticket() => "SELECT, INSERT, DELETE",
+            _ => "SELECT, INSERT, UPDATE",
+        };
+        let table = scheme.default_table();
+        let _ = writeln!(text, "| `{}` | `GRANT {rights} ON shop.{table} TO ids@'%'` |", scheme.name());
+    }
+    text
+}
+
 /// Codes with the first sentence of their documentation.
 fn codes() -> String {
-    let source = read("core/src/base/error.rs");
+    let source = read("core/src/error/mod.rs");
     let body = source.split_once("pub enum Code {").expect("the codes").1;
     let mut text = "| code | number | what it means |\n|---|---:|---|\n".to_owned();
     for code in Code::ALL {
@@ -235,6 +270,16 @@ fn statements(dialect: &str) -> String {
     let _ = write!(text, "\nTables of [routers](../business-ids.md#routers):\n```sql\n{routes};\n```\n");
     text.push('\n');
     text
+}
+
+#[test]
+fn the_page_of_schemes_says_of_each_what_its_row_means() {
+    let page = read("docs/schemes.md");
+    let (table, _) = page.split_once("<!-- generated: pairs -->").expect("the table of pairs");
+    for scheme in Scheme::ALL {
+        let row = format!("| `{}` | ", scheme.name());
+        assert!(table.contains(&row), "docs/schemes.md has no row `{row}…` about the rows of {scheme}");
+    }
 }
 
 #[test]

@@ -1,25 +1,30 @@
-//! The floors of `core/src/lib.rs`: a module names its own floor or a lower one, never a higher one; nothing below the
-//! stores does I/O; the bindings use only what the core shows them. Checked by reading the sources.
+//! The floors of `core/src/lib.rs`: a module names its own floor or a lower one, never a higher one; rooms, the folders of the
+//! core, name each other in no circle; nothing below the stores does I/O; the bindings use only what the core shows them.
+//! Checked by reading the sources.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders of the core and their floors. A file stands on the floor of its folder; a file or folder that differs from its
-/// folder is named here too.
+/// The rooms of the core, which are its folders, and their floors.
 const FLOORS: &[(&str, u32)] = &[
-    ("base", 0),
+    ("error", 0),
+    ("process", 0),
     ("time", 0),
-    ("serial", 0),
     ("gene", 0),
-    ("snowflake/layout", 0),
-    ("snowflake/scatter", 0),
-    ("snowflake", 1),
+    ("serial", 0),
+    ("layout", 0),
+    ("request", 0),
+    ("spec", 0),
+    ("refill", 0),
+    ("callers", 1),
     ("segment", 1),
+    ("snowflake", 1),
     ("bank", 1),
     ("router", 1),
     ("planner", 1),
     ("store", 2),
+    ("monitoring", 2),
     ("keeper", 3),
     ("config", 3),
     ("engine", 3),
@@ -39,11 +44,11 @@ const BINDINGS: [&str; 5] = [
 /// The hidden module of the core that exists for bindings.
 const FOR_BINDINGS: &str = "binding";
 
-fn root() -> PathBuf {
+pub(super) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-fn sources(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder of sources").flatten() {
         let path = entry.path();
@@ -69,13 +74,13 @@ fn floor(module: &str) -> Option<u32> {
 }
 
 /// The module of a file in `src`: `keeper/plan` of `keeper/plan.rs`, `store` of `store/mod.rs`.
-fn module(src: &Path, file: &Path) -> String {
+pub(super) fn module(src: &Path, file: &Path) -> String {
     let module = file.strip_prefix(src).expect("a core source").with_extension("");
     module.to_string_lossy().trim_end_matches("/mod").to_owned()
 }
 
 /// The code of a file: without comments, and without tests, which may be in files and folders of their own.
-fn code(path: &Path) -> String {
+pub(super) fn code(path: &Path) -> String {
     let is_a_test =
         |part: &std::ffi::OsStr| part.to_string_lossy().trim_end_matches(".rs").ends_with("tests");
     let in_core = path.components().skip_while(|part| part.as_os_str() != "src");
@@ -194,6 +199,67 @@ fn no_module_names_one_of_a_higher_floor() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The rooms that stand in circles, with those that they name: rooms that name none of the others, or that none of the others
+/// names, are left out until no further one is.
+fn in_circles(mut names: BTreeMap<String, BTreeSet<String>>) -> BTreeMap<String, BTreeSet<String>> {
+    loop {
+        let is_named = |room: &String| names.values().any(|others| others.contains(room));
+        let is_in_none = |(room, others): (&String, &BTreeSet<String>)| {
+            (others.is_empty() || !is_named(room)).then(|| room.clone())
+        };
+        let Some(in_none) = names.iter().find_map(is_in_none) else { return names };
+        names.remove(&in_none);
+        for others in names.values_mut() {
+            others.remove(&in_none);
+        }
+    }
+}
+
+#[test]
+fn circles_are_found_and_ways_down_are_none() {
+    let house = |arrows: &[(&str, &str)]| {
+        let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (from, to) in arrows {
+            names.entry((*to).to_owned()).or_default();
+            names.entry((*from).to_owned()).or_default().insert((*to).to_owned());
+        }
+        in_circles(names).into_keys().collect::<Vec<_>>()
+    };
+    assert!(house(&[("a", "b"), ("b", "c"), ("a", "c")]).is_empty());
+    assert_eq!(house(&[("a", "b"), ("b", "a"), ("b", "c")]), ["a", "b"]);
+    assert_eq!(house(&[("top", "a"), ("a", "b"), ("b", "c"), ("c", "a")]), ["a", "b", "c"]);
+}
+
+#[test]
+fn no_two_rooms_name_each_other_directly_or_by_way_of_others() {
+    let src = root().join("core/src");
+    let room = |module: &str| module.split('/').next().unwrap_or_default().to_owned();
+    let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut files: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    for path in sources(&src) {
+        let module = module(&src, &path);
+        if module == "lib" || module.ends_with("loom") {
+            continue;
+        }
+        let others = names.entry(room(&module)).or_default();
+        for other in named(&module, &code(&path)).iter().map(|other| room(other)) {
+            if other != room(&module) {
+                files.entry((room(&module), other.clone())).or_default().insert(module.clone());
+                others.insert(other);
+            }
+        }
+    }
+    assert!(files.len() > 50, "only {} arrows between rooms were found: the reader is broken", files.len());
+    let mut wrong = Vec::new();
+    for (from, others) in in_circles(names) {
+        for to in others {
+            let by = files.remove(&(from.clone(), to.clone())).unwrap_or_default();
+            wrong.push(format!("{from} names {to} in {}", Vec::from_iter(by).join(", ")));
+        }
+    }
+    assert!(wrong.is_empty(), "rooms in a circle:\n{}", wrong.join("\n"));
+}
+
 #[test]
 fn every_floor_has_its_module() {
     for (module, _) in FLOORS {
@@ -210,7 +276,7 @@ fn below_the_stores_nothing_reads_clocks_files_or_sockets_or_starts_threads() {
     let src = root().join("core/src");
     for path in sources(&src) {
         let module = module(&src, &path);
-        let does_it_for_others = ["time/system", "base/thread"].contains(&module.as_str());
+        let does_it_for_others = ["time/system", "process/thread"].contains(&module.as_str());
         if floor(&module).is_none_or(|f| f > 1) || does_it_for_others || module.ends_with("loom") {
             continue;
         }

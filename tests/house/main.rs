@@ -3,6 +3,8 @@
 mod adversaries;
 mod documents;
 mod floors;
+mod messages;
+mod names;
 mod one_definition;
 mod proofs;
 mod verbs;

@@ -7,7 +7,7 @@ use std::thread;
 use keymill::simulation::counter_key;
 use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, Step};
-use keymill::store::{FaultKind, GiveBack, Key, Mark, Request, Reserved, Scheme, Store};
+use keymill::store::{BankStore, Catalogue, FaultKind, GiveBack, Key, Mark, Request, Reserved, Scheme};
 
 use super::{CHUNK, assert_disjoint, code, key, memories, of_memories, owner, stands};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, MemoryStore, Step};
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{FaultKind, Key, Mark, Request, Scheme, Store};
+use keymill::store::{Catalogue, FaultKind, Key, Mark, Request, RowStore, Scheme, Store};
 use keymill_tests::{mariadb, postgres};
 
 use super::{

@@ -20,7 +20,9 @@ use std::time::{Duration, Instant};
 use keymill::SerialPattern;
 use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, MemoryStore, Step};
-use keymill::store::{Columns, Fault, FaultKind, Key, Mark, Request, Reserved, Scheme, SerialKey, Store};
+use keymill::store::{
+    Catalogue, Columns, Fault, FaultKind, Key, Mark, Request, Reserved, RowStore, Scheme, SerialKey, Store,
+};
 use keymill_tests::{assert_disjoint, schemes, takers, wordless};
 
 const CHUNK: u64 = 1000;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use keymill::store::memory::{Memory, MemoryStore, Step};
-use keymill::store::{BeginMark, Beside, FaultKind, Key, Places, Scheme, Slots, Store, Take};
+use keymill::store::{
+    BeginMark, Beside, FaultKind, Key, Places, RowStore, Scheme, SlotStore, Slots, Store, Take,
+};
 use keymill_tests::{lease, wordless};
 
 use crate::{CHUNK, key, memories, of_memories};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use keymill::store::memory::{Memory, MemoryStore, Step};
-use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme};
 
 use super::{CHUNK, assert_disjoint, key, memories, of_memories, orders, owner, seen, stands, take};
 

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Columns, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, Store};
+use keymill::store::{
+    BankStore, Catalogue, Columns, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, RouteStore, Row,
+    RowStore, Scheme, SlotStore, Store,
+};
 use keymill_tests::wordless;
 
 const CHUNK: u64 = 1000;
@@ -145,28 +148,42 @@ struct Beside {
     numbers: Arc<std::sync::Mutex<Vec<Reserved>>>,
 }
 
-impl Store for Beside {
+impl RowStore for Beside {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
         self.store.reserve(request)
     }
+
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
         self.store.give_back(key, period, lo, hi)
     }
+
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
         self.store.raise(key, expect, to)
     }
+
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
         self.store.look(key)
     }
-    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
-        self.store.init(keys, dry_run)
-    }
+
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         if let Some(mut plain) = self.plain.take() {
             self.numbers.lock().unwrap().push(plain.reserve(&orders(400))?);
         }
         self.store.repair(key, to)
     }
+}
+
+impl SlotStore for Beside {}
+
+impl BankStore for Beside {}
+
+impl RouteStore for Beside {}
+
+impl Catalogue for Beside {
+    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
+        self.store.init(keys, dry_run)
+    }
+
     fn facts(&mut self) -> Result<Facts, Fault> {
         self.store.facts()
     }

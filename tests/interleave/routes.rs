@@ -1,7 +1,7 @@
 //! Route tables over several stores: a change that some of them have is named, and one version with two texts is told.
 
 use keymill::store::memory::{Memory, MemoryStore, Step};
-use keymill::store::{FaultKind, Key, Scheme, Store, StoredTable};
+use keymill::store::{FaultKind, Key, RouteStore, Scheme, StoredTable};
 use keymill_tests::wordless;
 
 use super::{CHUNK, key, memories, of_memories};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::SqliteStore;
-use keymill::store::{Key, Scheme, Store, sqlite};
+use keymill::store::{Catalogue, Key, Scheme, Store, sqlite};
 use keymill::{Change, Code, Mill};
 use keymill_tests::ci::patient;
 use keymill_tests::mariadb::Private;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use keymill::store::memory::{Memory, Step};
 use keymill::store::{
-    FaultKind, Key, Left, OwnSlot, RaisePool, Release, Renewal, Scheme, Slots, Store, Take,
+    Catalogue, FaultKind, Key, Left, OwnSlot, RaisePool, Release, Renewal, Scheme, SlotStore, Slots, Take,
 };
 use keymill_tests::{lease, wordless};
 

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use keymill::store::PARKED_AT;
-use keymill::{Change, Code, Import, Mill, OldRow, Scheme, Source};
+use keymill::{Change, Code, Holds, Import, Mill, OldRow, Scheme, Source};
 use keymill_tests::ci::patient;
 use keymill_tests::proxy::{Answers, Proxy};
-use keymill_tests::rivals::{self, PROGRAMS, Program};
+use keymill_tests::rivals::{self, PROGRAMS, Program, program};
 use keymill_tests::takers::{self, persistently};
-use keymill_tests::{mariadb, postgres};
+use keymill_tests::{mariadb, postgres, schemes};
 use mysql::prelude::Queryable;
 
 /// The row with the source's own name in this table.
@@ -95,7 +95,7 @@ fn until(what: &str, done: impl FnMut() -> bool) {
 
 #[test]
 fn old_nodes_under_load_through_an_import_never_take_a_number_of_ours() {
-    for program in &PROGRAMS {
+    for program in PROGRAMS {
         let tables = Tables::new(program.scheme.name());
         tables.make_row(program);
         let stop = AtomicBool::new(false);
@@ -163,7 +163,7 @@ fn old_nodes_under_load_through_an_import_never_take_a_number_of_ours() {
 
 #[test]
 fn a_connection_cut_at_any_answer_leaves_both_rows_or_neither() {
-    for program in &PROGRAMS {
+    for program in PROGRAMS {
         let tables = Tables::new(program.scheme.name());
         let mut options = mariadb::options();
         let proxy = Proxy::start(options.hosts.remove(0));
@@ -200,7 +200,7 @@ fn a_connection_cut_at_any_answer_leaves_both_rows_or_neither() {
 
 #[test]
 fn a_second_import_reports_the_first_and_changes_nothing() {
-    for program in &PROGRAMS {
+    for program in PROGRAMS {
         let tables = Tables::new(program.scheme.name());
         tables.make_row(program);
         tables.say(&format!("UPDATE {{old}} SET {} = 7000", program.maximum));
@@ -226,7 +226,7 @@ fn a_second_import_reports_the_first_and_changes_nothing() {
 
 #[test]
 fn an_import_that_could_repeat_a_number_is_refused_and_changes_nothing() {
-    let program = &PROGRAMS[1];
+    let program = program(Scheme::LeafAlloc);
     let tables = Tables::new(program.scheme.name());
     let mill = Mill::open(&patient(&mariadb::url())).unwrap();
     let orders = mill.source(&tables.orders()).unwrap();
@@ -341,16 +341,16 @@ fn serials_continue_where_key_factory_stood_and_its_nodes_count_far_away_until_t
 
 #[test]
 fn a_file_s_rows_are_imported_while_an_old_node_writes_them() {
-    for program in &PROGRAMS {
+    for program in PROGRAMS {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ids.db");
         let mill = Mill::open(&patient(&format!("sqlite:{}", file.display()))).unwrap();
-        let scheme = program.scheme.name();
+        let (scheme, table) = (program.scheme.name(), program.scheme.default_table());
         mill.init(&[&format!("segment:orders?scheme={scheme}"), "segment:orders"], Change::Apply).unwrap();
         let node = rusqlite::Connection::open(&file).unwrap();
         node.busy_timeout(Duration::from_secs(120)).unwrap();
         let values = program.row.1.replace("unix_timestamp()", "0");
-        node.execute(&format!("INSERT INTO {scheme} ({}) VALUES ({values})", program.row.0), []).unwrap();
+        node.execute(&format!("INSERT INTO {table} ({}) VALUES ({values})", program.row.0), []).unwrap();
         let stop = AtomicBool::new(false);
         let orders = mill.source("segment:orders?deadline=60s").unwrap();
         let (mut old, ours) = std::thread::scope(|scope| {
@@ -361,7 +361,7 @@ fn a_file_s_rows_are_imported_while_an_old_node_writes_them() {
                 let mut ends = Vec::new();
                 // ordering: Relaxed — a flag.
                 while !stop.load(Ordering::Relaxed) {
-                    let sql = format!("UPDATE {scheme} SET {maximum} = {maximum} + 50 RETURNING {maximum}");
+                    let sql = format!("UPDATE {table} SET {maximum} = {maximum} + 50 RETURNING {maximum}");
                     node.execute_batch("BEGIN IMMEDIATE").unwrap();
                     let end: i64 = node.query_one(&sql, [], |row| row.get(0)).unwrap();
                     node.execute_batch("COMMIT").unwrap();
@@ -374,7 +374,7 @@ fn a_file_s_rows_are_imported_while_an_old_node_writes_them() {
             });
             let more = |count| (0..count).for_each(|_| progress.recv().unwrap());
             more(20);
-            persistently(|| orders.import(&from(scheme, scheme), Change::Apply)).unwrap();
+            persistently(|| orders.import(&from(scheme, table), Change::Apply)).unwrap();
             let ours = orders.take(5000).unwrap();
             more(20);
             drop(ends);
@@ -382,7 +382,7 @@ fn a_file_s_rows_are_imported_while_an_old_node_writes_them() {
         });
         old.sort_unstable();
         let stood = *old.iter().rfind(|end| **end < PARKED_AT).unwrap();
-        let first = if scheme == "leaf_alloc" { stood } else { stood + 1 };
+        let first = if schemes::columns(program.scheme).holds == Holds::Next { stood } else { stood + 1 };
         assert_eq!((ours[0], ours[4999]), (first, first + 4999), "{scheme}");
         assert!(
             old.last().is_some_and(|end| *end > PARKED_AT)
@@ -394,7 +394,7 @@ fn a_file_s_rows_are_imported_while_an_old_node_writes_them() {
 #[test]
 fn rows_on_postgres_are_imported_while_mills_still_write_the_old_one() {
     let mill = Mill::open(&patient(&postgres::url())).unwrap();
-    for program in &PROGRAMS {
+    for program in PROGRAMS {
         let scheme = program.scheme.name();
         let (old, new) =
             (format!("pio_{}_{scheme}", std::process::id()), format!("pin_{}", std::process::id()));

@@ -11,7 +11,9 @@ use std::time::Duration;
 use keymill::Mill;
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
-use keymill::store::{Columns, Key, MAX_NUMBER, Mark, Request, Scheme, Secret, SerialKey, Store};
+use keymill::store::{
+    Catalogue, Columns, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme, Secret, SerialKey,
+};
 use keymill_tests::ci::patient;
 use keymill_tests::{mariadb, redis};
 

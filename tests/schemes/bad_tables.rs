@@ -8,26 +8,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use keymill::counter_columns;
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
+use keymill::store::{Catalogue, Columns, FaultKind, Key, Mark, Request, RowStore, Scheme, SerialKey, Store};
 use keymill_tests::disguise::{Answer, Disguise};
 use keymill_tests::{mariadb, request, schemes};
 use mysql::prelude::Queryable;
 
-/// For other programs: the columns of the name and of the maximum.
-const COUNTERS: [(Scheme, &str, &str); 5] = [
-    (Scheme::SequenceTable, "biz_type", "cur_id"),
-    (Scheme::LeafAlloc, "biz_tag", "max_id"),
-    (Scheme::TinyIdInfo, "biz_type", "max_id"),
-    (Scheme::Cosid, "name", "last_max_id"),
-    (Scheme::JpaTable, "sequence_name", "next_val"),
-];
-
-#[test]
-fn every_counter_of_another_program_is_listed() {
-    assert_eq!(COUNTERS.map(|(scheme, ..)| scheme).to_vec(), schemes::counters().collect::<Vec<_>>());
+/// The counters of other programs, each with its column of the maximum.
+fn counters() -> impl Iterator<Item = (Scheme, &'static str)> {
+    schemes::counters().map(|scheme| (scheme, schemes::columns(scheme).maximum))
 }
 
 fn key(scheme: Scheme, table: &str) -> Arc<Key> {
@@ -164,17 +156,13 @@ fn unused_columns_are_left_alone() {
 
 #[test]
 fn a_column_that_is_too_narrow_is_refused_on_mariadb() {
-    for (scheme, column) in [
+    let own = [
         (Scheme::Keymill, "next"),
         (Scheme::Keymill, "period"),
-        (Scheme::SequenceTable, "cur_id"),
-        (Scheme::LeafAlloc, "max_id"),
-        (Scheme::TinyIdInfo, "max_id"),
-        (Scheme::Cosid, "last_max_id"),
-        (Scheme::JpaTable, "next_val"),
         (Scheme::AutoIncrement, "id"),
         (Scheme::Ticket, "id"),
-    ] {
+    ];
+    for (scheme, column) in own.into_iter().chain(counters()) {
         for narrow in ["INT", "MEDIUMINT UNSIGNED"] {
             let (table, key) = Table::of(scheme);
             let more = if scheme.is_ticket() { "AUTO_INCREMENT" } else { "" };
@@ -249,14 +237,15 @@ fn a_row_that_makes_no_sense_is_refused_on_sqlite() {
                 (maximum.to_owned(), value.to_owned(), format!("in `{maximum}`, where a whole number"))
             })
             .collect();
-        if matches!(scheme, Scheme::SequenceTable | Scheme::LeafAlloc | Scheme::TinyIdInfo) {
+        let columns = counter_columns(scheme);
+        if let Some(step) = columns.and_then(|columns| columns.step) {
             broken.extend(
                 ["0", "-5", "NULL", "'few'"]
-                    .map(|value| ("step".into(), value.into(), "in `step`, where".into())),
+                    .map(|value| (step.to_owned(), value.into(), format!("in `{step}`, where"))),
             );
         }
-        if scheme == Scheme::SequenceTable {
-            broken.push(("time_to_live".into(), "-1".into(), "holds -1 in `time_to_live`".into()));
+        if let Some(ttl) = columns.and_then(|columns| columns.ttl) {
+            broken.push((ttl.to_owned(), "-1".into(), format!("holds -1 in `{ttl}`")));
         }
         if scheme == Scheme::TinyIdInfo {
             for (column, value, says) in [
@@ -270,8 +259,7 @@ fn a_row_that_makes_no_sense_is_refused_on_sqlite() {
         }
         broken
     };
-    let own = (Scheme::Keymill, "name", "next");
-    for (scheme, _, maximum) in COUNTERS.into_iter().chain([own]) {
+    for (scheme, maximum) in counters().chain([(Scheme::Keymill, "next")]) {
         for (column, value, says) in broken(scheme, maximum) {
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("ids.db");
@@ -305,7 +293,7 @@ fn an_ok_of_impossible_numbers_is_an_unknown_outcome_and_no_range() {
     // The last: after an answer without a number the table's rows are changed in transactions.
     let odd =
         [Answer::Ok(1, u64::MAX), Answer::Ok(1, 5), Answer::Ok(2, 20), Answer::Ok(7, 7), Answer::Ok(1, 0)];
-    for scheme in COUNTERS.map(|(scheme, ..)| scheme).into_iter().chain([Scheme::Keymill]) {
+    for scheme in schemes::counters().chain([Scheme::Keymill]) {
         let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
         let (table, key) = Table::of(scheme);
         let mut store = behind(&disguise);
@@ -354,7 +342,7 @@ fn a_ticket_of_impossible_numbers_is_no_range() {
 
 #[test]
 fn rows_that_no_table_of_ours_could_hold_are_refused() {
-    for (scheme, _, maximum) in COUNTERS {
+    for (scheme, maximum) in counters() {
         for nonsense in ["'many'", "NULL", "-1", "1.5", "99999999999999999999", "x'ff00'", "''"] {
             let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
             let (_table, key) = Table::of(scheme);

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use keymill::Holds;
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Columns, FaultKind, Key, Scheme, Store};
-use keymill_tests::rivals::{PROGRAMS, Program, reserve_and_give_back};
-use keymill_tests::{mariadb, request};
+use keymill::store::{Catalogue, Columns, FaultKind, Key, RowStore, Scheme};
+use keymill_tests::rivals::{PROGRAMS, Program, program, reserve_and_give_back};
+use keymill_tests::{mariadb, request, schemes};
 use mysql::prelude::Queryable;
 
 fn key(scheme: Scheme, table: &str) -> Arc<Key> {
@@ -62,10 +63,18 @@ impl Drop for Table {
     }
 }
 
+/// Programs with an allocation of their own are in `jpa.rs`.
+#[test]
+fn every_counter_of_another_program_has_that_programs_own_statements() {
+    for scheme in schemes::counters().filter(|scheme| !scheme.keeps_allocation()) {
+        assert!(PROGRAMS.iter().any(|program| program.scheme == scheme), "{scheme} is missing in `PROGRAMS`");
+    }
+}
+
 #[test]
 fn old_nodes_and_ours_on_one_row_never_take_the_same_number() {
     const ROUNDS: usize = 150;
-    for program in &PROGRAMS {
+    for program in PROGRAMS {
         let table = Table::new(program);
         table.make_row(program);
         let mut ranges: Vec<(u64, u64)> = std::thread::scope(|scope| {
@@ -91,7 +100,7 @@ fn old_nodes_and_ours_on_one_row_never_take_the_same_number() {
         }
         assert_eq!(ranges[0].0, 1, "{:?}", program.scheme);
         let hi = ranges.last().unwrap().1;
-        let stands = if program.scheme == Scheme::LeafAlloc { hi } else { hi - 1 };
+        let stands = if schemes::columns(program.scheme).holds == Holds::Next { hi } else { hi - 1 };
         let found = table.row();
         assert!(found.starts_with(&format!("{}={stands}", program.maximum)), "{found}");
     }
@@ -99,7 +108,8 @@ fn old_nodes_and_ours_on_one_row_never_take_the_same_number() {
 
 #[test]
 fn whole_multiples_of_the_rows_step_are_reserved_and_a_new_step_is_followed() {
-    for program in PROGRAMS.iter().filter(|program| program.scheme != Scheme::Cosid) {
+    for program in PROGRAMS {
+        let Some(step) = schemes::columns(program.scheme).step else { continue };
         let table = Table::new(program);
         table.make_row(program);
         let mut store = mariadb::store(mariadb::options());
@@ -110,7 +120,7 @@ fn whole_multiples_of_the_rows_step_are_reserved_and_a_new_step_is_followed() {
         assert_eq!(taken(10), (1, 51));
         assert_eq!(taken(50), (51, 101));
         assert_eq!(taken(51), (101, 201));
-        table.say("UPDATE {t} SET step = 7");
+        table.say(&format!("UPDATE {{t}} SET {step} = 7"));
         assert_eq!(taken(10), (201, 215));
         assert_eq!(taken(10), (215, 229));
     }
@@ -118,8 +128,9 @@ fn whole_multiples_of_the_rows_step_are_reserved_and_a_new_step_is_followed() {
 
 #[test]
 fn the_rows_time_to_live_comes_with_the_range_and_a_new_one_is_followed() {
-    let table = Table::new(&PROGRAMS[0]);
-    table.make_row(&PROGRAMS[0]);
+    let snowman = program(Scheme::SequenceTable);
+    let table = Table::new(snowman);
+    table.make_row(snowman);
     let mut store = mariadb::store(mariadb::options());
     for (seconds, ttl_ms) in [(60, Some(60_000)), (60, Some(60_000)), (1, Some(1000)), (0, None), (0, None)] {
         table.say(&format!("UPDATE {{t}} SET time_to_live = {seconds}"));
@@ -153,15 +164,17 @@ fn numbers_that_outlived_the_rows_time_to_live_are_dropped() {
 
 #[test]
 fn a_new_row_gets_the_sources_own_step() {
-    for program in &PROGRAMS {
+    for program in PROGRAMS {
         let table = Table::new(program);
         let got = mariadb::store(mariadb::options()).reserve(&request(&table.key, 10)).unwrap();
         let found = table.row();
-        if program.scheme == Scheme::Cosid {
-            assert_eq!((got.lo, got.hi, found.as_str()), (1, 11, "last_max_id=10"));
-        } else {
+        let columns = schemes::columns(program.scheme);
+        if let Some(step) = columns.step {
             assert_eq!((got.lo, got.hi), (1, 1001), "{found}");
-            assert!(found.contains(" step=1000"), "{found}");
+            assert!(found.contains(&format!(" {step}=1000")), "{found}");
+        } else {
+            let stands = if columns.holds == Holds::Next { 11 } else { 10 };
+            assert_eq!((got.lo, got.hi, found), (1, 11, format!("{}={stands}", program.maximum)));
         }
     }
 }
@@ -169,19 +182,20 @@ fn a_new_row_gets_the_sources_own_step() {
 /// The statement that breaks the row, and the text of the refusal.
 fn broken_rows(program: &Program) -> Vec<(String, String)> {
     let Program { maximum, by, .. } = program;
+    let columns = schemes::columns(program.scheme);
     let set =
         |column: &str, value: &str| format!("UPDATE {{t}} SET {column} = {value} WHERE {by} = 'orders'");
     let mut all = vec![
         (set(maximum, "-1"), format!("holds -1 in `{maximum}`")),
         (set(maximum, "NULL"), format!("holds NULL in `{maximum}`")),
     ];
-    if program.scheme != Scheme::Cosid {
+    if let Some(step) = columns.step {
         for value in ["0", "-5", "NULL"] {
-            all.push((set("step", value), format!("holds {value} in `step`")));
+            all.push((set(step, value), format!("holds {value} in `{step}`")));
         }
     }
-    if program.scheme == Scheme::SequenceTable {
-        all.push((set("time_to_live", "-1"), "holds -1 in `time_to_live`".to_owned()));
+    if let Some(ttl) = columns.ttl {
+        all.push((set(ttl, "-1"), format!("holds -1 in `{ttl}`")));
     }
     if program.scheme == Scheme::TinyIdInfo {
         all.push((set("delta", "2"), "delta=2".to_owned()));
@@ -193,14 +207,13 @@ fn broken_rows(program: &Program) -> Vec<(String, String)> {
 
 #[test]
 fn a_row_that_makes_no_sense_is_refused_with_the_column_and_left_alone() {
-    for program in &PROGRAMS {
+    for program in PROGRAMS {
         let table = Table::new(program);
         // As in applications with fewer constraints than the author's table.
-        let loose = match program.scheme {
-            Scheme::Cosid => "MODIFY last_max_id BIGINT NULL".to_owned(),
-            _ => format!("MODIFY {} BIGINT NULL, MODIFY step INT NULL", program.maximum),
-        };
-        table.say(&format!("ALTER TABLE {{t}} {loose}"));
+        table.say(&format!("ALTER TABLE {{t}} MODIFY {} BIGINT NULL", program.maximum));
+        if let Some(step) = schemes::columns(program.scheme).step {
+            table.say(&format!("ALTER TABLE {{t}} MODIFY {step} INT NULL"));
+        }
         for (breaks, says) in broken_rows(program) {
             table.make_row(program);
             let mut store = mariadb::store(mariadb::options());
@@ -228,7 +241,7 @@ fn a_row_that_makes_no_sense_is_refused_with_the_column_and_left_alone() {
 
 #[test]
 fn a_text_where_a_number_should_be_is_refused_on_sqlite() {
-    for program in &PROGRAMS {
+    for program in PROGRAMS {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ids.db");
         let key = key(program.scheme, "t");
@@ -249,7 +262,7 @@ fn a_text_where_a_number_should_be_is_refused_on_sqlite() {
 
 #[test]
 fn a_column_that_is_too_narrow_or_no_number_is_refused() {
-    for program in &PROGRAMS {
+    for program in PROGRAMS {
         for narrow in ["INT", "VARCHAR(20)"] {
             let table = Table::new(program);
             table.say(&format!("ALTER TABLE {{t}} MODIFY {} {narrow} NOT NULL", program.maximum));
@@ -259,8 +272,13 @@ fn a_column_that_is_too_narrow_or_no_number_is_refused() {
         }
         // No unique key separates two rows of one name.
         let table = Table::new(program);
-        let drop = if program.scheme == Scheme::TinyIdInfo { "INDEX uniq_biz_type" } else { "PRIMARY KEY" };
-        table.say(&format!("ALTER TABLE {{t}} DROP {drop}"));
+        let unique = format!(
+            "SELECT INDEX_NAME FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '{}' \
+             AND COLUMN_NAME = '{}' AND NON_UNIQUE = 0",
+            table.name, program.by
+        );
+        let unique: String = mariadb::connection().query_first(unique).unwrap().unwrap();
+        table.say(&format!("ALTER TABLE {{t}} DROP INDEX `{unique}`"));
         let fault = mariadb::store(mariadb::options()).reserve(&request(&table.key, 10)).unwrap_err();
         assert!(fault.to_string().contains(&format!("it has no primary key ({})", program.by)), "{fault}");
     }

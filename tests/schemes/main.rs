@@ -13,6 +13,7 @@ mod jpa;
 mod million;
 mod round_trips;
 mod sequences;
+mod specs;
 mod strides;
 mod tickets;
 mod tidb;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{
-    BeginMark, Beside, Columns, FaultKind, Key, Left, Mark, OwnSlot, Places, Release, Request, Scheme,
-    SerialKey, Slots, Store, Take, noted,
+    BeginMark, Beside, Catalogue, Columns, FaultKind, Key, Left, Mark, OwnSlot, Places, Release, Renewal,
+    Request, RowStore, Scheme, SerialKey, SlotStore, Slots, Store, Take, noted,
 };
 use keymill_tests::disguise::Disguise;
 use keymill_tests::{lease, mariadb, request, schemes};
@@ -208,6 +208,49 @@ fn a_leased_worker_that_stays_where_it_is_costs_no_question_and_a_fixed_one_that
     assert_eq!(of_pool, 1, "{said:?}");
     assert!(after <= before + 5, "{said:?}");
     println!("a slot: {}, a fixed worker: {after}", taken(&beside, 15).0);
+}
+
+/// A mill with many leased workers renews them in statements of 64.
+#[test]
+fn a_thousand_leases_are_renewed_in_at_most_twenty_statements() {
+    const LEASES: u64 = 1_000;
+    let table = Table::new(Scheme::Worker, false);
+    let pool = Arc::new(Key { name: "tx".to_owned(), ..Key::clone(&table.0) });
+    let slots = Slots { first: 0, last: LEASES - 1 };
+    let mut store = direct();
+    let taken: Vec<_> = (1..=LEASES)
+        .map(|token| {
+            let take = Take { layout: "L".into(), slots, ..lease::take(pool.clone(), token) };
+            (token, store.take_slot(&take).expect("a slot"))
+        })
+        .collect();
+    let renewals: Vec<_> = taken
+        .iter()
+        .map(|(token, taken)| Renewal {
+            own: OwnSlot {
+                key: pool.clone(),
+                slot: taken.slot,
+                left: vec![Left { token: *token, mark: taken.mark }],
+                owner: format!("host:{token}").into(),
+            },
+            to: Left { token: 5_000, mark: taken.mark + 10 },
+            lease_ms: 30_000,
+        })
+        .collect();
+    let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
+    let mut options = mariadb::options();
+    options.hosts = vec![disguise.address()];
+    let mut store = mariadb::store(options);
+    store.look(&pool).expect("a connection and a table that was judged");
+    drop(disguise.said());
+    let before = disguise.round_trips();
+    let renewed = store.renew_slots(&renewals).expect("renewed");
+    assert!(renewed.marks.iter().all(Result::is_ok), "{:?}", renewed.marks.iter().find(|mark| mark.is_err()));
+    let (round_trips, said) = (disguise.round_trips() - before, disguise.said());
+    assert!(round_trips <= 20, "{round_trips} round trips: {:?}", &said[..said.len().min(4)]);
+    let rows = direct().slots(&pool).expect("the rows").slots;
+    assert_eq!(rows.iter().filter(|row| row.token == 5_000).count() as u64, LEASES);
+    println!("{LEASES} leases renewed in {round_trips} round trips");
 }
 
 fn begin(row: &Arc<Key>, places: &Arc<Places>) -> BeginMark {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use keymill::store::{Columns, Key, Mark, Request, Scheme, Store, Stride};
+use keymill::store::{Catalogue, Columns, Key, Mark, Request, RowStore, Scheme, Stride};
 use keymill::{Change, Code, Mill, Source};
 use keymill_tests::ci::patient;
 use keymill_tests::disguise::Disguise;

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill::store::{
+    Catalogue, Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme, Store,
+};
 use keymill_tests::ci::patient;
 use keymill_tests::disguise::Disguise;
 use keymill_tests::{in_time, mariadb};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use keymill::store::mysql::{MysqlStore, ServerOptions};
-use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill::store::{Catalogue, Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme};
 use keymill_tests::disguise::{self, Answer, Disguise, TIDB};
 use keymill_tests::{mariadb, schemes};
 use mysql::prelude::Queryable;

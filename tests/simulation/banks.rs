@@ -10,7 +10,7 @@ use keymill::keeper::{Keeper, KeptSource};
 use keymill::planner::{Batch, Now, Slot};
 use keymill::simulation::{BankAnswer, BankAsk, BankSource, MillConfig, ReadyQueue, Spec, counter_key};
 use keymill::store::memory::{Memory, MemoryStore};
-use keymill::store::{Fault, FaultKind, GiveBack, Store};
+use keymill::store::{BankStore, Fault, FaultKind, GiveBack};
 use keymill::time::{Clock, ManualClock};
 use keymill::{Code, Gene};
 
@@ -73,7 +73,7 @@ struct Process {
     ends_at: u64,
     closes: bool,
     /// An answer that is on its way, and when it arrives.
-    answer: Option<(u64, Slot, BankAsk, BankAnswer)>,
+    answer: Option<(u64, Slot, BankAnswer)>,
     /// The highest number of each gene.
     highest: HashMap<u16, u64>,
     served: bool,
@@ -178,9 +178,9 @@ impl World {
             return false;
         }
         if process.answer.as_ref().is_some_and(|(at, ..)| *at <= self.now_ms)
-            && let Some((_, slot, ask, answer)) = process.answer.take()
+            && let Some((_, slot, answer)) = process.answer.take()
         {
-            process.keeper.complete_bank(slot, &ask, answer, now);
+            process.keeper.complete_bank(slot, answer, now);
         }
         for _ in 0..self.rng.u32(..4) {
             self.take(process);
@@ -188,15 +188,15 @@ impl World {
         if process.answer.is_none()
             && let Some(batch) = process.keeper.poll(now, 1)
         {
-            let Batch::Bank(slot, Some(ask)) = batch else { unreachable!("a bank asks for {batch:?}") };
+            let Batch::Bank(slot, ask) = batch else { unreachable!("a bank asks for {batch:?}") };
             let answer = self.carry(&ask);
             // Most answers come at once; some come when the process has been stopped meanwhile.
             let late = if self.rng.u32(..20) == 0 { self.rng.u64(1..30) } else { 0 };
             if late == 0 {
-                process.keeper.complete_bank(slot, &ask, answer, now);
+                process.keeper.complete_bank(slot, answer, now);
                 self.take(process);
             } else {
-                process.answer = Some((self.now_ms + late * STEP_MS, slot, ask, answer));
+                process.answer = Some((self.now_ms + late * STEP_MS, slot, answer));
             }
         }
         true
@@ -254,7 +254,9 @@ impl World {
         let before = undone.then(|| self.memory.snapshot());
         let answer = match ask {
             BankAsk::Open { key, bank } => BankAnswer::Opened(self.store.open_bank(key, *bank)),
-            BankAsk::Reserve { requests, .. } => BankAnswer::Reserved(self.store.reserve_counters(requests)),
+            BankAsk::Reserve { indexes, requests } => {
+                BankAnswer::Reserved(indexes.clone(), self.store.reserve_counters(requests))
+            }
         };
         if let Some(before) = before {
             self.memory.restore(&before);
@@ -309,8 +311,8 @@ fn failed(ask: &BankAsk, kind: FaultKind) -> BankAnswer {
     let fault = Fault::new(kind, "the simulated store has a fault");
     match ask {
         BankAsk::Open { .. } => BankAnswer::Opened(Err(fault)),
-        BankAsk::Reserve { requests, .. } => {
-            BankAnswer::Reserved(requests.iter().map(|_| Err(fault.clone())).collect())
+        BankAsk::Reserve { indexes, .. } => {
+            BankAnswer::Reserved(indexes.clone(), indexes.iter().map(|_| Err(fault.clone())).collect())
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Keeper, planner, generator and the rules of the store are those that ship. The store serves one statement after the other; a request
 //! for a worker is a transaction of [`TAKE`] statements. Transactions that meet at one slot are not in this picture:
-//! `core/src/store/model/worker.rs` has a test of them.
+//! `core/src/store/model/slot_rows.rs` has a test of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use keymill::keeper::{Keeper, KeptSource};
 use keymill::planner::{Answer, Ask, Batch, Now, Slot};
 use keymill::simulation::{MillConfig, ReadyQueue};
 use keymill::store::memory::{Memory, MemoryStore};
-use keymill::store::{Fault, Renewed, Store};
+use keymill::store::{Fault, Renewed, SlotStore};
 use keymill::time::{Clock, ManualClock};
 
 use super::store::{MS, Micros, SECOND};

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use keymill::planner::{Answer, Ask};
-use keymill::store::memory::{Memory, MemoryStore, Snapshot};
-use keymill::store::{Fault, FaultKind, Key, Mark, Store};
+use keymill::store::memory::{Memory, MemoryBackup, MemoryStore};
+use keymill::store::{Fault, FaultKind, Key, Mark, RowStore, SlotStore};
 use keymill::time::{Clock, ManualClock};
 
 /// Microseconds of virtual time.
@@ -58,7 +58,7 @@ pub struct Database {
     /// Connections of an earlier epoch are dead.
     pub epoch: u32,
     /// Backups and replicas, by the number of the fault that will restore them.
-    copies: Vec<(usize, Snapshot)>,
+    copies: Vec<(usize, MemoryBackup)>,
     busy_until: Micros,
     /// Statements applied or refused.
     pub statements: u64,

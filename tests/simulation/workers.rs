@@ -12,8 +12,8 @@ use keymill::Code;
 use keymill::keeper::{Keeper, KeptSource};
 use keymill::planner::{Answer, Ask, Batch, Now, Slot};
 use keymill::simulation::{MillConfig, ReadyQueue, Spec};
-use keymill::store::memory::{Memory, MemoryStore, Snapshot};
-use keymill::store::{Fault, FaultKind, Left, Renewal, Renewed, Store, Take};
+use keymill::store::memory::{Memory, MemoryBackup, MemoryStore};
+use keymill::store::{Fault, FaultKind, Left, Renewal, Renewed, SlotStore, Take};
 use keymill::time::{Clock, ManualClock};
 
 /// Virtual time moves in steps of so many milliseconds.
@@ -98,7 +98,7 @@ struct World {
     mutant: Option<Mutant>,
     now_ms: u64,
     down_until: u64,
-    backup: Option<Snapshot>,
+    backup: Option<MemoryBackup>,
     restored_at: Option<u64>,
     /// Who owns a tick of a worker.
     owners: HashMap<(u64, u64), (usize, u64)>,

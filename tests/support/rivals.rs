@@ -45,8 +45,8 @@ pub fn reserve_and_give_back(
     used.collect()
 }
 
-/// The programs with one row a name; the row is `orders`, its step 50.
-pub const PROGRAMS: [Program; 4] = [
+/// The programs with one row a name; the row is `orders`, its step 50, its first number 1.
+pub const PROGRAMS: &[Program] = &[
     Program {
         scheme: Scheme::SequenceTable,
         by: "biz_type",
@@ -76,6 +76,15 @@ pub const PROGRAMS: [Program; 4] = [
         node: cosid,
     },
 ];
+
+/// The program of this scheme.
+///
+/// # Panics
+/// Where it is not among them.
+#[must_use]
+pub fn program(scheme: Scheme) -> &'static Program {
+    PROGRAMS.iter().find(|program| program.scheme == scheme).expect("its program")
+}
 
 /// IDSnowman: one autocommitted statement, and the batch's end from the session.
 fn snowman(connection: &mut Conn, table: &str) -> (u64, u64) {

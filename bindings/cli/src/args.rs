@@ -45,7 +45,7 @@ pub struct Args {
 
 /// The key of a business id.
 #[derive(clap::Args, Clone, Debug)]
-pub struct Key {
+pub struct KeyArgs {
     /// Of business ids: the key, a whole number
     #[arg(long, value_name = "K", allow_negative_numbers = true, conflicts_with = "key_text")]
     pub key: Option<i128>,
@@ -54,7 +54,7 @@ pub struct Key {
     pub key_text: Option<String>,
 }
 
-impl Key {
+impl KeyArgs {
     /// Whether one is given.
     pub fn is_given(&self) -> bool {
         self.key.is_some() || self.key_text.is_some()
@@ -76,7 +76,7 @@ Examples:
         /// The source: kind:name?option=value&…
         source: String,
         #[command(flatten)]
-        key: Key,
+        key: KeyArgs,
     },
 
     /// Print N ids, one a line
@@ -98,7 +98,7 @@ Examples:
         #[arg(value_name = "N")]
         count: u64,
         #[command(flatten)]
-        key: Key,
+        key: KeyArgs,
     },
 
     /// Say what an id is made of: time, worker, sequence; date, number
@@ -126,7 +126,7 @@ Examples:
     #[command(group = clap::ArgGroup::new("one_key").args(["key", "key_text"]).required(true))]
     Gene {
         #[command(flatten)]
-        key: Key,
+        key: KeyArgs,
     },
 
     /// Say which shard an id or a business key belongs to, or store a route table
@@ -151,7 +151,7 @@ Examples:
         #[arg(value_name = "ID] [NAME", num_args = 0..=2, required_unless_present_any = ["key", "key_text"])]
         words: Vec<String>,
         #[command(flatten)]
-        key: Key,
+        key: KeyArgs,
         /// The id is one of 128 bits
         #[arg(long)]
         wide: bool,
@@ -276,7 +276,7 @@ Examples:
     /// Create what the store needs for these sources
     #[command(after_help = "\
 No source named: those of the TOML file, else keymill's own table. What exists is left alone.
---dry-run prints the statements, for whoever may run them.
+--dry-run prints the statements, for a user who may run them.
 
 Examples:
   keymill init

@@ -27,7 +27,7 @@ const STRIDE: u64 = 1024;
 
 /// A way of taking ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Method {
     /// The bare counter all others are compared with.
     Counter,
     Next,
@@ -37,19 +37,19 @@ enum Way {
     HandleText,
 }
 
-impl Way {
+impl Method {
     /// The counter stands first: ratios are to the first of a round.
-    const NUMBERS: [Way; 4] = [Way::Counter, Way::Next, Way::Handle, Way::Batch];
-    const TEXTS: [Way; 3] = [Way::Counter, Way::Text, Way::HandleText];
+    const NUMBERS: [Method; 4] = [Method::Counter, Method::Next, Method::Handle, Method::Batch];
+    const TEXTS: [Method; 3] = [Method::Counter, Method::Text, Method::HandleText];
 
     fn name(self) -> &'static str {
         match self {
-            Way::Counter => "lock xadd",
-            Way::Next => "next",
-            Way::Handle => "handle",
-            Way::Batch => "batch of 1000",
-            Way::Text => "text",
-            Way::HandleText => "handle, text",
+            Method::Counter => "lock xadd",
+            Method::Next => "next",
+            Method::Handle => "handle",
+            Method::Batch => "batch of 1000",
+            Method::Text => "text",
+            Method::HandleText => "handle, text",
         }
     }
 }
@@ -57,7 +57,7 @@ impl Way {
 /// What all threads share.
 struct Field<'a> {
     source: &'a Source,
-    ways: &'a [Way],
+    ways: &'a [Method],
     rounds: usize,
     barrier: Barrier,
     counter: AtomicU64,
@@ -79,7 +79,7 @@ pub fn run(source: &Source, threads: Option<u16>, seconds: u16, json: bool) -> R
     signal::listen();
     let threads = threads.map_or_else(|| thread::available_parallelism().map_or(1, usize::from), usize::from);
     let serial = source.kind() == Kind::Serial;
-    let ways: &[Way] = if serial { &Way::TEXTS } else { &Way::NUMBERS };
+    let ways: &[Method] = if serial { &Method::TEXTS } else { &Method::NUMBERS };
     let turn = SLICE.as_millis() as usize * ways.len();
     let rounds = (usize::from(seconds) * 1000 / turn).max(FEWEST_ROUNDS);
     if std::io::stderr().is_terminal() {
@@ -154,43 +154,43 @@ impl Field<'_> {
     }
 
     /// One slice of one way on one thread; answers with its ids a second.
-    fn turn(&self, runner: &mut Runner, way: Way) -> Result<f64> {
+    fn turn(&self, runner: &mut Runner, way: Method) -> Result<f64> {
         let started = Instant::now();
         let mut ids = 0_u64;
         loop {
             match way {
-                Way::Counter => {
+                Method::Counter => {
                     for _ in 0..STRIDE {
                         // ordering: Relaxed — what a bare counter costs; on x86 every ordering is one `lock xadd`.
                         black_box(self.counter.fetch_add(1, Ordering::Relaxed));
                     }
                 }
-                Way::Next => {
+                Method::Next => {
                     for _ in 0..STRIDE {
                         black_box(self.source.next()?);
                     }
                 }
-                Way::Handle => {
+                Method::Handle => {
                     for _ in 0..STRIDE {
                         black_box(runner.handle.next()?);
                     }
                 }
-                Way::Batch => {
+                Method::Batch => {
                     self.source.fill(&mut runner.ids)?;
                     black_box(&runner.ids);
                 }
-                Way::Text => {
+                Method::Text => {
                     for _ in 0..STRIDE {
                         black_box(self.source.write_text(&mut runner.text)?);
                     }
                 }
-                Way::HandleText => {
+                Method::HandleText => {
                     for _ in 0..STRIDE {
                         black_box(runner.handle.next_text()?);
                     }
                 }
             }
-            ids += if way == Way::Batch { BATCH as u64 } else { STRIDE };
+            ids += if way == Method::Batch { BATCH as u64 } else { STRIDE };
             let elapsed = started.elapsed();
             if elapsed >= SLICE {
                 return Ok(ids as f64 / elapsed.as_secs_f64());

@@ -119,8 +119,7 @@ fn statements(
     // 16 regions; a table of few writes needs none.
     let shards = " SHARD_ROW_ID_BITS = 4 PRE_SPLIT_REGIONS = 4";
     // A setting of sessions in new servers, and of the whole server before TiDB 8.
-    let wait = "-- The new regions are on one server until TiDB moves them. `SET SESSION tidb_scatter_region = 'table'` before this moves them \
-                at once;\n-- a TiDB that calls this a GLOBAL variable has `SET GLOBAL tidb_scatter_region = ON`, for all sessions."
+    let wait = "-- The new regions are on one server until TiDB moves them. `SET SESSION tidb_scatter_region = 'table'` before this moves them at once;\n-- a TiDB that calls this a GLOBAL variable has `SET GLOBAL tidb_scatter_region = ON`, for all sessions."
         .to_owned();
     Ok(match dialect {
         Dialect::Mysql | Dialect::Mariadb => {

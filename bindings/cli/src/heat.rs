@@ -15,7 +15,7 @@ const GENES: u32 = 1 << 16;
 
 /// A range of genes: how many numbers were reserved for it, and how many a second.
 #[derive(Clone, Debug, Default)]
-struct Part {
+struct GeneRange {
     first: u32,
     end: u32,
     ids: u64,
@@ -33,20 +33,20 @@ pub fn show(source: &Source, ranges: u32, seconds: Option<u16>, json: bool) -> R
         let before = std::mem::replace(&mut heat, source.heat()?);
         measured = Some((before, began.elapsed().as_secs_f64()));
     }
-    let counters: Vec<Part> = heat.iter().map(|of| part_of(of, measured.as_ref())).collect();
+    let counters: Vec<GeneRange> = heat.iter().map(|of| part_of(of, measured.as_ref())).collect();
     let count =
         counters.first().map_or(source.counters().unwrap_or(1), |of| GENES / (of.end - of.first).max(1));
-    // Whole counters: what several genes share cannot be told apart.
+    // Whole counters: what several genes share cannot be divided.
     let ranges = ranges.min(count).max(1);
-    let mut parts: Vec<Part> = (0..ranges)
+    let mut parts: Vec<GeneRange> = (0..ranges)
         .map(|at| {
             let bound = |at: u32| (u64::from(at) * u64::from(GENES) / u64::from(ranges)) as u32;
-            Part {
+            GeneRange {
                 first: bound(at),
                 end: bound(at + 1),
                 per_second: measured.as_ref().map(|_| 0.0),
                 left: u64::MAX,
-                ..Part::default()
+                ..GeneRange::default()
             }
         })
         .collect();
@@ -59,13 +59,13 @@ pub fn show(source: &Source, ranges: u32, seconds: Option<u16>, json: bool) -> R
         }
     }
     let mut hottest = counters.clone();
-    let by_rate = |of: &Part| of.per_second.unwrap_or(0.0);
+    let by_rate = |of: &GeneRange| of.per_second.unwrap_or(0.0);
     hottest.sort_by(|a, b| by_rate(b).total_cmp(&by_rate(a)).then(b.ids.cmp(&a.ids)));
     hottest.truncate(HOTTEST);
     let all: u64 = counters.iter().map(|of| of.ids).sum();
     let lasts = lasts_seconds(&counters);
     if json {
-        let shown = |of: &Part| {
+        let shown = |of: &GeneRange| {
             json!({
                 "first": of.first,
                 "last": of.end - 1,
@@ -98,17 +98,23 @@ pub fn show(source: &Source, ranges: u32, seconds: Option<u16>, json: bool) -> R
     print::text(&text)
 }
 
-fn part_of(heat: &Heat, measured: Option<&(Vec<Heat>, f64)>) -> Part {
+fn part_of(heat: &Heat, measured: Option<&(Vec<Heat>, f64)>) -> GeneRange {
     let per_second = measured.map(|(before, seconds)| {
         // In the order of their genes.
         let at = before.binary_search_by_key(&heat.genes.start, |of| of.genes.start);
         let was = at.ok().and_then(|at| before.get(at)).map_or(0, |of| of.reserved);
         heat.reserved.saturating_sub(was) as f64 / seconds.max(0.001)
     });
-    Part { first: heat.genes.start, end: heat.genes.end, ids: heat.reserved, per_second, left: heat.left }
+    GeneRange {
+        first: heat.genes.start,
+        end: heat.genes.end,
+        ids: heat.reserved,
+        per_second,
+        left: heat.left,
+    }
 }
 
-fn row(part: &Part, all: u64) -> Vec<String> {
+fn row(part: &GeneRange, all: u64) -> Vec<String> {
     vec![
         format!("{}-{}", part.first, part.end - 1),
         part.ids.to_string(),
@@ -118,7 +124,7 @@ fn row(part: &Part, all: u64) -> Vec<String> {
 }
 
 /// How long the counter lasts that is exhausted first; `None` where no rate was measured.
-fn lasts_seconds(counters: &[Part]) -> Option<f64> {
+fn lasts_seconds(counters: &[GeneRange]) -> Option<f64> {
     let each =
         counters.iter().filter_map(|of| Some(of.left as f64 / of.per_second.filter(|rate| *rate > 0.0)?));
     each.min_by(f64::total_cmp)

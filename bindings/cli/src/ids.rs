@@ -12,7 +12,7 @@ use keymill::serial::MAX_TEXT;
 use keymill::{Error, Gene, Kind, Layout, Result, Source};
 use serde_json::Value;
 
-use crate::args::Key;
+use crate::args::KeyArgs;
 use crate::print::{self, Reader};
 use crate::{digits, signal};
 
@@ -27,7 +27,7 @@ const SHOW_AFTER: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for an integer that has no 64 bits, and for a text of more than 64 KiB.
-pub fn gene(key: &Key) -> Result<Option<Gene>> {
+pub fn gene(key: &KeyArgs) -> Result<Option<Gene>> {
     match (key.key, &key.key_text) {
         (Some(number), _) => {
             let negative = || i64::try_from(number).map(|number| number as u64);
@@ -112,7 +112,7 @@ impl<'a> Stream<'a> {
                 None if texts => self.texts(wanted),
                 None => self.numbers(wanted),
             };
-            // What was taken is written even where the rest could not be had: an id that nobody sees is lost.
+            // What was taken is written even where the rest could not be had: an id that is not printed is lost.
             self.write()?;
             answer?;
             self.left -= got as u64;

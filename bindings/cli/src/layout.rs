@@ -48,8 +48,7 @@ pub fn explain(layout: &str, epoch: &str, scatter: &str, json: bool) -> Result<(
     }
     fields.extend(warning.map(|warning| ("warning", warning)));
     if !layout.ends_in_seq() {
-        let uneven = "the sequence does not stand last, so low bits and last digits of ids are not even: \
-                      do not share out rows by id modulo a number";
+        let uneven = "the sequence does not stand last, so low bits and last digits of ids are not even: do not share out rows by id modulo a number";
         fields.push(("note", uneven.to_owned()));
     }
     print::fields(json, &fields)

@@ -1,6 +1,6 @@
 //! The `keymill` command: words in, verbs of the crate `keymill`, lines out. It decides nothing the library decides.
 //!
-//! One way through: parse the words (clap; wrong ones end with 2), open the mill, run one verb, close the mill so that
+//! Each run takes the same steps: parse the words (clap; wrong ones end with 2), open the mill, run one verb, close the mill so that
 //! unused numbers go back, and only then exit: 0, or 1 after `keymill: CODE: message`.
 //!
 //! A library, because the Python package brings the command along: its entry is [`run`], which ends no process.
@@ -70,12 +70,16 @@ fn answer(args: &Args, notes: &mut Vec<String>) -> Result<()> {
         Verb::Completions { shell } => completions(*shell),
         Verb::Gene { key } => route::gene(key, args.json),
         Verb::Route { put: None, words, key, wide, table: Some(table) } => {
-            let wanted = route::Wanted::new(words, key, *wide)?;
+            let wanted = route::Lookup::new(words, key, *wide)?;
             route::route(&keymill::Router::open(table)?, &wanted, args.json)
         }
         Verb::Spread { source, regions, modulo, workers, svg } => {
-            let wanted =
-                spread::Wanted { regions: *regions, modulo: *modulo, workers: *workers, svg: svg.as_deref() };
+            let wanted = spread::SpreadOptions {
+                regions: *regions,
+                modulo: *modulo,
+                workers: *workers,
+                svg: svg.as_deref(),
+            };
             spread::show(source, wanted, args.json)
         }
         Verb::Steps => steps::run(args.mill.as_deref().map(Mill::open).transpose()?),
@@ -138,14 +142,15 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
             ddl::table(&mill.source(source)?, table.as_deref(), *dialect, *variant, json)
         }
         Verb::SplitSql { source, table, index, regions, tikv } => {
-            let wanted = split::Wanted { table, index: index.as_deref(), regions: *regions, tikv: *tikv };
+            let wanted =
+                split::SplitOptions { table, index: index.as_deref(), regions: *regions, tikv: *tikv };
             split::sql(&mill.source(source)?, wanted, json)
         }
         Verb::Route { put: Some(RouteVerb::Put { name, file, yes }), .. } => {
             route::put(mill, name, file, *yes, json)
         }
         Verb::Route { put: None, words, key, wide, table: None } => {
-            let wanted = route::Wanted::new(words, key, *wide)?;
+            let wanted = route::Lookup::new(words, key, *wide)?;
             route::route(&mill.router(wanted.name)?, &wanted, json)
         }
         Verb::Bench { source, threads, seconds } => {

@@ -107,8 +107,7 @@ pub fn repair(source: &Source, to: &str, yes: bool, json: bool) -> Result<()> {
         let skipped = count(next).saturating_sub(count(from.map_or(1, |row| row.mark.next)));
         let what = if source.stride().is_every() { "numbers" } else { "of its ids" };
         print::note(&format!(
-            "Nothing was written. {next} would be the next number of `{}`, and {skipped} {what} below it, which the row \
-             calls free, would never be handed out. A row is never lowered again. If that is what you want, add --yes",
+            "Nothing was written. {next} would be the next number of `{}`, and {skipped} {what} below it, which the row calls free, would never be handed out. A row is never lowered again. If that is what you want, add --yes",
             source.label()
         ));
     }
@@ -168,8 +167,7 @@ pub fn change_counters(source: &Source, counters: u32, yes: bool, json: bool) ->
     print::fields(false, &fields)?;
     if !yes {
         print::note(
-            "Nothing was written. Programs that still have the old number of counters are refused at their next reservation, so \
-             change their configuration with it. If that is what you want, add --yes",
+            "Nothing was written. Programs that still have the old number of counters are refused at their next reservation, so change their configuration with it. If that is what you want, add --yes",
         );
     }
     Ok(())
@@ -213,8 +211,7 @@ pub fn import(source: &Source, old: &OldRow<'_>, yes: bool, json: bool) -> Resul
     }
     if old.scheme() == Scheme::KeyProducer && !done_before {
         print::note(
-            "Old KeyFactory nodes begin at 1 with every new date, whatever their row says: stop them before the date \
-             changes.",
+            "Old KeyFactory nodes begin at 1 with every new date, whatever their row says: stop them before the date changes.",
         );
     }
     Ok(())

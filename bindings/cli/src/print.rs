@@ -1,6 +1,6 @@
 //! What leaves the process: answers to standard output, errors to standard error.
 //!
-//! A reader that has gone away is not an error: whoever asked has had enough. Nothing here uses `println!`, which
+//! A reader that has gone away is not an error: it has read what it wanted. Nothing here uses `println!`, which
 //! panics then.
 
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Write};
 use keymill::{Error, Result};
 use serde_json::Value;
 
-/// Whether anybody still reads standard output.
+/// Whether standard output still has a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// Yes.
@@ -93,7 +93,7 @@ pub fn one_line(text: &str) -> String {
 
 /// A line for a person, on standard error.
 pub fn note(text: &str) {
-    // Nobody to tell is nothing to fail about.
+    // A closed standard error is no reason to fail.
     let _ = writeln!(io::stderr().lock(), "{}", one_line(text));
 }
 

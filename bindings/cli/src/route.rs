@@ -4,22 +4,22 @@ use std::path::Path;
 
 use keymill::{Change, Error, Mill, Result, Route, Router};
 
-use crate::args::Key;
+use crate::args::KeyArgs;
 use crate::{ids, print};
 
 /// What to look up: an id, else a key.
-pub struct Wanted<'a> {
+pub struct Lookup<'a> {
     id: Option<&'a str>,
-    key: &'a Key,
+    key: &'a KeyArgs,
     /// The id is one of 128 bits.
     wide: bool,
     /// The router's name.
     pub name: &'a str,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> Lookup<'a> {
     /// From the words of the command line: the id unless a key is given, then the name.
-    pub fn new(words: &'a [String], key: &'a Key, wide: bool) -> Result<Wanted<'a>> {
+    pub fn new(words: &'a [String], key: &'a KeyArgs, wide: bool) -> Result<Lookup<'a>> {
         let (id, rest) =
             if key.is_given() { (None, words) } else { (words.first(), words.get(1..).unwrap_or_default()) };
         if rest.len() > 1 {
@@ -29,7 +29,7 @@ impl<'a> Wanted<'a> {
             )));
         }
         let name = rest.first().map_or(DEFAULT_ROUTER, String::as_str);
-        Ok(Wanted { id: id.map(String::as_str), key, wide, name })
+        Ok(Lookup { id: id.map(String::as_str), key, wide, name })
     }
 }
 
@@ -37,13 +37,13 @@ impl<'a> Wanted<'a> {
 const DEFAULT_ROUTER: &str = "default";
 
 /// The gene of a key. clap sees to it that there is one.
-pub fn gene(key: &Key, json: bool) -> Result<()> {
+pub fn gene(key: &KeyArgs, json: bool) -> Result<()> {
     let gene = ids::gene(key)?.ok_or_else(|| Error::argument("no key is given"))?;
     print::fields(json, &[("gene", gene.to_string())])
 }
 
 /// Where the id or the key belongs.
-pub fn route(router: &Router, wanted: &Wanted<'_>, json: bool) -> Result<()> {
+pub fn route(router: &Router, wanted: &Lookup<'_>, json: bool) -> Result<()> {
     let route = match wanted.id {
         Some(id) => of_id(router, id, wanted.wide)?,
         None => router

@@ -18,7 +18,7 @@ const LEAST_IDS: u64 = 1000;
 
 /// What is to be cut.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct SplitOptions<'a> {
     /// The table, as SQL names it.
     pub table: &'a str,
     /// The index that holds the ids, where it is not the clustered primary key.
@@ -30,7 +30,7 @@ pub struct Wanted<'a> {
 }
 
 /// Prints the statements for this window of ids and the next.
-pub fn sql(source: &Source, wanted: Wanted<'_>, json: bool) -> Result<()> {
+pub fn sql(source: &Source, wanted: SplitOptions<'_>, json: bool) -> Result<()> {
     let layout = source
         .layout()
         .filter(|layout| layout.scatter() != Scatter::None)
@@ -82,17 +82,14 @@ pub fn sql(source: &Source, wanted: Wanted<'_>, json: bool) -> Result<()> {
 fn unscattered(source: &Source) -> Error {
     if source.kind() == Kind::Business {
         return Error::argument(format!(
-            "ids of `{}` begin with the gene of their key, not with a time: TiDB splits the table by itself where rows are many; \
-             `split-sql` is for snowflakes with scatter=1, 2, 3 or high:BITS",
+            "ids of `{}` begin with the gene of their key, not with a time: TiDB splits the table by itself where rows are many; `split-sql` is for snowflakes with scatter=1, 2, 3 or high:BITS",
             source.label()
         ));
     }
     let why = if source.layout().is_some() {
-        "its ids rise with time, so all new rows are in one region, wherever a table is split; \
-         open it with scatter=1, 2, 3 or high:BITS"
+        "its ids rise with time, so all new rows are in one region, wherever a table is split; open it with scatter=1, 2, 3 or high:BITS"
     } else {
-        "its numbers rise, so all new rows are in one region, wherever a table is split; \
-         use a snowflake with scatter=1, or a table of `keymill ddl --variant nonclustered`"
+        "its numbers rise, so all new rows are in one region, wherever a table is split; use a snowflake with scatter=1, or a table of `keymill ddl --variant nonclustered`"
     };
     Error::argument(format!("`{}` has no scatter: {why}", source.label()))
 }
@@ -107,7 +104,7 @@ fn windows(layout: &Layout) -> Result<Vec<Window>> {
 }
 
 /// The statements for one window. Each makes at most [`MOST_AT_ONCE`] regions.
-fn split(window: &Window, regions: u64, wanted: Wanted<'_>) -> Vec<String> {
+fn split(window: &Window, regions: u64, wanted: SplitOptions<'_>) -> Vec<String> {
     let table = quoted(wanted.table, '`');
     let index = wanted.index.map_or(String::new(), |index| format!(" INDEX {}", quoted(index, '`')));
     // No split at the lower end: regions below it belong to the window before. A BIGINT ends at 2^63-1.

@@ -26,7 +26,7 @@ const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
 
 /// What is to be drawn.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct SpreadOptions<'a> {
     /// How many regions, for which `scatter` has a default.
     pub regions: Option<u32>,
     /// Residues instead of regions.
@@ -45,7 +45,7 @@ struct Picture {
 }
 
 /// Makes ids and shows where they land.
-pub fn show(spec: &str, wanted: Wanted<'_>, json: bool) -> Result<()> {
+pub fn show(spec: &str, wanted: SpreadOptions<'_>, json: bool) -> Result<()> {
     let slices = ids(spec, wanted.workers)?;
     let picture = Picture::of(spec, &slices, wanted)?;
     if let Some(file) = wanted.svg {
@@ -88,8 +88,7 @@ fn ids(spec: &str, workers: u16) -> Result<Vec<Vec<u64>>> {
     let base = shared.source(spec)?;
     if base.kind() == Kind::Business {
         return Err(Error::argument(format!(
-            "ids of `{}` land where the genes of their keys lie, which no spec says; `keymill heat` shows what each range of genes has \
-             reserved",
+            "ids of `{}` land where the genes of their keys lie, which no spec says; `keymill heat` shows what each range of genes has reserved",
             base.label()
         )));
     }
@@ -145,7 +144,7 @@ fn with_worker(spec: &str, worker: u64) -> String {
 }
 
 impl Picture {
-    fn of(spec: &str, slices: &[Vec<u64>], wanted: Wanted<'_>) -> Result<Picture> {
+    fn of(spec: &str, slices: &[Vec<u64>], wanted: SpreadOptions<'_>) -> Result<Picture> {
         let layout = Mill::open("memory:?clock=manual")?.source(spec)?.layout();
         let scatter = layout.map_or(Scatter::None, |layout| layout.scatter());
         let (regions, of): (usize, String) = match (wanted.modulo, wanted.regions) {

@@ -20,7 +20,7 @@ const NEARLY_ALL: f64 = 0.8;
 
 /// One source as `status` and `metrics` see it.
 struct SourceStatus {
-    /// Its name, and its spec: what tells two sources of one name apart.
+    /// Its name, and its spec: what distinguishes two sources of one name.
     label: String,
     spec: String,
     settings: Vec<(&'static str, String)>,
@@ -248,7 +248,7 @@ fn opened(mill: &Mill, sources: &[String]) -> Result<Vec<Source>> {
 pub fn status(mill: &Mill, sources: &[String], seconds: Option<u16>, json: bool) -> Result<()> {
     // A spec that is wrong is said before anything is asked or printed.
     let opened = opened(mill, sources)?;
-    // Where nobody answers, no source is asked.
+    // A store that does not answer is not asked for each source.
     mill.facts()?;
     let before: Vec<Vec<Heat>> = match seconds {
         Some(_) => opened.iter().map(|source| source.heat().unwrap_or_default()).collect(),

@@ -29,7 +29,7 @@ const begin = performance.timeOrigin + performance.now()
 const ids = 3_000_000
 loop(ids)
 const end = performance.timeOrigin + performance.now()
-// Nobody leaves before both have finished: who stays would be alone.
+// Neither leaves before both have finished: the other would be alone.
 Atomics.add(shared, 1, 1)
 while (Atomics.load(shared, 1) < 2);
 parentPort.postMessage({ begin, end, ids })

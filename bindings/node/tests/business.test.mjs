@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict'
 import { inspect } from 'node:util'
 import { test } from 'node:test'
-import { Business, KeymillError, open } from 'keymill'
-import { fresh } from './support.mjs'
+import { Business, gene, KeymillError, open } from 'keymill'
+import { fresh, run, scratch, until } from './support.mjs'
 
 const GENE_OF_42 = 61763n
 const GENE_OF_BUYER_42 = 56443n
@@ -114,6 +114,88 @@ test('a store that is silent ends a wait at the deadline, and blocks no loop', a
   // Two at most if it were blocked; the machine may be busy.
   assert.ok(turns > 3, `${turns} turns`)
   await mill.closeAsync()
+})
+
+// A mill with a manual clock does not repeat a request that failed before the clock is moved: until then all calls wait.
+const held = (script) => open(`${fresh()}?clock=manual&script=${script}`)
+
+test('promises of many cold keys are served in a few batches', async () => {
+  // The first request fails. Nine more make the record and serve 512 counters each; later ones fail.
+  const mill = held('down,ack:9,down:1000')
+  const orders = mill.business('order', { counters: 4096, deadline: '60s' })
+  const calls = Array.from({ length: 4096 }, (_, key) => (key % 2 ? orders.nextAsync(key) : orders.takeAsync(key, 1).then(([id]) => id)))
+  await until(() => orders.stats().refusal)
+  mill.advanceClock(60_000)
+  const ids = await Promise.all(calls)
+  assert.equal(new Set(ids).size, ids.length)
+  mill.close()
+})
+
+test('a key whose ids are in memory waits for no cold key', async () => {
+  const mill = held('ack:2,down:1000')
+  const orders = mill.business('order', { counters: 65536, deadline: '60s' })
+  assert.equal(orders.next(42), id(GENE_OF_42, 1))
+  let waits = 0
+  const cold = ['buyer-42', 'buyer-43'].flatMap((key) => [orders.nextAsync(key), orders.takeAsync(key, 3)])
+  for (const call of cold) {
+    waits++
+    call.catch(() => {}).finally(() => waits--)
+  }
+  assert.equal(await orders.nextAsync(42), id(GENE_OF_42, 2))
+  assert.deepEqual(await orders.takeAsync(42, 2), [id(GENE_OF_42, 3), id(GENE_OF_42, 4)])
+  assert.equal(waits, 4)
+  // A close ends the waits of all keys.
+  mill.close()
+  for (const { reason } of await Promise.allSettled(cold)) assert.equal(reason?.code, 'CLOSED')
+})
+
+test('promises of one key that wait get their ids in the order of the calls', async () => {
+  const mill = held('down,ack:1000')
+  const orders = mill.business('order', { counters: 16, step: 7, max_step: 7, deadline: '60s' })
+  const keys = Array.from({ length: 40 }, (_, i) => `buyer-${i}`)
+  const calls = new Map(keys.map((key) => [key, []]))
+  for (let round = 0; round < 30; round++) {
+    for (const key of keys) calls.get(key).push(round % 10 === 5 ? orders.takeAsync(key, 3) : orders.nextAsync(key).then((id) => [id]))
+  }
+  await until(() => orders.stats().refusal)
+  mill.advanceClock(60_000)
+  const all = new Set()
+  for (const [key, waiting] of calls) {
+    const ids = (await Promise.all(waiting)).flat()
+    for (let i = 1; i < ids.length; i++) assert.ok(ids[i] > ids[i - 1], `${key}: ${ids[i]} after ${ids[i - 1]}`)
+    for (const id of ids) all.add(id)
+  }
+  assert.equal(all.size, 40 * 36)
+  mill.close()
+})
+
+test('a promise that waits for a key keeps the process alive, and its mill does not', async () => {
+  const { code, signal, out, err } = await run('exit.mjs', [`sqlite:${scratch()}/ids.db`, 'business']).done
+  assert.deepEqual({ code, signal, err, out }, { code: 0, signal: null, err: '', out: '1\n1\n' })
+})
+
+test('calls for many keys that wait leave the event loop to others', async (t) => {
+  const mill = open(`${fresh()}?script=silent:20s`)
+  const orders = mill.business('order', { counters: 65536, deadline: '60s' })
+  const calls = Array.from({ length: 5000 }, (_, key) => (key % 2 ? orders.nextAsync(key) : orders.takeAsync(key, 3)))
+  const genes = new Set(calls.map((_, key) => gene(key))).size
+  // From now on each gene asks for its ids after such a pause.
+  const pauses = []
+  t.mock.method(globalThis, 'setTimeout', (done, ms) => {
+    pauses.push(ms)
+    return setImmediate(done)
+  })
+  while (pauses.length <= genes) await new Promise(setImmediate)
+  for (const ms of pauses) assert.ok(ms >= genes / 100, `${ms} ms for ${genes} keys`)
+  t.mock.restoreAll()
+  mill.close()
+  for (const { reason } of await Promise.allSettled(calls)) assert.equal(reason?.code, 'CLOSED')
+})
+
+test('a key that no call waits for costs no memory in JavaScript', async (t) => {
+  const { code, out, err } = await run('keys.mjs', [], { flags: ['--expose-gc'] }).done
+  assert.equal(code, 0, out + err)
+  t.diagnostic(out.trim())
 })
 
 test('a closed mill is said', async () => {

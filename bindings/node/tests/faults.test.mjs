@@ -53,7 +53,7 @@ test('processes killed at random leave no duplicate', { skip }, async (t) => {
   t.diagnostic(`kills ${kills}, ids ${all}, duplicates 0`)
 })
 
-/** The whole lines of a log: what was cut off by the kill was handed to nobody. */
+/** The whole lines of a log: no caller was given what the kill cut off. */
 function ids(log) {
   let text = ''
   try {
@@ -135,7 +135,7 @@ test('a server that is down for ten seconds: none notices within the runway, the
 
 test('a signal ends a process that waits, at once', async () => {
   const hole = await blackHole()
-  for (const how of ['next', 'nextAsync', 'takeAsync']) {
+  for (const how of ['next', 'nextAsync', 'takeAsync', 'keys']) {
     let told
     const ready = new Promise((done) => (told = done))
     const { child, done } = run('waiter.mjs', [`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=30s`, how], { onLine: () => told() })

@@ -66,7 +66,7 @@ const steps = {
 
 function play(it, step) {
   const run = steps[step.do]
-  assert.ok(run, `a step that nobody knows: ${step.do}`)
+  assert.ok(run, `an unknown step: ${step.do}`)
   let answer
   try {
     answer = run(it, step)

@@ -107,7 +107,7 @@ test('a revocation is seen in the middle of a block by a loop that runs at full 
 test('a worker that waits can be terminated at once, and nothing is held', async () => {
   const hole = await blackHole()
   const config = `mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=20s`
-  for (const how of ['next', 'fill', 'nextAsync']) {
+  for (const how of ['next', 'fill', 'nextAsync', 'keys']) {
     const { worker, told } = begin('wait', { config, how })
     await until(() => told.length === 1)
     const began = performance.now()

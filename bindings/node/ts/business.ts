@@ -1,24 +1,24 @@
 import type { Cursor } from './cursor'
 import { argument, translated } from './error'
-import { Life } from './life'
+import { MillState } from './state'
 import { native, type BatchBox, type SourceStats } from './native'
 import { gene, type Key } from './router'
 import { counted, partsOf, room, type Parts } from './source'
-import { Patience, pause, sleep } from './wait'
+import { Patience, sleep } from './wait'
 
 /**
  * Ids that carry the gene of a key: 16 bits that name a virtual node of the ring, so that the id alone says its shard. All ids
  * of one key have one gene, and they rise within the process. Opened with `wide: 'on'`, ids have 128 bits.
  */
 export class Business {
-  readonly #life: Life
+  readonly #state: MillState
   readonly #cursor: Cursor
   /** The next id for a key, if one is in memory. */
   readonly #direct: (key: unknown) => bigint | undefined
 
-  private constructor(life: Life, cursor: Cursor) {
-    if (!(life instanceof Life)) throw argument("a source comes from a mill, as open().business('order'), not from new")
-    this.#life = life
+  private constructor(state: MillState, cursor: Cursor) {
+    if (!(state instanceof MillState)) throw argument("a source comes from a mill, as open().business('order'), not from new")
+    this.#state = state
     this.#cursor = cursor
     this.#direct = native.directFor(cursor.source) ?? (() => undefined)
   }
@@ -43,7 +43,7 @@ export class Business {
    * source's `deadline`; `nextAsync` does not.
    */
   next(key: Key): bigint {
-    if (this.#life.open) {
+    if (this.#state.open) {
       const id = this.#direct(key)
       if (id !== undefined) return id
     }
@@ -57,13 +57,13 @@ export class Business {
     }
   }
 
-  /** The next id for a key; never blocks the event loop. Of several calls that wait, the one made first gets the first id. */
+  /** The next id for a key; never blocks the event loop. Of several calls for one key that wait, the first gets the first id. */
   async nextAsync(key: Key): Promise<bigint> {
     const virtual = gene(key)
     const patience = new Patience()
     const { queue } = this.#cursor
     let wait = 0
-    if (queue.empty) {
+    if (queue.isEmpty(virtual)) {
       const answer = this.#attempt(virtual, 0)
       if (typeof answer === 'bigint') return answer
       wait = answer
@@ -71,12 +71,12 @@ export class Business {
     patience.begin()
     return queue.turn(async () => {
       for (;;) {
-        if (wait > 0) await pause(wait)
+        if (wait > 0) await queue.pause(wait)
         const answer = this.#attempt(virtual, patience.waited)
         if (typeof answer === 'bigint') return answer
         wait = answer
       }
-    })
+    }, virtual)
   }
 
   /** The next id for a key if one is in memory, else `null`; never waits. */
@@ -100,11 +100,13 @@ export class Business {
   /** `count` ids for a key: all of them, or a rejection. Never blocks the event loop. */
   async takeAsync(key: Key, count: number): Promise<bigint[]> {
     const wanted = counted(count)
-    const batch = this.#ask(gene(key), wanted)
+    const virtual = gene(key)
+    const batch = this.#ask(virtual, wanted)
+    const { queue } = this.#cursor
     try {
-      await this.#cursor.queue.turn(async () => {
-        for (let wait; this.#life.check(), (wait = native.poll(batch)) > 0; ) await pause(wait)
-      })
+      await queue.turn(async () => {
+        for (let wait; this.#state.check(), (wait = native.poll(batch)) > 0; ) await queue.pause(wait)
+      }, virtual)
       return this.#listed(batch, wanted)
     } catch (e) {
       throw translated(e)
@@ -116,7 +118,7 @@ export class Business {
    * number that may be an id of 64 bits or another one of 128 is refused; the bytes say which.
    */
   parse(id: bigint | number | string | Uint8Array): Parts {
-    this.#life.check()
+    this.#state.check()
     return partsOf(this.#cursor.source, id instanceof Uint8Array ? `0x${Buffer.from(id).toString('hex')}` : id)
   }
 
@@ -131,7 +133,7 @@ export class Business {
 
   /** An id, or the pause after which to ask again. */
   #attempt(gene: number, waited: number): bigint | number {
-    this.#life.check()
+    this.#state.check()
     const { source, facts } = this.#cursor
     try {
       return facts.wide ? native.nextWideFor(source, gene, waited) : native.nextFor(source, gene, waited)
@@ -141,7 +143,7 @@ export class Business {
   }
 
   #ask(gene: number, count: number): BatchBox {
-    this.#life.check()
+    this.#state.check()
     try {
       return native.askFor(this.#cursor.source, gene, count)
     } catch (e) {

@@ -7,7 +7,7 @@
 //     being given to another, and a Node process is never a fork.
 //   * the word of the source's contexts: raised when a second context (worker) holds a source with `order=process`; see
 //     `bindings/node/rust/src/contexts.rs`.
-// No engine merges loads of typed arrays over calls, since any of them may be shared memory; one that did within a loop
+// No engine merges loads of typed arrays over calls, since any of them may be shared memory; an engine that did within a loop
 // would notice a revocation at the end of the block. It could delay a change, never repeat a number.
 import { translated } from './error'
 import { native, type SourceBox, type SourceFacts } from './native'

@@ -2,7 +2,7 @@
 import { Business } from './business'
 import { cursorOf } from './cursor'
 import { argument, KeymillError, shown, translated } from './error'
-import { Life } from './life'
+import { MillState } from './state'
 import { native, type MillBox } from './native'
 import { Router } from './router'
 import { made, NumberSource, Serial, Source } from './source'
@@ -45,21 +45,21 @@ function pairs(options: unknown): { as: unknown; pairs: [string, string][] } {
 
 /** An engine that hands out ids: one configuration, one background thread, any number of sources. */
 export class Mill {
-  readonly #life: Life
+  readonly #state: MillState
 
-  private constructor(life: Life) {
-    if (!(life instanceof Life)) throw argument("a mill is opened by open('sqlite:keymill.db') or openAsync, not by new")
-    this.#life = life
+  private constructor(state: MillState) {
+    if (!(state instanceof MillState)) throw argument("a mill is opened by open('sqlite:keymill.db') or openAsync, not by new")
+    this.#state = state
   }
 
   /** @internal */
   static of(mill: MillBox): Mill {
-    return new Mill(new Life(mill))
+    return new Mill(new MillState(mill))
   }
 
   /** Whether `close` was called. */
   get closed(): boolean {
-    return !this.#life.open
+    return !this.#state.open
   }
 
   /** A source, named by one string: `segment:orders?step=1000`. Asking again gives the same source. */
@@ -107,15 +107,15 @@ export class Mill {
       throw argument(`as must be 'bigint' or 'number', not ${typeof as === 'string' ? `'${as.slice(0, 40)}'` : shown(as)}`)
     }
     try {
-      const cursor = cursorOf(native.source(this.#life.mill, spec))
+      const cursor = cursorOf(native.source(this.#state.mill, spec))
       const { kind, label, fitsNumber } = cursor.facts
       if (as === 'number' && !fitsNumber) {
         throw argument(`ids of \`${label}\` do not fit a number; only a snowflake of layout=js53 may say { as: 'number' }`)
       }
-      this.#life.uses(cursor)
-      if (kind === 'business') return made(Business, this.#life, cursor)
-      if (kind === 'serial') return made(Serial, this.#life, cursor)
-      return as === 'number' ? made(NumberSource, this.#life, cursor) : made(Source, this.#life, cursor)
+      this.#state.uses(cursor)
+      if (kind === 'business') return made(Business, this.#state, cursor)
+      if (kind === 'serial') return made(Serial, this.#state, cursor)
+      return as === 'number' ? made(NumberSource, this.#state, cursor) : made(Source, this.#state, cursor)
     } catch (e) {
       throw translated(e)
     }
@@ -128,7 +128,7 @@ export class Mill {
   router(name: string): Router {
     const given = named('the name of a router', name)
     try {
-      return Router.of(native.millRouter(this.#life.mill, given))
+      return Router.of(native.millRouter(this.#state.mill, given))
     } catch (e) {
       throw translated(e)
     }
@@ -137,7 +137,7 @@ export class Mill {
   /** Every figure as Prometheus text; after `close` the last ones. */
   metrics(): string {
     try {
-      return this.#life.metrics
+      return this.#state.metrics
     } catch (e) {
       throw translated(e)
     }
@@ -146,7 +146,7 @@ export class Mill {
   /** What happened since the last call, a line each; at most the last 256 events are kept. After `close` the last ones. */
   events(): string[] {
     try {
-      return this.#life.events
+      return this.#state.events
     } catch (e) {
       throw translated(e)
     }
@@ -159,7 +159,7 @@ export class Mill {
   init(...specs: string[]): string[] {
     for (const spec of specs) named('a source', spec)
     try {
-      return native.init(this.#life.mill, specs)
+      return native.init(this.#state.mill, specs)
     } catch (e) {
       throw translated(e)
     }
@@ -179,7 +179,7 @@ export class Mill {
   #moveClock(ms: number, move: (mill: MillBox, ms: number) => void): void {
     if (!Number.isSafeInteger(ms)) throw argument(`milliseconds must be a whole number, not ${shown(ms)}`)
     try {
-      move(this.#life.mill, ms)
+      move(this.#state.mill, ms)
     } catch (e) {
       throw translated(e)
     }
@@ -187,16 +187,16 @@ export class Mill {
 
   /**
    * Closes for good: every later call of this mill and its sources but `metrics` and `stats` throws `CLOSED`, and waiting
-   * promises are rejected with it. Other mills of this process that were opened by the same string stay open; the last one's close gives back
-   * to the store what nobody used.
+   * promises are rejected with it. Other mills of this process that were opened by the same string stay open; the last one's close gives unused
+   * numbers back to the store.
    */
   close(): void {
-    this.#life.close()
+    this.#state.close()
   }
 
   /** `close` that does not block the event loop while the store takes numbers back. */
   closeAsync(): Promise<void> {
-    return this.#life.closeAsync()
+    return this.#state.closeAsync()
   }
 }
 
@@ -228,8 +228,8 @@ function configured(config: unknown): string | undefined {
 
 /**
  * Opens a mill: `sqlite:FILE`, `mysql://user:password@host:port/database`, `postgres://…`, `redis://…`, `memory:NAME`, `file:CONFIG.toml`; nothing: what
- * `KEYMILL_CONFIG` says, else `sqlite:keymill.db`. Nothing is connected until a source needs it. Who opens the same string
- * in this process, in whatever worker, shares one mill; `memory:` without a name is each opening's own.
+ * `KEYMILL_CONFIG` says, else `sqlite:keymill.db`. Nothing is connected until a source needs it. Openings of one string
+ * share one mill in all workers of this process; `memory:` without a name is each opening's own.
  */
 export function open(config?: string): Mill {
   const given = configured(config)

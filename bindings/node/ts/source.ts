@@ -1,8 +1,8 @@
 import { Cursor } from './cursor'
 import { argument, shown, translated } from './error'
-import { Life } from './life'
+import { MillState } from './state'
 import { native, type BatchBox, type SourceBox, type SourceStats } from './native'
-import { Patience, pause, sleep } from './wait'
+import { Patience, sleep } from './wait'
 
 /** What an id or a serial number is made of; parts that its kind does not have are absent. */
 export interface Parts {
@@ -67,13 +67,13 @@ export function room(count: number): BigUint64Array {
  */
 export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
   /** @internal */
-  protected readonly life: Life
+  protected readonly state: MillState
   /** @internal */
   protected readonly cursor: Cursor
 
-  protected constructor(life: Life, cursor: Cursor) {
-    if (!(life instanceof Life)) throw argument("a source comes from a mill, as open().segment('orders'), not from new")
-    this.life = life
+  protected constructor(state: MillState, cursor: Cursor) {
+    if (!(state instanceof MillState)) throw argument("a source comes from a mill, as open().segment('orders'), not from new")
+    this.state = state
     this.cursor = cursor
   }
 
@@ -110,7 +110,7 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
   protected waitFor(): T {
     const patience = new Patience()
     for (;;) {
-      this.life.check()
+      this.state.check()
       const answer = this.attempt(patience.waited)
       if (typeof answer === 'object') return answer.id
       patience.begin()
@@ -123,8 +123,8 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
     const patience = new Patience()
     const { queue } = this.cursor
     let wait = 0
-    if (queue.empty) {
-      this.life.check()
+    if (queue.isEmpty()) {
+      this.state.check()
       const answer = this.attempt(0)
       if (typeof answer === 'object') return answer.id
       wait = answer
@@ -132,8 +132,8 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
     patience.begin()
     return queue.turn(async () => {
       for (;;) {
-        if (wait > 0) await pause(wait)
-        this.life.check()
+        if (wait > 0) await queue.pause(wait)
+        this.state.check()
         const answer = this.attempt(patience.waited)
         if (typeof answer === 'object') return answer.id
         wait = answer
@@ -143,7 +143,7 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
 
   /** The next id if one is in memory, else `null`; never waits. */
   tryNext(): T | null {
-    this.life.check()
+    this.state.check()
     const answer = this.attempt(-1)
     return typeof answer === 'object' ? answer.id : null
   }
@@ -154,15 +154,15 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
   /** `count` ids: all of them, or a rejection. Never blocks the event loop. */
   async takeAsync(count: number): Promise<T[]> {
     const wanted = counted(count)
-    this.life.check()
+    this.state.check()
     const { queue } = this.cursor
-    const ids = queue.empty ? this.claimed(wanted) : []
+    const ids = queue.isEmpty() ? this.claimed(wanted) : []
     if (ids.length === wanted) return ids
     this.cursor.batches += 1
     try {
       const { batch, finish } = this.begun(wanted - ids.length)
       await queue.turn(async () => {
-        for (let wait; this.life.check(), (wait = native.poll(batch)) > 0; ) await pause(wait)
+        for (let wait; this.state.check(), (wait = native.poll(batch)) > 0; ) await queue.pause(wait)
       })
       return ids.concat(finish())
     } catch (e) {
@@ -174,7 +174,7 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
 
   /** Takes an id of this source apart. */
   parse(id: T | bigint | number | string): Parts {
-    this.life.check()
+    this.state.check()
     return partsOf(this.cursor.source, id)
   }
 
@@ -189,10 +189,10 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
 
   /** A cursor of its own: the same verbs; ids are unique and rise within the handle. */
   handle(): this {
-    this.life.check()
+    this.state.check()
     try {
-      const kind = this.constructor as unknown as new (life: Life, cursor: Cursor) => this
-      return new kind(this.life, new Cursor(native.copySource(this.cursor.source), true))
+      const kind = this.constructor as unknown as new (state: MillState, cursor: Cursor) => this
+      return new kind(this.state, new Cursor(native.copySource(this.cursor.source), true))
     } catch (e) {
       throw translated(e)
     }
@@ -218,8 +218,8 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
 }
 
 /** Only mills and handles make sources. @internal */
-export function made<S>(kind: { prototype: S }, life: Life, cursor: Cursor): S {
-  return new (kind as unknown as new (life: Life, cursor: Cursor) => S)(life, cursor)
+export function made<S>(kind: { prototype: S }, state: MillState, cursor: Cursor): S {
+  return new (kind as unknown as new (state: MillState, cursor: Cursor) => S)(state, cursor)
 }
 
 // What `console.log` shows: the label, not the cursor's fields.
@@ -240,7 +240,7 @@ abstract class Numbers<T extends bigint | number> extends AnySource<T> {
     if (tag !== 'BigUint64Array' && tag !== 'BigInt64Array') {
       throw argument(`fill takes a BigUint64Array or a BigInt64Array, not ${tag ?? shown(array)}`)
     }
-    this.life.check()
+    this.state.check()
     // A detached one, too, has no elements.
     if (array.length === 0) return array
     if (array.buffer instanceof ArrayBuffer) {
@@ -256,7 +256,7 @@ abstract class Numbers<T extends bigint | number> extends AnySource<T> {
 
   override take(count: number): T[] {
     const ids = room(counted(count))
-    this.life.check()
+    this.state.check()
     this.fillAll(ids)
     return this.listed(ids)
   }
@@ -320,11 +320,11 @@ export class Source extends Numbers<bigint> {
   override next(): bigint {
     const cursor = this.cursor
     const at = cursor.at
-    if (at < cursor.end && cursor.word[0] === cursor.leasedAt && cursor.contexts[0] === cursor.contextsAt && this.life.open) {
+    if (at < cursor.end && cursor.word[0] === cursor.leasedAt && cursor.contexts[0] === cursor.contextsAt && this.state.open) {
       cursor.at = at + 1
       return cursor.base + BigInt(at)
     }
-    if (cursor.contexts[0] === cursor.sharedAt && this.life.open) {
+    if (cursor.contexts[0] === cursor.sharedAt && this.state.open) {
       const id = cursor.direct()
       if (id !== undefined) return id
     }
@@ -350,7 +350,7 @@ export class NumberSource extends Numbers<number> {
   readonly #direct = native.directNext(this.cursor.source, true)
 
   override next(): number {
-    if (this.life.open) {
+    if (this.state.open) {
       const id = this.#direct?.()
       if (id !== undefined) return id
     }
@@ -373,7 +373,7 @@ export class Serial extends AnySource<string> {
   override next(): string {
     const cursor = this.cursor
     const at = cursor.at
-    if (at < cursor.end && cursor.word[0] === cursor.leasedAt && cursor.contexts[0] === cursor.contextsAt && this.life.open) {
+    if (at < cursor.end && cursor.word[0] === cursor.leasedAt && cursor.contexts[0] === cursor.contextsAt && this.state.open) {
       cursor.at = at + 1
       return cursor.text(at)
     }
@@ -382,7 +382,7 @@ export class Serial extends AnySource<string> {
 
   override take(count: number): string[] {
     const wanted = counted(count)
-    this.life.check()
+    this.state.check()
     const cursor = this.cursor
     const before = cursor.at
     const texts = this.claimed(wanted)

@@ -9,7 +9,7 @@ import pytest
 import keymill
 
 ROOT = Path(__file__).resolve().parents[3]
-# A store that nobody listens at: waiting for it ends with the deadline.
+# A store without a server: waiting for it ends with the deadline.
 NOWHERE = "mysql://app:hush@127.0.0.1:1/ids?connect_timeout=1s"
 
 

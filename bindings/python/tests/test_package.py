@@ -24,7 +24,7 @@ def test_the_version_is_the_core_s():
 
 
 def test_codes_are_the_core_s():
-    text = (ROOT / "core/src/base/error.rs").read_text()
+    text = (ROOT / "core/src/error/mod.rs").read_text()
     listed = text[text.index("pub enum Code") : text.index("impl Code")]
     numbers = [int(number) for number in re.findall(r"^    \w+ = (\d+),", listed, re.M)]
     assert sorted(keymill.CODES.values()) == sorted([0, *numbers])

@@ -19,7 +19,7 @@ def run(count, work):
 
 
 def test_ids_rise_over_all_threads(mill):
-    """Whoever holds the baton takes: the order of taking is known, and the ids must follow it."""
+    """The thread with the baton takes: the order of taking is known, and the ids must follow it."""
     orders = mill.segment("orders")
     baton, taken = threading.Lock(), []
     buffer = array.array("Q", bytes(24))

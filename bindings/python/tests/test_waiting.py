@@ -133,7 +133,7 @@ def test_asyncio_is_never_blocked():
 
     longest, codes = asyncio.run(run())
     assert codes == ["STORE_UNAVAILABLE"] * 2
-    # A machine that is busy wakes nobody in time, but not for as long as the wait.
+    # A busy machine wakes a thread late, but not by as much as the whole wait.
     assert longest < 9
 
 

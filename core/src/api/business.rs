@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use crate::bank::{BankSource, narrow, wide};
-use crate::base::bank::{BankSpec, MOST_COUNTERS};
-use crate::base::error::{Error, Result, shown};
-use crate::engine::Way;
+use crate::engine::IdPath;
+use crate::error::{Error, Result, shown};
 use crate::gene::{Gene, GeneKey, NUMBER_BITS};
+use crate::request::bank_spec::{BankSpec, MOST_COUNTERS};
 use crate::store::{BankChange, BankRows, MAX_NUMBER};
 
 use super::{Change, Parts, Repair, Source};
@@ -298,7 +298,7 @@ impl Source {
     #[expect(clippy::inline_always, reason = "as for `next`")]
     #[inline(always)]
     pub(crate) fn next_of_gene(&self, gene: Gene) -> Result<u64> {
-        if let Way::Bank(live) = &self.shared.way {
+        if let IdPath::Bank(live) = &self.shared.path {
             let bank = live.last();
             // As for `next`: a count in a forked child's copy of a dead source harms nothing.
             if let Some(id) = bank.take_one(gene)
@@ -317,7 +317,7 @@ impl Source {
     }
 
     pub(crate) fn try_next_of_gene(&self, gene: Gene) -> Result<u64> {
-        if let Way::Bank(live) = &self.shared.way {
+        if let IdPath::Bank(live) = &self.shared.path {
             let bank = live.last();
             if let Some(id) = bank.take_one(gene)
                 && bank.word().is_ours()
@@ -342,7 +342,7 @@ impl Source {
     #[expect(clippy::inline_always, reason = "as for `next`")]
     #[inline(always)]
     pub(crate) fn next_wide_of_gene(&self, gene: Gene) -> Result<u128> {
-        if let Way::WideBank(live) = &self.shared.way {
+        if let IdPath::WideBank(live) = &self.shared.path {
             let bank = live.last();
             if let Some(id) = bank.take_one_wide(gene)
                 && bank.word().is_ours()
@@ -376,7 +376,7 @@ impl Source {
 
     /// The state of a source of 64-bit business ids, of this process.
     pub(crate) fn narrow_bank(&self) -> Result<&BankSource> {
-        if let Way::WideBank(_) = self.shared.way {
+        if let IdPath::WideBank(_) = self.shared.path {
             return Err(Error::argument(format!(
                 "`{}` has `wide=on`, so its ids have 128 bits; take them with `next_wide_for`",
                 self.label()
@@ -387,7 +387,7 @@ impl Source {
 
     /// The state of a source of 128-bit business ids, of this process.
     pub(crate) fn wide_bank(&self) -> Result<&BankSource> {
-        if let Way::Bank(_) = self.shared.way {
+        if let IdPath::Bank(_) = self.shared.path {
             return Err(Error::argument(format!(
                 "the ids of `{}` have 64 bits; take them with `next_for`, or open it with `wide=on`",
                 self.label()

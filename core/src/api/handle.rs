@@ -2,8 +2,8 @@
 
 use std::iter::FusedIterator;
 
-use crate::base::error::{Error, Result};
-use crate::engine::{Live, Way};
+use crate::engine::{IdPath, Live};
+use crate::error::{Error, Result};
 use crate::segment::cursor::Cursor;
 use crate::serial::{MAX_TEXT, write_serial};
 
@@ -44,13 +44,13 @@ impl Handle {
     /// stays short.
     #[inline(never)]
     fn next_of_time(&self) -> Option<u64> {
-        if let Way::Time(live) = &self.source.shared.way { quick_time(live) } else { None }
+        if let IdPath::Time(live) = &self.source.shared.path { quick_time(live) } else { None }
     }
 
     #[cold]
     #[inline(never)]
     fn next_block(&mut self) -> Result<u64> {
-        if let Way::Strided(_) | Way::Time(_) | Way::AnyTime(_) = self.source.shared.way {
+        if let IdPath::Strided(_) | IdPath::Time(_) | IdPath::AnyTime(_) = self.source.shared.path {
             // A block counts, and with a stride a count is no id, so these are taken one by one too.
             return self.source.next();
         }

@@ -1,11 +1,12 @@
-//! The waist: every language translates these verbs and nothing else.
+//! The public verbs, which every language translates. No language has verbs of its own.
 //!
-//! One door: is this process a fork (a word the kernel wipes) → is the mill closed → the verb → count the error.
+//! Each verb begins in `enter.rs`: it asks whether this process is a fork (a word that the kernel wipes) and whether the mill is
+//! closed, runs the verb, and counts the error.
 //! Only plain types cross: `u64`, UTF-8 text, buffers of the caller, an opaque mill and source. Configuration crosses as one
 //! string, so no language can lack an option.
 
 mod business;
-mod door;
+mod enter;
 mod handle;
 mod operate;
 mod router;
@@ -15,16 +16,17 @@ pub(crate) mod text;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result, printable};
-use crate::base::reservation::{Key, Scheme};
 use crate::config::{MillConfig, default_mill};
-use crate::engine::events::Event;
-use crate::engine::metrics::{self, Latency, MillCounters, Stats};
+use crate::engine::metrics::{self, Stats};
 use crate::engine::{SharedMill, SharedSource};
+use crate::error::{Error, Result, printable};
+use crate::monitoring::events::Event;
+use crate::monitoring::mill_counters::{Latency, MillCounters};
+use crate::request::reservation::{Key, Scheme};
 use crate::store::Facts;
 use crate::time::Clock;
 
-pub use crate::base::spec::Kind;
+pub use crate::spec::Kind;
 pub use business::Heat;
 pub use handle::{Handle, Iter};
 pub use operate::{Change, OldRow, Periods, Repair, Standing};
@@ -179,7 +181,7 @@ impl Mill {
             keys.push(Arc::new(Key::of_route("keymill")));
         }
         for spec in if specs.is_empty() { &["segment:keymill", "snowflake:keymill"] } else { specs } {
-            let key = self.shared.guard(|| self.shared.config.spec(spec))?.key;
+            let key = self.shared.catch_panic(|| self.shared.config.spec(spec))?.key;
             // A ticket's step is part of its table's definition; a table with another step is refused.
             let table =
                 |key: &Key| (key.scheme, key.table.clone(), key.scheme.is_ticket().then_some(key.step));
@@ -270,7 +272,7 @@ impl Parts {
     pub fn fields(&self) -> Vec<(&'static str, String)> {
         let mut fields = Vec::new();
         if let Some(ms) = self.time_ms {
-            fields.push(("time", crate::snowflake::layout::rfc3339(ms)));
+            fields.push(("time", crate::layout::rfc3339(ms)));
         }
         let texts = [
             ("datacenter", self.datacenter.map(|n| n.to_string())),

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::base::bank::{BankSpec, recorded_counters};
-use crate::base::error::{Error, Result, shown};
-use crate::base::reservation::{Key, Scheme};
 use crate::config::spec_string;
+use crate::error::{Error, Result, shown};
+use crate::request::bank_spec::{BankSpec, recorded_counters};
+use crate::request::reservation::{Key, Scheme};
 use crate::store::{Import, Row, check_schemes, look, not_imported, one_of_several, planned_import, step_of};
 
 use super::{Heat, Source};

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::error::{Code, Error, Result, shown};
-use crate::base::fault::{Fault, FaultKind, quoted};
-use crate::base::reservation::Key;
 use crate::config::check_name;
+use crate::error::fault::{Fault, FaultKind, quoted};
+use crate::error::{Code, Error, Result, shown};
 use crate::gene::{Gene, GeneKey, NUMBER_BITS};
 use crate::keeper::routers::Follower;
-use crate::router::{LONGEST_TEXT, LiveTable, Table, Word};
+use crate::request::reservation::Key;
+use crate::router::{LONGEST_TEXT, LiveTable, RouteTable, RouteWord};
 use crate::time::Clock;
 
 use super::{Change, Mill};
@@ -108,7 +108,7 @@ impl Router {
     /// # Errors
     /// `INVALID_CONFIG`: every fault of the table.
     pub fn from_text(text: &str) -> Result<Router> {
-        Ok(Router { live: Arc::new(LiveTable::new(&Table::parse(text)?)?) })
+        Ok(Router { live: Arc::new(LiveTable::new(&RouteTable::parse(text)?)?) })
     }
 
     /// Replaces the table. `false`: this table is the present one, and nothing was changed.
@@ -116,7 +116,7 @@ impl Router {
     /// # Errors
     /// `INVALID_CONFIG`: every fault of the table, or its version is not higher than the present one. The old table stays.
     pub fn load(&self, text: &str) -> Result<bool> {
-        self.live.replace(&Table::parse(text)?)
+        self.live.replace(&RouteTable::parse(text)?)
     }
 
     /// Where an id of 64 bits belongs. The type says the form: [`Router::route_wide`] is for ids of 128 bits, the small ones of gene 0
@@ -183,7 +183,7 @@ impl Router {
     }
 
     #[inline]
-    fn answer(&self, gene: Gene, word: Word, serves: u16, version: u64) -> Route<'_> {
+    fn answer(&self, gene: Gene, word: RouteWord, serves: u16, version: u64) -> Route<'_> {
         let shard = self.live.name(word.shard());
         let name = if serves == word.shard() { shard } else { self.live.name(serves) };
         Route {
@@ -290,7 +290,7 @@ impl Mill {
         let routers = listed.into_iter().map(|(name, stored)| {
             let table = match stored.split {
                 Some(split) => Err(Error::new(Code::StoreRefused, split)),
-                None => Table::parse(stored.text.as_deref().unwrap_or_default()),
+                None => RouteTable::parse(stored.text.as_deref().unwrap_or_default()),
             };
             let shards = table.map(|table| {
                 let names: std::collections::BTreeSet<&str> = table.names().collect();
@@ -309,8 +309,8 @@ impl Mill {
     /// `INVALID_CONFIG`: every fault of the table, or its version is not higher than the stored one; `STORE_UNAVAILABLE`,
     /// `STORE_REFUSED`, `CLOSED`.
     pub fn put_routes(&self, name: &str, table: &str, change: Change) -> Result<Stored> {
-        self.shared.guard(|| check_name(name, "the router's name"))?;
-        let after = self.shared.guard(|| Table::parse(table))?.version();
+        self.shared.catch_panic(|| check_name(name, "the router's name"))?;
+        let after = self.shared.catch_panic(|| RouteTable::parse(table))?.version();
         let (key, text) = (Arc::new(Key::of_route(name)), table.to_owned());
         let stored = self.shared.on_store(self.shared.config.command_line(), move |store| {
             for _ in 0..ATTEMPTS {
@@ -339,7 +339,7 @@ impl Mill {
         });
         match stored? {
             (before, true) => Ok(Stored { before, after }),
-            (before, false) => self.shared.guard(|| {
+            (before, false) => self.shared.catch_panic(|| {
                 Err(Error::config(format!(
                     "the store has version {} of route table `{}`, and this one is {}version {after}; raise `version` above it",
                     before.unwrap_or_default(),

@@ -5,15 +5,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::error::{Error, Result, shown};
-use crate::base::random;
-use crate::base::reservation::{Key, MAX_NUMBER, Mark};
-use crate::base::spec::{Kind, Order, SnowflakeSpec, Spec};
 use crate::engine::metrics::Stats;
-use crate::engine::{Live, SharedSource, Way};
+use crate::engine::{IdPath, Live, SharedSource};
+use crate::error::{Error, Result, shown};
+use crate::layout::Layout;
+use crate::process::random;
+use crate::request::reservation::{Key, MAX_NUMBER, Mark};
 use crate::segment::cursor::{self, Cursor};
 use crate::segment::{Miss, SegmentSource};
-use crate::snowflake::{Layout, SnowflakeSource};
+use crate::snowflake::SnowflakeSource;
+use crate::spec::{Kind, Order, SnowflakeSpec, Spec};
 use crate::store::{RaisePool, Row, look, shown_pool};
 
 use super::{Change, Handle, Iter, Mill, Parts, Repair};
@@ -69,12 +70,12 @@ impl Source {
     #[inline(always)]
     pub fn next(&self) -> Result<u64> {
         // Not a `match`: of that the compiler makes a jump table, and the locked instruction waits for the jump.
-        if let Way::Shared(live) = &self.shared.way {
+        if let IdPath::Shared(live) = &self.shared.path {
             return self.next_shared(live);
         }
-        let quick = if let Way::Time(live) = &self.shared.way {
+        let quick = if let IdPath::Time(live) = &self.shared.path {
             quick_time(live)
-        } else if let Way::Thread(live) = &self.shared.way {
+        } else if let IdPath::Thread(live) = &self.shared.path {
             // A block of another process is revoked: its word has changed.
             cursor::quick(live.last())
         } else {
@@ -119,7 +120,7 @@ impl Source {
 
     #[cold]
     fn next_otherwise(&self) -> Result<u64> {
-        if let Way::Strided(live) = &self.shared.way {
+        if let IdPath::Strided(live) = &self.shared.path {
             if !self.by_thread() {
                 return self.next_shared(live).map(|n| self.stride().nth(n));
             }
@@ -127,10 +128,10 @@ impl Source {
                 return Ok(self.stride().nth(n));
             }
         }
-        self.enter(|| match &self.shared.way {
-            Way::Time(live) | Way::AnyTime(live) => live.get(&self.shared)?.next(),
-            Way::Thread(live) => cursor::next_of_thread(live.get(&self.shared)?, |number, _| number),
-            Way::Strided(live) => {
+        self.enter(|| match &self.shared.path {
+            IdPath::Time(live) | IdPath::AnyTime(live) => live.get(&self.shared)?.next(),
+            IdPath::Thread(live) => cursor::next_of_thread(live.get(&self.shared)?, |number, _| number),
+            IdPath::Strided(live) => {
                 cursor::next_of_thread(live.get(&self.shared)?, |n, _| self.stride().nth(n))
             }
             _ => self.numbers()?.next(),
@@ -144,10 +145,10 @@ impl Source {
     #[expect(clippy::inline_always, reason = "as for `next`")]
     #[inline(always)]
     pub fn try_next(&self) -> Result<u64> {
-        if let Way::Shared(live) | Way::Thread(live) = &self.shared.way {
+        if let IdPath::Shared(live) | IdPath::Thread(live) = &self.shared.path {
             let source = live.last();
             // The rest of the thread's own block comes first, or the ids of one thread would not rise.
-            if matches!(self.shared.way, Way::Thread(_))
+            if matches!(self.shared.path, IdPath::Thread(_))
                 && let Some(id) = cursor::rest_of_thread(source, |id, _| id)
             {
                 return Ok(id);
@@ -158,7 +159,7 @@ impl Source {
                 Err(miss) => self.try_next_after(live, Some(miss)),
             };
         }
-        if let Way::Time(live) = &self.shared.way
+        if let IdPath::Time(live) = &self.shared.path
             && let Some(id) = quick_time(live)
         {
             return Ok(id);
@@ -168,8 +169,8 @@ impl Source {
 
     #[cold]
     fn try_next_otherwise(&self) -> Result<u64> {
-        self.enter(|| match &self.shared.way {
-            Way::Time(live) | Way::AnyTime(live) => live.get(&self.shared)?.try_next(),
+        self.enter(|| match &self.shared.path {
+            IdPath::Time(live) | IdPath::AnyTime(live) => live.get(&self.shared)?.try_next(),
             _ => {
                 let source = self.numbers()?;
                 let rest = if self.by_thread() { cursor::rest_of_thread(source, |n, _| n) } else { None };
@@ -206,9 +207,9 @@ impl Source {
     /// # Errors
     /// As [`Source::next`].
     pub fn fill(&self, buffer: &mut [u64]) -> Result<()> {
-        let filled = match &self.shared.way {
-            Way::Shared(live) => live.get(&self.shared).and_then(|source| source.fill(buffer)),
-            Way::Time(live) | Way::AnyTime(live) => {
+        let filled = match &self.shared.path {
+            IdPath::Shared(live) => live.get(&self.shared).and_then(|source| source.fill(buffer)),
+            IdPath::Time(live) | IdPath::AnyTime(live) => {
                 live.get(&self.shared).and_then(|source| source.fill(buffer))
             }
             _ => self.fill_otherwise(buffer),
@@ -224,7 +225,7 @@ impl Source {
         } else {
             source.fill(buffer)?;
         }
-        if let Way::Strided(_) = self.shared.way {
+        if let IdPath::Strided(_) = self.shared.path {
             let stride = self.stride();
             for n in buffer {
                 *n = stride.nth(*n);
@@ -251,12 +252,12 @@ impl Source {
 
     /// How many of `count` numbers are consecutive ids.
     pub(crate) fn at_most(&self, count: u64) -> u64 {
-        if let Way::Strided(_) = self.shared.way { 1 } else { count }
+        if let IdPath::Strided(_) = self.shared.path { 1 } else { count }
     }
 
     /// The ids of a counted range: with a stride it is one number, and so one id.
     pub(crate) fn ids_of(&self, lo: u64, hi: u64) -> (u64, u64) {
-        if let Way::Strided(_) = self.shared.way {
+        if let IdPath::Strided(_) = self.shared.path {
             let id = self.stride().nth(lo);
             (id, id + 1)
         } else {
@@ -391,10 +392,10 @@ impl Source {
     /// # Errors
     /// `FORKED`. A closed mill keeps its figures.
     pub fn stats(&self) -> Result<Stats> {
-        self.shared.mill.guard(|| {
-            Ok(match &self.shared.way {
-                Way::Time(live) | Way::AnyTime(live) => Stats::of_snowflakes(live.get(&self.shared)?),
-                Way::Bank(live) | Way::WideBank(live) => Stats::of_bank(live.get(&self.shared)?),
+        self.shared.mill.catch_panic(|| {
+            Ok(match &self.shared.path {
+                IdPath::Time(live) | IdPath::AnyTime(live) => Stats::of_snowflakes(live.get(&self.shared)?),
+                IdPath::Bank(live) | IdPath::WideBank(live) => Stats::of_bank(live.get(&self.shared)?),
                 _ => Stats::of_segments(self.shared.segments()?),
             })
         })

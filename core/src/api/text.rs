@@ -1,15 +1,15 @@
 //! Serial numbers, and ids in decimal, as text.
 
-use crate::base::error::{Code, Error, Result};
-use crate::engine::{Live, Way};
+use crate::engine::{IdPath, Live};
+use crate::error::{Code, Error, Result};
 use crate::segment::cursor;
-use crate::segment::{Miss, SegmentSource, Taken};
+use crate::segment::{Miss, SegmentSource, TakenRange};
 use crate::serial::{MAX_TEXT, Prefix, write_number, write_serial};
 
 use super::Source;
 
 /// How a number is taken after a miss: waiting, or at once.
-type TakeAfter = fn(&SegmentSource, Option<Miss>) -> Result<Taken>;
+type TakeAfter = fn(&SegmentSource, Option<Miss>) -> Result<TakenRange>;
 
 /// What the writers of `serial` wrote, which is UTF-8: a date part that was checked, then digits.
 pub(crate) fn ascii(bytes: &[u8]) -> &str {
@@ -54,7 +54,7 @@ impl Source {
     fn write_next(&self, buffer: &mut [u8]) -> Result<usize> {
         let Some(pattern) = self.spec().pattern() else { return self.write_decimal(buffer, self.next()?) };
         let width = pattern.width();
-        let written = if let Way::SharedText(live) = &self.shared.way {
+        let written = if let IdPath::SharedText(live) = &self.shared.path {
             self.write_dated(live, SegmentSource::lease_after, buffer, width)?
         } else {
             let source = self.shared.segments().map_err(|e| self.failed(e))?;
@@ -127,7 +127,7 @@ impl Source {
         };
         let width = pattern.width();
         let Some(live) = self.shared.live_segments() else { return Err(self.failed(self.wants_text())) };
-        if let Way::ThreadText(live) = &self.shared.way {
+        if let IdPath::ThreadText(live) = &self.shared.path {
             let source = live.get(&self.shared).map_err(|e| self.failed(e))?;
             // The rest of the thread's own block comes first, or the texts of one thread would not rise.
             let write = |number, prefix: &Prefix| write_serial(&mut *buffer, prefix, number, width);

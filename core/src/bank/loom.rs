@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::cell::Cell;
+use super::counter_cell::CounterCell;
 use super::supply::Ahead;
 
-fn take(cell: &Cell) -> Option<u64> {
+fn take(cell: &CounterCell) -> Option<u64> {
     cell.take_one().or_else(|| cell.take(1).map(|got| got.lo))
 }
 
@@ -21,14 +21,14 @@ fn all_different(numbers: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
 }
 
 /// What is left of a cell that no thread uses any more.
-fn rest(cell: &Cell) -> Vec<u64> {
+fn rest(cell: &CounterCell) -> Vec<u64> {
     cell.close().into_iter().flatten().flat_map(|(lo, hi)| lo..hi).collect()
 }
 
 #[test]
 fn two_callers_across_the_end_of_a_segment_get_different_numbers_that_rise() {
     loom::model(|| {
-        let cell = Arc::new(Cell::new());
+        let cell = Arc::new(CounterCell::new());
         assert!(cell.publish(0, 1) && cell.publish(1, 2));
         let other = {
             let cell = cell.clone();
@@ -47,7 +47,7 @@ fn two_callers_across_the_end_of_a_segment_get_different_numbers_that_rise() {
 #[test]
 fn a_segment_that_is_published_while_callers_take_is_handed_out_once() {
     loom::model(|| {
-        let cell = Arc::new(Cell::new());
+        let cell = Arc::new(CounterCell::new());
         assert!(cell.publish(0, 1) && cell.publish(1, 1));
         let other = {
             let cell = cell.clone();
@@ -66,7 +66,7 @@ fn a_segment_that_is_published_while_callers_take_is_handed_out_once() {
 #[test]
 fn a_close_gives_back_exactly_what_no_caller_got() {
     loom::model(|| {
-        let cell = Arc::new(Cell::new());
+        let cell = Arc::new(CounterCell::new());
         assert!(cell.publish(0, 1) && cell.publish(1, 2));
         let other = {
             let cell = cell.clone();
@@ -89,7 +89,7 @@ fn a_close_gives_back_exactly_what_no_caller_got() {
 #[test]
 fn the_base_of_wide_ids_is_seen_with_the_first_number() {
     loom::model(|| {
-        let cell = Arc::new(Cell::new());
+        let cell = Arc::new(CounterCell::new());
         let other = {
             let cell = cell.clone();
             thread::spawn(move || cell.take_one().map(|number| number + cell.base()))
@@ -104,14 +104,14 @@ fn the_base_of_wide_ids_is_seen_with_the_first_number() {
 
 /// A counter whose next numbers were reserved ahead, as a bank has them.
 struct Hot {
-    cell: Cell,
+    cell: CounterCell,
     /// The ranges, and whether the bank was closed.
     supply: Mutex<(Ahead, bool)>,
 }
 
 impl Hot {
     fn new(numbers: &[(u64, u64)], ahead: &[(u64, u64)]) -> Arc<Hot> {
-        let cell = Cell::new();
+        let cell = CounterCell::new();
         for (lo, hi) in numbers {
             assert!(cell.publish(*lo, hi - lo));
         }

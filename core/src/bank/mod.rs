@@ -8,16 +8,17 @@
 //!   `loom` checks it.
 //! * The keeper serves a bank as one source: one place in its queues, one conversation with the store for many counters.
 
+mod bank_source;
 mod bits;
-mod cell;
+mod counter_cell;
 #[cfg(all(test, loom))]
 mod loom;
-mod source;
 mod step;
 mod supply;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use source::BankSource;
-pub(crate) use source::{narrow, wide};
+pub use bank_source::BankSource;
+pub(crate) use bank_source::{narrow, wide};
+pub(crate) use supply::BankView;
 pub use supply::{BankAnswer, BankAsk};

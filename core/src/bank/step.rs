@@ -1,22 +1,15 @@
 //! How many numbers a counter reserves, and when. Pure.
 //!
-//! A cold counter reserves `min_step`. One whose numbers are used up quickly reserves what its rate needs for `buffer`, but no
+//! The shares of a refill are those of segments ([`crate::refill`]). A cold counter reserves `min_step`. One whose numbers are used up quickly reserves what its rate needs for `buffer`, but no
 //! more than eight times what it reserved last, and from then on it has a second segment ahead.
 
-use crate::base::spec::Rules;
+use crate::refill::{low, per_1000s, taken_in};
+use crate::spec::Rules;
 
-use super::cell::MOST;
+use super::counter_cell::MOST;
 
 /// By how much a step may grow at a time.
 const GROWTH: u64 = 8;
-
-/// A refill fills up to this share of `rate × buffer`, and one is due below the second share of it; as for segments. To both is
-/// added what may be used up before the keeper looks at the counter again: a segment of its cell.
-const FULL: (u64, u64) = (6, 5);
-const REFILL_BELOW: (u64, u64) = (31, 30);
-
-/// No rate is measured over less than this, so that one quick burst is not taken for a rate.
-const SHORTEST_MS: u64 = 1_000;
 
 /// The unit of the time in a note, and its bits.
 const TICK_MS: u64 = 16;
@@ -64,22 +57,16 @@ pub(super) struct Used {
 /// `left` are in memory and callers lack `lacking` beyond them. `last` is how many the last refill brought, and `used` how many
 /// were used since; `None` before the first.
 pub(super) fn step(rules: &Rules, last: Option<(u64, Used)>, left: u64, lacking: u64) -> u64 {
-    let buffered = last.map_or(0, |(_, used)| {
-        let wanted =
-            u128::from(used.numbers) * u128::from(rules.buffer_ms) / u128::from(used.ms.max(SHORTEST_MS));
-        u64::try_from(wanted).unwrap_or(u64::MAX / 4).min(u64::MAX / 4)
-    });
-    let share =
-        |(part, of): (u64, u64)| buffered / of * part + buffered % of * part / of + buffered.min(MOST);
-    let most =
-        last.map_or(0, |(len, _)| len.max(left).saturating_mul(GROWTH)).min(rules.max_step.saturating_mul(4));
-    let target = share(FULL).min(most);
-    if lacking == 0 && (target < 2 * rules.min_step || left > share(REFILL_BELOW)) {
+    let rate = last.map_or(0, |(_, used)| per_1000s(used.numbers, used.ms));
+    // To a segment's shares is added what may be used up before the keeper looks at the counter again: a segment of its cell.
+    let unseen = taken_in(rules.buffer_ms, rate).min(MOST);
+    let full = rules.full(rate);
+    let grown = last.map_or(0, |(len, _)| len.max(left).saturating_mul(GROWTH));
+    let target = full.saturating_add(unseen).min(rules.most()).min(grown);
+    if lacking == 0 && (target < 2 * rules.min_step || left > low(full).saturating_add(unseen)) {
         return 0;
     }
-    let ahead = target.saturating_sub(left);
-    let len = ahead.clamp(rules.min_step, rules.max_step.max(rules.min_step)).max(lacking);
-    len.div_ceil(rules.unit).saturating_mul(rules.unit)
+    rules.whole(rules.refill(target, left).max(lacking))
 }
 
 #[cfg(test)]

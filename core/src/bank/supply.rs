@@ -1,21 +1,21 @@
 //! The keeper's side of a bank: which counters it asks the store for, and where the numbers go.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::base::bank::{BankSpec, OpenBank, counter_key};
-use crate::base::error::{Code, Error};
-use crate::base::fault::{Fault, FaultKind, Remedy};
-use crate::base::reservation::{Key, Mark, Request, Reserved};
+use crate::error::fault::{Fault, FaultKind};
+use crate::error::{Code, Error};
 use crate::gene::Gene;
-use crate::planner::{MAX_JUMP_STEPS, View};
+use crate::request::bank_spec::{BankSpec, OpenBank, counter_key};
+use crate::request::reservation::{Key, Mark, Request, Reserved, unused_end};
+use crate::spec::Spec;
 use crate::time::Now;
 
 use super::BankSource;
-use super::cell::{Cell, END, MOST};
-use super::source::FIRST;
+use super::bank_source::FIRST;
+use super::counter_cell::{CounterCell, END, MOST};
 use super::step::{Note, Used, step};
 
 /// How long a counter whose row was refused is not asked for again.
@@ -23,6 +23,17 @@ const REFUSED_MS: u64 = 1_000;
 
 /// The rate of a counter is measured over this long at least.
 const MEASURED_MS: u64 = 250;
+
+/// What the planner sees of a bank.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BankView {
+    /// A counter wants numbers.
+    pub(crate) wants: bool,
+    /// A caller waits for one.
+    pub(crate) waiting: bool,
+    /// How many numbers were reserved.
+    pub(crate) reserved: u64,
+}
 
 /// What a bank asks of the store.
 #[derive(Clone, Debug)]
@@ -48,8 +59,8 @@ pub enum BankAsk {
 pub enum BankAnswer {
     /// How many counters the bank has, and where those without a row begin.
     Opened(Result<OpenBank, Fault>),
-    /// An answer to each request, in their order.
-    Reserved(Vec<Result<Reserved, Fault>>),
+    /// The counters that were asked for, and an answer to each of their requests in the same order.
+    Reserved(Vec<u32>, Vec<Result<Reserved, Fault>>),
 }
 
 /// Ranges of a hot counter for which its cell has no room yet.
@@ -85,7 +96,7 @@ impl Ahead {
 
     /// Brings the cell as much as it has room for; answers whether that was anything. Under the lock of the supply, so that one thread
     /// at a time publishes.
-    pub(super) fn serve(&mut self, cell: &Cell) -> bool {
+    pub(super) fn serve(&mut self, cell: &CounterCell) -> bool {
         let mut served = false;
         while cell.holds().room > 0
             && let Some((lo, hi)) = self.pop()
@@ -105,8 +116,6 @@ impl Ahead {
 pub(super) struct Supply {
     /// Where counters without a row begin; `None` until the record was compared.
     floor: Option<u64>,
-    /// Numbers that callers lack of a bank whose number of counters is not known yet.
-    early: BTreeMap<Gene, u64>,
     /// Hot counters.
     ahead: BTreeMap<u32, Ahead>,
     /// Counters whose rows another session had locked: they are asked for alone.
@@ -123,7 +132,6 @@ impl Supply {
     pub(super) fn new() -> Supply {
         Supply {
             floor: None,
-            early: BTreeMap::new(),
             ahead: BTreeMap::new(),
             alone: BTreeSet::new(),
             most: usize::MAX,
@@ -151,7 +159,7 @@ impl Supply {
 }
 
 /// One past the highest number of a counter that this process has seen; 0: none.
-fn seen(cell: &Cell, ahead: Option<&Ahead>) -> u64 {
+fn seen(cell: &CounterCell, ahead: Option<&Ahead>) -> u64 {
     match ahead.and_then(|ahead| ahead.ranges.back()) {
         Some((_, hi)) => *hi,
         None => match cell.holds().end {
@@ -161,20 +169,20 @@ fn seen(cell: &Cell, ahead: Option<&Ahead>) -> u64 {
     }
 }
 
-fn publish_in(cell: &Cell, lo: u64, hi: u64) -> bool {
+fn publish_in(cell: &CounterCell, lo: u64, hi: u64) -> bool {
     let base = cell.base();
     lo >= base && cell.publish(lo - base, hi - lo)
 }
 
 impl BankSource {
     /// What the planner decides by.
-    pub(crate) fn view(&self, now: Now) -> View {
+    pub(crate) fn view(&self, now: Now) -> BankView {
         self.callers.waker.acknowledge();
         self.serve(now);
-        View::Bank {
+        BankView {
             wants: self.urgent.has_any() || self.background.has_any() || self.is_wanted_early(),
             waiting: self.is_waited_for(),
-            reserved: crate::base::counters::Counters::get(&self.callers.counters.reserved),
+            reserved: crate::callers::counters::Counters::get(&self.callers.counters.reserved),
         }
     }
 
@@ -186,16 +194,20 @@ impl BankSource {
 
     /// Whether a caller lacks numbers, and how many counters there are is not known yet.
     fn is_wanted_early(&self) -> bool {
-        self.counted().is_none() && !self.lock().early.is_empty()
+        self.counted().is_none() && !self.lock_early().is_empty()
+    }
+
+    fn lock_early(&self) -> MutexGuard<'_, BTreeMap<Gene, u64>> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that a caller lacks numbers of a bank whose number of counters is not known. `false`: it is known now.
     pub(super) fn want_early(&self, gene: Gene, numbers: u64) -> bool {
-        let mut supply = self.lock();
+        let mut early = self.lock_early();
         if self.counted().is_some() {
             return false;
         }
-        let wanted = supply.early.entry(gene).or_default();
+        let wanted = early.entry(gene).or_default();
         *wanted = numbers.max(*wanted);
         true
     }
@@ -301,18 +313,9 @@ impl BankSource {
         if usual < len {
             supply.large.insert(index, usual);
         }
-        Some(Request {
-            key: counter_key(&spec.key, self.bank().counters, index),
-            len,
-            high_water: Mark { period: 0, next: seen(cell, supply.ahead.get(&index)) },
-            start: floor.max(spec.start),
-            last: spec.last,
-            period: 0,
-            period_max: 0,
-            heal: spec.heal,
-            max_jump: spec.rules.max_step.saturating_mul(MAX_JUMP_STEPS),
-            single: 0,
-        })
+        let key = counter_key(&spec.key, self.bank().counters, index);
+        let seen = Mark { period: 0, next: seen(cell, supply.ahead.get(&index)) };
+        Some(Request { start: floor.max(spec.start), ..spec.request(key, len, seen) })
     }
 
     /// The record was compared.
@@ -324,7 +327,8 @@ impl BankSource {
             // Zeros that the system hands out without writing them.
             supply.reserved = vec![0; counted.cells.len()];
         }
-        for (gene, numbers) in std::mem::take(&mut supply.early) {
+        let early = std::mem::take(&mut *self.lock_early());
+        for (gene, numbers) in early {
             let index = counted.bank.index(gene);
             if let Some(cell) = counted.cells.get(index as usize) {
                 cell.want(numbers);
@@ -393,7 +397,7 @@ impl BankSource {
     pub(crate) fn forget_wishes(&self) {
         self.urgent.clear_all();
         self.background.clear_all();
-        self.lock().early.clear();
+        self.lock_early().clear();
     }
 
     /// The keeper could not serve the bank: its callers get this error.
@@ -415,22 +419,10 @@ impl BankSource {
             self.drop_numbers(hi.saturating_sub(lo));
             return Ok(());
         }
-        let seen = seen(cell, supply.ahead.get(&index));
-        if lo < seen || hi <= lo {
-            let name = counter_key(&self.spec().key, self.bank().counters, index).name.clone();
-            return Err(Fault::new(
-                FaultKind::WentBackwards,
-                format!(
-                    "reserving for `{name}`: the store answered with {lo}..{hi}, but numbers up to {} were reserved before",
-                    seen.saturating_sub(1)
-                ),
-            )
-            .with_remedy(Remedy::Repair {
-                first: "",
-                row: Some(self.spec().key.name.clone()),
-                above: "every number issued",
-            }));
-        }
+        let seen = Mark { period: 0, next: seen(cell, supply.ahead.get(&index)) };
+        let Spec { key, .. } = self.spec().as_ref();
+        let name = || counter_key(key, self.bank().counters, index).name.clone();
+        Reserved { period: 0, ..range }.above(seen, key.stride, name, &key.name)?;
         let was_refilled = Note::from_bits(cell.note()).is_some();
         if !was_refilled {
             cell.set_base(if self.bank().wide { lo } else { FIRST });
@@ -500,17 +492,7 @@ impl BankSource {
             let in_cell = cell.close().into_iter().flatten().map(|(lo, hi)| (lo + base, hi + base));
             let ranges: Vec<_> = in_cell.chain(ahead.into_iter().flat_map(|of| of.ranges)).collect();
             lost += ranges.iter().map(|(lo, hi)| hi - lo).sum::<u64>();
-            let Some((mut lo, hi)) = ranges.last().copied() else { continue };
-            if hi != seen {
-                continue;
-            }
-            for (below, end) in ranges.iter().rev().skip(1) {
-                if *end != lo {
-                    break;
-                }
-                lo = *below;
-            }
-            rest.push((index, lo, hi));
+            rest.extend(unused_end(&ranges, seen).map(|(lo, hi)| (index, lo, hi)));
         }
         drop(supply);
         self.drop_numbers(lost);

@@ -1,19 +1,20 @@
 //! A bank behind a keeper without a thread: one store in memory, and a clock that stands still.
 
+use crate::store::{BankStore, RowStore};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{BankAnswer, BankAsk, BankSource};
-use crate::base::bank::BankSpec;
-use crate::base::error::{Code, Error};
-use crate::base::waker::ReadyQueue;
+use crate::callers::waker::ReadyQueue;
 use crate::config::MillConfig;
+use crate::error::{Code, Error};
 use crate::gene::Gene;
 use crate::keeper::{BankRest, Keeper, KeptSource};
 use crate::planner::Batch;
+use crate::request::bank_spec::BankSpec;
 use crate::store::memory::{Memory, MemoryStore, Step};
-use crate::store::{GiveBack, Mark, Store};
+use crate::store::{GiveBack, Mark};
 use crate::time::{Clock, ManualClock, Now};
 
 struct Stage {
@@ -49,15 +50,15 @@ impl Stage {
     /// Carries batches to the store until there is none.
     fn run(&mut self) {
         while let Some(batch) = self.keeper.poll(self.now(), 1) {
-            let Batch::Bank(slot, Some(ask)) = batch else { panic!("{batch:?}") };
-            let answer = match &ask {
-                BankAsk::Open { key, bank } => BankAnswer::Opened(self.store.open_bank(key, *bank)),
-                BankAsk::Reserve { requests, .. } => {
+            let Batch::Bank(slot, ask) = batch else { panic!("{batch:?}") };
+            let answer = match ask {
+                BankAsk::Open { key, bank } => BankAnswer::Opened(self.store.open_bank(&key, bank)),
+                BankAsk::Reserve { indexes, requests } => {
                     self.batches.push(requests.len());
-                    BankAnswer::Reserved(self.store.reserve_counters(requests))
+                    BankAnswer::Reserved(indexes, self.store.reserve_counters(&requests))
                 }
             };
-            self.keeper.complete_bank(slot, &ask, answer, self.now());
+            self.keeper.complete_bank(slot, answer, self.now());
         }
     }
 
@@ -75,7 +76,7 @@ impl Stage {
     }
 
     fn row(&mut self, counters: u32, index: u32) -> Option<u64> {
-        let key = crate::base::bank::counter_key(&self.bank.spec().key, counters, index);
+        let key = crate::request::bank_spec::counter_key(&self.bank.spec().key, counters, index);
         self.store.look(&key).expect("the memory answers").map(|row| row.mark.next)
     }
 }
@@ -266,7 +267,7 @@ fn every_caller_that_came_before_the_number_of_counters_was_known_gets_its_numbe
 fn a_row_that_went_backwards_stops_its_counter_only() {
     let mut stage = Stage::new("business:order?counters=4");
     assert_eq!((stage.numbers(0, 16).len(), stage.numbers(65_535, 16).len()), (16, 16));
-    let key = crate::base::bank::counter_key(&stage.bank.spec().key, 4, 0);
+    let key = crate::request::bank_spec::counter_key(&stage.bank.spec().key, 4, 0);
     stage.memory.set_row(&key, Mark { period: 0, next: 5 }).expect("a row");
     assert_eq!(stage.next(0).expect_err("it went backwards").code, Code::StoreWentBackwards);
     assert_eq!(stage.next(65_535).expect("another counter"), 17);
@@ -301,8 +302,12 @@ fn a_close_gives_back_the_unused_end_of_every_counter() {
     let BankRest { key, counters, ranges } = last.banks.first().expect("a bank").clone();
     assert_eq!(counters, 65_536);
     for (index, lo, hi) in ranges {
-        let range =
-            GiveBack { key: crate::base::bank::counter_key(&key, counters, index), period: 0, lo, hi };
+        let range = GiveBack {
+            key: crate::request::bank_spec::counter_key(&key, counters, index),
+            period: 0,
+            lo,
+            hi,
+        };
         assert_eq!(stage.store.give_back_all(&[range]).expect("it answers"), [true]);
     }
     for (index, count) in used {
@@ -315,7 +320,7 @@ fn a_close_gives_back_the_unused_end_of_every_counter() {
 
 #[test]
 fn a_counter_costs_at_most_32_bytes_in_its_cell() {
-    assert_eq!(size_of::<super::cell::Cell>(), 32);
+    assert_eq!(size_of::<super::counter_cell::CounterCell>(), 32);
 }
 
 /// What `repair --counters` does to the stage's store.

@@ -48,7 +48,7 @@ pub(super) fn addresses() -> Vec<Address> {
         if let (true, Some(ip)) = (is_up && !entry.ifa_name.is_null(), ip) {
             // SAFETY: as above.
             let name = unsafe { std::ffi::CStr::from_ptr(entry.ifa_name) };
-            let interface = crate::base::error::shown(&name.to_string_lossy());
+            let interface = crate::error::shown(&name.to_string_lossy());
             let is_bridge = is_bridge(&interface);
             found.push(Address { interface, ip, is_bridge });
         }

@@ -1,24 +1,24 @@
 //! Configuration: one string opens a mill, one string names a source. Every default is in this folder.
 
 mod machine;
+mod option_reader;
 pub mod options;
-mod spec;
 mod toml;
 mod url;
-mod worker;
+mod worker_option;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use spec::spec_string;
-pub(crate) use spec::{check_name, check_options, parse as parse_spec};
+pub use option_reader::spec_string;
+pub(crate) use option_reader::{check_name, check_options, parse as parse_spec};
 
-use crate::base::error::{Error, Result};
-use crate::base::fault::{CommandLine, quoted};
-use crate::base::reservation::Scheme;
-use crate::base::spec::{Kind, Spec};
+use crate::error::fault::{CommandLine, quoted};
+use crate::error::{Error, Result};
+use crate::request::reservation::Scheme;
+use crate::spec::{Kind, Spec};
 use crate::store::memory::Step;
 use crate::store::server::PasswordSource;
 use crate::store::{Durability, Secret, server};
@@ -283,8 +283,8 @@ fn sign_in(store: &mut StoreConfig, password: Option<&std::ffi::OsStr>) -> Resul
             return Err(Error::config(format!(
                 "{variable} is one user's password, and the stores' URLs name `{}` and `{}` without one; give each store its \
                  own `password_file=FILE`",
-                crate::base::error::shown(&other),
-                crate::base::error::shown(&server.user)
+                crate::error::shown(&other),
+                crate::error::shown(&server.user)
             )));
         }
         server.password = Secret::new(password);
@@ -339,6 +339,31 @@ mod tests {
             Ok(())
         })?;
         found.ok_or_else(|| Error::config("no server"))
+    }
+
+    #[test]
+    fn a_scheme_that_a_source_cannot_have_is_answered_with_every_scheme_that_it_can() -> Result<()> {
+        let mill = MillConfig::read("memory:")?;
+        let kinds: [(&str, fn(Scheme) -> bool); 2] =
+            [("segment:a", Scheme::keeps_segments), ("serial:a/b", Scheme::keeps_serials)];
+        for (source, is_kept) in kinds {
+            let mut valid: Vec<_> =
+                Scheme::ALL.into_iter().filter(|scheme| is_kept(*scheme)).map(Scheme::name).collect();
+            let default = mill.spec(source)?.key.scheme.name();
+            valid.sort_by_key(|name| *name != default);
+            let says = format!("valid: {}", valid.join(", "));
+            for scheme in Scheme::ALL {
+                let needs = is_kept(scheme) && scheme.keeps_allocation();
+                let allocation = if needs { "&allocation=0" } else { "" };
+                let answer = mill.spec(&format!("{source}?scheme={scheme}{allocation}"));
+                let error = answer.err().map(|error| error.message);
+                assert_eq!(error.is_none(), is_kept(scheme), "{source}, {scheme}: {error:?}");
+                assert!(error.is_none_or(|message| message.ends_with(&says)), "{source}, {scheme}");
+            }
+            let unknown = mill.spec(&format!("{source}?scheme=leaf")).expect_err("an unknown scheme").message;
+            assert!(unknown.ends_with(&says), "{unknown}");
+        }
+        Ok(())
     }
 
     #[test]

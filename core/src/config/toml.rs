@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::base::error::{Error, Result, shown};
+use crate::error::{Error, Result, shown};
 
 use crate::store::interleave::{DEFAULT_CHUNK, MOST_STORES, NARROWEST_CHUNK, WIDEST_CHUNK};
 
@@ -26,38 +26,38 @@ struct Document {
     chunk: Option<u64>,
     fork: Option<String>,
     clock: Option<String>,
-    max_sources: Option<Value>,
+    max_sources: Option<OptionValue>,
     password_file: Option<String>,
     #[serde(default)]
-    segment: BTreeMap<String, Value>,
+    segment: BTreeMap<String, OptionValue>,
     #[serde(default)]
-    snowflake: BTreeMap<String, Value>,
+    snowflake: BTreeMap<String, OptionValue>,
     #[serde(default)]
-    serial: BTreeMap<String, Value>,
+    serial: BTreeMap<String, OptionValue>,
     #[serde(default)]
-    source: BTreeMap<String, BTreeMap<String, Value>>,
+    source: BTreeMap<String, BTreeMap<String, OptionValue>>,
 }
 
 /// An option's value: people write `step = 1000` as well as `step = "1000"`.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "an option's value is a text, a whole number, true or false")]
-enum Value {
+enum OptionValue {
     Text(String),
     Number(i64),
     Switch(bool),
 }
 
-impl Value {
+impl OptionValue {
     fn into_text(self) -> String {
         match self {
-            Value::Text(text) => text,
-            Value::Number(number) => number.to_string(),
-            Value::Switch(on) => if on { "on" } else { "off" }.to_owned(),
+            OptionValue::Text(text) => text,
+            OptionValue::Number(number) => number.to_string(),
+            OptionValue::Switch(on) => if on { "on" } else { "off" }.to_owned(),
         }
     }
 }
 
-fn texts(values: BTreeMap<String, Value>) -> Options {
+fn texts(values: BTreeMap<String, OptionValue>) -> Options {
     values.into_iter().map(|(k, v)| (k, v.into_text())).collect()
 }
 
@@ -215,9 +215,9 @@ fn without_values(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::Code;
-    use crate::base::spec::Worker;
-    use crate::base::worker::Slots;
+    use crate::error::Code;
+    use crate::request::worker::Slots;
+    use crate::spec::Worker;
 
     #[test]
     fn a_password_in_the_wrong_place_is_not_repeated() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use crate::base::error::{Error, Result, shown};
+use crate::error::{Error, Result, shown};
 use crate::store::memory::Step;
 use crate::store::server::{PasswordSource, ServerOptions, Tls, TlsMode};
 use crate::store::{Durability, Secret};

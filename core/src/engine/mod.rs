@@ -1,10 +1,9 @@
-//! One life of a mill: a keeper thread with its store, and the sources it serves. A forked child starts another.
+//! The engine of a mill: a keeper thread with its store, and the sources that it serves. A forked child starts an engine of its own.
 
-pub(crate) mod events;
 pub(crate) mod metrics;
 mod shared;
 
-pub(crate) use shared::{Live, SharedMill, SharedSource, Way};
+pub(crate) use shared::{IdPath, Live, SharedMill, SharedSource};
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -14,18 +13,19 @@ use std::time::Duration;
 
 use crossbeam::channel::{self, Sender};
 
-use crate::base::error::{Code, Error, Result, shown};
-use crate::base::revocation::Word;
-use crate::base::spec::{SnowflakeSpec, Spec, Worker};
-use crate::base::thread;
-use crate::base::waker::ReadyQueue;
+use crate::callers::waker::ReadyQueue;
 use crate::config::{MillConfig, StoreConfig};
-use crate::engine::events::{Event, EventKind, Events};
-use crate::engine::metrics::{MillCounters, Stats};
+use crate::engine::metrics::Stats;
+use crate::error::{Code, Error, Result, shown};
 use crate::keeper::executor::{Command, Executor, Health};
 use crate::keeper::routers::Routers;
 use crate::keeper::{Keeper, KeptSource};
-use crate::store::guarded::{Guarded, MakeStore, OnPanic};
+use crate::monitoring::events::{Event, EventKind, Events};
+use crate::monitoring::mill_counters::MillCounters;
+use crate::process::revocation::RevocationWord;
+use crate::process::thread;
+use crate::spec::{SnowflakeSpec, Spec, Worker};
+use crate::store::catch_panic::{CatchPanic, MakeStore, OnPanic};
 use crate::store::{Store, interleave, memory};
 use crate::time::Clock;
 
@@ -45,8 +45,8 @@ pub(crate) struct Engine {
     pub(crate) events: Arc<Events>,
     max_sources: usize,
     /// Zero in a forked child.
-    word: Word,
-    /// This life began in a forked child.
+    word: RevocationWord,
+    /// It was started in a forked child.
     revived: bool,
 }
 
@@ -58,8 +58,8 @@ struct OpenSources {
     snowflakes: HashSet<String>,
 }
 
-/// The store that a configuration names; nothing is connected yet. Each driver has a guard of its own, so that a panic fails one
-/// of several stores only.
+/// The store that a configuration names; nothing is connected yet. A panic is caught for each driver by itself, so
+/// it fails one of several stores only.
 fn store_for(
     config: &StoreConfig,
     folder: &Path,
@@ -70,10 +70,10 @@ fn store_for(
         let each = stores.iter().map(|store| Ok((store.shown(), store_for(store, folder, clock, on_panic)?)));
         return Ok(Box::new(interleave::Interleaved::new(each.collect::<Result<_>>()?, *chunk)));
     }
-    Ok(Box::new(Guarded::new(maker_for(config, folder, clock)?, on_panic.clone())))
+    Ok(Box::new(CatchPanic::new(maker_for(config, folder, clock)?, on_panic.clone())))
 }
 
-/// Makes a store: once for a life of a mill, and again after a panic of its driver.
+/// Makes a store: once for an engine, and again after a panic of its driver.
 #[cfg_attr(not(feature = "sqlite"), allow(unused_variables))]
 fn maker_for(config: &StoreConfig, folder: &Path, clock: &Clock) -> Result<MakeStore> {
     match config {
@@ -157,7 +157,7 @@ impl Engine {
             counters: Arc::default(),
             events: Arc::new(Events::new()),
             max_sources: config.max_sources,
-            word: Word::new(),
+            word: RevocationWord::new(),
             revived,
         };
         let (counters, events) = (engine.counters.clone(), engine.events.clone());
@@ -165,7 +165,7 @@ impl Engine {
             counters.driver_panicked();
             events.push(Event::new(EventKind::DriverPanicked, message));
         });
-        let mut keeper = Keeper::new(crate::base::random::u64(), ready.clone());
+        let mut keeper = Keeper::new(crate::process::random::u64(), ready.clone());
         keeper.set_owner(thread::process_name().into());
         let executor = Executor {
             keeper,
@@ -190,7 +190,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Whether this life belongs to this process and not to the one it was forked from.
+    /// Whether this engine belongs to this process, and not to the one that it was forked from.
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
         self.word.is_ours()

@@ -2,23 +2,23 @@
 //!
 //! The child must not touch anything that its parent's threads may have held: not the old engine's locks, queues or connections.
 //! So the child builds a new engine and never drops the old one. A word that the kernel wipes at the fork shows which process this
-//! is (see [`crate::base::revocation`]).
+//! is (see [`crate::process::revocation`]).
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use crate::bank::BankSource;
-use crate::base::callers::Callers;
-use crate::base::error::{Code, Error, Result};
-use crate::base::revocation::{ForkLock, Word};
-use crate::base::spec::{Kind, Order, Spec};
+use crate::callers::Callers;
 use crate::config::{Fork, MillConfig};
-use crate::engine::events::{Event, EventKind};
+use crate::error::{Code, Error, Result};
 use crate::keeper::KeptSource;
 use crate::keeper::routers::Routers;
+use crate::monitoring::events::{Event, EventKind};
+use crate::process::revocation::{ForkLock, RevocationWord};
 use crate::segment::SegmentSource;
 use crate::snowflake::SnowflakeSource;
+use crate::spec::{Kind, Order, Spec};
 use crate::time::{Clock, ManualClock};
 
 use super::Engine;
@@ -29,12 +29,12 @@ pub(crate) struct SharedMill {
     /// The working folder when the mill was opened. Relative paths keep their meaning when a daemon changes its folder and a forked
     /// child opens the store anew.
     folder: PathBuf,
-    /// The present life, from `Arc::into_raw`; never null.
+    /// The present engine, from `Arc::into_raw`; never null.
     engine: AtomicPtr<Engine>,
     /// Held by the thread that replaces `engine`.
     reviving: ForkLock,
     closed: AtomicBool,
-    /// Those of every life: a forked child's keeper goes on with its parent's.
+    /// The same for every engine of this mill: a forked child's keeper goes on with its parent's.
     pub(crate) routers: Arc<Routers>,
 }
 
@@ -150,7 +150,7 @@ impl Drop for SharedMill {
     }
 }
 
-/// A source's state in the present life of its mill: in a forked child its parent's, until the child's first call.
+/// A source's state in the present engine of its mill. In a forked child this is the parent's until the child's first call.
 pub(crate) struct Live<T: SourceState> {
     /// From `Arc::into_raw`; never null.
     state: AtomicPtr<T>,
@@ -160,14 +160,14 @@ pub(crate) struct Live<T: SourceState> {
 
 /// The kinds of state that a source may have.
 pub(crate) trait SourceState: Sized {
-    fn word(&self) -> &Word;
+    fn word(&self) -> &RevocationWord;
     /// The state, if the source is of this kind.
     fn of(source: KeptSource) -> Option<Arc<Self>>;
 }
 
 impl SourceState for SegmentSource {
     #[inline]
-    fn word(&self) -> &Word {
+    fn word(&self) -> &RevocationWord {
         self.word()
     }
     fn of(source: KeptSource) -> Option<Arc<Self>> {
@@ -177,7 +177,7 @@ impl SourceState for SegmentSource {
 
 impl SourceState for BankSource {
     #[inline]
-    fn word(&self) -> &Word {
+    fn word(&self) -> &RevocationWord {
         self.word()
     }
     fn of(source: KeptSource) -> Option<Arc<Self>> {
@@ -187,7 +187,7 @@ impl SourceState for BankSource {
 
 impl SourceState for SnowflakeSource {
     #[inline]
-    fn word(&self) -> &Word {
+    fn word(&self) -> &RevocationWord {
         self.word()
     }
     fn of(source: KeptSource) -> Option<Arc<Self>> {
@@ -212,11 +212,11 @@ impl<T: SourceState> Live<T> {
         let word = self.word.load(Ordering::Acquire);
         // SAFETY: words are never freed.
         let word = unsafe { &*word };
-        // ordering: Relaxed — as in `Word::is_ours`.
+        // ordering: Relaxed — as in `RevocationWord::is_ours`.
         word.load(Ordering::Relaxed) != 0
     }
 
-    /// The state that was used last. What is taken from it may be handed out only if its word [`Word::is_ours`]. The id path asks
+    /// The state that was used last. What is taken from it may be handed out only if its word [`RevocationWord::is_ours`]. The id path asks
     /// that *after* it has counted: a count in the child's copy of a dead source harms nothing, and the load does not delay the
     /// count.
     #[inline]
@@ -245,7 +245,7 @@ impl<T: SourceState> Live<T> {
         let old = self.state.swap(fresh, Ordering::AcqRel);
         // SAFETY: as in `last`.
         let word = Self::word_of(unsafe { &*fresh });
-        // ordering: Release — after the state; pairs with the load in `ours`.
+        // ordering: Release — after the state; pairs with the load in `is_ours`.
         self.word.store(word, Ordering::Release);
         // SAFETY: as in `last`: whichever thread stored the old one, it still stands.
         if unsafe { &*old }.word().is_ours() {
@@ -270,8 +270,8 @@ impl<T: SourceState> Drop for Live<T> {
     }
 }
 
-/// How a source hands out ids, decided once so that the id path tests one word.
-pub(crate) enum Way {
+/// The id path of a source: decided once, so that each call tests one word.
+pub(crate) enum IdPath {
     /// Numbers of the shared counter.
     Shared(Live<SegmentSource>),
     /// Numbers of the calling thread's own block.
@@ -296,7 +296,7 @@ pub(crate) enum Way {
 pub(crate) struct SharedSource {
     pub(crate) mill: Arc<SharedMill>,
     pub(crate) spec: Arc<Spec>,
-    pub(crate) way: Way,
+    pub(crate) path: IdPath,
     /// The most bytes a text can have.
     pub(crate) text_len: usize,
 }
@@ -304,51 +304,51 @@ pub(crate) struct SharedSource {
 impl SharedSource {
     pub(crate) fn open(mill: &Arc<SharedMill>, spec: Spec) -> Result<Self> {
         let spec = Arc::new(spec);
-        let way = match mill.engine()?.source(&spec)? {
-            KeptSource::Snowflake(state) if state.is_plain() => Way::Time(Live::new(state)),
-            KeptSource::Snowflake(state) => Way::AnyTime(Live::new(state)),
-            KeptSource::Bank(state) if state.bank().wide => Way::WideBank(Live::new(state)),
-            KeptSource::Bank(state) => Way::Bank(Live::new(state)),
+        let path = match mill.engine()?.source(&spec)? {
+            KeptSource::Snowflake(state) if state.is_plain() => IdPath::Time(Live::new(state)),
+            KeptSource::Snowflake(state) => IdPath::AnyTime(Live::new(state)),
+            KeptSource::Bank(state) if state.bank().wide => IdPath::WideBank(Live::new(state)),
+            KeptSource::Bank(state) => IdPath::Bank(Live::new(state)),
             KeptSource::Segment(state) => {
                 let live = Live::new(state);
                 match (spec.kind(), spec.order) {
-                    (Kind::Serial, Order::Process) => Way::SharedText(live),
-                    (Kind::Serial, Order::Thread) => Way::ThreadText(live),
-                    _ if !spec.key.stride.is_every() => Way::Strided(live),
-                    (_, Order::Process) => Way::Shared(live),
-                    (_, Order::Thread) => Way::Thread(live),
+                    (Kind::Serial, Order::Process) => IdPath::SharedText(live),
+                    (Kind::Serial, Order::Thread) => IdPath::ThreadText(live),
+                    _ if !spec.key.stride.is_every() => IdPath::Strided(live),
+                    (_, Order::Process) => IdPath::Shared(live),
+                    (_, Order::Thread) => IdPath::Thread(live),
                 }
             }
         };
-        Ok(SharedSource { mill: mill.clone(), way, text_len: spec.text_len(), spec })
+        Ok(SharedSource { mill: mill.clone(), path, text_len: spec.text_len(), spec })
     }
 
     /// The state of a source that counts; `None` for a snowflake.
     #[inline]
     pub(crate) fn live_segments(&self) -> Option<&Live<SegmentSource>> {
-        match &self.way {
-            Way::Shared(live)
-            | Way::Thread(live)
-            | Way::Strided(live)
-            | Way::SharedText(live)
-            | Way::ThreadText(live) => Some(live),
-            Way::Time(_) | Way::AnyTime(_) | Way::Bank(_) | Way::WideBank(_) => None,
+        match &self.path {
+            IdPath::Shared(live)
+            | IdPath::Thread(live)
+            | IdPath::Strided(live)
+            | IdPath::SharedText(live)
+            | IdPath::ThreadText(live) => Some(live),
+            IdPath::Time(_) | IdPath::AnyTime(_) | IdPath::Bank(_) | IdPath::WideBank(_) => None,
         }
     }
 
     /// The state of a snowflake; `None` for the other kinds.
     #[inline]
     pub(crate) fn live_snowflake(&self) -> Option<&Live<SnowflakeSource>> {
-        match &self.way {
-            Way::Time(live) | Way::AnyTime(live) => Some(live),
+        match &self.path {
+            IdPath::Time(live) | IdPath::AnyTime(live) => Some(live),
             _ => None,
         }
     }
 
     /// The state of a bank, of this process; an error for the other kinds.
     pub(crate) fn bank(&self) -> Result<&BankSource> {
-        match &self.way {
-            Way::Bank(live) | Way::WideBank(live) => live.get(self),
+        match &self.path {
+            IdPath::Bank(live) | IdPath::WideBank(live) => live.get(self),
             _ => Err(Error::argument(format!(
                 "`{}` has no keys; take its ids with `next`, `take` or `next_text`",
                 self.spec.label
@@ -358,9 +358,9 @@ impl SharedSource {
 
     /// Which verb gives the ids of a bank; `None` for the other kinds.
     pub(crate) fn verb_for_keys(&self) -> Option<&'static str> {
-        match &self.way {
-            Way::Bank(_) => Some("next_for"),
-            Way::WideBank(_) => Some("next_wide_for"),
+        match &self.path {
+            IdPath::Bank(_) => Some("next_for"),
+            IdPath::WideBank(_) => Some("next_wide_for"),
             _ => None,
         }
     }
@@ -384,9 +384,9 @@ impl SharedSource {
 
     /// The callers of this source, of this process.
     pub(crate) fn callers(&self) -> Result<&Callers> {
-        match &self.way {
-            Way::Time(live) | Way::AnyTime(live) => live.get(self).map(|state| &state.callers),
-            Way::Bank(live) | Way::WideBank(live) => live.get(self).map(|state| &state.callers),
+        match &self.path {
+            IdPath::Time(live) | IdPath::AnyTime(live) => live.get(self).map(|state| &state.callers),
+            IdPath::Bank(live) | IdPath::WideBank(live) => live.get(self).map(|state| &state.callers),
             _ => self.segments().map(|state| &state.callers),
         }
     }
@@ -398,7 +398,7 @@ impl SharedSource {
         {
             state.callers.counters.lose(numbers);
         }
-        if let Way::Bank(live) | Way::WideBank(live) = &self.way
+        if let IdPath::Bank(live) | IdPath::WideBank(live) = &self.path
             && live.last().word().is_ours()
         {
             live.last().callers.counters.lose(numbers);

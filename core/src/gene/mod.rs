@@ -13,7 +13,7 @@ mod hash;
 
 use std::fmt;
 
-use crate::base::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// The longest key in bytes.
 pub const LONGEST_KEY: usize = 64 << 10;

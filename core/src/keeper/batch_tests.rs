@@ -1,5 +1,6 @@
 //! Tests of batches for several sources: which are served together, and how a failure of the batch counts.
 
+use crate::store::{BankStore, Catalogue, RouteStore, RowStore, SlotStore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,17 +9,17 @@ use crossbeam::channel::{self, Receiver, Sender};
 
 use super::executor::{Command, Executor};
 use super::{Keeper, KeptSource};
-use crate::base::random::token;
-use crate::base::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
-use crate::base::waker::ReadyQueue;
+use crate::callers::waker::ReadyQueue;
 use crate::config::MillConfig;
 use crate::planner::{Action, Answer, Ask, Batch, Now, Planner, Slot, View};
-use crate::segment::SegmentSource;
-use crate::segment::Snapshot;
-use crate::store::{Facts, Row, Store};
+use crate::process::random::token;
+use crate::request::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
+use crate::segment::{SegmentAction, SegmentSource, Snapshot};
+use crate::snowflake::SnowflakeView;
+use crate::store::{Facts, Row};
 use crate::time::{Clock, ManualClock};
 
-fn spec(text: &str) -> Arc<crate::base::spec::Spec> {
+fn spec(text: &str) -> Arc<crate::spec::Spec> {
     Arc::new(MillConfig::parse("memory:").and_then(|config| config.spec(text)).expect("a spec"))
 }
 
@@ -47,7 +48,7 @@ fn run_low(planner: &mut Planner, slot: Slot, now: Now) {
     planner.check(slot, &low, now);
 }
 
-fn together(batch: Option<Batch>) -> Vec<Slot> {
+fn together(batch: Option<Batch<()>>) -> Vec<Slot> {
     match batch {
         Some(Batch::Several(slots, requests)) => {
             assert_eq!(slots.len(), requests.len());
@@ -57,7 +58,7 @@ fn together(batch: Option<Batch>) -> Vec<Slot> {
     }
 }
 
-fn alone(batch: Option<Batch>) -> Slot {
+fn alone(batch: Option<Batch<()>>) -> Slot {
     match batch {
         Some(Batch::One(slot, _)) => slot,
         other => panic!("not one source alone: {other:?}"),
@@ -132,7 +133,7 @@ fn a_snowflakes_mark_flies_alone_and_keeps_its_place() {
     for slot in [0, 1] {
         lack(&mut planner, slot, at(0));
     }
-    planner.check(4, &View::Snowflake { wanted_mark: Some(0), waiting: true }, at(0));
+    planner.check(4, &View::Snowflake(SnowflakeView::Mark { wanted: Some(0), waiting: true }), at(0));
     for slot in [2, 3] {
         lack(&mut planner, slot, at(0));
     }
@@ -230,7 +231,7 @@ fn answers_before_the_connection_died_count_and_the_store_is_backed_off_from() {
             let answer = if slot == 0 { Ok(reserved(1)) } else { lost() };
             let actions = planner.complete(slot, answer, at(60_000));
             let failed = if slot == 0 {
-                matches!(actions[..], [.., Action::Publish(_)])
+                matches!(actions[..], [.., Action::Segment(SegmentAction::Publish(_))])
             } else {
                 matches!(actions[..], [Action::Fail(_)])
             };
@@ -254,7 +255,7 @@ fn no<T>() -> Result<T, Fault> {
     Err(Fault::new(FaultKind::Refused, "not here"))
 }
 
-impl Store for Scripted {
+impl RowStore for Scripted {
     fn reserve(&mut self, _: &Request) -> Result<Reserved, Fault> {
         // ordering: Relaxed — a count.
         self.asked.fetch_add(1, Ordering::Relaxed);
@@ -283,11 +284,19 @@ impl Store for Scripted {
         no()
     }
 
-    fn init(&mut self, _: &[Arc<Key>], _: bool) -> Result<Vec<String>, Fault> {
+    fn repair(&mut self, _: &Key, _: Mark) -> Result<(Option<Row>, Row), Fault> {
         no()
     }
+}
 
-    fn repair(&mut self, _: &Key, _: Mark) -> Result<(Option<Row>, Row), Fault> {
+impl SlotStore for Scripted {}
+
+impl BankStore for Scripted {}
+
+impl RouteStore for Scripted {}
+
+impl Catalogue for Scripted {
+    fn init(&mut self, _: &[Arc<Key>], _: bool) -> Result<Vec<String>, Fault> {
         no()
     }
 
@@ -317,7 +326,7 @@ fn executor(
         clock,
         commands,
         counters: Arc::default(),
-        events: Arc::new(crate::engine::events::Events::new()),
+        events: Arc::new(crate::monitoring::events::Events::new()),
         health: crate::keeper::executor::Health::default(),
         routers: Arc::default(),
         expiry: None,
@@ -368,7 +377,7 @@ struct Silent {
     next: u64,
 }
 
-impl Store for Silent {
+impl RowStore for Silent {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
         if request.key.serial.is_none() && !request.key.name.contains("aging") {
             let _ = self.asked.send(());
@@ -379,21 +388,35 @@ impl Store for Silent {
         self.next += request.len;
         Ok(Reserved { lo, hi: lo + request.len, period: request.period, ttl_ms: None })
     }
+
     fn give_back(&mut self, _: &Key, _: u64, _: u64, _: u64) -> Result<bool, Fault> {
         Ok(true)
     }
+
     fn raise(&mut self, _: &Key, _: Option<u64>, _: u64) -> Result<u64, Fault> {
         Ok(0)
     }
+
     fn look(&mut self, _: &Key) -> Result<Option<Row>, Fault> {
         Ok(None)
     }
-    fn init(&mut self, _: &[Arc<Key>], _: bool) -> Result<Vec<String>, Fault> {
-        Ok(Vec::new())
-    }
+
     fn repair(&mut self, _: &Key, _: Mark) -> Result<(Option<Row>, Row), Fault> {
         Err(Fault::new(FaultKind::Refused, "nothing is repaired here"))
     }
+}
+
+impl SlotStore for Silent {}
+
+impl BankStore for Silent {}
+
+impl RouteStore for Silent {}
+
+impl Catalogue for Silent {
+    fn init(&mut self, _: &[Arc<Key>], _: bool) -> Result<Vec<String>, Fault> {
+        Ok(Vec::new())
+    }
+
     fn facts(&mut self) -> Result<Facts, Fault> {
         Ok(Facts::default())
     }
@@ -411,7 +434,7 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
         clock: Clock::System,
         commands: inbox,
         counters: Arc::default(),
-        events: Arc::new(crate::engine::events::Events::new()),
+        events: Arc::new(crate::monitoring::events::Events::new()),
         health: crate::keeper::executor::Health::default(),
         routers: Arc::default(),
         expiry: None,

@@ -10,12 +10,13 @@ use crossbeam::channel;
 use super::executor::{Command, Executor, Health};
 use super::routers::Routers;
 use super::{Keeper, KeptSource};
-use crate::base::error::Code;
-use crate::base::spec::Spec;
-use crate::base::waker::ReadyQueue;
+use crate::callers::waker::ReadyQueue;
 use crate::config::MillConfig;
-use crate::engine::events::Events;
-use crate::engine::metrics::{self, MillCounters};
+use crate::engine::metrics;
+use crate::error::Code;
+use crate::monitoring::events::Events;
+use crate::monitoring::mill_counters::MillCounters;
+use crate::spec::Spec;
 use crate::store::memory::{Memory, MemoryStore, Step};
 use crate::time::Clock;
 
@@ -56,7 +57,7 @@ impl Scene {
 
             expiry: None,
         };
-        let thread = crate::base::thread::spawn("keeper", move || executor.run()).expect("a thread");
+        let thread = crate::process::thread::spawn("keeper", move || executor.run()).expect("a thread");
         ready.set_keeper(thread.thread().clone());
         Scene { memory, ready, commands, counters, events, thread: Some(thread) }
     }
@@ -125,7 +126,7 @@ fn callers_hear_of_a_defect_at_once_and_the_keeper_goes_on() {
             .events
             .drain()
             .iter()
-            .any(|event| event.kind == crate::engine::events::EventKind::KeeperRestarted)
+            .any(|event| event.kind == crate::monitoring::events::EventKind::KeeperRestarted)
     );
     scene.closes();
     assert_eq!(other.next().unwrap_err().code, Code::Closed);

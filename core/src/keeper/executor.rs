@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, Sender};
 
 use crate::bank::{BankAnswer, BankAsk};
-use crate::base::bank::counter_key;
-use crate::base::error::{Code, Error};
-use crate::base::fault::FaultKind;
-use crate::base::reservation::{Fault, GiveBack};
-use crate::base::thread::panic_words;
-use crate::base::worker::Renewed;
-use crate::engine::events::{Event, EventKind, Events};
-use crate::engine::metrics::MillCounters;
+use crate::error::fault::FaultKind;
+use crate::error::{Code, Error};
+use crate::monitoring::events::{Event, EventKind, Events};
+use crate::monitoring::mill_counters::MillCounters;
 use crate::planner::{Answer, Ask, Batch, Slot};
-use crate::store::Store;
+use crate::process::thread::panic_words;
+use crate::request::bank_spec::counter_key;
+use crate::request::reservation::{Fault, GiveBack};
+use crate::request::worker::Renewed;
+use crate::store::{Catalogue, Store};
 use crate::time::Clock;
 
 use super::expiry::Expiry;
@@ -82,10 +82,10 @@ pub(crate) struct Health {
 }
 
 impl Executor {
-    /// Works until the mill is closed. A panic of a driver never gets here (`store::guarded`); a panic of keymill's own code
+    /// Works until the mill is closed. A panic of a driver never gets here (`store::catch_panic`); a panic of keymill's own code
     /// ends the planner, not the thread.
     pub(crate) fn run(mut self) {
-        crate::base::random::seed();
+        crate::process::random::seed();
         while let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.work())) {
             // Unwind safety: the planner is replaced; a close that has begun is completed by its caller.
             if self.store.is_none() {
@@ -203,7 +203,7 @@ impl Executor {
         let rest = (DEFECT_REST.0 * (1 << self.health.defects.min(10))).min(DEFECT_REST.1);
         self.health.rests_until = Some(now + rest);
         let error = Error::new(Code::Internal, message).after(rest);
-        self.keeper.start_anew(crate::base::random::u64(), &error, self.clock.now());
+        self.keeper.start_anew(crate::process::random::u64(), &error, self.clock.now());
     }
 
     /// Carries the next batch to the store. Returns whether there was one.
@@ -214,45 +214,48 @@ impl Executor {
             expiry.keeper_waits();
         }
         let started = Instant::now();
-        let (slots, answers) = match batch {
+        match batch {
             Batch::Renew(slots, renewals) => {
                 let answer = store.renew_slots(&renewals);
                 self.renewed(&slots, answer);
-                return true;
             }
             Batch::Bank(slot, ask) => {
-                let Some(ask) = ask else { return true };
-                let answer = match &ask {
-                    BankAsk::Open { key, bank } => BankAnswer::Opened(store.open_bank(key, *bank)),
-                    BankAsk::Reserve { requests, .. } => {
-                        BankAnswer::Reserved(store.reserve_counters(requests))
+                let answer = match ask {
+                    BankAsk::Open { key, bank } => BankAnswer::Opened(store.open_bank(&key, bank)),
+                    BankAsk::Reserve { indexes, requests } => {
+                        let answers = store.reserve_counters(&requests);
+                        BankAnswer::Reserved(indexes, answers)
                     }
                 };
-                self.answered_bank(slot, &ask, answer, started.elapsed());
-                return true;
+                self.answered_bank(slot, answer, started.elapsed());
             }
-            Batch::One(slot, ask) => (vec![slot], vec![Some(execute(store, &ask))]),
+            Batch::One(slot, ask) => {
+                let answer = execute(store, &ask);
+                self.answered(vec![slot], vec![Some(answer)], started.elapsed());
+            }
             Batch::Several(slots, requests) => {
                 let reserved = store.reserve_all(&requests).into_iter();
-                (slots, reserved.map(|answer| answer.map(|range| range.map(Answer::Reserved))).collect())
+                let answers =
+                    reserved.map(|answer| answer.map(|range| range.map(Answer::Reserved))).collect();
+                self.answered(slots, answers, started.elapsed());
             }
-        };
-        let took = started.elapsed();
-        let news = store.news();
-        self.counters.count_round_trip();
+        }
+        true
+    }
+
+    /// The store answered requests of sources; `None`: it would not serve this one together with others.
+    fn answered(&mut self, slots: Vec<Slot>, answers: Vec<Option<Result<Answer, Fault>>>, took: Duration) {
         for answer in answers.iter().flatten() {
             // Every source of a batch has waited for all of it.
             self.counters.refilled(took, answer.is_ok());
         }
-        if answers.iter().flatten().any(Result::is_ok) {
-            self.watch_warnings();
-        }
-        self.report_created();
-        self.report_faults(&answers);
-        for fault in news {
-            self.counters.failed();
-            self.events.push(Event::refusal(&fault));
-        }
+        let (outages, refusals): (Vec<_>, Vec<_>) = answers
+            .iter()
+            .flatten()
+            .filter_map(|answer| answer.as_ref().err())
+            .partition(|fault| fault.kind.is_outage());
+        let is_well = answers.iter().flatten().any(Result::is_ok);
+        self.conversed(is_well, &outages, "requests of this batch failed with it", &refusals);
         let now = self.clock.now();
         // A store that answered too few requests has said nothing about the rest, which are retried.
         let answers = answers.into_iter().chain(std::iter::repeat_with(|| None));
@@ -263,36 +266,45 @@ impl Executor {
             }
         }
         self.counters.set_skew(self.keeper.skew_ms(now));
-        true
     }
 
     /// The store answered a bank.
-    fn answered_bank(&mut self, slot: Slot, ask: &BankAsk, answer: BankAnswer, took: Duration) {
-        self.counters.count_round_trip();
-        let news = self.store.as_deref_mut().map(Store::news).unwrap_or_default();
+    fn answered_bank(&mut self, slot: Slot, answer: BankAnswer, took: Duration) {
         let faults: Vec<&Fault> = match &answer {
             BankAnswer::Opened(opened) => opened.as_ref().err().into_iter().collect(),
-            BankAnswer::Reserved(answers) => {
+            BankAnswer::Reserved(_, answers) => {
                 self.counters.refilled(took, answers.iter().any(Result::is_ok));
                 answers.iter().filter_map(|answer| answer.as_ref().err()).collect()
             }
         };
-        if let [first, others @ ..] = faults.as_slice() {
-            let mut event = Event::refusal(first);
-            if !others.is_empty() {
-                event.message.push_str(&format!(" ({} more counters of this batch failed)", others.len()));
-            }
-            self.events.push(event);
-        } else {
+        self.conversed(faults.is_empty(), &faults, "counters of this batch failed", &[]);
+        let now = self.clock.now();
+        self.keeper.complete_bank(slot, answer, now);
+    }
+
+    /// What every conversation leaves, except for a renewal: its count, warnings of a store that is well, files that it made, one event
+    /// for all of `together` and one for each of `apart`, and the faults of stores for which another one of several stood in.
+    fn conversed(&mut self, is_well: bool, together: &[&Fault], others_failed: &str, apart: &[&Fault]) {
+        self.counters.count_round_trip();
+        let news = self.store.as_deref_mut().map(Catalogue::news).unwrap_or_default();
+        if is_well {
             self.watch_warnings();
         }
         self.report_created();
+        if let [first, others @ ..] = together {
+            let mut event = Event::refusal(first);
+            if !others.is_empty() {
+                event.message.push_str(&format!(" ({} more {others_failed})", others.len()));
+            }
+            self.events.push(event);
+        }
+        for fault in apart {
+            self.events.push(Event::refusal(fault));
+        }
         for fault in news {
             self.counters.failed();
             self.events.push(Event::refusal(&fault));
         }
-        let now = self.clock.now();
-        self.keeper.complete_bank(slot, ask, answer, now);
     }
 
     /// The store answered the renewal of the leased workers.
@@ -312,30 +324,9 @@ impl Executor {
         self.counters.set_skew(self.keeper.skew_ms(now));
     }
 
-    /// An event for each refused request; where the store itself failed, one for the whole batch.
-    fn report_faults(&self, answers: &[Option<Result<Answer, Fault>>]) {
-        let (outages, refusals): (Vec<_>, Vec<_>) = answers
-            .iter()
-            .flatten()
-            .filter_map(|answer| answer.as_ref().err())
-            .partition(|fault| fault.kind.is_outage());
-        if let [first, others @ ..] = outages.as_slice() {
-            let mut event = Event::refusal(first);
-            if !others.is_empty() {
-                event
-                    .message
-                    .push_str(&format!(" ({} more requests of this batch failed with it)", others.len()));
-            }
-            self.events.push(event);
-        }
-        for fault in refusals {
-            self.events.push(Event::refusal(fault));
-        }
-    }
-
     /// A missing configuration opens a new file without an error: the event shows it.
     fn report_created(&mut self) {
-        let created = self.store.as_deref_mut().map(Store::created).unwrap_or_default();
+        let created = self.store.as_deref_mut().map(Catalogue::created).unwrap_or_default();
         for created in created {
             self.events.push(Event::new(EventKind::StoreCreated, created));
         }
@@ -454,7 +445,7 @@ pub(super) fn execute(store: &mut dyn Store, ask: &Ask) -> Result<Answer, Fault>
             // Two columns of 64 characters.
             let (host, process) = owner.rsplit_once(':').unwrap_or((owner, ""));
             let host: String = host.chars().take(64).collect();
-            let process = format!("{process}-{}", crate::base::random::u64());
+            let process = format!("{process}-{}", crate::process::random::u64());
             store.make_node(key, &host, &process).map(Answer::Node)
         }
     }

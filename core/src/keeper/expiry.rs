@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{self, Receiver, RecvTimeoutError, Sender};
 
-use crate::base::thread::spawn;
+use crate::process::thread::spawn;
 use crate::time::Clock;
 
 use super::KeptSource;

@@ -1,15 +1,15 @@
 //! Tests of a snowflake's mark over the life of a process: ids, an idle minute, ids again, an end, and a successor whose clock
 //! is behind.
 
+use crate::store::RowStore;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Keeper, KeptSource};
-use crate::base::error::Code;
-use crate::base::waker::ReadyQueue;
+use crate::callers::waker::ReadyQueue;
 use crate::config::MillConfig;
+use crate::error::Code;
 use crate::planner::{Answer, Ask, Batch, Now};
-use crate::store::Store;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::time::{Clock, ManualClock};
 
@@ -195,7 +195,7 @@ fn a_start_and_a_close_in_turn_leave_the_mark_where_it_is() {
     }
 }
 
-fn spec_of(text: &str) -> crate::base::spec::Spec {
+fn spec_of(text: &str) -> crate::spec::Spec {
     MillConfig::parse("memory:").and_then(|config| config.spec(text)).expect("a spec")
 }
 

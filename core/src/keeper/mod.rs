@@ -10,26 +10,26 @@ mod batch_tests;
 mod defect_tests;
 pub(crate) mod executor;
 pub(crate) mod expiry;
+mod kept_source;
 #[cfg(test)]
 mod mark_tests;
 #[cfg(test)]
 mod outage_tests;
 pub(crate) mod routers;
-mod source;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::bank::{BankAnswer, BankAsk};
-use crate::base::error::{Error, Result};
-use crate::base::reservation::{Fault, GiveBack, Key};
-use crate::base::spec::Spec;
-use crate::base::waker::ReadyQueue;
-use crate::base::worker::{Release, Renewed};
-use crate::planner::{Action, Answer, Ask, Batch, LastMark, Planner, Slot};
+use crate::bank::BankAnswer;
+use crate::callers::waker::ReadyQueue;
+use crate::error::{Error, Result};
+use crate::planner::{Answer, Ask, Batch, LastMark, Planner, Slot};
+use crate::request::reservation::{Fault, GiveBack, Key};
+use crate::request::worker::{Release, Renewed};
+use crate::spec::Spec;
 use crate::time::{Clock, Now};
-pub use source::KeptSource;
+pub use kept_source::KeptSource;
 
 /// What a closing mill asks of its store.
 #[derive(Debug, Default)]
@@ -106,7 +106,7 @@ impl Keeper {
             planner: Planner::new(seed),
             sources: HashMap::new(),
             ready,
-            tokens: crate::base::random::token,
+            tokens: crate::process::random::token,
             checking: None,
             defective: HashMap::new(),
             #[cfg(test)]
@@ -179,12 +179,16 @@ impl Keeper {
     /// The planner's next batch; that of a bank with what its counters need.
     fn next_batch(&mut self, now: Now, most: usize) -> Option<Batch> {
         loop {
-            let batch = self.planner.next_batch(now, most, self.tokens)?;
-            let Batch::Bank(slot, _) = batch else { return Some(batch) };
+            let slot = match self.planner.next_batch(now, most, self.tokens)? {
+                Batch::One(slot, ask) => return Some(Batch::One(slot, ask)),
+                Batch::Several(slots, requests) => return Some(Batch::Several(slots, requests)),
+                Batch::Renew(slots, renewals) => return Some(Batch::Renew(slots, renewals)),
+                Batch::Bank(slot, ()) => slot,
+            };
             if let Some(KeptSource::Bank(bank)) = self.sources.get(&slot)
                 && let Some(ask) = bank.ask_for(COUNTERS_AT_ONCE, now)
             {
-                return Some(Batch::Bank(slot, Some(ask)));
+                return Some(Batch::Bank(slot, ask));
             }
             // Its callers were served meanwhile, or their counters rest after a refusal.
             self.planner.skipped(slot);
@@ -222,14 +226,11 @@ impl Keeper {
     }
 
     /// The store answered a bank.
-    pub fn complete_bank(&mut self, slot: Slot, ask: &BankAsk, answer: BankAnswer, now: Now) {
+    pub fn complete_bank(&mut self, slot: Slot, answer: BankAnswer, now: Now) {
         let Some(KeptSource::Bank(bank)) = self.sources.get(&slot) else { return };
-        let fault = match (ask, answer) {
-            (BankAsk::Reserve { indexes, .. }, BankAnswer::Reserved(answers)) => {
-                bank.reserved(indexes, answers, now)
-            }
-            (_, BankAnswer::Opened(opened)) => opened.map(|open| bank.opened(open)).err(),
-            (BankAsk::Open { .. }, BankAnswer::Reserved(_)) => None,
+        let fault = match answer {
+            BankAnswer::Reserved(indexes, answers) => bank.reserved(&indexes, answers, now),
+            BankAnswer::Opened(opened) => opened.map(|open| bank.opened(open)).err(),
         };
         self.complete(slot, fault.map_or(Ok(Answer::Counters), Err), now);
     }
@@ -278,7 +279,7 @@ impl Keeper {
             if let Some(defective) = self.defective.get(slot) {
                 error = error.after(Duration::from_millis(defective.until_ms.saturating_sub(now.boot_ms)));
             }
-            source.act(Action::Fail(error), now);
+            source.fail(error, now);
             // The source may have been taken from the queue and not acknowledged.
             let waker = &source.callers().waker;
             waker.acknowledge();
@@ -368,8 +369,8 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::reservation::FaultKind;
     use crate::config::MillConfig;
+    use crate::request::reservation::FaultKind;
     use crate::segment::SegmentSource;
     use crate::time::ManualClock;
 

@@ -1,14 +1,14 @@
 //! Tests of an outage: callers are served from memory, and the keeper's thread sleeps.
 
+use crate::store::{RowStore, SlotStore};
 use std::sync::Arc;
 
 use super::executor::execute;
 use super::{Keeper, KeptSource};
-use crate::base::reservation::{Fault, FaultKind};
-use crate::base::waker::ReadyQueue;
+use crate::callers::waker::ReadyQueue;
 use crate::config::MillConfig;
 use crate::planner::{Batch, Now};
-use crate::store::Store;
+use crate::request::reservation::{Fault, FaultKind};
 use crate::store::memory::{Memory, MemoryStore};
 use crate::time::{Clock, ManualClock};
 

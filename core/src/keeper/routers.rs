@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
 
-use crate::base::error::{Code, Error, Result};
-use crate::base::reservation::{Fault, Key};
-use crate::engine::events::{Event, EventKind, Events};
-use crate::router::{LiveTable, Table};
+use crate::error::{Code, Error, Result};
+use crate::monitoring::events::{Event, EventKind, Events};
+use crate::request::reservation::{Fault, Key};
+use crate::router::{LiveTable, RouteTable};
 use crate::store::{Store, StoredTable};
 
 /// How often a table is read.
@@ -42,12 +42,12 @@ pub(crate) struct Follower {
 }
 
 /// The first table of a router, as the store has it; `of` is for messages.
-fn parsed(of: &str, stored: &StoredTable) -> Result<Table> {
+fn parsed(of: &str, stored: &StoredTable) -> Result<RouteTable> {
     if let Some(split) = &stored.split {
         return Err(Error::new(Code::StoreRefused, split.clone()));
     }
     let text = stored.text.as_deref().unwrap_or_default();
-    let table = Table::parse(text).and_then(|table| {
+    let table = RouteTable::parse(text).and_then(|table| {
         if table.version() == stored.version {
             return Ok(table);
         }
@@ -233,6 +233,7 @@ impl Routers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::RouteStore;
     use crate::store::memory::{Memory, MemoryStore};
 
     fn text(version: u64, shard: &str) -> String {

@@ -4,22 +4,33 @@
 //! the store would not serve together with others is retried alone.
 
 use crate::bank::BankAsk;
-use crate::base::reservation::Request;
-use crate::base::worker::Renewal;
+use crate::request::reservation::Request;
+use crate::request::worker::Renewal;
 
 use super::{Ask, Now, Planner, Slot, Want};
 
-/// What goes to the store in one round trip.
+/// What goes to the store in one round trip. `Counters` is what a bank asks: the planner does not know, and the keeper has the bank say
+/// it.
 #[derive(Clone, Debug)]
-pub enum Batch {
+pub enum Batch<Counters = BankAsk> {
     /// For one source.
     One(Slot, Ask),
     /// For several sources, each once: their requests, in the order of their slots.
     Several(Vec<Slot>, Vec<Request>),
     /// The renewal of every leased worker of the mill, with the sources that have them.
     Renew(Vec<Slot>, Vec<Renewal>),
-    /// For counters of one bank. The planner leaves it to the bank's source what is asked.
-    Bank(Slot, Option<BankAsk>),
+    /// For counters of one bank.
+    Bank(Slot, Counters),
+}
+
+/// What a source asks for in its turn.
+enum Turn {
+    /// Numbers, which the store may reserve together with those of other sources.
+    Numbers(Request),
+    /// What the store is asked for this source alone.
+    Alone(Ask),
+    /// Numbers for counters of a bank.
+    Counters,
 }
 
 impl Planner {
@@ -41,7 +52,7 @@ impl Planner {
 
     /// The next batch, for `most` sources or fewer, if one is wanted and the store may be tried. `token` draws a number that no other
     /// process has, nor a copy of this one: a request that writes the row of a leased worker carries it.
-    pub fn next_batch(&mut self, now: Now, most: usize, token: impl Fn() -> u64) -> Option<Batch> {
+    pub fn next_batch(&mut self, now: Now, most: usize, token: impl Fn() -> u64) -> Option<Batch<()>> {
         // First of all, and whatever the store's backoff: a lease that is not renewed ends.
         if let Some(renewal) = self.next_renewal(now, &token) {
             return Some(renewal);
@@ -72,34 +83,22 @@ impl Planner {
                 self.put_back(slot, caller_waits);
                 break;
             }
-            if let Some(Want::Counters) = plan.wanted {
-                plan.in_flight = plan.wanted;
-                plan.caller_waits = caller_waits;
-                single = Some(Batch::Bank(slot, None));
-                break;
-            }
-            // A store that shows the same time ends the doubt.
-            let is_mark = matches!(plan.wanted, Some(Want::Mark { .. }));
-            let doubts_clock = is_mark && self.latest_ms(now).is_some();
+            let Some(turn) = self.turn(slot, now, &token) else { continue };
             let Some(plan) = self.plan(slot) else { continue };
-            let ask = match plan.wanted {
-                Some(Want::Worker) => self.ask_worker(slot, now, token()),
-                _ => plan.ask(now, doubts_clock),
-            };
-            let (Some(ask), Some(plan)) = (ask, self.plan(slot)) else { continue };
             plan.in_flight = plan.wanted;
             plan.caller_waits = caller_waits;
-            match ask {
-                Ask::Reserve(request) if !alone => {
+            single = Some(match turn {
+                Turn::Numbers(request) if !alone => {
                     urgent = caller_waits;
                     slots.push(slot);
                     requests.push(request);
+                    continue;
                 }
-                ask => {
-                    single = Some(Batch::One(slot, ask));
-                    break;
-                }
-            }
+                Turn::Numbers(request) => Batch::One(slot, Ask::Reserve(request)),
+                Turn::Alone(ask) => Batch::One(slot, ask),
+                Turn::Counters => Batch::Bank(slot, ()),
+            });
+            break;
         }
         for slot in resting {
             self.enqueue(slot, false);
@@ -110,6 +109,22 @@ impl Planner {
             (None, _) => Some(Batch::Several(slots, requests)),
             (single, _) => single,
         }
+    }
+
+    /// What the source whose turn it is asks for.
+    fn turn(&mut self, slot: Slot, now: Now, token: impl Fn() -> u64) -> Option<Turn> {
+        Some(match self.plan(slot)?.wanted? {
+            Want::Numbers { len, single, period } => {
+                Turn::Numbers(self.plan(slot)?.request(len, single, period, now))
+            }
+            Want::Mark { to } => {
+                // A store that shows the same time ends the doubt.
+                let doubts_clock = self.latest_ms(now).is_some();
+                Turn::Alone(self.plan(slot)?.raise(to, doubts_clock))
+            }
+            Want::Worker => Turn::Alone(self.ask_worker(slot, now, token())?),
+            Want::Counters => Turn::Counters,
+        })
     }
 
     /// When the store may be tried: earlier where callers wait.

@@ -1,11 +1,12 @@
 //! Answers of the store: what is published, and the backoff after a failure.
 
-use crate::base::error::Code;
-use crate::base::fault::{CommandLine, Fault, FaultKind, Remedy};
-use crate::base::reservation::{Mark, Reserved};
-use crate::base::spec::Kind;
-use crate::segment::Segment;
+use crate::error::Code;
+use crate::error::fault::{CommandLine, Fault, FaultKind};
+use crate::request::reservation::Reserved;
+use crate::segment::{Segment, SegmentAction};
 use crate::serial::Prefix;
+use crate::snowflake::SnowflakeAction;
+use crate::spec::Kind;
 
 use super::period::until_check;
 use super::{Action, Answer, Now, Planner, Slot, Want};
@@ -66,31 +67,11 @@ impl Planner {
             Answer::Reserved(range) => {
                 // In the source's own count from here on.
                 let range = range.of_the_source(plan.spec.key.stride);
-                let (lo, hi) = (
-                    Mark { period: range.period, next: range.lo },
-                    Mark { period: range.period, next: range.hi },
-                );
-                if lo < plan.seen || hi <= lo {
-                    // The store answered below the high-water mark of the request: none of these numbers may be issued.
-                    let id = |n| plan.spec.key.stride.nth(n);
-                    let fault = Fault::new(
-                        FaultKind::WentBackwards,
-                        format!(
-                            "reserving for `{}`: the store answered with {}..{}, but numbers up to {} were reserved before",
-                            plan.spec.label,
-                            id(range.lo),
-                            id(range.hi),
-                            id(plan.seen.next.saturating_sub(1))
-                        ),
-                    )
-                    .with_remedy(Remedy::Repair {
-                        first: "",
-                        row: Some(plan.spec.key.name.clone()),
-                        above: "every number issued",
-                    });
-                    return vec![self.failed_with(slot, &fault, now)];
+                let key = &plan.spec.key;
+                match range.above(plan.seen, key.stride, || plan.spec.label.clone(), &key.name) {
+                    Ok(end) => plan.seen = end,
+                    Err(fault) => return vec![self.failed_with(slot, &fault, now)],
                 }
-                plan.seen = hi;
                 plan.row_ttl_ms = range.ttl_ms;
                 self.publish(slot, range, now)
             }
@@ -130,7 +111,11 @@ impl Planner {
         plan.mark = Some(stands);
         // A statement whose answer was given up can still be carried out and raise the mark above ours.
         plan.doubts.retain(|&doubt| doubt > stands);
-        vec![if to == 0 { Action::Start(before) } else { Action::Mark(stands) }]
+        vec![if to == 0 {
+            Action::Snowflake(SnowflakeAction::Start(before))
+        } else {
+            Action::Snowflake(SnowflakeAction::Mark(stands))
+        }]
     }
 
     fn publish(&mut self, slot: Slot, range: Reserved, now: Now) -> Vec<Action> {
@@ -155,13 +140,13 @@ impl Planner {
             && plan.period_end_ms.is_some_and(|end| now.wall_ms < end);
         if reserved_ahead {
             plan.ahead = Some(segment.period);
-            actions.push(Action::KeepAhead(segment));
+            actions.push(Action::Segment(SegmentAction::KeepAhead(segment)));
             return actions;
         }
         if range.period != plan.period {
             // The row's period is ahead of our clock, or this is the first segment: the source moves to that period. Numbers that
             // were reserved ahead for it come first; they lie below the new range, as `seen` has shown.
-            actions.push(Action::DropOtherPeriods(range.period));
+            actions.push(Action::Segment(SegmentAction::DropOtherPeriods(range.period)));
             if plan.period != 0 {
                 plan.used.begin_anew();
             }
@@ -170,7 +155,10 @@ impl Planner {
         }
         plan.period_end_ms = pattern.and_then(|p| p.period_end_ms(range.period));
         if plan.spec.has_ends() {
-            actions.push(Action::Ends { wall_ms: plan.period_end_ms, ttl_ms: plan.rules().ttl_ms });
+            actions.push(Action::Segment(SegmentAction::Ends {
+                wall_ms: plan.period_end_ms,
+                ttl_ms: plan.rules().ttl_ms,
+            }));
         }
         plan.note_refill(segment.len(), asked_len, now);
         if let Some(end) = plan.period_end_ms {
@@ -178,7 +166,7 @@ impl Planner {
             // For this source alone: to check every source after each answer would take n² steps for n sources.
             self.next_period_check_ms = self.next_period_check_ms.min(now.boot_ms + until_check(end, now));
         }
-        actions.push(Action::Publish(segment));
+        actions.push(Action::Segment(SegmentAction::Publish(segment)));
         actions
     }
 

@@ -2,10 +2,10 @@
 
 use super::tests::{at, lost, planner_of};
 use super::*;
-use crate::base::error::Code;
-use crate::base::random::token;
-use crate::base::reservation::{Fault, FaultKind, MAX_NUMBER, Reserved};
 use crate::config::MillConfig;
+use crate::error::Code;
+use crate::process::random::token;
+use crate::request::reservation::{Fault, FaultKind, MAX_NUMBER, Reserved};
 
 const NOON: i64 = 1_795_218_600_000;
 const ROOM: usize = 8;
@@ -50,7 +50,7 @@ fn fails_with(actions: &[Action]) -> &Error {
 
 fn wakes_below(actions: &[Action]) -> Option<u64> {
     actions.iter().find_map(|action| match action {
-        Action::WakeBelow(left) => Some(*left),
+        Action::Segment(SegmentAction::WakeBelow(left)) => Some(*left),
         _ => None,
     })
 }
@@ -104,15 +104,18 @@ mod buffers {
         let mut planner = planner_of("segment:orders?ttl=500ms");
         let aged = Snapshot { born_ms: Some(10_000), ..snapshot(100, 1, 0) };
         let actions = check(&mut planner, aged, at(10_499));
-        assert!(!actions.iter().any(|action| matches!(action, Action::DropOlder(_))), "{actions:?}");
+        assert!(
+            !actions.iter().any(|action| matches!(action, Action::Segment(SegmentAction::DropOlder(_)))),
+            "{actions:?}"
+        );
         assert_eq!(planner.wake_at(at(10_499)), Some(10_500));
         assert!(planner.due(at(10_499)).is_empty());
         assert_eq!(planner.due(at(10_500)), [0]);
         let actions = check(&mut planner, aged, at(10_500));
-        assert!(matches!(actions[..], [Action::DropOlder(10_000)]), "{actions:?}");
+        assert!(matches!(actions[..], [Action::Segment(SegmentAction::DropOlder(10_000))]), "{actions:?}");
         assert_eq!(planner.due(at(10_500)), [0], "what stays is looked at at once");
         let actions = check(&mut planner, aged, at(10_750));
-        assert!(matches!(actions[..], [Action::DropOlder(10_250)]), "{actions:?}");
+        assert!(matches!(actions[..], [Action::Segment(SegmentAction::DropOlder(10_250))]), "{actions:?}");
     }
 
     #[test]
@@ -290,7 +293,7 @@ mod outages {
         planner.add(1, spec("snowflake:f?worker=1"));
         planner.add(3, spec("serial:a/b?zone=UTC"));
         reserve(&mut planner, Reserved { ttl_ms: Some(9_000), ..range(1, 1001, 0) }, at(0));
-        let mark = |to| View::Snowflake { wanted_mark: Some(to), waiting: true };
+        let mark = |to| View::Snowflake(SnowflakeView::Mark { wanted: Some(to), waiting: true });
         for (to, before) in [(0, 7), (50, 7)] {
             planner.check(1, &mark(to), at(0));
             planner.next_batch(at(0), 1, token).expect("a batch");
@@ -327,7 +330,7 @@ mod marks {
     use super::*;
 
     fn raise(planner: &mut Planner, to: u64, answer: Result<Answer, Fault>, now: Now) -> Vec<Action> {
-        planner.check(0, &View::Snowflake { wanted_mark: Some(to), waiting: false }, now);
+        planner.check(0, &View::Snowflake(SnowflakeView::Mark { wanted: Some(to), waiting: false }), now);
         planner.next_batch(now, 1, token).expect("a batch");
         planner.complete(0, answer, now)
     }
@@ -339,7 +342,11 @@ mod marks {
             raise(&mut planner, 10, Ok(Answer::Raised(0)), at(500));
             assert_eq!(planner.wake_at(at(500)), Some(500 + again_ms), "{spec}");
             planner.due(at(100_000));
-            planner.check(0, &View::Snowflake { wanted_mark: None, waiting: false }, at(100_000));
+            planner.check(
+                0,
+                &View::Snowflake(SnowflakeView::Mark { wanted: None, waiting: false }),
+                at(100_000),
+            );
             assert_eq!(planner.wake_at(at(100_000)), None, "an idle one costs nothing");
         }
     }
@@ -363,7 +370,7 @@ mod marks {
         raise(&mut planner, 0, lost(), at(0));
         assert!(planner.plans[0].as_ref().expect("a plan").doubts.is_empty(), "no mark is known yet");
         let actions = raise(&mut planner, 0, Ok(Answer::Raised(40)), at(100_000));
-        assert!(matches!(actions[..], [Action::Start(40)]), "{actions:?}");
+        assert!(matches!(actions[..], [Action::Snowflake(SnowflakeAction::Start(40))]), "{actions:?}");
         let refused = Err(Fault::new(FaultKind::Refused, "no"));
         raise(&mut planner, 50, refused, at(200_000));
         assert!(planner.plans[0].as_ref().expect("a plan").doubts.is_empty(), "nothing was changed");
@@ -386,7 +393,10 @@ mod marks {
             let actions = raise(&mut planner, 60, Ok(Answer::Raised(before)), at(100_000));
             match code {
                 Some(code) => assert_eq!(fails_with(&actions).code, code),
-                None => assert!(matches!(actions[..], [Action::Mark(60)]), "{actions:?}"),
+                None => assert!(
+                    matches!(actions[..], [Action::Snowflake(SnowflakeAction::Mark(60))]),
+                    "{actions:?}"
+                ),
             }
         }
     }
@@ -415,7 +425,9 @@ mod ranges {
             request(&mut planner, at(10_000)).expect("a request");
             let actions = planner.complete(0, Ok(Answer::Reserved(range(lo, hi, 0))), at(10_000));
             if used {
-                let [Action::Publish(segment)] = &actions[..] else { panic!("{actions:?}") };
+                let [Action::Segment(SegmentAction::Publish(segment))] = &actions[..] else {
+                    panic!("{actions:?}")
+                };
                 assert_eq!((segment.lo, segment.hi, segment.born_ms), (lo, hi, 10_000));
                 assert_eq!(planner.seen(0).next, hi);
             } else {
@@ -430,11 +442,17 @@ mod ranges {
         let mut planner = planner_of("segment:orders?ttl=500ms");
         let actions = reserve(&mut planner, range(1, 1001, 0), at(0));
         assert!(
-            matches!(actions[..], [Action::Ends { wall_ms: None, ttl_ms: Some(500) }, Action::Publish(_)]),
+            matches!(
+                actions[..],
+                [
+                    Action::Segment(SegmentAction::Ends { wall_ms: None, ttl_ms: Some(500) }),
+                    Action::Segment(SegmentAction::Publish(_))
+                ]
+            ),
             "{actions:?}"
         );
         let actions = reserve(&mut planner_of("segment:orders"), range(1, 1001, 0), at(0));
-        assert!(matches!(actions[..], [Action::Publish(_)]), "{actions:?}");
+        assert!(matches!(actions[..], [Action::Segment(SegmentAction::Publish(_))]), "{actions:?}");
     }
 }
 
@@ -533,7 +551,7 @@ mod periods {
         assert_eq!(days.asks_for(1_500), Some(days.tomorrow));
         let now = days.now(1_400);
         let kept = days.planner.complete(0, Ok(Answer::Reserved(range(1, 1001, days.tomorrow))), now);
-        let [Action::KeepAhead(segment)] = &kept[..] else { panic!("{kept:?}") };
+        let [Action::Segment(SegmentAction::KeepAhead(segment))] = &kept[..] else { panic!("{kept:?}") };
         assert_eq!((segment.lo, segment.hi, segment.period), (1, 1001, days.tomorrow));
         let now = days.now(1_300);
         check(&mut days.planner, snapshot(3, 58_700, 0), now);
@@ -565,20 +583,26 @@ mod periods {
         let now = Now { boot_ms: 0, wall_ms: end - 3_000 };
         let actions = reserve(&mut planner, range(1, 1001, today), now);
         assert!(
-            matches!(actions[..], [Action::DropOtherPeriods(period), Action::Ends { wall_ms: Some(ends), .. }, Action::Publish(_)]
+            matches!(actions[..], [Action::Segment(SegmentAction::DropOtherPeriods(period)), Action::Segment(SegmentAction::Ends { wall_ms: Some(ends), .. }), Action::Segment(SegmentAction::Publish(_))]
                 if period == today && ends == end),
             "{actions:?}"
         );
         assert_eq!(planner.dated, BTreeSet::from([0]));
         // A second range of the same period drops nothing.
         let actions = reserve(&mut planner, range(1001, 2001, today), now);
-        assert!(matches!(actions[..], [Action::Ends { .. }, Action::Publish(_)]), "{actions:?}");
+        assert!(
+            matches!(
+                actions[..],
+                [Action::Segment(SegmentAction::Ends { .. }), Action::Segment(SegmentAction::Publish(_))]
+            ),
+            "{actions:?}"
+        );
         // The row is a day ahead of this clock.
         let tomorrow = pattern.period_at(end);
         let actions = reserve(&mut planner, range(1, 1001, tomorrow), now);
         let ends_tomorrow = pattern.period_end_ms(tomorrow);
         assert!(
-            matches!(actions[..], [Action::DropOtherPeriods(period), Action::Ends { wall_ms, .. }, Action::Publish(_)]
+            matches!(actions[..], [Action::Segment(SegmentAction::DropOtherPeriods(period)), Action::Segment(SegmentAction::Ends { wall_ms, .. }), Action::Segment(SegmentAction::Publish(_))]
                 if period == tomorrow && wall_ms == ends_tomorrow),
             "{actions:?}"
         );
@@ -591,7 +615,14 @@ mod periods {
         let now = days.now(0);
         let actions = days.planner.complete(0, Ok(Answer::Reserved(range(1, 1001, days.tomorrow))), now);
         assert!(
-            matches!(actions[..], [Action::DropOtherPeriods(_), Action::Ends { .. }, Action::Publish(_)]),
+            matches!(
+                actions[..],
+                [
+                    Action::Segment(SegmentAction::DropOtherPeriods(_)),
+                    Action::Segment(SegmentAction::Ends { .. }),
+                    Action::Segment(SegmentAction::Publish(_))
+                ]
+            ),
             "{actions:?}"
         );
         // One that came a moment before is.
@@ -599,7 +630,7 @@ mod periods {
         assert_eq!(days.asks_for(1_000), Some(days.tomorrow));
         let now = days.now(1);
         let actions = days.planner.complete(0, Ok(Answer::Reserved(range(1, 1001, days.tomorrow))), now);
-        assert!(matches!(actions[..], [Action::KeepAhead(_)]), "{actions:?}");
+        assert!(matches!(actions[..], [Action::Segment(SegmentAction::KeepAhead(_))]), "{actions:?}");
     }
 
     #[test]
@@ -610,7 +641,14 @@ mod periods {
         let later = days.tomorrow + 1_000_000_000;
         let actions = days.planner.complete(0, Ok(Answer::Reserved(range(1, 1001, later))), now);
         assert!(
-            matches!(actions[..], [Action::DropOtherPeriods(_), Action::Ends { .. }, Action::Publish(_)]),
+            matches!(
+                actions[..],
+                [
+                    Action::Segment(SegmentAction::DropOtherPeriods(_)),
+                    Action::Segment(SegmentAction::Ends { .. }),
+                    Action::Segment(SegmentAction::Publish(_))
+                ]
+            ),
             "{actions:?}"
         );
     }
@@ -620,11 +658,16 @@ mod periods {
         let mut days = Days::of(DAYS);
         let (early, now) = (days.now(1), days.now(0));
         let actions = check(&mut days.planner, snapshot(900, 2_000, 0), early);
-        assert!(!actions.iter().any(|action| matches!(action, Action::DropOtherPeriods(_))), "{actions:?}");
+        assert!(
+            !actions
+                .iter()
+                .any(|action| matches!(action, Action::Segment(SegmentAction::DropOtherPeriods(_)))),
+            "{actions:?}"
+        );
         days.planner.next_batch(early, 1, token);
         let actions = check(&mut days.planner, snapshot(900, 2_000, 1), now);
         assert!(
-            matches!(actions[..], [Action::DropOtherPeriods(period)] if period == days.tomorrow),
+            matches!(actions[..], [Action::Segment(SegmentAction::DropOtherPeriods(period))] if period == days.tomorrow),
             "nothing is left: {actions:?}"
         );
         assert!(days.planner.dated.is_empty());

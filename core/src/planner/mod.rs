@@ -12,30 +12,28 @@ mod batch;
 mod completion;
 mod period;
 mod rate;
-mod refill;
 #[cfg(test)]
 mod refill_tests;
+mod segment_refill;
 mod worker;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::base::error::Error;
-use crate::base::reservation::{Key, Mark, Request, Reserved};
-use crate::base::spec::{Rules, Spec};
-use crate::base::worker::{BeginMark, Take, Taken};
-use crate::segment::{Segment, Snapshot};
+use crate::bank::BankView;
+use crate::error::Error;
+use crate::request::reservation::{Key, Mark, Request, Reserved, unused_end};
+use crate::request::worker::{BeginMark, Take, Taken};
+use crate::segment::{SegmentAction, Snapshot};
+use crate::snowflake::{SnowflakeAction, SnowflakeView};
+use crate::spec::{Rules, Spec};
 pub use crate::time::Now;
 pub use batch::Batch;
 use period::next_period;
-use rate::{Meter, Used};
-use refill::LastRefill;
-pub(crate) use worker::WorkerView;
-use worker::{Clocks, Lease};
-
-/// Under `backwards=heal`, a row is raised by at most this many largest steps: a poisoned mark must not burn the space.
-pub(crate) const MAX_JUMP_STEPS: u64 = 1_000;
+use rate::{Meter, RecentUse};
+use segment_refill::LastRefill;
+use worker::{Clocks, WorkerLease};
 
 /// How often a source is checked whose store may be asked for waiting callers only.
 const CHECK_MS: u64 = 1_000;
@@ -92,31 +90,12 @@ pub enum Answer {
 /// What a source has to do.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Put this segment into the buffer.
-    Publish(Segment),
-    /// Keep this segment until its period begins.
-    KeepAhead(Segment),
-    /// Drop the segments of every other period than this one, and begin with those kept for it.
-    DropOtherPeriods(u64),
-    /// The numbers in memory end at this wall time, and this long after they were reserved.
-    Ends { wall_ms: Option<i64>, ttl_ms: Option<u64> },
-    /// Drop segments that were reserved at or before this boot time.
-    DropOlder(u64),
-    /// Wake the keeper when fewer than this many numbers are left.
-    WakeBelow(u64),
-    /// Callers who find nothing get this error; its retry hint is when the next try is due.
+    /// A source of segments.
+    Segment(SegmentAction),
+    /// A source of snowflakes.
+    Snowflake(SnowflakeAction),
+    /// Callers of a source who find nothing get this error; its retry hint is when the next try is due.
     Fail(Error),
-    /// The snowflake's mark stands here: start above it.
-    Start(u64),
-    /// The mark was raised to here.
-    Mark(u64),
-    /// Begin with this worker, whose ticks below `start` belong to earlier owners, until this boot time, and not later than at this wall
-    /// time: the clock may be wrong.
-    Begin { worker: u64, start: u64, mark: u64, until_ms: u64, wall_ms: i64 },
-    /// The lease was renewed: its mark, and the boot time until which it may be used.
-    Renewed { mark: u64, until_ms: u64 },
-    /// The lease is over: stop, until the next worker begins.
-    Lapse,
 }
 
 /// What the planner sees of a source.
@@ -124,12 +103,10 @@ pub(crate) enum Action {
 pub(crate) enum View {
     /// What its buffer holds.
     Segments(Snapshot),
-    /// A snowflake: the mark it wants in the store now, and whether a caller waits for it.
-    Snowflake { wanted_mark: Option<u64>, waiting: bool },
-    /// A snowflake whose worker is leased.
-    Worker(WorkerView),
-    /// A bank: whether a counter wants numbers, whether a caller waits for one, and how many numbers were reserved.
-    Bank { wants: bool, waiting: bool, reserved: u64 },
+    /// A snowflake.
+    Snowflake(SnowflakeView),
+    /// A bank.
+    Bank(BankView),
 }
 
 /// What a close does to a snowflake's mark in the store.
@@ -145,7 +122,7 @@ pub(crate) enum LastMark {
 struct Plan {
     spec: Arc<Spec>,
     meter: Meter,
-    used: Used,
+    used: RecentUse,
     /// The highest place this process has seen.
     seen: Mark,
     /// The period callers are served from.
@@ -184,7 +161,7 @@ struct Plan {
     /// How long the row lets its ranges live (`time_to_live`), as the last reservation found it.
     row_ttl_ms: Option<u64>,
     /// The leased worker.
-    lease: Option<Lease>,
+    lease: Option<WorkerLease>,
     /// The worker that is used once.
     node: Option<u64>,
     /// The request for a worker in flight: its token, and when it was sent.
@@ -205,7 +182,7 @@ enum Want {
         to: u64,
     },
     Worker,
-    /// Numbers of counters of a bank, which knows which.
+    /// Numbers for counters of a bank, which knows for which.
     Counters,
 }
 
@@ -262,7 +239,7 @@ impl Planner {
         let plan = Plan {
             spec,
             meter: Meter::default(),
-            used: Used::default(),
+            used: RecentUse::default(),
             seen: Mark::default(),
             period: 0,
             period_end_ms: None,
@@ -337,11 +314,11 @@ impl Planner {
         let mut actions = Vec::new();
         match view {
             View::Segments(snapshot) => self.check_buffer(slot, snapshot, now, &mut actions),
-            View::Snowflake { wanted_mark, waiting } => self.check_mark(slot, *wanted_mark, *waiting, now),
-            View::Worker(view) => self.check_worker(slot, *view, now, &mut actions),
-            View::Bank { wants, waiting, reserved } => {
-                self.check_bank(slot, *wants, *waiting, *reserved, now);
+            View::Snowflake(SnowflakeView::Mark { wanted, waiting }) => {
+                self.check_mark(slot, *wanted, *waiting, now);
             }
+            View::Snowflake(SnowflakeView::Worker(view)) => self.check_worker(slot, *view, now, &mut actions),
+            View::Bank(view) => self.check_bank(slot, *view, now),
         }
         actions
     }
@@ -385,7 +362,7 @@ impl Planner {
         // Checked again when half of it is gone, so that a rate that rises is seen before the end.
         if left > 1 {
             let mark = pause.map_or_else(|| rules.low_water(demand), |pause| pause.pressing);
-            actions.push(Action::WakeBelow(mark.max(left / 2).min(left - 1)));
+            actions.push(Action::Segment(SegmentAction::WakeBelow(mark.max(left / 2).min(left - 1))));
         }
         if wants {
             self.enqueue(slot, lacking > 0);
@@ -401,7 +378,7 @@ impl Planner {
         let born = snapshot.born_ms?;
         let aged = now.boot_ms >= born + ttl;
         self.set_timer(slot, if aged { now.boot_ms } else { born + ttl });
-        aged.then(|| Action::DropOlder(now.boot_ms - ttl))
+        aged.then(|| Action::Segment(SegmentAction::DropOlder(now.boot_ms - ttl)))
     }
 
     fn set_timer(&mut self, slot: Slot, at_ms: u64) {
@@ -432,7 +409,8 @@ impl Planner {
         }
     }
 
-    fn check_bank(&mut self, slot: Slot, wants: bool, waiting: bool, reserved: u64, now: Now) {
+    fn check_bank(&mut self, slot: Slot, view: BankView, now: Now) {
+        let BankView { wants, waiting, reserved } = view;
         let Some(plan) = self.plan(slot) else { return };
         // A bank's rate is that of its refills: to count what is left in every cell would cost more than the refills.
         plan.meter.sample(now.boot_ms, reserved);
@@ -503,17 +481,11 @@ impl Planner {
     #[must_use]
     pub(crate) fn give_back(&self, slot: Slot, rest: &[(u64, u64, u64)]) -> Option<(u64, u64, u64)> {
         let plan = self.plans.get(slot)?.as_ref()?;
-        let mut rest: Vec<_> = rest.to_vec();
-        let (period, mut lo, hi) = rest.pop()?;
-        if (Mark { period, next: hi }) != plan.seen {
-            return None;
-        }
-        while let Some((p, l, h)) = rest.pop() {
-            if p != period || h != lo {
-                break;
-            }
-            lo = l;
-        }
+        let Mark { period, next } = plan.seen;
+        // Ranges of an earlier period stand below those of the last one.
+        let of_last: Vec<_> =
+            rest.iter().filter(|(of, ..)| *of == period).map(|(_, lo, hi)| (*lo, *hi)).collect();
+        let (lo, hi) = unused_end(&of_last, next)?;
         Some((period, lo, hi))
     }
 
@@ -564,38 +536,24 @@ impl Plan {
         if self.doubts.is_empty() { self.mark } else { None }
     }
 
-    fn ask(&self, now: Now, doubts_clock: bool) -> Option<Ask> {
-        match self.wanted? {
-            Want::Mark { to } => {
-                let (key, expect) = (self.spec.key.clone(), self.expected_mark());
-                let begin = (to == 0 && self.mark.is_none()).then(|| self.spec.begin_mark()).flatten();
-                Some(Ask::Raise {
-                    key,
-                    expect,
-                    to,
-                    clock: to == 0 || doubts_clock,
-                    begin: begin.map(Arc::new),
-                })
-            }
-            Want::Worker | Want::Counters => None,
-            Want::Numbers { len, single, period } => {
-                let latest_ms = now.wall_ms.saturating_add(self.spec.skew_ms as i64);
-                let period_max =
-                    self.spec.pattern().map_or(period, |pattern| pattern.period_at(latest_ms).max(period));
-                let counted = Request {
-                    key: self.spec.key.clone(),
-                    len,
-                    high_water: self.seen,
-                    start: self.spec.start,
-                    last: self.spec.last,
-                    period,
-                    period_max,
-                    heal: self.spec.heal,
-                    max_jump: self.spec.rules.max_step.saturating_mul(MAX_JUMP_STEPS),
-                    single,
-                };
-                Some(Ask::Reserve(counted.of_the_row()))
-            }
+    /// The request for numbers, in numbers of the row.
+    fn request(&self, len: u64, single: u64, period: u64, now: Now) -> Request {
+        let latest_ms = now.wall_ms.saturating_add(self.spec.skew_ms as i64);
+        let period_max =
+            self.spec.pattern().map_or(period, |pattern| pattern.period_at(latest_ms).max(period));
+        let counted = self.spec.request(self.spec.key.clone(), len, self.seen);
+        Request { period, period_max, single, ..counted }.of_the_row()
+    }
+
+    /// The request to raise the mark of a fixed worker.
+    fn raise(&self, to: u64, doubts_clock: bool) -> Ask {
+        let begin = (to == 0 && self.mark.is_none()).then(|| self.spec.begin_mark()).flatten();
+        Ask::Raise {
+            key: self.spec.key.clone(),
+            expect: self.expected_mark(),
+            to,
+            clock: to == 0 || doubts_clock,
+            begin: begin.map(Arc::new),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Periods of serial numbers: when one is over, and when the next is reserved.
 
-use crate::base::reservation::Scheme;
+use crate::request::reservation::Scheme;
+use crate::segment::SegmentAction;
 use crate::serial::SerialPattern;
 
 use super::{Action, Now, Plan, Planner, Slot};
@@ -46,13 +47,16 @@ impl Planner {
         }
         let Some(pattern) = plan.spec.pattern() else { return left };
         let today = pattern.period_at(now.wall_ms);
-        actions.push(Action::DropOtherPeriods(today));
+        actions.push(Action::Segment(SegmentAction::DropOtherPeriods(today)));
         plan.period = today;
         plan.used.begin_anew();
         if plan.ahead.take() == Some(today) {
             plan.period_end_ms = pattern.period_end_ms(today);
             // Repeated for a source that ended the period just before these numbers came.
-            actions.push(Action::Ends { wall_ms: plan.period_end_ms, ttl_ms: plan.rules().ttl_ms });
+            actions.push(Action::Segment(SegmentAction::Ends {
+                wall_ms: plan.period_end_ms,
+                ttl_ms: plan.rules().ttl_ms,
+            }));
             return left;
         }
         plan.period_end_ms = None;

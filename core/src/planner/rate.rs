@@ -3,11 +3,11 @@
 //! The seed counts each id in a striped time bucket. Here the counter's own position is the count, sampled when the keeper checks
 //! the source, so the rate costs the id path nothing.
 
+use crate::refill::{SHORTEST_MS, per_1000s};
+
 /// Time between two samples at least: shorter ones would measure the scheduler, not the callers.
 const SAMPLE_MS: u64 = 250;
 const SAMPLES: usize = 16;
-/// No rate is measured over less than this, so that one quick burst is not taken for a rate.
-const SHORTEST_MS: u64 = 1000;
 
 /// The rate of a source, from samples `(when, how many had been issued by then)`.
 #[derive(Clone, Debug, Default)]
@@ -34,11 +34,8 @@ impl Meter {
         if issued < 2 {
             return 0;
         }
-        let over = |since: u64, before: u64| {
-            let elapsed = now_ms.saturating_sub(since).max(SHORTEST_MS);
-            let rate = u128::from(issued.saturating_sub(before)) * 1_000_000 / u128::from(elapsed);
-            u64::try_from(rate).unwrap_or(u64::MAX)
-        };
+        let over =
+            |since: u64, before: u64| per_1000s(issued.saturating_sub(before), now_ms.saturating_sub(since));
         let lately = self.samples.iter().rev().find(|(at, _)| at.saturating_add(SHORTEST_MS) <= now_ms);
         let lately = lately.or(self.samples.front()).map_or(0, |&(at, n)| over(at, n));
         let young = self.samples.iter().find(|(at, _)| at.saturating_add(SHORTEST_MS) > now_ms);
@@ -53,12 +50,12 @@ const PARTS: u64 = 16;
 /// How many numbers of the present period were used lately, from samples `(when, how many had been issued by then)`. Between two
 /// samples the use counts as even.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Used {
+pub(super) struct RecentUse {
     /// At most one is older than the window.
     samples: std::collections::VecDeque<(u64, u64)>,
 }
 
-impl Used {
+impl RecentUse {
     /// Another period began: its numbers are counted from the next sample on.
     pub(super) fn begin_anew(&mut self) {
         self.samples.clear();
@@ -151,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_was_used_in_the_window_is_counted_and_what_is_older_is_not() {
-        let mut used = Used::default();
+        let mut used = RecentUse::default();
         used.sample(0, 0, 16_000);
         assert_eq!(used.within(0, 500, 16_000), 500);
         for second in 1..=60u64 {
@@ -166,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_burst_after_a_long_lull_counts_from_the_next_sample_on() {
-        let mut used = Used::default();
+        let mut used = RecentUse::default();
         used.sample(0, 0, 30_000);
         used.sample(3_600_000, 1_000, 30_000);
         assert_eq!(used.within(3_600_000, 1_000, 30_000), 8, "an even use of an hour");
@@ -175,7 +172,7 @@ mod tests {
 
     #[test]
     fn samples_lie_a_sixteenth_of_the_window_apart() {
-        let mut used = Used::default();
+        let mut used = RecentUse::default();
         for now_ms in 0..10_000 {
             used.sample(now_ms, now_ms, 1_600);
             assert!(used.samples.len() <= PARTS as usize + 2);

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{Action, Answer, Ask, Batch, Now, Planner, View};
-use crate::base::random::token;
-use crate::base::reservation::{Request, Reserved};
 use crate::config::MillConfig;
-use crate::segment::Snapshot;
+use crate::process::random::token;
+use crate::request::reservation::{Request, Reserved};
+use crate::segment::{SegmentAction, Snapshot};
 
 /// What the store is asked next.
 fn next(planner: &mut Planner, now: Now) -> Option<Request> {
@@ -45,7 +45,7 @@ impl Stage {
             let snapshot = Snapshot { issued, left, room: 8, wanted, born_ms: None };
             for action in self.planner.check(0, &View::Segments(snapshot), self.now) {
                 match action {
-                    Action::WakeBelow(at) => low_water = at,
+                    Action::Segment(SegmentAction::WakeBelow(at)) => low_water = at,
                     other => panic!("{other:?}"),
                 }
             }
@@ -54,7 +54,7 @@ impl Stage {
             let (lo, hi) = (self.reserved + 1, self.reserved + 1 + len);
             let range = Reserved { lo, hi, period: 0, ttl_ms: None };
             for action in self.planner.complete(0, Ok(Answer::Reserved(range)), self.now) {
-                assert!(matches!(action, Action::Publish(_)), "{action:?}");
+                assert!(matches!(action, Action::Segment(SegmentAction::Publish(_))), "{action:?}");
             }
             (self.reserved, self.left, self.refills) =
                 (self.reserved + len, self.left + len, self.refills + 1);

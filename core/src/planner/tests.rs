@@ -1,9 +1,9 @@
 //! Doubtful marks, and places in line.
 
 use super::*;
-use crate::base::random::token;
-use crate::base::reservation::{Fault, FaultKind};
 use crate::config::MillConfig;
+use crate::process::random::token;
+use crate::request::reservation::{Fault, FaultKind};
 
 pub(super) fn planner_of(spec: &str) -> Planner {
     let spec = MillConfig::parse("memory:").and_then(|config| config.spec(spec)).expect("a spec");
@@ -35,7 +35,11 @@ fn two_lost_answers_in_a_row_leave_a_mark_that_may_stand_in_either_place() {
     let mut boot = 0;
     let mut raise = |planner: &mut Planner, to: u64, answer: Result<Answer, Fault>| {
         boot += 60_000;
-        planner.check(0, &View::Snowflake { wanted_mark: Some(to), waiting: false }, at(boot));
+        planner.check(
+            0,
+            &View::Snowflake(SnowflakeView::Mark { wanted: Some(to), waiting: false }),
+            at(boot),
+        );
         let (slot, ask) = next(planner, at(boot)).expect("a batch");
         (ask, planner.complete(slot, answer, at(boot)))
     };
@@ -45,10 +49,10 @@ fn two_lost_answers_in_a_row_leave_a_mark_that_may_stand_in_either_place() {
     let (ask, _) = raise(&mut planner, 300, lost()); // held back
     assert!(matches!(ask, Ask::Raise { expect: None, to: 300, .. }));
     let (_, actions) = raise(&mut planner, 250, Ok(Answer::Raised(200)));
-    assert!(matches!(actions[..], [Action::Mark(250)]), "{actions:?}");
+    assert!(matches!(actions[..], [Action::Snowflake(SnowflakeAction::Mark(250))]), "{actions:?}");
     // Now the one that was held back comes through.
     let (_, actions) = raise(&mut planner, 400, Ok(Answer::Raised(300)));
-    assert!(matches!(actions[..], [Action::Mark(400)]), "{actions:?}");
+    assert!(matches!(actions[..], [Action::Snowflake(SnowflakeAction::Mark(400))]), "{actions:?}");
     let (ask, _) = raise(&mut planner, 500, Ok(Answer::Raised(400)));
     assert!(matches!(ask, Ask::Raise { expect: Some(400), .. }), "nothing is in doubt any more: {ask:?}");
 }
@@ -149,7 +153,7 @@ fn a_store_that_is_back_is_asked_for_everybody_at_once() {
     }
     now = planner.wake_at(at(now)).expect("a time");
     let (slot, _) = next(&mut planner, at(now)).expect("a try");
-    let range = crate::base::reservation::Reserved { lo: 1, hi: 1001, period: 0, ttl_ms: None };
+    let range = crate::request::reservation::Reserved { lo: 1, hi: 1001, period: 0, ttl_ms: None };
     planner.complete(slot, Ok(Answer::Reserved(range)), at(now));
     let (other, _) = next(&mut planner, at(now)).expect("the other source's turn");
     assert_ne!(slot, other);
@@ -172,7 +176,7 @@ fn the_end_of_a_period_that_was_reserved_ahead_is_set_when_it_begins() {
     };
     planner.check(0, &snapshot(0, 0, 1), at(0, end - 5_000));
     next(&mut planner, at(0, end - 5_000)).expect("a request for today");
-    let range = crate::base::reservation::Reserved { lo: 1, hi: 1001, period: today, ttl_ms: None };
+    let range = crate::request::reservation::Reserved { lo: 1, hi: 1001, period: today, ttl_ms: None };
     planner.complete(0, Ok(Answer::Reserved(range)), at(0, end - 5_000));
     planner.check(0, &snapshot(900_000, 2, 0), at(3_000, end - 2_000));
     planner.check(0, &snapshot(900_000, 300, 0), at(4_500, end - 500));
@@ -180,13 +184,13 @@ fn the_end_of_a_period_that_was_reserved_ahead_is_set_when_it_begins() {
     let Ask::Reserve(ask) = ask else { panic!("{ask:?}") };
     let tomorrow = pattern.period_at(end);
     assert_eq!(ask.period, tomorrow);
-    let range = crate::base::reservation::Reserved { period: tomorrow, ..range };
+    let range = crate::request::reservation::Reserved { period: tomorrow, ..range };
     let kept = planner.complete(0, Ok(Answer::Reserved(range)), at(4_600, end - 400));
-    assert!(matches!(kept.as_slice(), [Action::KeepAhead(_)]), "{kept:?}");
+    assert!(matches!(kept.as_slice(), [Action::Segment(SegmentAction::KeepAhead(_))]), "{kept:?}");
     let begun = planner.check(0, &snapshot(900_000, 300, 0), at(5_000, end));
     let ends = pattern.period_end_ms(tomorrow);
     assert!(
-        begun.iter().any(|action| matches!(action, Action::Ends { wall_ms, .. } if *wall_ms == ends)),
+        begun.iter().any(|action| matches!(action, Action::Segment(SegmentAction::Ends { wall_ms, .. }) if *wall_ms == ends)),
         "{begun:?}"
     );
 }
@@ -202,7 +206,7 @@ fn an_answer_causes_no_check_of_other_dated_sources() {
     let land = |planner: &mut Planner, slot: Slot, lo: u64, now: Now| {
         planner.check(slot, &View::Segments(Snapshot { wanted: 1, room: 8, ..Snapshot::default() }), now);
         next(planner, now).expect("a request");
-        let range = crate::base::reservation::Reserved { lo, hi: lo + 1000, period: today, ttl_ms: None };
+        let range = crate::request::reservation::Reserved { lo, hi: lo + 1000, period: today, ttl_ms: None };
         planner.complete(slot, Ok(Answer::Reserved(range)), now);
     };
     let now = |boot_ms: u64, before_end_ms: i64| Now { boot_ms, wall_ms: end - before_end_ms };

@@ -7,12 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::fault::{Fault, FaultKind};
-use crate::base::reservation::Key;
-use crate::base::spec::{SnowflakeSpec, Worker};
-use crate::base::worker::{
+use crate::error::Error;
+use crate::error::fault::{Fault, FaultKind};
+use crate::request::reservation::Key;
+use crate::request::worker::{
     BELIEVED_MS, Beside, Left, OwnSlot, Release, Renewal, Renewed, Take, Taken, noted,
 };
+use crate::snowflake::{SnowflakeAction, WorkerView};
+use crate::spec::{SnowflakeSpec, Worker};
 
 use super::completion::BACKOFF_MS;
 use super::{Action, Ask, Batch, Now, Planner, Slot, Want};
@@ -28,7 +30,7 @@ const MOST_DOUBTS: usize = 16;
 
 /// A slot that this process leases.
 #[derive(Clone, Debug)]
-pub(super) struct Lease {
+pub(super) struct WorkerLease {
     worker: u64,
     /// What this process wrote into the row last, and what requests with lost answers may have written since.
     left: Vec<Left>,
@@ -42,6 +44,14 @@ pub(super) struct Lease {
     asked: Option<(Left, u64)>,
 }
 
+/// What the answer to a renewal means for one lease.
+enum Outcome {
+    /// It goes on, or it is over.
+    Known(SnowflakeAction),
+    /// It is not known; callers of a lease whose time is over get the error.
+    Failed(Option<Error>),
+}
+
 /// What is known of the clocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clocks {
@@ -53,18 +63,7 @@ pub(super) struct Clocks {
     store: Option<(u64, u64)>,
 }
 
-/// What a leased source needs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WorkerView {
-    /// A caller found no worker.
-    pub(crate) wanted: bool,
-    /// The generator has no worker.
-    pub(crate) idle: bool,
-    /// The highest mark that it was given.
-    pub(crate) mark: u64,
-}
-
-impl Lease {
+impl WorkerLease {
     fn own(&self, key: &Arc<Key>) -> OwnSlot {
         OwnSlot { key: key.clone(), slot: self.worker, left: self.left.clone(), owner: self.owner.clone() }
     }
@@ -120,7 +119,13 @@ impl Clocks {
 
 /// The beginning with a worker that is used once: no earlier owner used any tick, and nothing has to be stored.
 fn once(worker: u64) -> Action {
-    Action::Begin { worker, start: 0, mark: u64::MAX, until_ms: 0, wall_ms: i64::MAX }
+    Action::Snowflake(SnowflakeAction::Begin {
+        worker,
+        start: 0,
+        mark: u64::MAX,
+        until_ms: 0,
+        wall_ms: i64::MAX,
+    })
 }
 
 /// How long a lease is used, from when it was asked for.
@@ -154,7 +159,7 @@ impl Planner {
         match &plan.lease {
             Some(lease) if now.boot_ms >= lease.until_ms => {
                 if !view.idle {
-                    actions.push(Action::Lapse);
+                    actions.push(Action::Snowflake(SnowflakeAction::Lapse));
                 }
                 plan.wanted = None;
             }
@@ -163,7 +168,13 @@ impl Planner {
                 if view.idle {
                     // It ended while the answer to its renewal was on the way.
                     let mark = lease.left.first().map_or(0, |left| left.mark);
-                    actions.push(Action::Begin { worker: lease.worker, start: 0, mark, until_ms, wall_ms });
+                    actions.push(Action::Snowflake(SnowflakeAction::Begin {
+                        worker: lease.worker,
+                        start: 0,
+                        mark,
+                        until_ms,
+                        wall_ms,
+                    }));
                 }
                 plan.wanted = None;
                 self.set_timer(slot, until_ms);
@@ -227,14 +238,14 @@ impl Planner {
         let until_ms = sent_ms.saturating_add(used_ms(lease_ms));
         let left = vec![Left { token, mark }];
         let owner = plan.spec.places().map_or(owner.clone(), |places| noted(&owner, &places.source).into());
-        plan.lease = Some(Lease { worker, left, owner, until_ms, length_ms: lease_ms, asked: None });
+        plan.lease = Some(WorkerLease { worker, left, owner, until_ms, length_ms: lease_ms, asked: None });
         if self.leases.is_empty() {
             self.renew_at_ms = u64::MAX;
         }
         self.leases.insert(slot);
         let wait = self.any_part(lease_ms / RENEWED_EACH);
         self.renew_at_ms = self.renew_at_ms.min(sent_ms.saturating_add(wait));
-        vec![Action::Begin { worker, start, mark, until_ms, wall_ms }]
+        vec![Action::Snowflake(SnowflakeAction::Begin { worker, start, mark, until_ms, wall_ms })]
     }
 
     /// The store made a row whose number is a worker.
@@ -271,7 +282,7 @@ impl Planner {
 
     /// The renewal of every lease of this mill, if it is due. All rows get one token: it tells this request from others, and not one
     /// row from another.
-    pub(super) fn next_renewal(&mut self, now: Now, token: impl FnOnce() -> u64) -> Option<Batch> {
+    pub(super) fn next_renewal(&mut self, now: Now, token: impl FnOnce() -> u64) -> Option<Batch<()>> {
         if now.boot_ms < self.renewal_due_ms()? {
             return None;
         }
@@ -324,34 +335,52 @@ impl Planner {
                 Ok(marks) => marks.get(at).cloned(),
                 Err(fault) => Some(Err(fault.clone())),
             };
-            let Some(plan) = self.plan(slot) else { continue };
-            let Some(lease) = &mut plan.lease else { continue };
-            let Some((to, sent_ms)) = lease.asked.take() else { continue };
-            match answer {
-                Some(Ok(mark)) => {
-                    lease.left = vec![Left { mark, ..to }];
-                    lease.until_ms = sent_ms.saturating_add(used_ms(lease.length_ms));
-                    let until_ms = lease.until_ms;
-                    actions.push((slot, Action::Renewed { mark, until_ms }));
-                    self.set_timer(slot, until_ms);
-                }
-                Some(Err(fault)) if fault.kind == FaultKind::Taken => {
-                    plan.lease = None;
-                    self.leases.remove(&slot);
-                    actions.push((slot, Action::Lapse));
-                }
-                Some(Err(fault)) => {
+            match self.lease_renewed(slot, answer, now) {
+                Some(Outcome::Known(action)) => actions.push((slot, Action::Snowflake(action))),
+                Some(Outcome::Failed(error)) => {
                     failed = true;
-                    if now.boot_ms >= lease.until_ms {
-                        errors.push((slot, fault.error(plan.spec.command_line())));
-                    }
-                    if fault.kind == FaultKind::Unknown {
-                        lease.doubt(to);
-                    }
+                    errors.extend(error.map(|error| (slot, error)));
                 }
-                None => failed = true,
+                None => {}
             }
         }
+        // Callers of a source whose lease is over wait for this.
+        let wait = Duration::from_millis(self.next_renewal_after(failed, now));
+        actions.extend(errors.into_iter().map(|(slot, error)| (slot, Action::Fail(error.after(wait)))));
+        actions
+    }
+
+    /// The store answered for one lease of a renewal; `None`: no renewal of it is in flight.
+    fn lease_renewed(&mut self, slot: Slot, answer: Option<Result<u64, Fault>>, now: Now) -> Option<Outcome> {
+        let plan = self.plan(slot)?;
+        let lease = plan.lease.as_mut()?;
+        let (to, sent_ms) = lease.asked.take()?;
+        Some(match answer {
+            Some(Ok(mark)) => {
+                lease.left = vec![Left { mark, ..to }];
+                let until_ms = sent_ms.saturating_add(used_ms(lease.length_ms));
+                lease.until_ms = until_ms;
+                self.set_timer(slot, until_ms);
+                Outcome::Known(SnowflakeAction::Renewed { mark, until_ms })
+            }
+            Some(Err(fault)) if fault.kind == FaultKind::Taken => {
+                plan.lease = None;
+                self.leases.remove(&slot);
+                Outcome::Known(SnowflakeAction::Lapse)
+            }
+            Some(Err(fault)) => {
+                if fault.kind == FaultKind::Unknown {
+                    lease.doubt(to);
+                }
+                let is_over = now.boot_ms >= lease.until_ms;
+                Outcome::Failed(is_over.then(|| fault.error(plan.spec.command_line())))
+            }
+            None => Outcome::Failed(None),
+        })
+    }
+
+    /// Sets when the leases are renewed next, after a renewal that failed or succeeded; answers with how long that is.
+    fn next_renewal_after(&mut self, failed: bool, now: Now) -> u64 {
         let had_failed = self.renew_failures > 0;
         self.renew_failures = if failed { self.renew_failures.saturating_add(1) } else { 0 };
         let leases = self.leases.iter().filter_map(|&slot| self.plans.get(slot)?.as_ref()?.lease.as_ref());
@@ -362,10 +391,7 @@ impl Planner {
             failures => self.backoff(failures, (third / 4).max(1).min(BACKOFF_MS.1)),
         };
         self.renew_at_ms = now.boot_ms.saturating_add(wait);
-        // Callers of a source whose lease is over wait for this.
-        let wait = Duration::from_millis(wait);
-        actions.extend(errors.into_iter().map(|(slot, error)| (slot, Action::Fail(error.after(wait)))));
-        actions
+        wait
     }
 
     /// What frees the slot of a source, where `used` is the first tick that it has not used.

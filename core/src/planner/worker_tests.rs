@@ -2,11 +2,12 @@
 
 use super::tests::at;
 use super::*;
-use crate::base::error::Code;
-use crate::base::fault::{Fault, FaultKind};
-use crate::base::random::token;
-use crate::base::worker::{Left, Renewal, Renewed};
 use crate::config::MillConfig;
+use crate::error::Code;
+use crate::error::fault::{Fault, FaultKind};
+use crate::process::random::token;
+use crate::request::worker::{Left, Renewal, Renewed};
+use crate::snowflake::WorkerView;
 
 const LEASE: u64 = 30_000;
 const THIRD: u64 = LEASE / 3;
@@ -14,11 +15,13 @@ const THIRD: u64 = LEASE / 3;
 const USED: u64 = LEASE - LEASE / 16;
 
 /// What the generator of a source that has a worker shows.
-const BUSY: View = View::Worker(WorkerView { wanted: false, idle: false, mark: 1_000 });
+const BUSY: View =
+    View::Snowflake(SnowflakeView::Worker(WorkerView { wanted: false, idle: false, mark: 1_000 }));
 /// It has none, and a caller waits.
-const WAITING: View = View::Worker(WorkerView { wanted: true, idle: true, mark: 0 });
+const WAITING: View =
+    View::Snowflake(SnowflakeView::Worker(WorkerView { wanted: true, idle: true, mark: 0 }));
 /// It has none, and no caller waits.
-const IDLE: View = View::Worker(WorkerView { wanted: false, idle: true, mark: 0 });
+const IDLE: View = View::Snowflake(SnowflakeView::Worker(WorkerView { wanted: false, idle: true, mark: 0 }));
 
 /// A planner with a source for each spec.
 fn planner(specs: &[&str]) -> Planner {
@@ -46,7 +49,10 @@ fn lease(planner: &mut Planner, slot: Slot, worker: u64, now: Now) -> Take {
     let taken =
         Taken { slot: worker, start: 0, mark: take.mark, now_ms: now.wall_ms as u64, has_moved: false };
     let actions = planner.complete(slot, Ok(Answer::Taken(taken)), now);
-    assert!(matches!(actions[..], [Action::Begin { start: 0, .. }]), "{actions:?}");
+    assert!(
+        matches!(actions[..], [Action::Snowflake(SnowflakeAction::Begin { start: 0, .. })]),
+        "{actions:?}"
+    );
     take
 }
 
@@ -124,7 +130,7 @@ fn a_lease_is_renewed_each_third_of_it_idle_or_in_use() {
         let actions = planner.renewed(&slots, Ok(done(&renewals, now)), now);
         let until = now.boot_ms + USED;
         assert!(
-            matches!(actions[..], [(0, Action::Renewed { until_ms, .. })] if until_ms == until),
+            matches!(actions[..], [(0, Action::Snowflake(SnowflakeAction::Renewed { until_ms, .. }))] if until_ms == until),
             "{actions:?}"
         );
     }
@@ -216,7 +222,7 @@ fn a_lease_that_was_not_renewed_lapses_before_the_store_would_give_it_away() {
     assert!(planner.due(at(USED - 1)).is_empty());
     assert_eq!(planner.due(at(USED)), [0], "a timer stands at its end");
     let actions = planner.check(0, &BUSY, at(USED));
-    assert!(matches!(actions[..], [Action::Lapse]), "{actions:?}");
+    assert!(matches!(actions[..], [Action::Snowflake(SnowflakeAction::Lapse)]), "{actions:?}");
     const { assert!(USED < LEASE) }
     // Callers that now wait get the reason at each try.
     let now = at(USED + 5_000);
@@ -235,12 +241,15 @@ fn the_length_of_a_lease_counts_from_when_it_was_asked_for() {
     let (slot, asked) = take(&mut planner, at(0));
     let taken = Taken { slot: 5, start: 0, mark: asked.mark, now_ms: 0, has_moved: false };
     let actions = planner.complete(slot, Ok(Answer::Taken(taken)), at(4_000));
-    assert!(matches!(actions[..], [Action::Begin { until_ms: USED, .. }]), "{actions:?}");
+    assert!(
+        matches!(actions[..], [Action::Snowflake(SnowflakeAction::Begin { until_ms: USED, .. })]),
+        "{actions:?}"
+    );
     let (slots, renewals) = renewal(&mut planner, at(THIRD)).expect("a third after it was asked for");
     let actions = planner.renewed(&slots, Ok(done(&renewals, at(THIRD))), at(THIRD + 4_000));
     let until = THIRD + USED;
     assert!(
-        matches!(actions[..], [(0, Action::Renewed { until_ms, .. })] if until_ms == until),
+        matches!(actions[..], [(0, Action::Snowflake(SnowflakeAction::Renewed { until_ms, .. }))] if until_ms == until),
         "{actions:?}"
     );
 }
@@ -250,12 +259,15 @@ fn a_lapsed_lease_that_no_process_took_goes_on_with_its_worker() {
     let mut planner = planner(&["snowflake:tx"]);
     let first = lease(&mut planner, 0, 5, at(0));
     let late = at(LEASE + 7_000);
-    assert!(matches!(planner.check(0, &BUSY, late)[..], [Action::Lapse]));
+    assert!(matches!(planner.check(0, &BUSY, late)[..], [Action::Snowflake(SnowflakeAction::Lapse)]));
     let (slots, renewals) = renewal(&mut planner, late).expect("it is due");
     let actions = planner.renewed(&slots, Ok(done(&renewals, late)), late);
-    assert!(matches!(actions[..], [(0, Action::Renewed { .. })]), "{actions:?}");
+    assert!(matches!(actions[..], [(0, Action::Snowflake(SnowflakeAction::Renewed { .. }))]), "{actions:?}");
     let begun = planner.check(0, &IDLE, late);
-    assert!(matches!(begun[..], [Action::Begin { worker: 5, mark, .. }] if mark >= first.mark), "{begun:?}");
+    assert!(
+        matches!(begun[..], [Action::Snowflake(SnowflakeAction::Begin { worker: 5, mark, .. })] if mark >= first.mark),
+        "{begun:?}"
+    );
 }
 
 #[test]
@@ -267,19 +279,23 @@ fn a_worker_that_another_process_took_is_given_up_and_the_next_caller_gets_a_new
     let taken = Err(Fault::new(FaultKind::Taken, "another process"));
     let answer = Ok(Renewed { marks: vec![taken], now_ms: late.wall_ms as u64 });
     let actions = planner.renewed(&slots, answer, late);
-    assert!(matches!(actions[..], [(0, Action::Lapse)]), "{actions:?}");
+    assert!(matches!(actions[..], [(0, Action::Snowflake(SnowflakeAction::Lapse))]), "{actions:?}");
     assert!(renewal(&mut planner, at(LEASE * 9)).is_none(), "nothing is left to renew");
     // Only where a caller lacks one: an idle source does not take workers from others.
     planner.check(0, &IDLE, late);
     assert!(planner.next_batch(late, 9, token).is_none());
-    let used_up = View::Worker(WorkerView { wanted: true, idle: true, mark: first.mark });
+    let used_up =
+        View::Snowflake(SnowflakeView::Worker(WorkerView { wanted: true, idle: true, mark: first.mark }));
     planner.check(0, &used_up, late);
     let (_, again) = take(&mut planner, late);
     assert_ne!(again.token, first.token);
     assert!(again.mark >= first.mark, "marks of later workers are not lower");
     let taken = Taken { slot: 9, start: 77, mark: again.mark, now_ms: 0, has_moved: false };
     let actions = planner.complete(0, Ok(Answer::Taken(taken)), late);
-    assert!(matches!(actions[..], [Action::Begin { worker: 9, start: 77, .. }]), "{actions:?}");
+    assert!(
+        matches!(actions[..], [Action::Snowflake(SnowflakeAction::Begin { worker: 9, start: 77, .. })]),
+        "{actions:?}"
+    );
 }
 
 #[test]
@@ -291,7 +307,16 @@ fn one_lost_worker_does_not_end_the_leases_of_other_sources() {
     let taken = Err(Fault::new(FaultKind::Taken, "another process"));
     let answer = Ok(Renewed { marks: vec![taken, Ok(renewals[1].to.mark)], now_ms: 0 });
     let actions = planner.renewed(&slots, answer, at(THIRD));
-    assert!(matches!(actions[..], [(0, Action::Lapse), (1, Action::Renewed { .. })]), "{actions:?}");
+    assert!(
+        matches!(
+            actions[..],
+            [
+                (0, Action::Snowflake(SnowflakeAction::Lapse)),
+                (1, Action::Snowflake(SnowflakeAction::Renewed { .. }))
+            ]
+        ),
+        "{actions:?}"
+    );
     assert_eq!(renewal(&mut planner, at(2 * THIRD)).expect("it is due").0, [1]);
 }
 

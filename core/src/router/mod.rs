@@ -16,14 +16,14 @@ mod table;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::error::{Code, Error, Result};
-use crate::base::revocation::ForkLock;
+use crate::error::{Code, Error, Result};
 use crate::gene::Gene;
+use crate::process::revocation::ForkLock;
 
 use names::Names;
 use ring::Ring;
 pub use table::LONGEST_TEXT;
-pub(crate) use table::{Table, Word};
+pub(crate) use table::{RouteTable, RouteWord};
 
 /// The present table.
 pub(crate) struct LiveTable {
@@ -45,7 +45,7 @@ impl fmt::Debug for LiveTable {
 }
 
 impl LiveTable {
-    pub(crate) fn new(table: &Table) -> Result<LiveTable> {
+    pub(crate) fn new(table: &RouteTable) -> Result<LiveTable> {
         let live = LiveTable {
             ring: Ring::new(),
             names: Names::new(),
@@ -58,12 +58,12 @@ impl LiveTable {
 
     /// The word of a gene, and the version of its table.
     #[inline]
-    pub(crate) fn word(&self, gene: Gene) -> (Word, u64) {
+    pub(crate) fn word(&self, gene: Gene) -> (RouteWord, u64) {
         let (word, version) = self.ring.word(gene.get());
-        (Word(word), version)
+        (RouteWord(word), version)
     }
 
-    /// The name with this number of a [`Word`].
+    /// The name with this number of a [`RouteWord`].
     #[inline]
     pub(crate) fn name(&self, number: u16) -> &str {
         self.names.get(number)
@@ -90,7 +90,7 @@ impl LiveTable {
     ///
     /// # Errors
     /// `INVALID_CONFIG`: the version is lower, or it is the same and the table is another one. The old table stays.
-    pub(crate) fn replace(&self, table: &Table) -> Result<bool> {
+    pub(crate) fn replace(&self, table: &RouteTable) -> Result<bool> {
         let _held = self.writer.lock();
         let (version, present) = (table.version(), self.ring.version());
         if version < present {

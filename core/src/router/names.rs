@@ -9,7 +9,7 @@ use std::fmt;
 
 use once_cell::race::OnceBox;
 
-use crate::base::error::{Error, Result};
+use crate::error::{Error, Result};
 
 const CHUNK: usize = 256;
 

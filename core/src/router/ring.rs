@@ -17,7 +17,7 @@
 
 use std::collections::HashMap;
 
-use crate::base::sync::{AtomicU16, AtomicU64, Ordering};
+use crate::process::sync::{AtomicU16, AtomicU64, Ordering};
 
 /// How many genes a ring has.
 #[cfg(not(loom))]
@@ -26,7 +26,7 @@ pub(super) const GENES: usize = crate::gene::GENES as usize;
 #[cfg(loom)]
 pub(super) const GENES: usize = 2;
 
-struct Slot {
+struct TableCopy {
     version: AtomicU64,
     /// For each gene the number of its word. A number that was read halfway through a change is within the list, too.
     numbers: Box<[AtomicU16; GENES]>,
@@ -38,9 +38,9 @@ fn boxed<T>(make: impl Fn() -> T) -> Box<[T; GENES]> {
     all.try_into().unwrap_or_else(|_| unreachable!("as many as genes"))
 }
 
-impl Slot {
-    fn new() -> Slot {
-        Slot {
+impl TableCopy {
+    fn new() -> TableCopy {
+        TableCopy {
             version: AtomicU64::new(0),
             numbers: boxed(|| AtomicU16::new(0)),
             words: boxed(|| AtomicU64::new(0)),
@@ -52,13 +52,13 @@ impl Slot {
 pub(super) struct Ring {
     /// How many tables were published: the low bit is the slot of the present one.
     turn: AtomicU64,
-    slots: [Slot; 2],
+    slots: [TableCopy; 2],
 }
 
 impl Ring {
     /// A ring whose words are 0, in version 0.
     pub(super) fn new() -> Ring {
-        Ring { turn: AtomicU64::new(0), slots: [Slot::new(), Slot::new()] }
+        Ring { turn: AtomicU64::new(0), slots: [TableCopy::new(), TableCopy::new()] }
     }
 
     /// The word of a gene, and the version of its table.
@@ -79,7 +79,7 @@ impl Ring {
     }
 
     #[inline]
-    fn read<T>(&self, read: impl Fn(&Slot) -> T) -> (T, u64) {
+    fn read<T>(&self, read: impl Fn(&TableCopy) -> T) -> (T, u64) {
         loop {
             // ordering: Acquire — pairs with the release in `publish`: the slot was filled before.
             let turn = self.turn.load(Ordering::Acquire);

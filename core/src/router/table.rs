@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::base::error::{Error, Result, shown};
+use crate::error::{Error, Result, shown};
 
 use super::ring::GENES;
 
@@ -50,7 +50,7 @@ pub(crate) struct Range {
 
 /// A table without faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Table {
+pub(crate) struct RouteTable {
     version: u64,
     /// By rising `upper`; at least one.
     ranges: Vec<Range>,
@@ -59,11 +59,11 @@ pub(crate) struct Table {
 /// The word of a gene in the ring: the number of the shard's name in bits 0 to 15, of the name that it moves to (without a move the same)
 /// in bits 16 to 31, and in bits 32 to 38 how much of the gene's ids that one serves, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Word(pub(crate) u64);
+pub(crate) struct RouteWord(pub(crate) u64);
 
-impl Word {
-    fn new(shard: u16, to: u16, percent: u8) -> Word {
-        Word(u64::from(shard) | u64::from(to) << 16 | u64::from(percent) << 32)
+impl RouteWord {
+    fn new(shard: u16, to: u16, percent: u8) -> RouteWord {
+        RouteWord(u64::from(shard) | u64::from(to) << 16 | u64::from(percent) << 32)
     }
 
     #[inline]
@@ -98,12 +98,12 @@ impl Word {
     }
 }
 
-impl Table {
+impl RouteTable {
     /// Reads a table: JSON if the text begins with a brace, else TOML.
     ///
     /// # Errors
     /// `INVALID_CONFIG` with every fault of the table.
-    pub(crate) fn parse(text: &str) -> Result<Table> {
+    pub(crate) fn parse(text: &str) -> Result<RouteTable> {
         if text.len() > LONGEST_TEXT {
             return Err(Error::config(format!(
                 "the route table has {} bytes; the longest has {LONGEST_TEXT}",
@@ -117,7 +117,7 @@ impl Table {
             toml::from_str(text).map_err(|e| format!("is not TOML: {}", in_one_line(&e, text)))
         };
         let value = value.map_err(|e| Error::config(format!("the route table {e}")))?;
-        let mut reader = Reader::default();
+        let mut reader = TableReader::default();
         let table = reader.table(&value);
         if reader.faults.is_empty() {
             return Ok(table);
@@ -152,15 +152,15 @@ impl Table {
             let length = (upper + GENES - begin) % GENES + 1;
             let shard = number(&range.shard);
             match &range.moves {
-                None => fill(&mut words, begin, length, Word::new(shard, shard, 0)),
+                None => fill(&mut words, begin, length, RouteWord::new(shard, shard, 0)),
                 Some(Move { to, percent, by: By::Number }) => {
-                    fill(&mut words, begin, length, Word::new(shard, number(to), *percent));
+                    fill(&mut words, begin, length, RouteWord::new(shard, number(to), *percent));
                 }
                 Some(Move { to, percent, by: By::Gene }) => {
                     let served = (usize::from(*percent) * length).div_ceil(100);
-                    fill(&mut words, begin, served, Word::new(shard, number(to), 100));
+                    fill(&mut words, begin, served, RouteWord::new(shard, number(to), 100));
                     let rest = (begin + served) % GENES;
-                    fill(&mut words, rest, length - served, Word::new(shard, number(to), 0));
+                    fill(&mut words, rest, length - served, RouteWord::new(shard, number(to), 0));
                 }
             }
             begin = (upper + 1) % GENES;
@@ -170,7 +170,7 @@ impl Table {
 }
 
 /// Sets `length` words from `begin` on; behind the last gene comes the first one.
-fn fill(words: &mut [u64], begin: usize, length: usize, word: Word) {
+fn fill(words: &mut [u64], begin: usize, length: usize, word: RouteWord) {
     let end = (begin + length).min(words.len());
     let wrapped = begin + length - end;
     words[begin..end].fill(word.0);
@@ -251,11 +251,11 @@ fn in_one_line(error: &toml::de::Error, text: &str) -> String {
 
 /// Reads a table and collects its faults.
 #[derive(Default)]
-struct Reader {
+struct TableReader {
     faults: Vec<String>,
 }
 
-impl Reader {
+impl TableReader {
     fn fault(&mut self, what: impl Into<String>) {
         self.faults.push(what.into());
     }
@@ -281,7 +281,7 @@ impl Reader {
         }
     }
 
-    fn table(&mut self, value: &Value) -> Table {
+    fn table(&mut self, value: &Value) -> RouteTable {
         let empty = Map::new();
         let fields = value.as_object().unwrap_or(&empty);
         self.unknown("the table", fields, &["version", "shards", "range"]);
@@ -336,7 +336,7 @@ impl Reader {
             }
             read.push(range);
         }
-        Table { version, ranges: read }
+        RouteTable { version, ranges: read }
     }
 
     fn shards<'v>(&mut self, value: &'v Value) -> BTreeSet<&'v str> {
@@ -455,7 +455,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn faults(text: &str) -> String {
-        let error = Table::parse(text).expect_err(text);
+        let error = RouteTable::parse(text).expect_err(text);
         assert_eq!(error.code, Code::InvalidConfig, "{text}");
         error.message
     }
@@ -466,9 +466,9 @@ mod tests {
                     [[range]]\nupper = 65535\nshard = \"s2\"\nto = \"s3\"\npercent = 25\nby = \"number\"\n";
         let json = r#" {"version": 7, "shards": ["s1", "s2", "s3"], "range": [{"upper": 16383, "shard": "s1"},
                     {"upper": 65535, "shard": "s2", "to": "s3", "percent": 25, "by": "number"}]}"#;
-        let table = Table::parse(toml)?;
-        assert_eq!(table, Table::parse(json)?);
-        assert_eq!(table, Table::parse(&format!("\u{feff}{toml}"))?);
+        let table = RouteTable::parse(toml)?;
+        assert_eq!(table, RouteTable::parse(json)?);
+        assert_eq!(table, RouteTable::parse(&format!("\u{feff}{toml}"))?);
         assert_eq!((table.version(), table.moves()), (7, true));
         assert_eq!(table.names().collect::<Vec<_>>(), ["s1", "s2", "s3"]);
         Ok(())
@@ -522,7 +522,7 @@ mod tests {
             assert!(faults(&table).contains("a blank at an end"), "{}", faults(&table));
         }
         let inside = "version = 7\n[[range]]\nupper = 65535\nshard = \"shard 1\"\n";
-        assert!(Table::parse(inside).is_ok());
+        assert!(RouteTable::parse(inside).is_ok());
     }
 
     #[test]
@@ -554,20 +554,20 @@ mod tests {
     }
 
     /// A table of these bounds, shard `s0`, `s1`, …
-    fn table(uppers: &BTreeSet<u16>) -> Table {
+    fn table(uppers: &BTreeSet<u16>) -> RouteTable {
         let mut text = "version = 1\n".to_owned();
         for (at, upper) in uppers.iter().enumerate() {
             let _ = write!(text, "[[range]]\nupper = {upper}\nshard = \"s{at}\"\n");
         }
-        Table::parse(&text).expect("a table")
+        RouteTable::parse(&text).expect("a table")
     }
 
-    fn words(table: &Table) -> Vec<Word> {
+    fn words(table: &RouteTable) -> Vec<RouteWord> {
         let names: BTreeSet<&str> = table.names().collect();
         let mut names: Vec<_> = names.into_iter().collect();
         names.sort_by_key(|name| name[1..].parse::<u32>().expect("a number"));
         let numbers = names.into_iter().enumerate().map(|(number, name)| (name, number as u16)).collect();
-        table.words(&numbers).into_iter().map(Word).collect()
+        table.words(&numbers).into_iter().map(RouteWord).collect()
     }
 
     proptest! {
@@ -600,7 +600,7 @@ mod tests {
                     let _ = writeln!(text, "percent = {percent}");
                 }
             }
-            let words = words(&Table::parse(&text)?);
+            let words = words(&RouteTable::parse(&text)?);
             let moved: Vec<bool> = (1..=below).map(|offset| words[usize::from(begin.wrapping_add(offset))].serves(99) == 2).collect();
             let expected = (usize::from(percent) * usize::from(below)).div_ceil(100);
             prop_assert_eq!(moved.iter().filter(|moved| **moved).count(), expected);
@@ -611,7 +611,7 @@ mod tests {
         #[test]
         fn a_range_moves_by_its_percentage_of_numbers(percent in 0..=100_u8, number in 0..1_u64 << 63) {
             let text = format!("version = 1\n[[range]]\nupper = 9\nshard = \"s0\"\nto = \"s1\"\npercent = {percent}\n");
-            let word = words(&Table::parse(&text)?)[40_000];
+            let word = words(&RouteTable::parse(&text)?)[40_000];
             prop_assert_eq!(word.serves(number) == 1, number % 100 < u64::from(percent));
             let (read, also) = word.serves_gene();
             prop_assert_eq!(also.is_some(), (1..100).contains(&percent));

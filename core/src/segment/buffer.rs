@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use crate::base::revocation::Word;
-use crate::base::sync::{ArrayQueue, AtomicBool, AtomicU64, Backoff, Ordering};
-use crate::base::waker::Waker;
+use crate::callers::waker::Waker;
+use crate::process::revocation::RevocationWord;
+use crate::process::sync::{ArrayQueue, AtomicBool, AtomicU64, Backoff, Ordering};
 use crate::serial::Prefix;
 
 use super::Segment;
@@ -19,7 +19,7 @@ pub(crate) const QUEUE_LEN: usize = 8;
 
 /// Numbers `[lo, hi)` that belong to the caller alone.
 #[derive(Clone, Copy, Debug)]
-pub struct Taken {
+pub struct TakenRange {
     /// First number.
     pub lo: u64,
     /// One past the last number.
@@ -28,7 +28,7 @@ pub struct Taken {
     version: u64,
 }
 
-impl Taken {
+impl TakenRange {
     pub(crate) fn len(&self) -> u64 {
         self.hi - self.lo
     }
@@ -71,7 +71,7 @@ pub(crate) struct Buffer {
     /// Wakes the keeper when the low-water mark is crossed or the buffer is empty.
     waker: Arc<Waker>,
     /// Raised when numbers that were taken must no longer be issued; zero in a forked child.
-    word: Word,
+    word: RevocationWord,
 }
 
 impl Buffer {
@@ -83,13 +83,13 @@ impl Buffer {
             issued_before: AtomicU64::new(0),
             published: AtomicBool::new(false),
             waker,
-            word: Word::new(),
+            word: RevocationWord::new(),
         }
     }
 
     /// The word that owners of blocks compare.
     #[inline]
-    pub(crate) fn word(&self) -> &Word {
+    pub(crate) fn word(&self) -> &RevocationWord {
         &self.word
     }
 
@@ -107,12 +107,12 @@ impl Buffer {
 
     /// Settles a miss, which may hold a number after all; `None` means: take again.
     #[cold]
-    pub(crate) fn after(&self, miss: Miss) -> Option<Result<Taken, TakeError>> {
+    pub(crate) fn after(&self, miss: Miss) -> Option<Result<TakenRange, TakeError>> {
         self.follow(self.cell.explain(miss))
     }
 
     /// Up to `want` numbers, as many as the segment in the cell still holds; `Empty` only when nothing is in memory.
-    pub(crate) fn take(&self, want: u64) -> Result<Taken, TakeError> {
+    pub(crate) fn take(&self, want: u64) -> Result<TakenRange, TakeError> {
         let backoff = Backoff::new();
         loop {
             let count = self.cell.count(want);
@@ -125,14 +125,14 @@ impl Buffer {
 
     /// Acts on the outcome of a count; `None` means: count again.
     #[cold]
-    fn follow(&self, count: Count) -> Option<Result<Taken, TakeError>> {
+    fn follow(&self, count: Count) -> Option<Result<TakenRange, TakeError>> {
         match count {
             Count::Got { lo, hi, version, crossed } => {
                 if crossed {
                     self.silence(version);
                     self.wake_keeper();
                 }
-                Some(Ok(Taken { lo, hi, version }))
+                Some(Ok(TakenRange { lo, hi, version }))
             }
             Count::UsedUp { version } => {
                 if let Some(right) = self.cell.replacing(version) {
@@ -325,7 +325,7 @@ impl Buffer {
     }
 
     /// The period and date part of what was taken; `None` if its segment was dropped since, or replaced by one of another period.
-    pub(crate) fn prefix(&self, taken: &Taken) -> Option<(u64, Prefix)> {
+    pub(crate) fn prefix(&self, taken: &TakenRange) -> Option<(u64, Prefix)> {
         self.cell.prefix(taken.version)
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! Only counting is lock-free: while a segment is being replaced (a few instructions, no I/O), takers spin.
 
-use crate::base::sync::{AtomicU64, Backoff, CachePadded, Ordering, fence};
+use crate::process::sync::{AtomicU64, Backoff, CachePadded, Ordering, fence};
 use crate::serial::Prefix;
 
 use super::Segment;

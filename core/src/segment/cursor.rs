@@ -7,10 +7,10 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::error::Result;
+use crate::error::Result;
 use crate::serial::Prefix;
 
-use super::{SegmentSource, Taken};
+use super::{SegmentSource, TakenRange};
 
 /// Counts through a block for one owner.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl Cursor {
         loop {
             // Read before the lease: a revocation that comes between ends the block.
             let leased_at = word.get();
-            let taken: Taken = source.lease(size)?;
+            let taken: TakenRange = source.lease(size)?;
             let prefix = if source.spec().pattern().is_some() {
                 match source.prefix(&taken) {
                     Some(prefix) => prefix,

@@ -118,10 +118,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::base::counters::Counters;
-    use crate::base::waker::ReadyQueue;
+    use crate::callers::counters::Counters;
+    use crate::callers::waker::ReadyQueue;
     use crate::config::MillConfig;
-    use crate::planner::Action;
+    use crate::segment::SegmentAction;
     use crate::serial::Prefix;
     use crate::time::{Clock, ManualClock};
 
@@ -142,8 +142,8 @@ mod tests {
             let (source, period, end) = dated(1_795_218_600_000);
             let now = Now { boot_ms: 1_000_000, wall_ms: end + late_ms };
             let segment = Segment { lo: 1, hi: 101, period, born_ms: now.boot_ms, prefix: Prefix::EMPTY };
-            source.act(Action::Ends { wall_ms: Some(end), ttl_ms: None }, now);
-            source.act(Action::Publish(segment), now);
+            source.act(SegmentAction::Ends { wall_ms: Some(end), ttl_ms: None }, now);
+            source.act(SegmentAction::Publish(segment), now);
             // Before the keeper's next check, as a waiting caller takes it.
             assert_eq!(source.try_next().is_ok(), issued, "{late_ms} ms after the end");
             let counters = &source.callers.counters;

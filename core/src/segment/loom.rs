@@ -7,11 +7,11 @@ use std::sync::Arc as StdArc;
 use loom::sync::Arc;
 use loom::thread;
 
-use crate::base::waker::{ReadyQueue, Waker};
+use crate::callers::waker::{ReadyQueue, Waker};
 use crate::serial::{Prefix, SerialPattern};
 
 use super::Segment;
-use super::buffer::{Buffer, Taken};
+use super::buffer::{Buffer, TakenRange};
 use super::cell::Miss;
 
 fn buffer(with_text: bool) -> Arc<Buffer> {
@@ -42,7 +42,7 @@ fn take_one_dated(buffer: &Buffer) -> Option<(u64, Prefix)> {
     }
 }
 
-fn after(buffer: &Buffer, miss: Miss) -> Option<Taken> {
+fn after(buffer: &Buffer, miss: Miss) -> Option<TakenRange> {
     match buffer.after(miss) {
         Some(answer) => answer.ok(),
         None => buffer.take(1).ok(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::waker::{ReadyQueue, Waker};
+use crate::callers::waker::{ReadyQueue, Waker};
 use crate::serial::{Prefix, SerialPattern};
 
 use super::Segment;
@@ -314,7 +314,7 @@ fn a_number_keeps_its_date_part_while_segments_of_its_period_follow_and_after_th
         ..segment(range, 1)
     };
     let stage = Stage::new(true);
-    let date = |taken: &super::Taken| {
+    let date = |taken: &super::TakenRange| {
         stage.buffer.prefix(taken).map(|(day, prefix)| (day, prefix.as_str().to_owned()))
     };
     assert!(stage.buffer.publish(of(0, (1, 2))) && stage.buffer.publish(of(0, (2, 3))));

@@ -1,18 +1,15 @@
 //! Callers who wait, for the first number or for all of a batch, each until its own deadline.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::base::counters::Counters;
-use crate::base::error::Result;
+use crate::callers::counters::Counters;
+use crate::error::Result;
 use crate::serial::Prefix;
 
-use super::{SegmentSource, Taken};
+use super::{SegmentSource, TakenRange};
 
-/// A waiting caller tries again after this long at the latest, even if a wake-up was lost.
-const LONGEST_NAP: Duration = Duration::from_millis(100);
-
-fn write_numbers(out: &mut [u64], taken: &Taken) {
+fn write_numbers(out: &mut [u64], taken: &TakenRange) {
     for (slot, number) in out.iter_mut().zip(taken.lo..taken.hi) {
         *slot = number;
     }
@@ -20,7 +17,7 @@ fn write_numbers(out: &mut [u64], taken: &Taken) {
 
 impl SegmentSource {
     /// At least one and at most `want` numbers; waits for the first.
-    pub(crate) fn lease(&self, want: u64) -> Result<Taken> {
+    pub(crate) fn lease(&self, want: u64) -> Result<TakenRange> {
         match self.buffer.take(want) {
             Ok(taken) => Ok(taken),
             Err(_) => self.wait_for(want, 1, self.callers.give_up_at()),
@@ -89,29 +86,24 @@ impl SegmentSource {
 
     /// Waits until `enough` numbers are in memory (or as many as memory can hold), then takes up to `want`.
     #[cold]
-    fn wait_for(&self, want: u64, enough: u64, give_up_at: Instant) -> Result<Taken> {
+    fn wait_for(&self, want: u64, enough: u64, give_up_at: Instant) -> Result<TakenRange> {
         if let Some(taken) = self.take_if(want, enough)? {
             return Ok(taken);
         }
         Counters::add(&self.callers.counters.waits, 1);
-        let waiting = self.callers.begin_wait(enough, give_up_at);
-        let mut last_error = self.callers.lock();
-        loop {
-            if let Some(taken) = self.take_if(want, enough)? {
-                return Ok(taken);
-            }
-            if let Some(error) = self.callers.give_up(&last_error, waiting, || self.buffer.snapshot().left) {
-                return Err(error);
-            }
+        let ask = || {
             // ordering: Relaxed — `Waker::wake` publishes it.
             self.wanted.fetch_add(enough, Ordering::Relaxed);
             self.callers.waker.wake();
-            let left = give_up_at.saturating_duration_since(Instant::now());
-            last_error = self.callers.sleep(last_error, left.min(LONGEST_NAP));
+        };
+        let awake = || {
             // Before it takes: a keeper that checks the source between the two would reserve for it a second time.
             // ordering: Relaxed — the count that takes is a read-modify-write behind it. Where a machine shows them in the
             // other order, one step too many is reserved and nothing else happens.
             self.wanted.fetch_sub(enough, Ordering::Relaxed);
-        }
+        };
+        let waiting = self.callers.begin_wait(enough, give_up_at);
+        let left = || self.buffer.snapshot().left;
+        self.callers.wait(waiting, || self.take_if(want, enough), left, ask, awake)
     }
 }

@@ -11,7 +11,7 @@ mod format;
 mod pattern;
 mod period;
 
-use crate::base::error::Result;
+use crate::error::Result;
 
 pub use format::{MAX_PREFIX, MAX_TEXT, Prefix, push_serial, write_number, write_serial};
 
@@ -173,7 +173,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::error::Code;
+    use crate::error::Code;
 
     const ZONES: [&str; 14] = [
         "UTC",

@@ -5,8 +5,8 @@
 //! number of characters: then a serial's text can be parsed unambiguously, and two dates never have the same text.
 
 use super::format::{MAX_PREFIX, Prefix};
-use super::period::Part;
-use crate::base::error::{Error, Result, shown};
+use super::period::DateField;
+use crate::error::{Error, Result, shown};
 
 /// The longest date pattern, in bytes.
 const MAX_PATTERN: usize = 64;
@@ -21,7 +21,7 @@ const MAX_YEAR_WIDTH: u32 = 9;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
     Literal(String),
-    Field(Part, u32),
+    Field(DateField, u32),
 }
 
 /// A date pattern, checked.
@@ -36,16 +36,16 @@ impl DatePattern {
     }
 
     /// The finest part that is shown; `None` without date letters.
-    pub(super) fn finest(&self) -> Option<Part> {
+    pub(super) fn finest(&self) -> Option<DateField> {
         self.fields().map(|(part, _)| part).max()
     }
 
     /// Whether the year is shown with two digits.
     pub(super) fn short_year(&self) -> bool {
-        self.fields().any(|field| field == (Part::Year, 2))
+        self.fields().any(|field| field == (DateField::Year, 2))
     }
 
-    fn fields(&self) -> impl Iterator<Item = (Part, u32)> {
+    fn fields(&self) -> impl Iterator<Item = (DateField, u32)> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Field(part, width) => Some((*part, *width)),
             Piece::Literal(_) => None,
@@ -73,8 +73,8 @@ impl DatePattern {
                 Piece::Field(part, width) => {
                     let (digits, after) = rest.split_at_checked(*width as usize)?;
                     let value = number(digits)?;
-                    let value = if (*part, *width) == (Part::Year, 2) { 2000 + value } else { value };
-                    if *part == Part::Year && value > 9999 {
+                    let value = if (*part, *width) == (DateField::Year, 2) { 2000 + value } else { value };
+                    if *part == DateField::Year && value > 9999 {
                         return None;
                     }
                     period += part.shifted(value);
@@ -181,30 +181,30 @@ fn field(letter: char, count: u32) -> std::result::Result<Piece, String> {
     let part = match letter {
         'y' => {
             return match count {
-                2 => Ok(Piece::Field(Part::Year, 2)),
-                1..=4 => Ok(Piece::Field(Part::Year, 4)),
-                5..=MAX_YEAR_WIDTH => Ok(Piece::Field(Part::Year, count)),
+                2 => Ok(Piece::Field(DateField::Year, 2)),
+                1..=4 => Ok(Piece::Field(DateField::Year, 4)),
+                5..=MAX_YEAR_WIDTH => Ok(Piece::Field(DateField::Year, count)),
                 _ => Err(format!("{count} letters `y`; at most {MAX_YEAR_WIDTH} are allowed")),
             };
         }
-        'M' => Part::Month,
-        'd' => Part::Day,
-        'H' => Part::Hour,
-        'm' => Part::Minute,
-        's' => Part::Second,
-        'S' => Part::Milli,
+        'M' => DateField::Month,
+        'd' => DateField::Day,
+        'H' => DateField::Hour,
+        'm' => DateField::Minute,
+        's' => DateField::Second,
+        'S' => DateField::Milli,
         _ => {
             return Err(format!(
                 "the letter `{letter}` is not supported; use y M d H m s S, or quote text as '{letter}'"
             ));
         }
     };
-    let width = if part == Part::Milli { 3 } else { 2 };
+    let width = if part == DateField::Milli { 3 } else { 2 };
     let run = letter.to_string().repeat(count.min(MAX_PATTERN as u32) as usize);
     let right = letter.to_string().repeat(width as usize);
     if count == width {
         Ok(Piece::Field(part, width))
-    } else if part == Part::Month && count > 2 {
+    } else if part == DateField::Month && count > 2 {
         Err(format!("`{run}` is a month's name, which differs by language; write `MM`"))
     } else if count < width {
         Err(format!("`{run}` has no fixed width, so two dates could make one text; write `{right}`"))
@@ -216,9 +216,11 @@ fn field(letter: char, count: u32) -> std::result::Result<Piece, String> {
 /// A part without all coarser ones recurs, and its serials with it: `MMdd` each year.
 fn check_chain(date: &DatePattern) -> std::result::Result<(), String> {
     let Some(finest) = date.finest() else { return Ok(()) };
-    let missing = Part::ALL.into_iter().find(|part| *part < finest && !date.fields().any(|f| f.0 == *part));
+    let missing =
+        DateField::ALL.into_iter().find(|part| *part < finest && !date.fields().any(|f| f.0 == *part));
     let Some(missing) = missing else { return Ok(()) };
-    let hint = if missing == Part::Month && finest == Part::Minute { " (`mm` is minutes)" } else { "" };
+    let hint =
+        if missing == DateField::Month && finest == DateField::Minute { " (`mm` is minutes)" } else { "" };
     Err(format!(
         "it shows the {} but not the {}, so the date part would come back and serials would repeat; add `{}`{hint}",
         name(finest).1,
@@ -228,15 +230,15 @@ fn check_chain(date: &DatePattern) -> std::result::Result<(), String> {
 }
 
 /// How a part is written, and what it is called.
-fn name(part: Part) -> (&'static str, &'static str) {
+fn name(part: DateField) -> (&'static str, &'static str) {
     match part {
-        Part::Year => ("yyyy", "year"),
-        Part::Month => ("MM", "month"),
-        Part::Day => ("dd", "day"),
-        Part::Hour => ("HH", "hour"),
-        Part::Minute => ("mm", "minute"),
-        Part::Second => ("ss", "second"),
-        Part::Milli => ("SSS", "millisecond"),
+        DateField::Year => ("yyyy", "year"),
+        DateField::Month => ("MM", "month"),
+        DateField::Day => ("dd", "day"),
+        DateField::Hour => ("HH", "hour"),
+        DateField::Minute => ("mm", "minute"),
+        DateField::Second => ("ss", "second"),
+        DateField::Milli => ("SSS", "millisecond"),
     }
 }
 
@@ -245,7 +247,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::error::Code;
+    use crate::error::Code;
 
     /// 2026-11-20 16:30:05.123
     const PERIOD: u64 = 20_261_120_163_005_123;

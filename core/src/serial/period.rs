@@ -7,11 +7,11 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::{Offset, TimeZone};
 use jiff::{SignedDuration, Span, Timestamp};
 
-use crate::base::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// The fields of a date, coarse to fine; the order is the order of a period's decimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Part {
+pub(super) enum DateField {
     Year,
     Month,
     Day,
@@ -21,33 +21,40 @@ pub(super) enum Part {
     Milli,
 }
 
-impl Part {
-    pub(super) const ALL: [Part; 7] =
-        [Part::Year, Part::Month, Part::Day, Part::Hour, Part::Minute, Part::Second, Part::Milli];
+impl DateField {
+    pub(super) const ALL: [DateField; 7] = [
+        DateField::Year,
+        DateField::Month,
+        DateField::Day,
+        DateField::Hour,
+        DateField::Minute,
+        DateField::Second,
+        DateField::Milli,
+    ];
 
     /// The part's lowest digit in a period: `yyyyMMddHHmmssSSS` read as one decimal number.
     const fn unit(self) -> u64 {
         match self {
-            Part::Year => 10_000_000_000_000,
-            Part::Month => 100_000_000_000,
-            Part::Day => 1_000_000_000,
-            Part::Hour => 10_000_000,
-            Part::Minute => 100_000,
-            Part::Second => 1_000,
-            Part::Milli => 1,
+            DateField::Year => 10_000_000_000_000,
+            DateField::Month => 100_000_000_000,
+            DateField::Day => 1_000_000_000,
+            DateField::Hour => 10_000_000,
+            DateField::Minute => 100_000,
+            DateField::Second => 1_000,
+            DateField::Milli => 1,
         }
     }
 
     /// The part's value in a period.
     pub(super) const fn of(self, period: u64) -> u64 {
         let above = match self {
-            Part::Year => return period / Part::Year.unit(),
-            Part::Month => Part::Year,
-            Part::Day => Part::Month,
-            Part::Hour => Part::Day,
-            Part::Minute => Part::Hour,
-            Part::Second => Part::Minute,
-            Part::Milli => Part::Second,
+            DateField::Year => return period / DateField::Year.unit(),
+            DateField::Month => DateField::Year,
+            DateField::Day => DateField::Month,
+            DateField::Hour => DateField::Day,
+            DateField::Minute => DateField::Hour,
+            DateField::Second => DateField::Minute,
+            DateField::Milli => DateField::Second,
         };
         period % above.unit() / self.unit()
     }
@@ -70,14 +77,14 @@ const FURTHEST: SignedDuration = SignedDuration::from_hours(26);
 pub(super) struct Calendar {
     zone: TimeZone,
     /// The finest part the pattern shows; `None`: one period without an end, 0.
-    finest: Option<Part>,
+    finest: Option<DateField>,
     /// The years the pattern can show: 1 to 9999, with `yy` 2000 to 2099. Outside, the clock's time is the nearest
     /// that can be shown, so an early or late clock makes neither a panic nor an old period come back.
     years: (i16, i16),
 }
 
 impl Calendar {
-    pub(super) fn new(zone: TimeZone, finest: Option<Part>, short_year: bool) -> Self {
+    pub(super) fn new(zone: TimeZone, finest: Option<DateField>, short_year: bool) -> Self {
         Calendar { zone, finest, years: if short_year { (2000, 2099) } else { (1, 9999) } }
     }
 
@@ -100,13 +107,13 @@ impl Calendar {
 
     pub(super) fn end_ms(&self, period: u64) -> Option<i64> {
         let step = match self.finest? {
-            Part::Year => Span::new().years(1),
-            Part::Month => Span::new().months(1),
-            Part::Day => Span::new().days(1),
-            Part::Hour => Span::new().hours(1),
-            Part::Minute => Span::new().minutes(1),
-            Part::Second => Span::new().seconds(1),
-            Part::Milli => Span::new().milliseconds(1),
+            DateField::Year => Span::new().years(1),
+            DateField::Month => Span::new().months(1),
+            DateField::Day => Span::new().days(1),
+            DateField::Hour => Span::new().hours(1),
+            DateField::Minute => Span::new().minutes(1),
+            DateField::Second => Span::new().seconds(1),
+            DateField::Milli => Span::new().milliseconds(1),
         };
         let next = self.civil(period)?.checked_add(step).ok()?;
         if next.year() > self.years.1 { None } else { self.first_ms(next) }
@@ -123,23 +130,23 @@ impl Calendar {
         if !period.is_multiple_of(self.finest?.unit()) {
             return None;
         }
-        let year = i16::try_from(Part::Year.of(period)).ok()?;
+        let year = i16::try_from(DateField::Year.of(period)).ok()?;
         if year < self.years.0 || year > self.years.1 {
             return None;
         }
         // A part the pattern does not show is 0 in a period; a month and a day count from 1.
-        let shown = |part: Part| self.finest >= Some(part);
-        let from_one = |part: Part| if shown(part) { part.of(period) as i8 } else { 1 };
-        let date = Date::new(year, from_one(Part::Month), from_one(Part::Day)).ok()?;
-        let part = |part: Part| part.of(period);
+        let shown = |part: DateField| self.finest >= Some(part);
+        let from_one = |part: DateField| if shown(part) { part.of(period) as i8 } else { 1 };
+        let date = Date::new(year, from_one(DateField::Month), from_one(DateField::Day)).ok()?;
+        let part = |part: DateField| part.of(period);
         DateTime::new(
             date.year(),
             date.month(),
             date.day(),
-            part(Part::Hour) as i8,
-            part(Part::Minute) as i8,
-            part(Part::Second) as i8,
-            part(Part::Milli) as i32 * 1_000_000,
+            part(DateField::Hour) as i8,
+            part(DateField::Minute) as i8,
+            part(DateField::Second) as i8,
+            part(DateField::Milli) as i32 * 1_000_000,
         )
         .ok()
     }
@@ -191,7 +198,7 @@ fn instant(wall_ms: i64) -> Timestamp {
 }
 
 /// Local time cut to `finest`, as one decimal number. The year is in 1..=9999.
-fn pack(civil: DateTime, finest: Part) -> u64 {
+fn pack(civil: DateTime, finest: DateField) -> u64 {
     let parts = [
         civil.year().unsigned_abs().into(),
         civil.month().unsigned_abs().into(),
@@ -201,7 +208,7 @@ fn pack(civil: DateTime, finest: Part) -> u64 {
         civil.second().unsigned_abs().into(),
         civil.millisecond().unsigned_abs().into(),
     ];
-    Part::ALL
+    DateField::ALL
         .into_iter()
         .zip(parts)
         .filter(|(part, _)| *part <= finest)
@@ -214,7 +221,7 @@ pub(super) fn zone(name: &str) -> Result<TimeZone> {
     let unknown = || {
         Error::config(format!(
             "zone `{}` is not known; use `local`, `UTC`, a name such as `Asia/Shanghai`, or an offset such as `+08:00`",
-            crate::base::error::shown(name)
+            crate::error::shown(name)
         ))
     };
     match name {

@@ -7,8 +7,8 @@ use ::loom::sync::Arc;
 use ::loom::thread;
 
 use super::generator::{ClockBack, Core, LAPSED, Refusal, Time};
-use super::layout::Layout;
-use crate::base::sync::{AtomicU64, Ordering};
+use crate::layout::Layout;
+use crate::process::sync::{AtomicU64, Ordering};
 use crate::time::Stamp;
 
 /// A clock that the model moves.

@@ -1,7 +1,7 @@
 //! Snowflakes: ids made of time, a worker and a sequence, without a request per id.
 //!
-//! * [`layout`] says which bits mean what, and when the time field is over. Pure.
-//! * [`scatter`] spreads the ids of one moment over the regions of a table. Pure.
+//! * A [`Layout`] says which bits mean what, and when the time field is over. [`scatter`] spreads the ids of one moment over the
+//!   regions of a table. Both are pure.
 //! * The generator hands out the positions of one worker. It reads clocks through the vDSO and does no I/O: the keeper gives it
 //!   the worker id and the stored high-water mark.
 //!
@@ -16,15 +16,23 @@
 //! The scheme is Twitter's (<https://github.com/twitter-archive/snowflake>), counting ahead of the clock is
 //! uid-generator's (<https://github.com/baidu/uid-generator>), one packed word is ferroid's and many others'.
 
+mod action;
 pub(crate) mod generator;
-pub mod layout;
-pub mod scatter;
-pub(crate) mod source;
+pub(crate) mod snowflake_source;
+/// Which bits of a snowflake mean what: time, worker, sequence, and the day on which the time field is over.
+pub mod layout {
+    pub use crate::layout::{DEFAULT_EPOCH, Fields, Layout, PRESETS, Window, rfc3339};
+}
+/// Scattered ids: forms that spread the ids of one moment over several regions of a table.
+pub mod scatter {
+    pub use crate::layout::scatter::{MOST_DIGITS, Scatter, move_digits, restore_digits};
+}
 
 #[cfg(all(test, loom))]
 mod loom;
 
+pub(crate) use action::{SnowflakeAction, SnowflakeView, WorkerView};
 use generator::{Generator, Refusal, Why};
 pub use layout::{Fields, Layout};
 pub use scatter::Scatter;
-pub(crate) use source::SnowflakeSource;
+pub(crate) use snowflake_source::SnowflakeSource;

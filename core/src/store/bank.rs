@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::base::bank::{BankSpec, CLOSED_PERIOD, OpenBank, Record, counter_key, floor_key};
-use crate::base::fault::{Fault, FaultKind, Remedy};
-use crate::base::reservation::{GiveBack, Key, Mark, Request, Reserved};
+use crate::error::fault::{Fault, FaultKind, Remedy};
+use crate::request::bank_spec::{BankSpec, CLOSED_PERIOD, OpenBank, Record, counter_key, floor_key};
+use crate::request::reservation::{GiveBack, Key, Mark, Request, Reserved};
 
 use super::model::decide::{decide, one_of_several};
 use super::model::partition::Partition;
 use super::model::rows::{self, Rows};
-use super::{Row, RowsWork, Store, Work};
+use super::{Row, RowStore, RowsWork, Work};
 
 /// Compares a bank's record with the source, or records a new bank. A source that names no number of counters has those that are
 /// recorded.
 pub(super) fn open(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl RowStore + ?Sized),
     key: &Arc<Key>,
     bank: BankSpec,
 ) -> Result<OpenBank, Fault> {
@@ -36,7 +36,7 @@ pub(super) fn open(
 }
 
 /// What the record of a bank says; `None`: there is no record.
-pub(super) fn recorded(store: &mut (impl Store + ?Sized), key: &Key) -> Result<Option<Record>, Fault> {
+pub(super) fn recorded(store: &mut (impl RowStore + ?Sized), key: &Key) -> Result<Option<Record>, Fault> {
     let Some(row) = store.look(key)? else { return Ok(None) };
     match Record::of_position(row.mark.next) {
         Some(record) if row.mark.period == 0 => Ok(Some(record)),
@@ -66,7 +66,7 @@ fn other_counters(key: &Key, found: Option<Record>, counters: u32) -> Fault {
 
 /// Reserves for counters of one bank.
 pub(super) fn reserve(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl RowStore + ?Sized),
     requests: &[Request],
 ) -> Vec<Result<Reserved, Fault>> {
     if let [request] = requests {
@@ -94,7 +94,10 @@ pub(super) fn reserve(
 }
 
 /// Returns ranges of counters of one bank.
-pub(super) fn give_back(store: &mut (impl Store + ?Sized), ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
+pub(super) fn give_back(
+    store: &mut (impl RowStore + ?Sized),
+    ranges: &[GiveBack],
+) -> Result<Vec<bool>, Fault> {
     let keys: Vec<_> = ranges.iter().map(|range| Arc::clone(&range.key)).collect();
     let mut given = vec![false; ranges.len()];
     let mut work = |at: usize, row: Result<Option<Mark>, Fault>| {
@@ -113,7 +116,7 @@ pub(super) fn give_back(store: &mut (impl Store + ?Sized), ranges: &[GiveBack]) 
 
 /// Changes rows one after the other.
 pub(super) fn change_one_by_one(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl RowStore + ?Sized),
     keys: &[Arc<Key>],
     work: &mut RowsWork<'_>,
 ) -> Result<Vec<bool>, Fault> {
@@ -152,14 +155,14 @@ const ROWS_AT_ONCE: u32 = 512;
 const ATTEMPTS: usize = 20;
 
 /// One of the stores of a bank, and how its rows stand there.
-pub(super) struct Part<'s, S: Store + ?Sized> {
+pub(super) struct Part<'s, S: RowStore + ?Sized> {
     pub(super) store: &'s mut S,
     /// The partition of one of several stores.
     pub(super) partition: Option<Partition>,
     pub(super) name: &'s str,
 }
 
-impl<S: Store + ?Sized> Part<'_, S> {
+impl<S: RowStore + ?Sized> Part<'_, S> {
     fn period(&self) -> u64 {
         self.partition.map_or(0, Partition::code)
     }
@@ -247,7 +250,7 @@ impl<S: Store + ?Sized> Part<'_, S> {
 
 /// The rows of the counters of a bank, by index.
 pub(super) fn rows_of(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl RowStore + ?Sized),
     bank: &Key,
     counters: u32,
 ) -> Result<Vec<Option<Mark>>, Fault> {
@@ -274,7 +277,7 @@ pub struct BankRows {
 }
 
 /// Reads a bank; `None`: it is not recorded.
-pub(super) fn look<S: Store + ?Sized>(
+pub(super) fn look<S: RowStore + ?Sized>(
     parts: &mut [Part<'_, S>],
     key: &Key,
     start: u64,
@@ -327,7 +330,7 @@ pub struct BankChange {
 /// of counters is refused at its next reservation, whichever counter it is for. So the highest of them is final. Then every new
 /// counter begins above it: those without a row at the floor, which is recorded before the number of counters is; and those of an
 /// earlier time with as many counters are raised and opened again at last, when the record says that they count.
-pub(super) fn change<S: Store + ?Sized>(
+pub(super) fn change<S: RowStore + ?Sized>(
     parts: &mut [Part<'_, S>],
     key: &Arc<Key>,
     counters: u32,
@@ -383,7 +386,7 @@ pub(super) fn change<S: Store + ?Sized>(
 }
 
 /// Closes the rows of these counters, and makes closed ones of those that are missing.
-fn close<S: Store + ?Sized>(part: &mut Part<'_, S>, key: &Arc<Key>, counters: u32) -> Result<(), Fault> {
+fn close<S: RowStore + ?Sized>(part: &mut Part<'_, S>, key: &Arc<Key>, counters: u32) -> Result<(), Fault> {
     let period = part.period();
     let mut first = None;
     for row in rows_of(part.store, key, counters).map_err(|fault| part.said(fault))?.into_iter().flatten() {
@@ -404,7 +407,7 @@ fn close<S: Store + ?Sized>(part: &mut Part<'_, S>, key: &Arc<Key>, counters: u3
 }
 
 /// Opens the rows of these counters and raises them to `to` at least; with `all` makes those that are missing.
-fn open_at<S: Store + ?Sized>(
+fn open_at<S: RowStore + ?Sized>(
     part: &mut Part<'_, S>,
     key: &Arc<Key>,
     counters: u32,
@@ -424,7 +427,7 @@ fn open_at<S: Store + ?Sized>(
 }
 
 /// Raises every counter of a bank to `to` at least, after a restored backup; missing rows are made.
-pub(super) fn raise_all<S: Store + ?Sized>(
+pub(super) fn raise_all<S: RowStore + ?Sized>(
     parts: &mut [Part<'_, S>],
     key: &Arc<Key>,
     bank: BankSpec,

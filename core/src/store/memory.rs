@@ -8,11 +8,11 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use super::model::counter::Counter;
-use super::model::rows::{self, Digits, ProducerKey, Rows, Stored};
-use super::model::worker::{POOL_ROW, SlotRows};
+use super::model::rows::{self, Digits, ProducerKey, Rows, StoredRow};
+use super::model::slot_rows::{POOL_ROW, SlotRows};
 use super::{
-    Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, PoolRows, Request, Reserved, Row, RowsWork, Scheme,
-    SerialKey, SlotRow, SlotWork, Store, StoredTable, Work,
+    BankStore, Catalogue, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, PoolRows, Request, Reserved,
+    RouteStore, Row, RowStore, RowsWork, Scheme, SerialKey, SlotRow, SlotStore, SlotWork, StoredTable, Work,
 };
 use crate::time::Clock;
 
@@ -74,8 +74,8 @@ impl Step {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    rows: BTreeMap<String, Stored>,
+struct MemoryState {
+    rows: BTreeMap<String, StoredRow>,
     /// Leased workers, by table, pool and slot; with the pool's layout.
     slots: BTreeMap<(String, String, u64), (SlotRow, String)>,
     /// How many rows the tables of workers that are used once have.
@@ -92,13 +92,13 @@ struct State {
 /// Rows that several stores share.
 #[derive(Debug, Default)]
 pub struct Memory {
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
 }
 
 /// Every row, to be put back later: a backup.
 #[derive(Clone, Debug, Default)]
-pub struct Snapshot {
-    rows: BTreeMap<String, Stored>,
+pub struct MemoryBackup {
+    rows: BTreeMap<String, StoredRow>,
     slots: BTreeMap<(String, String, u64), (SlotRow, String)>,
 }
 
@@ -171,7 +171,7 @@ impl Memory {
     /// `Refused` where the key is not a serial's.
     pub fn set_text(&self, key: &Key, text: Option<&str>) -> Result<(), Fault> {
         let id = identity(key)?;
-        self.state().rows.insert(id, Stored::Serial(text.map(str::to_owned)));
+        self.state().rows.insert(id, StoredRow::Serial(text.map(str::to_owned)));
         Ok(())
     }
 
@@ -182,19 +182,19 @@ impl Memory {
 
     /// Takes a backup.
     #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> MemoryBackup {
         let state = self.state();
-        Snapshot { rows: state.rows.clone(), slots: state.slots.clone() }
+        MemoryBackup { rows: state.rows.clone(), slots: state.slots.clone() }
     }
 
     /// Restores a backup: every change since is forgotten.
-    pub fn restore(&self, snapshot: &Snapshot) {
+    pub fn restore(&self, snapshot: &MemoryBackup) {
         let mut state = self.state();
         state.rows.clone_from(&snapshot.rows);
         state.slots.clone_from(&snapshot.slots);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
         // A panic of another thread leaves no row half-written: every change is one insert or remove.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -205,7 +205,7 @@ impl Memory {
         &self,
         key: &Key,
         period: u64,
-        apply: impl FnOnce(&mut State) -> Result<Option<T>, Fault>,
+        apply: impl FnOnce(&mut MemoryState) -> Result<Option<T>, Fault>,
     ) -> Result<T, Fault> {
         let step = loop {
             let mut state = self.state();
@@ -265,7 +265,7 @@ fn identity(key: &Key) -> Result<String, Fault> {
     }
 }
 
-impl State {
+impl MemoryState {
     /// Sets the row of `key` to `next`, in its present period.
     fn set_back(&mut self, key: &Key, period: u64, next: u64) -> Result<(), Fault> {
         let stored = self.rows.get(&identity(key)?).map(|stored| rows::mark_of(key, stored)).transpose()?;
@@ -274,23 +274,23 @@ impl State {
         Ok(())
     }
 
-    fn put(&mut self, id: String, new: Stored) {
+    fn put(&mut self, id: String, new: StoredRow) {
         let new = new.after(self.rows.get(&id));
         self.rows.insert(id, new);
     }
 }
 
-impl Rows for State {
-    fn read(&mut self, key: &Key, _lock: bool) -> Result<Option<Stored>, Fault> {
+impl Rows for MemoryState {
+    fn read(&mut self, key: &Key, _lock: bool) -> Result<Option<StoredRow>, Fault> {
         Ok(self.rows.get(&identity(key)?).cloned())
     }
 
-    fn insert(&mut self, key: &Key, new: &Stored) -> Result<bool, Fault> {
+    fn insert(&mut self, key: &Key, new: &StoredRow) -> Result<bool, Fault> {
         self.put(identity(key)?, new.clone());
         Ok(true)
     }
 
-    fn replace(&mut self, key: &Key, _old: &Stored, new: &Stored) -> Result<bool, Fault> {
+    fn replace(&mut self, key: &Key, _old: &StoredRow, new: &StoredRow) -> Result<bool, Fault> {
         self.insert(key, new)
     }
 
@@ -310,7 +310,7 @@ impl Rows for State {
     }
 }
 
-impl State {
+impl MemoryState {
     /// The clock, milliseconds since 1970.
     fn now_ms(&self) -> u64 {
         let now_ms = self.clock.as_ref().unwrap_or(&Clock::System).wall_ms();
@@ -322,7 +322,7 @@ impl State {
     }
 }
 
-impl SlotRows for State {
+impl SlotRows for MemoryState {
     fn read_pool(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         let from = (key.table.clone(), key.name.clone(), 0);
         let to = (key.table.clone(), key.name.clone(), u64::MAX);
@@ -367,11 +367,44 @@ impl MemoryStore {
     }
 }
 
-impl Store for MemoryStore {
+impl RowStore for MemoryStore {
     fn transact(&mut self, key: &Key, period: u64, work: &mut Work<'_>) -> Result<(), Fault> {
         self.shared.carry_out(key, period, |state| Ok(work.run(state)?.then_some(())))
     }
 
+    fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        let reserved = self.shared.carry_out(&request.key, request.period, |state| {
+            let reserved = rows::reserve(state, request)?;
+            state.reservations += 1;
+            Ok(reserved)
+        });
+        reserved.map_err(|fault| fault.with_context(&rows::reserving(request)))
+    }
+
+    fn change_rows(&mut self, keys: &[Arc<Key>], work: &mut RowsWork<'_>) -> Result<Vec<bool>, Fault> {
+        let Some(first) = keys.first() else { return Ok(Vec::new()) };
+        self.shared.carry_out(first, 0, |state| {
+            for (at, key) in keys.iter().enumerate() {
+                let id = identity(key)?;
+                let row = state.rows.get(&id).map_or(Ok(None), |stored| rows::mark_of(key, stored));
+                let before = row.as_ref().ok().copied().flatten();
+                if let Some(after) = work.run(at, row).filter(|after| Some(*after) != before) {
+                    state.put(id, rows::stored_at(key, after)?);
+                    state.reservations += 1;
+                }
+            }
+            Ok(Some(vec![true; keys.len()]))
+        })
+    }
+
+    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        let mut state = self.shared.state();
+        let row = if state.down { Err(down()) } else { rows::look(&mut *state, key) };
+        row.map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
+    }
+}
+
+impl SlotStore for MemoryStore {
     fn clock_ms(&mut self, _key: &Key) -> Result<u64, Fault> {
         let state = self.shared.state();
         if state.down { Err(down()) } else { Ok(state.now_ms()) }
@@ -389,16 +422,11 @@ impl Store for MemoryStore {
         });
         made.map_err(|fault| fault.with_context(&super::making_a_node(key)))
     }
+}
 
-    fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
-        let reserved = self.shared.carry_out(&request.key, request.period, |state| {
-            let reserved = rows::reserve(state, request)?;
-            state.reservations += 1;
-            Ok(reserved)
-        });
-        reserved.map_err(|fault| fault.with_context(&rows::reserving(request)))
-    }
+impl BankStore for MemoryStore {}
 
+impl RouteStore for MemoryStore {
     fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
         let state = self.shared.state();
         if state.down {
@@ -429,29 +457,9 @@ impl Store for MemoryStore {
         });
         replaced.map_err(|fault| fault.with_context(&super::replacing_route(key)))
     }
+}
 
-    fn change_rows(&mut self, keys: &[Arc<Key>], work: &mut RowsWork<'_>) -> Result<Vec<bool>, Fault> {
-        let Some(first) = keys.first() else { return Ok(Vec::new()) };
-        self.shared.carry_out(first, 0, |state| {
-            for (at, key) in keys.iter().enumerate() {
-                let id = identity(key)?;
-                let row = state.rows.get(&id).map_or(Ok(None), |stored| rows::mark_of(key, stored));
-                let before = row.as_ref().ok().copied().flatten();
-                if let Some(after) = work.run(at, row).filter(|after| Some(*after) != before) {
-                    state.put(id, rows::stored_at(key, after)?);
-                    state.reservations += 1;
-                }
-            }
-            Ok(Some(vec![true; keys.len()]))
-        })
-    }
-
-    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
-        let mut state = self.shared.state();
-        let row = if state.down { Err(down()) } else { rows::look(&mut *state, key) };
-        row.map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
-    }
-
+impl Catalogue for MemoryStore {
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         let kept = keys.iter().try_for_each(|key| rows::check_kept_here(key));
         kept.map(|()| Vec::new()).map_err(|fault| fault.with_context(rows::creating(dry_run)))

@@ -3,7 +3,7 @@
 //! begin there below the marks of the others.
 //!
 //! **The rule.** For each source and worker at most one place is *current*: a row of a fixed worker in its mill's period, or a slot
-//! whose owner names the source ([`worker::is_noted`]). Where a worker begins at a current place, no other place has newer marks. A
+//! whose owner names the source ([`slot_rows::is_noted`]). Where a worker begins at a current place, no other place has newer marks. A
 //! fixed worker looks at the pools all the same: one of them may have been repaired, or the row put back from a backup. At any other
 //! place a process
 //!
@@ -12,7 +12,7 @@
 //!    not current, so that after a crash this begins again;
 //! 2. then reads every other place. One that is in use is not taken away: a slot that is held, a fixed worker whose mark is ahead of the
 //!    clock. A lease gives its slot back and takes another; a fixed worker waits;
-//! 3. ends the others by compare-and-set: a slot gets a new token and another owner ([`worker::ELSEWHERE`]), a fixed worker's row the
+//! 3. ends the others by compare-and-set: a slot gets a new token and another owner ([`slot_rows::ELSEWHERE`]), a fixed worker's row the
 //!    period [`LEASED`] and a mark one higher. A process that read such a row before and writes it after fails, and a process that
 //!    still used it is told at its next renewal;
 //! 4. begins at the highest of the marks.
@@ -35,12 +35,12 @@
 
 use std::sync::Arc;
 
-use super::model::rows::{self, Rows, Stored};
-use super::model::worker::{self, ELSEWHERE, POOL_ROW, REPAIRED};
+use super::model::rows::{self, Rows, StoredRow};
+use super::model::slot_rows::{self, ELSEWHERE, POOL_ROW, REPAIRED};
 use super::{
-    Fault, FaultKind, Key, Mark, PoolRows, Row, SlotRow, Store, Take, Taken, in_transaction, on_slots,
+    Fault, FaultKind, Key, Mark, PoolRows, Row, SlotRow, SlotStore, Take, Taken, in_transaction, on_slots,
 };
-use crate::base::worker::{BeginMark, Places};
+use crate::request::worker::{BeginMark, Places};
 use crate::store::model::partition::Partition;
 
 /// The period of a fixed worker's row whose worker was leased since.
@@ -79,14 +79,14 @@ fn if_known<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
 }
 
 /// Leases a slot that no other place of the source uses.
-pub(super) fn take(store: &mut (impl Store + ?Sized), take: &Take) -> Result<Taken, Fault> {
+pub(super) fn take(store: &mut (impl SlotStore + ?Sized), take: &Take) -> Result<Taken, Fault> {
     let doing = format!("leasing a worker of pool `{}`", take.key.name);
     let mut take = take.clone();
     loop {
         let (taken, before) =
-            on_slots(store, &take.key, &doing, |rows, attempt| worker::take_row(rows, &take, attempt))?;
+            on_slots(store, &take.key, &doing, |rows, attempt| slot_rows::take_row(rows, &take, attempt))?;
         let Some(places) = take.beside.places.clone() else { return Ok(taken) };
-        if before.as_ref().is_some_and(|row| worker::is_noted(row, &places.source)) {
+        if before.as_ref().is_some_and(|row| slot_rows::is_noted(row, &places.source)) {
             return Ok(taken);
         }
         let seen = end_others(store, &take, &taken, &places).map_err(|fault| fault.with_context(&doing));
@@ -115,12 +115,16 @@ pub(super) fn take(store: &mut (impl Store + ?Sized), take: &Take) -> Result<Tak
 
 /// Whether a pool has a newer mark of a worker than its current row, or the worker leased: one of the two tables was restored, or
 /// the pool was repaired.
-fn is_newer_in_pools(store: &mut (impl Store + ?Sized), begin: &BeginMark, next: u64) -> Result<bool, Fault> {
+fn is_newer_in_pools(
+    store: &mut (impl SlotStore + ?Sized),
+    begin: &BeginMark,
+    next: u64,
+) -> Result<bool, Fault> {
     let source = &begin.places.source;
     let pools = pools_beside(store, &begin.places, None)?;
     Ok(pools.iter().any(|(_, pool)| {
         let is_own = |row: &&SlotRow| {
-            row.slot == begin.worker && (worker::is_noted(row, source) || row.owner == REPAIRED)
+            row.slot == begin.worker && (slot_rows::is_noted(row, source) || row.owner == REPAIRED)
         };
         let is_newer = |row: &SlotRow| row.mark > next || row.is_held(pool.now_ms);
         pool.floor > next || pool.slots.iter().find(is_own).is_some_and(is_newer)
@@ -128,7 +132,7 @@ fn is_newer_in_pools(store: &mut (impl Store + ?Sized), begin: &BeginMark, next:
 }
 
 /// Frees a slot that was just taken, and leaves it to last.
-fn pass_over(store: &mut (impl Store + ?Sized), take: &Take, taken: &Taken) -> Result<(), Fault> {
+fn pass_over(store: &mut (impl SlotStore + ?Sized), take: &Take, taken: &Taken) -> Result<(), Fault> {
     on_slots(store, &take.key, "giving a worker back", |rows, _| {
         let pool = rows.read_pool(&take.key)?;
         let own = pool.slots.iter().find(|row| row.slot == taken.slot && row.token == take.token);
@@ -140,7 +144,7 @@ fn pass_over(store: &mut (impl Store + ?Sized), take: &Take, taken: &Taken) -> R
 
 /// Looks at the other places of a slot that was just taken, and ends them.
 fn end_others(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     take: &Take,
     taken: &Taken,
     places: &Places,
@@ -166,7 +170,7 @@ fn end_others(
 
 /// The pools that this source has leased from, but for `own`, which the source's own pool records from now on.
 fn pools_beside(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     places: &Places,
     own: Option<&str>,
 ) -> Result<Vec<(String, PoolRows)>, Fault> {
@@ -192,8 +196,8 @@ fn pools_beside(
 /// Refuses a pool that was begun under another list of stores: its slots may be in any of them.
 fn check_member(name: &str, pool: &PoolRows, member: (u64, u64)) -> Result<(), Fault> {
     match &pool.layout {
-        Some(found) if worker::member_in(found) != member => {
-            Err(worker::of_other_stores(name, found, member))
+        Some(found) if slot_rows::member_in(found) != member => {
+            Err(slot_rows::of_other_stores(name, found, member))
         }
         _ => Ok(()),
     }
@@ -201,7 +205,7 @@ fn check_member(name: &str, pool: &PoolRows, member: (u64, u64)) -> Result<(), F
 
 /// Refuses a source of which this store keeps pools that were begun under another list of stores.
 pub(super) fn check_pools(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     places: &Places,
     member: (u64, u64),
 ) -> Result<(), Fault> {
@@ -211,7 +215,7 @@ pub(super) fn check_pools(
 
 /// Refuses a worker of which this store keeps a row of a fixed worker that was begun under another list of stores.
 pub(super) fn check_fixed(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     places: &Places,
     worker: u64,
     member: (u64, u64),
@@ -224,7 +228,7 @@ pub(super) fn check_fixed(
 }
 
 /// Records in the source's own pool that it leases from another one.
-fn record_pool(rows: &mut dyn worker::SlotRows, home: &Key, other: &str) -> Result<Option<()>, Fault> {
+fn record_pool(rows: &mut dyn slot_rows::SlotRows, home: &Key, other: &str) -> Result<Option<()>, Fault> {
     let pool = rows.read_pool(home)?;
     if pool.others.iter().any(|name| name == other) {
         return Ok(Some(()));
@@ -237,7 +241,7 @@ fn record_pool(rows: &mut dyn worker::SlotRows, home: &Key, other: &str) -> Resu
 
 /// Ends a slot of another pool; a slot that was never leased there may not be until this is done.
 fn end_slot(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     places: &Places,
     (name, pool): (&str, &PoolRows),
     slot: u64,
@@ -254,8 +258,8 @@ fn end_slot(
         )));
     }
     // A process of this source, or one of 0.1.0, may renew a lease that is over. One of another source makes other ids.
-    if row.owner != ELSEWHERE && !worker::is_of_another(row, &places.source) {
-        let token = (row.token ^ crate::base::random::u64() >> 1).max(1);
+    if row.owner != ELSEWHERE && !slot_rows::is_of_another(row, &places.source) {
+        let token = (row.token ^ crate::process::random::u64() >> 1).max(1);
         let new = SlotRow { token, ends_at: 0, owner: ELSEWHERE.to_owned(), ..row.clone() };
         let ended =
             on_slots(store, &key, "ending a slot", |rows, _| rows.replace_slot(&key, row, &new).map(Some))?;
@@ -268,7 +272,7 @@ fn end_slot(
 
 /// Ends a fixed worker, which is leased from now on.
 fn end_fixed(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     places: &Places,
     (worker, member): (u64, (u64, u64)),
     present: u64,
@@ -311,7 +315,7 @@ fn newer_of_0_1_0(canonical: Option<Mark>, old: &[Option<Mark>]) -> Option<u64> 
 
 /// Ends the rows of 0.1.0: a process of it that goes on is told when it raises its mark.
 fn end_old(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     keys: &[Arc<Key>],
     found: &[Option<Mark>],
 ) -> Result<(), Fault> {
@@ -330,7 +334,7 @@ fn in_use(why: String) -> Fault {
 
 /// Moves a mark from where it was seen; `false`: it stands elsewhere by now.
 fn move_mark(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     key: &Key,
     from: Option<Mark>,
     to: Mark,
@@ -357,13 +361,13 @@ fn move_mark(
 
 /// The mark of a fixed worker's row.
 fn read_mark(rows: &mut dyn Rows, key: &Key) -> Result<Option<Mark>, Fault> {
-    let stored: Option<Stored> = rows.read(key, true)?;
+    let stored: Option<StoredRow> = rows.read(key, true)?;
     stored.as_ref().map_or(Ok(None), |stored| rows::mark_of(key, stored))
 }
 
 /// Where the mark of a fixed worker stands if its row is current; else the row.
 pub(super) fn current(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,
 ) -> Result<Result<u64, Option<Mark>>, Fault> {
     let key = &*begin.key;
@@ -386,14 +390,14 @@ pub(super) fn of_other_stores(worker: u64, member: (u64, u64), period: u64) -> F
         format!(
             "worker {worker} was begun in {}, and this mill opens it in {}: with other `stores` or another order ids would come twice; \
              nothing was changed. Open it with the `stores` it was begun with, or take another worker",
-            worker::in_words(found),
-            worker::in_words(member),
+            slot_rows::in_words(found),
+            slot_rows::in_words(member),
         ),
     )
 }
 
 /// Begins with the mark of a fixed worker; answers with where it stands.
-pub(super) fn begin(store: &mut (impl Store + ?Sized), begin: &BeginMark) -> Result<u64, Fault> {
+pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) -> Result<u64, Fault> {
     let seen = match current(store, begin)? {
         Ok(next) if !is_newer_in_pools(store, begin, next)? => return Ok(next),
         Ok(next) => Some(Mark { period: period_of(begin.member), next }),
@@ -424,7 +428,7 @@ pub(super) fn begin(store: &mut (impl Store + ?Sized), begin: &BeginMark) -> Res
 /// Writes the row of a fixed worker, which others see from now on, and takes over the rows of 0.1.0; answers with its mark. `seen`: the
 /// row as [`current`] has found it.
 pub(super) fn announce(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,
     seen: Option<Mark>,
 ) -> Result<Mark, Fault> {
@@ -450,7 +454,7 @@ const REPAIRS: u32 = 20;
 /// that: the next process that begins with it looks at every other place, and one that uses it now is told when it raises its mark
 /// or renews. A dry run only says what would be done.
 pub(super) fn repair(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,
     to: u64,
     dry_run: bool,
@@ -469,7 +473,7 @@ pub(super) fn repair(
 
 /// One attempt; `None`: another process was faster.
 fn try_repair(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,
     to: u64,
     dry_run: bool,
@@ -499,7 +503,7 @@ fn try_repair(
     }
     for (name, pool) in pools_beside(store, &begin.places, None)? {
         let Some(row) = pool.slots.iter().find(|row| row.slot == begin.worker) else { continue };
-        let (key, token) = (begin.places.pool(&name), crate::base::random::token());
+        let (key, token) = (begin.places.pool(&name), crate::process::random::token());
         let new =
             SlotRow { token, mark: row.mark.max(to), ends_at: 0, owner: REPAIRED.to_owned(), ..row.clone() };
         let is_raised =

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{self, Receiver, RecvTimeoutError};
 
-use crate::base::thread;
+use crate::process::thread;
 
 /// The result of a look-up.
-type Found = io::Result<Vec<IpAddr>>;
+type Addresses = io::Result<Vec<IpAddr>>;
 
 /// Addresses of one name.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ struct Known {
 /// A look-up in progress.
 struct Running {
     host: String,
-    answer: Receiver<Found>,
+    answer: Receiver<Addresses>,
 }
 
 /// Resolves host names. Clones share the remembered addresses.
@@ -43,7 +43,7 @@ pub struct Resolver {
     /// Used only by the thread that uses the store.
     running: Mutex<Vec<Running>>,
     #[cfg(test)]
-    instead: Option<fn(&str) -> Found>,
+    instead: Option<fn(&str) -> Addresses>,
 }
 
 impl Clone for Resolver {
@@ -160,13 +160,13 @@ impl Resolver {
 
 enum Lookup {
     Literal(IpAddr),
-    New(Receiver<Found>),
+    New(Receiver<Addresses>),
     /// Begun by an earlier call, which timed out.
-    Overdue(Receiver<Found>),
+    Overdue(Receiver<Addresses>),
 }
 
 /// The system's resolver: `/etc/hosts`, DNS, and the other sources of `nsswitch.conf`.
-fn system(host: &str) -> Found {
+fn system(host: &str) -> Addresses {
     let mut addresses: Vec<_> = (host, 0).to_socket_addrs()?.map(|address| address.ip()).collect();
     addresses.dedup();
     Ok(addresses)
@@ -181,7 +181,7 @@ mod tests {
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
     const BRIEF: Duration = Duration::from_millis(20);
 
-    fn never(_: &str) -> Found {
+    fn never(_: &str) -> Addresses {
         loop {
             std::thread::park();
         }
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_an_error_at_once_whatever_is_remembered() {
-        fn unknown(_: &str) -> Found {
+        fn unknown(_: &str) -> Addresses {
             Err(io::Error::other("no such name"))
         }
         let resolver = Resolver { instead: Some(unknown), ..Resolver::default() };

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::base::error::printable;
+use crate::error::printable;
 
 pub use super::resolve::Resolver;
 use super::{Durability, Fault, FaultKind, Secret, secret_file};

@@ -118,8 +118,8 @@ pub(crate) fn password_withheld(how: &str, mode: Mode) -> Fault {
     }
 }
 
-/// Whether another login of this machine may make a socket file of this name while the server is down: a folder on the way to it, or to
-/// a link on that way, is open to all users, such as `/tmp`, or cannot be looked at.
+/// Whether another login of this machine may make a socket file of this name while the server is down: a folder of its path, or of
+/// the path of a link in it, is open to all users, such as `/tmp`, or cannot be looked at.
 fn is_shared(socket: &Path) -> bool {
     const MOST_LINKS: u32 = 40;
     let Ok(path) = std::path::absolute(socket) else { return true };
@@ -256,7 +256,7 @@ mod encrypted {
                 None => authorities_of_the_system()?,
             })
         } else {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
         };
         match (&tls.cert, &tls.key) {
             (Some(cert), Some(key)) => {
@@ -335,9 +335,9 @@ mod encrypted {
     /// Accepts every certificate, but checks that the server has its key: the signature matters for SCRAM bound to the
     /// certificate.
     #[derive(Debug)]
-    struct Anybody(Arc<CryptoProvider>);
+    struct AnyCertificate(Arc<CryptoProvider>);
 
-    impl ServerCertVerifier for Anybody {
+    impl ServerCertVerifier for AnyCertificate {
         fn verify_server_cert(
             &self,
             _: &CertificateDer<'_>,

@@ -1,7 +1,7 @@
 //! Connections: hosts, sockets, certificates, and those that the server ends.
 
 use keymill::store::server::Tls;
-use keymill::store::{FaultKind, Store};
+use keymill::store::{FaultKind, RowStore};
 use keymill_tests::ci::patient;
 use keymill_tests::redis::{self, Private};
 

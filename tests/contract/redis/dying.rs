@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use keymill::store::{FaultKind, Request, Store};
+use keymill::store::{FaultKind, Request, RowStore};
 use keymill_tests::ci::patient;
 use keymill_tests::redis::{self, Private};
 use keymill_tests::takers::persistently;

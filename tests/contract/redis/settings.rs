@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use keymill::store::redis::{RedisOptions, RedisStore};
 use keymill::store::server::PasswordSource;
-use keymill::store::{Durability, FaultKind, Mark, Request, Reserved, Secret, Store};
+use keymill::store::{Catalogue, Durability, FaultKind, Mark, Request, Reserved, RowStore, Secret};
 use keymill_tests::assert_disjoint;
 use keymill_tests::redis::{self, Private};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keymill::store::{FaultKind, Key, Scheme, Store};
+use keymill::store::{Catalogue, FaultKind, Key, RowStore, Scheme};
 use keymill_tests::postgres::{self, Private, Sql};
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::{assert_disjoint, in_time};

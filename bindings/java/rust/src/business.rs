@@ -6,14 +6,14 @@ use jni::{Env, EnvUnowned};
 use keymill::binding::Pending;
 use keymill::{Gene, Result, Source};
 
-use crate::door::{Fault, enter, enter_with};
+use crate::call::{CallError, enter, enter_with};
 use crate::source::{DONE, THROWN, held, parts_out, pause_after};
 
 /// Keys of so many bytes are read without memory of their own.
 const SHORT: usize = 256;
 
 /// The gene of a text key.
-fn gene_in(env: &Env<'_>, key: &JByteArray<'_>) -> std::result::Result<Gene, Fault> {
+fn gene_in(env: &Env<'_>, key: &JByteArray<'_>) -> std::result::Result<Gene, CallError> {
     let len = key.len(env)?;
     if len > SHORT {
         return Ok(Gene::of(env.convert_byte_array(key)?.as_slice())?);
@@ -88,7 +88,7 @@ extern "system" fn Java_io_keymill_SourceBox_tryWide<'local>(
 }
 
 /// The gene of the text, or of the number where there is no text.
-fn gene_of(env: &Env<'_>, key: jlong, text: &JByteArray<'_>) -> std::result::Result<Gene, Fault> {
+fn gene_of(env: &Env<'_>, key: jlong, text: &JByteArray<'_>) -> std::result::Result<Gene, CallError> {
     if text.is_null() { Ok(Gene::of_number(key as u64)) } else { gene_in(env, text) }
 }
 

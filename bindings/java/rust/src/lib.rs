@@ -1,6 +1,6 @@
-//! keymill for Java: translations of the waist, and nothing else.
+//! keymill for Java: translations of the core's verbs, and nothing else.
 //!
-//! * `door`: how a call comes in and how an error becomes a `KeymillException`.
+//! * `call`: how a call comes in and how an error becomes a `KeymillException`.
 //! * `mill`, `source`, `business`: the verbs, as natives of `io.keymill.MillBox` and `io.keymill.SourceBox`.
 //! * `router`: natives of `io.keymill.RouterBox`.
 //! * `library`: natives of `io.keymill.Native`, which belong to no mill.
@@ -17,7 +17,7 @@
 compile_error!("build with panic=unwind: a panic must become an exception, not the end of the JVM");
 
 mod business;
-mod door;
+mod call;
 mod library;
 mod mill;
 mod router;

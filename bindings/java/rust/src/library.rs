@@ -5,7 +5,7 @@ use jni::objects::{JByteArray, JByteBuffer, JClass, JString};
 use jni::sys::jlong;
 use keymill::Code;
 
-use crate::door::{enter_with, rows_out, text_in, text_out};
+use crate::call::{enter_with, rows_out, text_in, text_out};
 
 /// `String version()`
 #[unsafe(no_mangle)]

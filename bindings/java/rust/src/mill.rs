@@ -8,12 +8,12 @@ use jni::objects::{JByteArray, JClass, JObject, JString};
 use jni::sys::{jboolean, jlong};
 use keymill::{Change, Mill, Result, Source};
 
-use crate::door::{enter, enter_with, rows_out, text_in, text_out};
+use crate::call::{enter, enter_with, rows_out, text_in, text_out};
 use crate::router::boxed;
 
 /// A mill and the sources Java asked it for: one box per identity, so that Java keeps one cursor for each. They are
 /// freed together, when nothing in Java can reach the mill any more.
-struct Held {
+struct MillBox {
     mill: Mill,
     sources: Mutex<Sources>,
 }
@@ -25,9 +25,9 @@ struct Sources {
 
 /// # Safety
 /// `address` came from `open` and was not freed; the reference does not outlive the native call.
-unsafe fn held<'a>(address: jlong) -> &'a Held {
+unsafe fn held<'a>(address: jlong) -> &'a MillBox {
     // SAFETY: the contract; Java frees a box only when no object can call with it any more.
-    unsafe { &*(address as *const Held) }
+    unsafe { &*(address as *const MillBox) }
 }
 
 /// `static long open(byte[] config)`; null is the default mill.
@@ -41,7 +41,7 @@ extern "system" fn Java_io_keymill_MillBox_open<'local>(
         keymill::binding::quiet_panics();
         let mill =
             if config.is_null() { Mill::open_default()? } else { Mill::open(&text_in(env, &config)?)? };
-        Ok(Box::into_raw(Box::new(Held { mill, sources: Mutex::default() })) as jlong)
+        Ok(Box::into_raw(Box::new(MillBox { mill, sources: Mutex::default() })) as jlong)
     })
 }
 
@@ -50,7 +50,7 @@ extern "system" fn Java_io_keymill_MillBox_open<'local>(
 extern "system" fn Java_io_keymill_MillBox_free(mut env: EnvUnowned<'_>, _: JClass<'_>, address: jlong) {
     enter(&mut env, (), || {
         // SAFETY: from `open`, freed once: the reference queue hands a box out once.
-        drop(unsafe { Box::from_raw(address as *mut Held) });
+        drop(unsafe { Box::from_raw(address as *mut MillBox) });
         Ok(())
     });
 }

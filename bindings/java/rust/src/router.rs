@@ -5,7 +5,7 @@ use jni::objects::{JByteArray, JClass, JLongArray, JObject, JString};
 use jni::sys::{jboolean, jint, jlong};
 use keymill::{Gene, Result, Route, Router};
 
-use crate::door::{Fault, enter, enter_with, text_in, text_out};
+use crate::call::{CallError, enter, enter_with, text_in, text_out};
 
 /// # Safety
 /// `address` came from [`boxed`] and was not freed; the reference does not outlive the native call.
@@ -18,9 +18,13 @@ pub(crate) fn boxed(router: Router) -> jlong {
     Box::into_raw(Box::new(router)) as jlong
 }
 
-/// Writes a route into an array of the caller's: gene, version, and the numbers of the names, 16 bits each: the shard, the one that
-/// serves, and a second one with the bit above it set.
-fn answer(env: &mut jni::Env<'_>, route: &Route<'_>, out: &JLongArray<'_>) -> std::result::Result<(), Fault> {
+/// Writes a route into an array of the caller's: gene, version, and the numbers of the names, 16 bits each: the shard, the shard that
+/// serves, and a second shard with the bit above it set.
+fn answer(
+    env: &mut jni::Env<'_>,
+    route: &Route<'_>,
+    out: &JLongArray<'_>,
+) -> std::result::Result<(), CallError> {
     let (shard, serves, also) = route.numbers();
     let also = also.map_or(0, |also| 1 << 48 | jlong::from(also) << 32);
     let names = jlong::from(shard) | jlong::from(serves) << 16 | also;

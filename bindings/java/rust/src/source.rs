@@ -8,7 +8,7 @@ use jni::{Env, EnvUnowned};
 use keymill::binding::Pending;
 use keymill::{Code, Error, Kind, Parts, Result, Source};
 
-use crate::door::{Fault, enter, enter_with, rows_out, text_in, text_out};
+use crate::call::{CallError, enter, enter_with, rows_out, text_in, text_out};
 
 /// Answers of the natives that may have to wait: done.
 pub(crate) const DONE: jlong = 0;
@@ -184,7 +184,7 @@ extern "system" fn Java_io_keymill_SourceBox_parse<'local>(
 pub(crate) fn parts_out<'local>(
     env: &mut Env<'local>,
     parts: &Parts,
-) -> std::result::Result<JString<'local>, Fault> {
+) -> std::result::Result<JString<'local>, CallError> {
     let mut fields = parts.fields();
     if let Some(ms) = parts.time_ms {
         fields.push(("time_ms", ms.to_string()));

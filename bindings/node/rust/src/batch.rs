@@ -8,7 +8,7 @@ use napi::Result;
 use napi::bindgen_prelude::{BigUint64ArraySlice, Either, External, Null};
 use napi_derive::napi;
 
-use crate::errors::{Thrown, door};
+use crate::errors::{Thrown, enter};
 use crate::source::SourceBox;
 
 /// A batch that is not complete yet; empty once its ids were handed out.
@@ -33,7 +33,7 @@ pub fn fill_now(
     source: &External<SourceBox>,
     mut out: BigUint64ArraySlice,
 ) -> Result<Either<Null, External<BatchBox>>, Thrown> {
-    door(|| {
+    enter(|| {
         // SAFETY: no JavaScript of this context runs meanwhile; shared memory is refused in `ts/source.ts`.
         let out = unsafe { out.as_mut() };
         let mut pending = source.source.ask(out.len())?;
@@ -50,13 +50,13 @@ pub fn fill_now(
 /// Begins a batch of `count` ids or texts.
 #[napi]
 pub fn ask(source: &External<SourceBox>, count: f64) -> Result<External<BatchBox>, Thrown> {
-    door(|| Ok(BatchBox::of(source.source.ask(count as usize)?)))
+    enter(|| Ok(BatchBox::of(source.source.ask(count as usize)?)))
 }
 
 /// 0: the batch is complete; otherwise the pause after which to poll again.
 #[napi]
 pub fn poll(batch: &External<BatchBox>) -> Result<f64, Thrown> {
-    door(|| {
+    enter(|| {
         let pause = batch.0.borrow_mut().as_mut().map_or(Ok(None), Pending::poll)?;
         Ok(pause.map_or(0.0, |pause| (pause.as_secs_f64() * 1000.0).max(1.0)))
     })
@@ -65,7 +65,7 @@ pub fn poll(batch: &External<BatchBox>) -> Result<f64, Thrown> {
 /// Writes the ids of a complete batch.
 #[napi]
 pub fn write_batch(batch: &External<BatchBox>, mut out: BigUint64ArraySlice) -> Result<(), Thrown> {
-    door(|| {
+    enter(|| {
         // SAFETY: as in `fill_now`.
         batch.handed_out()?.write(unsafe { out.as_mut() });
         Ok(())
@@ -75,7 +75,7 @@ pub fn write_batch(batch: &External<BatchBox>, mut out: BigUint64ArraySlice) -> 
 /// The texts of a complete batch, each ended by a line feed, which no text holds.
 #[napi]
 pub fn batch_texts(batch: &External<BatchBox>) -> Result<String, Thrown> {
-    door(|| {
+    enter(|| {
         let mut all = String::new();
         batch.handed_out()?.texts(|text| {
             all.push_str(text);

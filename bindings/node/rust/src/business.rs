@@ -9,13 +9,13 @@ use napi::{Env, Result, sys};
 use napi_derive::napi;
 
 use crate::batch::BatchBox;
-use crate::errors::{Thrown, door};
+use crate::errors::{Thrown, enter};
 use crate::source::{SourceBox, pause_after};
 
 /// One id for a key with this gene, or the pause after which to ask again.
 #[napi]
 pub fn next_for(source: &External<SourceBox>, gene: u16, waited: f64) -> Result<Either<u64, f64>, Thrown> {
-    door(|| match source.source.try_next_of(gene.into()) {
+    enter(|| match source.source.try_next_of(gene.into()) {
         Ok(id) => Ok(Either::A(id)),
         Err(refusal) => pause_after(&source.source, refusal, waited).map(Either::B),
     })
@@ -28,7 +28,7 @@ pub fn next_wide_for(
     gene: u16,
     waited: f64,
 ) -> Result<Either<BigInt, f64>, Thrown> {
-    door(|| match source.source.try_next_wide_of(gene.into()) {
+    enter(|| match source.source.try_next_wide_of(gene.into()) {
         Ok(id) => Ok(Either::A(BigInt::from(id))),
         Err(refusal) => pause_after(&source.source, refusal, waited).map(Either::B),
     })
@@ -38,7 +38,7 @@ pub fn next_wide_for(
 #[napi]
 pub fn ask_for(source: &External<SourceBox>, gene: u16, count: f64) -> Result<External<BatchBox>, Thrown> {
     let (source, gene, count) = (&source.source, gene.into(), count as usize);
-    door(|| {
+    enter(|| {
         let batch =
             if source.is_wide() { source.ask_wide_of(gene, count) } else { source.ask_of(gene, count) };
         Ok(BatchBox::of(batch?))
@@ -48,7 +48,7 @@ pub fn ask_for(source: &External<SourceBox>, gene: u16, count: f64) -> Result<Ex
 /// Writes the ids of a complete batch of 128 bits: two words each, the upper one first.
 #[napi]
 pub fn write_wide_batch(batch: &External<BatchBox>, mut out: BigUint64ArraySlice) -> Result<(), Thrown> {
-    door(|| {
+    enter(|| {
         // SAFETY: a private array of `ts/business.ts`; no JavaScript runs meanwhile.
         let out = unsafe { out.as_mut() };
         let mut ids = vec![0; out.len() / 2];

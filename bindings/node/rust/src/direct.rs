@@ -83,7 +83,7 @@ pub fn function<'env>(env: &'env Env, source: &Source, entry: Entry) -> Option<U
             ) == sys::Status::napi_ok
     };
     if !made {
-        // The function, if there is one, is lost to JavaScript: nobody calls it.
+        // The function, if there is one, never reaches JavaScript, so it is never called.
         release(env.raw(), data, ptr::null_mut());
         return None;
     }

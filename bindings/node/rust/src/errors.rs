@@ -1,4 +1,4 @@
-//! Errors on their way to JavaScript, and the door every function passes through.
+//! How every function runs its verb, and how an error reaches JavaScript.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -32,13 +32,12 @@ fn thrown(error: Error) -> napi::Error<Thrown> {
 
 /// Runs a verb; a panic becomes an error.
 pub fn guarded<T>(verb: impl FnOnce() -> keymill::Result<T>) -> keymill::Result<T> {
-    catch_unwind(AssertUnwindSafe(verb)).unwrap_or_else(|_| {
-        Err(Error::new(Code::Internal, "keymill met a defect of its own; please report it"))
-    })
+    catch_unwind(AssertUnwindSafe(verb))
+        .unwrap_or_else(|_| Err(Error::new(Code::Internal, "a defect in keymill, please report it")))
 }
 
 /// Runs a verb; its error becomes one that JavaScript can read.
-pub fn door<T>(verb: impl FnOnce() -> keymill::Result<T>) -> napi::Result<T, Thrown> {
+pub fn enter<T>(verb: impl FnOnce() -> keymill::Result<T>) -> napi::Result<T, Thrown> {
     guarded(verb).map_err(thrown)
 }
 

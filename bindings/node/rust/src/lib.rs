@@ -1,4 +1,4 @@
-//! keymill for Node: translations of the waist, and nothing else.
+//! keymill for Node: translations of the core's verbs, and nothing else.
 //!
 //! Free functions over opaque values; `ts/` makes the classes that people see. **No function here waits for ids**: a
 //! refused verb answers with the pause after which to ask again, and JavaScript waits, by `Atomics.wait` or a timer. So a

@@ -8,14 +8,14 @@ use napi::bindgen_prelude::{AsyncTask, External};
 use napi::{Env, Result, Task};
 use napi_derive::napi;
 
-use crate::errors::{Thrown, door, guarded};
+use crate::errors::{Thrown, enter, guarded};
 use crate::registry::{self, OpenMill};
 
 /// One holder's share of a mill.
 pub struct MillBox {
     /// Empty once it was closed.
     share: RefCell<Option<Arc<OpenMill>>>,
-    /// Its figures are told after the close, too.
+    /// For its figures, which outlive the close.
     mill: Mill,
 }
 
@@ -35,7 +35,7 @@ impl MillBox {
 impl Drop for MillBox {
     fn drop(&mut self) {
         let Some(open) = self.share.get_mut().take() else { return };
-        // Collected, or its worker or process ended, without a close: that may wait for a store, and nobody may wait here.
+        // Collected, or its worker or process ended, without a close. A close may wait for a store, and this thread may not.
         if Arc::strong_count(&open) == 1 {
             let _ = keymill::binding::spawn("keymill-close", move || drop(open));
         }
@@ -45,7 +45,7 @@ impl Drop for MillBox {
 /// Opens a mill, or joins the one this process has open under the same configuration.
 #[napi]
 pub fn open_mill(config: Option<String>) -> Result<External<MillBox>, Thrown> {
-    door(|| registry::open(config).map(MillBox::new))
+    enter(|| registry::open(config).map(MillBox::new))
 }
 
 type Opened = Arc<Mutex<Option<keymill::Result<Arc<OpenMill>>>>>;
@@ -93,7 +93,7 @@ pub fn run_opening(opening: &External<OpeningBox>) -> AsyncTask<Opening> {
 /// The mill that was opened, or why it was not.
 #[napi]
 pub fn opened(opening: &External<OpeningBox>) -> Result<External<MillBox>, Thrown> {
-    door(|| {
+    enter(|| {
         let opened = opening.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         opened.unwrap_or_else(|| Err(Error::argument("the opening has not run"))).map(MillBox::new)
     })
@@ -103,7 +103,7 @@ pub fn opened(opening: &External<OpeningBox>) -> Result<External<MillBox>, Throw
 #[napi]
 pub fn close_mill(mill: &External<MillBox>) -> Result<(), Thrown> {
     let open = mill.share.borrow_mut().take();
-    door(|| {
+    enter(|| {
         drop(open);
         Ok(())
     })
@@ -139,37 +139,37 @@ pub fn close_mill_async(mill: &External<MillBox>) -> AsyncTask<Closing> {
 /// Every figure as Prometheus text; after the close, too.
 #[napi]
 pub fn metrics(mill: &External<MillBox>) -> Result<String, Thrown> {
-    door(|| Ok(mill.mill.metrics()))
+    enter(|| Ok(mill.mill.metrics()))
 }
 
 /// The events since the last call, a line each; after the close, too.
 #[napi]
 pub fn events(mill: &External<MillBox>) -> Result<Vec<String>, Thrown> {
-    door(|| Ok(mill.mill.events().iter().map(ToString::to_string).collect()))
+    enter(|| Ok(mill.mill.events().iter().map(ToString::to_string).collect()))
 }
 
 /// Creates what these sources need in the store, and answers with the statements.
 #[napi]
 pub fn init(mill: &External<MillBox>, specs: Vec<String>) -> Result<Vec<String>, Thrown> {
-    door(|| mill.get()?.init(&specs.iter().map(String::as_str).collect::<Vec<_>>(), Change::Apply))
+    enter(|| mill.get()?.init(&specs.iter().map(String::as_str).collect::<Vec<_>>(), Change::Apply))
 }
 
 /// Sets a manual clock: milliseconds since 1970.
 #[napi]
 pub fn set_clock(mill: &External<MillBox>, ms: f64) -> Result<(), Thrown> {
-    door(|| mill.get()?.set_clock(ms as i64))
+    enter(|| mill.get()?.set_clock(ms as i64))
 }
 
 /// Moves a manual clock forward.
 #[napi]
 pub fn advance_clock(mill: &External<MillBox>, ms: f64) -> Result<(), Thrown> {
-    door(|| mill.get()?.advance_clock(ms as u64))
+    enter(|| mill.get()?.advance_clock(ms as u64))
 }
 
 /// The spec string that a name and options stand for.
 #[napi]
 pub fn spec_string(kind: String, name: Vec<String>, options: Vec<Vec<String>>) -> Result<String, Thrown> {
-    door(|| {
+    enter(|| {
         let name: Vec<&str> = name.iter().map(String::as_str).collect();
         let options: Vec<(&str, &str)> =
             options.iter().filter_map(|pair| Some((pair.first()?.as_str(), pair.get(1)?.as_str()))).collect();

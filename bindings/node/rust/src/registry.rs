@@ -1,7 +1,7 @@
 //! The mills of this process, by what they were opened with.
 //!
 //! A worker that opens what another has open gets the same mill: one set of segments, one order of ids. It closes with
-//! its last holder, and who opens its name meanwhile waits for that: two mills at once would be two processes to each
+//! its last holder, and an opener of its name meanwhile waits for that: two mills at once would be two processes to each
 //! other, and a snowflake of the second would lose its worker when the first gives its time mark back. `memory:` without a
 //! name is the exception: there each opening has numbers of its own.
 
@@ -30,7 +30,7 @@ fn mills() -> MutexGuard<'static, Mills> {
     MILLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A mill that all who opened it share.
+/// A mill that all its holders share.
 pub struct OpenMill {
     pub mill: Mill,
     name: Option<Name>,

@@ -4,7 +4,7 @@ use keymill::{Error, Gene, Route, Router};
 use napi::bindgen_prelude::{BigInt, External, Uint8Array};
 use napi_derive::napi;
 
-use crate::errors::{Thrown, door};
+use crate::errors::{Thrown, enter};
 use crate::mill::MillBox;
 
 type Result<T> = napi::Result<T, Thrown>;
@@ -55,67 +55,67 @@ fn wide(number: &BigInt) -> keymill::Result<u128> {
 /// The gene of an integer key.
 #[napi]
 pub fn gene_number(key: BigInt) -> Result<u32> {
-    door(|| Ok(u32::from(Gene::of_number(word(&key)).get())))
+    enter(|| Ok(u32::from(Gene::of_number(word(&key)).get())))
 }
 
 /// The gene of a text key.
 #[napi]
 pub fn gene_text(key: String) -> Result<u32> {
-    door(|| Ok(u32::from(Gene::of(&key)?.get())))
+    enter(|| Ok(u32::from(Gene::of(&key)?.get())))
 }
 
 /// A router whose table is in a file.
 #[napi]
 pub fn open_router(file: String) -> Result<External<RouterBox>> {
-    door(|| Ok(External::new(RouterBox(Router::open(&file)?))))
+    enter(|| Ok(External::new(RouterBox(Router::open(&file)?))))
 }
 
 /// A router with this table.
 #[napi]
 pub fn router_from_text(table: String) -> Result<External<RouterBox>> {
-    door(|| Ok(External::new(RouterBox(Router::from_text(&table)?))))
+    enter(|| Ok(External::new(RouterBox(Router::from_text(&table)?))))
 }
 
 /// The router whose table the store has under this name.
 #[napi]
 pub fn mill_router(mill: &External<MillBox>, name: String) -> Result<External<RouterBox>> {
-    door(|| Ok(External::new(RouterBox(mill.get()?.router(&name)?))))
+    enter(|| Ok(External::new(RouterBox(mill.get()?.router(&name)?))))
 }
 
 /// Replaces the table; false: it is the present one.
 #[napi]
 pub fn load_table(router: &External<RouterBox>, table: String) -> Result<bool> {
-    door(|| router.0.load(&table))
+    enter(|| router.0.load(&table))
 }
 
 /// Where an id of 64 bits belongs.
 #[napi]
 pub fn route_id(router: &External<RouterBox>, id: BigInt) -> Result<RouteParts> {
-    door(|| router.0.route(word(&id)).map(|route| answer(&route)))
+    enter(|| router.0.route(word(&id)).map(|route| answer(&route)))
 }
 
 /// Where an id of 128 bits belongs.
 #[napi]
 pub fn route_wide(router: &External<RouterBox>, id: BigInt) -> Result<RouteParts> {
-    door(|| router.0.route_wide(wide(&id)?).map(|route| answer(&route)))
+    enter(|| router.0.route_wide(wide(&id)?).map(|route| answer(&route)))
 }
 
 /// Where an id of 8 or 16 bytes belongs.
 #[napi]
 pub fn route_bytes(router: &External<RouterBox>, id: Uint8Array) -> Result<RouteParts> {
-    door(|| router.0.route_bytes(&id).map(|route| answer(&route)))
+    enter(|| router.0.route_bytes(&id).map(|route| answer(&route)))
 }
 
 /// Where the ids of an integer key belong.
 #[napi]
 pub fn route_number(router: &External<RouterBox>, key: BigInt) -> Result<RouteParts> {
-    door(|| router.0.route_key(word(&key)).map(|route| answer(&route)))
+    enter(|| router.0.route_key(word(&key)).map(|route| answer(&route)))
 }
 
 /// Where the ids of a text key belong.
 #[napi]
 pub fn route_text(router: &External<RouterBox>, key: String) -> Result<RouteParts> {
-    door(|| router.0.route_key(&key).map(|route| answer(&route)))
+    enter(|| router.0.route_key(&key).map(|route| answer(&route)))
 }
 
 /// The version of the present table.

@@ -11,11 +11,11 @@ use napi::{Env, Result};
 use napi_derive::napi;
 
 use crate::contexts::Membership;
-use crate::errors::{Thrown, door};
+use crate::errors::{Thrown, enter};
 use crate::mill::MillBox;
 use crate::words;
 
-/// What the garbage collector is told a source weighs.
+/// The size of a source that the garbage collector reckons with.
 const WEIGHT: usize = 256;
 
 /// A source as one JavaScript context holds it.
@@ -38,7 +38,7 @@ impl SourceBox {
 /// Opens a source of a mill.
 #[napi]
 pub fn source(mill: &External<MillBox>, spec: String) -> Result<External<SourceBox>, Thrown> {
-    door(|| Ok(SourceBox::of(mill.get()?.source(&spec)?)))
+    enter(|| Ok(SourceBox::of(mill.get()?.source(&spec)?)))
 }
 
 /// The same source once more, for a cursor of its own.
@@ -71,7 +71,7 @@ pub struct SourceFacts {
 /// What a source is.
 #[napi]
 pub fn source_facts(source: &External<SourceBox>) -> Result<SourceFacts, Thrown> {
-    door(|| {
+    enter(|| {
         let it = &source.source;
         Ok(SourceFacts {
             kind: match it.kind() {
@@ -101,7 +101,7 @@ fn fits_number(source: &Source) -> bool {
 /// This context joins those that hold the source: while it is alone, it may count through blocks.
 #[napi]
 pub fn join(source: &External<SourceBox>) -> Result<(), Thrown> {
-    door(|| {
+    enter(|| {
         let mut membership = source.membership.borrow_mut();
         if membership.is_none() {
             *membership = Some(Membership::join(source.source.identity()));
@@ -164,7 +164,7 @@ pub fn lease(
     waited: f64,
     mut out: BigUint64ArraySlice,
 ) -> Result<f64, Thrown> {
-    door(|| {
+    enter(|| {
         let it = &source.source;
         let try_lease = || it.try_lease(count as u64, 1);
         let membership = source.membership.borrow();
@@ -211,7 +211,7 @@ fn write(source: &SourceBox, contexts: u32, lease: &Lease, out: &mut [u64]) {
 /// One id straight from the core, or the pause after which to ask again.
 #[napi]
 pub fn next_id(source: &External<SourceBox>, waited: f64) -> Result<Either<u64, f64>, Thrown> {
-    door(|| match source.source.try_next() {
+    enter(|| match source.source.try_next() {
         Ok(id) => Ok(Either::A(id)),
         Err(refusal) => pause_after(&source.source, refusal, waited).map(Either::B),
     })
@@ -220,7 +220,7 @@ pub fn next_id(source: &External<SourceBox>, waited: f64) -> Result<Either<u64, 
 /// One text straight from the core, or the pause after which to ask again.
 #[napi]
 pub fn next_text(source: &External<SourceBox>, waited: f64) -> Result<Either<String, f64>, Thrown> {
-    door(|| match source.source.try_next_text() {
+    enter(|| match source.source.try_next_text() {
         Ok(text) => Ok(Either::A(text)),
         Err(refusal) => pause_after(&source.source, refusal, waited).map(Either::B),
     })
@@ -229,7 +229,7 @@ pub fn next_text(source: &External<SourceBox>, waited: f64) -> Result<Either<Str
 /// The parts of an id or a text, as names and values.
 #[napi]
 pub fn parse(source: &External<SourceBox>, text: String) -> Result<Vec<Vec<String>>, Thrown> {
-    door(|| {
+    enter(|| {
         let parts = source.source.parse_text(&text)?;
         Ok(parts.fields().into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect())
     })
@@ -259,7 +259,7 @@ pub struct SourceStats {
 /// A source's figures.
 #[napi]
 pub fn stats(source: &External<SourceBox>) -> Result<SourceStats, Thrown> {
-    door(|| {
+    enter(|| {
         let stats = source.source.stats()?;
         Ok(SourceStats {
             source: stats.source,

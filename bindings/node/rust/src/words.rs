@@ -32,7 +32,7 @@ pub unsafe fn view<T>(env: &Env, data: *mut c_void, len: usize, keeper: T) -> Op
         )
     };
     if status != sys::Status::napi_ok {
-        // SAFETY: nobody else took it.
+        // SAFETY: the engine did not take it.
         drop(unsafe { Box::from_raw(keeper) });
         return None;
     }

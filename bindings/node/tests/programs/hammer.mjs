@@ -1,4 +1,4 @@
-// Takes ids and proves their order over threads: whoever reads `latest` before it takes an id must get a later one.
+// Takes ids and proves their order over threads: a thread that reads `latest` before it takes an id must get a later one.
 
 /** `latest[0]`: the highest id that anybody has finished taking. */
 export function hammer(mill, kind, latest, count) {

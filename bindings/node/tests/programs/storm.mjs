@@ -1,4 +1,4 @@
-// 100 000 sources and handles that nobody keeps, six times: what lies outside of V8's heap must not grow with the storms.
+// 100 000 sources and handles that the program drops, six times: what lies outside of V8's heap must not grow with the storms.
 // (V8 keeps room for a next storm; that what it holds is little is checked apart.)
 import { open } from 'keymill'
 

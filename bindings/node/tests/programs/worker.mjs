@@ -55,7 +55,10 @@ const tasks = {
     const source = mill.segment('wait', { deadline: '60s' })
     parentPort.postMessage('waiting')
     if (workerData.how === 'nextAsync') await source.nextAsync()
-    else if (workerData.how === 'fill') source.fill(new BigUint64Array(5))
+    else if (workerData.how === 'keys') {
+      const orders = mill.business('wait', { counters: 65536, deadline: '60s' })
+      await Promise.all(Array.from({ length: 1000 }, (_, key) => orders.nextAsync(key)))
+    } else if (workerData.how === 'fill') source.fill(new BigUint64Array(5))
     else source.next()
   },
   forever() {

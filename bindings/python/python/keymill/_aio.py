@@ -3,12 +3,12 @@
 import asyncio
 from typing import Any
 
-# How long a close waits to be heard.
-EAR = 0.02
+# The longest pause between two polls: a close is noticed within it.
+LONGEST_PAUSE = 0.02
 
 
 async def complete(batch: Any) -> Any:
     """The result of a batch; the loop runs on while it waits."""
     while (pause := batch.poll()) is not None:
-        await asyncio.sleep(min(pause, EAR))
+        await asyncio.sleep(min(pause, LONGEST_PAUSE))
     return batch.result()

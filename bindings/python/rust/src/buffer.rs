@@ -121,8 +121,7 @@ impl Ids {
         let integers = matches!(letter, "Q" | "q" | "L" | "l" | "N" | "n") && view.itemsize == 8;
         if !integers {
             return Err(bad_argument(format!(
-                "the buffer's items are `{}` of {} bytes; fill needs native 64-bit integers (`Q` or `q`), as array.array(\"Q\"), \
-                 a numpy array of uint64 or int64, or memoryview(b).cast(\"Q\")",
+                "the buffer's items are `{}` of {} bytes; fill needs native 64-bit integers (`Q` or `q`), as array.array(\"Q\"), a numpy array of uint64 or int64, or memoryview(b).cast(\"Q\")",
                 format.chars().take(16).collect::<String>(),
                 view.itemsize
             )));

@@ -20,7 +20,7 @@ use pyo3::prelude::*;
 /// the rest back as every other language does.
 const SINGLES: u64 = 128;
 
-/// Whether this is an interpreter that always has the lock cursors rely on. IdBatch once, when the module is loaded.
+/// Whether this is an interpreter that always has the lock cursors rely on. Asked once, when the module is loaded.
 static LOCKED: AtomicBool = AtomicBool::new(true);
 
 /// Asks whether this build of the interpreter can do without its lock.

@@ -1,8 +1,8 @@
-//! The ways most ids go, without what a general call costs: the methods `next` and `fill`, and iteration.
+//! The methods that give most ids, without what a general call costs: `next`, `fill`, and iteration.
 //!
 //! pyo3's entry to a method keeps a count of the thread's attachments, which is a call into the thread's storage and a
 //! third of the time an id takes. Here the interpreter calls a function of ours that takes a number from the cursor and
-//! makes an int of it; everything else (a wait, an error, a text) is done behind [`door`], where a panic ends too.
+//! makes an int of it; everything else (a wait, an error, a text) is done in [`enter`], where a panic ends too.
 
 use std::ffi::{CStr, CString, c_int, c_uint};
 use std::mem;
@@ -42,11 +42,11 @@ fn take(ids: &IdSource) -> *mut ffi::PyObject {
 fn otherwise(ids: &IdSource) -> *mut ffi::PyObject {
     // SAFETY: the interpreter called us.
     let py = unsafe { Python::assume_attached() };
-    door(py, || ids.next_otherwise(py))
+    enter(py, || ids.next_otherwise(py))
 }
 
-/// The way out of what is not quick: an exception is set, and a panic becomes one.
-fn door<'py>(py: Python<'py>, verb: impl FnOnce() -> PyResult<Bound<'py, PyAny>>) -> *mut ffi::PyObject {
+/// Runs a verb that is not quick: its error becomes the pending exception, and so does a panic.
+fn enter<'py>(py: Python<'py>, verb: impl FnOnce() -> PyResult<Bound<'py, PyAny>>) -> *mut ffi::PyObject {
     let answer = catch_unwind(AssertUnwindSafe(verb))
         .unwrap_or_else(|_| Err(raised(Error::new(Code::Internal, "a defect in keymill, please report it"))));
     match answer {
@@ -72,7 +72,7 @@ unsafe extern "C" fn fill(this: *mut ffi::PyObject, buffer: *mut ffi::PyObject) 
         let py = Python::assume_attached();
         (py, Borrowed::from_ptr(py, this).cast_unchecked::<Source>(), Borrowed::from_ptr(py, buffer))
     };
-    door(py, || this.get().fill(py, &buffer).map(|()| py.None().into_bound(py)))
+    enter(py, || this.get().fill(py, &buffer).map(|()| py.None().into_bound(py)))
 }
 
 /// Puts our entries in the place of the methods of the same names, which say what they are for.

@@ -1,4 +1,4 @@
-//! A handle: a block of one's own.
+//! A handle: a block that no other caller counts in.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! keymill for Python: translations of the waist, and nothing else.
+//! keymill for Python: translations of the core's verbs, and nothing else.
 //!
 //! * `cursor`: numbers leased ahead, counted through while the interpreter's lock is held.
 //! * `id_source`: what a source and a handle have in common: one id, now or after a wait.
 //! * `fast`: the entries of `next`, `fill` and of iteration.
 //! * `batch`: many ids, all or none.
-//! * `wait`: pauses without the lock, in which signals are heard.
+//! * `wait`: pauses without the lock, in which signals are handled.
 //! * `mill`, `source`, `handle`, `business`, `router`: the classes.
 //! * `buffer`, `value`, `error`: what crosses.
 //! * `command`: the command `keymill`, which the package brings along.
@@ -92,8 +92,7 @@ fn refuse_a_second_interpreter(py: Python<'_>) -> PyResult<()> {
     // ordering: AcqRel — one interpreter comes first; nothing else hangs on it.
     match INTERPRETER.compare_exchange(-1, this, Ordering::AcqRel, Ordering::Acquire) {
         Err(first) if first != this => Err(PyImportError::new_err(
-            "keymill serves one interpreter of a process, and another one has loaded it: use threads or processes instead \
-             of subinterpreters",
+            "keymill serves one interpreter of a process, and another one has loaded it: use threads or processes instead of subinterpreters",
         )),
         _ => Ok(()),
     }

@@ -62,7 +62,7 @@ impl Mill {
     fn mill(&self) -> PyResult<&keymill::Mill> {
         self.mill
             .as_ref()
-            .ok_or_else(|| raised(keymill::Error::new(keymill::Code::Closed, "the mill is gone")))
+            .ok_or_else(|| raised(keymill::Error::new(keymill::Code::Closed, "the mill was closed")))
     }
 
     fn source_of(&self, spec: &str) -> PyResult<Source> {
@@ -77,7 +77,7 @@ impl Mill {
             cursors.insert(source.label().to_owned(), Vec::new());
         }
         let Some(known) = cursors.get_mut(source.label()) else { return Arc::new(Cursor::new()) };
-        // IdBatch anew each time: in a forked child a source's identity is another one.
+        // Asked anew each time: in a forked child a source's identity is another one.
         let identity = source.identity();
         if let Some((_, cursor)) = known.iter().find(|(other, _)| other.identity() == identity) {
             return cursor.clone();

@@ -125,8 +125,7 @@ pub(crate) fn texts(values: &Bound<'_, PyTuple>, what: &str) -> PyResult<Vec<Str
 /// The error of pickling and copying.
 pub(crate) fn not_pickled(object: &Bound<'_, PyAny>) -> PyErr {
     bad_argument(format!(
-        "a {} cannot be pickled or copied: it holds numbers and connections that belong to one process; open a mill in \
-         each process (a forked child may go on with the one it inherited)",
+        "a {} cannot be pickled or copied: it holds numbers and connections that belong to one process; open a mill in each process (a forked child may go on with the one it inherited)",
         shown(object)
     ))
 }

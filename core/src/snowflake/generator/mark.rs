@@ -6,8 +6,8 @@ use super::refusal::until;
 use super::spread;
 use super::word::{Core, END, ticks_after};
 use super::{Time, rfc3339};
-use crate::base::error::{Code, Error, Result};
-use crate::base::sync::{Ordering, fence};
+use crate::error::{Code, Error, Result};
+use crate::process::sync::{Ordering, fence};
 
 impl Core {
     /// A mark at or below this is due: a third of its reach is gone, the next tick is not covered, or counting ahead has

@@ -28,11 +28,11 @@ mod tests;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use super::layout::{Layout, rfc3339};
-use super::scatter::Scatter;
-use crate::base::error::{Code, Error, Result};
-use crate::base::random;
-use crate::base::sync::Ordering;
+use crate::error::{Code, Error, Result};
+use crate::layout::scatter::Scatter;
+use crate::layout::{Layout, rfc3339};
+use crate::process::random;
+use crate::process::sync::Ordering;
 use crate::time::{Clock, Now, Stamp};
 
 pub use refusal::{ClockBack, Refusal, Why};

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::word::KEEPER_MS;
-use crate::base::error::{Code, Error, Result};
-pub use crate::base::spec::ClockBack;
+use crate::error::{Code, Error, Result};
+pub use crate::spec::ClockBack;
 
 impl ClockBack {
     /// Reads `borrow`, `wait` or `error`; `INVALID_CONFIG` otherwise.

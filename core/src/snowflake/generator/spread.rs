@@ -1,7 +1,7 @@
 //! Even low digits: where a tick's sequence starts, and which positions are skipped within it.
 
 use super::word::{Core, Moment};
-use crate::base::sync::Ordering;
+use crate::process::sync::Ordering;
 
 /// Gaps are below 256: wider ones would not make residues modulo 128 more even.
 const GAP_MASK: u64 = 255;

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicU64 as Figure;
 use super::refusal::{ClockBack, Refusal, Why, until};
 use super::spread;
 use super::{Layout, Scatter, Time};
-use crate::base::error::{Error, Result};
-use crate::base::sync::{AtomicBool, AtomicU64, CachePadded, Ordering, fence};
+use crate::error::{Error, Result};
+use crate::process::sync::{AtomicBool, AtomicU64, CachePadded, Ordering, fence};
 use crate::time::Stamp;
 
 /// At and above this, `next` counts nothing. Positions are below it, because a layout has at most 63 bits; the calls that
@@ -57,24 +57,24 @@ pub(super) struct Gate {
     pub(super) hungry: AtomicBool,
     /// The worker, shifted to its place in an id. Written only while the word is 0 or [`LAPSED`].
     pub(super) worker_field: AtomicU64,
-    pub(super) places: Places,
+    pub(super) factors: FieldFactors,
 }
 
 /// Where tick and sequence have their places in an id: the position times `seq_factor`, which puts the sequence where it belongs,
 /// and the tick's part of the position times `rest`, which moves that on to the tick's place. Products, because without BMI2 a shift
 /// by a variable costs three instructions; modulo 2^64, because `rest` may be negative.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Places {
+pub(super) struct FieldFactors {
     tick_mask: u64,
     rest: u64,
     seq_factor: u64,
 }
 
-impl Places {
-    fn of(layout: &Layout) -> Places {
+impl FieldFactors {
+    fn of(layout: &Layout) -> FieldFactors {
         let tick_factor: u64 = 1 << (layout.time_shift() - layout.seq_bits());
         let seq_factor = 1 << layout.seq_shift();
-        Places { tick_mask: !layout.max_seq(), rest: tick_factor.wrapping_sub(seq_factor), seq_factor }
+        FieldFactors { tick_mask: !layout.max_seq(), rest: tick_factor.wrapping_sub(seq_factor), seq_factor }
     }
 
     #[inline]
@@ -191,7 +191,7 @@ impl Core {
                 fresh_until: AtomicU64::new(OVER),
                 hungry: AtomicBool::new(true),
                 worker_field: AtomicU64::new(layout.pack(0, worker, 0)),
-                places: Places::of(&layout),
+                factors: FieldFactors::of(&layout),
             }),
             slow: CachePadded::new(Slow {
                 mark: AtomicU64::new(0),
@@ -262,7 +262,7 @@ impl Core {
     /// Fields in place, without the checks that `Layout::pack` makes: positions are below the end of the layout.
     #[inline]
     fn plain(&self, position: u64, worker_field: u64) -> u64 {
-        self.gate.places.id(position, worker_field)
+        self.gate.factors.id(position, worker_field)
     }
 
     #[cold]
@@ -327,7 +327,7 @@ impl Core {
         let (range, moment) = self.claim(out.len() as u64, time)?;
         let count = (range.end - range.start) as usize;
         let out = &mut out[..count];
-        let step = self.gate.places.seq_factor;
+        let step = self.gate.factors.seq_factor;
         let mut rest = &mut *out;
         let mut position = range.start;
         // Tick by tick: within one, ids differ by a constant step, which the compiler turns into vector stores.

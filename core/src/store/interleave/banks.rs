@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::bank::{BankSpec, OpenBank};
+use crate::request::bank_spec::{BankSpec, OpenBank};
 use crate::store::bank::{self, BankChange, Part};
 use crate::store::{Fault, Key, Row, Store};
 

@@ -239,7 +239,7 @@ impl Interleaved {
         }
         let alone = |(range, given): (&GiveBack, Option<bool>)| match given {
             Some(given) => Ok(given),
-            None => crate::store::Store::give_back(self, &range.key, range.period, range.lo, range.hi),
+            None => crate::store::RowStore::give_back(self, &range.key, range.period, range.lo, range.hi),
         };
         ranges.iter().zip(given).map(alone).collect()
     }

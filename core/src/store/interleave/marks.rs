@@ -1,7 +1,7 @@
 //! Marks of fixed workers over several stores: worker w lives in store w mod N, as a leased one does. Before a worker's first id every
 //! store records how many stores there are and which one it is, so that another list or order is refused.
 
-use crate::base::worker::BeginMark;
+use crate::request::worker::BeginMark;
 use crate::store::model::rows;
 use crate::store::places::{self, BEGINNING, is_state, period_of};
 use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Row, in_transaction};

@@ -31,11 +31,11 @@ use super::model::partition::Partition;
 pub(crate) use super::model::partition::{MOST_STORES, WIDEST_CHUNK};
 use super::model::rows;
 use super::{
-    BankChange, BankRows, BeginMark, Facts, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, PoolRows,
-    RaisePool, Release, Remedy, Renewal, Renewed, Request, Reserved, Row, Store, StoredTable, Take, Taken,
-    Work,
+    BankChange, BankRows, BankStore, BeginMark, Catalogue, Facts, Fault, FaultKind, GiveBack, Key,
+    MAX_NUMBER, Mark, PoolRows, RaisePool, Release, Remedy, Renewal, Renewed, Request, Reserved, RouteStore,
+    Row, RowStore, SlotStore, Store, StoredTable, Take, Taken, Work,
 };
-use crate::base::bank::{BankSpec, OpenBank};
+use crate::request::bank_spec::{BankSpec, OpenBank};
 use marks::of_one_store;
 use record::Recorded;
 use rotation::{LastResorts, LeftOver, MemberRow, Pause, Rotation, is_active};
@@ -421,7 +421,7 @@ fn gone(kind: FaultKind) -> bool {
 
 /// Whether the key is a mark, which is no counter: a snowflake's, or a bank's record or floor.
 fn is_mark(key: &Key) -> bool {
-    key.name.starts_with("snowflake:") || crate::base::bank::is_mark(key)
+    key.name.starts_with("snowflake:") || crate::request::bank_spec::is_mark(key)
 }
 
 fn check_shared(key: &Key) -> Result<(), Fault> {
@@ -438,7 +438,7 @@ fn check_shared(key: &Key) -> Result<(), Fault> {
     ))
 }
 
-impl Store for Interleaved {
+impl RowStore for Interleaved {
     /// Called for imports only: every other verb is implemented below.
     fn transact(&mut self, _key: &Key, _period: u64, _work: &mut Work<'_>) -> Result<(), Fault> {
         let what = "several `stores` import no row; import it in a mill with one store";
@@ -494,93 +494,6 @@ impl Store for Interleaved {
             hi = begins;
         }
         Ok(true)
-    }
-
-    fn open_bank(&mut self, key: &Arc<Key>, bank: BankSpec) -> Result<OpenBank, Fault> {
-        self.open_bank_in_each(key, bank)
-    }
-
-    fn change_counters(&mut self, key: &Arc<Key>, counters: u32, dry_run: bool) -> Result<BankChange, Fault> {
-        self.change_counters_of_all(key, counters, dry_run)
-    }
-
-    fn repair_bank(
-        &mut self,
-        key: &Arc<Key>,
-        bank: BankSpec,
-        to: u64,
-        dry_run: bool,
-    ) -> Result<(Option<Row>, Row), Fault> {
-        self.raise_counters_of_all(key, bank, to, dry_run)
-    }
-
-    fn look_bank(&mut self, key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
-        bank::look(&mut self.parts(), key, start)
-    }
-
-    fn reserve_counters(&mut self, requests: &[Request]) -> Vec<Result<Reserved, Fault>> {
-        self.reserve_for_counters(requests)
-    }
-
-    fn give_back_counters(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
-        self.give_back_of_counters(ranges)
-    }
-
-    fn take_slot(&mut self, take: &Take) -> Result<Taken, Fault> {
-        self.take_from_one(take)
-    }
-
-    fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
-        self.renew_in_each(renewals)
-    }
-
-    fn free_slots(&mut self, releases: &[Release]) -> Result<Vec<bool>, Fault> {
-        self.free_in_each(releases)
-    }
-
-    fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
-        self.newest_route(key, known)
-    }
-
-    fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
-        self.newest_routes(key)
-    }
-
-    fn replace_route(&mut self, key: &Key, _old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
-        self.replace_route_in_each(key, new)
-    }
-
-    fn raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
-        // All are asked before any is raised.
-        self.in_each_pool(raise, |store, own| store.would_raise_pool(own))?;
-        self.in_each_pool(raise, |store, own| store.raise_pool(own))
-    }
-
-    fn would_raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
-        self.in_each_pool(raise, |store, own| store.would_raise_pool(own))
-    }
-
-    fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
-        self.slots_of_all(key)
-    }
-
-    fn clock_ms(&mut self, key: &Key) -> Result<u64, Fault> {
-        let member = self.home(key)?;
-        member.store.clock_ms(key).map_err(|fault| member.said(fault))
-    }
-
-    fn begin_mark(&mut self, begin: &BeginMark) -> Result<u64, Fault> {
-        self.begin_mark_at_home(begin)
-    }
-
-    fn repair_mark(
-        &mut self,
-        begin: &BeginMark,
-        to: u64,
-        dry_run: bool,
-    ) -> Result<(Option<Row>, Row), Fault> {
-        let doing = format!("repairing `{}`", begin.key.name);
-        self.repair_mark_at_home(begin, to, dry_run).map_err(|fault| fault.with_context(&doing))
     }
 
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
@@ -645,20 +558,6 @@ impl Store for Interleaved {
         Ok(found.iter().zip(&self.members).filter_map(warning).collect())
     }
 
-    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
-        keys.iter().try_for_each(|key| check_shared(key))?;
-        let keys = record::keys_with_records(keys);
-        let mut statements = Vec::new();
-        for member in &mut self.members {
-            let own = member.store.init(&keys, dry_run).map_err(|fault| member.said(fault))?;
-            if !own.is_empty() {
-                statements.push(format!("-- {}", member.name));
-            }
-            statements.extend(own);
-        }
-        Ok(statements)
-    }
-
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         if is_mark(key) {
             return self.home(key)?.store.repair(key, to);
@@ -703,6 +602,115 @@ impl Store for Interleaved {
             each.push(format!("{}: next={stands}", member.name));
         }
         Ok((before, Row { mark: Mark { period: 0, next }, text: each.join("; "), counter: None }))
+    }
+}
+
+impl SlotStore for Interleaved {
+    fn take_slot(&mut self, take: &Take) -> Result<Taken, Fault> {
+        self.take_from_one(take)
+    }
+
+    fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
+        self.renew_in_each(renewals)
+    }
+
+    fn free_slots(&mut self, releases: &[Release]) -> Result<Vec<bool>, Fault> {
+        self.free_in_each(releases)
+    }
+
+    fn raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
+        // All are asked before any is raised.
+        self.in_each_pool(raise, |store, own| store.would_raise_pool(own))?;
+        self.in_each_pool(raise, |store, own| store.raise_pool(own))
+    }
+
+    fn would_raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
+        self.in_each_pool(raise, |store, own| store.would_raise_pool(own))
+    }
+
+    fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
+        self.slots_of_all(key)
+    }
+
+    fn clock_ms(&mut self, key: &Key) -> Result<u64, Fault> {
+        let member = self.home(key)?;
+        member.store.clock_ms(key).map_err(|fault| member.said(fault))
+    }
+
+    fn begin_mark(&mut self, begin: &BeginMark) -> Result<u64, Fault> {
+        self.begin_mark_at_home(begin)
+    }
+
+    fn repair_mark(
+        &mut self,
+        begin: &BeginMark,
+        to: u64,
+        dry_run: bool,
+    ) -> Result<(Option<Row>, Row), Fault> {
+        let doing = format!("repairing `{}`", begin.key.name);
+        self.repair_mark_at_home(begin, to, dry_run).map_err(|fault| fault.with_context(&doing))
+    }
+}
+
+impl BankStore for Interleaved {
+    fn open_bank(&mut self, key: &Arc<Key>, bank: BankSpec) -> Result<OpenBank, Fault> {
+        self.open_bank_in_each(key, bank)
+    }
+
+    fn change_counters(&mut self, key: &Arc<Key>, counters: u32, dry_run: bool) -> Result<BankChange, Fault> {
+        self.change_counters_of_all(key, counters, dry_run)
+    }
+
+    fn repair_bank(
+        &mut self,
+        key: &Arc<Key>,
+        bank: BankSpec,
+        to: u64,
+        dry_run: bool,
+    ) -> Result<(Option<Row>, Row), Fault> {
+        self.raise_counters_of_all(key, bank, to, dry_run)
+    }
+
+    fn look_bank(&mut self, key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
+        bank::look(&mut self.parts(), key, start)
+    }
+
+    fn reserve_counters(&mut self, requests: &[Request]) -> Vec<Result<Reserved, Fault>> {
+        self.reserve_for_counters(requests)
+    }
+
+    fn give_back_counters(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
+        self.give_back_of_counters(ranges)
+    }
+}
+
+impl RouteStore for Interleaved {
+    fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
+        self.newest_route(key, known)
+    }
+
+    fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
+        self.newest_routes(key)
+    }
+
+    fn replace_route(&mut self, key: &Key, _old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
+        self.replace_route_in_each(key, new)
+    }
+}
+
+impl Catalogue for Interleaved {
+    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
+        keys.iter().try_for_each(|key| check_shared(key))?;
+        let keys = record::keys_with_records(keys);
+        let mut statements = Vec::new();
+        for member in &mut self.members {
+            let own = member.store.init(&keys, dry_run).map_err(|fault| member.said(fault))?;
+            if !own.is_empty() {
+                statements.push(format!("-- {}", member.name));
+            }
+            statements.extend(own);
+        }
+        Ok(statements)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {

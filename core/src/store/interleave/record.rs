@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use super::{Member, MemberRow, Partition};
-use crate::base::bank::{CLOSED_PERIOD, is_counter};
+use crate::request::bank_spec::{CLOSED_PERIOD, is_counter};
 use crate::store::model::decide::closed_counter;
 use crate::store::model::rows;
 use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Request, Row, Scheme};

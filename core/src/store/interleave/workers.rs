@@ -6,7 +6,7 @@ use crate::store::{
     Take, Taken,
 };
 
-use crate::store::model::worker::{self, ELSEWHERE};
+use crate::store::model::slot_rows::{self, ELSEWHERE};
 use crate::store::on_slots;
 use crate::store::places;
 
@@ -85,7 +85,7 @@ impl Interleaved {
                 let member = &mut self.members[at];
                 let doing = format!("beginning pool `{}`", take.key.name);
                 on_slots(&mut *member.store, &take.key, &doing, |rows, _| {
-                    worker::note_recorded(rows, &take.key)
+                    slot_rows::note_recorded(rows, &take.key)
                 })
                 .map_err(|fault| member.said(fault))?;
             }
@@ -110,7 +110,7 @@ impl Interleaved {
         let count = self.members.len() as u64;
         let each = self.members.iter_mut().enumerate().map(|(at, member)| {
             let found = member.store.slots(&take.key).and_then(|found| {
-                worker::check_layout(&take.key, &take.layout, (count, at as u64), &found)?;
+                slot_rows::check_layout(&take.key, &take.layout, (count, at as u64), &found)?;
                 Ok(found)
             });
             found.map_err(|fault| member.said(fault))
@@ -122,7 +122,7 @@ impl Interleaved {
         let own = Take { member: (self.members.len() as u64, at as u64), ..take.clone() };
         let member = &mut self.members[at];
         let doing = format!("beginning pool `{}`", take.key.name);
-        let begun = on_slots(&mut *member.store, &take.key, &doing, |rows, _| worker::begin(rows, &own));
+        let begun = on_slots(&mut *member.store, &take.key, &doing, |rows, _| slot_rows::begin(rows, &own));
         begun.map(drop).map_err(|fault| member.said(fault))
     }
 
@@ -263,9 +263,9 @@ impl Interleaved {
         let mut lowest = u64::MAX;
         for member in &mut self.members {
             let pool = member.store.slots(&raise.key).map_err(|fault| member.said(fault))?;
-            lowest = lowest.min(worker::lowest(&pool));
+            lowest = lowest.min(slot_rows::lowest(&pool));
         }
-        worker::check_raises(&raise.key, raise.to, lowest)?;
+        slot_rows::check_raises(&raise.key, raise.to, lowest)?;
         for (at, member) in self.members.iter_mut().enumerate() {
             let own = RaisePool { member: (count, at as u64), ..raise.clone() };
             let (was, is) = work(&mut *member.store, &own).map_err(|fault| member.said(fault))?;

@@ -1,7 +1,7 @@
 //! Rows of other programs' counters: IDSnowman's `sequence_table`, Leaf's `leaf_alloc`, tinyid's `tiny_id_info`, CosId's
 //! `cosid`. Other programs may change such a row at the same time, so keymill changes nothing in its meaning.
 
-use crate::base::scheme::{CounterColumns, Holds};
+use crate::request::scheme::{CounterColumns, Holds};
 #[cfg(feature = "_sql")]
 use crate::store::Reserved;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Stride};

@@ -24,11 +24,14 @@ fn next(next: u64) -> Mark {
 
 #[test]
 fn only_the_tables_with_a_maximum_are_counters() {
-    let counters = Scheme::ALL.into_iter().filter(|scheme| scheme.counter().is_some());
-    assert_eq!(
-        counters.collect::<Vec<_>>(),
-        [Scheme::SequenceTable, Scheme::LeafAlloc, Scheme::TinyIdInfo, Scheme::Cosid, Scheme::JpaTable]
-    );
+    for scheme in Scheme::ALL {
+        let is_counter = scheme.is_of_another_program() && scheme.keeps_segments();
+        assert_eq!(
+            scheme.counter().is_some_and(|columns| !columns.maximum.is_empty()),
+            is_counter,
+            "{scheme}"
+        );
+    }
     assert!(Counter::of(&key("segment:orders")).is_none());
 }
 
@@ -220,19 +223,19 @@ fn a_schemes_columns_are_those_its_table_must_have() {
 
 #[cfg(feature = "_sql")]
 mod cells {
-    use super::super::layout::Layout;
-    use super::super::rows::Stored;
-    use super::super::value::Cell;
+    use super::super::row_layout::RowLayout;
+    use super::super::rows::StoredRow;
+    use super::super::value::ColumnValue;
     use super::*;
 
-    fn numbers(cells: &[i128]) -> Vec<Cell> {
-        cells.iter().map(|number| Cell::Number(*number)).collect()
+    fn numbers(cells: &[i128]) -> Vec<ColumnValue> {
+        cells.iter().map(|number| ColumnValue::Number(*number)).collect()
     }
 
-    fn read(spec: &str, cells: &[Cell]) -> Result<CounterRow, String> {
+    fn read(spec: &str, cells: &[ColumnValue]) -> Result<CounterRow, String> {
         let key = key(spec);
-        match Layout::of(&key).decode(cells).map_err(message)? {
-            Stored::Counter(row) => Ok(row),
+        match RowLayout::of(&key).decode(cells).map_err(message)? {
+            StoredRow::Counter(row) => Ok(row),
             other => panic!("{other:?}"),
         }
     }
@@ -259,9 +262,9 @@ mod cells {
             (COSID, numbers(&[MAX + 1]), "set it to the highest number that was ever issued"),
             (LEAF, numbers(&[1, 0]), "holds 0 in `step`, where a whole number from 1"),
             (LEAF, numbers(&[1, MAX + 1]), "mend the row"),
-            (LEAF, vec![Cell::Null, Cell::Number(1)], "holds NULL in `max_id`"),
-            (LEAF, vec![Cell::Number(1)], "holds NULL in `step`"),
-            (LEAF, vec![Cell::Text("x".into()), Cell::Number(1)], "holds `x` in `max_id`"),
+            (LEAF, vec![ColumnValue::Null, ColumnValue::Number(1)], "holds NULL in `max_id`"),
+            (LEAF, vec![ColumnValue::Number(1)], "holds NULL in `step`"),
+            (LEAF, vec![ColumnValue::Text("x".into()), ColumnValue::Number(1)], "holds `x` in `max_id`"),
             (TINY, numbers(&[1, 1, 1, 0, 0]), "holds 0 in `delta`"),
             (TINY, numbers(&[1, 1, 1, 3, -1]), "holds -1 in `remainder`"),
             (TINY, numbers(&[1, 1, -1, 3, 1]), "holds -1 in `version`"),
@@ -277,8 +280,8 @@ mod cells {
     fn a_place_of_keymills_own_table_may_be_one_past_the_last_number() {
         let key = key("segment:orders");
         let read = |cells: &[i128]| -> Result<Mark, String> {
-            match Layout::of(&key).decode(&numbers(cells)).map_err(message)? {
-                Stored::Segment(mark) => Ok(mark),
+            match RowLayout::of(&key).decode(&numbers(cells)).map_err(message)? {
+                StoredRow::Segment(mark) => Ok(mark),
                 other => panic!("{other:?}"),
             }
         };
@@ -370,7 +373,7 @@ mod one_statement {
 mod allocations {
     use std::collections::HashMap;
 
-    use super::super::rows::{self, Stored};
+    use super::super::rows::{self, StoredRow};
     use super::super::tests::Table;
     use super::*;
 
@@ -397,13 +400,13 @@ mod allocations {
     impl World {
         fn maximum(&self) -> Option<u64> {
             match self.table.row {
-                Some(Stored::Counter(row)) => Some(row.maximum),
+                Some(StoredRow::Counter(row)) => Some(row.maximum),
                 _ => None,
             }
         }
 
         fn move_to(&mut self, maximum: u64) {
-            self.table.row = Some(Stored::Counter(row(maximum, 1)));
+            self.table.row = Some(StoredRow::Counter(row(maximum, 1)));
         }
 
         fn take(&mut self, owner: &str, numbers: std::ops::Range<u64>) {
@@ -479,15 +482,15 @@ mod allocations {
         let reserved = counter(&orders).added(1000, len, &known).expect("a range");
         assert_eq!((reserved.lo, reserved.hi), (1001, 1011), "the row stands at 1061 now");
         // A row that no program has begun, by a transaction.
-        let mut table = Table::of(Stored::Counter(row(0, 1)));
+        let mut table = Table::of(StoredRow::Counter(row(0, 1)));
         let reserved = rows::reserve(&mut table, &Request::new(&orders, 10));
         assert_eq!(reserved.map(|of| of.map(|of| (of.lo, of.hi))), Ok(Some((52, 62))));
-        assert_eq!(table.row, Some(Stored::Counter(CounterRow { version: 1, ..row(112, 1) })));
+        assert_eq!(table.row, Some(StoredRow::Counter(CounterRow { version: 1, ..row(112, 1) })));
         // A row that is not there.
         let mut table = Table::default();
         let reserved = rows::reserve(&mut table, &Request::new(&orders, 10));
         assert_eq!(reserved.map(|of| of.map(|of| (of.lo, of.hi))), Ok(Some((1, 11))));
-        assert_eq!(table.row, Some(Stored::Counter(row(61, 1))));
+        assert_eq!(table.row, Some(StoredRow::Counter(row(61, 1))));
         // No other program is left.
         let alone = key("segment:orders?scheme=jpa_table&allocation=0");
         assert_eq!(counter(&alone).mark(&row(61, 1)), next(62));

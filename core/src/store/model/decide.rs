@@ -1,7 +1,7 @@
 //! Decides the range of a request from a row: the one place for every store and scheme. Pure: no I/O, no clock.
 
 use super::partition::Partition;
-use crate::base::bank::{CLOSED_PERIOD, is_counter};
+use crate::request::bank_spec::{CLOSED_PERIOD, is_counter};
 use crate::store::{Fault, FaultKind, MAX_NUMBER, Mark, PARKED_AT, Remedy, Request, Reserved, Scheme};
 
 /// The range that `request` gets from a row at `row` (`None`: no row, or a row that says nothing).

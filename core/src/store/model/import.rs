@@ -42,7 +42,7 @@ impl Import {
 
 /// Where the old row and the new row are to be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Places {
+struct ImportMarks {
     old: Mark,
     new: Mark,
 }
@@ -72,7 +72,7 @@ struct Before<'a> {
 }
 
 /// Decides where an import moves the rows; `period` is the present one.
-fn decide(old_key: &Key, new_key: &Key, found: Before<'_>, period: u64) -> Result<Places, Fault> {
+fn decide(old_key: &Key, new_key: &Key, found: Before<'_>, period: u64) -> Result<ImportMarks, Fault> {
     let (table, new_table) = (&old_key.table, &new_key.table);
     let Before { old, new, new_owner } = found;
     let refused = |message: String| Fault::new(FaultKind::Refused, format!("{message}; nothing was changed"));
@@ -97,7 +97,7 @@ fn decide(old_key: &Key, new_key: &Key, found: Before<'_>, period: u64) -> Resul
     }
     if old.next > PARKED_AT {
         return match (new_owner, new) {
-            (Some(_), Some(new)) => Ok(Places { old, new }),
+            (Some(_), Some(new)) => Ok(ImportMarks { old, new }),
             (None, _) => refuse(format!(
                 "the row in `{table}` was already imported (its value is above 2^62), but `{new_table}` has no import record for it: \
                  it may have been imported with another `table=`, or under a name in another letter case"
@@ -115,9 +115,9 @@ fn decide(old_key: &Key, new_key: &Key, found: Before<'_>, period: u64) -> Resul
         Mark { next: PARKED_AT + old.next, ..old }
     };
     match new {
-        None => Ok(Places { old: raised, new: old }),
+        None => Ok(ImportMarks { old: raised, new: old }),
         // The new row begins above every number of the old row: the old table was restored after an import.
-        Some(new) if new >= old => Ok(Places { old: raised, new }),
+        Some(new) if new >= old => Ok(ImportMarks { old: raised, new }),
         Some(new) => Err(refused(format!(
             "the new row exists already and stands at {}, below {} in `{table}`: two programs have counted the same numbers",
             super::decide::place(new),
@@ -151,7 +151,7 @@ pub(crate) fn import(
         Before { old: old_mark, new: new_mark, new_owner: new_owner.as_deref() },
         period,
     )?;
-    let row = |key: &Key, stored: &Option<rows::Stored>| {
+    let row = |key: &Key, stored: &Option<rows::StoredRow>| {
         stored.as_ref().map(|stored| rows::row_of(key, stored)).transpose()
     };
     let (old_row, new_row) = (row(old_key, &old)?, row(new_key, &new)?);
@@ -191,7 +191,7 @@ pub(crate) fn planned_import(
     period: u64,
 ) -> Result<Import, Fault> {
     // `look` shows a blank row as text only; it is refused with the same message as inside the import.
-    for blank in [rows::Stored::Serial(None), rows::Stored::Serial(Some(String::new()))] {
+    for blank in [rows::StoredRow::Serial(None), rows::StoredRow::Serial(Some(String::new()))] {
         let text = rows::row_of(old_key, &blank)?.text;
         if old_key.serial.is_some() && old.as_ref().is_some_and(|old| old.text == text) {
             rows::not_blank(old_key, Some(&blank))?;

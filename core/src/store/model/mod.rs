@@ -6,13 +6,13 @@
 pub(crate) mod counter;
 pub(crate) mod decide;
 pub(crate) mod import;
-#[cfg(feature = "_sql")]
-pub(crate) mod layout;
 pub(crate) mod partition;
+#[cfg(feature = "_sql")]
+pub(crate) mod row_layout;
 pub(crate) mod rows;
+pub(crate) mod slot_rows;
 #[cfg(feature = "_sql")]
 pub(crate) mod value;
-pub(crate) mod worker;
 
 #[cfg(test)]
 mod counter_tests;

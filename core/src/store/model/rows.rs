@@ -8,13 +8,13 @@
 
 use super::counter::{Counter, CounterRow};
 use super::decide::{decide, one_of_several, place};
-use crate::base::scheme::Kept;
+use crate::request::scheme::Kept;
 use crate::store::places::{LEASED, is_state};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
 
 /// A row as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stored {
+pub(crate) enum StoredRow {
     /// `keymill_segment`: period and next number.
     Segment(Mark),
     /// `key_producer`: `MAXSERIALNO`, NULL included.
@@ -23,12 +23,12 @@ pub(crate) enum Stored {
     Counter(CounterRow),
 }
 
-impl Stored {
+impl StoredRow {
     /// The row after `old` was moved here: its step and the columns that keymill does not use stay.
-    pub(crate) fn after(self, old: Option<&Stored>) -> Stored {
+    pub(crate) fn after(self, old: Option<&StoredRow>) -> StoredRow {
         match (self, old) {
-            (Stored::Counter(new), Some(Stored::Counter(old))) => {
-                Stored::Counter(CounterRow { maximum: new.maximum, version: old.version + 1, ..*old })
+            (StoredRow::Counter(new), Some(StoredRow::Counter(old))) => {
+                StoredRow::Counter(CounterRow { maximum: new.maximum, version: old.version + 1, ..*old })
             }
             (new, _) => new,
         }
@@ -38,13 +38,13 @@ impl Stored {
 /// Rows inside one open transaction.
 pub(crate) trait Rows {
     /// The row of this key, locked until the transaction ends if `lock`.
-    fn read(&mut self, key: &Key, lock: bool) -> Result<Option<Stored>, Fault>;
+    fn read(&mut self, key: &Key, lock: bool) -> Result<Option<StoredRow>, Fault>;
 
     /// Creates the row. `false`: another transaction has created it; roll back and begin again.
-    fn insert(&mut self, key: &Key, new: &Stored) -> Result<bool, Fault>;
+    fn insert(&mut self, key: &Key, new: &StoredRow) -> Result<bool, Fault>;
 
     /// Compare-and-set. `false`: the row is no longer `old`; roll back and begin again.
-    fn replace(&mut self, key: &Key, old: &Stored, new: &Stored) -> Result<bool, Fault>;
+    fn replace(&mut self, key: &Key, old: &StoredRow, new: &StoredRow) -> Result<bool, Fault>;
 
     /// Of the business column's texts that are `prefix` followed by digits only, the digits of the numerically largest.
     fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault>;
@@ -99,10 +99,10 @@ pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<R
 }
 
 /// Refuses a row of `key_producer` that does not say whether serials were issued.
-pub(crate) fn not_blank(key: &Key, stored: Option<&Stored>) -> Result<(), Fault> {
+pub(crate) fn not_blank(key: &Key, stored: Option<&StoredRow>) -> Result<(), Fault> {
     let found = match stored {
-        Some(Stored::Serial(None)) => "NULL",
-        Some(Stored::Serial(Some(text))) if text.is_empty() => "an empty text",
+        Some(StoredRow::Serial(None)) => "NULL",
+        Some(StoredRow::Serial(Some(text))) if text.is_empty() => "an empty text",
         _ => return Ok(()),
     };
     Err(Fault::new(
@@ -121,11 +121,11 @@ fn reserve_counter(
     rows: &mut dyn Rows,
     request: &Request,
     counter: &Counter<'_>,
-    stored: Option<&Stored>,
+    stored: Option<&StoredRow>,
     mark: Option<Mark>,
 ) -> Result<Option<Reserved>, Fault> {
     let row = match stored {
-        Some(Stored::Counter(row)) => *row,
+        Some(StoredRow::Counter(row)) => *row,
         _ => counter.row_at(Mark { period: 0, next: request.start }, request.key.step)?,
     };
     let fitted = counter.fitted(request, &row);
@@ -137,7 +137,7 @@ fn reserve_counter(
     let reserved = Reserved { ttl_ms: Counter::ttl_ms(&row), ..reserved };
     let moved = counter.row_at(Mark { period: reserved.period, next: reserved.hi }, 1)?;
     let new = CounterRow { maximum: moved.maximum, ..row };
-    Ok(write(rows, &request.key, stored, &Stored::Counter(new))?.then_some(reserved))
+    Ok(write(rows, &request.key, stored, &StoredRow::Counter(new))?.then_some(reserved))
 }
 
 /// Returns `[lo, hi)`; `false` if the row no longer ends at `hi`.
@@ -228,7 +228,7 @@ pub(crate) fn moved(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fa
         return Ok(ticket_row(key, ticket));
     }
     match (Counter::of(key), before.and_then(|before| before.counter)) {
-        (Some(counter), Some(before)) => row_of(key, &Stored::Counter(counter.moved(&before, to)?)),
+        (Some(counter), Some(before)) => row_of(key, &StoredRow::Counter(counter.moved(&before, to)?)),
         _ => row_of(key, &new_at(key, to)?),
     }
 }
@@ -275,7 +275,7 @@ pub(crate) fn look(rows: &mut dyn Rows, key: &Key) -> Result<Option<Row>, Fault>
     rows.read(key, false)?.map(|stored| row_of(key, &stored)).transpose()
 }
 
-fn write(rows: &mut dyn Rows, key: &Key, old: Option<&Stored>, new: &Stored) -> Result<bool, Fault> {
+fn write(rows: &mut dyn Rows, key: &Key, old: Option<&StoredRow>, new: &StoredRow) -> Result<bool, Fault> {
     match old {
         None => rows.insert(key, new),
         Some(old) => rows.replace(key, old, new),
@@ -388,15 +388,15 @@ impl ProducerKey {
 }
 
 /// The position in a stored row; `None` if it holds none: `INIT`, and the values that [`not_blank`] refuses.
-pub(crate) fn mark_of(key: &Key, stored: &Stored) -> Result<Option<Mark>, Fault> {
+pub(crate) fn mark_of(key: &Key, stored: &StoredRow) -> Result<Option<Mark>, Fault> {
     let text = match stored {
-        Stored::Segment(mark) => return Ok(Some(*mark)),
-        Stored::Counter(row) => {
+        StoredRow::Segment(mark) => return Ok(Some(*mark)),
+        StoredRow::Counter(row) => {
             let Some(counter) = Counter::of(key) else { return Ok(None) };
             counter.check_stride(row)?;
             return Ok(Some(counter.mark(row)));
         }
-        Stored::Serial(text) => text.as_deref().unwrap_or_default(),
+        StoredRow::Serial(text) => text.as_deref().unwrap_or_default(),
     };
     if text.is_empty() || text == "INIT" {
         return Ok(None);
@@ -418,17 +418,17 @@ pub(crate) fn mark_of(key: &Key, stored: &Stored) -> Result<Option<Mark>, Fault>
 }
 
 /// Encodes a position.
-pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
+pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<StoredRow, Fault> {
     if mark.next > MAX_NUMBER + 1 || mark.period > MAX_NUMBER {
         let beyond = if mark.period > MAX_NUMBER { mark.period } else { mark.next };
         return Err(Fault::new(FaultKind::Refused, format!("{beyond} is beyond 2^63-1")));
     }
     if let Some(counter) = Counter::of(key) {
         // A step of 1 rounds nothing; an existing row keeps its own.
-        return counter.row_at(mark, 1).map(Stored::Counter);
+        return counter.row_at(mark, 1).map(StoredRow::Counter);
     }
     if !matches!(key.scheme.kept(), Kept::Serial) {
-        return Ok(Stored::Segment(mark));
+        return Ok(StoredRow::Segment(mark));
     }
     let pattern = &serial_of(key)?.pattern;
     let number = mark.next.saturating_sub(1);
@@ -440,29 +440,29 @@ pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
             format!("`{text}` cannot be kept in `MAXSERIALNO`: it does not read back, or is longer than 80"),
         ));
     }
-    Ok(Stored::Serial(Some(text)))
+    Ok(StoredRow::Serial(Some(text)))
 }
 
 /// A new row at a position, with the step of its key if the table keeps one.
-fn new_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
+fn new_at(key: &Key, mark: Mark) -> Result<StoredRow, Fault> {
     match Counter::of(key) {
-        Some(counter) => counter.row_at(mark, key.step).map(Stored::Counter),
+        Some(counter) => counter.row_at(mark, key.step).map(StoredRow::Counter),
         None => stored_at(key, mark),
     }
 }
 
 /// A stored row, with its text for display.
-pub(crate) fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
+pub(crate) fn row_of(key: &Key, stored: &StoredRow) -> Result<Row, Fault> {
     let mark = mark_of(key, stored)?.unwrap_or_default();
     let mut counter = None;
     let text = match stored {
-        Stored::Segment(Mark { period: 0, next }) => format!("next={next}"),
-        Stored::Segment(Mark { period: LEASED, next }) => format!("leased since, next={next}"),
-        Stored::Segment(Mark { period, next }) if is_state(*period) => format!("not begun, next={next}"),
-        Stored::Segment(Mark { period, next }) => format!("period={period} next={next}"),
-        Stored::Serial(Some(text)) => format!("{}={text}", key.columns.own("MAXSERIALNO")),
-        Stored::Serial(None) => format!("{} is NULL", key.columns.own("MAXSERIALNO")),
-        Stored::Counter(row) => {
+        StoredRow::Segment(Mark { period: 0, next }) => format!("next={next}"),
+        StoredRow::Segment(Mark { period: LEASED, next }) => format!("leased since, next={next}"),
+        StoredRow::Segment(Mark { period, next }) if is_state(*period) => format!("not begun, next={next}"),
+        StoredRow::Segment(Mark { period, next }) => format!("period={period} next={next}"),
+        StoredRow::Serial(Some(text)) => format!("{}={text}", key.columns.own("MAXSERIALNO")),
+        StoredRow::Serial(None) => format!("{} is NULL", key.columns.own("MAXSERIALNO")),
+        StoredRow::Counter(row) => {
             counter = Some(*row);
             Counter::of(key).map_or_else(String::new, |counter| counter.describe(row))
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::counter::CounterRow;
-use super::rows::{self, Digits, ProducerKey, Rows, Stored};
+use super::rows::{self, Digits, ProducerKey, Rows, StoredRow};
 use crate::config::MillConfig;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
 
@@ -29,7 +29,7 @@ const fn mark(period: u64, next: u64) -> Mark {
 /// A table of one row.
 #[derive(Default)]
 pub(super) struct Table {
-    pub(super) row: Option<Stored>,
+    pub(super) row: Option<StoredRow>,
     /// Another process is faster: nothing is written.
     outrun: bool,
     /// The largest digits in the business table, and what was asked for.
@@ -40,34 +40,34 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn of(row: Stored) -> Table {
+    pub(super) fn of(row: StoredRow) -> Table {
         Table { row: Some(row), ..Table::default() }
     }
 
     fn at(next: u64) -> Table {
-        Table::of(Stored::Segment(mark(0, next)))
+        Table::of(StoredRow::Segment(mark(0, next)))
     }
 
     fn next(&self) -> Option<u64> {
         match self.row {
-            Some(Stored::Segment(mark)) => Some(mark.next),
+            Some(StoredRow::Segment(mark)) => Some(mark.next),
             _ => None,
         }
     }
 }
 
 impl Rows for Table {
-    fn read(&mut self, _key: &Key, lock: bool) -> Result<Option<Stored>, Fault> {
+    fn read(&mut self, _key: &Key, lock: bool) -> Result<Option<StoredRow>, Fault> {
         self.locked |= lock;
         Ok(self.row.clone())
     }
 
-    fn insert(&mut self, _key: &Key, new: &Stored) -> Result<bool, Fault> {
+    fn insert(&mut self, _key: &Key, new: &StoredRow) -> Result<bool, Fault> {
         assert!(self.row.is_none(), "there is a row");
         Ok(self.write(new.clone()))
     }
 
-    fn replace(&mut self, _key: &Key, old: &Stored, new: &Stored) -> Result<bool, Fault> {
+    fn replace(&mut self, _key: &Key, old: &StoredRow, new: &StoredRow) -> Result<bool, Fault> {
         assert_eq!(self.row.as_ref(), Some(old));
         Ok(self.write(new.clone().after(Some(old))))
     }
@@ -84,7 +84,7 @@ impl Rows for Table {
 
 impl Table {
     /// Whether the row was written.
-    fn write(&mut self, new: Stored) -> bool {
+    fn write(&mut self, new: StoredRow) -> bool {
         self.writes += 1;
         if !self.outrun {
             self.row = Some(new);
@@ -112,7 +112,7 @@ mod reserving {
     #[test]
     fn a_reservation_that_another_process_outran_is_to_be_begun_again() {
         let orders = key("segment:orders");
-        for row in [None, Some(Stored::Segment(mark(0, 7)))] {
+        for row in [None, Some(StoredRow::Segment(mark(0, 7)))] {
             let mut table = Table { row, outrun: true, ..Table::default() };
             assert_eq!(range(rows::reserve(&mut table, &Request::new(&orders, 10))), None);
         }
@@ -124,13 +124,13 @@ mod reserving {
         let mut table = Table::default();
         assert_eq!(range(rows::reserve(&mut table, &Request::new(&leaf, 1))), Some((1, 51)));
         let row = CounterRow { maximum: 51, step: 50, ttl_s: 0, version: 0, stride: (1, 0) };
-        assert_eq!(table.row, Some(Stored::Counter(row)));
+        assert_eq!(table.row, Some(StoredRow::Counter(row)));
         let row = CounterRow { step: 200, version: 6, ..row };
-        let mut table = Table::of(Stored::Counter(row));
+        let mut table = Table::of(StoredRow::Counter(row));
         assert_eq!(range(rows::reserve(&mut table, &Request::new(&leaf, 1))), Some((51, 251)));
-        assert_eq!(table.row, Some(Stored::Counter(CounterRow { maximum: 251, version: 7, ..row })));
+        assert_eq!(table.row, Some(StoredRow::Counter(CounterRow { maximum: 251, version: 7, ..row })));
         let timed = key("segment:orders?scheme=sequence_table");
-        let mut table = Table::of(Stored::Counter(CounterRow { ttl_s: 3, ..row }));
+        let mut table = Table::of(StoredRow::Counter(CounterRow { ttl_s: 3, ..row }));
         let reserved =
             rows::reserve(&mut table, &Request::new(&timed, 1)).expect("no fault").expect("a range");
         assert_eq!((reserved.lo, reserved.hi, reserved.ttl_ms), (52, 252, Some(3_000)));
@@ -147,11 +147,11 @@ mod reserving {
         let tiny = key("segment:orders?scheme=tiny_id_info&delta=3&remainder=1");
         let row = CounterRow { maximum: 0, step: 6, ttl_s: 0, version: 0, stride: (3, 2) };
         assert_eq!(
-            kind(rows::reserve(&mut Table::of(Stored::Counter(row)), &Request::new(&tiny, 1))),
+            kind(rows::reserve(&mut Table::of(StoredRow::Counter(row)), &Request::new(&tiny, 1))),
             Some(FaultKind::Refused)
         );
         let row = CounterRow { stride: (3, 1), ..row };
-        let mut table = Table::of(Stored::Counter(row));
+        let mut table = Table::of(StoredRow::Counter(row));
         assert_eq!(range(rows::reserve(&mut table, &Request::new(&tiny, 1))), Some((1, 7)));
     }
 
@@ -159,7 +159,7 @@ mod reserving {
     fn a_row_of_key_producer_that_says_nothing_is_refused_unless_it_says_init() {
         let producer = key(PRODUCER);
         let today = Request { period: DAY, period_max: DAY, last: 999, ..Request::new(&producer, 10) };
-        let serial = |text: Option<&str>| Table::of(Stored::Serial(text.map(str::to_owned)));
+        let serial = |text: Option<&str>| Table::of(StoredRow::Serial(text.map(str::to_owned)));
         for (text, says) in [(None, "holds NULL"), (Some(""), "holds an empty text")] {
             let told = rows::reserve(&mut serial(text), &today).expect_err("it is refused");
             assert_eq!(told.kind, FaultKind::Refused);
@@ -170,7 +170,7 @@ mod reserving {
         }
         let mut table = serial(Some("INIT"));
         assert_eq!(range(rows::reserve(&mut table, &today)), Some((1, 11)));
-        assert_eq!(table.row, Some(Stored::Serial(Some("20261121010".to_owned()))));
+        assert_eq!(table.row, Some(StoredRow::Serial(Some("20261121010".to_owned()))));
         assert_eq!(range(rows::reserve(&mut table, &today)), Some((11, 21)));
         let odd = rows::reserve(&mut serial(Some("x")), &today);
         assert!(odd.is_err_and(|fault| fault.to_string().contains("holds `x`")));
@@ -192,7 +192,7 @@ mod reserving {
         assert_eq!(range(rows::reserve(&mut table, &wide)), Some((1235, 1245)));
         assert_eq!(table.asked, Some(("20261121".to_owned(), 3, 5)));
         // A row that stands decides by itself.
-        let mut table = Table::of(Stored::Serial(Some("20261121007".to_owned())));
+        let mut table = Table::of(StoredRow::Serial(Some("20261121007".to_owned())));
         assert_eq!(range(rows::reserve(&mut table, &today)), Some((8, 18)));
         assert_eq!(table.asked, None);
         let mut table = Table { largest: Some("999".to_owned()), ..Table::default() };
@@ -264,10 +264,10 @@ mod giving_back {
     fn a_row_of_every_third_number_takes_back_up_to_its_next_own_number() {
         let tiny = key("segment:orders?scheme=tiny_id_info&delta=3&remainder=1");
         let row = CounterRow { maximum: 18, step: 6, ttl_s: 0, version: 2, stride: (3, 1) };
-        let mut table = Table::of(Stored::Counter(row));
+        let mut table = Table::of(StoredRow::Counter(row));
         // The next own number is 19, wherever the maximum stands between 16 and 19.
         assert_eq!(rows::give_back(&mut table, &tiny, 0, 10, 17), Ok(true));
-        assert_eq!(table.row, Some(Stored::Counter(CounterRow { maximum: 9, version: 3, ..row })));
+        assert_eq!(table.row, Some(StoredRow::Counter(CounterRow { maximum: 9, version: 3, ..row })));
     }
 }
 
@@ -286,7 +286,8 @@ mod raising {
             (Some(40), Some(40), 40, 40, Some(40)),
             (Some(40), None, 30, 40, Some(40)),
         ] {
-            let mut table = Table { row: row.map(|next| Stored::Segment(mark(0, next))), ..Table::default() };
+            let mut table =
+                Table { row: row.map(|next| StoredRow::Segment(mark(0, next))), ..Table::default() };
             assert_eq!(rows::raise(&mut table, &flakes, expect, to), Ok(Some(before)), "{row:?} to {to}");
             assert_eq!(table.next(), stands);
             assert_eq!(table.writes, u32::from(to > before));
@@ -342,18 +343,18 @@ mod repairing {
     fn a_repair_keeps_what_else_is_in_a_row_and_says_what_will_be() {
         let leaf = key("segment:orders?scheme=leaf_alloc&step=50");
         let row = CounterRow { maximum: 51, step: 200, ttl_s: 0, version: 0, stride: (1, 0) };
-        let mut table = Table::of(Stored::Counter(row));
+        let mut table = Table::of(StoredRow::Counter(row));
         let repaired = rows::repair(&mut table, &leaf, mark(0, 500)).unwrap();
         assert_eq!(
             texts(repaired),
             (Some("max_id=51 step=200".to_owned()), "max_id=500 step=200".to_owned())
         );
-        let Some(Stored::Counter(now)) = table.row else { panic!("{:?}", table.row) };
+        let Some(StoredRow::Counter(now)) = table.row else { panic!("{:?}", table.row) };
         assert_eq!((now.maximum, now.step), (500, 200));
         let mut table = Table::default();
         let repaired = rows::repair(&mut table, &leaf, mark(0, 500)).unwrap();
         assert_eq!(texts(repaired), (None, "max_id=500 step=50".to_owned()));
-        let Some(Stored::Counter(now)) = table.row else { panic!("{:?}", table.row) };
+        let Some(StoredRow::Counter(now)) = table.row else { panic!("{:?}", table.row) };
         assert_eq!((now.maximum, now.step), (500, 50), "a new row has its key's step");
     }
 
@@ -361,7 +362,7 @@ mod repairing {
     fn a_row_of_several_stores_is_not_repaired_alone() {
         let orders = key("segment:orders");
         let partition = super::super::partition::Partition { stores: 2, index: 0, chunk: 10 };
-        let several = Table::of(Stored::Segment(mark(partition.code(), 5))).row;
+        let several = Table::of(StoredRow::Segment(mark(partition.code(), 5))).row;
         let mut table = Table { row: several, ..Table::default() };
         let told = rows::repair(&mut table, &orders, mark(0, 9)).expect_err("it is refused");
         assert!(told.to_string().contains("one of several"), "{told}");
@@ -432,7 +433,7 @@ mod keeping {
     fn a_row_that_says_nothing_has_no_place() {
         let producer = key(PRODUCER);
         for text in [None, Some(""), Some("INIT")] {
-            let stored = Stored::Serial(text.map(str::to_owned));
+            let stored = StoredRow::Serial(text.map(str::to_owned));
             assert_eq!(rows::mark_of(&producer, &stored), Ok(None), "{text:?}");
             let row = rows::row_of(&producer, &stored).expect("a row");
             assert_eq!(row.mark, Mark::default());
@@ -441,9 +442,9 @@ mod keeping {
                 text.map_or("MAXSERIALNO is NULL".to_owned(), |text| format!("MAXSERIALNO={text}"))
             );
         }
-        let beyond = Stored::Serial(Some(format!("20261121{}", MAX_NUMBER + 1)));
+        let beyond = StoredRow::Serial(Some(format!("20261121{}", MAX_NUMBER + 1)));
         assert_eq!(kind(rows::mark_of(&producer, &beyond)), Some(FaultKind::Refused));
-        let last = Stored::Serial(Some(format!("20261121{}", "9".repeat(18))));
+        let last = StoredRow::Serial(Some(format!("20261121{}", "9".repeat(18))));
         assert_eq!(rows::mark_of(&producer, &last), Ok(Some(mark(DAY, 1_000_000_000_000_000_000))));
         let plain = Key { serial: None, ..Key::clone(&producer) };
         assert_eq!(kind(rows::mark_of(&plain, &last)), Some(FaultKind::Refused), "no serial number");
@@ -549,7 +550,7 @@ mod saying {
     #[cfg(feature = "_sql")]
     #[test]
     fn the_time_of_a_change_stands_in_its_schemes_column() {
-        use super::super::layout::Layout;
+        use super::super::row_layout::RowLayout;
         for (spec, column) in [
             ("segment:orders", Some(("updated_at", false))),
             (PRODUCER, Some(("update_time", false))),
@@ -559,7 +560,7 @@ mod saying {
             ("segment:orders?scheme=ticket", None),
         ] {
             let key = key(spec);
-            let touched = Layout::of(&key).touched().map(|(column, of)| (column, of.in_seconds));
+            let touched = RowLayout::of(&key).touched().map(|(column, of)| (column, of.in_seconds));
             assert_eq!(touched, column, "{spec}");
         }
     }

@@ -35,7 +35,7 @@ impl From<Option<String>> for Value {
 
 /// A column of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Cell {
+pub(crate) enum ColumnValue {
     Null,
     Number(i128),
     /// A text, or a description of a value that is neither a number nor a text.
@@ -44,31 +44,31 @@ pub(crate) enum Cell {
     Raw(String),
 }
 
-impl Cell {
+impl ColumnValue {
     /// A text; `None` for anything else.
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
-            Cell::Text(text) | Cell::Raw(text) => Some(text),
-            Cell::Null | Cell::Number(_) => None,
+            ColumnValue::Text(text) | ColumnValue::Raw(text) => Some(text),
+            ColumnValue::Null | ColumnValue::Number(_) => None,
         }
     }
 
     /// A whole number that is not negative; `None` for anything else.
     pub(crate) fn number(&self) -> Option<u64> {
         match self {
-            Cell::Number(number) => u64::try_from(*number).ok(),
-            Cell::Raw(text) => text.parse().ok(),
-            Cell::Null | Cell::Text(_) => None,
+            ColumnValue::Number(number) => u64::try_from(*number).ok(),
+            ColumnValue::Raw(text) => text.parse().ok(),
+            ColumnValue::Null | ColumnValue::Text(_) => None,
         }
     }
 }
 
 /// The text of a column of an answer's row.
-pub(crate) fn text(row: &[Cell], column: usize) -> Option<&str> {
+pub(crate) fn text(row: &[ColumnValue], column: usize) -> Option<&str> {
     row.get(column)?.text()
 }
 
 /// The number of a column of an answer's row.
-pub(crate) fn number(row: &[Cell], column: usize) -> Option<u64> {
+pub(crate) fn number(row: &[ColumnValue], column: usize) -> Option<u64> {
     row.get(column)?.number()
 }

@@ -9,8 +9,8 @@ use std::mem::ManuallyDrop;
 use mysql::prelude::Queryable;
 use mysql::{Conn, Error};
 
-use super::values::cells;
-use crate::store::model::value::Cell;
+use super::mysql_values::cells;
+use crate::store::model::value::ColumnValue;
 use crate::store::sql::Changed;
 
 /// Sends statements and reads every answer: how many rows each statement changed, with every row passed to `row`. The
@@ -18,7 +18,7 @@ use crate::store::sql::Changed;
 pub(super) fn read(
     connection: &mut Conn,
     statements: &str,
-    mut row: impl FnMut(Vec<Cell>),
+    mut row: impl FnMut(Vec<ColumnValue>),
 ) -> (Vec<Changed>, Result<(), Error>) {
     let mut changed = Vec::new();
     let mut results = match connection.query_iter(statements) {

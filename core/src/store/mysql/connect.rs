@@ -7,9 +7,9 @@ use mysql::{Conn, DriverError, Error, OptsBuilder};
 
 use super::Mysql;
 use super::Phase;
-use super::error::{SILENT, is_silent, judge_error};
-use super::guard::Guard;
-use super::session::{Server, Session};
+use super::mysql_error::{SILENT, is_silent, judge_error};
+use super::mysql_session::{MysqlServer, MysqlSession};
+use super::settings_check::SettingsCheck;
 use super::tunnel::Tunnel;
 use crate::store::server::{ServerOptions, Target, login_refused};
 use crate::store::socket::AT_LEAST;
@@ -20,12 +20,12 @@ use crate::store::{Fault, FaultKind};
 use crate::time::Clock;
 
 impl Driver for Mysql {
-    type Connection = Session;
+    type Connection = MysqlSession;
 
     const DIALECT: Dialect = Dialect::MySql;
 
     /// Connects to the first host that takes writes.
-    fn connect(&mut self, options: &ServerOptions) -> Result<Session, Fault> {
+    fn connect(&mut self, options: &ServerOptions) -> Result<MysqlSession, Fault> {
         let mut failures = Vec::new();
         let (mut replicating, mut read_only) = (None, None);
         for target in options.targets(&mut failures) {
@@ -51,7 +51,7 @@ impl Driver for Mysql {
 }
 
 impl Mysql {
-    fn connect_to(&self, options: &ServerOptions, target: &Target) -> Result<Session, Fault> {
+    fn connect_to(&self, options: &ServerOptions, target: &Target) -> Result<MysqlSession, Fault> {
         let options = &*options.signed_in()?;
         let mode = Mode::of(options, target);
         let builder = OptsBuilder::new()
@@ -78,10 +78,10 @@ impl Mysql {
                     fault.because(login_refused(options, mode))
                 }
                 // For an unknown user MySQL names an arbitrary login method.
-                Error::DriverError(DriverError::UnknownAuthPlugin(way)) => Fault::new(
+                Error::DriverError(DriverError::UnknownAuthPlugin(plugin)) => Fault::new(
                     FaultKind::Refused,
                     format!(
-                        "the server wants user `{}` to log in by {way}, which is not known here; check the user's name, or let \
+                        "the server wants user `{}` to log in by {plugin}, which is not known here; check the user's name, or let \
                          it log in by caching_sha2_password or mysql_native_password",
                         options.user
                     ),
@@ -96,11 +96,11 @@ impl Mysql {
             }
         })?;
         let protection = line.protection();
-        let mut session = Session {
+        let mut session = MysqlSession {
             connection,
             line,
             protection,
-            server: Server {
+            server: MysqlServer {
                 dialect: Dialect::MySql,
                 version: String::new(),
                 nowait: false,
@@ -109,7 +109,7 @@ impl Mysql {
                 in_cluster: false,
                 replicates: false,
             },
-            guard: Guard::default(),
+            settings_check: SettingsCheck::default(),
             state: State::new(options.durability, options.read_timeout, Clock::System.boot_ms()),
             password: options.password.clone(),
             passes_over: options.hosts.len() > 1,

@@ -5,7 +5,7 @@
 //! administers the server, this user cannot know. Without the right `TRIGGER` MariaDB does not show it the definer, which is a
 //! warning, and MySQL not even the trigger.
 
-use crate::store::model::value::{Cell, text};
+use crate::store::model::value::{ColumnValue, text};
 use crate::store::{Fault, FaultKind, Key, Remedy};
 
 /// The table: its kind, its engine and this user; of a view and of each trigger the name, the definer and the database. As
@@ -32,7 +32,7 @@ fn name(of: &str) -> String {
 }
 
 /// What the catalogue says of a table.
-pub(super) struct Table {
+pub(super) struct TableEntry {
     pub(super) engine: String,
     /// Of a trigger whose definer this user may not see.
     pub(super) warning: Option<String>,
@@ -40,8 +40,8 @@ pub(super) struct Table {
 
 /// The table, from the rows of [`RELATION`]; `None`: there is none, or this user does not see it. Refused if it is a view, or has
 /// a trigger of another user.
-pub(super) fn checked(key: &Key, rows: &[Vec<Cell>]) -> Result<Option<Table>, Fault> {
-    let word = |row: &[Cell], at| text(row, at).unwrap_or_default().to_owned();
+pub(super) fn checked(key: &Key, rows: &[Vec<ColumnValue>]) -> Result<Option<TableEntry>, Fault> {
+    let word = |row: &[ColumnValue], at| text(row, at).unwrap_or_default().to_owned();
     let of_kind = |kind: &'static str| rows.iter().filter(move |row| text(row, 0) == Some(kind));
     let Some(table) = of_kind("table").next() else { return Ok(None) };
     let (kind, engine, user) = (word(table, 1), word(table, 2), word(table, 3));
@@ -66,7 +66,7 @@ pub(super) fn checked(key: &Key, rows: &[Vec<Cell>]) -> Result<Option<Table>, Fa
                 word(row, 1)
             )
         });
-        return Ok(Some(Table { engine, warning }));
+        return Ok(Some(TableEntry { engine, warning }));
     };
     let (called, definer, schema) = (word(trigger, 1), word(trigger, 2), word(trigger, 3));
     let what = format!(

@@ -1,22 +1,22 @@
 //! Reservations in MySQL, MariaDB or TiDB: the part that `sql` does not cover.
 //!
 //! * All four timeouts are set, so that a server that falls silent costs seconds and does not block for ever.
-//! * The server's options are tested with each change (`guard`): they may have changed since the connection was made.
+//! * The server's options are tested with each change (`settings_check`): they may have changed since the connection was made.
 //! * No statement is prepared: a server limits prepared statements across all of its clients.
 //! * No pool: `mysql::Pool` connects under its own lock and fails at construction while the server is down.
 
 mod answers;
 mod connect;
-mod connection;
 mod definers;
-mod dialect;
-mod error;
-mod guard;
+mod mysql_connection;
+mod mysql_dialect;
+mod mysql_error;
+mod mysql_session;
+mod mysql_values;
 mod packets;
-mod session;
+mod settings_check;
 mod tickets;
 mod tunnel;
-mod values;
 
 use std::fmt;
 
@@ -25,11 +25,11 @@ pub use super::Secret;
 use super::server::Phase;
 pub use super::server::{ServerOptions, Tls, TlsMode};
 use super::sql::SqlStore;
-use super::sql::remote::{Live, Remote};
-use session::{Scans, Session};
+use super::sql::remote::{Remote, RemoteConnection};
+use mysql_session::{MysqlSession, Scans};
 
 /// Reservations in MySQL, MariaDB or TiDB.
-pub type MysqlStore = SqlStore<Remote<Mysql, Session>>;
+pub type MysqlStore = SqlStore<Remote<Mysql, MysqlSession>>;
 
 /// Makes connections to MySQL, MariaDB or TiDB.
 #[derive(Default)]
@@ -51,7 +51,7 @@ impl MysqlStore {
     }
 }
 
-impl Live for Session {
+impl RemoteConnection for MysqlSession {
     fn is_alive(&mut self, idle: bool) -> bool {
         !idle || self.connection.ping().is_ok()
     }

@@ -16,8 +16,8 @@
 //! * One server among several: `auto_increment_increment` and `auto_increment_offset`, or large different beginnings, hold.
 
 use super::Phase;
-use super::connection::is_replaced;
-use super::session::Session;
+use super::mysql_connection::is_replaced;
+use super::mysql_session::MysqlSession;
 use crate::store::model::rows::{not_lower, ticket_row};
 use crate::store::model::value::{Value, number, text};
 use crate::store::sql::{Changed, Connection, Tickets, wrong};
@@ -48,17 +48,17 @@ fn range_of(ticket: u64, step: u64, last: u64) -> Result<Reserved, Fault> {
 }
 
 /// The server's answer to an insert.
-struct Drawn {
+struct InsertedTicket {
     /// How many rows changed.
     changed: u64,
     ticket: u64,
     reserved: Reserved,
 }
 
-impl Tickets for Session {
+impl Tickets for MysqlSession {
     fn check(&mut self, key: &Key) -> Result<(), Fault> {
         let of_table = Value::from(key.table.as_str());
-        let found = self.ask(
+        let found = self.query(
             "SELECT COLUMN_DEFAULT, (SELECT EXTRA FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
              AND TABLE_NAME = ? AND COLUMN_NAME = 'id') FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
              AND TABLE_NAME = ? AND COLUMN_NAME = 'step'",
@@ -79,7 +79,7 @@ impl Tickets for Session {
                 ),
             ));
         }
-        let unique = self.ask(
+        let unique = self.query(
             "SELECT 1 FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? \
              AND COLUMN_NAME = 'stub' AND NON_UNIQUE = 0",
             &[of_table],
@@ -153,7 +153,7 @@ impl Tickets for Session {
             return Err(Fault::new(FaultKind::Refused, "a next number is from 1 to 2^63"));
         }
         // Only this isolation level locks the gap after the last row.
-        self.open(Some("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))?;
+        self.begin_at(Some("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))?;
         match self.raise_inside(key, to) {
             Ok(Some(rows)) => self.commit().map(|()| Some(rows)),
             other => {
@@ -164,18 +164,18 @@ impl Tickets for Session {
     }
 }
 
-impl Session {
+impl MysqlSession {
     fn newest_ticket(&mut self, key: &Key, lock: &str) -> Result<Option<Row>, Fault> {
         let sql =
             format!("SELECT `id` FROM `{}` WHERE `stub` = ? ORDER BY `id` DESC LIMIT 1{lock}", key.table);
-        let found = self.ask(&sql, &[key.name.as_str().into()])?;
+        let found = self.query(&sql, &[key.name.as_str().into()])?;
         Ok(found.first().and_then(|row| number(row, 0)).map(|ticket| ticket_row(key, ticket)))
     }
 
     /// One autocommitted statement for the common case: the row exists and is not below what this process has seen. `None`:
     /// another case, and nothing was changed. A statement that reads the table it writes reads first, so the row is locked,
     /// or read, before a ticket is drawn.
-    fn draw_in_one(&mut self, request: &Request) -> Result<Option<Drawn>, Fault> {
+    fn draw_in_one(&mut self, request: &Request) -> Result<Option<InsertedTicket>, Fault> {
         let Key { table, name, step, .. } = &*request.key;
         let Some(seen) = request.high_water.next.checked_sub(1) else { return Ok(None) };
         // The newest ticket this process knows of. Near the end of the numbers the other path reports how many are left.
@@ -195,11 +195,11 @@ impl Session {
         if changed.rows == 0 {
             return Ok(None);
         }
-        let drawn = Session::drawn(request, changed)?;
+        let drawn = MysqlSession::drawn(request, changed)?;
         if drawn.changed == expected { Ok(Some(drawn)) } else { Err(self.odd(drawn.changed, drawn.ticket)) }
     }
 
-    fn draw_under_lock(&mut self, request: &Request) -> Result<Option<Drawn>, Fault> {
+    fn draw_under_lock(&mut self, request: &Request) -> Result<Option<InsertedTicket>, Fault> {
         let highest = if self.server.dialect.counts_apart() { self.highest_ticket(&request.key)? } else { 0 };
         let (before, drawn) = if is_replaced(&request.key) {
             let before = self.look_back(request, self.for_update())?;
@@ -224,7 +224,7 @@ impl Session {
         Ok((drawn.changed == 1 + u64::from(before.is_some()) && rises).then_some(drawn))
     }
 
-    /// Raises this name's ticket, in an open transaction. `None`: another node's ticket was in the way.
+    /// Raises this name's ticket, in an open transaction. `None`: another node has drawn the ticket.
     ///
     /// Under a lock on the end of the table. Without it, another process that raises another name to the same number would
     /// replace our row, and a lower ticket would replace one that was drawn since the search.
@@ -235,7 +235,7 @@ impl Session {
             return Ok(Some((before.clone(), row.clone())));
         }
         let sql = format!("SELECT `id` FROM `{}` ORDER BY `id` DESC LIMIT 1 FOR UPDATE", key.table);
-        let newest = self.ask(&sql, &[])?.first().and_then(|row| number(row, 0)).unwrap_or(0);
+        let newest = self.query(&sql, &[])?.first().and_then(|row| number(row, 0)).unwrap_or(0);
         let ticket = (to.next - 1).div_ceil(key.step);
         // If another name's ticket is above, the counter's next ticket is above too.
         let ticket = (ticket > newest).then_some(ticket);
@@ -253,7 +253,7 @@ impl Session {
 
     /// The highest ticket in the table, of whatever name.
     fn highest_ticket(&mut self, key: &Key) -> Result<u64, Fault> {
-        let found = self.ask(&format!("SELECT MAX(`id`) FROM `{}`", key.table), &[])?;
+        let found = self.query(&format!("SELECT MAX(`id`) FROM `{}`", key.table), &[])?;
         Ok(found.first().and_then(|row| number(row, 0)).unwrap_or(0))
     }
 
@@ -267,7 +267,7 @@ impl Session {
     }
 
     /// Reads the newest ticket of this name before drawing another. A counter that was set back would otherwise rise ticket
-    /// by ticket to where this process stands, and pass tickets that other nodes have issued on its way.
+    /// by ticket to where this process stands, and pass tickets that other nodes have issued.
     fn look_back(&mut self, request: &Request, lock: &str) -> Result<Option<Row>, Fault> {
         if lock.is_empty() && request.high_water.next == 0 {
             return Ok(None);
@@ -281,22 +281,22 @@ impl Session {
         Ok(newest)
     }
 
-    fn write_ticket(&mut self, request: &Request, verb: &str, phase: Phase) -> Result<Drawn, Fault> {
+    fn write_ticket(&mut self, request: &Request, verb: &str, phase: Phase) -> Result<InsertedTicket, Fault> {
         let Key { table, name, step, .. } = &*request.key;
         let sql = format!("{verb} INTO `{table}` (`stub`, `step`) VALUES (?, ?)");
         let changed = self.execute(&sql, &[name.as_str().into(), (*step).into()], phase)?;
-        Session::drawn(request, changed)
+        MysqlSession::drawn(request, changed)
     }
 
     /// The ticket of an answer, as a range.
-    fn drawn(request: &Request, changed: Changed) -> Result<Drawn, Fault> {
+    fn drawn(request: &Request, changed: Changed) -> Result<InsertedTicket, Fault> {
         let ticket = changed.number.unwrap_or(0);
         let reserved = range_of(ticket, request.key.step, request.last)?;
         if reserved.lo < request.high_water.next {
             let named = format!("the server named ticket {ticket}, which is not used");
             return Err(went_backwards(request, &named));
         }
-        Ok(Drawn { changed: changed.rows, ticket, reserved })
+        Ok(InsertedTicket { changed: changed.rows, ticket, reserved })
     }
 
     /// Deletes older rows of this name. The newest stays: after a restart old servers continue from the largest. The last

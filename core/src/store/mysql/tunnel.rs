@@ -29,9 +29,9 @@ use rustls::ClientConfig;
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
-use super::error::{IS_IT, NOT_MYSQL, UNHEARD};
+use super::mysql_error::{IS_IT, NOT_MYSQL, UNHEARD};
 use super::packets::{self, CLIENT_SSL, LOGIN_HEAD, Packets};
-use crate::base::thread;
+use crate::process::thread;
 use crate::store::server::{ServerOptions, Target, unreached};
 use crate::store::socket::{AT_LEAST, Socket};
 use crate::store::tls::{self, Mode, Protection};
@@ -39,7 +39,7 @@ use crate::store::{Fault, FaultKind};
 
 /// What the thread has found out.
 #[derive(Debug, Default)]
-struct Found {
+struct LoginOutcome {
     protection: Option<Protection>,
     /// Why this end ended the login, if it did.
     fault: Option<Fault>,
@@ -56,7 +56,7 @@ pub(super) struct Tunnel {
     socket: PathBuf,
     /// Another handle of the server's end, to shut it down.
     server: std::net::TcpStream,
-    found: Arc<Mutex<Found>>,
+    found: Arc<Mutex<LoginOutcome>>,
     carrier: Option<JoinHandle<()>>,
 }
 
@@ -85,15 +85,15 @@ impl Tunnel {
         let here = |error: io::Error| {
             Fault::new(FaultKind::Unavailable, format!("the connection cannot be set up: {error}"))
         };
-        let door = Door::open().map_err(here)?;
-        let found = Arc::<Mutex<Found>>::default();
+        let listening = DriverSocket::open().map_err(here)?;
+        let found = Arc::<Mutex<LoginOutcome>>::default();
         let again = server.again().map_err(here)?;
         let mut tunnel =
-            Tunnel { socket: door.path(), server: again, found: Arc::clone(&found), carrier: None };
+            Tunnel { socket: listening.path(), server: again, found: Arc::clone(&found), carrier: None };
         let carrier = thread::spawn("keymill-mysql", move || {
-            let accepted = door.accept(limit);
+            let accepted = listening.accept(limit);
             // A process that is killed from now on leaves no file behind.
-            drop(door);
+            drop(listening);
             let ended = accepted.and_then(|driver| {
                 let driver = Arc::new(driver);
                 note(&found, |found| found.driver = Some(Arc::clone(&driver)));
@@ -161,7 +161,7 @@ impl Drop for Tunnel {
     }
 }
 
-fn note<T>(found: &Mutex<Found>, what: impl FnOnce(&mut Found) -> T) -> T {
+fn note<T>(found: &Mutex<LoginOutcome>, what: impl FnOnce(&mut LoginOutcome) -> T) -> T {
     what(&mut found.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -175,29 +175,29 @@ fn not_dialled(error: &io::Error) -> Fault {
 
 /// A listening socket file in a folder that only this user may enter. Both are removed with it.
 #[derive(Debug)]
-struct Door {
+struct DriverSocket {
     folder: PathBuf,
     listener: UnixListener,
 }
 
 const SOCKET: &str = "s";
 
-impl Door {
-    fn open() -> io::Result<Door> {
+impl DriverSocket {
+    fn open() -> io::Result<DriverSocket> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         // A container's file system may be read-only but for its shared memory; and a socket's path may have 107 bytes at most.
         for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
-            let folder = parent.join(format!("keymill-{:016x}", crate::base::random::u64()));
+            let folder = parent.join(format!("keymill-{:016x}", crate::process::random::u64()));
             let made = DirBuilder::new().mode(0o700).create(&folder).and_then(|()| {
                 let listener = UnixListener::bind(folder.join(SOCKET)).inspect_err(|_| {
                     let _ = std::fs::remove_dir(&folder);
                 })?;
-                let door = Door { folder, listener };
-                door.listener.set_nonblocking(true)?;
-                Ok(door)
+                let listening = DriverSocket { folder, listener };
+                listening.listener.set_nonblocking(true)?;
+                Ok(listening)
             });
             match made {
-                Ok(door) => return Ok(door),
+                Ok(listening) => return Ok(listening),
                 Err(error) => {
                     last = io::Error::new(
                         error.kind(),
@@ -222,7 +222,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for DriverSocket {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.path());
         let _ = std::fs::remove_dir(&self.folder);
@@ -282,7 +282,7 @@ impl Carrier {
     }
 
     /// Forwards and inspects the packets of the login.
-    fn log_in(&mut self, terms: Terms, found: &Mutex<Found>) -> io::Result<()> {
+    fn log_in(&mut self, terms: Terms, found: &Mutex<LoginOutcome>) -> io::Result<()> {
         let Terms { mode, tls, by_file } = terms;
         let mut from_server = Packets::default();
         let mut from_driver = Packets::default();

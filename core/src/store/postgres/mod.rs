@@ -4,30 +4,30 @@
 //! * A range is used only after `ReadyForQuery`, which follows the commit: rows arrive before it.
 //! * A commit whose wait for a synchronous standby was cancelled counts as unknown, although the server reports success.
 //! * Every wait has a limit. `postgres`, the blocking driver, has none while it reads.
-//! * `nextval` alone is not durable: see `connection.rs`.
+//! * `nextval` alone is not durable: see `postgres_connection.rs`.
 
-mod connection;
-mod dialect;
-mod error;
 mod owners;
 mod place;
+mod postgres_connection;
+mod postgres_dialect;
+mod postgres_error;
+mod postgres_session;
+mod postgres_values;
+mod postgres_wire;
 mod prepared;
-mod session;
-mod values;
-mod wire;
 
 use std::fmt;
 use std::sync::PoisonError;
 
 pub use super::server::{ServerOptions, Tls, TlsMode};
-use super::sql::remote::{Driver, Live, Remote};
+use super::sql::remote::{Driver, Remote, RemoteConnection};
 use super::sql::{Dialect, SqlStore};
 use super::{Facts, Fault, FaultKind};
 use crate::time::Clock;
-use session::{History, Session, Shared};
+use postgres_session::{History, PostgresSession, Shared};
 
 /// Reservations in PostgreSQL.
-pub type PostgresStore = SqlStore<Remote<Postgres, Session>>;
+pub type PostgresStore = SqlStore<Remote<Postgres, PostgresSession>>;
 
 /// Connects to a server, or among several to the one that takes writes.
 #[derive(Default)]
@@ -53,17 +53,19 @@ impl PostgresStore {
 }
 
 impl Driver for Postgres {
-    type Connection = Session;
+    type Connection = PostgresSession;
 
     const DIALECT: Dialect = Dialect::Postgres;
 
     /// Connects to the first host that takes writes and was not replaced. A primary that comes back after a failover takes
     /// writes too, but lacks every commit since; its timeline is older. A process without a history asks every host.
-    fn connect(&mut self, options: &ServerOptions) -> Result<Session, Fault> {
+    fn connect(&mut self, options: &ServerOptions) -> Result<PostgresSession, Fault> {
         let (mut failures, mut replaced) = (Vec::new(), Vec::new());
-        let (mut best, mut fallback): (Option<(String, Session)>, Option<Session>) = (None, None);
+        let (mut best, mut fallback): (Option<(String, PostgresSession)>, Option<PostgresSession>) =
+            (None, None);
         for target in options.targets(&mut failures) {
-            let session = match Session::open(options, &target, &self.shared, Clock::System.boot_ms()) {
+            let session = match PostgresSession::open(options, &target, &self.shared, Clock::System.boot_ms())
+            {
                 Ok(session) => session,
                 Err(fault) if fault.kind == FaultKind::Unavailable || best.is_some() => {
                     failures.push(format!("{target}: {fault}"));
@@ -109,7 +111,7 @@ impl Driver for Postgres {
     }
 }
 
-impl Live for Session {
+impl RemoteConnection for PostgresSession {
     /// Whether the connection is open and, if it is to be asked, the server still answers.
     fn is_alive(&mut self, idle: bool) -> bool {
         self.serves(idle)

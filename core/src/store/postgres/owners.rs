@@ -12,8 +12,8 @@
 //! grant membership in itself: `GRANT evil TO keymill`. For a superuser `pg_has_role` answers true for every role, so the
 //! grants themselves are read.
 
-use super::dialect::identifier;
-use super::place::{Place, Relation};
+use super::place::{FoundRelation, Place};
+use super::postgres_dialect::identifier;
 use crate::store::{Fault, FaultKind, Remedy};
 
 /// Every relation of this name: its schema, kind and persistence, whether this user may use the schema and read it, its
@@ -94,7 +94,7 @@ pub(super) const RELATIONS: &str = "WITH RECURSIVE own(oid) AS (\
 
 /// What keymill does with a relation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum RelationUse {
     Write,
     /// `init=max` reads it.
     Read,
@@ -102,7 +102,7 @@ pub(super) enum Use {
 
 /// Whose a relation is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Owner {
+pub(super) struct RelationOwner {
     pub(super) name: String,
     /// It is keymill's role, one it belongs to, the database's owner or a superuser.
     pub(super) is_trusted: bool,
@@ -142,8 +142,8 @@ fn noun(kind: &str) -> &'static str {
 }
 
 /// Refuses a relation that another role owns, or that uses something of another role.
-pub(super) fn check(table: &str, found: &Relation) -> Result<(), Fault> {
-    let Relation { schema, kind, owner, .. } = found;
+pub(super) fn check(table: &str, found: &FoundRelation) -> Result<(), Fault> {
+    let FoundRelation { schema, kind, owner, .. } = found;
     let (place, user) = (Place::new(schema, table).quoted, identifier(&owner.user));
     let grant = |role: &str| Remedy::Sql {
         first: "or, to trust all that this role owns, and to give this user its rights, run as a superuser",
@@ -210,13 +210,14 @@ pub(super) fn check(table: &str, found: &Relation) -> Result<(), Fault> {
 mod tests {
     use super::*;
 
-    fn message(kind: &str, owner: Owner) -> String {
-        let found = Relation { schema: "My \"x\"".into(), kind: kind.into(), owner, ..Relation::default() };
+    fn message(kind: &str, owner: RelationOwner) -> String {
+        let found =
+            FoundRelation { schema: "My \"x\"".into(), kind: kind.into(), owner, ..FoundRelation::default() };
         check("T", &found).unwrap_err().to_string()
     }
 
-    fn evil() -> Owner {
-        Owner { name: "e\"vil".into(), user: "ids".into(), ..Owner::default() }
+    fn evil() -> RelationOwner {
+        RelationOwner { name: "e\"vil".into(), user: "ids".into(), ..RelationOwner::default() }
     }
 
     #[test]
@@ -246,7 +247,7 @@ mod tests {
             used: "e.run()".into(),
             owner: "evil".into(),
         };
-        let of = |other| message("r", Owner { is_trusted: true, other: Some(other), ..evil() });
+        let of = |other| message("r", RelationOwner { is_trusted: true, other: Some(other), ..evil() });
         let said = of(other.clone());
         for part in [
             "uses function `e.run()` of role `evil` in its trigger `t on public.t`",

@@ -6,8 +6,8 @@
 //! refuses: the store's URL has to say `schema=`. A table of a role that is not trusted does not count beside another, so no
 //! such role can stop keymill; alone it is refused.
 
-use super::dialect::identifier;
-use super::owners::{self, Owner};
+use super::owners::{self, RelationOwner};
+use super::postgres_dialect::identifier;
 use crate::store::{Fault, FaultKind};
 
 /// Where a table or a sequence is.
@@ -19,7 +19,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The place of this table in this schema; its name is folded, as in [`translated`](super::dialect::translated).
+    /// The place of this table in this schema; its name is folded, as in [`translated`](super::postgres_dialect::translated).
     pub(super) fn new(schema: &str, table: &str) -> Place {
         let quoted = format!("{}.{}", identifier(schema), identifier(&table.to_ascii_lowercase()));
         Place { schema: schema.to_owned(), quoted }
@@ -28,7 +28,7 @@ impl Place {
 
 /// A relation with the name of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Relation {
+pub(super) struct FoundRelation {
     pub(super) schema: String,
     /// `pg_class.relkind`.
     pub(super) kind: String,
@@ -39,17 +39,17 @@ pub(super) struct Relation {
     /// This user may read the table.
     pub(super) readable: bool,
     pub(super) oid: u64,
-    pub(super) owner: Owner,
+    pub(super) owner: RelationOwner,
 }
 
 /// Chooses the relation that is the table; `None`: none exists yet. `schema`: the schema that the URL names, or in which
 /// this process has counted. `path`: the schemas of the `search_path`.
 pub(super) fn chosen<'n>(
     table: &str,
-    found: &'n [Relation],
+    found: &'n [FoundRelation],
     path: &[String],
     schema: Option<&str>,
-) -> Result<Option<&'n Relation>, Fault> {
+) -> Result<Option<&'n FoundRelation>, Fault> {
     let one = one_of(table, found, path, schema)?;
     one.map_or(Ok(()), |one| owners::check(table, one))?;
     Ok(one)
@@ -57,17 +57,17 @@ pub(super) fn chosen<'n>(
 
 fn one_of<'n>(
     table: &str,
-    found: &'n [Relation],
+    found: &'n [FoundRelation],
     path: &[String],
     schema: Option<&str>,
-) -> Result<Option<&'n Relation>, Fault> {
+) -> Result<Option<&'n FoundRelation>, Fault> {
     if let Some(schema) = schema {
         return Ok(found.iter().find(|of| of.schema == schema));
     }
-    let on_path = |of: &Relation| path.contains(&of.schema);
+    let on_path = |of: &FoundRelation| path.contains(&of.schema);
     // A view on the path hides a table behind it. Off the path only relations that can hold a counter matter.
-    let counts = |of: &&Relation| of.readable && matches!(of.kind.as_str(), "r" | "p" | "S");
-    let near = |of: &&Relation| of.usable && (on_path(of) || counts(of));
+    let counts = |of: &&FoundRelation| of.readable && matches!(of.kind.as_str(), "r" | "p" | "S");
+    let near = |of: &&FoundRelation| of.usable && (on_path(of) || counts(of));
     let (trusted, others): (Vec<_>, Vec<_>) = found.iter().filter(near).partition(|of| of.owner.is_trusted);
     let (here, elsewhere): (Vec<_>, Vec<_>) = trusted.into_iter().partition(|of| on_path(of));
     match (here.as_slice(), elsewhere.as_slice()) {
@@ -102,18 +102,22 @@ fn one_of<'n>(
 mod tests {
     use super::*;
 
-    fn table(schema: &str) -> Relation {
-        Relation {
+    fn table(schema: &str) -> FoundRelation {
+        FoundRelation {
             schema: schema.to_owned(),
             kind: "r".to_owned(),
             usable: true,
             readable: true,
-            owner: Owner { is_trusted: true, ..Owner::default() },
-            ..Relation::default()
+            owner: RelationOwner { is_trusted: true, ..RelationOwner::default() },
+            ..FoundRelation::default()
         }
     }
 
-    fn choose(found: &[Relation], path: &[&str], schema: Option<&str>) -> Result<Option<String>, String> {
+    fn choose(
+        found: &[FoundRelation],
+        path: &[&str],
+        schema: Option<&str>,
+    ) -> Result<Option<String>, String> {
         let path: Vec<_> = path.iter().map(ToString::to_string).collect();
         chosen("t", found, &path, schema)
             .map(|one| one.map(|one| one.schema.clone()))
@@ -124,9 +128,9 @@ mod tests {
     fn a_table_that_is_the_only_one_is_found_by_the_search_path() {
         assert_eq!(choose(&[], &["a", "public"], None), Ok(None));
         assert_eq!(choose(&[table("public")], &["a", "public"], None), Ok(Some("public".to_owned())));
-        let closed = Relation { usable: false, ..table("b") };
+        let closed = FoundRelation { usable: false, ..table("b") };
         assert_eq!(choose(&[table("public"), closed], &["public"], None), Ok(Some("public".to_owned())));
-        let secret = Relation { readable: false, ..table("b") };
+        let secret = FoundRelation { readable: false, ..table("b") };
         assert_eq!(choose(&[table("public"), secret], &["public"], None), Ok(Some("public".to_owned())));
     }
 
@@ -137,9 +141,9 @@ mod tests {
             let message = choose(&both, path, None).unwrap_err();
             assert!(message.contains("`keymill`, `public`") && message.contains("schema="), "{message}");
         }
-        let unread = Relation { readable: false, ..table("keymill") };
+        let unread = FoundRelation { readable: false, ..table("keymill") };
         assert!(choose(&[unread, table("public")], &["keymill", "public"], None).is_err(), "it comes first");
-        let view = Relation { kind: "v".to_owned(), ..table("keymill") };
+        let view = FoundRelation { kind: "v".to_owned(), ..table("keymill") };
         assert!(choose(&[view.clone(), table("public")], &["keymill", "public"], None).is_err());
         assert_eq!(choose(&[view, table("public")], &["public"], None), Ok(Some("public".to_owned())));
     }
@@ -152,8 +156,10 @@ mod tests {
 
     #[test]
     fn a_table_of_a_role_that_is_not_trusted_counts_only_alone_and_is_refused_then() {
-        let evil =
-            |schema| Relation { owner: Owner { name: "evil".into(), ..Owner::default() }, ..table(schema) };
+        let evil = |schema| FoundRelation {
+            owner: RelationOwner { name: "evil".into(), ..RelationOwner::default() },
+            ..table(schema)
+        };
         let public = Ok(Some("public".to_owned()));
         for place in ["keymill", "far", "public2"] {
             assert_eq!(
@@ -162,7 +168,7 @@ mod tests {
                 "{place}"
             );
         }
-        let hidden = Relation { kind: "v".to_owned(), ..evil("keymill") };
+        let hidden = FoundRelation { kind: "v".to_owned(), ..evil("keymill") };
         assert_eq!(choose(&[hidden, table("public")], &["keymill", "public"], None), public);
         for path in [&["keymill"][..], &["public"]] {
             let message = choose(&[evil("far"), evil("keymill")], path, None).unwrap_err();
@@ -172,7 +178,7 @@ mod tests {
         let message = choose(&[evil("public"), table("far")], &["public"], None).unwrap_err();
         assert!(message.contains("`schema=far`"), "its own table, not on the path: {message}");
         assert!(choose(&[evil("public"), table("far")], &["far"], Some("public")).is_err());
-        let unread = Relation { readable: false, ..evil("far") };
+        let unread = FoundRelation { readable: false, ..evil("far") };
         assert_eq!(choose(&[unread], &["public"], None), Ok(None));
     }
 

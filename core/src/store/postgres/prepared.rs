@@ -12,8 +12,8 @@ use std::fmt::Write as _;
 use postgres_protocol::escape::escape_literal;
 use tokio_postgres::Statement;
 
-use super::dialect;
-use super::values::type_of;
+use super::postgres_dialect;
+use super::postgres_values::type_of;
 use crate::store::model::value::Value;
 
 /// A statement is prepared when it is used this often.
@@ -25,7 +25,7 @@ const MOST: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
     /// By text, as the shared code writes it.
-    uses: HashMap<String, Use>,
+    uses: HashMap<String, StatementUse>,
     /// The prefix of this connection's names.
     prefix: String,
     /// No pooler shares this connection, so the driver's names are unique on it.
@@ -34,7 +34,7 @@ pub(super) struct Prepared {
 }
 
 #[derive(Debug)]
-struct Use {
+struct StatementUse {
     /// How often it was used, up to [`OFTEN`], from when on it is prepared.
     times: u32,
     number: usize,
@@ -43,7 +43,7 @@ struct Use {
 
 /// How a statement goes to the server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Execution {
     /// Its text with its values.
     Plain,
     /// Under a name of the driver's, which is to be [kept](Prepared::keep) first.
@@ -57,28 +57,28 @@ pub(super) enum Way {
 impl Prepared {
     /// No statement yet. The process's number separates forked children, which share their parent's random numbers.
     pub(super) fn new(direct: bool) -> Prepared {
-        let prefix = format!("keymill_{:x}_{:x}", std::process::id(), crate::base::random::u64());
+        let prefix = format!("keymill_{:x}_{:x}", std::process::id(), crate::process::random::u64());
         Prepared { prefix, direct, ..Prepared::default() }
     }
 
     /// Decides how this statement is sent now.
-    pub(super) fn way(&mut self, sql: &str, values: &[Value]) -> Way {
+    pub(super) fn execution(&mut self, sql: &str, values: &[Value]) -> Execution {
         if self.off {
-            return Way::Plain;
+            return Execution::Plain;
         }
         let Some(used) = self.uses.get_mut(sql) else {
             if self.uses.len() < MOST {
                 let number = self.uses.len();
-                self.uses.insert(sql.to_owned(), Use { times: 1, number, kept: None });
+                self.uses.insert(sql.to_owned(), StatementUse { times: 1, number, kept: None });
             }
-            return Way::Plain;
+            return Execution::Plain;
         };
         used.times = (used.times + 1).min(OFTEN + 1);
         if used.times < OFTEN {
-            return Way::Plain;
+            return Execution::Plain;
         }
         if self.direct {
-            return if used.kept.is_some() { Way::Kept } else { Way::Keep };
+            return if used.kept.is_some() { Execution::Kept } else { Execution::Keep };
         }
         let name = format!("{}_{}", self.prefix, used.number);
         let mut execute = format!("EXECUTE {name}");
@@ -90,13 +90,13 @@ impl Prepared {
             execute.push(')');
         }
         if used.times > OFTEN {
-            return Way::Name { prepare: None, execute };
+            return Execution::Name { prepare: None, execute };
         }
         let types: Vec<_> =
             values.iter().map(|value| format!("pg_catalog.{}", type_of(value).name())).collect();
         let types = if types.is_empty() { String::new() } else { format!(" ({})", types.join(", ")) };
-        let prepare = Some(format!("PREPARE {name}{types} AS {}", dialect::translated(sql)));
-        Way::Name { prepare, execute }
+        let prepare = Some(format!("PREPARE {name}{types} AS {}", postgres_dialect::translated(sql)));
+        Execution::Name { prepare, execute }
     }
 
     /// Remembers the statement that the driver has prepared.
@@ -140,7 +140,7 @@ mod tests {
 
     fn execute(prepared: &mut Prepared, sql: &str, values: &[Value]) -> String {
         loop {
-            if let Way::Name { prepare: None, execute } = prepared.way(sql, values) {
+            if let Execution::Name { prepare: None, execute } = prepared.execution(sql, values) {
                 return execute;
             }
         }
@@ -150,29 +150,32 @@ mod tests {
     fn a_statement_that_is_used_often_gets_a_name_once() {
         let mut prepared = Prepared::new(false);
         let values = [Value::from(7), Value::from("a")];
-        assert_eq!(prepared.way("SELECT ?, ?", &values), Way::Plain);
-        assert_eq!(prepared.way("SELECT ?, ?", &values), Way::Plain);
-        let Way::Name { prepare: Some(prepare), execute } = prepared.way("SELECT ?, ?", &values) else {
+        assert_eq!(prepared.execution("SELECT ?, ?", &values), Execution::Plain);
+        assert_eq!(prepared.execution("SELECT ?, ?", &values), Execution::Plain);
+        let Execution::Name { prepare: Some(prepare), execute } = prepared.execution("SELECT ?, ?", &values)
+        else {
             panic!("a third use is worth a name")
         };
         let name = format!("{}_0", prepared.prefix);
         assert_eq!(prepare, format!("PREPARE {name} (pg_catalog.int8, pg_catalog.text) AS SELECT $1, $2"));
         assert_eq!(execute, format!("EXECUTE {name}('7', 'a')"));
-        assert_eq!(prepared.way("SELECT ?, ?", &values), Way::Name { prepare: None, execute });
+        assert_eq!(prepared.execution("SELECT ?, ?", &values), Execution::Name { prepare: None, execute });
         prepared.give_up();
-        assert_eq!(prepared.way("SELECT ?, ?", &values), Way::Plain);
+        assert_eq!(prepared.execution("SELECT ?, ?", &values), Execution::Plain);
     }
 
     #[test]
     fn the_drivers_names_are_for_a_connection_of_our_own_only() {
         let mut prepared = Prepared::new(true);
-        for way in [Way::Plain, Way::Plain, Way::Keep, Way::Keep] {
-            assert_eq!(prepared.way("SELECT 1", &[]), way);
+        for execution in [Execution::Plain, Execution::Plain, Execution::Keep, Execution::Keep] {
+            assert_eq!(prepared.execution("SELECT 1", &[]), execution);
         }
         prepared.give_up();
-        assert_eq!(prepared.way("SELECT 1", &[]), Way::Plain);
+        assert_eq!(prepared.execution("SELECT 1", &[]), Execution::Plain);
         let mut shared = Prepared::new(false);
-        assert!((0..5).all(|_| !matches!(shared.way("SELECT 1", &[]), Way::Keep | Way::Kept)));
+        assert!(
+            (0..5).all(|_| !matches!(shared.execution("SELECT 1", &[]), Execution::Keep | Execution::Kept))
+        );
     }
 
     #[test]
@@ -188,7 +191,7 @@ mod tests {
         let mut prepared = Prepared::new(false);
         assert_ne!(prepared.prefix, Prepared::new(false).prefix);
         for number in 0..10 * MOST {
-            prepared.way(&format!("SELECT {number}"), &[]);
+            prepared.execution(&format!("SELECT {number}"), &[]);
         }
         assert_eq!(prepared.uses.len(), MOST);
     }

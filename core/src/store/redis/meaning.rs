@@ -6,19 +6,19 @@ use crate::store::{Fault, FaultKind, Remedy};
 
 /// The effect of an error answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Meaning {
+pub(super) struct ErrorMeaning {
     pub(super) kind: FaultKind,
     /// Another server may accept the request, or this connection is unusable.
     pub(super) reconnect: bool,
     pub(super) advice: &'static str,
 }
 
-const fn unavailable(reconnect: bool, advice: &'static str) -> Meaning {
-    Meaning { kind: FaultKind::Unavailable, reconnect, advice }
+const fn unavailable(reconnect: bool, advice: &'static str) -> ErrorMeaning {
+    ErrorMeaning { kind: FaultKind::Unavailable, reconnect, advice }
 }
 
-const fn refused(reconnect: bool, advice: &'static str) -> Meaning {
-    Meaning { kind: FaultKind::Refused, reconnect, advice }
+const fn refused(reconnect: bool, advice: &'static str) -> ErrorMeaning {
+    ErrorMeaning { kind: FaultKind::Refused, reconnect, advice }
 }
 
 /// The rights for numbers, which every user of keymill needs. The page about privileges names the same rights, and those below.
@@ -49,12 +49,12 @@ pub(super) fn advised(fault: Fault, advice: &'static str) -> Fault {
 const INNER: &[&str] = &["WRONGTYPE", "READONLY", "OOM", "MISCONF", "NOREPLICAS", "NOPERM", "MASTERDOWN"];
 
 /// The meaning of `code details`: `LOADING Redis is loading the dataset in memory`.
-pub(super) fn of(code: &str, details: &str) -> Meaning {
+pub(super) fn of(code: &str, details: &str) -> ErrorMeaning {
     // All that begins with `ERR` has no code of its own, so its text decides.
     let says = |part: &str| details.to_ascii_lowercase().contains(part);
     match code {
         "LOADING" => unavailable(true, "the server is reading its data after a start"),
-        "BUSY" => unavailable(false, "somebody's script does not end; `SCRIPT KILL` ends it"),
+        "BUSY" => unavailable(false, "a script of another client does not end; `SCRIPT KILL` ends it"),
         "READONLY" => {
             unavailable(true, "the server is a replica: name the master, or follow it with `sentinel=NAME`")
         }

@@ -15,12 +15,12 @@
 //!   was replaced.
 
 mod meaning;
-mod routes;
+mod redis_routes;
+mod redis_server;
+mod redis_session;
+mod redis_slots;
+mod redis_wire;
 mod sentinel;
-mod server;
-mod session;
-mod slots;
-mod wire;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,16 +28,16 @@ use std::time::{Duration, Instant};
 
 use super::model::rows::{self, Answers};
 use super::{
-    Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, Mark, PoolRows, Renewal, Renewed, Request,
-    Reserved, Row, RowsWork, SlotWork, Store, StoredTable, Work,
+    BankStore, Catalogue, Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, Mark, PoolRows, Renewal,
+    Renewed, Request, Reserved, RouteStore, Row, RowStore, RowsWork, SlotStore, SlotWork, StoredTable, Work,
 };
-use crate::store::model::worker::SlotRows;
+use crate::store::model::slot_rows::SlotRows;
 use crate::store::{reading_route, replacing_route};
 use crate::time::Clock;
 use meaning::advised;
+use redis_session::{Open, RedisSession, check};
+use redis_slots::RedisSlots;
 use sentinel::Sentinels;
-use session::{Open, Session, check};
-use slots::OpenSlots;
 
 /// The server, and the options that only Redis has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub struct RedisOptions {
 pub struct RedisStore {
     options: RedisOptions,
     sentinels: Option<Sentinels>,
-    session: Option<Session>,
+    session: Option<RedisSession>,
 }
 
 impl fmt::Debug for RedisStore {
@@ -75,7 +75,10 @@ impl RedisStore {
     }
 
     /// The same for a change: connects to a server that takes writes and that the Sentinels call the master now.
-    fn with_master<T>(&mut self, work: impl FnOnce(&mut Session) -> Result<T, Fault>) -> Result<T, Fault> {
+    fn with_master<T>(
+        &mut self,
+        work: impl FnOnce(&mut RedisSession) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
         if let Some(sentinels) = &mut self.sentinels
             && let Some(session) = &self.session
             && Some(sentinels.master()?) != session.master
@@ -89,7 +92,10 @@ impl RedisStore {
     }
 
     /// Runs with a live connection and keeps it if it may be used again.
-    fn with_session<T>(&mut self, work: impl FnOnce(&mut Session) -> Result<T, Fault>) -> Result<T, Fault> {
+    fn with_session<T>(
+        &mut self,
+        work: impl FnOnce(&mut RedisSession) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
         let mut session = self.ready()?;
         let answer = work(&mut session);
         if !session.wire.broken {
@@ -100,7 +106,7 @@ impl RedisStore {
     }
 
     /// The connection, or a new one.
-    fn ready(&mut self) -> Result<Session, Fault> {
+    fn ready(&mut self) -> Result<RedisSession, Fault> {
         if let Some(mut session) = self.session.take()
             && session.is_alive()
         {
@@ -109,7 +115,7 @@ impl RedisStore {
         self.connect()
     }
 
-    fn connect(&mut self) -> Result<Session, Fault> {
+    fn connect(&mut self) -> Result<RedisSession, Fault> {
         let mut failures = Vec::new();
         let mut fallback = None;
         let mut master = None;
@@ -122,7 +128,7 @@ impl RedisStore {
             None => self.options.server.targets(&mut failures),
         };
         for target in targets {
-            let mut opened = Session::open(&target, &self.options);
+            let mut opened = RedisSession::open(&target, &self.options);
             if let Ok(session) = &mut opened {
                 session.master.clone_from(&master);
             }
@@ -164,7 +170,7 @@ fn contend<T>(patience: Duration, mut attempt: impl FnMut() -> Result<Option<T>,
     Err(rows::moved_on())
 }
 
-impl Store for RedisStore {
+impl RowStore for RedisStore {
     fn transact(&mut self, key: &Key, _period: u64, work: &mut Work<'_>) -> Result<(), Fault> {
         check(key)?;
         let patience = self.options.server.read_timeout;
@@ -206,9 +212,17 @@ impl Store for RedisStore {
         self.with_master(|session| session.change_many(keys, work))
     }
 
+    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        check(key)
+            .and_then(|()| self.with_session(|session| rows::look(&mut Open { session }, key)))
+            .map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
+    }
+}
+
+impl SlotStore for RedisStore {
     fn clock_ms(&mut self, key: &Key) -> Result<u64, Fault> {
         check(key)
-            .and_then(|()| self.with_master(slots::now_ms))
+            .and_then(|()| self.with_master(redis_slots::now_ms))
             .map_err(|fault| fault.with_context(&format!("reading the clock for `{}`", key.name)))
     }
 
@@ -216,7 +230,7 @@ impl Store for RedisStore {
         check(key)?;
         let patience = self.options.server.read_timeout;
         let done = self.with_master(|session| {
-            contend(patience, || Ok(work.run(&mut OpenSlots { session: &mut *session })?.then_some(())))
+            contend(patience, || Ok(work.run(&mut RedisSlots { session: &mut *session })?.then_some(())))
         });
         done.map_err(|fault| advised(fault, meaning::LEASES))
     }
@@ -226,14 +240,16 @@ impl Store for RedisStore {
         for renewal in renewals {
             check(&renewal.own.key)?;
             let answer =
-                self.with_master(|session| slots::renew(session, renewal)).and_then(|answer| match answer {
-                    Some(answer) => Ok(answer),
-                    // The row tells why.
-                    None => {
-                        let looked = super::renew_slots(self, std::slice::from_ref(renewal))?;
-                        let mark =
-                            looked.marks.into_iter().next().unwrap_or_else(|| Err(rows::moved_on()))?;
-                        Ok((looked.now_ms, mark))
+                self.with_master(|session| redis_slots::renew(session, renewal)).and_then(|answer| {
+                    match answer {
+                        Some(answer) => Ok(answer),
+                        // The row tells why.
+                        None => {
+                            let looked = super::renew_slots(self, std::slice::from_ref(renewal))?;
+                            let mark =
+                                looked.marks.into_iter().next().unwrap_or_else(|| Err(rows::moved_on()))?;
+                            Ok((looked.now_ms, mark))
+                        }
                     }
                 });
             match answer {
@@ -254,35 +270,35 @@ impl Store for RedisStore {
     }
 
     fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
-        check(key).and_then(|()| self.with_session(|session| OpenSlots { session }.read_pool(key))).map_err(
+        check(key).and_then(|()| self.with_session(|session| RedisSlots { session }.read_pool(key))).map_err(
             |fault| advised(fault, meaning::LEASES).with_context(&format!("looking at pool `{}`", key.name)),
         )
     }
+}
 
+impl BankStore for RedisStore {}
+
+impl RouteStore for RedisStore {
     fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
         check(key)
-            .and_then(|()| self.with_session(|session| routes::list(session, key)))
+            .and_then(|()| self.with_session(|session| redis_routes::list(session, key)))
             .map_err(|fault| fault.with_context(&crate::store::listing_routes(key)))
     }
 
     fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
         check(key)
-            .and_then(|()| self.with_session(|session| routes::read(session, key, known)))
+            .and_then(|()| self.with_session(|session| redis_routes::read(session, key, known)))
             .map_err(|fault| fault.with_context(&reading_route(key)))
     }
 
     fn replace_route(&mut self, key: &Key, old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
         check(key)
-            .and_then(|()| self.with_master(|session| routes::replace(session, key, old, new)))
+            .and_then(|()| self.with_master(|session| redis_routes::replace(session, key, old, new)))
             .map_err(|fault| fault.with_context(&replacing_route(key)))
     }
+}
 
-    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
-        check(key)
-            .and_then(|()| self.with_session(|session| rows::look(&mut Open { session }, key)))
-            .map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
-    }
-
+impl Catalogue for RedisStore {
     /// The first reservation creates a row's key: there is nothing else to create.
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         keys.iter()

@@ -9,8 +9,8 @@
 
 use redis::{Value, cmd};
 
-use super::session::{login, text};
-use super::wire::{Phase, Wire};
+use super::redis_session::{login, text};
+use super::redis_wire::{CommandKind, RedisWire};
 use crate::store::server::{ServerOptions, Target};
 use crate::store::{Fault, FaultKind};
 use crate::time::Clock;
@@ -25,19 +25,19 @@ pub(super) struct Sentinels {
     /// For each host: the boot time until which it is skipped.
     silent_until: Vec<u64>,
     /// For each host: the connection to it, while it is in use.
-    connections: Vec<Option<Kept>>,
+    connections: Vec<Option<SentinelConnection>>,
 }
 
 /// A connection to a Sentinel.
-struct Kept {
-    wire: Wire,
+struct SentinelConnection {
+    wire: RedisWire,
     /// Boot time of the last answer.
     used_ms: u64,
 }
 
 /// A Sentinel's answer.
 #[derive(Debug)]
-struct Answer {
+struct SentinelAnswer {
     epoch: u64,
     master: (String, u16),
     /// The master that it names has replaced the one it watched.
@@ -91,7 +91,7 @@ impl Sentinels {
 
     /// Closes connections that have been idle for this long; answers with the boot time of the next one.
     pub(super) fn release_idle(&mut self, now_ms: u64, idle_ms: u64) -> Option<u64> {
-        let close_at = |kept: &Kept| kept.used_ms.saturating_add(idle_ms);
+        let close_at = |kept: &SentinelConnection| kept.used_ms.saturating_add(idle_ms);
         for kept in &mut self.connections {
             if kept.as_ref().is_some_and(|kept| close_at(kept) <= now_ms) {
                 *kept = None;
@@ -101,7 +101,7 @@ impl Sentinels {
     }
 
     /// Asks one Sentinel, by the connection that is open or by a new one.
-    fn ask(&mut self, at: usize, failures: &mut Vec<String>) -> Option<Answer> {
+    fn ask(&mut self, at: usize, failures: &mut Vec<String>) -> Option<SentinelAnswer> {
         let place = self.options.hosts[at].clone();
         if let Some(mut kept) = self.connections[at].take() {
             match self.question(&mut kept.wire) {
@@ -129,20 +129,20 @@ impl Sentinels {
         None
     }
 
-    fn keep(&mut self, at: usize, wire: Wire) {
+    fn keep(&mut self, at: usize, wire: RedisWire) {
         if !wire.broken {
-            self.connections[at] = Some(Kept { wire, used_ms: Clock::System.boot_ms() });
+            self.connections[at] = Some(SentinelConnection { wire, used_ms: Clock::System.boot_ms() });
         }
     }
 
-    fn ask_at(&self, target: &Target) -> Result<(Answer, Wire), Fault> {
-        let mut wire = Wire::open(target, &self.options)?;
+    fn ask_at(&self, target: &Target) -> Result<(SentinelAnswer, RedisWire), Fault> {
+        let mut wire = RedisWire::open(target, &self.options)?;
         match self.question(&mut wire) {
             // Most Sentinels have no password; those that have one use the servers'.
             Err(fault) if fault.native.as_deref() == Some("NOAUTH") => {
                 let options = self.options.signed_in()?;
                 let Some(login) = login(&options) else { return Err(fault) };
-                let mut wire = Wire::open(target, &options)?;
+                let mut wire = RedisWire::open(target, &options)?;
                 wire.ask(login)?;
                 let answer = self.question(&mut wire)?;
                 Ok((answer, wire))
@@ -151,12 +151,12 @@ impl Sentinels {
         }
     }
 
-    fn question(&self, wire: &mut Wire) -> Result<Answer, Fault> {
+    fn question(&self, wire: &mut RedisWire) -> Result<SentinelAnswer, Fault> {
         // The first query names the watched master, the second the master to use: for a while after a failover they differ.
         let questions = ["MASTER", "GET-MASTER-ADDR-BY-NAME"]
             .map(|verb| cmd("SENTINEL").arg(verb).arg(&self.name).take());
         let mut texts = Vec::new();
-        let answers = wire.exchange(&questions, Phase::Ask)?;
+        let answers = wire.exchange(&questions, CommandKind::Query)?;
         // The first question about an unknown master is an error without a code of its own, the second has no answer.
         let is_unknown = matches!(answers.as_slice(), [Value::ServerError(_), Value::Nil]);
         for answer in answers {
@@ -174,7 +174,7 @@ impl Sentinels {
 
 impl Sentinels {
     /// Error text for a Sentinel that does not know this master; it names the masters that it watches.
-    fn known_to(&self, wire: &mut Wire) -> String {
+    fn known_to(&self, wire: &mut RedisWire) -> String {
         let masters = wire.ask(cmd("SENTINEL").arg("MASTERS").take());
         let mut names: Vec<String> = match masters {
             Ok(Value::Array(masters)) => masters.iter().filter_map(name_of).collect(),
@@ -203,12 +203,12 @@ fn no_sentinel() -> Fault {
     Fault::new(FaultKind::Refused, "the answer is not a Sentinel's")
 }
 
-fn parse(watched: &[String], used: &[String]) -> Option<Answer> {
+fn parse(watched: &[String], used: &[String]) -> Option<SentinelAnswer> {
     let field =
         |name: &str| watched.chunks_exact(2).find(|pair| pair[0] == name).map(|pair| pair[1].as_str());
     let [host, port] = used else { return None };
     let troubles = ["s_down", "o_down", "failover_in_progress"];
-    Some(Answer {
+    Some(SentinelAnswer {
         epoch: field("config-epoch")?.parse().ok()?,
         master: (host.clone(), port.parse().ok()?),
         replaced: (field("ip")?, field("port")?) != (host.as_str(), port.as_str()),
@@ -217,10 +217,10 @@ fn parse(watched: &[String], used: &[String]) -> Option<Answer> {
 }
 
 /// The master in the answer with the highest epoch; `None` while it is in trouble.
-fn newest(mut answers: Vec<Answer>) -> Option<(String, u16)> {
+fn newest(mut answers: Vec<SentinelAnswer>) -> Option<(String, u16)> {
     answers.sort_by_key(|answer| (answer.epoch, answer.replaced));
     let newest = answers.pop()?;
-    let troubled = |answer: &Answer| answer.troubled && answer.epoch == newest.epoch;
+    let troubled = |answer: &SentinelAnswer| answer.troubled && answer.epoch == newest.epoch;
     if !newest.replaced && (newest.troubled || answers.iter().any(troubled)) {
         return None;
     }
@@ -231,11 +231,11 @@ fn newest(mut answers: Vec<Answer>) -> Option<(String, u16)> {
 mod tests {
     use super::*;
 
-    fn answer(epoch: u64, port: u16, replaced: bool, troubled: bool) -> Answer {
-        Answer { epoch, master: ("db".to_owned(), port), replaced, troubled }
+    fn answer(epoch: u64, port: u16, replaced: bool, troubled: bool) -> SentinelAnswer {
+        SentinelAnswer { epoch, master: ("db".to_owned(), port), replaced, troubled }
     }
 
-    fn port(answers: Vec<Answer>) -> Option<u16> {
+    fn port(answers: Vec<SentinelAnswer>) -> Option<u16> {
         newest(answers).map(|(_, port)| port)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::scheme::{Family, Kept, Touched};
+use crate::request::scheme::{Family, Kept, Touched};
 use crate::store::model::rows;
 use crate::store::{Fault, FaultKind, Key};
 
@@ -40,7 +40,7 @@ impl Dialect {
     ///
     /// TiDB: `LAST_INSERT_ID(expr)` may carry the value of an attempt that was rolled back (pingcap/tidb #69796), so every
     /// reservation there is an explicit transaction. SQLite: a transaction is no round trip.
-    pub(crate) const fn has_guarded_add(self) -> bool {
+    pub(crate) const fn has_conditional_add(self) -> bool {
         matches!(self, Dialect::MariaDb | Dialect::MySql | Dialect::Postgres)
     }
 
@@ -205,7 +205,30 @@ mod tests {
             let key = key(&spec(scheme));
             for family in FAMILIES {
                 let file = scheme.create(family).unwrap_or_default();
-                assert_eq!(create_statement(&key, family, None), file.trim_end().trim_end_matches(';'));
+                // PostgreSQL folds names that have no quotes, so keymill writes all of its tables' names in lower case.
+                assert_eq!(
+                    create_statement(&key, family, None),
+                    file.trim_end().trim_end_matches(';'),
+                    "the {family:?} file of {scheme}"
+                );
+            }
+        }
+    }
+
+    /// A shorter column would cut a name or refuse it; a longer one holds names that keymill refuses.
+    #[test]
+    fn the_column_of_the_name_is_as_wide_as_the_scheme_says() {
+        for scheme in Scheme::ALL {
+            let Some(columns) = scheme.counter() else { continue };
+            let declared = format!("{} varchar({}) ", columns.name, columns.name_width);
+            for family in FAMILIES {
+                let file = scheme.create(family).unwrap_or_default();
+                let plain = file.replace('`', "").to_lowercase();
+                let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+                assert!(
+                    plain.contains(&declared),
+                    "`{declared}` is not in the {family:?} statement:\n{file}"
+                );
             }
         }
     }

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::scheme::Family;
-use crate::store::model::layout::Layout;
-use crate::store::model::rows::Stored;
-use crate::store::model::value::{Cell, Value, text};
+use crate::request::scheme::Family;
+use crate::store::model::row_layout::RowLayout;
+use crate::store::model::rows::StoredRow;
+use crate::store::model::value::{ColumnValue, Value, text};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, RowsWork};
 
-use super::{Connection, rows};
+use super::{Connection, sql_rows};
 
 /// A group of rows smaller than this is moved together with others.
 const SMALLEST_GROUP: usize = 8;
@@ -28,7 +28,7 @@ pub(super) fn change(
     work: &mut RowsWork<'_>,
 ) -> Result<Vec<bool>, Fault> {
     let Some(first) = keys.first() else { return Ok(Vec::new()) };
-    rows::transact_on(connection, first, |connection| {
+    sql_rows::transact_on(connection, first, |connection| {
         let found = read(connection, keys, true)?;
         let mut changes = Vec::new();
         for (at, row) in found.into_iter().enumerate() {
@@ -63,7 +63,7 @@ pub(super) fn read(
         if lock { connection.for_update() } else { "" },
     );
     let names: Vec<Value> = keys.iter().map(|key| key.name.as_str().into()).collect();
-    let mut found: BTreeMap<String, Vec<Cell>> = BTreeMap::new();
+    let mut found: BTreeMap<String, Vec<ColumnValue>> = BTreeMap::new();
     for row in connection.query(&sql, &names)? {
         if let Some(name) = text(&row, 0) {
             found.insert(name.to_owned(), row);
@@ -71,8 +71,8 @@ pub(super) fn read(
     }
     let read = |key: &Arc<Key>| -> Read {
         let Some(row) = found.get(&key.name) else { return Ok(None) };
-        match Layout::of(key).decode(row.get(1..).unwrap_or_default())? {
-            Stored::Segment(mark) => Ok(Some(mark)),
+        match RowLayout::of(key).decode(row.get(1..).unwrap_or_default())? {
+            StoredRow::Segment(mark) => Ok(Some(mark)),
             _ => Err(Fault::new(FaultKind::Refused, "its table is not of scheme `keymill`")),
         }
     };
@@ -87,13 +87,13 @@ fn marks(count: usize) -> String {
 }
 
 /// A row's index, and where it stood and shall stand.
-type Change = (usize, Option<Mark>, Mark);
+type RowChange = (usize, Option<Mark>, Mark);
 
 /// Makes and moves rows that this transaction has locked. `false`: another transaction was faster.
-fn write(connection: &mut dyn Connection, keys: &[Arc<Key>], changes: &[Change]) -> Result<bool, Fault> {
+fn write(connection: &mut dyn Connection, keys: &[Arc<Key>], changes: &[RowChange]) -> Result<bool, Fault> {
     let Some(first) = keys.first() else { return Ok(true) };
     let place = connection.place(first)?;
-    let (layout, dialect) = (Layout::of(first), connection.dialect());
+    let (layout, dialect) = (RowLayout::of(first), connection.dialect());
     let touched = layout.touched_on(dialect.family()).map(|(column, touched)| (column, dialect.now(touched)));
     let name = |at: usize| -> Value { keys.get(at).map_or("", |key| key.name.as_str()).into() };
 
@@ -122,7 +122,7 @@ fn write(connection: &mut dyn Connection, keys: &[Arc<Key>], changes: &[Change])
 
     let set = touched.map_or(String::new(), |(column, now)| format!(", `{column}` = {now}"));
     // Rows that move equally far, to one period.
-    let mut groups: BTreeMap<(u64, i128), Vec<&Change>> = BTreeMap::new();
+    let mut groups: BTreeMap<(u64, i128), Vec<&RowChange>> = BTreeMap::new();
     for change in changes {
         let (_, Some(before), after) = change else { continue };
         let distance = i128::from(after.next) - i128::from(before.next);
@@ -132,7 +132,7 @@ fn write(connection: &mut dyn Connection, keys: &[Arc<Key>], changes: &[Change])
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
-    let mut others: BTreeMap<u64, Vec<&Change>> = BTreeMap::new();
+    let mut others: BTreeMap<u64, Vec<&RowChange>> = BTreeMap::new();
     for (at, ((period, distance), rows)) in groups.into_iter().enumerate() {
         let far = u64::try_from(distance.unsigned_abs());
         let Some(far) = far.ok().filter(|_| at < MOST_GROUPS && rows.len() >= SMALLEST_GROUP) else {

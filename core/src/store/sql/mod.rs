@@ -1,21 +1,21 @@
 //! Reservations in a SQL database: everything that does not depend on the database.
 //!
-//! A scheme is data ([`Scheme`](crate::base::scheme::Scheme)), a database is a [`Connection`], and everything between them is
+//! A scheme is data ([`Scheme`](crate::request::scheme::Scheme)), a database is a [`Connection`], and everything between them is
 //! written once here. So a new scheme is an entry in the list of schemes, and a new database is a connection with its
 //! differences.
 //!
 //! * [`Connection`] is what a database implements: queries, changes, `BEGIN`, `COMMIT` and `ROLLBACK`, statements that
 //!   commit by themselves, its catalogue, and the meaning of its errors. It keeps its [`State`] for this layer.
 //! * `statement` writes SQL from a scheme's columns, in a syntax that every connection translates: `` `name` `` and `?`.
-//! * `rows` reads and writes rows inside a transaction (the [`Rows`](super::model::rows::Rows) of all databases), begins a
+//! * `sql_rows` reads and writes rows inside a transaction (the [`Rows`](super::model::rows::Rows) of all databases), begins a
 //!   transaction again after a conflict, and creates tables.
-//! * `guarded_add` is the fast path: one statement that adds to the row and commits by itself, guarded by conditions that
+//! * `conditional_add` is the fast path: one statement that adds to the row and commits by itself, under conditions that
 //!   hold only in the common case. If it matches no row, nothing was changed and a transaction decides.
 //! * `many` changes many rows of keymill's own table in one transaction.
 //! * `together` sends the statements of several sources at once, without those whose rows are locked.
-//! * `catalogue` checks once a connection that a table has the columns and keys that its scheme needs; `sequence` does so
+//! * `relation` checks once a connection that a table has the columns and keys that its scheme needs; `sequence` does so
 //!   for SQL sequences, and draws from them.
-//! * `slots` reads and writes the rows of leased workers, `routes` route tables.
+//! * `sql_slots` reads and writes the rows of leased workers, `sql_routes` route tables.
 //! * `store` is the one [`Store`](super::Store) over a [`Server`](store::Server), which makes connections and keeps one.
 //!
 //! Rules for every connection, each bought with a duplicate somewhere:
@@ -25,18 +25,18 @@
 //!   outcome is unknown: the range is never used, and the row is not read again to guess.
 //! * The settings on which a commit's durability depends are judged with each reservation, in its own statements.
 
-mod catalogue;
+mod conditional_add;
 pub(crate) mod dialect;
-mod guarded_add;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod judgement;
 mod many;
+mod relation;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod remote;
-mod routes;
-pub(crate) mod rows;
 pub(crate) mod sequence;
-mod slots;
+mod sql_routes;
+pub(crate) mod sql_rows;
+mod sql_slots;
 mod statement;
 pub mod store;
 mod together;
@@ -46,10 +46,10 @@ use std::time::Duration;
 
 use super::model::counter::CounterRow;
 use super::model::rows::Digits;
-use super::model::value::{Cell, Value};
+use super::model::value::{ColumnValue, Value};
 use super::{Durability, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, SerialKey};
-pub(crate) use catalogue::{Relation, check_table, wrong};
 pub(crate) use dialect::{Dialect, create_statement};
+pub(crate) use relation::{Relation, check_table, wrong};
 pub(crate) use statement::Statement;
 pub use store::SqlStore;
 
@@ -173,7 +173,7 @@ pub(crate) trait Connection {
     fn state(&mut self) -> &mut State;
 
     /// Runs a query; answers with its rows.
-    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Cell>>, Fault>;
+    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<ColumnValue>>, Fault>;
 
     /// Makes a change inside a transaction; answers with how many rows it changed.
     fn change(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault>;
@@ -299,6 +299,6 @@ pub(crate) trait Tickets {
     /// The newest ticket of this name.
     fn newest(&mut self, key: &Key) -> Result<Option<Row>, Fault>;
 
-    /// Draws the ticket that ends at or above `to`; `None`: another node's ticket was in the way.
+    /// Draws the ticket that ends at or above `to`; `None`: another node has drawn that ticket.
     fn raise(&mut self, key: &Key, to: Mark) -> Result<Option<(Option<Row>, Row)>, Fault>;
 }

@@ -18,7 +18,7 @@ const IDLE_MS: u64 = 30_000;
 
 /// Makes connections.
 pub(crate) trait Driver: fmt::Debug + Send {
-    type Connection: Live;
+    type Connection: RemoteConnection;
 
     /// The dialect, as far as it is known without a connection.
     const DIALECT: Dialect;
@@ -30,7 +30,7 @@ pub(crate) trait Driver: fmt::Debug + Send {
 }
 
 /// A connection that may die while it is idle.
-pub(crate) trait Live: Connection + Send {
+pub(crate) trait RemoteConnection: Connection + Send {
     /// Whether it still serves; with `idle` the server is asked.
     fn is_alive(&mut self, idle: bool) -> bool;
 

@@ -37,7 +37,7 @@ pub(crate) trait Sequences {
     fn next(&mut self, key: &Key) -> Result<Option<u64>, Fault>;
 
     /// Draws a value, unless the sequence is below `seen`. A sequence that was set back would otherwise rise value by value
-    /// to where this process stands, and pass numbers that other nodes have issued on its way.
+    /// to where this process stands, and pass numbers that other nodes have issued.
     /// How the sequence counts is judged in the same statement, where the database can say so: its next value would otherwise
     /// lie inside the range of this one.
     fn draw(&mut self, key: &Key, seen: u64) -> Result<Drawn, Fault>;

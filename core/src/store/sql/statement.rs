@@ -1,15 +1,15 @@
 //! SQL from the columns of a row.
 
-use crate::base::scheme::Family;
-use crate::store::model::layout::Layout;
-use crate::store::model::rows::Stored;
+use crate::request::scheme::Family;
+use crate::store::model::row_layout::RowLayout;
+use crate::store::model::rows::StoredRow;
 use crate::store::model::value::Value;
 use crate::store::{Fault, Key, OwnSlot, Renewal};
 
-use super::{Connection, Dialect, rows};
+use super::{Connection, Dialect, sql_rows};
 
-/// Columns with values.
-type Columns<'k> = Vec<(&'k str, Value)>;
+/// ColumnValues with values.
+type ColumnValues<'k> = Vec<(&'k str, Value)>;
 
 /// A change of one row, in parts: a connection may query the row first, by the same condition.
 #[derive(Clone, Debug)]
@@ -38,12 +38,12 @@ impl Statement {
 
 /// Builds the two sides of a statement.
 #[derive(Default)]
-struct Part {
+struct Fragment {
     text: String,
     values: Vec<Value>,
 }
 
-impl Part {
+impl Fragment {
     fn push(&mut self, separator: &str, text: &str) {
         if !self.text.is_empty() {
             self.text.push_str(separator);
@@ -52,7 +52,7 @@ impl Part {
     }
 
     /// `a` = ? AND `b` IS NULL
-    fn compare(&mut self, columns: Columns<'_>) {
+    fn compare(&mut self, columns: ColumnValues<'_>) {
         for (column, value) in columns {
             if value == Value::Null {
                 self.push(" AND ", &format!("`{column}` IS NULL"));
@@ -64,7 +64,7 @@ impl Part {
     }
 
     /// `a` = ?, `b` = ?
-    fn assign(&mut self, columns: Columns<'_>) {
+    fn assign(&mut self, columns: ColumnValues<'_>) {
         for (column, value) in columns {
             self.push(", ", &format!("`{column}` = ?"));
             self.values.push(value);
@@ -72,7 +72,7 @@ impl Part {
     }
 
     /// The assignments that every change of a row needs.
-    fn touch(&mut self, layout: Layout<'_>, dialect: Dialect) {
+    fn touch(&mut self, layout: RowLayout<'_>, dialect: Dialect) {
         if let Some(version) = layout.version() {
             self.push(", ", &format!("`{version}` = `{version}` + 1"));
         }
@@ -89,8 +89,8 @@ pub(super) fn select(
     columns: &str,
     end: &str,
 ) -> Result<(String, Vec<Value>), Fault> {
-    let mut row = Part::default();
-    row.compare(rows::identity(connection.dialect(), key)?);
+    let mut row = Fragment::default();
+    row.compare(sql_rows::identity(connection.dialect(), key)?);
     Ok((format!("SELECT {columns} FROM {} WHERE {}{end}", connection.place(key)?, row.text), row.values))
 }
 
@@ -98,11 +98,11 @@ pub(super) fn select(
 pub(super) fn insert(
     connection: &dyn Connection,
     key: &Key,
-    new: &Stored,
+    new: &StoredRow,
 ) -> Result<(String, Vec<Value>), Fault> {
-    let (layout, dialect) = (Layout::of(key), connection.dialect());
-    let (mut columns, mut values) = (Part::default(), Part::default());
-    for (column, value) in rows::identity(dialect, key)?.into_iter().chain(layout.encode(new)) {
+    let (layout, dialect) = (RowLayout::of(key), connection.dialect());
+    let (mut columns, mut values) = (Fragment::default(), Fragment::default());
+    for (column, value) in sql_rows::identity(dialect, key)?.into_iter().chain(layout.encode(new)) {
         columns.push(", ", &format!("`{column}`"));
         values.push(", ", "?");
         values.values.push(value);
@@ -119,14 +119,14 @@ pub(super) fn insert(
 pub(super) fn replace(
     connection: &dyn Connection,
     key: &Key,
-    old: &Stored,
-    new: &Stored,
+    old: &StoredRow,
+    new: &StoredRow,
 ) -> Result<Statement, Fault> {
-    let (layout, dialect) = (Layout::of(key), connection.dialect());
-    let (mut assigned, mut condition) = (Part::default(), Part::default());
+    let (layout, dialect) = (RowLayout::of(key), connection.dialect());
+    let (mut assigned, mut condition) = (Fragment::default(), Fragment::default());
     assigned.assign(layout.changed(new));
     assigned.touch(layout, dialect);
-    condition.compare(rows::identity(dialect, key)?);
+    condition.compare(sql_rows::identity(dialect, key)?);
     condition.compare(layout.compared(old));
     Statement::new(connection, key, assigned, condition)
 }
@@ -135,8 +135,8 @@ impl Statement {
     fn new(
         connection: &dyn Connection,
         key: &Key,
-        assigned: Part,
-        condition: Part,
+        assigned: Fragment,
+        condition: Fragment,
     ) -> Result<Statement, Fault> {
         Ok(Statement {
             table: connection.place(key)?,
@@ -150,7 +150,7 @@ impl Statement {
 
     /// The same change, committing by itself.
     pub(super) fn committing(mut self, connection: &dyn Connection, key: &Key) -> Statement {
-        self.end = connection.ends_with(Layout::of(key).position());
+        self.end = connection.ends_with(RowLayout::of(key).position());
         self
     }
 }
@@ -163,14 +163,14 @@ pub(super) fn add(
     addition: &str,
     len: u64,
     from: (u64, u64),
-    relied_on: Columns<'_>,
+    relied_on: ColumnValues<'_>,
 ) -> Result<Statement, Fault> {
-    let (layout, dialect) = (Layout::of(key), connection.dialect());
+    let (layout, dialect) = (RowLayout::of(key), connection.dialect());
     let position = layout.position();
-    let mut assigned = Part { text: format!("`{position}` = {addition}"), values: vec![len.into()] };
+    let mut assigned = Fragment { text: format!("`{position}` = {addition}"), values: vec![len.into()] };
     assigned.touch(layout, dialect);
-    let mut condition = Part::default();
-    condition.compare(rows::identity(dialect, key)?);
+    let mut condition = Fragment::default();
+    condition.compare(sql_rows::identity(dialect, key)?);
     condition.push(" AND ", &format!("`{position}` >= ? AND `{position}` <= ?"));
     condition.values.extend([from.0.into(), from.1.into()]);
     condition.compare(relied_on);
@@ -186,7 +186,8 @@ pub(super) fn renew(
     clock: &str,
     (token, lease_ms): (u64, u64),
 ) -> Result<Statement, Fault> {
-    let (mut marks, mut owners, mut condition) = (Part::default(), Part::default(), Part::default());
+    let (mut marks, mut owners, mut condition) =
+        (Fragment::default(), Fragment::default(), Fragment::default());
     for Renewal { own: OwnSlot { key, slot, left, owner }, to, .. } in renewals {
         marks.push(" ", "WHEN `pool` = ? AND `slot` = ? THEN ?");
         marks.values.extend([key.name.as_str().into(), (*slot).into(), to.mark.into()]);
@@ -201,7 +202,7 @@ pub(super) fn renew(
         Family::MySql => format!("LAST_INSERT_ID({clock} + ?)"),
         Family::Postgres | Family::Sqlite => format!("{clock} + ?"),
     };
-    let mut assigned = Part {
+    let mut assigned = Fragment {
         text: format!(
             "`token` = ?, `mark` = CASE {} ELSE `mark` END, `owner` = CASE {} ELSE `owner` END, `ends_at` = {end}",
             marks.text, owners.text

@@ -3,17 +3,18 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::bank::is_counter;
-use crate::base::scheme::Kept;
+use crate::request::bank_spec::is_counter;
+use crate::request::scheme::Kept;
 use crate::store::model::rows::{self, Answers, Rows};
-use crate::store::model::worker::SlotRows;
+use crate::store::model::slot_rows::SlotRows;
 use crate::store::{
-    Facts, Fault, FaultKind, GiveBack, Import, Key, MOST_AT_ONCE, Mark, PoolRows, Renewal, Renewed, Request,
-    Reserved, Row, RowsWork, SlotWork, Store, StoredTable, Work, reading_route, replacing_route,
+    BankStore, Catalogue, Facts, Fault, FaultKind, GiveBack, Import, Key, MOST_AT_ONCE, Mark, PoolRows,
+    Renewal, Renewed, Request, Reserved, RouteStore, Row, RowStore, RowsWork, SlotStore, SlotWork,
+    StoredTable, Work, reading_route, replacing_route,
 };
 
-use super::rows::OpenRows;
-use super::{Connection, Dialect, catalogue, check_table, row_id};
+use super::sql_rows::OpenRows;
+use super::{Connection, Dialect, check_table, relation, row_id};
 
 /// Connects to one database and keeps one connection.
 pub(crate) trait Server: fmt::Debug + Send {
@@ -128,19 +129,19 @@ fn reserve(connection: &mut dyn Connection, request: &Request) -> Result<Reserve
     if let Some(reserved) = reserve_alone(connection, request)? {
         return Ok(reserved);
     }
-    super::rows::transact(connection, key, |rows| rows::reserve(rows, request))
+    super::sql_rows::transact(connection, key, |rows| rows::reserve(rows, request))
 }
 
 /// Reserves with one statement; `None` if a transaction is needed.
 fn reserve_alone(connection: &mut dyn Connection, request: &Request) -> Result<Option<Reserved>, Fault> {
-    if !connection.dialect().has_guarded_add()
+    if !connection.dialect().has_conditional_add()
         || connection.state().nowait && !connection.commits_alone_without_waiting()
     {
         return Ok(None);
     }
     check_table(connection, &request.key)?;
-    super::rows::patiently(connection, |connection| {
-        let answer = super::guarded_add::reserve(connection, request);
+    super::sql_rows::patiently(connection, |connection| {
+        let answer = super::conditional_add::reserve(connection, request);
         let state = connection.state();
         match answer {
             // Other clients of a pooler may have set a stricter isolation level; a transaction sets its own, and repeats.
@@ -157,14 +158,14 @@ fn reserve_alone(connection: &mut dyn Connection, request: &Request) -> Result<O
     })
 }
 
-/// Draws or raises a ticket; repeats if another node's ticket was in the way.
+/// Draws or raises a ticket; repeats if another node has drawn the ticket.
 fn with_tickets<T>(
     connection: &mut dyn Connection,
     key: &Key,
     mut work: impl FnMut(&mut dyn super::Tickets) -> Result<Option<T>, Fault>,
 ) -> Result<T, Fault> {
     check_table(connection, key)?;
-    super::rows::patiently(connection, |connection| match connection.tickets() {
+    super::sql_rows::patiently(connection, |connection| match connection.tickets() {
         Some(tickets) => work(tickets),
         // `check_kept` has refused the key on a database without tickets.
         None => rows::check_kept_here(key).map(|()| None),
@@ -203,10 +204,10 @@ fn in_one_transaction<I, T>(
     Ok(Ok(answers))
 }
 
-impl<S: Server> Store for SqlStore<S> {
+impl<S: Server> RowStore for SqlStore<S> {
     fn transact(&mut self, key: &Key, _period: u64, work: &mut Work<'_>) -> Result<(), Fault> {
         write_row(&mut self.server, key, |connection| {
-            super::rows::transact(connection, key, |rows| Ok(work.run(rows)?.then_some(())))
+            super::sql_rows::transact(connection, key, |rows| Ok(work.run(rows)?.then_some(())))
         })
     }
 
@@ -216,9 +217,9 @@ impl<S: Server> Store for SqlStore<S> {
     }
 
     fn batch(&self) -> usize {
-        // Without a guarded add or a transaction for all of them, there is nothing to batch.
+        // Without a conditional add or a transaction for all of them, there is nothing to batch.
         let dialect = self.server.dialect();
-        if dialect.has_guarded_add() || dialect.goes_on_after_errors() { MOST_AT_ONCE } else { 1 }
+        if dialect.has_conditional_add() || dialect.goes_on_after_errors() { MOST_AT_ONCE } else { 1 }
     }
 
     fn reserve_all(&mut self, requests: &[Request]) -> Answers {
@@ -276,19 +277,20 @@ impl<S: Server> Store for SqlStore<S> {
             return Ok(false); // what was drawn once is never drawn again
         }
         write(&mut self.server, |connection| {
-            if connection.dialect().has_guarded_add() {
+            if connection.dialect().has_conditional_add() {
                 check_table(connection, key)?;
-                let given = super::rows::patiently(connection, |connection| {
-                    let change = super::guarded_add::prepare_give_back(connection, key, period, (lo, hi))?;
+                let given = super::sql_rows::patiently(connection, |connection| {
+                    let change =
+                        super::conditional_add::prepare_give_back(connection, key, period, (lo, hi))?;
                     let Some(change) = change else { return Ok(Some(None)) };
                     let changed = connection.commit_alone(&change)?;
-                    super::guarded_add::given_back(connection, changed).map(|given| Some(Some(given)))
+                    super::conditional_add::given_back(connection, changed).map(|given| Some(Some(given)))
                 })?;
                 if let Some(given) = given {
                     return Ok(given);
                 }
             }
-            super::rows::transact(connection, key, |rows| {
+            super::sql_rows::transact(connection, key, |rows| {
                 rows::give_back(rows, key, period, lo, hi).map(Some)
             })
         })
@@ -319,68 +321,6 @@ impl<S: Server> Store for SqlStore<S> {
             None => self.give_back(&of.key, of.period, of.lo, of.hi),
         };
         ranges.iter().zip(given).map(alone).collect()
-    }
-
-    fn make_node(&mut self, key: &Key, host: &str, process: &str) -> Result<u64, Fault> {
-        let made = write(&mut self.server, |connection| {
-            with_tickets(connection, key, |tickets| tickets.make_node(key, host, process).map(Some))
-        });
-        made.map_err(|fault| fault.with_context(&crate::store::making_a_node(key)))
-    }
-
-    fn clock_ms(&mut self, key: &Key) -> Result<u64, Fault> {
-        let read = self.server.with(super::slots::now_ms);
-        read.map_err(|fault| fault.with_context(&format!("reading the clock for `{}`", key.name)))
-    }
-
-    fn transact_slots(&mut self, key: &Key, work: &mut SlotWork<'_>) -> Result<(), Fault> {
-        write(&mut self.server, |connection| super::slots::transact(connection, key, work))
-    }
-
-    fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
-        super::slots::renew(self, renewals)
-    }
-
-    fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
-        // Reading creates nothing.
-        if !self.server.is_there() {
-            return Ok(PoolRows::default());
-        }
-        self.server
-            .with(|connection| {
-                let creates = connection.dialect().creates_tables();
-                if creates {
-                    // Another process may have dropped it since: then there is no row.
-                    connection.forget_tables();
-                }
-                if !check_table(connection, key)? && creates {
-                    return Ok(PoolRows::default());
-                }
-                super::slots::OpenSlots { connection }.read_pool(key)
-            })
-            .map_err(|fault| fault.with_context(&format!("looking at pool `{}`", key.name)))
-    }
-
-    fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
-        if !self.server.is_there() {
-            return Ok(Vec::new());
-        }
-        let listed = self.server.with(|connection| super::routes::list(connection, key));
-        listed.map_err(|fault| fault.with_context(&crate::store::listing_routes(key)))
-    }
-
-    fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
-        // Reading creates nothing.
-        if !self.server.is_there() {
-            return Ok(None);
-        }
-        let read = self.server.with(|connection| super::routes::read(connection, key, known));
-        read.map_err(|fault| fault.with_context(&reading_route(key)))
-    }
-
-    fn replace_route(&mut self, key: &Key, old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
-        write(&mut self.server, |connection| super::routes::replace(connection, key, old, new))
-            .map_err(|fault| fault.with_context(&replacing_route(key)))
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
@@ -414,20 +354,8 @@ impl<S: Server> Store for SqlStore<S> {
             return Ok(None);
         }
         self.server
-            .with(|connection| super::rows::age(connection, key))
+            .with(|connection| super::sql_rows::age(connection, key))
             .map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
-    }
-
-    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
-        let tables = catalogue::tables(keys, self.server.dialect().family(), self.server.schema());
-        let created = tables.and_then(|tables| {
-            // The statements are wanted before a server, a user or a database exists.
-            if dry_run && !self.server.answers() {
-                return Ok(tables.into_iter().map(|(_, statement)| statement).collect());
-            }
-            self.server.with(|connection| catalogue::create_missing(connection, tables, dry_run))
-        });
-        created.map_err(|fault| fault.with_context(rows::creating(dry_run)))
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
@@ -463,6 +391,88 @@ impl<S: Server> Store for SqlStore<S> {
             return Ok(None);
         }
         crate::store::new_owner(self, old, new)
+    }
+}
+
+impl<S: Server> SlotStore for SqlStore<S> {
+    fn make_node(&mut self, key: &Key, host: &str, process: &str) -> Result<u64, Fault> {
+        let made = write(&mut self.server, |connection| {
+            with_tickets(connection, key, |tickets| tickets.make_node(key, host, process).map(Some))
+        });
+        made.map_err(|fault| fault.with_context(&crate::store::making_a_node(key)))
+    }
+
+    fn clock_ms(&mut self, key: &Key) -> Result<u64, Fault> {
+        let read = self.server.with(super::sql_slots::now_ms);
+        read.map_err(|fault| fault.with_context(&format!("reading the clock for `{}`", key.name)))
+    }
+
+    fn transact_slots(&mut self, key: &Key, work: &mut SlotWork<'_>) -> Result<(), Fault> {
+        write(&mut self.server, |connection| super::sql_slots::transact(connection, key, work))
+    }
+
+    fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
+        super::sql_slots::renew(self, renewals)
+    }
+
+    fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
+        // Reading creates nothing.
+        if !self.server.is_there() {
+            return Ok(PoolRows::default());
+        }
+        self.server
+            .with(|connection| {
+                let creates = connection.dialect().creates_tables();
+                if creates {
+                    // Another process may have dropped it since: then there is no row.
+                    connection.forget_tables();
+                }
+                if !check_table(connection, key)? && creates {
+                    return Ok(PoolRows::default());
+                }
+                super::sql_slots::SqlSlots { connection }.read_pool(key)
+            })
+            .map_err(|fault| fault.with_context(&format!("looking at pool `{}`", key.name)))
+    }
+}
+
+impl<S: Server> BankStore for SqlStore<S> {}
+
+impl<S: Server> RouteStore for SqlStore<S> {
+    fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
+        if !self.server.is_there() {
+            return Ok(Vec::new());
+        }
+        let listed = self.server.with(|connection| super::sql_routes::list(connection, key));
+        listed.map_err(|fault| fault.with_context(&crate::store::listing_routes(key)))
+    }
+
+    fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
+        // Reading creates nothing.
+        if !self.server.is_there() {
+            return Ok(None);
+        }
+        let read = self.server.with(|connection| super::sql_routes::read(connection, key, known));
+        read.map_err(|fault| fault.with_context(&reading_route(key)))
+    }
+
+    fn replace_route(&mut self, key: &Key, old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
+        write(&mut self.server, |connection| super::sql_routes::replace(connection, key, old, new))
+            .map_err(|fault| fault.with_context(&replacing_route(key)))
+    }
+}
+
+impl<S: Server> Catalogue for SqlStore<S> {
+    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
+        let tables = relation::tables(keys, self.server.dialect().family(), self.server.schema());
+        let created = tables.and_then(|tables| {
+            // The statements are wanted before a server, a user or a database exists.
+            if dry_run && !self.server.answers() {
+                return Ok(tables.into_iter().map(|(_, statement)| statement).collect());
+            }
+            self.server.with(|connection| relation::create_missing(connection, tables, dry_run))
+        });
+        created.map_err(|fault| fault.with_context(rows::creating(dry_run)))
     }
 
     fn writable(&mut self) -> Result<(), Fault> {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::store::model::rows::Answers;
 use crate::store::{Fault, GiveBack, Key, Request};
 
-use super::catalogue::look_at_table;
-use super::guarded_add::{self, GuardedAdd};
+use super::conditional_add::{self, ConditionalAdd};
+use super::relation::look_at_table;
 use super::{Changed, Connection, Statement, Together, row_id};
 
 /// How long locked rows are found one after the other, once the first was found.
@@ -45,11 +45,11 @@ fn may_go_along(connection: &mut dyn Connection, key: &Key) -> Result<bool, Faul
 /// Reserves for several sources. `None`: nothing was changed for this request.
 pub(super) fn reserve(connection: &mut dyn Connection, requests: &[Request]) -> Result<Answers, Fault> {
     let mut answers = vec![None; requests.len()];
-    let mut sent: Vec<Sent<'_, GuardedAdd>> = Vec::with_capacity(requests.len());
+    let mut sent: Vec<Sent<'_, ConditionalAdd>> = Vec::with_capacity(requests.len());
     for at in in_order(requests.iter().map(|request| &*request.key)) {
         let Some(request) = requests.get(at) else { continue };
         if may_go_along(connection, &request.key)?
-            && let Ok(Some(of)) = guarded_add::prepare(connection, request)
+            && let Ok(Some(of)) = conditional_add::prepare(connection, request)
         {
             sent.push(Sent { at, key: &request.key, of });
         }
@@ -57,7 +57,7 @@ pub(super) fn reserve(connection: &mut dyn Connection, requests: &[Request]) -> 
     let done = carry_out(connection, &mut sent, |add| &add.statement)?;
     for (Sent { at, of, .. }, changed) in sent.iter().zip(done) {
         if let (Some(request), Some(answer)) = (requests.get(*at), answers.get_mut(*at)) {
-            *answer = guarded_add::interpret(connection, request, of, changed).transpose();
+            *answer = conditional_add::interpret(connection, request, of, changed).transpose();
         }
     }
     Ok(answers)
@@ -73,7 +73,7 @@ pub(super) fn give_back(
     for at in in_order(ranges.iter().map(|range| &*range.key)) {
         let Some(GiveBack { key, period, lo, hi }) = ranges.get(at) else { continue };
         if may_go_along(connection, key)?
-            && let Ok(Some(of)) = guarded_add::prepare_give_back(connection, key, *period, (*lo, *hi))
+            && let Ok(Some(of)) = conditional_add::prepare_give_back(connection, key, *period, (*lo, *hi))
         {
             sent.push(Sent { at, key, of });
         }
@@ -81,7 +81,7 @@ pub(super) fn give_back(
     let done = carry_out(connection, &mut sent, |statement| statement)?;
     for (Sent { at, .. }, changed) in sent.iter().zip(done) {
         if let Some(answer) = answers.get_mut(*at) {
-            *answer = Some(guarded_add::given_back(connection, changed)?);
+            *answer = Some(conditional_add::given_back(connection, changed)?);
         }
     }
     Ok(answers)

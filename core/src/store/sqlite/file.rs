@@ -75,7 +75,7 @@ pub(super) fn real(path: &Path) -> PathBuf {
 
 /// Which program a file belongs to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum FileOwner {
     /// It has keymill's `application_id`.
     Keymill,
     /// It has no `application_id`, and no tables but keymill's: new, made by hand, or by a keymill that set none.
@@ -92,13 +92,13 @@ const FOREIGN_TABLE: &str = "SELECT name FROM sqlite_schema AS found WHERE type 
           WHERE lower(name) IN ('name', 'period', 'next', 'updated_at')) < 4 ORDER BY name LIMIT 1";
 
 /// Finds which program the file belongs to; `table` is the table of one of our sources.
-pub(super) fn owner(connection: &Connection, table: Option<&str>) -> rusqlite::Result<Owner> {
+pub(super) fn owner(connection: &Connection, table: Option<&str>) -> rusqlite::Result<FileOwner> {
     let mark: i32 = connection.query_one("PRAGMA application_id", [], |row| row.get(0))?;
     if mark == APPLICATION_ID {
-        return Ok(Owner::Keymill);
+        return Ok(FileOwner::Keymill);
     }
     if mark != 0 {
-        return Ok(Owner::Other(format!(
+        return Ok(FileOwner::Other(format!(
             "is marked as another program's (`PRAGMA application_id` is {mark})"
         )));
     }
@@ -112,8 +112,9 @@ pub(super) fn owner(connection: &Connection, table: Option<&str>) -> rusqlite::R
     let foreign: Option<String> = connection
         .query_one(FOREIGN_TABLE, [format!("[{}]", ours.join(","))], |row| row.get(0))
         .optional()?;
-    Ok(foreign
-        .map_or(Owner::Unmarked, |table| Owner::Other(format!("holds table `{table}` of another program"))))
+    Ok(foreign.map_or(FileOwner::Unmarked, |table| {
+        FileOwner::Other(format!("holds table `{table}` of another program"))
+    }))
 }
 
 /// Refuses a file that is not keymill's, for `init` too.

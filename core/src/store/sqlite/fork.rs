@@ -53,7 +53,7 @@ const SET_LOCK: libc::c_int = libc::F_SETLK;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Every connection that may be open. Its lock is taken only during an [`Operation`], so it is free during a fork.
-static SLOTS: Mutex<Vec<Weak<Slot>>> = Mutex::new(Vec::new());
+static SLOTS: Mutex<Vec<Weak<ForkSafeConnection>>> = Mutex::new(Vec::new());
 static HANDLERS: OnceCell<()> = OnceCell::new();
 
 /// A connection to a file. If the program has closed the connection's descriptors, the connection is never closed: the
@@ -96,13 +96,13 @@ impl Drop for OpenFile {
 
 /// A connection that a fork may close.
 #[derive(Debug, Default)]
-pub(super) struct Slot(Mutex<Option<OpenFile>>);
+pub(super) struct ForkSafeConnection(Mutex<Option<OpenFile>>);
 
-impl Slot {
+impl ForkSafeConnection {
     /// A slot registered with the fork handlers. `None`: the handlers could not be registered (no memory).
-    pub(super) fn new() -> Option<Arc<Slot>> {
+    pub(super) fn new() -> Option<Arc<ForkSafeConnection>> {
         HANDLERS.get_or_try_init(register).ok()?;
-        let slot = Arc::new(Slot::default());
+        let slot = Arc::new(ForkSafeConnection::default());
         let _operation = begin();
         let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
         slots.retain(|slot| slot.strong_count() > 0);

@@ -8,10 +8,10 @@
 //! * A deleted or replaced file is detected by its inode, before each operation and after its commit.
 //! * Only SQLite opens the file: closing any other descriptor of it would drop SQLite's POSIX locks.
 
-mod connection;
 mod descriptors;
 mod file;
 mod fork;
+mod sqlite_connection;
 
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use super::sql::store::Server;
 use super::sql::{self, Dialect, SqlStore, State};
 use super::{Durability, Facts, Fault, FaultKind};
 use descriptors::Inode;
-use file::{Deadline, FileSystem, Owner, fault, file_system, identity, is_busy, owner, real};
+use file::{Deadline, FileOwner, FileSystem, fault, file_system, identity, is_busy, owner, real};
 use fork::{OpenFile, Opened};
 
 /// How a file is used.
@@ -50,7 +50,7 @@ pub type SqliteStore = SqlStore<SqliteFile>;
 pub struct SqliteFile {
     path: PathBuf,
     options: SqliteOptions,
-    slot: Option<Arc<fork::Slot>>,
+    slot: Option<Arc<fork::ForkSafeConnection>>,
     /// Problems found since the file was last opened.
     warnings: Vec<String>,
     deadline: Arc<Deadline>,
@@ -108,7 +108,7 @@ impl SqliteFile {
         }
         let slot = match &self.slot {
             Some(slot) => Arc::clone(slot),
-            None => fork::Slot::new()
+            None => fork::ForkSafeConnection::new()
                 .ok_or_else(|| Fault::new(FaultKind::Unavailable, "no memory to register fork handlers"))?,
         };
         self.slot = Some(Arc::clone(&slot));
@@ -185,7 +185,7 @@ impl SqliteFile {
             // A file of another program keeps its journal mode. SQLite does not always ask the busy handler here:
             // eight processes that open a new file at once collide.
             let word = owner(&connection, None).and_then(|owner| {
-                let foreign = matches!(owner, Owner::Other(_));
+                let foreign = matches!(owner, FileOwner::Other(_));
                 let ask = if foreign { "PRAGMA journal_mode" } else { "PRAGMA journal_mode=WAL" };
                 connection.query_one(ask, [], |row| row.get(0))
             });

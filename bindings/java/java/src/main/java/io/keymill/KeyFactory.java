@@ -125,7 +125,7 @@ public final class KeyFactory {
         return id.replaceFirst("^(GMT|UTC|UT)(?=[+-])", "");
     }
 
-    /** Unchanging: who holds it may read it for ever. */
+    /** Unchanging: a thread that holds it may read it for ever. */
     private static final class State {
         final Mill mill;
         final Entry[] entries;

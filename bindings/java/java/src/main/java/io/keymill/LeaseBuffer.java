@@ -5,7 +5,7 @@ import java.nio.ByteOrder;
 
 /**
  * The numbers leased last to one cursor. The native library writes them into a small direct buffer, whose address
- * crosses with each call, so that nothing of the JVM is touched on the way.
+ * crosses with each call, so that nothing of the JVM is touched in between.
  */
 final class LeaseBuffer {
     private static final int LO = 0;

@@ -267,7 +267,7 @@ final class Library {
                 }
             }
         } catch (IOException | DirectoryIteratorException | SecurityException e) {
-            // A folder that cannot be listed keeps nobody from starting.
+            // A folder that cannot be listed is no reason not to start.
         }
     }
 
@@ -278,7 +278,7 @@ final class Library {
                 Files.deleteIfExists(file);
             }
         } catch (IOException | SecurityException e) {
-            // Another user's, or somebody was quicker.
+            // Another user's file, or another process has deleted it.
         }
     }
 

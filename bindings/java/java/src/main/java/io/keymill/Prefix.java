@@ -48,7 +48,7 @@ final class Prefix {
         return latin == null ? null : java.util.Arrays.copyOf(latin, length + ROOM);
     }
 
-    /** The text of a number, without a scratch of one's own. */
+    /** The text of a number, without a scratch of the caller's. */
     String textOf(long number, int width) {
         if (latin != null && length <= 8) {
             byte[] bytes = new byte[8 + Digits.ROOM];

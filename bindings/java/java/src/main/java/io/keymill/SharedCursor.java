@@ -26,7 +26,7 @@ abstract class SharedCursorFields extends SharedCursorFront {
  * lease is never refilled: the next one is a new object, so a thread that still holds the old one finds it used up.
  *
  * <p><b>Numbers rise.</b> Leases are made by one thread at a time, and the core's leases rise. A new lease is published
- * only over one that is used up or revoked. A call that begins after another ended reads the lease that one took from, or a
+ * only over a lease that is used up or revoked. A call that begins after another ended reads the other's lease or a
  * later one; in the same lease, its count comes later. (A thread that read the word just before it was raised may still
  * take an old number afterwards; its call had begun before any call that got a newer one ended.)
  *

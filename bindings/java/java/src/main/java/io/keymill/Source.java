@@ -29,9 +29,9 @@ public final class Source implements LongSupplier {
 
     Source(SourceBox box) {
         this.box = box;
-        this.shared = box.way == SourceBox.SHARED && !box.expires ? box.shared : null;
-        this.table = box.way == SourceBox.THREAD ? box.threads.table : null;
-        this.single = box.way == SourceBox.SINGLE;
+        this.shared = box.mode == SourceBox.SHARED && !box.expires ? box.shared : null;
+        this.table = box.mode == SourceBox.THREAD ? box.threads.table : null;
+        this.single = box.mode == SourceBox.SINGLE;
     }
 
     SourceBox box() {

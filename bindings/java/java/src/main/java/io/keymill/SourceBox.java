@@ -17,7 +17,7 @@ final class SourceBox {
 
     private final MillBox mill;
     private final long address;
-    final int way;
+    final int mode;
     final long block;
     /** Whether numbers in memory may end by themselves; else only a close ends them. */
     final boolean expires;
@@ -37,15 +37,15 @@ final class SourceBox {
         label = facts.get("label");
         block = Long.parseLong(facts.get("block"));
         expires = Boolean.parseBoolean(facts.get("expires"));
-        way = way(
+        mode = mode(
                 facts.get("kind"),
                 Boolean.parseBoolean(facts.get("counts")),
                 Boolean.parseBoolean(facts.get("by_thread")));
         shared = new SharedCursor(this);
-        threads = way == THREAD || way == THREAD_TEXT ? new ThreadCursors(this) : null;
+        threads = mode == THREAD || mode == THREAD_TEXT ? new ThreadCursors(this) : null;
     }
 
-    private static int way(String kind, boolean counts, boolean byThread) {
+    private static int mode(String kind, boolean counts, boolean byThread) {
         if (kind.equals("business")) {
             return FOR_KEYS;
         }
@@ -59,14 +59,14 @@ final class SourceBox {
     }
 
     boolean givesText() {
-        return way == SHARED_TEXT || way == THREAD_TEXT;
+        return mode == SHARED_TEXT || mode == THREAD_TEXT;
     }
 
     // ---- numbers ----
 
     /** The next id; waits when none is in memory. */
     long next() {
-        if (way == SHARED) {
+        if (mode == SHARED) {
             Lease lease = shared.lease;
             if (lease.alive()) {
                 long at = Atomics.use(lease, 1);
@@ -85,10 +85,10 @@ final class SourceBox {
     }
 
     private long next(Wait wait) {
-        if (way == SHARED) {
+        if (mode == SHARED) {
             return shared.next(null, wait);
         }
-        if (way == THREAD) {
+        if (mode == THREAD) {
             Cursor mine = threads.mine();
             return mine == null ? threads.stripe().next(null, wait) : nextOf(mine, wait);
         }
@@ -97,7 +97,7 @@ final class SourceBox {
 
     /** The next number of a cursor with one owner; 0 where none is in memory and the caller does not wait. */
     long next(Cursor cursor, Wait wait) {
-        if (way == SINGLE) {
+        if (mode == SINGLE) {
             return nextOfCore(wait);
         }
         checkNumbers();
@@ -186,7 +186,7 @@ final class SourceBox {
         if (out.length == 0) {
             return;
         }
-        if (way == SINGLE) {
+        if (mode == SINGLE) {
             fillFromCore(out);
             return;
         }
@@ -199,7 +199,7 @@ final class SourceBox {
         collect(complete(ask(address, out.length)), out);
     }
 
-    /** Waits until a batch of the core is complete; one that fails is freed. */
+    /** Waits until a batch of the core is complete; a batch that fails is freed. */
     private long complete(long batch) {
         Wait wait = new Wait(label);
         boolean complete = false;
@@ -293,7 +293,7 @@ final class SourceBox {
     // ---- texts ----
 
     String text() {
-        if (way == THREAD_TEXT) {
+        if (mode == THREAD_TEXT) {
             Cursor mine = threads.mine();
             if (mine != null) {
                 long number = mine.take();
@@ -301,7 +301,7 @@ final class SourceBox {
             }
             return threads.stripe().text(null, new Wait(label));
         }
-        return way == SHARED_TEXT ? sharedText() : Long.toString(next());
+        return mode == SHARED_TEXT ? sharedText() : Long.toString(next());
     }
 
     /** A method of its own, small enough for the compiler to inline. */
@@ -318,7 +318,7 @@ final class SourceBox {
 
     /** A text, or null where none is in memory. */
     String tryText() {
-        if (way == THREAD_TEXT) {
+        if (mode == THREAD_TEXT) {
             Cursor mine = threads.mine();
             if (mine == null) {
                 return threads.stripe().text(null, Wait.NEVER);
@@ -326,7 +326,7 @@ final class SourceBox {
             long number = nextOf(mine, Wait.NEVER);
             return number == 0 ? null : mine.text(number);
         }
-        if (way == SHARED_TEXT) {
+        if (mode == SHARED_TEXT) {
             return shared.text(null, Wait.NEVER);
         }
         long id = tryNext();
@@ -355,7 +355,7 @@ final class SourceBox {
 
     private void take(Batch batch) {
         Wait wait = new Wait(label);
-        if (way == SHARED || way == SHARED_TEXT) {
+        if (mode == SHARED || mode == SHARED_TEXT) {
             shared.take(batch, wait);
             return;
         }
@@ -407,9 +407,8 @@ final class SourceBox {
     }
 
     void checkNumbers() {
-        if (way == FOR_KEYS) {
-            throw KeymillException.argument("`" + label + "` makes ids for keys: take them with `next(key)` of"
-                    + " `mill.business(…)`, which is `next_for` elsewhere");
+        if (mode == FOR_KEYS) {
+            throw KeymillException.argument("`" + label + "` makes ids for keys: take them with `next(key)` of `mill.business(…)`, which is `next_for` elsewhere");
         }
         if (givesText()) {
             refuse(address);
@@ -437,7 +436,7 @@ final class SourceBox {
     /** The parts of an id. */
     String parse(long id) {
         // A long has 64 bits, also where the source is wide.
-        return parse(way == FOR_KEYS && id >= 0 ? String.format("0x%016x", id) : Long.toString(id));
+        return parse(mode == FOR_KEYS && id >= 0 ? String.format("0x%016x", id) : Long.toString(id));
     }
 
     Stats stats() {

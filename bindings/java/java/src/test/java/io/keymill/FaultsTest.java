@@ -73,7 +73,7 @@ class FaultsTest {
                 new String[] {"source", url, "serial:" + table + "/custid?number=0000000000&step=50&order=thread"});
     }
 
-    /** Four workers at a time, of these kinds by turns; each is at work before it is killed, at a moment nobody chose. */
+    /** Four workers at a time, of these kinds by turns; each is at work before it is killed, at a random moment. */
     private static void kill(Path folder, int kills, String[]... kinds) throws Exception {
         Files.createDirectories(folder);
         List<Process> running = new ArrayList<>();

@@ -1,0 +1,356 @@
+//! The callers of one source: how they wake the keeper, wait for it, and learn from its last error why there is nothing.
+
+pub(crate) mod counters;
+pub(crate) mod waker;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::{Code, Error, Result};
+use crate::spec::Spec;
+use crate::time::{Clock, Now};
+
+use counters::Counters;
+use waker::{ReadyQueue, Waker};
+
+/// The pause that a caller is told when nothing better is known: a little more than a round trip.
+pub(crate) const ROUND_TRIP: Duration = Duration::from_millis(1);
+
+/// What a source shares with its callers beside its numbers.
+pub(crate) struct Callers {
+    /// What the source is.
+    pub(crate) spec: Arc<Spec>,
+    /// Never used twice in a process: a block remembers its source by it.
+    pub(crate) id: u64,
+    pub(crate) counters: Counters,
+    pub(crate) waker: Arc<Waker>,
+    pub(crate) clock: Clock,
+    last_error: Mutex<LastError>,
+    changed: Condvar,
+}
+
+/// Why there is nothing right now, as the keeper posted it last.
+#[derive(Default)]
+pub(crate) struct LastError {
+    posted: Option<Posted>,
+    /// Errors of single counters of a bank.
+    of_counters: BTreeMap<u32, Posted>,
+    /// Counts posts, so that a caller recognises one that came after its call.
+    count: u64,
+}
+
+struct Posted {
+    error: Error,
+    /// When it was posted, on the wall clock.
+    wall_ms: i64,
+    /// When the keeper tries again, on the boot clock of the mill, which may be a manual one.
+    retry_at_ms: u64,
+    count: u64,
+}
+
+/// A caller that waits: for how many numbers, and until when.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting {
+    /// How many numbers the caller needs.
+    pub(crate) enough: u64,
+    pub(crate) give_up_at: Instant,
+    /// How many errors had been posted before the call.
+    errors_before: u64,
+    /// The counter of a bank that it waits for.
+    counter: Option<u32>,
+}
+
+/// A caller that waits for numbers tries again after this long at the latest, even if a wake-up was lost.
+const LONGEST_NAP: Duration = Duration::from_millis(100);
+
+/// How long a caller sleeps at most while it waits for the clock, which may be set right meanwhile.
+pub(crate) const CLOCK_NAP: Duration = Duration::from_millis(100);
+
+/// From so many counters with an error on, those whose rest is over are cleared now and then. A counter that rests keeps its error: without it
+/// the counter would be asked for without a rest.
+const CLEARED_FROM: usize = 1_024;
+
+impl LastError {
+    fn new_post(&mut self, error: Error, now: Now) -> Posted {
+        self.count += 1;
+        let wait = error.retry_after.unwrap_or(ROUND_TRIP);
+        Posted {
+            error,
+            wall_ms: now.wall_ms,
+            retry_at_ms: now.boot_ms.saturating_add(wait.as_millis() as u64),
+            count: self.count,
+        }
+    }
+
+    /// The error that holds for callers of this counter.
+    fn of(&self, counter: Option<u32>) -> Option<&Posted> {
+        let own = counter.and_then(|counter| self.of_counters.get(&counter));
+        own.into_iter().chain(&self.posted).max_by_key(|posted| posted.count)
+    }
+}
+
+static IDS: AtomicU64 = AtomicU64::new(1);
+
+impl Callers {
+    pub(crate) fn new(spec: Arc<Spec>, ready: Arc<ReadyQueue>, slot: usize, clock: Clock) -> Self {
+        Callers {
+            spec,
+            // ordering: Relaxed — only uniqueness matters.
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            counters: Counters::default(),
+            waker: Arc::new(Waker::new(ready, slot)),
+            clock,
+            last_error: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn give_up_at(&self) -> Instant {
+        Instant::now() + self.spec.deadline
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LastError> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A caller begins to wait.
+    pub(crate) fn begin_wait(&self, enough: u64, give_up_at: Instant) -> Waiting {
+        self.begin_wait_of(None, enough, give_up_at)
+    }
+
+    /// A caller begins to wait for a counter of a bank.
+    pub(crate) fn begin_wait_of(&self, counter: Option<u32>, enough: u64, give_up_at: Instant) -> Waiting {
+        Waiting { enough, give_up_at, errors_before: self.lock().count, counter }
+    }
+
+    /// Sleeps until the keeper has news, or for `pause`.
+    pub(crate) fn sleep<'a>(
+        &'a self,
+        last_error: MutexGuard<'a, LastError>,
+        pause: Duration,
+    ) -> MutexGuard<'a, LastError> {
+        self.changed.wait_timeout(last_error, pause).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Waits until `take` finds numbers, with what it takes, or until the caller gives up. Before each sleep `ask` tells the keeper
+    /// that the caller lacks numbers, and `awake` takes that back afterwards. `left` says how many numbers are in memory.
+    ///
+    /// All four run under the lock of the last error, so that no news of the keeper is missed between a try and the sleep; the keeper
+    /// takes that lock while it holds others, so they take no further one that it holds then.
+    #[cold]
+    pub(crate) fn wait<T>(
+        &self,
+        waiting: Waiting,
+        take: impl Fn() -> Result<Option<T>>,
+        left: impl Fn() -> u64,
+        ask: impl Fn(),
+        awake: impl Fn(),
+    ) -> Result<T> {
+        let mut last_error = self.lock();
+        loop {
+            if let Some(taken) = take()? {
+                return Ok(taken);
+            }
+            if let Some(error) = self.give_up(&last_error, waiting, &left) {
+                return Err(error);
+            }
+            ask();
+            let until_deadline = waiting.give_up_at.saturating_duration_since(Instant::now());
+            last_error = self.sleep(last_error, until_deadline.min(LONGEST_NAP));
+            awake();
+        }
+    }
+
+    /// The error with which a waiting caller gives up now; `None`: it goes on waiting. `left` says how many
+    /// numbers are in memory.
+    pub(crate) fn give_up(
+        &self,
+        last_error: &LastError,
+        waiting: Waiting,
+        left: impl FnOnce() -> u64,
+    ) -> Option<Error> {
+        let now = Instant::now();
+        let is_late = now >= waiting.give_up_at;
+        let Some(posted) = last_error.of(waiting.counter) else {
+            return is_late.then(|| self.deadline_passed());
+        };
+        let retry_in = self.retry_in(posted);
+        let is_hopeless = if matches!(posted.error.code, Code::StoreUnavailable | Code::NoWorkerFree) {
+            // An outage may end within the deadline, and so may another process's lease.
+            now + retry_in >= waiting.give_up_at
+        } else {
+            // Any other error holds until the keeper tries again.
+            posted.count > waiting.errors_before || !retry_in.is_zero()
+        };
+        (is_hopeless || is_late).then(|| self.error_of(posted, retry_in, waiting.enough, left))
+    }
+
+    /// The posted error for a caller who needs `enough` numbers.
+    fn error_of(
+        &self,
+        posted: &Posted,
+        retry_in: Duration,
+        enough: u64,
+        left: impl FnOnce() -> u64,
+    ) -> Error {
+        let mut error = posted.error.clone();
+        error.retry_after = match error.code {
+            Code::Exhausted | Code::NumberOverflow => {
+                let left = left();
+                if (1..enough).contains(&left) {
+                    error.message = format!(
+                        "`{}` has {left} more numbers, {enough} more were asked for; ask for fewer at a time: {}",
+                        self.spec.label, error.message
+                    );
+                }
+                self.until_next_period(posted, retry_in)
+            }
+            _ => Some(retry_in.max(ROUND_TRIP)),
+        };
+        error
+    }
+
+    /// How long until the exhausted period ends and the next one begins; `None` for a source without periods.
+    fn until_next_period(&self, posted: &Posted, retry_in: Duration) -> Option<Duration> {
+        let pattern = self.spec.pattern()?;
+        let end = pattern.period_end_ms(pattern.period_at(posted.wall_ms))?;
+        let left = Duration::from_millis(end.saturating_sub(self.clock.wall_ms()).max(0) as u64);
+        Some(left.max(retry_in).max(ROUND_TRIP))
+    }
+
+    fn retry_in(&self, posted: &Posted) -> Duration {
+        Duration::from_millis(posted.retry_at_ms.saturating_sub(self.clock.boot_ms()))
+    }
+
+    /// Why a caller who does not wait gets nothing.
+    pub(crate) fn not_ready(&self, enough: u64, left: impl FnOnce() -> u64) -> Error {
+        self.not_ready_of(None, enough, left)
+    }
+
+    /// As [`Callers::not_ready`], for a counter of a bank.
+    pub(crate) fn not_ready_of(
+        &self,
+        counter: Option<u32>,
+        enough: u64,
+        left: impl FnOnce() -> u64,
+    ) -> Error {
+        let last_error = self.lock();
+        match last_error.of(counter).map(|posted| (posted, self.retry_in(posted))) {
+            Some((posted, retry_in)) if !retry_in.is_zero() => self.error_of(posted, retry_in, enough, left),
+            _ => Error::new(Code::NotReady, format!("no number of `{}` is in memory yet", self.spec.label))
+                .after(ROUND_TRIP),
+        }
+    }
+
+    fn deadline_passed(&self) -> Error {
+        Error::new(
+            Code::Deadline,
+            format!(
+                "no number for `{}` within {} ms: the store has not answered yet; try again, or give the source a longer deadline=",
+                self.spec.label,
+                self.spec.deadline.as_millis()
+            ),
+        )
+        .after(Duration::from_millis(50))
+    }
+
+    pub(crate) fn closed(&self) -> Error {
+        Error::new(Code::Closed, format!("the mill of `{}` was closed", self.spec.label))
+    }
+
+    /// The error that callers get now, if the keeper posted one.
+    pub(crate) fn posted_error(&self) -> Option<Error> {
+        let last_error = self.lock();
+        let posted = last_error.posted.as_ref().or_else(|| last_error.of_counters.values().next());
+        posted.map(|posted| posted.error.clone())
+    }
+
+    /// The keeper failed: callers get this error until it tries again.
+    pub(crate) fn post(&self, error: Error, now: Now) {
+        let mut last_error = self.lock();
+        last_error.posted = Some(last_error.new_post(error, now));
+        drop(last_error);
+        self.changed.notify_all();
+    }
+
+    /// The keeper failed for one counter of a bank: its callers get this error until it tries again.
+    pub(crate) fn post_of(&self, counter: u32, error: Error, now: Now) {
+        let mut last_error = self.lock();
+        let count = last_error.of_counters.len();
+        // Not with each of them: a bank has up to 65536 counters.
+        if count >= CLEARED_FROM && count.is_power_of_two() {
+            last_error.of_counters.retain(|_, posted| posted.retry_at_ms > now.boot_ms);
+        }
+        let posted = last_error.new_post(error, now);
+        last_error.of_counters.insert(counter, posted);
+        drop(last_error);
+        self.changed.notify_all();
+    }
+
+    /// Whether a counter of a bank was refused and is not tried yet.
+    pub(crate) fn rests(&self, counter: u32, now: Now) -> bool {
+        self.lock().of_counters.get(&counter).is_some_and(|posted| posted.retry_at_ms > now.boot_ms)
+    }
+
+    /// The keeper brought numbers of these counters of a bank: wakes every waiting caller.
+    pub(crate) fn supplied_of(&self, counters: &[u32]) {
+        let mut last_error = self.lock();
+        last_error.posted = None;
+        if !last_error.of_counters.is_empty() {
+            for counter in counters {
+                last_error.of_counters.remove(counter);
+            }
+        }
+        drop(last_error);
+        self.changed.notify_all();
+    }
+
+    /// The keeper brought numbers: wakes every waiting caller.
+    pub(crate) fn supplied(&self) {
+        self.lock().posted = None;
+        self.changed.notify_all();
+    }
+
+    /// Wakes every waiting caller: the clock was moved, or the source closed.
+    pub(crate) fn notify(&self) {
+        // A caller that holds the lock has not begun to sleep, and would miss this.
+        drop(self.lock());
+        self.changed.notify_all();
+    }
+
+    /// What a caller with a wait of its own does that was refused after `waited`: the pause before its next try, or the error
+    /// to give up with. It decides as a caller who sleeps here. A wait is counted at its beginning: with a `waited` of zero.
+    pub(crate) fn patience(&self, refused: Error, waited: Duration) -> Result<Duration> {
+        let pause = self.pause_after(refused, waited)?;
+        if waited.is_zero() {
+            Counters::add(&self.counters.waits, 1);
+        }
+        Ok(pause)
+    }
+
+    fn pause_after(&self, refused: Error, waited: Duration) -> Result<Duration> {
+        let by_clock = self.spec.snowflake.is_some();
+        let left = self.spec.deadline.saturating_sub(waited);
+        let waits = match refused.code {
+            Code::NotReady | Code::StoreUnavailable | Code::NoWorkerFree => true,
+            // A snowflake waits for its clock, and for another lease; a period that is over does not come back.
+            Code::ClockBehind | Code::LeaseLost => by_clock,
+            _ => false,
+        };
+        let Some(retry_after) = refused.retry_after.filter(|_| waits) else { return Err(refused) };
+        let pause = retry_after.max(ROUND_TRIP);
+        if pause < left {
+            return Ok(if by_clock { pause.min(CLOCK_NAP) } else { pause });
+        }
+        match refused.code {
+            // A refill may arrive at any moment, so the rest of the deadline is worth waiting for.
+            Code::NotReady if !left.is_zero() => Ok(left),
+            // The message says what the clock lacks; this caller was ready to wait, and did.
+            Code::NotReady if by_clock => Err(Error { code: Code::Deadline, ..refused }),
+            Code::NotReady => Err(self.deadline_passed()),
+            _ => Err(refused),
+        }
+    }
+}

@@ -1,0 +1,630 @@
+//! Parses a source's spec string, `kind:name?option=value&…`.
+//!
+//! Every option of every kind is in one table, so that the error of an unknown one lists the valid ones and no language can lack
+//! one.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+
+use crate::error::{Error, Result, shown};
+use crate::layout::Layout;
+use crate::layout::scatter::Scatter;
+use crate::request::bank_spec::{BankSpec, MOST_COUNTERS, record_name};
+use crate::request::reservation::{Columns, Key, MAX_NUMBER, Scheme, SerialKey};
+use crate::request::stride::Stride;
+use crate::serial::SerialPattern;
+use crate::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker, fixed_name, in_words};
+
+use super::options::{self, Described};
+use super::worker_option::{self, Chosen};
+use super::{Options, duration};
+
+/// The longest spec string.
+const MAX_SPEC: usize = 4096;
+/// The default of `max_step`.
+const LARGEST_STEP: u64 = 10_000_000;
+/// The longest name, in bytes.
+const MAX_NAME: usize = 128;
+
+const KINDS: &[(&str, &[&[Described]])] = &[
+    ("segment", &[options::SOURCE, options::SUPPLY, options::SEGMENT]),
+    ("snowflake", &[options::SOURCE, options::SNOWFLAKE]),
+    ("serial", &[options::SOURCE, options::SUPPLY, options::SERIAL]),
+    ("business", &[options::SOURCE, options::BUSINESS]),
+];
+
+fn kind_names() -> String {
+    KINDS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+/// The characters that are percent-encoded inside a name or a value.
+const RESERVED: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'&').add(b'=').add(b'/');
+
+/// The spec string that a language's keyword sugar stands for: the parts of a name joined by `/`, and options, each
+/// percent-encoded where it must be.
+///
+/// ```
+/// let spec = keymill::spec_string("serial", &["cust/info", "custid"], &[("number", "000000"), ("step", "500")]);
+/// assert_eq!(spec, "serial:cust%2Finfo/custid?number=000000&step=500");
+/// ```
+#[must_use]
+pub fn spec_string(kind: &str, name: &[&str], options: &[(&str, &str)]) -> String {
+    let mut spec = format!("{kind}:");
+    for (i, part) in name.iter().enumerate() {
+        let slash = if i > 0 { "/" } else { "" };
+        let _ = write!(spec, "{slash}{}", utf8_percent_encode(part, RESERVED));
+    }
+    for (i, (option, value)) in options.iter().enumerate() {
+        let mark = if i > 0 { '&' } else { '?' };
+        let _ = write!(spec, "{mark}{option}={}", utf8_percent_encode(value, RESERVED));
+    }
+    spec
+}
+
+/// The parts of a spec string: kind, name (still encoded) and decoded options.
+struct Split {
+    kind: &'static str,
+    known: Vec<&'static str>,
+    name: String,
+    options: BTreeMap<String, String>,
+}
+
+fn decode(text: &str, what: &str) -> Result<String> {
+    let bytes = text.as_bytes();
+    for (i, _) in text.match_indices('%') {
+        let hex = bytes.get(i + 1..i + 3);
+        if !hex.is_some_and(|h| h.iter().all(u8::is_ascii_hexdigit)) {
+            return Err(Error::config(format!(
+                "{what} has a `%` that two hex digits do not follow; write %25 for a percent sign"
+            )));
+        }
+    }
+    let decoded = percent_decode_str(text)
+        .decode_utf8()
+        .map_err(|_| Error::config(format!("{what} is not UTF-8 once its %XX are decoded")))?;
+    Ok(decoded.into_owned())
+}
+
+fn split(spec: &str) -> Result<Split> {
+    if spec.len() > MAX_SPEC {
+        return Err(Error::config(format!(
+            "a source spec of {} bytes is too long; at most {MAX_SPEC}",
+            spec.len()
+        )));
+    }
+    let (kind, rest) = spec.split_once(':').ok_or_else(|| {
+        Error::config(format!(
+            "`{}` names no source; write kind:name, with kind one of {}",
+            shown(spec),
+            kind_names()
+        ))
+    })?;
+    let Some((kind, groups)) = KINDS.iter().find(|(name, _)| *name == kind) else {
+        return Err(Error::config(format!("unknown kind `{}`; valid kinds: {}", shown(kind), kind_names())));
+    };
+    let known = options::names(groups);
+    let (name, query) = rest.split_once('?').map_or((rest, None), |(n, q)| (n, Some(q)));
+    if name.contains('&') || name.contains('=') {
+        return Err(Error::config(format!(
+            "the name `{}` holds `&` or `=`; options follow a `?`, and in a name write %26 and %3D",
+            shown(name)
+        )));
+    }
+    let mut options = BTreeMap::new();
+    for pair in query.unwrap_or_default().split('&').filter(|p| !p.is_empty()) {
+        let (option, value) = pair.split_once('=').ok_or_else(|| {
+            Error::config(format!("option `{}` of `{kind}` has no value; write option=value", shown(pair)))
+        })?;
+        if !known.contains(&option) {
+            return Err(unknown_option(kind, option, &known));
+        }
+        let value = decode(value, &format!("the value of option `{option}`"))?;
+        if options.insert(option.to_owned(), value).is_some() {
+            return Err(Error::config(format!("option `{option}` is given twice")));
+        }
+    }
+    Ok(Split { kind, known, name: name.to_owned(), options })
+}
+
+fn unknown_option(kind: &str, option: &str, known: &[&str]) -> Error {
+    Error::config(format!(
+        "unknown option `{}` of `{kind}`; valid options: {}",
+        shown(option),
+        known.join(", ")
+    ))
+}
+
+/// Checks option names of a kind, as they stand in a TOML file.
+pub(crate) fn check_options(kind: &str, options: &Options) -> Result<()> {
+    let Some((kind, groups)) = KINDS.iter().find(|(name, _)| *name == kind) else {
+        return Err(Error::config(format!("unknown kind `{}`; valid kinds: {}", shown(kind), kind_names())));
+    };
+    let known = options::names(groups);
+    match options.keys().find(|k| !known.contains(&k.as_str())) {
+        Some(option) => Err(unknown_option(kind, option, &known)),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn check_name(name: &str, what: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::config(format!("{what} is empty; names have 1 to {MAX_NAME} bytes")));
+    }
+    if name.len() > MAX_NAME {
+        return Err(Error::config(format!("{what} has {} bytes; names have 1 to {MAX_NAME}", name.len())));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(Error::config(format!("{what} `{}` holds a control character", shown(name))));
+    }
+    Ok(())
+}
+
+/// Names that become SQL must be plain identifiers.
+fn check_identifier(name: &str, what: &str) -> Result<()> {
+    let plain = !name.is_empty()
+        && name.len() <= 64
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '$');
+    if plain {
+        return Ok(());
+    }
+    Err(Error::config(format!(
+        "{what} `{}` is not an identifier: letters, digits, `_` and `$`, at most 64, not starting with a digit",
+        shown(name)
+    )))
+}
+
+/// Options of one spec, with those of the file behind them.
+pub(super) struct OptionReader<'a> {
+    kind: &'static str,
+    given: &'a BTreeMap<String, String>,
+}
+
+impl OptionReader<'_> {
+    pub(super) fn is_given(&self, option: &str) -> bool {
+        self.given.contains_key(option)
+    }
+
+    pub(super) fn get(&self, option: &str) -> Option<&str> {
+        self.given.get(option).map(String::as_str)
+    }
+
+    pub(super) fn text(&self, option: &str, default: &str) -> String {
+        self.given.get(option).map_or(default, String::as_str).to_owned()
+    }
+
+    pub(super) fn one_of<T: Copy>(&self, option: &str, valid: &[(&str, T)]) -> Result<T> {
+        let value = self.given.get(option).map_or(valid[0].0, String::as_str);
+        valid.iter().find(|(name, _)| *name == value).map(|(_, t)| *t).ok_or_else(|| {
+            let names: Vec<_> = valid.iter().map(|(name, _)| *name).collect();
+            self.bad(option, value, &names.join(", "))
+        })
+    }
+
+    fn number(&self, option: &str, default: u64, least: u64, most: u64) -> Result<u64> {
+        let Some(value) = self.given.get(option) else { return Ok(default) };
+        match value.parse::<u64>() {
+            Ok(n) if n >= least && n <= most && !value.starts_with('+') => Ok(n),
+            _ => Err(self.bad(option, value, &format!("a whole number from {least} to {most}"))),
+        }
+    }
+
+    pub(super) fn millis(&self, option: &str, default_ms: u64, least: u64, most: u64) -> Result<u64> {
+        let Some(value) = self.given.get(option) else { return Ok(default_ms) };
+        match duration(value) {
+            Some(ms) if ms >= least && ms <= most => Ok(ms),
+            _ => Err(self.bad(
+                option,
+                value,
+                &format!(
+                    "a time such as 500ms, 3s, 5m or 1h, from {} to {}",
+                    in_words(least),
+                    in_words(most)
+                ),
+            )),
+        }
+    }
+
+    pub(super) fn bad(&self, option: &str, value: &str, valid: &str) -> Error {
+        Error::config(format!(
+            "option `{option}={}` of `{}` is not valid; valid: {valid}",
+            shown(value),
+            self.kind
+        ))
+    }
+}
+
+/// Reads a spec; `defaults` answers with the options a TOML file gives for this kind, and with those for this source, which come first.
+pub(crate) fn parse(
+    spec: &str,
+    defaults: &dyn Fn(&str, &str) -> [Options; 2],
+    sql_store: bool,
+) -> Result<Spec> {
+    let parts = split(spec)?;
+    let raw_label = format!("{}:{}", parts.kind, parts.name);
+    let [of_kind, of_source] = defaults(parts.kind, &raw_label);
+    let mut layers = [of_kind, of_source, parts.options.clone()];
+    worker_option::leave_out_unused(&mut layers);
+    let given: Options = layers.into_iter().flatten().collect();
+    if let Some(option) = given.keys().find(|k| !parts.known.contains(&k.as_str())) {
+        return Err(unknown_option(parts.kind, option, &parts.known));
+    }
+    let read = OptionReader { kind: parts.kind, given: &given };
+    let mut text = raw_label;
+    for (i, (option, value)) in given.iter().enumerate() {
+        let _ = write!(text, "{}{option}={value}", if i == 0 { '?' } else { '&' });
+    }
+    let order = read.one_of("order", &[("process", Order::Process), ("thread", Order::Thread)])?;
+    let block = read.number("block", 1024, 1, 1 << 20)?;
+    let deadline = Duration::from_millis(read.millis("deadline", 3000, 1, 3_600_000)?);
+    let common = Common { text, order, block, deadline };
+    match parts.kind {
+        "segment" => segment(&parts, &read, common),
+        "serial" => serial(&parts, &read, common, sql_store),
+        "business" => business(&parts, &read, common),
+        _ => snowflake(&parts, &read, common),
+    }
+}
+
+/// The options that every kind has.
+struct Common {
+    text: String,
+    order: Order,
+    block: u64,
+    deadline: Duration,
+}
+
+fn rules(read: &OptionReader, default_step: Option<u64>, default_max: u64) -> Result<Rules> {
+    rules_from(read, default_step, 1000, default_max)
+}
+
+fn rules_from(
+    read: &OptionReader,
+    default_step: Option<u64>,
+    default_min: u64,
+    default_max: u64,
+) -> Result<Rules> {
+    let most = 1 << 40;
+    let step = match read.given.get("step") {
+        Some(_) => Some(read.number("step", 1, 1, most)?),
+        None => default_step,
+    };
+    if read.given.contains_key("step") && read.given.contains_key("min_step") {
+        return Err(Error::config(
+            "`step` is the least step too, so `min_step` has no meaning beside it; give one of them",
+        ));
+    }
+    let min_step = read.number("min_step", step.unwrap_or(default_min), 1, most)?;
+    let max_step = read.number("max_step", min_step.max(default_max), 1, most)?;
+    if min_step > max_step {
+        return Err(Error::config(format!(
+            "min_step={min_step} is larger than max_step={max_step}; make min_step the smaller one"
+        )));
+    }
+    let ttl_ms = match read.given.get("ttl").map(String::as_str) {
+        None | Some("none") => None,
+        Some(value) => match read.millis("ttl", 0, 10, 366 * 86_400_000) {
+            Ok(ms) => Some(ms),
+            Err(_) => {
+                return Err(read.bad(
+                    "ttl",
+                    value,
+                    "none, or a time such as 500ms, 3s, 5m or 1h, from 10ms to 366d",
+                ));
+            }
+        },
+    };
+    let unit = if read.given.contains_key("min_step") { 1 } else { step.unwrap_or(1) };
+    let buffer_ms = read.millis("buffer", 30_000, 1, 86_400_000)?;
+    Ok(Rules { min_step, max_step, unit, buffer_ms, ttl_ms, ends: false })
+}
+
+fn scheme(read: &OptionReader, default: Scheme, valid: &[Scheme]) -> Result<(Scheme, String)> {
+    let mut choices: Vec<(&str, Scheme)> = valid.iter().map(|s| (s.name(), *s)).collect();
+    choices.sort_by_key(|(_, s)| *s != default);
+    let scheme = read.one_of("scheme", &choices)?;
+    let table = read.text("table", scheme.default_table());
+    check_identifier(&table, "table")?;
+    Ok((scheme, table))
+}
+
+/// `columns=cur_id:current_no,biz_type:name`: columns whose names differ from those of the scheme's authors.
+fn columns(read: &OptionReader, scheme: Scheme) -> Result<Columns> {
+    let Some(value) = read.given.get("columns") else { return Ok(Columns::default()) };
+    let known = scheme.renamable();
+    if known.is_empty() {
+        return Err(Error::config(format!(
+            "option `columns` has no meaning for scheme={}, whose table is keymill's own; leave it out",
+            scheme.name()
+        )));
+    }
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for pair in value.split(',') {
+        let Some((column, own)) = pair.split_once(':') else {
+            return Err(read.bad("columns", value, "column:own_name, more of them with commas between"));
+        };
+        // Case-insensitive, as names are in SQL.
+        let Some(column) = known.iter().find(|known| known.eq_ignore_ascii_case(column)) else {
+            return Err(Error::config(format!(
+                "scheme={} has no column `{}` that keymill reads or writes; valid: {}",
+                scheme.name(),
+                shown(column),
+                known.join(", ")
+            )));
+        };
+        check_identifier(own, "column")?;
+        if pairs.iter().any(|(of, _)| of == column) {
+            return Err(Error::config(format!("option `columns` names `{column}` twice")));
+        }
+        pairs.push(((*column).to_owned(), own.to_owned()));
+    }
+    pairs.sort_unstable();
+    let columns = Columns::new(pairs);
+    let mut names: Vec<String> =
+        known.iter().map(|column| columns.own(column).to_ascii_lowercase()).collect();
+    names.sort_unstable();
+    let same = names.iter().zip(names.iter().skip(1)).find(|(one, next)| one == next);
+    if let Some((twice, _)) = same {
+        return Err(Error::config(format!(
+            "with `columns={}` two columns of scheme={} would be called `{}`",
+            shown(value),
+            scheme.name(),
+            twice
+        )));
+    }
+    Ok(columns)
+}
+
+/// A ticket's number and its table's step determine a range, so the options that size other reservations have no meaning there.
+fn check_ticket_options(read: &OptionReader, scheme: Scheme) -> Result<()> {
+    for option in ["min_step", "max_step", "start", "backwards"] {
+        if read.given.contains_key(option) {
+            return Err(Error::config(format!(
+                "option `{option}` has no meaning for scheme={}, where the server counts in steps of `step`; leave it out",
+                scheme.name()
+            )));
+        }
+    }
+    // The column is an INT.
+    read.number("step", 1000, 1, i32::MAX as u64).map(drop)
+}
+
+/// `delta=2&remainder=1`: which of its row's numbers are the source's own, as tinyid's rows say.
+fn stride(read: &OptionReader, scheme: Scheme) -> Result<Stride> {
+    let given = ["delta", "remainder"].into_iter().find(|option| read.given.contains_key(*option));
+    if let Some(option) = given.filter(|_| !scheme.keeps_stride()) {
+        return Err(Error::config(format!(
+            "option `{option}` is for scheme=tiny_id_info, whose rows own every delta-th number; scheme={} has none of \
+             them, leave it out",
+            scheme.name()
+        )));
+    }
+    let delta = read.number("delta", 1, 1, Stride::MOST)?;
+    let remainder = read.number("remainder", 0, 0, delta - 1)?;
+    Stride::new(delta, remainder).ok_or_else(|| read.bad("delta", "0", "a whole number from 1"))
+}
+
+/// `allocation=50`: how much the other programs on a row take at a time, where no column says it. It has no default: numbers
+/// would come twice where it is too small.
+fn allocation(read: &OptionReader, scheme: Scheme) -> Result<Option<u64>> {
+    let is_given = read.given.contains_key("allocation");
+    if scheme.keeps_allocation() == is_given {
+        let allocation = || read.number("allocation", 0, 0, i32::MAX as u64);
+        return is_given.then(allocation).transpose();
+    }
+    Err(Error::config(if is_given {
+        format!("option `allocation` has no meaning for scheme={}; leave it out", scheme.name())
+    } else {
+        format!(
+            "scheme={} needs `allocation=N`, the most that another program takes from its row at a time: the largest \
+             `allocationSize` or `increment_size` of all, which is 50 where none is written; 0 if no other program uses it",
+            scheme.name()
+        )
+    }))
+}
+
+fn segment(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
+    let name = decode(&parts.name, "the source's name")?;
+    check_name(&name, "the source's name")?;
+    let schemes: Vec<Scheme> = Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments()).collect();
+    let (scheme, table) = scheme(read, Scheme::Keymill, &schemes)?;
+    let label = format!("segment:{name}");
+    let rules = rules(read, scheme.is_ticket().then_some(1000), LARGEST_STEP)?;
+    if scheme.is_ticket() {
+        check_ticket_options(read, scheme)?;
+    }
+    let unsafe_on = read.one_of("unsafe", &[("off", false), ("on", true)])?;
+    if unsafe_on && scheme != Scheme::Sequence {
+        return Err(Error::config(format!(
+            "option `unsafe=on` is for scheme=sequence; scheme={} issues nothing twice, leave it out",
+            scheme.name()
+        )));
+    }
+    Ok(Spec {
+        text: common.text,
+        command: None,
+        label: label.clone(),
+        key: Arc::new(Key {
+            scheme,
+            table,
+            columns: columns(read, scheme)?,
+            name: label,
+            serial: None,
+            step: allocation(read, scheme)?.unwrap_or(rules.min_step),
+            unsafe_on,
+            stride: stride(read, scheme)?,
+        }),
+        order: common.order,
+        block: common.block,
+        deadline: common.deadline,
+        snowflake: None,
+        worker_read: String::new(),
+        bank: None,
+        skew_ms: 0,
+        rules,
+        start: read.number("start", 1, 1, MAX_NUMBER)?,
+        last: MAX_NUMBER,
+        heal: read.one_of("backwards", &[("refuse", false), ("heal", true)])?,
+    })
+}
+
+fn serial(parts: &Split, read: &OptionReader, common: Common, sql_store: bool) -> Result<Spec> {
+    let (table_part, column_part) = parts.name.split_once('/').ok_or_else(|| {
+        Error::config(format!("`serial:{}` names no column; write serial:TABLE/COLUMN", shown(&parts.name)))
+    })?;
+    let table = decode(table_part, "the table's name")?;
+    let column = decode(column_part, "the column's name")?;
+    check_name(&table, "the table's name")?;
+    check_name(&column, "the column's name")?;
+    let date = read.text("date", "yyyyMMdd");
+    let number = read.text("number", "00000000");
+    let zone = read.text("zone", "local");
+    let pattern = SerialPattern::new(&date, &number, &zone)?;
+    let default = if sql_store { Scheme::KeyProducer } else { Scheme::Keymill };
+    let schemes: Vec<Scheme> = Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_serials()).collect();
+    let (scheme, row_table) = scheme(read, default, &schemes)?;
+    let init_max = read.one_of("init", &[("none", false), ("max", true)])?;
+    if init_max {
+        if scheme != Scheme::KeyProducer || !sql_store {
+            return Err(Error::config(
+                "`init=max` reads the business table, so it needs scheme=key_producer on a SQL store",
+            ));
+        }
+        check_identifier(&table, "with `init=max`, the table's name")?;
+        check_identifier(&column, "with `init=max`, the column's name")?;
+    }
+    let widen = read.one_of("overflow", &[("error", false), ("widen", true)])?;
+    let label = format!("serial:{table}/{column}");
+    let space = pattern.last();
+    // A signed 64-bit number holds every number of eighteen digits, not every one of nineteen.
+    let last = if widen { 999_999_999_999_999_999 } else { pattern.last() };
+    // Two spellings of a column make the same texts, so they share a row, as they do in `key_producer`.
+    let name =
+        format!("serial:{}/{}?date={date}&number={number}", table.to_uppercase(), column.to_uppercase());
+    // A day's numbers are few: no process reserves more than a hundredth of them at a time, and a cold one no more than that.
+    let hundredth = (space / 100).max(1);
+    let rules = rules(read, Some(hundredth.min(500)), hundredth.min(LARGEST_STEP))?;
+    let rules = Rules { ends: true, ..rules };
+    // Nor does a thread hold more than a cold process reserves.
+    let block = if read.is_given("block") { common.block } else { common.block.min(rules.min_step) };
+    Ok(Spec {
+        text: common.text,
+        command: None,
+        label,
+        key: Arc::new(Key {
+            columns: columns(read, scheme)?,
+            serial: Some(SerialKey { table, column, pattern, init_max }),
+            ..Key::plain(scheme, row_table, name)
+        }),
+        order: common.order,
+        block,
+        deadline: common.deadline,
+        snowflake: None,
+        worker_read: String::new(),
+        bank: None,
+        skew_ms: read.millis("skew", 5000, 0, 86_400_000)?,
+        rules,
+        start: 1,
+        last,
+        heal: read.one_of("backwards", &[("refuse", false), ("heal", true)])?,
+    })
+}
+
+fn business(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
+    let name = decode(&parts.name, "the source's name")?;
+    check_name(&name, "the source's name")?;
+    let counters =
+        read.number("counters", 1, 1, u64::from(MOST_COUNTERS)).ok().filter(|n| n.is_power_of_two());
+    let Some(counters) = counters.and_then(|n| u32::try_from(n).ok()) else {
+        let given = read.text("counters", "1");
+        return Err(read.bad("counters", &given, "a power of two from 1 to 65536"));
+    };
+    let is_named = read.given.contains_key("counters");
+    let bank = BankSpec { counters, is_named, wide: read.one_of("wide", &[("off", false), ("on", true)])? };
+    if let Some(other) = read.given.get("scheme").filter(|scheme| *scheme != Scheme::Keymill.name()) {
+        return Err(Error::config(format!(
+            "option `scheme={}` of `business` is not valid: the counters of business ids are rows of keymill's own table; valid: \
+             keymill",
+            shown(other)
+        )));
+    }
+    let (scheme, table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
+    Ok(Spec {
+        text: common.text,
+        command: None,
+        label: format!("business:{name}"),
+        key: Arc::new(Key::plain(scheme, table, record_name(&name))),
+        order: common.order,
+        block: common.block,
+        deadline: common.deadline,
+        snowflake: None,
+        worker_read: String::new(),
+        bank: Some(bank),
+        skew_ms: 0,
+        rules: rules_from(read, None, 16, LARGEST_STEP)?,
+        start: read.number("start", 1, 1, bank.last())?,
+        last: bank.last(),
+        heal: read.one_of("backwards", &[("refuse", false), ("heal", true)])?,
+    })
+}
+
+fn snowflake(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
+    let name = decode(&parts.name, "the source's name")?;
+    check_name(&name, "the source's name")?;
+    let layout = Layout::parse(&read.text("layout", "twitter"), &read.text("epoch", "2025-01-01"))?
+        .scattered(Scatter::parse(&read.text("scatter", "0"))?)?;
+    let Chosen { worker, from, worker_read, is_marked } = worker_option::chosen(read, &layout)?;
+    let by_data_centre = read.given.get("worker").is_some_and(|value| value.contains('+'));
+    let clock_back = read.one_of(
+        "clock_back",
+        &[("borrow", ClockBack::Borrow), ("wait", ClockBack::Wait), ("error", ClockBack::Error)],
+    )?;
+    let max_lead_ms = read.millis("max_lead", 3000, 1, 3_600_000)?;
+    let (mut scheme, mut table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
+    let label = format!("snowflake:{name}");
+    let key_name = match worker {
+        Worker::Fixed(worker) => format!("{}{worker}", fixed_name(&label, &layout)),
+        Worker::Disposable => {
+            scheme = Scheme::WorkerNode;
+            table = read.text("table", scheme.default_table());
+            label.clone()
+        }
+        Worker::Leased { .. } => {
+            scheme = Scheme::Worker;
+            table = read.text("table", scheme.default_table());
+            let pool = read.text("pool", &name);
+            check_name(&pool, "the pool's name")?;
+            pool
+        }
+    };
+    let layout = if by_data_centre { layout.with_data_centre()? } else { layout };
+    Ok(Spec {
+        text: common.text,
+        command: None,
+        label,
+        key: Arc::new(Key::plain(scheme, table, key_name)),
+        order: common.order,
+        block: common.block,
+        deadline: common.deadline,
+        snowflake: Some(SnowflakeSpec {
+            layout,
+            worker,
+            from,
+            is_marked,
+            by_data_centre,
+            clock_back,
+            max_lead_ms,
+        }),
+        worker_read,
+        bank: None,
+        skew_ms: 0,
+        rules: Rules::default(),
+        start: 0,
+        last: MAX_NUMBER,
+        heal: false,
+    })
+}

@@ -1,0 +1,267 @@
+//! Why a store refused or failed. Code decides by the kind, the store's own code and the remedies; the rest is for a person.
+
+use std::fmt::{self, Display, Write as _};
+
+use super::{Code, Error, words};
+
+/// Why a store refused or failed, and what that means for its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Nothing was changed; trying again may help (connection refused, lock wait, deadlock, read-only for now).
+    Unavailable,
+    /// The connection died or timed out during the request: the store may or may not have carried it out. The range is lost.
+    Unknown,
+    /// Nothing was changed: another transaction holds this row's lock. Other rows may be free.
+    Locked,
+    /// The store refused: a missing table, a missing right, a row that makes no sense.
+    Refused,
+    /// The row is missing, or below the high-water mark of the request.
+    WentBackwards,
+    /// Settings that lose commits.
+    Unsafe,
+    /// No number up to `last` is left.
+    Exhausted,
+    /// The row's period is later than `period_max`.
+    ClockBehind,
+    /// Another process moved a mark that only this process may move.
+    Taken,
+    /// Every worker of the pool is leased.
+    NoneFree,
+}
+
+impl FaultKind {
+    /// Whether the store itself failed, so that other requests would fail too.
+    #[must_use]
+    pub const fn is_outage(self) -> bool {
+        matches!(self, FaultKind::Unavailable | FaultKind::Unknown)
+    }
+
+    /// The code of the error that a caller gets.
+    pub(crate) const fn code(self) -> Code {
+        match self {
+            FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Locked => Code::StoreUnavailable,
+            FaultKind::Refused => Code::StoreRefused,
+            FaultKind::WentBackwards => Code::StoreWentBackwards,
+            FaultKind::Unsafe => Code::StoreUnsafe,
+            FaultKind::Exhausted => Code::Exhausted,
+            FaultKind::ClockBehind => Code::ClockBehind,
+            FaultKind::Taken => Code::LeaseLost,
+            FaultKind::NoneFree => Code::NoWorkerFree,
+        }
+    }
+}
+
+/// What to do about a fault. A command is written out where its mill is known: see [`Fault::message`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// What else there is to say: advice without a command.
+    Text(&'static str),
+    /// An option of the source.
+    SetOption(String),
+    /// Statements for the database, after these words.
+    #[cfg_attr(not(feature = "_server"), allow(dead_code))] // only servers have other users
+    Sql { first: &'static str, statements: Vec<String> },
+    /// `keymill init`, after something else if `first` is not empty.
+    Init { first: &'static str },
+    /// `keymill repair` of a bank with this number of counters.
+    Counters(u32),
+    /// `keymill repair` of this row, if it is known which, after something else if `first` is not empty, to a number above what `above` says.
+    Repair { first: &'static str, row: Option<String>, above: &'static str },
+}
+
+impl Remedy {
+    /// `keymill init`, and nothing before it.
+    pub(crate) const INIT: Remedy = Remedy::Init { first: "" };
+
+    /// `keymill repair` of a row that went backwards.
+    pub(crate) fn repair(row: &str) -> Remedy {
+        Remedy::Repair {
+            first: "find the highest number any node has issued and ",
+            row: Some(row.to_owned()),
+            above: "it",
+        }
+    }
+
+    fn write(&self, out: &mut String, at: CommandLine<'_>) {
+        let CommandLine { keymill, source } = at;
+        let source = source.map(quoted);
+        // A String takes whatever is written.
+        let _ = match self {
+            Remedy::Text(advice) => out.write_str(advice),
+            Remedy::SetOption(option) => write!(out, "write `{option}`"),
+            Remedy::Sql { first, statements } => write!(out, "{first} `{}`", statements.join("`, `")),
+            Remedy::Init { first } => match source {
+                Some(source) => write!(out, "{first}run `{keymill} init {source}`"),
+                None => write!(out, "{first}run `{keymill} init`"),
+            },
+            Remedy::Counters(counters) => {
+                let source = source.unwrap_or_else(|| "SOURCE".to_owned());
+                write!(out, "run `{keymill} repair {source} --counters {counters} --yes`")
+            }
+            Remedy::Repair { first, row, above } => {
+                let row = || row.as_deref().map_or("SOURCE".to_owned(), quoted);
+                let source = source.unwrap_or_else(row);
+                write!(out, "{first}run `{keymill} repair {source} --to N --yes`, N above {above}")
+            }
+        };
+    }
+}
+
+/// A text as one word of a shell.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// How a shell names a mill and one of its sources.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CommandLine<'a> {
+    /// `keymill --mill 'sqlite:ids.db'`.
+    pub(crate) keymill: &'a str,
+    pub(crate) source: Option<&'a str>,
+}
+
+impl CommandLine<'_> {
+    /// Where the mill is not known, or no other process reaches it.
+    pub(crate) const BARE: CommandLine<'static> = CommandLine { keymill: "keymill", source: None };
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Context {
+    /// What was being done.
+    Doing(String),
+    /// Where it happened.
+    At(String),
+}
+
+/// A failed request. Never holds a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What it means for the range that was asked for.
+    pub kind: FaultKind,
+    /// The store's own code: an error number, a SQLSTATE, the word that a Redis error begins with.
+    pub(crate) native: Option<Box<str>>,
+    /// The outermost comes last.
+    contexts: Vec<Context>,
+    cause: String,
+    remedies: Vec<Remedy>,
+}
+
+impl Fault {
+    /// A fault of this kind; `cause` is one line that says what was seen.
+    #[must_use]
+    pub fn new(kind: FaultKind, cause: impl Into<String>) -> Self {
+        Fault { kind, native: None, contexts: Vec::new(), cause: words(cause), remedies: Vec::new() }
+    }
+
+    /// The fault with what to do about it.
+    #[must_use]
+    pub(crate) fn with_remedy(mut self, remedy: Remedy) -> Self {
+        self.remedies.push(remedy);
+        self
+    }
+
+    /// The fault with this remedy alone.
+    #[must_use]
+    pub(crate) fn instead(mut self, remedy: Remedy) -> Self {
+        self.remedies = vec![remedy];
+        self
+    }
+
+    /// What is to be done about it first.
+    pub(crate) fn remedy(&self) -> Option<&Remedy> {
+        self.remedies.first()
+    }
+
+    /// The fault with the store's own code.
+    #[cfg_attr(not(feature = "_server"), allow(dead_code))] // only servers have codes
+    #[must_use]
+    pub(crate) fn with_native(mut self, code: impl Display) -> Self {
+        self.native = Some(code.to_string().into());
+        self
+    }
+
+    /// The fault with what was being done in front: `reserving 2000 for `segment:orders` failed: …`.
+    #[must_use]
+    pub(crate) fn with_context(mut self, doing: &str) -> Self {
+        self.contexts.push(Context::Doing(words(doing)));
+        self
+    }
+
+    /// The fault with where it happened in front: `store 1 of 2 (sqlite:a.db): …`.
+    #[must_use]
+    pub(crate) fn at(mut self, place: impl Display) -> Self {
+        self.contexts.push(Context::At(words(place.to_string())));
+        self
+    }
+
+    /// The fault without what was being done, where that stands in front.
+    #[must_use]
+    pub(crate) fn without_context(mut self) -> Self {
+        self.contexts.pop_if(|context| matches!(context, Context::Doing(_)));
+        self
+    }
+
+    /// The fault with another cause, and no remedy.
+    #[must_use]
+    pub(crate) fn because(mut self, cause: impl Into<String>) -> Self {
+        self.cause = words(cause);
+        self.remedies.clear();
+        self
+    }
+
+    /// The fault with more about its cause behind it.
+    #[must_use]
+    pub(crate) fn and(mut self, more: &str) -> Self {
+        self.cause = words(format!("{}{more}", self.cause));
+        self
+    }
+
+    /// Several faults as one. A command that helps against several of them is given once, at the end.
+    pub(crate) fn all(kind: FaultKind, faults: impl IntoIterator<Item = Fault>) -> Fault {
+        let (mut causes, mut commands) = (Vec::new(), Vec::new());
+        for mut fault in faults {
+            let is_command = |remedy: &mut Remedy| {
+                matches!(remedy, Remedy::Init { .. } | Remedy::Repair { .. } | Remedy::Counters(_))
+            };
+            for command in fault.remedies.extract_if(.., is_command) {
+                if !commands.contains(&command) {
+                    commands.push(command);
+                }
+            }
+            causes.push(fault.to_string());
+        }
+        Fault { remedies: commands, ..Fault::new(kind, causes.join("; ")) }
+    }
+
+    /// One line for a person, with the commands of this mill and this source.
+    #[must_use]
+    pub(crate) fn message(&self, at: CommandLine<'_>) -> String {
+        let mut message = String::new();
+        for context in self.contexts.iter().rev() {
+            let (text, joint) = match context {
+                Context::Doing(doing) => (doing, " failed: "),
+                Context::At(place) => (place, ": "),
+            };
+            message.push_str(text);
+            message.push_str(joint);
+        }
+        message.push_str(&self.cause);
+        for remedy in &self.remedies {
+            message.push_str("; ");
+            remedy.write(&mut message, at);
+        }
+        words(message)
+    }
+
+    /// The error that a caller gets.
+    pub(crate) fn error(&self, at: CommandLine<'_>) -> Error {
+        Error::new(self.kind.code(), self.message(at))
+    }
+}
+
+/// The message without the mill's name.
+impl Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message(CommandLine::BARE))
+    }
+}

@@ -1,0 +1,8 @@
+//! What is asked of a store, and what a store answers: keys, ranges, leased workers, the rows of a bank, and the schemes they are kept
+//! under.
+
+pub(crate) mod bank_spec;
+pub(crate) mod reservation;
+pub(crate) mod scheme;
+pub(crate) mod stride;
+pub(crate) mod worker;

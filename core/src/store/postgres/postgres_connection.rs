@@ -1,0 +1,456 @@
+//! A session as a connection of `sql`: transactions, the catalogue, and sequences.
+//!
+//! Names are written in lower case, as an old node finds them that quotes nothing.
+
+use std::time::Duration;
+
+use super::owners::{Other, RELATIONS, RelationOwner, RelationUse};
+use super::place::{FoundRelation, Place, chosen};
+use super::postgres_dialect;
+use super::postgres_session::PostgresSession;
+use crate::store::model::rows::Digits;
+use crate::store::model::value::{ColumnValue, Value, number, text};
+use crate::store::server::{Phase, READ_ONLY};
+use crate::store::sql::dialect::NOWAIT_PATIENCE;
+use crate::store::sql::sequence::{self, Counting, Drawn, Sequences};
+use crate::store::sql::sql_rows::like;
+use crate::store::sql::{Changed, Connection, Dialect, Relation, State, Statement, Together, wrong};
+use crate::store::{Fault, FaultKind, Key, Remedy, Scheme, SerialKey};
+
+impl Connection for PostgresSession {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    fn state(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<ColumnValue>>, Fault> {
+        self.run(sql, values, Phase::Ask)
+    }
+
+    fn change(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault> {
+        self.execute(sql, values)
+    }
+
+    fn begin(&mut self) -> Result<(), Fault> {
+        let wait = if self.state.nowait { NOWAIT_PATIENCE } else { self.limits().lock() };
+        self.open_transaction(wait).inspect_err(|_| {
+            // The transaction may have begun in spite of the error.
+            self.roll_back();
+        })
+    }
+
+    fn commit(&mut self) -> Result<(), Fault> {
+        self.say("COMMIT", Phase::Commit).inspect_err(|_| self.roll_back())
+    }
+
+    fn roll_back(&mut self) {
+        if self.state.broken {
+            return;
+        }
+        // The caller still asks what the failed statement meant.
+        let (conflict, duplicate, code) = (self.state.conflict, self.state.duplicate, self.code.take());
+        if self.say("ROLLBACK", Phase::Ask).is_err() {
+            self.state.broken = true;
+        }
+        (self.state.conflict, self.state.duplicate, self.code) = (conflict, duplicate, code);
+    }
+
+    fn commit_alone(&mut self, change: &Statement) -> Result<Changed, Fault> {
+        let found = self.run(&change.sql(), &change.values(), Phase::Commit)?;
+        self.changed(&found)
+    }
+
+    fn commit_together(&mut self, changes: &[&Statement]) -> Result<Together, Fault> {
+        const SHORTEST: Duration = Duration::from_millis(1);
+        let wait = if self.state.nowait { SHORTEST } else { self.limit / 8 };
+        self.run_together(changes, wait)
+    }
+
+    fn commits_alone_without_waiting(&self) -> bool {
+        false
+    }
+
+    fn for_update(&self) -> &'static str {
+        " FOR UPDATE"
+    }
+
+    fn for_share(&self) -> &'static str {
+        " FOR SHARE"
+    }
+
+    fn ends_with(&self, column: &str) -> String {
+        format!("{} RETURNING `{column}`, {}", self.own_limits(), self.pinned())
+    }
+
+    /// `"schema"."table"` of a key whose table was checked.
+    fn place(&self, key: &Key) -> Result<String, Fault> {
+        self.places.get(&key.table).map(|place| place.quoted.clone()).ok_or_else(|| {
+            let what = if key.scheme == Scheme::Sequence { "sequence" } else { "table" };
+            let place =
+                self.schema.as_ref().map_or_else(String::new, |schema| format!(" in schema `{schema}`"));
+            Fault::new(FaultKind::Refused, format!("{what} `{}` is missing{place}", key.table))
+                .with_remedy(Remedy::INIT)
+        })
+    }
+
+    /// Refuses to write to a replica, and drops the connection: the next attempt may find another server.
+    fn writable(&mut self) -> Result<(), Fault> {
+        if self.server.read_only {
+            self.state.broken = true;
+            return Err(Fault::new(FaultKind::Unavailable, READ_ONLY));
+        }
+        Ok(())
+    }
+
+    fn relation(&mut self, key: &Key) -> Result<Option<Relation>, Fault> {
+        let Some(found) = self.find(&key.table)? else { return Ok(None) };
+        if found.kind != "r" && found.kind != "p" {
+            return Err(wrong(self, key, "it is no table, but a view, an index or a sequence"));
+        }
+        let pairs = |rows: Vec<Vec<ColumnValue>>| -> Vec<(String, String)> {
+            let word = |row: &[ColumnValue], column| text(row, column).unwrap_or_default().to_owned();
+            rows.iter().map(|row| (word(row, 0), word(row, 1))).collect()
+        };
+        let columns = self.query(
+            "SELECT attname::pg_catalog.text, pg_catalog.format_type(atttypid, \
+             CASE WHEN atttypid = 'pg_catalog.numeric'::pg_catalog.regtype THEN atttypmod END) \
+             FROM pg_catalog.pg_attribute \
+             WHERE attrelid = CAST(? AS pg_catalog.oid) AND attnum > 0 AND NOT attisdropped",
+            &[found.oid.into()],
+        )?;
+        let unique = self.query(
+            "SELECT i.indexrelid::pg_catalog.text, a.attname::pg_catalog.text \
+             FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a \
+             ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1]) \
+             WHERE i.indrelid = CAST(? AS pg_catalog.oid) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL \
+             AND i.indexprs IS NULL",
+            &[found.oid.into()],
+        )?;
+        Ok(Some(Relation {
+            columns: pairs(columns),
+            unique: pairs(unique),
+            kind: found.kind,
+            storage: found.storage,
+            oid: found.oid,
+        }))
+    }
+
+    /// Refuses a table that a crash empties, or whose statements change rows of other tables: one with rules or children,
+    /// one with a partition that loses its rows, and the target of a logical subscription.
+    fn check_relation(&mut self, key: &Key, found: &Relation) -> Result<(), Fault> {
+        let (table, oid) = (&key.table, Value::from(found.oid));
+        self.check_storage(table, &found.storage)?;
+        let below = self.query(
+            "WITH RECURSIVE below(oid) AS (\
+             SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = CAST(? AS pg_catalog.oid) \
+             UNION ALL SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN below b ON i.inhparent = b.oid) \
+             SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_rewrite WHERE ev_class = CAST(? AS pg_catalog.oid))::pg_catalog.text, \
+             EXISTS (SELECT 1 FROM below)::pg_catalog.text, \
+             EXISTS (SELECT 1 FROM below b JOIN pg_catalog.pg_class c ON c.oid = b.oid \
+             WHERE c.relpersistence <> 'p')::pg_catalog.text, \
+             EXISTS (SELECT 1 FROM below b JOIN pg_catalog.pg_class c ON c.oid = b.oid \
+             WHERE c.relkind = 'f')::pg_catalog.text",
+            &[oid.clone(), oid.clone()],
+        )?;
+        let yes = |at| below.first().and_then(|row| text(row, at)) == Some("true");
+        if yes(0) {
+            return Err(wrong(
+                self,
+                key,
+                "it has a rule (`CREATE RULE`), so other statements are carried out",
+            ));
+        }
+        if found.kind == "r" && yes(1) {
+            return Err(wrong(
+                self,
+                key,
+                "other tables inherit from it, and no key is unique in all of them",
+            ));
+        }
+        if yes(3) {
+            return Err(wrong(self, key, "a partition of it is a foreign table"));
+        }
+        if yes(2) {
+            self.state.judge(format!("a partition of `{table}` is UNLOGGED, and a crash empties it"))?;
+        }
+        let overwritten = self.query(
+            "SELECT s.subname::pg_catalog.text FROM pg_catalog.pg_subscription_rel r \
+             JOIN pg_catalog.pg_subscription s ON s.oid = r.srsubid \
+             WHERE s.subenabled AND r.srrelid = CAST(? AS pg_catalog.oid)",
+            &[oid],
+        );
+        match overwritten {
+            Ok(rows) => match rows.first().and_then(|row| text(row, 0)) {
+                Some(name) => self.state.judge(format!(
+                    "subscription `{name}` overwrites `{table}` with the rows of another server (disable it before numbers \
+                     are counted here)"
+                )),
+                None => Ok(()),
+            },
+            // Older servers show it to superusers only.
+            Err(fault) if fault.kind == FaultKind::Refused && !self.state.broken => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn schema_to_create_in(&self, table: &str) -> Option<String> {
+        self.known_schema(table)
+            .or_else(|| self.server.path.iter().find(|schema| *schema != "information_schema").cloned())
+    }
+
+    /// Another process may create the same table at this moment.
+    fn create(&mut self, _key: &Key, statement: &str) -> Result<(), Fault> {
+        // `TEXT` in the statement means the server's own type. Statements sent together are one transaction.
+        let whole = format!(
+            "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), {}; {statement}",
+            self.pinned()
+        );
+        match self.say(&whole, Phase::Create) {
+            Err(_) if std::mem::take(&mut self.state.duplicate) => self.say(&whole, Phase::Create),
+            said => said,
+        }
+    }
+
+    fn forget_tables(&mut self) {
+        self.state.checked.clear();
+        self.places.clear();
+    }
+
+    fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault> {
+        let SerialKey { table, column, .. } = serial;
+        let column = column.to_ascii_lowercase();
+        let of = format!("{table}.{column}");
+        if let Some(fault) = self.recent_timeout(&of) {
+            return Err(fault);
+        }
+        let (place, oid) = self.business_table(table)?;
+        let kind = self.query(
+            "SELECT pg_catalog.format_type(atttypid, NULL::pg_catalog.int4) FROM pg_catalog.pg_attribute \
+             WHERE attrelid = CAST(? AS pg_catalog.oid) AND attname = CAST(? AS pg_catalog.name)",
+            &[oid.into(), column.as_str().into()],
+        )?;
+        let kind = kind.first().and_then(|row| text(row, 0)).unwrap_or_default();
+        // Bytes that are cast to text become hexadecimal digits of themselves.
+        let text_of = match kind {
+            "bytea" => format!("pg_catalog.convert_from(`{column}`, 'UTF8')"),
+            _ => format!("CAST(`{column}` AS pg_catalog.text)"),
+        };
+        let length = "pg_catalog.char_length(number)";
+        let sql = format!(
+            "SELECT number FROM (SELECT pg_catalog.substr({text_of}, CAST(? AS INTEGER)) AS number \
+             FROM {place} WHERE {text_of} ~~ pg_catalog.like_escape(?, '|')) AS found \
+             WHERE number !~ '[^0-9]' AND {length} >= ? AND {length} <= ? \
+             AND ({length} = ? OR pg_catalog.left(number, 1) <> '0') \
+             ORDER BY {length} DESC, number COLLATE pg_catalog.\"C\" DESC LIMIT 1"
+        );
+        let (shortest, longest) = (digits.shortest as u64, digits.longest as u64);
+        let after = prefix.chars().count() as u64 + 1;
+        let values = [after.into(), like(prefix).into(), shortest.into(), longest.into(), shortest.into()];
+        match self.query(&sql, &values) {
+            Ok(found) => Ok(found.first().and_then(|row| text(row, 0)).map(str::to_owned)),
+            // `statement_timeout` has ended it, so nothing runs on there.
+            Err(_) if self.code.as_deref() == Some("57014") => {
+                // An index on a text column serves the texts themselves.
+                let index = match kind {
+                    "text" | "character varying" => postgres_dialect::identifier(&column),
+                    _ => format!("({})", postgres_dialect::translated(&text_of)),
+                };
+                let remedy =
+                    format!("`CREATE INDEX ON {place} ({index} text_pattern_ops)` lets it be found at once");
+                Err(self.search_timed_out(of, &remedy))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn sequences(&mut self) -> Option<&mut dyn Sequences> {
+        Some(self)
+    }
+}
+
+impl PostgresSession {
+    /// Which relation the table or sequence of this name is; its place is remembered.
+    fn find(&mut self, table: &str) -> Result<Option<FoundRelation>, Fault> {
+        let found = self.relations_named(table, RelationUse::Write)?;
+        let known = self.known_schema(table);
+        let Some(found) = chosen(table, &found, &self.server.path, known.as_deref())?.cloned() else {
+            self.places.remove(table);
+            return Ok(None);
+        };
+        self.remember_place(table, Place::new(&found.schema, table));
+        Ok(Some(found))
+    }
+
+    /// Every relation of this name.
+    fn relations_named(&mut self, table: &str, to: RelationUse) -> Result<Vec<FoundRelation>, Fault> {
+        let word = |row: &[ColumnValue], at| text(row, at).unwrap_or_default().to_owned();
+        let found = self.query(
+            RELATIONS,
+            &[u64::from(to == RelationUse::Read).into(), table.to_ascii_lowercase().into()],
+        )?;
+        let relation = |row: &Vec<ColumnValue>| FoundRelation {
+            schema: word(row, 0),
+            kind: word(row, 1),
+            storage: word(row, 2),
+            usable: text(row, 3) == Some("true"),
+            readable: text(row, 4) == Some("true"),
+            oid: number(row, 5).unwrap_or_default(),
+            owner: RelationOwner {
+                name: word(row, 6),
+                is_trusted: text(row, 7) == Some("true"),
+                user: word(row, 8),
+                other: text(row, 13).map(|owner| Other {
+                    part_type: word(row, 9),
+                    part: word(row, 10),
+                    used_type: word(row, 11),
+                    used: word(row, 12),
+                    owner: owner.to_owned(),
+                }),
+            },
+        };
+        Ok(found.iter().map(relation).collect())
+    }
+
+    /// Refuses rows that are not written to the log: they are gone after a crash.
+    fn check_storage(&mut self, table: &str, storage: &str) -> Result<(), Fault> {
+        match storage {
+            "u" => self.state.judge(format!("`{table}` is UNLOGGED, and a crash empties it")),
+            "t" => self.state.judge(format!("`{table}` is TEMPORARY, and goes with the connection")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The table of `init=max`: in the schema of the URL, or the only one of its name along the `search_path`.
+    fn business_table(&mut self, table: &str) -> Result<(String, u64), Fault> {
+        let found = self.relations_named(table, RelationUse::Read)?;
+        let schema = self.schema.as_deref().filter(|schema| found.iter().any(|of| of.schema == **schema));
+        let near: Vec<FoundRelation> = found
+            .iter()
+            .filter(|of| schema.is_some() || self.server.path.contains(&of.schema))
+            .cloned()
+            .collect();
+        let Some(one) = chosen(table, &near, &self.server.path, schema)? else {
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "`init=max` reads table `{table}`, which is not in a schema of this user's search_path"
+                ),
+            ));
+        };
+        Ok((Place::new(&one.schema, table).quoted, one.oid))
+    }
+}
+
+/// The advisory lock of a sequence: `keym` and its number in the catalogue. Draws share it, and a repair holds it
+/// exclusively.
+const LOCK: &str =
+    "(1801812333::pg_catalog.int8 << 32) | pg_catalog.to_regclass(?)::pg_catalog.oid::pg_catalog.int8";
+
+/// How a sequence counts: `increment,cycles,cache`. After `nextval` in a statement's columns it says how that value was drawn, as
+/// the sequence cannot be altered before the statement has ended.
+const COUNTING: &str = "(SELECT pg_catalog.concat_ws(',', c.increment, c.cycle_option, c.cache_size) \
+     FROM pg_catalog.pg_sequence_parameters(pg_catalog.to_regclass(?)::pg_catalog.oid) c)";
+
+/// SQL sequences.
+///
+/// `SELECT nextval(…)` alone is not durable. A sequence writes one log record for 32 values, ahead; only the transaction
+/// that wrote it waits for the disk when it commits. A draw of one of the other 31, after a first draw that was rolled back or
+/// has not committed yet, has a value of which the disk knows nothing, and after a crash it is drawn again. Giving that
+/// transaction a number of its own (`txid_current()`) does not help: a commit without a log record of its own waits for
+/// nothing. So each draw writes a record, a message that no process reads, in the same statement: its commit flushes the log
+/// up to there, what others wrote before included, and waits for synchronous standbys.
+impl Sequences for PostgresSession {
+    fn counting(&mut self, key: &Key) -> Result<Option<Counting>, Fault> {
+        let table = &key.table;
+        let Some(relation) = self.find(table)? else { return Ok(None) };
+        let found = self.query(
+            "SELECT seqcache, seqincrement, seqcycle::pg_catalog.text FROM pg_catalog.pg_sequence \
+             WHERE seqrelid = CAST(? AS pg_catalog.oid)",
+            &[relation.oid.into()],
+        )?;
+        let Some(row) = found.first() else { return Err(sequence::wrong(key, "is a table, not a sequence")) };
+        // With a cache each connection takes that many values at once: behind a pooler, and among processes, values are
+        // issued out of order, and a lower one looks like a sequence that was set back.
+        let cache = number(row, 0);
+        if cache != Some(1) {
+            let cache = cache.map_or_else(|| "more than one".to_owned(), |cache| cache.to_string());
+            let place = self.place(key)?;
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "`{table}` hands out {cache} values at a time to each connection (CACHE {cache}), so they come in no \
+                     order: `ALTER SEQUENCE {place} CACHE 1`"
+                ),
+            ));
+        }
+        self.check_storage(table, &relation.storage)?;
+        let increment = number(row, 1).map_or(-1, i128::from);
+        Ok(Some(Counting { increment, cycles: text(row, 2) != Some("false") }))
+    }
+
+    fn next(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
+        let select = format!("SELECT last_value, is_called::pg_catalog.text FROM {}", self.place(key)?);
+        let found = self.query(&select, &[])?;
+        Ok(found.first().and_then(|row| {
+            let last = number(row, 0)?;
+            Some(if text(row, 1)? == "true" { last.saturating_add(key.step) } else { last })
+        }))
+    }
+
+    fn draw(&mut self, key: &Key, seen: u64) -> Result<Drawn, Fault> {
+        let place = self.place(key)?;
+        // In one statement, so that a sequence that was set back is left where it stands.
+        let sql = format!(
+            "SELECT pg_catalog.pg_advisory_xact_lock_shared({LOCK})::pg_catalog.text, \
+             pg_catalog.nextval(pg_catalog.to_regclass(?)), \
+             pg_catalog.pg_logical_emit_message(true, 'keymill', ''::pg_catalog.text)::pg_catalog.text, \
+             {COUNTING}, {} FROM {place} s WHERE s.last_value >= CASE WHEN s.is_called THEN ? ELSE ? END{}",
+            self.pinned(),
+            self.own_limits(),
+        );
+        let name = || Value::from(place.as_str());
+        let values = [name(), name(), name(), seen.saturating_sub(key.step).into(), seen.into()];
+        let found = match self.run(&sql, &values, Phase::Commit) {
+            Ok(rows) => rows,
+            Err(_) if self.code.as_deref() == Some("2200H") => return Ok(Drawn::RanOut),
+            Err(fault) => return Err(fault),
+        };
+        let Some(row) = found.first() else {
+            return Ok(Drawn::Behind { next: Sequences::next(self, key)?.unwrap_or(0) });
+        };
+        self.check_watched_row(row, 4)?;
+        if text(row, 3) != Some(format!("{},f,1", key.step).as_str()) {
+            return Ok(Drawn::Altered);
+        }
+        Ok(Drawn::Value(number(row, 1).unwrap_or(0)))
+    }
+
+    /// Only raises. Between the look at the sequence and `setval` another process may draw a higher value, and would then
+    /// draw the same values again. So every draw holds a shared lock, this change holds it exclusively, and the condition
+    /// is tested under it.
+    fn raise(&mut self, key: &Key, used: u64) -> Result<(), Fault> {
+        let place = self.place(key)?;
+        self.begin()?;
+        let lock = format!("SELECT pg_catalog.pg_advisory_xact_lock({LOCK})::pg_catalog.text");
+        let set = format!(
+            "SELECT pg_catalog.setval(pg_catalog.to_regclass(?), ?) FROM {place} s WHERE s.last_value < ?"
+        );
+        let raised = self
+            .run(&lock, &[place.as_str().into()], Phase::Write)
+            .and_then(|_| self.run(&set, &[place.as_str().into(), used.into(), used.into()], Phase::Write));
+        match raised {
+            Ok(_) => self.commit(),
+            Err(fault) => {
+                self.roll_back();
+                Err(fault)
+            }
+        }
+    }
+
+    fn loser(&self) -> &'static str {
+        "a failover"
+    }
+}

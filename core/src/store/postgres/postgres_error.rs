@@ -1,0 +1,106 @@
+//! The meaning of PostgreSQL's errors.
+
+use std::io;
+
+use tokio_postgres::error::Severity;
+
+use super::postgres_dialect::{self, MISSING_TABLE};
+use super::postgres_wire::{Failed, Objection};
+use crate::store::server::{Phase, ServerOptions, Target, hide, login_refused, unreached};
+use crate::store::sql::judgement::{Judged, missing_table};
+use crate::store::tls::{Mode, not_offered, password_withheld};
+use crate::store::{Fault, FaultKind, Secret};
+
+/// Error text for a server that took longer than `timeout`.
+const SILENT: &str = "the server did not answer in time";
+
+/// What an error means for the requested range and for the connection. Only the server's own error leaves the connection
+/// usable.
+pub(super) fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged {
+    let said = match failed {
+        Failed::Postgres(error) => error.as_db_error(),
+        _ => None,
+    };
+    let Some(said) = said else {
+        return Judged::of_connection(hide(&plain_words(failed), password), phase);
+    };
+    let (code, message) = (said.code().code(), hide(said.message(), password));
+    let named = (code == MISSING_TABLE).then(|| missing_table(&message, '"'));
+    let judged = Judged::of_server(postgres_dialect::meaning(code, phase), code, &message, named);
+    // An error of severity FATAL ends the session, whatever its code.
+    let ends = said.parsed_severity() != Some(Severity::Error) && !judged.conflict;
+    Judged { duplicate: code == "23505", broken: judged.broken || ends, ..judged }
+}
+
+/// The fault of a failed connection attempt.
+pub(super) fn not_connected(options: &ServerOptions, target: &Target, failed: Failed) -> Fault {
+    let failed = match failed {
+        Failed::Fault(fault) => return fault,
+        other => other,
+    };
+    let mut fault = judge(&failed, Phase::Ask, &options.password).fault;
+    if matches!(failed, Failed::Silent) {
+        fault = fault.because(format!(
+            "{SILENT}: no PostgreSQL greeting came within {:?}; is it a PostgreSQL server, and awake?",
+            options.read_timeout
+        ));
+    }
+    let Failed::Postgres(error) = &failed else { return fault };
+    let mode = Mode::of(options, target);
+    let source = std::error::Error::source(error);
+    let broken = source.and_then(|source| source.downcast_ref::<io::Error>());
+    if let Some(broken) = broken {
+        match broken.get_ref().and_then(|inner| inner.downcast_ref::<Objection>()) {
+            Some(Objection::Password) => return password_withheld("the password in clear", mode),
+            Some(Objection::NoTls) => return not_offered(),
+            None => {}
+        }
+        // Another attempt would fail too.
+        if let Some(refused) = crate::store::tls::refusal(broken) {
+            return refused;
+        }
+    }
+    match (error.as_db_error(), broken) {
+        (Some(said), _) if matches!(said.code().code(), "28P01" | "28000") => {
+            fault = fault.because(login_refused(options, mode));
+        }
+        (None, Some(broken)) if broken.kind() == io::ErrorKind::InvalidData => {
+            fault = fault.because(format!(
+                "it does not answer as PostgreSQL does ({broken}); is it a PostgreSQL server?"
+            ));
+        }
+        (Some(_), _) | (None, Some(_)) => {}
+        (None, None) if error.is_closed() => {}
+        // An unsupported login method, or a server of another protocol.
+        (None, None) => {
+            fault.kind = FaultKind::Refused;
+            if source.is_none() {
+                fault = fault.and("; is it a PostgreSQL server?");
+            }
+        }
+    }
+    fault
+}
+
+/// The text of a driver's error, without its debug output.
+fn plain_words(failed: &Failed) -> String {
+    match failed {
+        Failed::Fault(fault) => fault.to_string(),
+        Failed::Silent => SILENT.to_owned(),
+        Failed::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
+            format!(
+                "{SILENT}: the connection was not accepted; is the address right, and no firewall in between?"
+            )
+        }
+        Failed::Io(error) => match error.raw_os_error() {
+            Some(_) => unreached(error.kind(), &error.to_string()).unwrap_or_else(|| error.to_string()),
+            None => error.to_string(),
+        },
+        Failed::Postgres(error) if error.is_closed() => "the connection broke".to_owned(),
+        Failed::Postgres(error) => match std::error::Error::source(error) {
+            Some(source) if source.is::<io::Error>() => format!("the connection broke: {source}"),
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        },
+    }
+}

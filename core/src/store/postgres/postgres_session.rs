@@ -1,0 +1,536 @@
+//! One connection: facts about the server, statements, and what their errors mean.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+use super::place::Place;
+use super::postgres_dialect::{self, LOCKED, Limits, MISSING_TABLE};
+use super::postgres_error::{judge, not_connected};
+use super::postgres_values::{cells, type_of, typed};
+use super::postgres_wire::{Failed, PostgresWire, SentStatement};
+use super::prepared::{self, Execution, Prepared};
+use crate::store::model::value::{ColumnValue, Value, number, text};
+use crate::store::server::{Phase, ServerOptions, Target};
+use crate::store::sql::{Changed, Connection, State, Statement, Together};
+use crate::store::{Fault, FaultKind, Secret};
+use crate::time::Clock;
+
+/// What the server said about itself when the connection was made.
+#[derive(Debug, Default)]
+pub(super) struct PostgresServer {
+    pub(super) version: String,
+    pub(super) read_only: bool,
+    /// `synchronous_commit` as this role has it; empty if the server does not show it.
+    pub(super) configured: String,
+    /// [`postgres_dialect::WATCHED`] as they were last seen.
+    pub(super) watched: [String; postgres_dialect::WATCHED.len()],
+    /// The schemas of this role's `search_path`.
+    pub(super) path: Vec<String>,
+    /// `None` for a replica, and if this user may not read it.
+    pub(super) history: Option<History>,
+}
+
+/// The identity of a server's data, and the timeline it writes: each promotion begins a new one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct History {
+    pub(super) system: String,
+    pub(super) timeline: u32,
+}
+
+impl PostgresServer {
+    /// `synchronous_commit` of each commit by keymill.
+    fn commit_waits(&self) -> &'static str {
+        postgres_dialect::commit_waits(&self.configured)
+    }
+
+    /// The standbys that a commit waits for; empty: none.
+    fn standbys(&self) -> &str {
+        let [.., standbys] = &self.watched;
+        if matches!(self.commit_waits(), "local" | "off") { "" } else { standbys }
+    }
+
+    /// The settings that decide whether a commit survives, as `status` shows them.
+    pub(super) fn durability(&self) -> Vec<String> {
+        let mut lines = vec![format!("synchronous_commit={}", self.configured)];
+        lines.extend(postgres_dialect::WATCHED.iter().zip(&self.watched).map(|(name, value)| {
+            match value.as_str() {
+                "" if *name == "synchronous_standby_names" => {
+                    format!("{name}= (no standby is waited for: a failover to one may lose commits)")
+                }
+                value => format!("{name}={value}"),
+            }
+        }));
+        lines
+    }
+}
+
+/// Facts that outlive a connection.
+#[derive(Debug, Default)]
+pub(super) struct SharedState {
+    /// The schema in which this process found each table; it stays with that schema.
+    pub(super) schemas: HashMap<String, String>,
+    /// By table and column: the boot time until which the largest serial is not searched again, and the message until then.
+    slow: HashMap<String, (u64, Fault)>,
+}
+
+/// Shared by a store and its connection.
+pub(super) type Shared = Arc<Mutex<SharedState>>;
+
+/// How long a query that exceeded the server's time limit is not repeated.
+const REST_MS: u64 = 60_000;
+
+/// A connection and what is known about it.
+pub struct PostgresSession {
+    pub(super) wire: PostgresWire,
+    /// The server sees both ends of the connection as keymill does: no pooler shares it.
+    direct: bool,
+    /// The schema that the URL names.
+    pub(super) schema: Option<String>,
+    shared: Shared,
+    /// Tables that were found, by the names of their keys.
+    pub(super) places: HashMap<String, Place>,
+    pub(super) server: PostgresServer,
+    pub(super) state: State,
+    password: Secret,
+    pub(super) limit: Duration,
+    prepared: Prepared,
+    /// The SQLSTATE of the last error.
+    pub(super) code: Option<String>,
+}
+
+impl fmt::Debug for PostgresSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresSession").finish_non_exhaustive()
+    }
+}
+
+impl PostgresSession {
+    /// Connects, sets the session up and identifies the server.
+    pub(super) fn open(
+        options: &ServerOptions,
+        target: &Target,
+        shared: &Shared,
+        now_ms: u64,
+    ) -> Result<PostgresSession, Fault> {
+        let options = &*options.signed_in()?;
+        let wire =
+            PostgresWire::open(options, target).map_err(|failed| not_connected(options, target, failed))?;
+        let mut session = PostgresSession {
+            wire,
+            direct: false,
+            schema: options.schema.clone(),
+            shared: Arc::clone(shared),
+            places: HashMap::new(),
+            server: PostgresServer::default(),
+            state: State::new(options.durability, options.read_timeout, now_ms),
+            password: options.password.clone(),
+            limit: options.read_timeout,
+            prepared: Prepared::new(false),
+            code: None,
+        };
+        session.direct = session.is_direct()?;
+        session.prepared = Prepared::new(session.direct);
+        session.introduce()?;
+        Ok(session)
+    }
+
+    /// Whether the connection is direct: the server sees the same two ends as this process. A pooler has a connection of
+    /// its own to the server, and hands it to other clients.
+    fn is_direct(&mut self) -> Result<bool, Fault> {
+        let Some((ours, theirs)) = self.wire.ends() else { return Ok(false) };
+        match self.query(postgres_dialect::ENDS, &[]) {
+            Ok(rows) => Ok(rows.first().is_some_and(|row| {
+                let end = |at| {
+                    let port = number(row, at + 1).and_then(|port| u16::try_from(port).ok());
+                    let host = text(row, at).and_then(|host| host.parse::<IpAddr>().ok());
+                    host.zip(port).map(|(host, port)| SocketAddr::new(host.to_canonical(), port))
+                };
+                let canonical = |end: SocketAddr| Some(SocketAddr::new(end.ip().to_canonical(), end.port()));
+                (end(0), end(2)) == (canonical(ours), canonical(theirs))
+            })),
+            // Some servers that speak PostgreSQL's protocol do not have these functions.
+            Err(fault) if fault.kind == FaultKind::Refused && !self.state.broken => Ok(false),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn introduce(&mut self) -> Result<(), Fault> {
+        if self.direct {
+            self.say(&postgres_dialect::session(self.limits()), Phase::Ask)?;
+        }
+        let about = self.query(postgres_dialect::ABOUT, &[])?;
+        let said = |column| about.first().and_then(|row| text(row, column)).unwrap_or_default().to_owned();
+        let (recovery, read_only) = (said(1), said(2));
+        self.server.version = said(0);
+        self.server.read_only = recovery == "true" || read_only == "on";
+        self.server.configured = said(3);
+        self.server.watched = [said(4), said(5), said(6)];
+        let [fsync, full_page_writes, standbys] = self.server.watched.clone();
+        for (name, value) in [
+            ("synchronous_commit", &self.server.configured.clone()),
+            ("fsync", &fsync),
+            ("full_page_writes", &full_page_writes),
+        ] {
+            if let Some(found) = postgres_dialect::unsafe_setting(name, value) {
+                self.state.judge(found)?;
+            }
+        }
+        if self.server.configured == "local" && !standbys.is_empty() {
+            self.state.warnings.push(format!(
+                "the server has synchronous_commit=local, so commits do not wait for `{standbys}`, and a failover loses some"
+            ));
+        }
+        if !self.server.read_only {
+            self.server.history = self.history()?;
+        }
+        let path = self.query(postgres_dialect::PATH, &[])?;
+        let usual = |schema: &String| !schema.starts_with("pg_");
+        self.server.path =
+            path.iter().filter_map(|row| text(row, 0).map(str::to_owned)).filter(usual).collect();
+        Ok(())
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        Limits::new(self.limit)
+    }
+
+    /// Checks the settings under which a commit was made: they may have changed since the connection was made. If they lose
+    /// commits, the answer of that statement is not used.
+    fn check_watched(&mut self, settings: [String; postgres_dialect::WATCHED.len()]) -> Result<(), Fault> {
+        if settings == self.server.watched {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut self.server.watched, settings.clone());
+        for ((name, value), before) in postgres_dialect::WATCHED.iter().zip(&settings).zip(&before) {
+            if value == before {
+                continue;
+            }
+            if let Some(found) = postgres_dialect::unsafe_setting(name, value) {
+                self.state.judge(found).inspect_err(|_| self.state.broken = true)?;
+            } else if *name == "synchronous_standby_names" && value.is_empty() {
+                self.state.warnings.push(format!(
+                    "synchronous_standby_names was `{before}` and is empty now: commits wait for no standby any more"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Columns that set `synchronous_commit`, see [`postgres_dialect::pinned`], and the condition of a statement that commits by
+    /// itself.
+    pub(super) fn pinned(&self) -> String {
+        postgres_dialect::pinned(self.server.commit_waits())
+    }
+
+    /// A further condition of a statement that commits by itself.
+    pub(super) fn own_limits(&self) -> String {
+        if self.direct { String::new() } else { postgres_dialect::own_limits(self.limits()) }
+    }
+
+    /// Checks the columns of [`PostgresSession::pinned`], from this column on.
+    pub(super) fn check_watched_row(&mut self, row: &[ColumnValue], first: usize) -> Result<(), Fault> {
+        let said = |at| text(row, first + 1 + at).unwrap_or_default().to_owned();
+        self.check_watched([said(0), said(1), said(2)])
+    }
+
+    /// Begins a transaction that waits for a locked row this long.
+    pub(super) fn open_transaction(&mut self, wait: Duration) -> Result<(), Fault> {
+        let words = postgres_dialect::begin(self.limits(), wait, self.server.commit_waits()).join("; ");
+        self.wire.unreplicated();
+        let answer = self.wire.ask(self.limit, |client| client.simple_query(&words));
+        let answer = answer.map_err(|failed| self.failed(&failed, Phase::Ask))?;
+        let row = answer.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        let said =
+            |at: usize| row.and_then(|row| row.try_get(1 + at).ok().flatten()).unwrap_or_default().to_owned();
+        self.check_watched([said(0), said(1), said(2)])
+    }
+
+    fn shared(&self) -> MutexGuard<'_, SharedState> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers that the server ended the search for the largest serial of this column.
+    pub(super) fn search_timed_out(&mut self, of: String, remedy: &str) -> Fault {
+        let fault = Fault::new(
+            FaultKind::Unavailable,
+            format!(
+                "`init=max` looked for the largest serial in `{of}` for three quarters of `timeout`, and the server ended it: \
+                 {remedy}; else raise `timeout`. It is not looked for again for {} s",
+                REST_MS / 1000
+            ),
+        );
+        self.shared().slow.insert(of, (Clock::System.boot_ms() + REST_MS, fault.clone()));
+        fault
+    }
+
+    /// The message of the last such search, if it was recent.
+    pub(super) fn recent_timeout(&self, of: &str) -> Option<Fault> {
+        let mut shared = self.shared();
+        let (until, fault) = shared.slow.get(of)?;
+        if *until > Clock::System.boot_ms() {
+            return Some(fault.clone());
+        }
+        shared.slow.remove(of);
+        None
+    }
+
+    /// The schema of this table, from the URL or because this process has found it there.
+    pub(super) fn known_schema(&self, table: &str) -> Option<String> {
+        self.schema.clone().or_else(|| self.shared().schemas.get(&table.to_ascii_lowercase()).cloned())
+    }
+
+    /// Remembers where this table was found: this process stays with it.
+    pub(super) fn remember_place(&mut self, table: &str, place: Place) {
+        let schema = place.schema.clone();
+        self.shared().schemas.entry(table.to_ascii_lowercase()).or_insert(schema);
+        self.places.insert(table.to_owned(), place);
+    }
+
+    fn history(&mut self) -> Result<Option<History>, Fault> {
+        match self.query(postgres_dialect::HISTORY, &[]) {
+            Ok(rows) => Ok(rows.first().and_then(|row| {
+                let timeline = u32::from_str_radix(text(row, 1)?, 16).ok()?;
+                Some(History { system: text(row, 0)?.to_owned(), timeline })
+            })),
+            // This user may not read it, or this server does not have it.
+            Err(fault) if fault.kind == FaultKind::Refused && !self.state.broken => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The rows of a statement, read to `ReadyForQuery`: it comes after the commit.
+    ///
+    /// Statements that commit by themselves are frequent and are prepared, see `prepared.rs`; all others are sent as text
+    /// with their values, in one message.
+    pub(super) fn run(
+        &mut self,
+        sql: &str,
+        values: &[Value],
+        phase: Phase,
+    ) -> Result<Vec<Vec<ColumnValue>>, Fault> {
+        self.wire.unreplicated();
+        let execution =
+            if phase == Phase::Commit { self.prepared.execution(sql, values) } else { Execution::Plain };
+        let answer = match self.by_name(sql, values, execution) {
+            Some(answer) => answer,
+            None => {
+                let (words, values) = (postgres_dialect::translated(sql), typed(values));
+                self.wire.ask(self.limit, |client| client.query_typed(&words, &values))
+            }
+        };
+        let rows = answer.map_err(|failed| self.failed(&failed, phase))?;
+        self.replicated(phase)?;
+        Ok(rows.iter().map(cells).collect())
+    }
+
+    /// Prepares the statement if it is due; answers whether it is prepared.
+    fn is_named(&mut self, sql: &str, values: &[Value], execution: &Execution) -> Result<bool, Failed> {
+        let limit = self.limit;
+        let prepared = match execution {
+            Execution::Plain => return Ok(false),
+            Execution::Kept | Execution::Name { prepare: None, .. } => return Ok(true),
+            Execution::Keep => {
+                let words = postgres_dialect::translated(sql);
+                let types: Vec<_> = values.iter().map(type_of).collect();
+                let made = self.wire.ask(limit, |client| client.prepare_typed(&words, &types));
+                made.map(|statement| self.prepared.keep(sql, statement))
+            }
+            Execution::Name { prepare: Some(prepare), .. } => {
+                self.wire.ask(limit, |client| client.batch_execute(prepare))
+            }
+        };
+        match prepared {
+            Ok(()) => Ok(true),
+            // The plain statement gets the same error, unless the name caused it.
+            Err(failed) if failed.code().is_some() => {
+                self.prepared.give_up();
+                Ok(false)
+            }
+            Err(failed) => Err(failed),
+        }
+    }
+
+    /// The answer to a prepared statement. `None`: it is not prepared any more, and nothing was changed.
+    fn by_name(
+        &mut self,
+        sql: &str,
+        values: &[Value],
+        execution: Execution,
+    ) -> Option<Result<Vec<tokio_postgres::Row>, Failed>> {
+        let limit = self.limit;
+        match self.is_named(sql, values, &execution) {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(failed) => return Some(Err(failed)),
+        }
+        let answer = match execution {
+            Execution::Name { execute, .. } => {
+                self.wire.ask(limit, |client| client.query_typed(&execute, &[]))
+            }
+            _ => {
+                let statement = self.prepared.kept(sql)?;
+                let values: Vec<_> = values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
+                self.wire.ask(limit, |client| client.query(statement, &values))
+            }
+        };
+        match &answer {
+            Err(failed) if failed.code().is_some_and(prepared::is_refused) => {
+                self.prepared.give_up();
+                None
+            }
+            _ => Some(answer),
+        }
+    }
+
+    /// Sends several changes at once, as one transaction. If one of them fails, nothing was changed. Each waits at most
+    /// `wait` for a locked row: the other sources wait too.
+    pub(super) fn run_together(&mut self, changes: &[&Statement], wait: Duration) -> Result<Together, Fault> {
+        let plain = |words: &str| SentStatement::Plain(words.to_owned(), Vec::new());
+        let began = postgres_dialect::begin(self.limits(), wait, self.server.commit_waits());
+        let changes: Vec<_> = changes.iter().map(|change| (change.sql(), change.values())).collect();
+        let mut statements: Vec<_> = began.map(|words| plain(&words)).into();
+        for (sql, values) in &changes {
+            let execution = self.prepared.execution(sql, values);
+            let named =
+                self.is_named(sql, values, &execution).map_err(|failed| self.failed(&failed, Phase::Ask))?;
+            statements.push(match (execution, self.prepared.kept(sql)) {
+                (Execution::Name { execute, .. }, _) if named => SentStatement::Plain(execute, Vec::new()),
+                (_, Some(statement)) if named => {
+                    let values = values.iter().map(|value| value as &(dyn ToSql + Sync));
+                    SentStatement::Kept(statement.clone(), values.collect())
+                }
+                _ => SentStatement::Plain(postgres_dialect::translated(sql), typed(values)),
+            });
+        }
+        statements.push(plain("COMMIT"));
+        self.wire.unreplicated();
+        let answers = self
+            .wire
+            .ask_all(self.limit, &statements)
+            .map_err(|failed| self.failed(&failed, Phase::Commit))?;
+        // After a failed statement `COMMIT` rolls back and reports success.
+        let mut found = Vec::with_capacity(answers.len());
+        for (at, answer) in answers.into_iter().enumerate() {
+            match answer {
+                Ok(rows) => found.push(rows),
+                Err(failed) => {
+                    let fault = self.failed(&failed, Phase::Commit);
+                    if failed.code().is_some_and(prepared::is_refused) {
+                        self.prepared.give_up();
+                    }
+                    // An error before the commit rolls everything back. (If `BEGIN` itself failed, the other statements
+                    // were carried out without a transaction, and committed by none.)
+                    let undone = failed.is_said() && at + 1 < statements.len() || self.state.conflict;
+                    let is_locked = fault.kind == FaultKind::Locked && !self.state.broken;
+                    return match at.checked_sub(2).filter(|_| is_locked) {
+                        _ if !undone => Err(fault),
+                        Some(change) => Ok(Together::LockedAt(change)),
+                        None => Ok(Together::Nothing),
+                    };
+                }
+            }
+        }
+        // `BEGIN` and `COMMIT` have no rows.
+        found.pop();
+        self.replicated(Phase::Commit)?;
+        let mut found = found.into_iter().skip(1);
+        if let Some(row) = found.next().as_ref().and_then(|rows| rows.first()) {
+            self.check_watched_row(&cells(row), 0)?;
+        }
+        let done: Result<_, Fault> =
+            found.map(|rows| self.changed(&rows.iter().map(cells).collect::<Vec<_>>())).collect();
+        done.map(Together::Done)
+    }
+
+    /// The effect of a change with the columns of [`PostgresSession::pinned`].
+    pub(super) fn changed(&mut self, found: &[Vec<ColumnValue>]) -> Result<Changed, Fault> {
+        if let [row, ..] = found {
+            self.check_watched_row(row, 1)?;
+        }
+        let number = found.first().and_then(|row| number(row, 0));
+        Ok(Changed { rows: found.len() as u64, number })
+    }
+
+    /// How many rows a change changed, inside a transaction.
+    pub(super) fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault> {
+        let (words, values) = (postgres_dialect::translated(sql), typed(values));
+        let answer = self.wire.ask(self.limit, |client| client.execute_typed(&words, &values));
+        answer.map_err(|failed| self.failed(&failed, Phase::Write))
+    }
+
+    /// Statements without values, by the simple protocol, in PostgreSQL's own syntax.
+    pub(super) fn say(&mut self, sql: &str, phase: Phase) -> Result<(), Fault> {
+        self.wire.unreplicated();
+        let answer = self.wire.ask(self.limit, |client| client.batch_execute(sql));
+        answer.map_err(|failed| self.failed(&failed, phase))?;
+        self.replicated(phase)
+    }
+
+    /// A commit that no synchronous standby confirmed may be lost in a failover: its wait was cancelled.
+    fn replicated(&mut self, phase: Phase) -> Result<(), Fault> {
+        if !self.wire.unreplicated() || phase != Phase::Commit {
+            return Ok(());
+        }
+        self.state.broken = true;
+        Err(Fault::new(
+            FaultKind::Unknown,
+            "the commit was let go before its synchronous standby had it; a failover would lose it, so that range is never \
+             used",
+        ))
+    }
+
+    /// Whether this server has the same data as one with this history, but lacks a promotion of that history.
+    pub(super) fn is_before(&self, other: Option<&History>) -> bool {
+        match (&self.server.history, other) {
+            (Some(own), Some(other)) => own.system == other.system && own.timeline < other.timeline,
+            _ => false,
+        }
+    }
+
+    /// Error text for such a server.
+    pub(super) fn replaced(&self, place: &impl fmt::Display) -> String {
+        let timeline = self.server.history.as_ref().map_or(0, |history| history.timeline);
+        format!(
+            "{place}: it was replaced in a failover (its timeline is {timeline}, there is a later one) and takes writes all \
+             the same; stop it, or let it follow the new primary"
+        )
+    }
+
+    /// Whether the connection is open and, with `asked`, the server still answers.
+    pub(super) fn serves(&self, asked: bool) -> bool {
+        !self.wire.is_closed() && (!asked || self.wire.ask(self.limit, Client::check_connection).is_ok())
+    }
+
+    /// What an error means, and how it changes this connection.
+    pub(super) fn failed(&mut self, failed: &Failed, phase: Phase) -> Fault {
+        let mut judged = judge(failed, phase, &self.password);
+        // A commit that waits for a standby stays silent, and holds the row's lock meanwhile.
+        let waits = match failed {
+            Failed::Silent => phase == Phase::Commit,
+            other => other.code() == Some(LOCKED),
+        };
+        if waits && !self.server.standbys().is_empty() {
+            judged.fault = judged.fault.and(&format!(
+                "; commits wait for `{}` (synchronous_standby_names): if that standby is gone, start it again or take it out of \
+                 the setting",
+                self.server.standbys()
+            ));
+        }
+        if failed.code() == Some(MISSING_TABLE) {
+            // A table that replaces it may have another shape.
+            self.state.checked.clear();
+        }
+        self.code = failed.code().map(str::to_owned);
+        self.state.aborted = true;
+        self.state.note(judged)
+    }
+}

@@ -1,0 +1,99 @@
+//! Route tables: a hash for each, `keymill_route:NAME`, of `version` and `table_text`.
+
+use std::sync::LazyLock;
+
+use redis::{Value, cmd};
+
+use super::meaning::{self, advised};
+use super::redis_session::{RedisSession, Script, place, text};
+use super::redis_wire::CommandKind;
+use crate::store::{Fault, FaultKind, Key, StoredTable};
+
+static ROUTE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("route.lua")));
+
+pub(super) fn read(session: &mut RedisSession, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
+    read_one(session, key, known).map_err(|fault| advised(fault, meaning::READS_ROUTE))
+}
+
+fn read_one(session: &mut RedisSession, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
+    let at = place(key);
+    let version = fields(session, cmd("HMGET").arg(&at).arg("version").take())?;
+    match version.into_iter().next().flatten() {
+        None => return Ok(None),
+        Some(version) if version == known.to_string() => {
+            return Ok(Some(StoredTable::new(known, None)));
+        }
+        Some(_) => {}
+    }
+    // Both at once, so that they belong together.
+    let both = fields(session, cmd("HMGET").arg(&at).arg("version").arg("table_text").take())?;
+    match <[Option<String>; 2]>::try_from(both) {
+        Ok([Some(version), Some(text)]) if version.bytes().all(|b| b.is_ascii_digit()) => {
+            let version = version.parse().map_err(|_| wrong(&at))?;
+            Ok(Some(StoredTable::new(version, Some(text))))
+        }
+        Ok([None, None]) => Ok(None),
+        _ => Err(wrong(&at)),
+    }
+}
+
+/// Reads all tables.
+pub(super) fn list(session: &mut RedisSession, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
+    list_all(session, key).map_err(|fault| advised(fault, meaning::LISTS_ROUTES))
+}
+
+fn list_all(session: &mut RedisSession, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
+    let prefix = format!("{}:", key.table);
+    let mut names = std::collections::BTreeSet::new();
+    let mut cursor = "0".to_owned();
+    loop {
+        let mut scan = cmd("SCAN");
+        scan.arg(&cursor).arg("MATCH").arg(format!("{prefix}*")).arg("COUNT").arg(1000);
+        let answer =
+            session.wire.exchange(&[scan], CommandKind::Query)?.into_iter().next().unwrap_or_default();
+        let Value::Array(parts) = session.wire.answer(answer)? else { break };
+        if let Some(Value::Array(found)) = parts.get(1) {
+            let found = found.iter().filter_map(text);
+            names.extend(found.filter_map(|at| Some(at.strip_prefix(&prefix)?.to_owned())));
+        }
+        match parts.first().and_then(text) {
+            Some(next) if next != "0" => cursor = next,
+            _ => break,
+        }
+    }
+    let mut listed = Vec::with_capacity(names.len());
+    for name in names {
+        let stored = read_one(session, &Key { name: name.clone(), ..key.clone() }, 0)?;
+        listed.extend(stored.map(|table| (name, table)));
+    }
+    Ok(listed)
+}
+
+fn wrong(at: &str) -> Fault {
+    Fault::new(
+        FaultKind::Refused,
+        format!("its key `{at}` is no route table of keymill's, a hash of `version` and `table_text`"),
+    )
+}
+
+fn fields(session: &mut RedisSession, command: redis::Cmd) -> Result<Vec<Option<String>>, Fault> {
+    let answer =
+        session.wire.exchange(&[command], CommandKind::Query)?.into_iter().next().unwrap_or_default();
+    match session.wire.answer(answer)? {
+        Value::Array(fields) => Ok(fields.iter().map(text).collect()),
+        _ => Ok(Vec::new()),
+    }
+}
+
+pub(super) fn replace(
+    session: &mut RedisSession,
+    key: &Key,
+    old: Option<u64>,
+    new: (u64, &str),
+) -> Result<bool, Fault> {
+    let old = old.map(|version| version.to_string()).unwrap_or_default();
+    let done = Value::Int(1);
+    let values = [old, new.0.to_string(), new.1.to_owned()];
+    let answer = session.run(&ROUTE, key, &values, |answer| *answer == done);
+    Ok(answer.map_err(|fault| advised(fault, meaning::PUTS_ROUTE))? == done)
+}

@@ -1,0 +1,218 @@
+//! Checks tables against their schemes, and creates missing ones.
+
+use std::sync::Arc;
+
+use crate::request::scheme::{Family, Kept};
+use crate::store::model::row_layout::RowLayout;
+use crate::store::model::rows;
+use crate::store::{Fault, FaultKind, Key};
+
+use super::{Connection, create_statement};
+
+/// A catalogue's entry for a table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Relation {
+    /// The columns, each with its type as the database names it.
+    pub(crate) columns: Vec<(String, String)>,
+    /// The columns of unique indexes, each with its index.
+    pub(crate) unique: Vec<(String, String)>,
+    /// The kind of relation and its storage engine or persistence, in the database's terms.
+    pub(crate) kind: String,
+    pub(crate) storage: String,
+    /// PostgreSQL's `oid`.
+    pub(crate) oid: u64,
+}
+
+/// Checks, once a connection, that the table has what the scheme needs. `false`: it is missing, or this user may not see
+/// it; the error of the first statement says which.
+pub(crate) fn check_table(connection: &mut dyn Connection, key: &Key) -> Result<bool, Fault> {
+    let answer = look_at_table(connection, key);
+    // On a MySQL connection that is one answer behind, every table seems to have other columns. The next attempt uses a new
+    // connection.
+    if connection.dialect().family() == Family::MySql
+        && answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Refused)
+    {
+        connection.state().broken = true;
+    }
+    answer
+}
+
+/// The same, but keeps the connection even after a refusal: it may serve other tables.
+pub(super) fn look_at_table(connection: &mut dyn Connection, key: &Key) -> Result<bool, Fault> {
+    connection.dialect().check_kept(key)?;
+    let checked = (key.scheme, key.place());
+    if connection.state().checked.contains(&checked) {
+        return Ok(true);
+    }
+    connection.dialect().check_name(&key.table)?;
+    let is_there = match key.scheme.kept() {
+        Kept::Sequence => super::sequence::check(connection, key)?,
+        kept => match connection.relation(key)? {
+            Some(found) => {
+                check_shape(connection, key, &found)?;
+                connection.check_relation(key, &found)?;
+                if matches!(kept, Kept::Ticket { .. })
+                    && let Some(tickets) = connection.tickets()
+                {
+                    tickets.check(key)?;
+                }
+                true
+            }
+            None => false,
+        },
+    };
+    if is_there {
+        connection.state().checked.insert(checked);
+    }
+    Ok(is_there)
+}
+
+fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Result<(), Fault> {
+    let (layout, family) = (RowLayout::of(key), connection.dialect().family());
+    // PostgreSQL's names are folded, and a quoted name differs. The other databases' names have no case.
+    let folded = |name: &str| match family {
+        Family::MySql => name.to_owned(),
+        Family::Postgres | Family::Sqlite => name.to_ascii_lowercase(),
+    };
+    let same = |a: &str, b: &str| if family == Family::Postgres { a == b } else { a.eq_ignore_ascii_case(b) };
+    for (name, narrowest) in layout.needed(family) {
+        let name = folded(name);
+        let Some((_, of_type)) = found.columns.iter().find(|(column, _)| same(column, &name)) else {
+            return Err(wrong(connection, key, &missing_column(key, &name)));
+        };
+        // SQLite's columns hold every number.
+        let is_wide = |of: &&str| same(of_type, of) || *of == "bigint" && holds_every_bigint(of_type);
+        if let Some(narrowest) = narrowest.filter(|of| family != Family::Sqlite && !is_wide(of)) {
+            let what = format!("column `{name}` is `{of_type}`, too narrow for `{narrowest}`, alter it");
+            return Err(wrong(connection, key, &what));
+        }
+    }
+    // Without a unique key the first two users of a name would each make a row.
+    let unique: Vec<String> = layout.unique().into_iter().map(folded).collect();
+    let covers = |index: &String| {
+        let mut columns = found.unique.iter().filter(|(of, _)| of == index);
+        columns.all(|(_, column)| unique.iter().any(|of| same(of, column)))
+    };
+    if !found.unique.iter().any(|(index, _)| covers(index)) {
+        return Err(wrong(connection, key, &format!("it has no primary key ({})", unique.join(", "))));
+    }
+    Ok(())
+}
+
+/// Whether a column is a decimal of 19 digits or more, none of them a fraction's.
+fn holds_every_bigint(of_type: &str) -> bool {
+    let digits = of_type.strip_prefix("decimal(").or_else(|| of_type.strip_prefix("numeric("));
+    let digits = digits.and_then(|digits| digits.strip_suffix(",0)")?.parse::<u32>().ok());
+    of_type == "numeric" || digits.is_some_and(|digits| digits >= 19)
+}
+
+/// The fault for a table with other columns.
+pub(crate) fn wrong(connection: &dyn Connection, key: &Key, what: &str) -> Fault {
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "table `{}`{} is not one of scheme `{}`: {what}; name another with `table=`",
+            key.table,
+            connection.location(),
+            key.scheme.name()
+        ),
+    )
+}
+
+fn missing_column(key: &Key, name: &str) -> String {
+    let renamed = if key.scheme.renamable().is_empty() {
+        ""
+    } else {
+        " (if it is called otherwise, say so with `columns=`)"
+    };
+    format!("column `{name}` is missing{renamed}")
+}
+
+/// The tables that these keys need, each once: one of its keys and the statement that creates it.
+pub(super) fn tables(
+    keys: &[Arc<Key>],
+    family: Family,
+    schema: Option<&str>,
+) -> Result<Vec<(Arc<Key>, String)>, Fault> {
+    let mut tables: Vec<(Arc<Key>, String)> = Vec::new();
+    for key in keys {
+        if key.scheme.create(family).is_none() {
+            rows::check_kept_here(key)?;
+        }
+        rows::check_table_name(&key.table)?;
+        let statement = create_statement(key, family, schema);
+        if tables.iter().all(|(_, known)| *known != statement) {
+            tables.push((Arc::clone(key), statement));
+        }
+    }
+    Ok(tables)
+}
+
+/// Creates the missing ones of these tables; answers with the statements.
+pub(super) fn create_missing(
+    connection: &mut dyn Connection,
+    tables: Vec<(Arc<Key>, String)>,
+    dry_run: bool,
+) -> Result<Vec<String>, Fault> {
+    // A table may have been dropped a moment ago: that is what `init` is for.
+    connection.forget_tables();
+    let mut missing = Vec::new();
+    // A user without the right to create may run `init` if all tables exist.
+    for (key, statement) in tables {
+        if !check_table(connection, &key)? {
+            let schema = connection.schema_to_create_in(&key.table);
+            let family = connection.dialect().family();
+            let placed = schema.map(|schema| create_statement(&key, family, Some(&schema)));
+            missing.push((key, placed.unwrap_or(statement)));
+        }
+    }
+    if !dry_run && !missing.is_empty() {
+        connection.writable()?;
+        for (key, statement) in &missing {
+            connection.create(key, statement)?;
+            check_table(connection, key)?;
+        }
+    }
+    Ok(missing.into_iter().map(|(_, statement)| statement).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::MillConfig;
+
+    fn key(spec: &str) -> Arc<Key> {
+        MillConfig::parse("mysql://app@db/ids").and_then(|mill| mill.spec(spec)).expect("a spec").key
+    }
+
+    #[test]
+    fn each_table_is_made_once_and_only_under_a_name_that_is_an_identifier() {
+        let keys = ["segment:a", "segment:b", "segment:c?table=other"].map(key);
+        let made = tables(&keys, Family::MySql, None).expect("tables");
+        let made: Vec<_> = made.iter().map(|(key, statement)| (key.name.as_str(), statement)).collect();
+        assert!(made.len() == 2 && made[0].0 == "segment:a" && made[1].0 == "segment:c", "{made:?}");
+        assert!(made[0].1.contains("EXISTS `keymill_segment` (") && made[1].1.contains("EXISTS `other` ("));
+        let odd = [Arc::new(Key { table: "a b".to_owned(), ..Key::clone(&keys[0]) })];
+        let refused = tables(&odd, Family::MySql, None).expect_err("it is refused");
+        assert!(refused.to_string().contains("`a b` is no table name"), "{refused}");
+        assert!(rows::check_table_name("a_b").is_ok());
+    }
+
+    #[test]
+    fn a_decimal_of_nineteen_digits_without_a_fraction_is_wide_enough() {
+        for wide in ["decimal(38,0)", "numeric(19,0)", "numeric"] {
+            assert!(holds_every_bigint(wide), "{wide}");
+        }
+        for narrow in
+            ["decimal(18,0)", "decimal(38,2)", "decimal(10)", "int", "double", "numeric(,0)", "text"]
+        {
+            assert!(!holds_every_bigint(narrow), "{narrow}");
+        }
+    }
+
+    #[test]
+    fn a_missing_column_may_have_another_name_where_the_scheme_is_another_programs() {
+        assert!(missing_column(&key("segment:orders"), "next").ends_with("is missing"));
+        assert!(missing_column(&key("segment:orders?scheme=cosid"), "name").contains("columns="));
+    }
+}

@@ -1,0 +1,108 @@
+//! Route tables in a database: a row for each, changed by compare-and-set of its version.
+
+use crate::request::scheme::Family;
+use crate::store::model::value::{Value, number, text};
+use crate::store::{Fault, FaultKind, Key, Remedy, StoredTable};
+
+use super::sql_rows::transact_on;
+use super::{Connection, check_table};
+
+/// What to do where a table is refused that the catalogue does not show.
+const UNSEEN: Remedy = Remedy::Text(
+    "grant this user SELECT on the table to list routers; without it the server does not say whether there is one",
+);
+
+/// Reads a table; its text only where its version is not `known`.
+pub(super) fn read(
+    connection: &mut dyn Connection,
+    key: &Key,
+    known: u64,
+) -> Result<Option<StoredTable>, Fault> {
+    let creates = connection.dialect().creates_tables();
+    if creates {
+        // Another process may have dropped it since: then there is no row.
+        connection.forget_tables();
+    }
+    if !check_table(connection, key)? && creates {
+        return Ok(None);
+    }
+    let place = connection.place(key)?;
+    let sql = format!("SELECT `version` FROM {place} WHERE `name` = ?");
+    let found = connection.query(&sql, &[key.name.as_str().into()])?;
+    let Some(row) = found.first() else { return Ok(None) };
+    if number(row, 0) == Some(known) {
+        return Ok(Some(StoredTable::new(known, None)));
+    }
+    // Both at once, so that they belong together.
+    let sql = format!("SELECT `version`, `table_text` FROM {place} WHERE `name` = ?");
+    let found = connection.query(&sql, &[key.name.as_str().into()])?;
+    let Some(row) = found.first() else { return Ok(None) };
+    match (number(row, 0), text(row, 1)) {
+        (Some(version), Some(text)) => Ok(Some(StoredTable::new(version, Some(text.to_owned())))),
+        _ => Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "its row in `{}` has no whole number in `version`, or no text in `table_text`; mend the row",
+                key.table
+            ),
+        )),
+    }
+}
+
+/// Reads all tables. A database without `keymill_route` has none.
+pub(super) fn list(connection: &mut dyn Connection, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
+    connection.forget_tables();
+    let is_seen = check_table(connection, key)?;
+    // MySQL's catalogue shows no table to a user without rights on it: only reading it tells a refused table from a missing one.
+    if !is_seen && connection.dialect().family() != Family::MySql {
+        return Ok(Vec::new());
+    }
+    let place = connection.place(key)?;
+    let sql = format!("SELECT `name`, `version`, `table_text` FROM {place} ORDER BY `name`");
+    let found = match connection.query(&sql, &[]) {
+        Err(fault) if fault.remedy() == Some(&Remedy::INIT) => return Ok(Vec::new()),
+        Err(fault) if fault.kind == FaultKind::Refused && !is_seen => return Err(fault.instead(UNSEEN)),
+        found => found?,
+    };
+    let stored = |row: &Vec<_>| {
+        let table = StoredTable::new(number(row, 1)?, text(row, 2).map(str::to_owned));
+        Some((text(row, 0)?.to_owned(), table))
+    };
+    Ok(found.iter().filter_map(stored).collect())
+}
+
+/// Replaces a table whose version is `old`, or adds one. `false`: it has another version by now, and nothing was changed.
+pub(super) fn replace(
+    connection: &mut dyn Connection,
+    key: &Key,
+    old: Option<u64>,
+    (version, table_text): (u64, &str),
+) -> Result<bool, Fault> {
+    transact_on(connection, key, |connection| {
+        let place = connection.place(key)?;
+        let name = Value::from(key.name.as_str());
+        let sql = format!("SELECT `version` FROM {place} WHERE `name` = ?{}", connection.for_update());
+        let found = connection.query(&sql, std::slice::from_ref(&name))?;
+        if found.first().and_then(|row| number(row, 0)) != old {
+            return Ok(Some(false));
+        }
+        if old == Some(version) {
+            // MySQL counts a row only where something changes.
+            return Ok(Some(true));
+        }
+        if let Some(old) = old {
+            let sql = format!(
+                "UPDATE {place} SET `version` = ?, `table_text` = ? WHERE `name` = ? AND `version` = ?"
+            );
+            let values = [version.into(), table_text.into(), name, old.into()];
+            return Ok((connection.change(&sql, &values)? == 1).then_some(true));
+        }
+        let sql = format!("INSERT INTO {place} (`name`, `version`, `table_text`) VALUES (?, ?, ?)");
+        let made = connection.change(&sql, &[name, version.into(), table_text.into()]);
+        // Another process has just added it: the next attempt finds it.
+        if made.is_err() && std::mem::take(&mut connection.state().duplicate) {
+            return Ok(None);
+        }
+        Ok((made? == 1).then_some(true))
+    })
+}

@@ -1,0 +1,19 @@
+//! The verbs of a store, by what they are about: rows, slots, banks, routes, and the store itself. [`Store`](super::Store) is all of
+//! them.
+
+mod bank_store;
+mod catalogue;
+mod route_store;
+mod row_store;
+mod slot_store;
+
+pub use bank_store::BankStore;
+pub use catalogue::Catalogue;
+pub use route_store::RouteStore;
+#[cfg_attr(not(feature = "_sql"), allow(unused_imports))]
+pub(crate) use route_store::{listing_routes, reading_route, replacing_route};
+pub use row_store::{RowStore, RowsWork, Work};
+pub(crate) use row_store::{in_transaction, new_owner};
+pub use slot_store::{SlotStore, SlotWork};
+#[cfg_attr(not(feature = "_sql"), allow(unused_imports))]
+pub(crate) use slot_store::{making_a_node, on_slots, renew_slots, renewing};
