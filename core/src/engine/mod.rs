@@ -25,7 +25,8 @@ use crate::monitoring::mill_counters::MillCounters;
 use crate::process::revocation::RevocationWord;
 use crate::process::thread;
 use crate::spec::{SnowflakeSpec, Spec, Worker};
-use crate::store::catch_panic::{CatchPanic, MakeStore, OnPanic};
+use crate::store::Fault;
+use crate::store::contained_store::{ContainedStore, MakeStore, OnPanic};
 use crate::store::{Store, interleave, memory};
 use crate::time::Clock;
 
@@ -65,12 +66,14 @@ fn store_for(
     folder: &Path,
     clock: &Clock,
     on_panic: &OnPanic,
-) -> Result<Box<dyn Store>> {
+) -> Result<ContainedStore> {
     if let StoreConfig::Interleaved { stores, chunk } = config {
         let each = stores.iter().map(|store| Ok((store.shown(), store_for(store, folder, clock, on_panic)?)));
-        return Ok(Box::new(interleave::Interleaved::new(each.collect::<Result<_>>()?, *chunk)));
+        let several: Box<dyn Store> =
+            Box::new(interleave::Interleaved::new(each.collect::<Result<_>>()?, *chunk));
+        return Ok(several.into());
     }
-    Ok(Box::new(CatchPanic::new(maker_for(config, folder, clock)?, on_panic.clone())))
+    Ok(ContainedStore::new(maker_for(config, folder, clock)?, on_panic.clone()))
 }
 
 /// Makes a store: once for an engine, and again after a panic of its driver.
@@ -289,12 +292,12 @@ impl Engine {
     /// Runs `task` with the store, on the keeper's thread, and answers with what it returned.
     pub(crate) fn run_on_store<T: Send + 'static>(
         &self,
-        task: impl FnOnce(&mut dyn Store) -> T + Send + 'static,
-    ) -> Result<T> {
+        task: impl FnOnce(&mut dyn Store) -> std::result::Result<T, Fault> + Send + 'static,
+    ) -> Result<std::result::Result<T, Fault>> {
         let (sender, answer) = channel::bounded(1);
         self.command(Command::Run(Box::new(move |store| {
             // The caller may have given up waiting.
-            let _ = sender.send(task(store));
+            let _ = sender.send(store.ask(|store| task(store)));
         })))?;
         match answer.recv_timeout(TASK_WAIT) {
             Ok(answer) => Ok(answer),

@@ -367,10 +367,10 @@ fn executor(
     }
     let asked = Arc::new(AtomicU64::new(0));
     let (sender, commands) = channel::unbounded();
-    let store = Box::new(Scripted { answer, short, asked: asked.clone() });
+    let store: Box<dyn crate::store::Store> = Box::new(Scripted { answer, short, asked: asked.clone() });
     let executor = Executor {
         keeper,
-        store: Some(store),
+        store: Some(store.into()),
         clock,
         commands,
         counters: Arc::default(),
@@ -478,7 +478,7 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
     let ready = Arc::new(ReadyQueue::default());
     let executor = Executor {
         keeper: Keeper::new(1, ready.clone()),
-        store: Some(Box::new(Silent { asked, goes_on, next: 1 })),
+        store: Some((Box::new(Silent { asked, goes_on, next: 1 }) as Box<dyn crate::store::Store>).into()),
         clock: Clock::System,
         commands: inbox,
         counters: Arc::default(),

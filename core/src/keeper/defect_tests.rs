@@ -47,7 +47,7 @@ impl Scene {
         let (counters, events) = (Arc::<MillCounters>::default(), Arc::new(Events::new()));
         let executor = Executor {
             keeper,
-            store: Some(Box::new(MemoryStore::new(memory.clone()))),
+            store: Some((Box::new(MemoryStore::new(memory.clone())) as Box<dyn crate::store::Store>).into()),
             clock: Clock::System,
             commands: inbox,
             counters: counters.clone(),

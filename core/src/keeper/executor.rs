@@ -18,6 +18,7 @@ use crate::process::thread::panic_words;
 use crate::request::bank_spec::counter_key;
 use crate::request::reservation::{Fault, GiveBack};
 use crate::request::worker::Renewed;
+use crate::store::contained_store::ContainedStore;
 use crate::store::{Catalogue, Store};
 use crate::time::Clock;
 
@@ -44,7 +45,7 @@ const DEFECT_MEMORY: Duration = Duration::from_secs(60);
 const WARNINGS_EVERY: Duration = Duration::from_secs(1);
 
 /// Work for the store that is no batch: `status`, `init`, `repair`.
-pub(crate) type StoreTask = Box<dyn FnOnce(&mut dyn Store) + Send>;
+pub(crate) type StoreTask = Box<dyn FnOnce(&mut ContainedStore) + Send>;
 
 /// What callers ask of the thread.
 pub(crate) enum Command {
@@ -59,7 +60,7 @@ pub(crate) enum Command {
 pub(crate) struct Executor {
     pub(crate) keeper: Keeper,
     /// `None` once the mill was closed.
-    pub(crate) store: Option<Box<dyn Store>>,
+    pub(crate) store: Option<ContainedStore>,
     pub(crate) clock: Clock,
     pub(crate) commands: Receiver<Command>,
     pub(crate) counters: Arc<MillCounters>,
@@ -82,7 +83,7 @@ pub(crate) struct Health {
 }
 
 impl Executor {
-    /// Works until the mill is closed. A panic of a driver never gets here (`store::catch_panic`); a panic of keymill's own code
+    /// Works until the mill is closed. A panic of a driver never gets here ([`ContainedStore`]); a panic of keymill's own code
     /// ends the planner, not the thread.
     pub(crate) fn run(mut self) {
         crate::process::random::seed();
@@ -115,7 +116,7 @@ impl Executor {
                         // caller who knows that the mill is closed may delete SQLite's file, and a last checkpoint would then
                         // delete the log of the file that came after it.
                         let mut store = self.store.take();
-                        self.close(store.as_deref_mut());
+                        self.close(store.as_mut());
                         drop(store);
                         // The caller may have given up waiting.
                         let _ = done.send(());
@@ -136,7 +137,8 @@ impl Executor {
             if self.turn() || has_read {
                 continue;
             }
-            let idle_at = self.store.as_deref_mut().and_then(|store| store.release_idle(system_ms));
+            let store = self.store.as_mut();
+            let idle_at = store.and_then(|store| store.without_asking(|store| store.release_idle(system_ms)));
             if self.commands.is_empty() {
                 let due_at = idle_at.into_iter().chain(self.routers.due_at()).min();
                 self.sleep(due_at.map(|at| at.saturating_sub(system_ms)));
@@ -170,14 +172,14 @@ impl Executor {
             return false;
         }
         self.about_to_wait();
-        let Some(store) = self.store.as_deref_mut() else { return false };
+        let Some(store) = self.store.as_mut() else { return false };
         self.routers.poll(store, system_ms, &self.events)
     }
 
     /// A panic in a task affects only its caller, whose answer channel is closed.
     fn run_task(&mut self, task: StoreTask) {
         self.about_to_wait();
-        let Some(store) = self.store.as_deref_mut() else { return };
+        let Some(store) = self.store.as_mut() else { return };
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| task(store))) {
             self.defect("a call", payload);
         }
@@ -208,7 +210,7 @@ impl Executor {
 
     /// Carries the next batch to the store. Returns whether there was one.
     pub(super) fn turn(&mut self) -> bool {
-        let Some(store) = self.store.as_deref_mut() else { return false };
+        let Some(store) = self.store.as_mut() else { return false };
         let Some(batch) = self.keeper.poll(self.clock.now(), store.batch()) else { return false };
         if let Some(expiry) = &self.expiry {
             expiry.keeper_waits();
@@ -216,25 +218,32 @@ impl Executor {
         let started = Instant::now();
         match batch {
             Batch::Renew(slots, renewals) => {
-                let answer = store.renew_slots(&renewals);
+                let answer = store.ask(|store| store.renew_slots(&renewals));
                 self.renewed(&slots, answer);
             }
             Batch::Bank(slot, ask) => {
                 let answer = match ask {
-                    BankAsk::Open { key, bank } => BankAnswer::Opened(store.open_bank(&key, bank)),
+                    BankAsk::Open { key, bank } => {
+                        BankAnswer::Opened(store.ask(|store| store.open_bank(&key, bank)))
+                    }
                     BankAsk::Reserve { indexes, requests } => {
-                        let answers = store.reserve_counters(&requests);
+                        let count = requests.len();
+                        let answers =
+                            store.ask_for_all(count, |store| store.reserve_counters(&requests), Err);
                         BankAnswer::Reserved(indexes, answers)
                     }
                 };
                 self.answered_bank(slot, answer, started.elapsed());
             }
             Batch::One(slot, ask) => {
-                let answer = execute(store, &ask);
+                let answer = store.ask(|store| execute(store, &ask));
                 self.answered(vec![slot], vec![Some(answer)], started.elapsed());
             }
             Batch::Several(slots, requests) => {
-                let reserved = store.reserve_all(&requests).into_iter();
+                let failed = |fault| Some(Err(fault));
+                let reserved = store
+                    .ask_for_all(requests.len(), |store| store.reserve_all(&requests), failed)
+                    .into_iter();
                 let answers =
                     reserved.map(|answer| answer.map(|range| range.map(Answer::Reserved))).collect();
                 self.answered(slots, answers, started.elapsed());
@@ -288,7 +297,7 @@ impl Executor {
     /// for all of `together` and one for each of `apart`, and the faults of stores for which another one of several stood in.
     fn conversed(&mut self, is_well: bool, together: &[&Fault], others_failed: &str, apart: &[&Fault]) {
         self.counters.count_round_trip();
-        let news = self.store.as_deref_mut().map(Catalogue::news).unwrap_or_default();
+        let news = self.tell(Catalogue::news);
         if is_well {
             self.watch_warnings();
         }
@@ -326,9 +335,14 @@ impl Executor {
         self.counters.set_skew(self.keeper.skew_ms(now));
     }
 
+    /// What the store has to tell since the last call.
+    fn tell<T: Default>(&mut self, of: impl FnOnce(&mut (dyn Store + 'static)) -> T) -> T {
+        self.store.as_mut().map(|store| store.without_asking(of)).unwrap_or_default()
+    }
+
     /// A missing configuration opens a new file without an error: the event shows it.
     fn report_created(&mut self) {
-        let created = self.store.as_deref_mut().map(Catalogue::created).unwrap_or_default();
+        let created = self.tell(Catalogue::created);
         for created in created {
             self.events.push(Event::new(EventKind::StoreCreated, created));
         }
@@ -336,16 +350,16 @@ impl Executor {
 
     /// Makes the store's warnings a figure, and each new one an event.
     fn watch_warnings(&mut self) {
-        let Some(store) = self.store.as_deref_mut() else { return };
+        let Some(store) = self.store.as_mut() else { return };
         let reported = match &self.health.warned {
             Some((_, at)) if at.elapsed() < WARNINGS_EVERY => return,
             Some((reported, _)) => reported.as_slice(),
             None => &[],
         };
         let first = self.health.warned.is_none();
-        let warnings = match store.warnings() {
+        let warnings = match store.without_asking(Catalogue::warnings) {
             Some(warnings) => warnings,
-            None if first => store.facts().map(|facts| facts.warnings).unwrap_or_default(),
+            None if first => store.ask(Catalogue::facts).map(|facts| facts.warnings).unwrap_or_default(),
             None => reported.to_vec(),
         };
         for warning in warnings.iter().filter(|warning| !reported.contains(warning)) {
@@ -364,14 +378,14 @@ impl Executor {
         thread::park_timeout(pause.clamp(Duration::from_micros(100), LONGEST_SLEEP));
     }
 
-    fn close(&mut self, store: Option<&mut (dyn Store + 'static)>) {
+    fn close(&mut self, store: Option<&mut ContainedStore>) {
         let last = self.keeper.close();
         let Some(store) = store else { return };
-        store.closing();
+        store.without_asking(Catalogue::closing);
         let until = Instant::now() + GIVE_BACK_TIME;
         for ask in &last.raise {
             // Tried even where the store failed a moment ago: without it an id may come twice.
-            if let Err(fault) = execute(store, ask) {
+            if let Err(fault) = store.ask(|store| execute(store, ask)) {
                 self.events.push(Event::refusal(&fault));
                 if fault.is_outage() {
                     return;
@@ -383,7 +397,7 @@ impl Executor {
             return;
         }
         if !last.free.is_empty()
-            && let Err(fault) = store.free_slots(&last.free)
+            && let Err(fault) = store.ask(|store| store.free_slots(&last.free))
         {
             self.events.push(Event::refusal(&fault));
             if fault.is_outage() {
@@ -408,7 +422,9 @@ impl Executor {
                 return;
             }
             let ranges = ranges.as_slice();
-            let given = if is_bank { store.give_back_counters(ranges) } else { store.give_back_all(ranges) };
+            let given = store.ask(|store| {
+                if is_bank { store.give_back_counters(ranges) } else { store.give_back_all(ranges) }
+            });
             match given {
                 Ok(taken) => {
                     for (range, _) in ranges.iter().zip(taken).filter(|(_, taken)| *taken) {

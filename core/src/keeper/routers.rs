@@ -12,7 +12,8 @@ use crate::error::{Code, Error, Result};
 use crate::monitoring::events::{Event, EventKind, Events};
 use crate::request::reservation::{Fault, Key};
 use crate::router::{LiveTable, RouteTable};
-use crate::store::{Store, StoredTable};
+use crate::store::StoredTable;
+use crate::store::contained_store::ContainedStore;
 
 /// How often a table is read.
 const EVERY_MS: u64 = 10_000;
@@ -97,14 +98,14 @@ impl Follower {
     }
 
     /// Reads the table in the store and takes it over if it is newer.
-    fn follow(&self, store: &mut dyn Store, boot_ms: u64) -> std::result::Result<bool, Followed> {
+    fn follow(&self, store: &mut ContainedStore, boot_ms: u64) -> std::result::Result<bool, Followed> {
         // After a failure, and from time to time, the text is compared too: a version says nothing about it.
         // ordering: Relaxed — see `wait`.
         let is_whole = self.failures.load(Ordering::Relaxed) > 0
             // ordering: Relaxed — see `wait`.
             || self.whole_due_ms.load(Ordering::Relaxed) <= boot_ms;
         let known = if is_whole { 0 } else { self.live.version() };
-        let stored = store.read_route(&self.key, known).map_err(Followed::Failed)?;
+        let stored = store.ask(|store| store.read_route(&self.key, known)).map_err(Followed::Failed)?;
         let stored = stored.ok_or_else(|| {
             Followed::Refused(Error::config(format!("route table `{}` is gone from the store", self.name)))
         })?;
@@ -129,7 +130,7 @@ impl Follower {
         Ok(is_new)
     }
 
-    fn poll(&self, store: &mut dyn Store, boot_ms: u64, events: &Events) {
+    fn poll(&self, store: &mut ContainedStore, boot_ms: u64, events: &Events) {
         match self.follow(store, boot_ms) {
             Ok(is_new) => {
                 if is_new {
@@ -219,7 +220,7 @@ impl Routers {
     }
 
     /// Reads the table that is due for longest; `false` where none is.
-    pub(crate) fn poll(&self, store: &mut dyn Store, boot_ms: u64, events: &Events) -> bool {
+    pub(crate) fn poll(&self, store: &mut ContainedStore, boot_ms: u64, events: &Events) -> bool {
         // ordering: Relaxed — see `Follower::wait`.
         let due = |follower: &&Arc<Follower>| follower.due_ms.load(Ordering::Relaxed);
         let Some(first) = self.iter().min_by_key(due).filter(|first| due(first) <= boot_ms) else {
@@ -234,6 +235,7 @@ impl Routers {
 mod tests {
     use super::*;
     use crate::store::RouteStore;
+    use crate::store::Store;
     use crate::store::memory::{Memory, MemoryStore};
 
     fn text(version: u64, shard: &str) -> String {
@@ -250,6 +252,11 @@ mod tests {
         Follower::new("orders", &stored, 1000).expect("a table without faults")
     }
 
+    fn asked(memory: &std::sync::Arc<Memory>) -> ContainedStore {
+        let store: Box<dyn Store> = Box::new(MemoryStore::new(memory.clone()));
+        store.into()
+    }
+
     fn shard(follower: &Follower) -> String {
         let (word, _) = follower.live.word(crate::Gene::from(0));
         follower.live.name(word.shard()).to_owned()
@@ -258,28 +265,28 @@ mod tests {
     #[test]
     fn a_newer_table_is_taken_over_and_a_bad_or_older_one_is_not() {
         let memory = Memory::new();
-        let mut store = MemoryStore::new(memory.clone());
+        let (mut store, mut polled) = (MemoryStore::new(memory.clone()), asked(&memory));
         put(&mut store, None, 5, &text(5, "a"));
         let router = follower(&mut store);
         let events = Events::new();
-        router.poll(&mut store, 2000, &events);
+        router.poll(&mut polled, 2000, &events);
         assert_eq!((router.live.version(), router.live.age_ms(2500)), (5, Some(500)));
         put(&mut store, Some(5), 6, &text(6, "b"));
-        router.poll(&mut store, 3000, &events);
+        router.poll(&mut polled, 3000, &events);
         assert_eq!((router.live.version(), shard(&router).as_str()), (6, "b"));
         put(&mut store, Some(6), 7, "version = 7");
-        router.poll(&mut store, 4000, &events);
+        router.poll(&mut polled, 4000, &events);
         put(&mut store, Some(7), 8, &text(9, "c"));
-        router.poll(&mut store, 5000, &events);
+        router.poll(&mut polled, 5000, &events);
         put(&mut store, Some(8), 4, &text(4, "c"));
-        router.poll(&mut store, 6000, &events);
+        router.poll(&mut polled, 6000, &events);
         memory.set_down(true);
-        router.poll(&mut store, 7000, &events);
+        router.poll(&mut polled, 7000, &events);
         assert_eq!((router.live.version(), shard(&router).as_str()), (6, "b"));
         assert_eq!(router.live.age_ms(7000), Some(4000), "confirmed last at 3000");
         memory.set_down(false);
         put(&mut store, Some(4), 10, &text(10, "d"));
-        router.poll(&mut store, 8000, &events);
+        router.poll(&mut polled, 8000, &events);
         assert_eq!((router.live.version(), shard(&router).as_str()), (10, "d"));
         let kinds: Vec<_> = events.drain().iter().map(|event| event.kind.name()).collect();
         assert_eq!(
@@ -292,32 +299,32 @@ mod tests {
     #[test]
     fn a_table_is_read_often_while_a_range_moves_and_seldom_while_the_store_fails() {
         let memory = Memory::new();
-        let mut store = MemoryStore::new(memory.clone());
+        let (mut store, mut polled) = (MemoryStore::new(memory.clone()), asked(&memory));
         put(&mut store, None, 5, &text(5, "a"));
         let routers = Routers::default();
         routers.add(follower(&mut store));
         let events = Events::new();
         assert_eq!(routers.due_at(), Some(11_000));
         put(&mut store, Some(5), 6, &format!("{}to = \"b\"\n", text(6, "a")));
-        routers.poll(&mut store, 10_999, &events);
+        routers.poll(&mut polled, 10_999, &events);
         assert_eq!(routers.due_at(), Some(11_000), "it was not due");
-        routers.poll(&mut store, 11_000, &events);
+        routers.poll(&mut polled, 11_000, &events);
         assert_eq!(routers.due_at(), Some(12_000));
         memory.set_down(true);
         for (at, next) in [(12_000, 14_000), (14_000, 18_000), (1_000_000, 1_008_000)] {
-            routers.poll(&mut store, at, &events);
+            routers.poll(&mut polled, at, &events);
             assert_eq!(routers.due_at(), Some(next));
         }
-        routers.poll(&mut store, 2_000_000, &events);
-        routers.poll(&mut store, 3_000_000, &events);
-        routers.poll(&mut store, 4_000_000, &events);
+        routers.poll(&mut polled, 2_000_000, &events);
+        routers.poll(&mut polled, 3_000_000, &events);
+        routers.poll(&mut polled, 4_000_000, &events);
         assert_eq!(routers.due_at(), Some(4_000_000 + EVERY_MS), "soon, because a range moves");
         memory.set_down(false);
         put(&mut store, Some(6), 7, &text(7, "b"));
-        routers.poll(&mut store, 5_000_000, &events);
+        routers.poll(&mut polled, 5_000_000, &events);
         memory.set_down(true);
         for at in (6..10).map(|n| n * 1_000_000) {
-            routers.poll(&mut store, at, &events);
+            routers.poll(&mut polled, at, &events);
         }
         assert_eq!(routers.due_at(), Some(9_060_000));
     }
@@ -325,7 +332,7 @@ mod tests {
     #[test]
     fn another_text_of_the_known_version_is_told_within_a_minute_and_the_router_keeps_its_own() {
         let memory = Memory::new();
-        let mut store = MemoryStore::new(memory.clone());
+        let (mut store, mut polled) = (MemoryStore::new(memory.clone()), asked(&memory));
         put(&mut store, None, 6, &text(6, "a"));
         let router = follower(&mut store);
         let events = Events::new();
@@ -333,7 +340,7 @@ mod tests {
         put(&mut store, Some(6), 5, &text(5, "a"));
         put(&mut store, Some(5), 6, &text(6, "b"));
         for at in (1..=6).map(|n| 1_000 + n * EVERY_MS) {
-            router.poll(&mut store, at, &events);
+            router.poll(&mut polled, at, &events);
         }
         let told = events.drain();
         assert_eq!(told.len(), 1, "{told:?}");
@@ -341,7 +348,7 @@ mod tests {
         assert_eq!(shard(&router), "a");
         assert_eq!(router.live.age_ms(1_000 + 6 * EVERY_MS), Some(EVERY_MS), "it is not confirmed");
         put(&mut store, Some(6), 7, &text(7, "b"));
-        router.poll(&mut store, 1_000_000, &events);
+        router.poll(&mut polled, 1_000_000, &events);
         assert_eq!(shard(&router), "b");
     }
 

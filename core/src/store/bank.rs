@@ -154,31 +154,33 @@ const ROWS_AT_ONCE: u32 = 512;
 /// How often rows that other processes move are tried again.
 const ATTEMPTS: usize = 20;
 
-/// One of the stores of a bank, and how its rows stand there.
-pub(super) struct Part<'s, S: RowStore + ?Sized> {
-    pub(super) store: &'s mut S,
-    /// The partition of one of several stores.
-    pub(super) partition: Option<Partition>,
-    pub(super) name: &'s str,
-}
+/// A store as a part of a bank: the only one, or one of several.
+pub(super) trait BankPart {
+    /// What the store is asked through.
+    type Store: RowStore + ?Sized;
 
-impl<S: RowStore + ?Sized> Part<'_, S> {
+    /// The partition of one of several stores.
+    fn partition(&self) -> Option<Partition>;
+
+    /// Asks the store. Its faults name it.
+    fn ask<T>(&mut self, work: impl FnOnce(&mut Self::Store) -> Result<T, Fault>) -> Result<T, Fault>;
+
+    /// Names the store in a fault.
+    fn said(&self, fault: Fault) -> Fault;
+
+    /// The period of the counters' rows.
     fn period(&self) -> u64 {
-        self.partition.map_or(0, Partition::code)
+        self.partition().map_or(0, Partition::code)
     }
 
     /// The store's own position for a number of the bank.
     fn first(&self, number: u64) -> u64 {
-        self.partition.map_or(number, |partition| partition.first(number))
+        self.partition().map_or(number, |partition| partition.first(number))
     }
 
     /// The number of the bank at which a row of this store stands.
     fn stands(&self, next: u64) -> u64 {
-        self.partition.map_or(next, |partition| partition.stands(next))
-    }
-
-    fn said(&self, fault: Fault) -> Fault {
-        if self.name.is_empty() { fault } else { fault.at(self.name) }
+        self.partition().map_or(next, |partition| partition.stands(next))
     }
 
     /// Changes the rows of these counters; `work` gets the row's position.
@@ -201,8 +203,7 @@ impl<S: RowStore + ?Sized> Part<'_, S> {
                         None
                     }
                 };
-                let written = self.store.change_rows(&keys, &mut RowsWork::new(&mut decide));
-                let written = written.map_err(|fault| self.said(fault))?;
+                let written = self.ask(|store| store.change_rows(&keys, &mut RowsWork::new(&mut decide)))?;
                 if let Some(fault) = refused {
                     return Err(self.said(fault));
                 }
@@ -224,9 +225,7 @@ impl<S: RowStore + ?Sized> Part<'_, S> {
     /// The highest number of the bank at which a row of these counters stands, open or closed; and how many rows there are.
     fn highest(&mut self, bank: &Key, counters: u32) -> Result<(u64, u64), Fault> {
         let (mut highest, mut count) = (0, 0);
-        for row in
-            rows_of(self.store, bank, counters).map_err(|fault| self.said(fault))?.into_iter().flatten()
-        {
+        for row in self.ask(|store| rows_of(store, bank, counters))?.into_iter().flatten() {
             highest = highest.max(self.stands(row.next));
             count += 1;
         }
@@ -245,6 +244,28 @@ impl<S: RowStore + ?Sized> Part<'_, S> {
             )
         });
         Err(wrong)
+    }
+}
+
+/// A store that is asked directly: the only one, or one of several with which a conversation has begun.
+pub(super) struct Direct<'s, S: ?Sized> {
+    pub(super) store: &'s mut S,
+    pub(super) partition: Option<Partition>,
+}
+
+impl<S: RowStore + ?Sized> BankPart for Direct<'_, S> {
+    type Store = S;
+
+    fn partition(&self) -> Option<Partition> {
+        self.partition
+    }
+
+    fn ask<T>(&mut self, work: impl FnOnce(&mut S) -> Result<T, Fault>) -> Result<T, Fault> {
+        work(self.store)
+    }
+
+    fn said(&self, fault: Fault) -> Fault {
+        fault
     }
 }
 
@@ -277,16 +298,12 @@ pub struct BankRows {
 }
 
 /// Reads a bank; `None`: it is not recorded.
-pub(super) fn look<S: RowStore + ?Sized>(
-    parts: &mut [Part<'_, S>],
-    key: &Key,
-    start: u64,
-) -> Result<Option<BankRows>, Fault> {
+pub(super) fn look(parts: &mut [impl BankPart], key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
     let mut bank: Option<BankRows> = None;
     for part in parts {
-        let Some(record) = recorded(part.store, key).map_err(|fault| part.said(fault))? else { continue };
-        let floor = part.store.look(&floor_key(key)).map_err(|fault| part.said(fault))?;
-        let found = rows_of(part.store, key, record.counters).map_err(|fault| part.said(fault))?;
+        let Some(record) = part.ask(|store| recorded(store, key))? else { continue };
+        let floor = part.ask(|store| store.look(&floor_key(key)))?;
+        let found = part.ask(|store| rows_of(store, key, record.counters))?;
         let all = bank.get_or_insert_with(|| BankRows {
             counters: record.counters,
             next: vec![None; record.counters as usize],
@@ -330,8 +347,8 @@ pub struct BankChange {
 /// of counters is refused at its next reservation, whichever counter it is for. So the highest of them is final. Then every new
 /// counter begins above it: those without a row at the floor, which is recorded before the number of counters is; and those of an
 /// earlier time with as many counters are raised and opened again at last, when the record says that they count.
-pub(super) fn change<S: RowStore + ?Sized>(
-    parts: &mut [Part<'_, S>],
+pub(super) fn change(
+    parts: &mut [impl BankPart],
     key: &Arc<Key>,
     counters: u32,
     dry: bool,
@@ -339,8 +356,8 @@ pub(super) fn change<S: RowStore + ?Sized>(
     let mut records = Vec::with_capacity(parts.len());
     let mut floor = 1;
     for part in &mut *parts {
-        records.push(recorded(part.store, key).map_err(|fault| part.said(fault))?);
-        let row = part.store.look(&floor_key(key)).map_err(|fault| part.said(fault))?;
+        records.push(part.ask(|store| recorded(store, key))?);
+        let row = part.ask(|store| store.look(&floor_key(key)))?;
         floor = floor.max(row.map_or(0, |row| row.mark.next));
     }
     let latest = records.iter().flatten().max_by_key(|record| record.generation).copied();
@@ -373,11 +390,11 @@ pub(super) fn change<S: RowStore + ?Sized>(
     };
     let position = Record { generation, counters }.to_position();
     for part in &mut *parts {
-        part.store.raise(&floor_key(key), None, floor).map_err(|fault| part.said(fault))?;
+        part.ask(|store| store.raise(&floor_key(key), None, floor))?;
     }
     for (part, record) in parts.iter_mut().zip(&records) {
         let expect = record.map_or(0, Record::to_position);
-        part.store.raise(key, Some(expect), position).map_err(|fault| part.said(fault))?;
+        part.ask(|store| store.raise(key, Some(expect), position))?;
     }
     for part in &mut *parts {
         open_at(part, key, counters, floor, false)?;
@@ -386,10 +403,10 @@ pub(super) fn change<S: RowStore + ?Sized>(
 }
 
 /// Closes the rows of these counters, and makes closed ones of those that are missing.
-fn close<S: RowStore + ?Sized>(part: &mut Part<'_, S>, key: &Arc<Key>, counters: u32) -> Result<(), Fault> {
+fn close(part: &mut impl BankPart, key: &Arc<Key>, counters: u32) -> Result<(), Fault> {
     let period = part.period();
     let mut first = None;
-    for row in rows_of(part.store, key, counters).map_err(|fault| part.said(fault))?.into_iter().flatten() {
+    for row in part.ask(|store| rows_of(store, key, counters))?.into_iter().flatten() {
         if let Err(fault) = part.check(row) {
             first.get_or_insert(fault);
         }
@@ -407,13 +424,7 @@ fn close<S: RowStore + ?Sized>(part: &mut Part<'_, S>, key: &Arc<Key>, counters:
 }
 
 /// Opens the rows of these counters and raises them to `to` at least; with `all` makes those that are missing.
-fn open_at<S: RowStore + ?Sized>(
-    part: &mut Part<'_, S>,
-    key: &Arc<Key>,
-    counters: u32,
-    to: u64,
-    all: bool,
-) -> Result<(), Fault> {
+fn open_at(part: &mut impl BankPart, key: &Arc<Key>, counters: u32, to: u64, all: bool) -> Result<(), Fault> {
     let (period, next) = (part.period(), part.first(to));
     part.change(key, counters, |row| {
         Ok(match row {
@@ -427,8 +438,8 @@ fn open_at<S: RowStore + ?Sized>(
 }
 
 /// Raises every counter of a bank to `to` at least, after a restored backup; missing rows are made.
-pub(super) fn raise_all<S: RowStore + ?Sized>(
-    parts: &mut [Part<'_, S>],
+pub(super) fn raise_all(
+    parts: &mut [impl BankPart],
     key: &Arc<Key>,
     bank: BankSpec,
     to: u64,
@@ -439,7 +450,7 @@ pub(super) fn raise_all<S: RowStore + ?Sized>(
     let mut unused = u64::MAX;
     let mut latest: Option<Record> = None;
     for part in &mut *parts {
-        let record = recorded(part.store, key).map_err(|fault| part.said(fault))?;
+        let record = part.ask(|store| recorded(store, key))?;
         latest = latest.into_iter().chain(record).max_by_key(|record| record.generation);
     }
     if latest.is_none() && !bank.is_named {
@@ -454,8 +465,8 @@ pub(super) fn raise_all<S: RowStore + ?Sized>(
     }
     let counters = latest.map_or(bank.counters, |record| record.counters);
     for part in &mut *parts {
-        let floor = part.store.look(&floor_key(key)).map_err(|fault| part.said(fault))?;
-        let rows = rows_of(part.store, key, counters).map_err(|fault| part.said(fault))?;
+        let floor = part.ask(|store| store.look(&floor_key(key)))?;
+        let rows = part.ask(|store| rows_of(store, key, counters))?;
         if rows.iter().any(Option::is_none) {
             unused = unused.min(floor.map_or(0, |row| row.mark.next));
         }
@@ -477,10 +488,10 @@ pub(super) fn raise_all<S: RowStore + ?Sized>(
     }
     if !dry {
         for part in &mut *parts {
-            part.store.raise(&floor_key(key), None, to).map_err(|fault| part.said(fault))?;
-            if recorded(part.store, key).map_err(|fault| part.said(fault))?.is_none() {
+            part.ask(|store| store.raise(&floor_key(key), None, to))?;
+            if part.ask(|store| recorded(store, key))?.is_none() {
                 let position = Record { generation: 1, counters }.to_position();
-                part.store.raise(key, Some(0), position).map_err(|fault| part.said(fault))?;
+                part.ask(|store| store.raise(key, Some(0), position))?;
             }
             open_at(part, key, counters, to, true)?;
         }

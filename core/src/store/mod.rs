@@ -23,7 +23,7 @@ pub mod server;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-pub(crate) mod catch_panic;
+pub(crate) mod contained_store;
 #[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code))]
 mod model;
 pub(crate) mod places;

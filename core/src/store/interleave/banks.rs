@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::request::bank_spec::{BankSpec, OpenBank};
-use crate::store::bank::{self, BankChange, BankRows, Part};
+use crate::store::bank::{self, BankChange, BankRows, Direct};
 use crate::store::{Fault, Key, Row};
 
-use super::member::{ALONE_MS, parts};
+use super::member::ALONE_MS;
 use super::{Interleaved, gone, is_outage, record};
 
 impl Interleaved {
@@ -77,7 +77,7 @@ impl Interleaved {
     pub(super) fn look_at_bank(&mut self, key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
         let found = self.ask_each(|_, store| {
             let partition = Some(store.partition);
-            bank::look(&mut [Part { store: &mut **store, partition, name: "" }], key, start)
+            bank::look(&mut [Direct { store: &mut **store, partition }], key, start)
         });
         let mut all: Option<BankRows> = None;
         let mut fault = None;
@@ -114,9 +114,8 @@ impl Interleaved {
         dry_run: bool,
     ) -> Result<BankChange, Fault> {
         let doing = format!("changing the counters of `{}`", key.name);
-        let changed = self
-            .all_answer(key)
-            .and_then(|()| bank::change(&mut parts(&mut self.members), key, counters, dry_run));
+        let changed =
+            self.all_answer(key).and_then(|()| bank::change(&mut self.members, key, counters, dry_run));
         self.forget_bank(key);
         changed.map_err(|fault| fault.with_context(&doing))
     }
@@ -130,9 +129,8 @@ impl Interleaved {
         dry_run: bool,
     ) -> Result<(Option<Row>, Row), Fault> {
         let doing = format!("repairing `{}`", key.name);
-        let repaired = self
-            .all_answer(key)
-            .and_then(|()| bank::raise_all(&mut parts(&mut self.members), key, bank, to, dry_run));
+        let repaired =
+            self.all_answer(key).and_then(|()| bank::raise_all(&mut self.members, key, bank, to, dry_run));
         self.forget_bank(key);
         repaired.map_err(|fault| fault.with_context(&doing))
     }

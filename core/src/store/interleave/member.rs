@@ -16,9 +16,10 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use super::gone;
-use crate::store::bank::Part;
+use crate::store::bank::BankPart;
+use crate::store::contained_store::ContainedStore;
 use crate::store::model::partition::Partition;
-use crate::store::{Fault, FaultKind, Remedy, Store};
+use crate::store::{Catalogue, Fault, FaultKind, Remedy, Store};
 use crate::time::Clock;
 
 /// The shortest and the longest pause of a store that fails at once.
@@ -84,7 +85,7 @@ impl LastResorts {
 
 /// What a store is asked through.
 pub(super) struct Conversation<'m> {
-    store: &'m mut dyn Store,
+    store: &'m mut (dyn Store + 'static),
     pub(super) partition: Partition,
 }
 
@@ -95,8 +96,8 @@ impl Conversation<'_> {
     }
 }
 
-impl<'m> Deref for Conversation<'m> {
-    type Target = dyn Store + 'm;
+impl Deref for Conversation<'_> {
+    type Target = dyn Store;
 
     fn deref(&self) -> &Self::Target {
         self.store
@@ -111,7 +112,7 @@ impl DerefMut for Conversation<'_> {
 
 /// One of the stores.
 pub(super) struct Member {
-    store: Box<dyn Store>,
+    store: ContainedStore,
     partition: Partition,
     /// `store 2 of 2 (mysql://b:3306/ids)`.
     name: String,
@@ -129,7 +130,7 @@ impl fmt::Debug for Member {
 
 impl Member {
     /// A store; `shown` is what messages call it by, never with a user or a password.
-    pub(super) fn new(store: Box<dyn Store>, partition: Partition, shown: &str) -> Member {
+    pub(super) fn new(store: ContainedStore, partition: Partition, shown: &str) -> Member {
         let name = format!("store {} of {} ({shown})", partition.index + 1, partition.stores);
         Member { store, partition, name, clock: Clock::System, pause: None, news: Vec::new() }
     }
@@ -216,8 +217,9 @@ impl Member {
             fault.kind = FaultKind::Unavailable;
             return Err(fault);
         }
-        let mut conversation = Conversation { store: &mut *self.store, partition: self.partition };
-        let fault = match work(&mut conversation) {
+        let partition = self.partition;
+        let answer = self.store.ask(|store| work(&mut Conversation { store, partition }));
+        let fault = match answer {
             Err(fault) if gone(fault.kind) => fault.at(&self.name),
             answer => {
                 self.pause = None;
@@ -232,24 +234,34 @@ impl Member {
     }
 
     /// Calls a verb that sends nothing to the server.
-    pub(super) fn without_asking<T>(&mut self, work: impl FnOnce(&mut dyn Store) -> T) -> T {
-        work(&mut *self.store)
+    pub(super) fn without_asking<T: Default>(
+        &mut self,
+        work: impl FnOnce(&mut (dyn Store + 'static)) -> T,
+    ) -> T {
+        self.store.without_asking(work)
     }
 
     /// What this store has to report since the last call.
     pub(super) fn news(&mut self) -> Vec<Fault> {
         let mut news = std::mem::take(&mut self.news);
-        news.extend(self.store.news());
+        news.extend(self.store.without_asking(Catalogue::news));
         news
     }
 }
 
-/// The stores as parts of a bank that is changed in all of them, after each has answered. Its faults name the store.
-pub(super) fn parts(members: &mut [Member]) -> Vec<Part<'_, dyn Store>> {
-    let parts = members.iter_mut().map(|Member { store, partition, name, .. }| Part {
-        store: &mut **store,
-        partition: Some(*partition),
-        name: name.as_str(),
-    });
-    parts.collect()
+/// An operator changes a bank in all stores, after each has answered.
+impl BankPart for Member {
+    type Store = dyn Store;
+
+    fn partition(&self) -> Option<Partition> {
+        Some(self.partition)
+    }
+
+    fn ask<T>(&mut self, work: impl FnOnce(&mut Self::Store) -> Result<T, Fault>) -> Result<T, Fault> {
+        self.insist(|conversation| work(conversation.store))
+    }
+
+    fn said(&self, fault: Fault) -> Fault {
+        Member::said(self, fault)
+    }
 }

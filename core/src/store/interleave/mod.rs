@@ -29,13 +29,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::contained_store::ContainedStore;
 use super::model::partition::Partition;
 pub(crate) use super::model::partition::{MOST_STORES, WIDEST_CHUNK};
 use super::model::rows;
 use super::{
     BankChange, BankRows, BankStore, BeginMark, Catalogue, Facts, Fault, FaultKind, GiveBack, Key, Mark,
     PoolRows, RaisePool, Release, Remedy, Renewal, Renewed, Request, Reserved, RouteStore, Row, RowStore,
-    SlotStore, Store, StoredTable, Take, Taken, Work,
+    SlotStore, StoredTable, Take, Taken, Work,
 };
 use crate::request::bank_spec::{BankSpec, OpenBank};
 use crate::time::Clock;
@@ -79,11 +80,11 @@ impl Interleaved {
     ///
     /// The numbers depend on the order and the chunk: the same stores in another order are refused.
     #[must_use]
-    pub fn new(stores: Vec<(String, Box<dyn Store>)>, chunk: u64) -> Interleaved {
+    pub fn new<S: Into<ContainedStore>>(stores: Vec<(String, S)>, chunk: u64) -> Interleaved {
         let of = stores.len() as u64;
         let chunk = chunk.clamp(1, WIDEST_CHUNK);
         let members = (0..).zip(stores).map(|(index, (shown, store))| {
-            Member::new(store, Partition { stores: of, index, chunk }, &shown)
+            Member::new(store.into(), Partition { stores: of, index, chunk }, &shown)
         });
         Interleaved {
             members: members.collect(),
@@ -457,7 +458,7 @@ impl Catalogue for Interleaved {
     }
 
     fn created(&mut self) -> Vec<String> {
-        self.members.iter_mut().flat_map(|member| member.without_asking(|store| store.created())).collect()
+        self.members.iter_mut().flat_map(|member| member.without_asking(Catalogue::created)).collect()
     }
 
     fn news(&mut self) -> Vec<Fault> {
@@ -480,7 +481,7 @@ mod tests {
     fn of_two() -> ([Arc<Memory>; 2], Interleaved) {
         let memories = [Memory::new(), Memory::new()];
         let stores = memories.each_ref().map(|memory| {
-            let store: Box<dyn Store> = Box::new(MemoryStore::new(Arc::clone(memory)));
+            let store: Box<dyn crate::store::Store> = Box::new(MemoryStore::new(Arc::clone(memory)));
             ("memory:".to_owned(), store)
         });
         (memories, Interleaved::new(stores.into(), 1_000))

@@ -7,6 +7,7 @@ use super::marks::of_one_store;
 use super::record::{self, Recorded};
 use super::rotation::MemberRow;
 use super::{Interleaved, Member, check_shared, is_mark};
+use crate::store::Catalogue;
 use crate::store::model::rows;
 use crate::store::{Facts, Fault, FaultKind, Key, Mark, Row};
 
@@ -202,7 +203,7 @@ impl Interleaved {
     pub(super) fn warnings_read_last(&mut self) -> Option<Vec<String>> {
         let mut all = None;
         for member in &mut self.members {
-            let Some(warnings) = member.without_asking(|store| store.warnings()) else { continue };
+            let Some(warnings) = member.without_asking(Catalogue::warnings) else { continue };
             let named = warnings.iter().map(|warning| format!("{}: {warning}", member.name()));
             all.get_or_insert_with(Vec::new).extend(named);
         }

@@ -25,7 +25,7 @@ pub trait BankStore: RowStore {
     /// See [`FaultKind`].
     fn change_counters(&mut self, key: &Arc<Key>, counters: u32, dry_run: bool) -> Result<BankChange, Fault> {
         let doing = format!("changing the counters of `{}`", key.name);
-        let mut parts = [bank::Part { store: self, partition: None, name: "" }];
+        let mut parts = [bank::Direct { store: self, partition: None }];
         bank::change(&mut parts, key, counters, dry_run).map_err(|fault| fault.with_context(&doing))
     }
 
@@ -42,7 +42,7 @@ pub trait BankStore: RowStore {
         dry_run: bool,
     ) -> Result<(Option<Row>, Row), Fault> {
         let doing = format!("repairing `{}`", key.name);
-        let mut parts = [bank::Part { store: self, partition: None, name: "" }];
+        let mut parts = [bank::Direct { store: self, partition: None }];
         bank::raise_all(&mut parts, key, bank, to, dry_run).map_err(|fault| fault.with_context(&doing))
     }
 
@@ -51,7 +51,7 @@ pub trait BankStore: RowStore {
     /// # Errors
     /// See [`FaultKind`].
     fn look_bank(&mut self, key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
-        bank::look(&mut [bank::Part { store: self, partition: None, name: "" }], key, start)
+        bank::look(&mut [bank::Direct { store: self, partition: None }], key, start)
     }
 
     /// Reserves for several counters of one bank: an answer to each, in their order. Missing rows are made.
