@@ -1,7 +1,7 @@
 //! Counters of a bank over several stores, many at once: each store is asked once for all counters whose turn it is.
 //!
-//! Every counter has a rotation of its own, as a source has. What is usual is done for all of them together; a counter about
-//! which anything is unusual goes the way of a single source, [`Interleaved::reserve_in_rotation`].
+//! Every counter has a rotation of its own, as a source has. What is usual is done for all of them together; a counter that needs
+//! more is reserved as a single source is, by [`Interleaved::reserve_in_rotation`].
 
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ impl Interleaved {
             }
             let rotation = &mut rotations[at];
             if !issued {
-                // The first store issues the first numbers: from then on the loss of any single row is detected.
+                // The first store issues the first numbers. Once it has, the loss of any single row is detected.
                 rotation.turn = 0;
             }
             for (row, known) in rows.iter().zip(&mut rotation.rows) {

@@ -1,4 +1,4 @@
-//! Marks of fixed workers over several stores: worker w lives in store w mod N, as a leased one does. Before a worker's first id every
+//! Marks of fixed workers over several stores: worker w is in store w mod N, as a leased one is. Before a worker's first id every
 //! store records how many stores there are and which one it is, so that another list or order is refused.
 
 use crate::request::worker::BeginMark;
@@ -178,7 +178,7 @@ impl Interleaved {
     }
 }
 
-/// An outage is for the door of the store; a refusal is judged by who asked.
+/// Splits an answer: an outage is a fault of the conversation, a refusal is an answer that the caller judges.
 fn unless_gone<T>(answer: Result<T, Fault>) -> Result<Result<T, Fault>, Fault> {
     match answer {
         Err(fault) if gone(fault.kind) => Err(fault),

@@ -1,4 +1,4 @@
-//! One of several stores, and the only door to it.
+//! One of several stores, and how it is asked.
 //!
 //! Every conversation with a store begins here, so there is one rule for stores that fail. An outage gives the store a pause. While
 //! it lasts, the store is not asked again, and the answer is its last outage at once. A caller so waits for one timeout of a store

@@ -258,7 +258,7 @@ impl Interleaved {
         Some(Reserved { lo: first, hi: last + 1, period: 0, ttl_ms: own.ttl_ms })
     }
 
-    /// The store that keeps a snowflake's mark, which one store has to compare: as a leased worker, worker w lives in store w mod N.
+    /// The store that keeps a snowflake's mark, which one store has to compare: as a leased worker, worker w is in store w mod N.
     fn home_at(&self, key: &Key) -> usize {
         // The key of a mark ends in `worker=N`.
         let worker = key.name.rsplit_once('=').and_then(|(_, worker)| worker.parse::<usize>().ok());

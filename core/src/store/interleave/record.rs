@@ -107,8 +107,8 @@ impl Partition {
         }
     }
 
-    /// Refuses `to`, a number of all stores, as the row's new position if numbers above it may have been issued by another
-    /// way of counting.
+    /// Refuses `to`, a number of all stores, as the row's new position if numbers above it may have been issued by a
+    /// source with other stores.
     pub(super) fn may_adopt(self, key: &Key, found: &Recorded, to: u64) -> Result<(), Fault> {
         if to == 0 {
             return Err(Fault::new(FaultKind::Refused, "numbers begin at 1, so 0 cannot be the next one"));
@@ -310,7 +310,7 @@ impl Member {
     }
 }
 
-/// The state that a row says which keeps its record itself.
+/// The state of a row whose own period says how many stores there are.
 fn of_row(partition: Partition, row: Option<Mark>) -> Recorded {
     match row {
         Some(Mark { period, next }) if period == partition.code() => Recorded::Ours { next },

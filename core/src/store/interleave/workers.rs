@@ -1,4 +1,4 @@
-//! Leased workers over several stores: a slot lives in the store whose index is its remainder by the number of stores, which each
+//! Leased workers over several stores: a slot is in the store whose index is its remainder by the number of stores, which each
 //! pool records. If a store is down, its slots end with their leases, and the sources that had them lease slots of other stores.
 
 use crate::store::{
