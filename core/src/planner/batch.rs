@@ -107,7 +107,7 @@ impl Planner {
             self.enqueue(slot, false);
         }
         self.after_bank = match &single {
-            Some(Batch::Bank(slot, _)) => self.plan(*slot).is_some_and(|plan| plan.caller_waits),
+            Some(Batch::Bank(slot, ())) => self.plan(*slot).is_some_and(|plan| plan.caller_waits),
             _ => self.after_bank && slots.is_empty(),
         };
         match (single, slots.as_slice()) {
