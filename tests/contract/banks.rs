@@ -350,12 +350,12 @@ fn mills_that_use_the_same_counters_meet_no_failure(bench: &Bench) {
     assert_eq!((distinct.len(), ids.len()), (mills * callers * rounds, mills * callers * rounds));
 }
 
-/// A table whose unique key is no primary key, and has a name of its own.
+/// A table without a primary key, whose unique key has a name of its own.
 #[test]
 fn the_rows_of_a_table_whose_unique_key_has_another_name_are_found_by_it() {
     let bench = Bench { kind: Kind::Segment, place: Place::MariaDb, table: unique("t") };
     bench.tamper(
-        "CREATE TABLE {t} (`id` INT AUTO_INCREMENT PRIMARY KEY, `name` VARBINARY(512) NOT NULL, `period` BIGINT UNSIGNED NOT NULL \
+        "CREATE TABLE {t} (`name` VARBINARY(512) NOT NULL, `period` BIGINT UNSIGNED NOT NULL \
          DEFAULT 0, `next` BIGINT UNSIGNED NOT NULL, `updated_at` DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP, UNIQUE KEY `by name` (`name`))",
         &[],
     );

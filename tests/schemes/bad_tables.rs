@@ -331,7 +331,11 @@ fn a_ticket_of_impossible_numbers_is_no_range() {
             assert!(
                 matches!(
                     fault.kind,
-                    FaultKind::Refused | FaultKind::Unknown | FaultKind::Exhausted | FaultKind::Unavailable
+                    FaultKind::Refused
+                        | FaultKind::Unknown
+                        | FaultKind::Exhausted
+                        | FaultKind::Unavailable
+                        | FaultKind::Conflict
                 ),
                 "{scheme:?}: {answer:?}: {fault}"
             );
