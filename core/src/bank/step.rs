@@ -67,8 +67,14 @@ pub(super) struct Used {
 /// How many numbers to reserve for a counter; 0: none.
 ///
 /// `left` are in memory and callers lack `lacking` beyond them. `last` is how many lay in memory after the last refill, and how many
-/// were used since; `None` before the first.
-pub(super) fn step(rules: &Rules, last: Option<(u64, Used)>, left: u64, lacking: u64) -> u64 {
+/// were used since; `None` before the first. `is_last`: callers have begun the last segment. Then the keeper does not look again before it
+/// is used up, and what is reserved now has to last for `buffer` from there on.
+pub(super) fn step(
+    rules: &Rules,
+    last: Option<(u64, Used)>,
+    (left, is_last): (u64, bool),
+    lacking: u64,
+) -> u64 {
     let rate = last.map_or(0, |(_, used)| per_1000s(used.numbers, used.ms));
     // To a segment's shares is added what may be used up before the keeper looks at the counter again: a segment of its cell.
     let unseen = taken_in(rules.buffer_ms, rate).min(MOST);
@@ -76,19 +82,13 @@ pub(super) fn step(rules: &Rules, last: Option<(u64, Used)>, left: u64, lacking:
     let grown = last.map_or(0, |(len, _)| len.max(left).saturating_mul(GROWTH));
     let target = full.saturating_add(unseen).min(rules.most()).min(grown);
     let refill_below = if target < 2 * rules.min_step { 0 } else { low(full).saturating_add(unseen) };
-    // A counter that was used has a step ahead, however slow it is: an outage begins without a warning. It is looked at when it begins
-    // its last segment, which has less than two steps, and not again before that one is used up.
-    if lacking == 0 && (last.is_none() || left > refill_below.max(2 * rules.min_step)) {
+    // A counter that was used has a segment ahead, however slow it is: an outage begins without a warning.
+    let is_due = last.is_some() && (is_last || left <= refill_below);
+    if lacking == 0 && !is_due {
         return 0;
     }
-    rules.whole(rules.refill(target, left).max(lacking))
-}
-
-/// The least length of a segment that is a counter's last one at an outage: it lasts for `buffer`, the number less with which the
-/// counter is looked at included.
-pub(super) fn last_segment(rules: &Rules, last: Option<(u64, Used)>) -> u64 {
-    let rate = last.map_or(0, |(_, used)| per_1000s(used.numbers, used.ms));
-    rules.whole(low(rules.full(rate)).saturating_add(1).min(MOST).min(rules.max_step))
+    let ahead = if is_last { target.div_ceil(2) } else { 0 };
+    rules.whole(rules.refill(target, left.min(target.saturating_sub(ahead))).max(lacking))
 }
 
 #[cfg(test)]
@@ -104,43 +104,44 @@ mod tests {
 
     #[test]
     fn a_cold_counter_reserves_the_least_step_when_it_runs_dry_and_when_a_step_is_left() {
-        assert_eq!(step(&RULES, None, 0, 1), 16);
-        assert_eq!(step(&RULES, Some((16, used(16, 3_600_000))), 0, 1), 16);
-        assert_eq!(step(&RULES, Some((16, used(16, 120_000))), 0, 1), 16);
-        assert_eq!(step(&RULES, None, 0, 0), 0, "no caller lacks one");
-        assert_eq!(step(&RULES, Some((16, used(8, 36_000))), 8, 0), 16);
-        assert_eq!(step(&RULES, Some((31, used(15, 36_000))), 16, 0), 16);
-        assert_eq!(step(&RULES, Some((31, used(14, 36_000))), 17, 0), 16);
-        assert_eq!(step(&RULES, Some((47, used(14, 36_000))), 33, 0), 0, "more than two steps are left");
+        assert_eq!(step(&RULES, None, (0, false), 1), 16);
+        assert_eq!(step(&RULES, Some((16, used(16, 3_600_000))), (0, false), 1), 16);
+        assert_eq!(step(&RULES, Some((16, used(16, 120_000))), (0, false), 1), 16);
+        assert_eq!(step(&RULES, None, (0, false), 0), 0, "no caller lacks one");
+        assert_eq!(step(&RULES, Some((16, used(8, 36_000))), (8, true), 0), 16);
+        assert_eq!(step(&RULES, Some((31, used(15, 36_000))), (16, true), 0), 16);
+        assert_eq!(step(&RULES, Some((31, used(14, 36_000))), (17, false), 0), 0, "it has a segment ahead");
     }
 
     #[test]
     fn a_counter_that_runs_dry_quickly_reserves_up_to_eight_times_as_many() {
-        assert_eq!(step(&RULES, Some((16, used(16, 10_000))), 0, 1), 105);
-        assert_eq!(step(&RULES, Some((16, used(16, 16))), 0, 1), 128);
-        assert_eq!(step(&RULES, Some((128, used(128, 16))), 0, 1), 1_024);
-        assert_eq!(step(&RULES, Some((1 << 23, used(1 << 23, 16))), 0, 1), RULES.max_step);
+        assert_eq!(step(&RULES, Some((16, used(16, 10_000))), (0, false), 1), 105);
+        assert_eq!(step(&RULES, Some((16, used(16, 16))), (0, false), 1), 128);
+        assert_eq!(step(&RULES, Some((128, used(128, 16))), (0, false), 1), 1_024);
+        assert_eq!(step(&RULES, Some((1 << 23, used(1 << 23, 16))), (0, false), 1), RULES.max_step);
     }
 
     #[test]
     fn a_hot_counter_is_refilled_before_it_runs_dry_and_to_its_target_only() {
         // 1000 a second: 30 000 are the buffer, and as many may be used up before the keeper looks again.
         let last = Some((36_000, used(1_000, 1_000)));
-        assert_eq!(step(&RULES, last, 61_001, 0), 0);
-        assert_eq!(step(&RULES, last, 61_000, 0), 5_000);
+        assert_eq!(step(&RULES, last, (61_001, false), 0), 0);
+        assert_eq!(step(&RULES, last, (61_000, false), 0), 5_000);
         // 100 000 a second: no more than a segment of the cell may be used up before.
         let last = Some((3_600_000, used(100_000, 1_000)));
-        assert_eq!(step(&RULES, last, 3_100_001 + MOST, 0), 0);
-        assert_eq!(step(&RULES, last, 3_100_000 + MOST, 0), 500_000);
+        assert_eq!(step(&RULES, last, (3_100_001 + MOST, false), 0), 0);
+        assert_eq!(step(&RULES, last, (3_100_000 + MOST, false), 0), 500_000);
+        // The last segment has begun, and it is long: the next one is for the buffer all the same.
+        assert_eq!(step(&RULES, Some((36_000, used(1_000, 1_000))), (61_001, true), 0), 33_000);
     }
 
     #[test]
     fn a_batch_reserves_what_it_lacks_and_a_fixed_step_whole_multiples() {
-        assert_eq!(step(&RULES, None, 0, 1_000_000), 1_000_000);
-        assert_eq!(step(&RULES, None, 0, 20_000_000), 20_000_000);
+        assert_eq!(step(&RULES, None, (0, false), 1_000_000), 1_000_000);
+        assert_eq!(step(&RULES, None, (0, false), 20_000_000), 20_000_000);
         let fixed = Rules { min_step: 500, unit: 500, ..RULES };
-        assert_eq!(step(&fixed, None, 0, 1), 500);
-        assert_eq!(step(&fixed, None, 0, 501), 1_000);
+        assert_eq!(step(&fixed, None, (0, false), 1), 500);
+        assert_eq!(step(&fixed, None, (0, false), 501), 1_000);
     }
 
     #[test]

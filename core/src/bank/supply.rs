@@ -16,7 +16,7 @@ use crate::time::Now;
 use super::BankSource;
 use super::bank_source::FIRST;
 use super::counter_cell::{CounterCell, END, MOST};
-use super::step::{Note, Used, last_segment, step};
+use super::step::{Note, Used, step};
 
 /// How long a counter whose row was refused is not asked for again.
 const REFUSED_MS: u64 = 1_000;
@@ -193,6 +193,12 @@ fn seen(cell: &CounterCell, ahead: Option<&Ahead>) -> u64 {
     }
 }
 
+/// How many numbers of a counter are in memory, and whether callers have begun the last segment.
+fn left_in(cell: &CounterCell, ahead: Option<&Ahead>) -> (u64, bool) {
+    let (holds, ahead) = (cell.holds(), ahead.map_or(0, Ahead::count));
+    (holds.left + ahead, holds.room > 0 && ahead == 0)
+}
+
 fn publish_in(cell: &CounterCell, lo: u64, hi: u64) -> bool {
     let base = cell.base();
     lo >= base && cell.publish(lo - base, hi - lo)
@@ -258,9 +264,9 @@ impl BankSource {
         }
         for index in &served {
             let Some(cell) = self.cells().get(*index as usize) else { continue };
-            let left = cell.holds().left + supply.ahead.get(index).map_or(0, Ahead::count);
+            let left = left_in(cell, supply.ahead.get(index));
             let Some(note) = Note::from_bits(cell.note()) else { continue };
-            let last = supply.used(*index, note, left, now);
+            let last = supply.used(*index, note, left.0, now);
             if step(&self.spec().rules, Some(last), left, 0) == 0 {
                 self.urgent.clear(*index);
                 self.background.clear(*index);
@@ -329,23 +335,16 @@ impl BankSource {
     /// The request of one counter; `None`: it needs nothing.
     fn request(&self, supply: &mut Supply, index: u32, floor: u64, now: Now) -> Option<Request> {
         let cell = self.cells().get(index as usize)?;
-        let holds = cell.holds();
         let wanted = cell.take_wanted();
-        let left = holds.left + supply.ahead.get(&index).map_or(0, Ahead::count);
-        let last = Note::from_bits(cell.note()).map(|note| supply.used(index, note, left, now));
+        let left = left_in(cell, supply.ahead.get(&index));
+        let last = Note::from_bits(cell.note()).map(|note| supply.used(index, note, left.0, now));
         let spec = self.spec();
-        let lacking = wanted.saturating_sub(left);
-        // The counter of a cell alone is looked at when it begins its last segment, which is the one that is reserved now.
-        let least = if supply.ahead.contains_key(&index) { 0 } else { last_segment(&spec.rules, last) };
-        let step = |lacking| match step(&spec.rules, last, left, lacking) {
-            0 => 0,
-            len => len.max(least),
-        };
-        let len = step(lacking);
+        let lacking = wanted.saturating_sub(left.0);
+        let len = step(&spec.rules, last, left, lacking);
         if len == 0 {
             return None;
         }
-        let usual = step(lacking.min(1));
+        let usual = step(&spec.rules, last, left, lacking.min(1));
         if usual < len {
             supply.large.insert(index, usual);
         }
@@ -416,7 +415,8 @@ impl BankSource {
             } else if outage.is_none() {
                 supply.most = supply.most.saturating_mul(2);
             }
-            // A closed row belongs to another C: the record says which.
+            // The row of a counter is closed after the number of counters was changed; the bank's record has the new one. Without
+            // a floor the next conversation reads the record.
             if refused.iter().any(|(_, fault)| fault.kind == FaultKind::Closed) {
                 supply.floor = None;
             }
@@ -483,7 +483,7 @@ impl BankSource {
         }
         // What one batch lacked is no rate.
         let usual = supply.large.remove(&index).unwrap_or(u64::MAX);
-        let left = cell.holds().left + supply.ahead.get(&index).map_or(0, Ahead::count);
+        let (left, _) = left_in(cell, supply.ahead.get(&index));
         cell.set_note(Note::new(usual.min(hi - lo) + left, now.boot_ms).to_bits());
         // A counter gets two segments, so that the next refill is asked for when the first one is used up. What a first batch lacked
         // stays whole.

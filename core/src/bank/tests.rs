@@ -582,3 +582,23 @@ fn a_counter_whose_bit_is_set_while_a_batch_is_made_is_in_it_once() {
     assert_eq!(bank.wanted(512), [7, 300, 65_535, 5, 9]);
     assert_eq!(bank.wanted(2).len(), 2);
 }
+
+#[test]
+fn a_used_counter_lasts_for_its_buffer_whatever_its_rate_and_whenever_the_outage_begins() {
+    for pause_ms in [10_000, 2_500, 2_000, 1_900, 1_500, 1_000, 500, 200, 100, 20] {
+        for warm_ms in (100_000..170_000).step_by(7_700) {
+            let mut stage = Stage::new("business:order?counters=65536");
+            take_steadily(&mut stage, &[7], pause_ms, warm_ms);
+            let (_, left) = stage.bank.issued_and_left();
+            assert!(left * pause_ms <= 75_000 || left <= 32, "{left} in memory at one in {pause_ms} ms");
+            stage.memory.set_down(true);
+            let mut lasted_ms = 0;
+            while stage.next(7).is_ok() {
+                stage.run();
+                stage.clock.advance(pause_ms);
+                lasted_ms += pause_ms;
+            }
+            assert!(lasted_ms >= 30_000, "one in {pause_ms} ms, down after {warm_ms}: {lasted_ms} ms");
+        }
+    }
+}
