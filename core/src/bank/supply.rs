@@ -155,6 +155,31 @@ impl Supply {
         }
         (note.len, Used { numbers: note.len.saturating_sub(left), ms: note.age_ms(now.boot_ms) })
     }
+    /// Puts a range into a counter's cell as far as that has room, if `halved` in two segments, and the rest behind what is ahead.
+    fn place(&mut self, cell: &CounterCell, index: u32, range: (u64, u64), halved: bool, now: Now) {
+        let mut rest = range;
+        let has_ahead = self.ahead.get(&index).is_some_and(|of| !of.ranges.is_empty());
+        let mut room = if has_ahead { 0 } else { cell.holds().room };
+        while room > 0 && rest.0 < rest.1 {
+            let all = rest.1 - rest.0;
+            let len = if halved && room == 2 { all.div_ceil(2) } else { all }.min(MOST);
+            if !publish_in(cell, rest.0, rest.0 + len) {
+                break;
+            }
+            rest.0 += len;
+            room -= 1;
+        }
+        let ahead = self.ahead.remove(&index);
+        if rest.0 < rest.1 || has_ahead {
+            let mut ahead = ahead.unwrap_or_default();
+            if rest.0 < rest.1 {
+                ahead.ranges.push_back(rest);
+            }
+            ahead.left = cell.holds().left + ahead.count();
+            ahead.at_ms = now.boot_ms;
+            self.ahead.insert(index, ahead);
+        }
+    }
 }
 
 /// One past the highest number of a counter that this process has seen; 0: none.
@@ -460,34 +485,10 @@ impl BankSource {
         let usual = supply.large.remove(&index).unwrap_or(u64::MAX);
         let (left, _) = left_in(cell, supply.ahead.get(&index));
         cell.set_note(Note::new(usual.min(hi - lo) + left, now.boot_ms).to_bits());
-        let mut rest = (lo, hi);
-        let mut room = if supply.ahead.get(&index).is_some_and(|of| !of.ranges.is_empty()) {
-            0
-        } else {
-            cell.holds().room
-        };
         // A counter gets two segments, so that the next refill is asked for when the first one is used up. What a first batch lacked
         // stays whole.
-        let half = room == 2 && (was_refilled || hi - lo <= self.spec().rules.min_step);
-        while room > 0 && rest.0 < rest.1 {
-            let all = rest.1 - rest.0;
-            let len = if half && room == 2 { all.div_ceil(2) } else { all }.min(MOST);
-            if !publish_in(cell, rest.0, rest.0 + len) {
-                break;
-            }
-            rest.0 += len;
-            room -= 1;
-        }
-        let ahead = supply.ahead.remove(&index);
-        if rest.0 < rest.1 || ahead.as_ref().is_some_and(|of| !of.ranges.is_empty()) {
-            let mut ahead = ahead.unwrap_or_default();
-            if rest.0 < rest.1 {
-                ahead.ranges.push_back(rest);
-            }
-            ahead.left = cell.holds().left + ahead.count();
-            ahead.at_ms = now.boot_ms;
-            supply.ahead.insert(index, ahead);
-        }
+        let halved = was_refilled || hi - lo <= self.spec().rules.min_step;
+        supply.place(cell, index, (lo, hi), halved, now);
         Ok(())
     }
 

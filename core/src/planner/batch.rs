@@ -86,10 +86,7 @@ impl Planner {
                 self.put_back(slot, caller_waits);
                 break;
             }
-            let Some(turn) = self.turn(slot, now, &token) else { continue };
-            let Some(plan) = self.plan(slot) else { continue };
-            plan.in_flight = plan.wanted;
-            plan.caller_waits = caller_waits;
+            let Some(turn) = self.take_turn(slot, caller_waits, now, &token) else { continue };
             single = Some(match turn {
                 Turn::Numbers(request) if !alone => {
                     urgent = caller_waits;
@@ -118,9 +115,15 @@ impl Planner {
         }
     }
 
-    /// What the source whose turn it is asks for.
-    fn turn(&mut self, slot: Slot, now: Now, token: impl Fn() -> u64) -> Option<Turn> {
-        Some(match self.plan(slot)?.wanted? {
+    /// What the source whose turn it is asks for. From now on it is in flight.
+    fn take_turn(
+        &mut self,
+        slot: Slot,
+        caller_waits: bool,
+        now: Now,
+        token: impl Fn() -> u64,
+    ) -> Option<Turn> {
+        let turn = match self.plan(slot)?.wanted? {
             Want::Numbers { len, single, period } => {
                 Turn::Numbers(self.plan(slot)?.request(len, single, period, now))
             }
@@ -131,7 +134,10 @@ impl Planner {
             }
             Want::Worker => Turn::Alone(self.ask_worker(slot, now, token())?),
             Want::Counters => Turn::Counters,
-        })
+        };
+        let plan = self.plan(slot)?;
+        (plan.in_flight, plan.caller_waits) = (plan.wanted, caller_waits);
+        Some(turn)
     }
 
     /// When the store may be tried: earlier where callers wait.
