@@ -44,11 +44,11 @@ const BINDINGS: [&str; 5] = [
 /// The hidden module of the core that exists for bindings.
 const FOR_BINDINGS: &str = "binding";
 
-fn root() -> PathBuf {
+pub(super) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-fn sources(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder of sources").flatten() {
         let path = entry.path();
@@ -74,13 +74,13 @@ fn floor(module: &str) -> Option<u32> {
 }
 
 /// The module of a file in `src`: `keeper/plan` of `keeper/plan.rs`, `store` of `store/mod.rs`.
-fn module(src: &Path, file: &Path) -> String {
+pub(super) fn module(src: &Path, file: &Path) -> String {
     let module = file.strip_prefix(src).expect("a core source").with_extension("");
     module.to_string_lossy().trim_end_matches("/mod").to_owned()
 }
 
 /// The code of a file: without comments, and without tests, which may be in files and folders of their own.
-fn code(path: &Path) -> String {
+pub(super) fn code(path: &Path) -> String {
     let is_a_test =
         |part: &std::ffi::OsStr| part.to_string_lossy().trim_end_matches(".rs").ends_with("tests");
     let in_core = path.components().skip_while(|part| part.as_os_str() != "src");

@@ -4,6 +4,7 @@ mod adversaries;
 mod documents;
 mod floors;
 mod messages;
+mod names;
 mod one_definition;
 mod proofs;
 mod verbs;

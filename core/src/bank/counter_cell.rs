@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Move {
+    enum CellMove {
         One,
         Take(u64),
         /// A segment so far above the last one, and so long.
@@ -323,13 +323,13 @@ mod tests {
         Close,
     }
 
-    fn moves() -> impl Strategy<Value = Vec<Move>> {
+    fn moves() -> impl Strategy<Value = Vec<CellMove>> {
         let each = prop_oneof![
-            8 => Just(Move::One),
-            4 => (1..40_u64).prop_map(Move::Take),
-            6 => (0..50_u64, 1..60_u64).prop_map(|(gap, len)| Move::Publish(gap, len)),
-            1 => (0..2 * END, 1..2 * MOST).prop_map(|(gap, len)| Move::Publish(gap, len)),
-            1 => Just(Move::Close),
+            8 => Just(CellMove::One),
+            4 => (1..40_u64).prop_map(CellMove::Take),
+            6 => (0..50_u64, 1..60_u64).prop_map(|(gap, len)| CellMove::Publish(gap, len)),
+            1 => (0..2 * END, 1..2 * MOST).prop_map(|(gap, len)| CellMove::Publish(gap, len)),
+            1 => Just(CellMove::Close),
         ];
         proptest::collection::vec(each, 1..120)
     }
@@ -343,12 +343,12 @@ mod tests {
             let (mut end, mut closed) = (0, false);
             for step in moves {
                 match step {
-                    Move::One => {
+                    CellMove::One => {
                         let expected = (word.0 < word.1).then_some(word.0);
                         prop_assert_eq!(cell.take_one(), expected);
                         word.0 += u64::from(expected.is_some());
                     }
-                    Move::Take(want) => {
+                    CellMove::Take(want) => {
                         let moved = word.0 == word.1 && spare.is_some();
                         if moved {
                             word = spare.take().unwrap_or_default();
@@ -358,7 +358,7 @@ mod tests {
                         prop_assert_eq!(cell.take(want), expected);
                         word.0 = hi;
                     }
-                    Move::Publish(gap, len) => {
+                    CellMove::Publish(gap, len) => {
                         let lo = end + gap;
                         let fits = !closed && spare.is_none() && len <= MOST && lo <= END - len;
                         prop_assert_eq!(cell.publish(lo, len), fits, "{} at {}", len, lo);
@@ -371,7 +371,7 @@ mod tests {
                             end = lo + len;
                         }
                     }
-                    Move::Close => {
+                    CellMove::Close => {
                         let rest: Vec<_> = cell.close().into_iter().flatten().collect();
                         let expected: Vec<_> = Some(word).filter(|(lo, hi)| lo < hi).into_iter().chain(spare).collect();
                         prop_assert_eq!(rest, expected);

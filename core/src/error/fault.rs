@@ -13,6 +13,8 @@ pub enum FaultKind {
     Unknown,
     /// Nothing was changed: another transaction holds this row's lock. Other rows may be free.
     Locked,
+    /// Nothing was changed: another process changed this row first. The same request may succeed at once.
+    Conflict,
     /// The store refused: a missing table, a missing right, a row that makes no sense.
     Refused,
     /// The row was closed for good: its bank has another number of counters since.
@@ -41,7 +43,9 @@ impl FaultKind {
     /// The code of the error that a caller gets.
     pub(crate) const fn code(self) -> Code {
         match self {
-            FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Locked => Code::StoreUnavailable,
+            FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Locked | FaultKind::Conflict => {
+                Code::StoreUnavailable
+            }
             FaultKind::Refused | FaultKind::Closed => Code::StoreRefused,
             FaultKind::WentBackwards => Code::StoreWentBackwards,
             FaultKind::Unsafe => Code::StoreUnsafe,

@@ -12,10 +12,10 @@ mod batch;
 mod completion;
 mod period;
 mod rate;
-mod refill;
 #[cfg(test)]
 mod refill_tests;
-mod worker;
+mod segment_refill;
+mod worker_lease;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
@@ -31,9 +31,9 @@ use crate::spec::{Rules, Spec};
 pub use crate::time::Now;
 pub use batch::Batch;
 use period::next_period;
-use rate::{Meter, Used};
-use refill::LastRefill;
-use worker::{Clocks, WorkerLease};
+use rate::{Meter, RecentUse};
+use segment_refill::LastRefill;
+use worker_lease::{Clocks, WorkerLease};
 
 /// How often a source is checked whose store may be asked for waiting callers only.
 const CHECK_MS: u64 = 1_000;
@@ -122,7 +122,7 @@ pub(crate) enum LastMark {
 struct Plan {
     spec: Arc<Spec>,
     meter: Meter,
-    used: Used,
+    used: RecentUse,
     /// The highest place this process has seen.
     seen: Mark,
     /// The period callers are served from.
@@ -193,6 +193,8 @@ pub struct Planner {
     /// Sources that want something of the store: those with waiting callers, and the others.
     urgent: VecDeque<Slot>,
     background: VecDeque<Slot>,
+    /// The last batch was a bank's whose callers waited.
+    after_bank: bool,
     /// Wake-ups by boot time.
     timers: BTreeSet<(u64, Slot)>,
     /// Sources whose period has an end.
@@ -239,7 +241,7 @@ impl Planner {
         let plan = Plan {
             spec,
             meter: Meter::default(),
-            used: Used::default(),
+            used: RecentUse::default(),
             seen: Mark::default(),
             period: 0,
             period_end_ms: None,

@@ -50,12 +50,12 @@ const PARTS: u64 = 16;
 /// How many numbers of the present period were used lately, from samples `(when, how many had been issued by then)`. Between two
 /// samples the use counts as even.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Used {
+pub(super) struct RecentUse {
     /// At most one is older than the window.
     samples: std::collections::VecDeque<(u64, u64)>,
 }
 
-impl Used {
+impl RecentUse {
     /// Another period began: its numbers are counted from the next sample on.
     pub(super) fn begin_anew(&mut self) {
         self.samples.clear();
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_was_used_in_the_window_is_counted_and_what_is_older_is_not() {
-        let mut used = Used::default();
+        let mut used = RecentUse::default();
         used.sample(0, 0, 16_000);
         assert_eq!(used.within(0, 500, 16_000), 500);
         for second in 1..=60u64 {
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_burst_after_a_long_lull_counts_from_the_next_sample_on() {
-        let mut used = Used::default();
+        let mut used = RecentUse::default();
         used.sample(0, 0, 30_000);
         used.sample(3_600_000, 1_000, 30_000);
         assert_eq!(used.within(3_600_000, 1_000, 30_000), 8, "an even use of an hour");
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn samples_lie_a_sixteenth_of_the_window_apart() {
-        let mut used = Used::default();
+        let mut used = RecentUse::default();
         for now_ms in 0..10_000 {
             used.sample(now_ms, now_ms, 1_600);
             assert!(used.samples.len() <= PARTS as usize + 2);

@@ -256,7 +256,7 @@ mod encrypted {
                 None => authorities_of_the_system()?,
             })
         } else {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
         };
         match (&tls.cert, &tls.key) {
             (Some(cert), Some(key)) => {
@@ -335,9 +335,9 @@ mod encrypted {
     /// Accepts every certificate, but checks that the server has its key: the signature matters for SCRAM bound to the
     /// certificate.
     #[derive(Debug)]
-    struct Anybody(Arc<CryptoProvider>);
+    struct AnyCertificate(Arc<CryptoProvider>);
 
-    impl ServerCertVerifier for Anybody {
+    impl ServerCertVerifier for AnyCertificate {
         fn verify_server_cert(
             &self,
             _: &CertificateDer<'_>,

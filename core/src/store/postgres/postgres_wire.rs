@@ -271,7 +271,7 @@ fn log_in_over_tcp(
         return Ok((client, reader, Protection::None));
     };
     let encrypted = Arc::new(AtomicBool::new(false));
-    let tls = Tunnel::to(host, *address, options, mode, Arc::clone(&encrypted))?;
+    let tls = TlsConnector::to(host, *address, options, mode, Arc::clone(&encrypted))?;
     config.ssl_mode(if mode == Mode::Prefer { SslMode::Prefer } else { SslMode::Require });
     let stream = LoginFilter { stream, stage: Stage::Offer { required: mode != Mode::Prefer } };
     let (client, reader) = log_in(runtime, options, config, stream, tls, events)?;
@@ -431,7 +431,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for LoginFilter<S> {
     }
 }
 
-use encrypted::Tunnel;
+use encrypted::TlsConnector;
 
 /// TLS by `tokio-postgres-rustls`, which binds the password's proof (SCRAM) to the server's certificate.
 mod encrypted {
@@ -448,14 +448,14 @@ mod encrypted {
     use crate::store::tls::{self, Mode};
 
     /// Which authorities are trusted, and what may be sent then.
-    pub(super) struct Tunnel {
+    pub(super) struct TlsConnector {
         maker: MakeRustlsConnect,
         name: String,
         stage: Stage,
         used: Arc<AtomicBool>,
     }
 
-    impl Tunnel {
+    impl TlsConnector {
         /// For this host; `used` becomes true once the connection is encrypted.
         pub(super) fn to(
             host: &str,
@@ -463,16 +463,16 @@ mod encrypted {
             options: &ServerOptions,
             mode: Mode,
             used: Arc<AtomicBool>,
-        ) -> Result<Tunnel, Failed> {
+        ) -> Result<TlsConnector, Failed> {
             let config = tls::client_config(&options.tls, mode).map_err(Failed::Fault)?;
             let name = tls::server_name(host, address, mode).map_err(Failed::Fault)?.to_str().into_owned();
             let sent = mode.may_send_password(mode.encrypted());
             let stage = if sent { Stage::Open } else { Stage::LOGIN };
-            Ok(Tunnel { maker: MakeRustlsConnect::new(config), name, stage, used })
+            Ok(TlsConnector { maker: MakeRustlsConnect::new(config), name, stage, used })
         }
     }
 
-    impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Tunnel {
+    impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for TlsConnector {
         type Stream = LoginFilter<<MakeRustlsConnect as MakeTlsConnect<S>>::Stream>;
         type Error = io::Error;
         type Future = Pin<Box<dyn Future<Output = io::Result<Self::Stream>> + Send>>;

@@ -92,7 +92,7 @@ mod imp {
     static INSTALLED: OnceCell<()> = OnceCell::new();
 
     /// Never held while SQLite is called.
-    static TABLE: Mutex<Table> = Mutex::new(Table {
+    static TABLE: Mutex<DescriptorTable> = Mutex::new(DescriptorTable {
         process: 0,
         open: BTreeMap::new(),
         locks: BTreeMap::new(),
@@ -113,7 +113,7 @@ mod imp {
         static SHORTAGE: Cell<Option<c_int>> = const { Cell::new(None) };
     }
 
-    struct Table {
+    struct DescriptorTable {
         /// The process in which `locks` were opened; 0: none yet.
         process: u32,
         /// Every descriptor that this copy of SQLite has open.
@@ -269,7 +269,7 @@ mod imp {
         if inodes.is_empty() {
             return None;
         }
-        // ordering: Acquire on both pairs with `Change`: descriptors opened before the scan are in the table, and those
+        // ordering: Acquire on both pairs with `ChangeInProgress`: descriptors opened before the scan are in the table, and those
         // opened after it do not count as foreign.
         let done = DONE.load(Ordering::Acquire);
         let found = table.foreign(&inodes);
@@ -286,24 +286,24 @@ mod imp {
     }
 
     /// An open or a close in progress.
-    struct Change;
+    struct ChangeInProgress;
 
-    impl Change {
-        fn begin() -> Change {
+    impl ChangeInProgress {
+        fn begin() -> ChangeInProgress {
             // ordering: Release pairs with `foreign`'s Acquire.
             BEGUN.fetch_add(1, Ordering::Release);
-            Change
+            ChangeInProgress
         }
     }
 
-    impl Drop for Change {
+    impl Drop for ChangeInProgress {
         fn drop(&mut self) {
             // ordering: Release pairs with `foreign`'s Acquire: the table is up to date.
             DONE.fetch_add(1, Ordering::Release);
         }
     }
 
-    fn table() -> MutexGuard<'static, Table> {
+    fn table() -> MutexGuard<'static, DescriptorTable> {
         let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
         let process = std::process::id();
         if table.process != process {
@@ -315,7 +315,7 @@ mod imp {
         table
     }
 
-    impl Table {
+    impl DescriptorTable {
         /// In a forked or cloned child: an inherited descriptor shares its locks with the parent's.
         fn renew(&mut self) {
             // The child may have closed a number already, and a file of its own may have it now.
@@ -590,7 +590,7 @@ mod imp {
 
     unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
         let Some(calls) = CALLS.get() else { return -1 };
-        let _change = Change::begin();
+        let _change = ChangeInProgress::begin();
         // SAFETY: SQLite's paths end with NUL and outlive the call.
         let name = unsafe { CStr::from_ptr(path) };
         let kept = (IN_KEYMILL.get() && flags & libc::O_EXCL == 0)
@@ -675,7 +675,7 @@ mod imp {
 
     unsafe extern "C" fn close(fd: c_int) -> c_int {
         let Some(calls) = CALLS.get() else { return -1 };
-        let _change = Change::begin();
+        let _change = ChangeInProgress::begin();
         if table().leave(fd) {
             return 0;
         }

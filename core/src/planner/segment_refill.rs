@@ -31,7 +31,7 @@ pub(super) struct Demand {
 
 /// How long a refill pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pause {
+pub(super) struct RefillPause {
     /// Until this boot time at the latest.
     pub(super) until_ms: u64,
     /// Until no more than this many are left: an eighth of the target, or twice what the last request cost.
@@ -71,12 +71,19 @@ impl Rules {
     /// Whether a refill of `len`, for which no caller waits, pauses; `None`: it is due now.
     ///
     /// One of `max_step` never pauses: no later one would bring more.
-    fn pause(&self, demand: Demand, left: u64, len: u64, last: LastRefill, now_ms: u64) -> Option<Pause> {
+    fn pause(
+        &self,
+        demand: Demand,
+        left: u64,
+        len: u64,
+        last: LastRefill,
+        now_ms: u64,
+    ) -> Option<RefillPause> {
         let until_ms = last.at_ms.saturating_add((self.ahead_ms() / PAUSE).min(LONGEST_PAUSE_MS));
         let in_flight = last.taken.saturating_mul(2);
         let pressing = (self.target(demand) / PAUSE).max(in_flight).min(self.low_water(demand));
         let pauses = now_ms < until_ms && len < self.max_step && left > pressing;
-        pauses.then_some(Pause { until_ms, pressing })
+        pauses.then_some(RefillPause { until_ms, pressing })
     }
 
     /// How many numbers to reserve now; 0: none.
@@ -127,7 +134,7 @@ impl Plan {
     }
 
     /// Whether a refill of `len`, for which no caller waits, pauses.
-    pub(super) fn pause(&self, demand: Demand, left: u64, len: u64, now: Now) -> Option<Pause> {
+    pub(super) fn pause(&self, demand: Demand, left: u64, len: u64, now: Now) -> Option<RefillPause> {
         let last = self.last.filter(|_| len > 0)?;
         self.rules().pause(demand, left, len, last, now.boot_ms)
     }
@@ -237,7 +244,7 @@ mod tests {
     fn a_refill_pauses_until_its_time_has_come_or_little_is_left_and_one_of_the_largest_step_never() {
         let last = LastRefill { at_ms: 10_000, taken: 0 };
         let pause = |left, len, last, now_ms| RULES.pause(rate(1_000_000), left, len, last, now_ms);
-        let pauses = Some(Pause { until_ms: 11_000, pressing: 4_500 });
+        let pauses = Some(RefillPause { until_ms: 11_000, pressing: 4_500 });
         assert_eq!(pause(4_501, 10, last, 10_999), pauses);
         assert_eq!(pause(4_501, 10, last, 11_000), None, "its time has come");
         assert_eq!(pause(4_500, 10, last, 10_999), None, "an eighth of the target is left");
@@ -245,10 +252,10 @@ mod tests {
         assert_eq!(pause(4_501, RULES.max_step - 1, last, 10_999), pauses);
         // What was taken while the last request was in flight, twice; but no more than the low-water mark.
         let slow = LastRefill { taken: 5_000, ..last };
-        assert_eq!(pause(10_001, 10, slow, 10_999), Some(Pause { until_ms: 11_000, pressing: 10_000 }));
+        assert_eq!(pause(10_001, 10, slow, 10_999), Some(RefillPause { until_ms: 11_000, pressing: 10_000 }));
         assert_eq!(pause(10_000, 10, slow, 10_999), None);
         let dry = LastRefill { taken: u64::MAX, ..last };
-        assert_eq!(pause(31_001, 10, dry, 10_999), Some(Pause { until_ms: 11_000, pressing: 31_000 }));
+        assert_eq!(pause(31_001, 10, dry, 10_999), Some(RefillPause { until_ms: 11_000, pressing: 31_000 }));
         // An eighth of what is kept ahead, where that is less than a second.
         let short = Rules { buffer_ms: 4_000, ..RULES };
         assert_eq!(
