@@ -13,7 +13,7 @@ use keymill_tests::in_time;
 use keymill_tests::lease::{self, LEASE_MS};
 use keymill_tests::simulation::copies::{self, Copy};
 
-use crate::bench::{Bench, Kind, unique};
+use crate::bench::{Bench, Kind, Place, unique};
 
 /// A pool in a table of its own, with its store.
 struct Pool {
@@ -358,6 +358,74 @@ fn sixteen_connections_take_sixteen_slots(pool: &Pool) {
     assert_eq!(slots, (0..16).collect::<Vec<_>>());
 }
 
+/// Rows that only another program can have written. Whatever they say, no worker begins below where its row stood, and none is had by
+/// two.
+fn a_row_that_makes_no_sense_is_refused_or_passed_over(pool: &Pool) {
+    let is_sql = !matches!(pool.bench.place, Place::Memory(_) | Place::Redis);
+    let table = &pool.key.table;
+    let nonsense: Vec<String> = match &pool.bench.place {
+        // Nothing but this process writes to its memory.
+        Place::Memory(_) => Vec::new(),
+        Place::Redis => {
+            ["", "x", "1 2", "1 2 3", "18446744073709551616 1 1 a", "-1 -1 -1 a", "7 \u{221e} 0 a", "0 x 0 a"]
+                .map(str::to_owned)
+                .into()
+        }
+        place => {
+            let mut sets = vec![
+                "mark = 9223372036854775807",
+                "ends_at = 9223372036854775807",
+                "token = 0",
+                "owner = ''",
+            ];
+            if matches!(place, Place::Postgres | Place::Sqlite(..)) {
+                sets.extend(["mark = -1", "ends_at = -1", "token = -9223372036854775808"]);
+            }
+            if matches!(place, Place::Sqlite(..)) {
+                sets.extend(["mark = 'x'", "token = 1.5", "ends_at = x'00'"]);
+            }
+            sets.iter().map(|set| format!("UPDATE {table} SET {set} WHERE slot = 0")).collect()
+        }
+    };
+    for (round, write) in nonsense.iter().enumerate() {
+        let of_round = Key { name: format!("pool {round}"), ..Key::clone(&pool.key) };
+        let mut own = pool.take(9, 7);
+        own.key = Arc::new(of_round);
+        let first = in_time(|| pool.open().take_slot(&own)).expect("a slot");
+        assert_eq!(first.slot, 0);
+        if is_sql {
+            assert_eq!(pool.bench.tamper(&format!("{write} AND pool = 'pool {round}'"), &[]), 1, "{write}");
+        } else {
+            let at = format!("{table}:pool {round}");
+            let words = ["HSET", &at, "0", write];
+            let _: u64 = keymill_tests::redis::say(
+                &mut keymill_tests::redis::connection_of(&keymill_tests::redis::url()),
+                &words,
+            );
+        }
+        let other = Take { token: 8, owner: "host:8".into(), ..own.clone() };
+        for _ in 0..2 {
+            match in_time(|| pool.open().take_slot(&other)) {
+                Ok(taken) => assert!(
+                    taken.slot != 0 || taken.start >= first.mark,
+                    "{write}: {taken:?} after {first:?}"
+                ),
+                Err(fault) => assert_eq!(fault.kind, FaultKind::Refused, "{write}: {fault}"),
+            }
+        }
+        // Its owner may not go on as if nothing had happened to its mark.
+        let left = vec![Left { token: 7, mark: lease::MARK }];
+        let slot = OwnSlot { key: own.key.clone(), slot: 0, left, owner: "host:7".into() };
+        let renewal =
+            Renewal { own: slot, to: Left { token: 9, mark: lease::MARK + 10 }, lease_ms: LEASE_MS };
+        if let Ok(renewed) = in_time(|| pool.open().renew_slots(std::slice::from_ref(&renewal)))
+            && let Some(Ok(mark)) = renewed.marks.first()
+        {
+            assert!(*mark >= lease::MARK + 10, "{write}: renewed to {mark}");
+        }
+    }
+}
+
 /// Defines each function as a test for each store.
 macro_rules! workers {
     ($($name:ident)*) => {
@@ -398,4 +466,5 @@ workers! {
     sixteen_connections_take_sixteen_slots
     a_repaired_pool_takes_its_workers_back_and_begins_each_later
     a_pool_whose_rows_are_gone_is_repaired
+    a_row_that_makes_no_sense_is_refused_or_passed_over
 }

@@ -1,7 +1,7 @@
 //! What is not a segment on servers in trouble: banks, fixed and leased workers, routers, and what an operator types, on a server that
 //! never answers, whose connection is cut at any answer, or that turns read-only. The same scenarios on every server store.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use keymill::store::Scheme;
@@ -297,17 +297,20 @@ fn a_lease_that_is_cut_at_any_answer_has_one_owner(wire: &Wire) {
     let direct = wire.direct();
     let ours = source(&direct, &spec);
     let mut ids: HashSet<u64> = persistently(|| ours.take(100)).expect("ids").into_iter().collect();
-    let mut workers = BTreeSet::new();
+    let own = ours.parse(*ids.iter().next().expect("an id")).expect("parts").worker;
     let cuts = cut_at_every_answer(wire, |mill| {
         let theirs = mill.source(&spec)?;
-        for id in theirs.take(1000)?.into_iter().chain(ours.take(1000)?) {
+        let taken = theirs.take(1000)?;
+        assert!(
+            taken.iter().all(|id| theirs.parse(*id).expect("parts").worker != own),
+            "{own:?} is the other mill's"
+        );
+        for id in taken.into_iter().chain(ours.take(1000)?) {
             assert!(ids.insert(id), "{id} was handed out twice");
-            workers.insert(ours.parse(id)?.worker);
         }
         Ok(())
     });
     assert!(cuts > 2, "only {cuts} answers");
-    assert!(workers.len() > 1, "the other mill has a worker of its own");
 }
 
 fn a_repair_that_is_cut_at_any_answer_is_typed_again(wire: &Wire) {
@@ -357,6 +360,47 @@ fn a_route_table_that_is_cut_at_any_answer_is_stored_again(wire: &Wire) {
         put
     });
     assert!(cuts > 2, "only {cuts} answers");
+}
+
+fn an_init_that_is_cut_at_any_answer_is_typed_again(wire: &Wire) {
+    let direct = wire.direct();
+    let mut made = Vec::new();
+    let cuts = cut_at_every_answer(wire, |mill| {
+        // One name each, so that each cut finds no table.
+        let tables = [unique("a"), unique("b"), unique("c")];
+        let specs = [
+            format!("segment:x?deadline=60s&table={}", tables[0]),
+            format!("segment:x?deadline=60s&scheme=leaf_alloc&table={}", tables[1]),
+            format!("segment:x?deadline=60s&scheme=cosid&table={}", tables[2]),
+        ];
+        made.extend(tables);
+        let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
+        let outcome = mill.init(&specs, Change::Apply).map(drop);
+        persistently(|| direct.init(&specs, Change::Apply)).expect("typed again");
+        for spec in specs {
+            assert_eq!(direct.source(spec)?.next(), Ok(1), "{spec}");
+        }
+        outcome
+    });
+    assert!(cuts > 3, "only {cuts} answers");
+    for table in made {
+        let sql = format!("DROP TABLE {table}");
+        if wire.url.starts_with("mysql") {
+            mariadb::say(&sql);
+        } else {
+            postgres::Sql::shared().say(&sql);
+        }
+    }
+}
+
+#[test]
+fn an_init_on_mariadb_that_is_cut_at_any_answer_is_typed_again() {
+    an_init_that_is_cut_at_any_answer_is_typed_again(&Wire::mariadb());
+}
+
+#[test]
+fn an_init_on_postgresql_that_is_cut_at_any_answer_is_typed_again() {
+    an_init_that_is_cut_at_any_answer_is_typed_again(&Wire::postgres());
 }
 
 fn a_bank_that_is_cut_at_any_answer_gives_no_id_twice(wire: &Wire) {

@@ -108,7 +108,7 @@ fn workers_banks_and_routes_are_committed_whatever_a_login_of_mariadb_sets() {
         "tx_isolation = 'SERIALIZABLE'",
         "sql_select_limit = 0",
         "sql_safe_updates = 1",
-        "time_zone = '+13:00', timestamp = 1000000",
+        "time_zone = '+13:00'",
         "sql_mode = 'ANSI,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'",
         "character_set_client = latin1, character_set_connection = latin1, character_set_results = latin1",
         "div_precision_increment = 0, group_concat_max_len = 4",

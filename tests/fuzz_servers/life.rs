@@ -71,6 +71,8 @@ pub fn prepare() {
         persistently(|| mill.init(&[], Change::Apply)).expect("a table");
         persistently(|| mill.init(&["snowflake:fuzz"], Change::Apply)).expect("a table");
     }
+    let mysql = Mill::open(&server(Wire::Mysql).0).expect("a mill");
+    persistently(|| mysql.init(&["snowflake:fuzz?worker=disposable"], Change::Apply)).expect("a table");
     for wire in [Wire::Mysql, Wire::Postgres, Wire::Redis] {
         let mill = Mill::open(&server(wire).0).expect("a mill");
         let table = "version = 1\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
@@ -110,8 +112,15 @@ impl Life {
         let flakes = open(&format!("snowflake:{name}?worker=5&deadline={deadline}ms"))?;
         let leased = open(&format!("snowflake:{name}-l?lease=1s&deadline={deadline}ms"))?;
         let bank = open(&format!("business:{name}?counters=4&deadline={deadline}ms"))?;
+        // Only this server has uid-generator's table.
+        let once = match self.wire {
+            Wire::Mysql => {
+                Some(open(&format!("snowflake:{name}-d?worker=disposable&deadline={deadline}ms"))?)
+            }
+            _ => None,
+        };
         for _ in 0..self.rng.u32(12..40) {
-            match self.rng.u8(0..20) {
+            match self.rng.u8(0..21) {
                 0..=4 => self.next(&orders)?,
                 5..=6 => {
                     let count = self.rng.usize(1..30);
@@ -137,7 +146,11 @@ impl Life {
                     let to = self.rng.u64(1..1 << 40);
                     drop(self.timed(OPERATOR, || others.repair(to, Change::Apply))?);
                 }
-                _ => drop(self.timed(OPERATOR, || mill.stored_routers())?),
+                19 => drop(self.timed(OPERATOR, || mill.stored_routers())?),
+                _ => {
+                    let ids = once.as_ref().map(|once| self.timed(DEADLINE, || once.take(5)));
+                    self.distinct(ids.transpose()?.flatten())?;
+                }
             }
         }
         // Some close while the server still answers wrongly.

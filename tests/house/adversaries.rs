@@ -40,6 +40,8 @@ enum Proof {
     Cannot(String),
     /// The cell of this feature proves it, and the sentence why.
     As(String, String),
+    /// The sentence what is not promised, which the documents say too.
+    NotPromised(String),
     /// The sentence what no test proves yet.
     NotTested(String),
 }
@@ -49,6 +51,9 @@ impl Proof {
         let sentence = |rest: &str| rest.trim().to_owned();
         if let Some(rest) = text.strip_prefix("cannot: ") {
             return Proof::Cannot(sentence(rest));
+        }
+        if let Some(rest) = text.strip_prefix("not promised: ") {
+            return Proof::NotPromised(sentence(rest));
         }
         if let Some(rest) = text.strip_prefix("not tested: ") {
             return Proof::NotTested(sentence(rest));
@@ -63,7 +68,9 @@ impl Proof {
     fn sentence(&self) -> Option<&str> {
         match self {
             Proof::Test(_) => None,
-            Proof::Cannot(text) | Proof::As(_, text) | Proof::NotTested(text) => Some(text),
+            Proof::Cannot(text) | Proof::As(_, text) | Proof::NotPromised(text) | Proof::NotTested(text) => {
+                Some(text)
+            }
         }
     }
 }
@@ -162,19 +169,22 @@ impl Table {
         self.features.iter().find(|feature| feature.name == name)
     }
 
-    /// What no test proves yet.
-    fn gaps(&self) -> Vec<(&Feature, &str, &str)> {
-        let mut gaps = Vec::new();
+    /// The sentences of one kind, with the feature and the adversary.
+    fn sentences(&self, of: impl Fn(&Proof) -> bool) -> Vec<(&Feature, &str, &str)> {
+        let mut found = Vec::new();
         for feature in &self.features {
             for (adversary, _) in &self.adversaries {
-                for proof in feature.cells.get(adversary).into_iter().flatten() {
-                    if let Proof::NotTested(what) = proof {
-                        gaps.push((feature, adversary.as_str(), what.as_str()));
-                    }
-                }
+                let cell = feature.cells.get(adversary).into_iter().flatten();
+                let sentences = cell.filter(|proof| of(proof)).filter_map(Proof::sentence);
+                found.extend(sentences.map(|what| (feature, adversary.as_str(), what)));
             }
         }
-        gaps
+        found
+    }
+
+    /// What no test proves yet.
+    fn gaps(&self) -> Vec<(&Feature, &str, &str)> {
+        self.sentences(|proof| matches!(proof, Proof::NotTested(_)))
     }
 
     /// Everything that is wrong with the table; `check` says of a test why it is none.
@@ -245,7 +255,7 @@ impl Table {
                 Proof::Cannot(_) if cell.len() > 1 => {
                     wrong.push(format!("{at}: what cannot happen has no test and no gap"));
                 }
-                Proof::Cannot(_) | Proof::NotTested(_) => {}
+                Proof::Cannot(_) | Proof::NotPromised(_) | Proof::NotTested(_) => {}
             }
         }
     }
@@ -383,19 +393,25 @@ pub(super) fn proof() -> String {
             };
             let is_gap = cell.iter().any(|proof| matches!(proof, Proof::NotTested(_)));
             let is_same = cell.iter().any(|proof| matches!(proof, Proof::As(..)));
-            match (tests.is_empty(), is_same, is_gap) {
-                (true, false, false) => "–".to_owned(),
-                (_, same, gap) => {
-                    format!("{tests}{}{}", if same { "=" } else { "" }, if gap { "!" } else { "" })
-                }
+            let is_open = cell.iter().any(|proof| matches!(proof, Proof::NotPromised(_)));
+            let marks = [(is_same, "="), (is_open, "*"), (is_gap, "!")];
+            let marks: String = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect();
+            match format!("{tests}{marks}") {
+                nothing if nothing.is_empty() => "–".to_owned(),
+                some => some,
             }
         });
         let _ = writeln!(text, "| {} | {} |", feature.title, cells.collect::<Vec<_>>().join(" | "));
     }
-    let gaps = table.gaps();
-    let _ = writeln!(text, "\nWithout a test today ({}):\n", gaps.len());
-    for (feature, adversary, what) in gaps {
-        let _ = writeln!(text, "* {}, {adversary}: {what}", feature.title);
+    let mut list = |head: &str, all: Vec<(&Feature, &str, &str)>| {
+        let _ = writeln!(text, "\n{head}:\n");
+        for (feature, adversary, what) in all {
+            let _ = writeln!(text, "* {}, {adversary}: {what}", feature.title);
+        }
+    };
+    list("Not promised", table.sentences(|proof| matches!(proof, Proof::NotPromised(_))));
+    if !table.gaps().is_empty() {
+        list("Without a test today", table.gaps());
     }
     text
 }

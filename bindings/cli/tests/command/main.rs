@@ -6,5 +6,6 @@ mod postgres;
 mod refusals;
 mod restore;
 mod tables;
+mod twice;
 mod vectors;
 mod verbs;

@@ -58,13 +58,13 @@ fn url_of(variable: &str) -> String {
 }
 
 /// The clients of a server, and a database of this test's own in it.
-enum Server {
+pub(crate) enum Server {
     MariaDb { login: [String; 4], database: String },
     Postgres { login: [String; 4], database: String },
 }
 
 impl Server {
-    fn mariadb(name: &str) -> Server {
+    pub(crate) fn mariadb(name: &str) -> Server {
         let (login, database) =
             (login(&url_of("KEYMILL_TEST_MYSQL")), format!("{name}_{}", std::process::id()));
         let sql = format!("CREATE DATABASE {database}; GRANT ALL ON {database}.* TO keymill@'%'");
@@ -73,7 +73,7 @@ impl Server {
     }
 
     /// A schema.
-    fn postgres(name: &str) -> Server {
+    pub(crate) fn postgres(name: &str) -> Server {
         let (login, database) =
             (login(&url_of("KEYMILL_TEST_POSTGRES")), format!("{name}_{}", std::process::id()));
         let server = Server::Postgres { login, database };
@@ -86,7 +86,7 @@ impl Server {
         database
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let (Server::MariaDb { login, database } | Server::Postgres { login, database }) = self;
         let [user, password, host, port] = login;
         match self {
@@ -123,7 +123,7 @@ impl Server {
     }
 
     /// What a statement answers, one row a line.
-    fn say(&self, sql: &str) -> String {
+    pub(crate) fn say(&self, sql: &str) -> String {
         let answer = match self {
             Server::MariaDb { database, .. } => {
                 done(self.client("mariadb").args(["-N", "-e", sql, database]))
@@ -267,7 +267,7 @@ impl Case {
 }
 
 /// Runs a command until a worker is free and the store answers.
-fn patiently(home: &Home, args: &[&str]) -> Ran {
+pub(crate) fn patiently(home: &Home, args: &[&str]) -> Ran {
     let give_up = Instant::now() + Duration::from_secs(180);
     loop {
         let ran = home.run(args);

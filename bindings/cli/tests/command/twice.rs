@@ -1,0 +1,189 @@
+//! What an operator types twice, what sixteen type at once, what is killed half-way and typed again, and what is typed with the last
+//! number that there is. On every store.
+//!
+//! The servers are found by `KEYMILL_TEST_MYSQL`, `KEYMILL_TEST_POSTGRES` and `KEYMILL_TEST_REDIS`.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use crate::common::{BINARY, Home};
+use crate::restore::{Server, patiently};
+
+const MANY: [&str; 6] = [
+    "segment:orders",
+    "serial:cust_info/custid?number=000000",
+    "business:order?counters=4",
+    "snowflake:tx",
+    "segment:tickets?scheme=leaf_alloc",
+    "segment:others?scheme=cosid",
+];
+
+fn table(version: u32) -> String {
+    format!("version = {version}\n[[range]]\nupper = 65535\nshard = \"s1\"\n")
+}
+
+/// Types each verb that changes the store, and types it again.
+fn typed_twice(url: &str, has_tables_of_others: bool) {
+    let home = Home::new();
+    home.file("routes.toml", &table(7));
+    let run = |args: &[&str]| patiently(&home, &[&["--mill", url][..], args].concat());
+    let specs = if has_tables_of_others { &MANY[..] } else { &MANY[..4] };
+    let init = [&["init"][..], specs].concat();
+    run(&init).done();
+    let again = run(&init).done();
+    assert!(!again.contains("created"), "{again}");
+    for spec in specs.iter().filter(|spec| !spec.starts_with("snowflake")) {
+        let key: &[&str] = if spec.starts_with("business") { &["--key-text", "a"] } else { &[] };
+        run(&[&["take", spec, "3"][..], key].concat()).done();
+    }
+    let mut verbs: Vec<Vec<&str>> = vec![
+        vec!["repair", "segment:orders", "--to", "5000", "--yes"],
+        vec!["repair", MANY[1], "--to", "5000", "--yes"],
+        vec!["repair", "business:order", "--to", "5000", "--yes"],
+        vec!["repair", "business:order", "--counters", "8", "--yes"],
+        vec!["repair", "snowflake:tx", "--to", "2040-01-01", "--yes"],
+        vec!["repair", "snowflake:tx?worker=5", "--to", "2040-01-01", "--yes"],
+        vec!["route", "put", "orders", "routes.toml", "--yes"],
+    ];
+    if has_tables_of_others {
+        verbs.push(vec!["import", "segment:tickets", "--from", "leaf_alloc", "--yes"]);
+        verbs.push(vec!["repair", MANY[5], "--to", "5000", "--yes"]);
+    }
+    for verb in &verbs {
+        let first = run(verb).done();
+        assert!(first.contains("written: yes") || first.contains("7"), "{verb:?}: {first}");
+        let second = run(verb);
+        let is_refused =
+            second.err.contains("repair never lowers a row") || second.err.contains("raises none of them");
+        assert!(is_refused || second.code == Some(0), "{verb:?}: {second:?}");
+        // What it left the first time is where the second one began.
+        let part = |text: &str, begin: &str| {
+            text.lines().filter_map(|line| line.strip_prefix(begin).map(str::to_owned)).collect::<Vec<_>>()
+        };
+        if second.code == Some(0) && verb[0] == "repair" {
+            assert_eq!(part(&second.out, "before:"), part(&first, "after:"), "{verb:?}");
+            assert_eq!(part(&second.out, "after:"), part(&first, "after:"), "{verb:?}");
+        }
+    }
+    assert_eq!(run(&["next", "segment:orders"]).ids(), [5000]);
+    assert!(run(&["next", MANY[1]]).done().trim().ends_with("005000"));
+    assert!(run(&["next", "business:order", "--key-text", "a"]).ids()[0] & ((1 << 47) - 1) >= 5000);
+    if has_tables_of_others {
+        assert_eq!(run(&["next", "segment:tickets"]).ids(), [4]);
+        assert_eq!(run(&["next", MANY[5]]).ids(), [5000]);
+    }
+}
+
+#[test]
+fn each_command_typed_twice_leaves_the_same_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    typed_twice(&format!("sqlite:{}", folder.path().join("ids.db").display()), true);
+}
+
+#[test]
+fn each_command_typed_twice_leaves_the_same_on_mariadb() {
+    typed_twice(&Server::mariadb("twice").url(), true);
+}
+
+#[test]
+fn each_command_typed_twice_leaves_the_same_on_postgresql() {
+    typed_twice(&Server::postgres("twice").url(), true);
+}
+
+#[test]
+fn each_command_typed_twice_leaves_the_same_on_redis() {
+    let url =
+        std::env::var("KEYMILL_TEST_REDIS").expect("KEYMILL_TEST_REDIS, which `ci/servers/redis run` sets");
+    // A database that no other test uses, and that an earlier run may have left full.
+    let own = format!("{}/7", url.rsplit_once('/').unwrap().0);
+    let emptied =
+        Command::new("redis-cli").args(["--no-auth-warning", "-u", &own, "FLUSHDB"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&emptied.stdout).trim(), "OK", "{emptied:?}");
+    typed_twice(&own, false);
+}
+
+// ---- init ----
+
+fn init(url: &str) -> Child {
+    let mut command = Command::new(BINARY.as_str());
+    command.args(["--mill", url, "init"]).args(MANY).stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn sixteen_at_once(url: &str) {
+    let all: Vec<Child> = (0..16).map(|_| init(url)).collect();
+    for one in all {
+        let output = one.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let home = Home::new();
+    for spec in ["segment:orders", MANY[4], MANY[5]] {
+        assert_eq!(patiently(&home, &["--mill", url, "take", spec, "2"]).ids(), [1, 2], "{spec}");
+    }
+}
+
+#[test]
+fn sixteen_that_init_an_empty_database_at_once_make_its_tables_once() {
+    let folder = tempfile::tempdir().unwrap();
+    sixteen_at_once(&format!("sqlite:{}?busy=5s", folder.path().join("ids.db").display()));
+    sixteen_at_once(&Server::mariadb("sixteen").url());
+    sixteen_at_once(&Server::postgres("sixteen").url());
+}
+
+#[test]
+fn an_init_that_was_killed_is_typed_again() {
+    for (server, quote) in [(Server::mariadb("killed"), '`'), (Server::postgres("killed"), '"')] {
+        let home = Home::new();
+        let url = server.url();
+        let began = Instant::now();
+        assert!(init(&url).wait_with_output().unwrap().status.success());
+        let whole = began.elapsed();
+        for round in 0..20u32 {
+            for table in ["keymill_segment", "key_producer", "keymill_worker", "leaf_alloc", "cosid"] {
+                server.say(&format!("DROP TABLE IF EXISTS {quote}{table}{quote}"));
+            }
+            let mut killed = init(&url);
+            std::thread::sleep(whole * round / 20);
+            killed.kill().unwrap();
+            killed.wait().unwrap();
+            let again = init(&url).wait_with_output().unwrap();
+            assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+            assert_eq!(patiently(&home, &["--mill", &url, "next", MANY[5]]).ids(), [1]);
+        }
+    }
+}
+
+// ---- the last number ----
+
+#[test]
+fn repair_raises_to_the_last_number_and_no_further() {
+    let home = Home::new();
+    let mill = ["--mill", "sqlite:ids.db"];
+    let run = |args: &[&str]| home.run(&[&mill[..], args].concat());
+    for (spec, last, beyond) in [
+        ("segment:orders", "9223372036854775807", "9223372036854775808"),
+        ("segment:leaf?scheme=leaf_alloc&step=1", "9223372036854775806", "9223372036854775808"),
+        ("segment:cosid?scheme=cosid&step=1", "9223372036854775807", "9223372036854775808"),
+        ("serial:cust_info/custid?number=00", "99", "100"),
+        ("business:order?counters=2", "140737488355327", "140737488355328"),
+    ] {
+        run(&["init", spec]).done();
+        let key: &[&str] = if spec.starts_with("business") { &["--key-text", "a"] } else { &[] };
+        run(&[&["next", spec][..], key].concat()).done();
+        for yes in [&[][..], &["--yes"][..]] {
+            let refused = run(&[&["repair", spec, "--to", beyond][..], yes].concat());
+            assert!(refused.code != Some(0) && refused.out.is_empty(), "{spec}: {refused:?}");
+        }
+        let raised = run(&["repair", spec, "--to", last, "--yes"]).done();
+        assert!(raised.ends_with("written: yes\n"), "{spec}: {raised}");
+        let given = run(&[&["next", spec][..], key].concat()).done();
+        assert!(
+            given.trim().ends_with(last) || spec.starts_with("business"),
+            "{spec}: {given} after a repair to {last}"
+        );
+        let ended = run(&[&["next", spec][..], key].concat());
+        let codes = ["EXHAUSTED", "NUMBER_OVERFLOW"];
+        assert!(codes.iter().any(|code| ended.err.contains(code)), "{spec}: {ended:?}");
+        run(&["status", spec]).done();
+    }
+}
