@@ -125,6 +125,45 @@ fn a_row_that_was_lost_after_its_store_alone_gave_numbers_is_not_made_again() {
 }
 
 #[test]
+fn a_process_that_opened_the_bank_at_the_store_that_was_put_back_makes_no_row_again() {
+    for together in [false, true] {
+        let [a, b] = memories();
+        let mut begun = opened(&[&a, &b]);
+        banks::all(begun.reserve_counters(&[request(0, 16, 0)]));
+        let used_last: Vec<u32> =
+            (0..COUNTERS).filter(|index| stands(&b, &counter(*index)).is_none()).take(2).collect();
+        let backup = b.snapshot();
+        complete(&[&a, &b]);
+        // The first store is away: only the second one gives these counters' first numbers, and is put back.
+        a.set_down(true);
+        let used: Vec<u64> =
+            used_last.iter().map(|index| one(&mut opened(&[&a, &b]), *index).expect("a range").hi).collect();
+        b.restore(&backup);
+        // A process begins while the record is in the store that is away.
+        let (mut store, clock) = at_hand(&[&a, &b]);
+        store.open_bank(&banks::bank(), spec(COUNTERS)).expect("the bank");
+        one(&mut store, used_last[0]).expect_err("a store is away");
+        a.set_down(false);
+        clock.advance(PAUSE_MS);
+        let requests: Vec<_> = used_last.iter().map(|index| request(*index, 16, 0)).collect();
+        let ranges = if together {
+            banks::all(store.reserve_counters(&requests))
+        } else {
+            requests
+                .iter()
+                .flat_map(|of| banks::all(store.reserve_counters(std::slice::from_ref(of))))
+                .collect()
+        };
+        for ((lo, _), hi) in ranges.into_iter().zip(used) {
+            assert_eq!(owner(lo, 2), 0, "the second store gave numbers up to {hi}, and gives {lo}");
+        }
+        for index in used_last {
+            assert_eq!(stands(&b, &counter(index)), None, "it is not made again");
+        }
+    }
+}
+
+#[test]
 fn a_store_that_was_put_back_to_before_the_rows_begins_none_of_them_again() {
     let [a, b] = memories();
     let backup = b.snapshot();

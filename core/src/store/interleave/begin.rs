@@ -31,15 +31,16 @@ impl Interleaved {
                 Err(fault) => self.leave_out(rotation, at, fault),
             }
         }
-        if found.contains(&Some(Recorded::Nothing)) && self.is_complete(key, &found) {
-            let missing = found.iter_mut().filter(|row| **row == Some(Recorded::Nothing));
-            missing.for_each(|row| *row = Some(Recorded::Lost));
-        }
         if record::is_new(&found) {
             // All of them are needed.
             for (member, row) in self.members.iter_mut().zip(&mut found).filter(|(_, row)| row.is_none()) {
                 *row = member.ask_alone(ALONE_MS, |store| store.inspect_from(key, request.start)).ok();
             }
+        }
+        let is_missing = found.contains(&Some(Recorded::Nothing));
+        if is_missing && self.is_complete(key, &found).map_err(|fault| fault.with_context(&doing))? {
+            let missing = found.iter_mut().filter(|row| **row == Some(Recorded::Nothing));
+            missing.for_each(|row| *row = Some(Recorded::Lost));
         }
         for (member, row) in self.members.iter().zip(&found) {
             if let Some(refusal) = row.as_ref().and_then(|row| member.partition().refusal(key, row)) {

@@ -22,7 +22,7 @@ use crate::store::{Fault, Key, Mark, Request, RowsWork};
 /// How many counters get their rows in one conversation. The callers of others wait meanwhile.
 const ROWS_AT_ONCE: u32 = 256;
 
-/// How long a bank rests of which a row was lost. It stays incomplete until it is repaired.
+/// How long a bank rests of which a row was lost, and an answer holds that it is not complete.
 const REST_MS: u64 = 1_000;
 
 /// What a new source is told while a store does not answer.
@@ -38,6 +38,8 @@ pub(super) struct Completion {
     whole: u32,
     /// Boot time before which none is looked at.
     not_before_ms: u64,
+    /// Boot time before which the stores are not asked again whether it is complete.
+    unknown_until_ms: u64,
 }
 
 impl Completion {
@@ -45,22 +47,44 @@ impl Completion {
     fn new(counters: u32) -> Completion {
         let parts = counters.div_ceil(ROWS_AT_ONCE).max(1);
         let next = fastrand::u32(..parts) * ROWS_AT_ONCE;
-        Completion { is_complete: false, next, whole: 0, not_before_ms: 0 }
+        Completion { is_complete: false, next, whole: 0, not_before_ms: 0, unknown_until_ms: 0 }
     }
 }
 
 impl Interleaved {
-    /// Whether the counter's bank is complete, so that a row which is missing was deleted. The stores are asked where one of them does
-    /// not answer for the counter: another process may have completed the bank.
-    pub(super) fn is_complete(&mut self, counter: &Key, found: &[Option<Recorded>]) -> bool {
-        let Some((bank, counters)) = bank_of(counter) else { return false };
+    /// Whether the counter's bank is complete, so that a row which is missing was deleted. Another process may have completed it: before
+    /// a row is made, every store is asked, and where one of them did not answer for the counter, the others from time to time.
+    pub(super) fn is_complete(&mut self, counter: &Key, found: &[Option<Recorded>]) -> Result<bool, Fault> {
+        let Some((bank, counters)) = bank_of(counter) else { return Ok(false) };
         if self.is_known_complete(&bank, counters) {
-            return true;
+            return Ok(true);
         }
-        if found.iter().any(Option::is_none) {
+        if found.iter().all(Option::is_some) {
+            return if record::is_new(found) {
+                self.read_whether_complete(&bank, counters)
+            } else {
+                Ok(false)
+            };
+        }
+        let identity = record::identity(&complete_key(&bank, counters));
+        let unknown_until_ms = self.banks.get(&identity).map_or(0, |bank| bank.unknown_until_ms);
+        if self.clock.boot_ms() >= unknown_until_ms {
             self.look_whether_complete(&bank, counters);
         }
-        self.is_known_complete(&bank, counters)
+        Ok(self.is_known_complete(&bank, counters))
+    }
+
+    /// The same from every store, each of which has to answer.
+    pub(super) fn read_whether_complete(&mut self, bank: &Key, counters: u32) -> Result<bool, Fault> {
+        let keys = [complete_key(bank, counters)];
+        let mut is_complete = false;
+        for member in &mut self.members {
+            is_complete |= member.ask(|store| store.inspect_all(&keys))?.iter().any(is_recorded);
+        }
+        if is_complete {
+            self.look_whether_complete(bank, counters);
+        }
+        Ok(is_complete)
     }
 
     pub(super) fn is_known_complete(&self, bank: &Key, counters: u32) -> bool {
@@ -76,14 +100,10 @@ impl Interleaved {
         let keys = [complete_key(bank, counters)];
         let found = self.ask_each(|_, store| store.inspect_all(&keys));
         let is_record = |rows: &Vec<Recorded>| rows.iter().any(is_recorded);
-        if found.iter().flatten().any(is_record) {
-            self.note_complete(&keys[0], counters);
-        }
-    }
-
-    fn note_complete(&mut self, key: &Key, counters: u32) {
-        let bank = self.banks.entry(record::identity(key)).or_insert_with(|| Completion::new(counters));
-        bank.is_complete = true;
+        let until_ms = self.clock.boot_ms() + REST_MS;
+        let bank = self.banks.entry(record::identity(&keys[0])).or_insert_with(|| Completion::new(counters));
+        bank.is_complete = found.iter().flatten().any(is_record);
+        bank.unknown_until_ms = until_ms;
     }
 
     /// Makes the rows of some counters more. A store that fails meanwhile has its pause, and they are made later.

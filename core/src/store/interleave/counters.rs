@@ -68,17 +68,16 @@ impl Interleaved {
                 }
             });
         }
-        // Where a bank is complete, a missing row was deleted.
-        let bank = bank_of(&requests[first].key);
-        let is_complete = bank.is_some_and(|(bank, counters)| self.is_known_complete(&bank, counters));
         // What every store says of the counter at this place of `new`.
         let of = |found: &[Found], place: usize| -> Vec<Option<Recorded>> {
             found.iter().map(|rows| rows.as_ref().and_then(|rows| rows.get(place)).copied()).collect()
         };
-        let is_new = |rows: &[Option<Recorded>]| {
-            !is_complete && rows.iter().all(|row| *row == Some(Recorded::Nothing))
-        };
-        let fresh: Vec<usize> = (0..new.len()).filter(|&place| is_new(&of(&found, place))).collect();
+        let is_new = |rows: &[Option<Recorded>]| rows.iter().all(|row| *row == Some(Recorded::Nothing));
+        let mut fresh: Vec<usize> = (0..new.len()).filter(|&place| is_new(&of(&found, place))).collect();
+        // Where the bank is complete, a missing row was deleted.
+        if !fresh.is_empty() && self.may_be_complete(&requests[first].key) {
+            fresh.clear();
+        }
         let mut founded = vec![false; new.len()];
         if !fresh.is_empty() && self.record_together(requests, new, &fresh).is_ok() {
             for &place in &fresh {
@@ -107,6 +106,12 @@ impl Interleaved {
             }
             rotation.begun = true;
         }
+    }
+
+    /// Whether the counter's bank is complete, or not every store says that it is not.
+    fn may_be_complete(&mut self, counter: &Key) -> bool {
+        let Some((bank, counters)) = bank_of(counter) else { return false };
+        self.is_known_complete(&bank, counters) || self.read_whether_complete(&bank, counters).unwrap_or(true)
     }
 
     /// Records the partition of new counters in every store.
