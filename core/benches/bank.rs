@@ -3,11 +3,18 @@
 //!
 //! `ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo bench -p keymill --all-features --bench bank`.
 //! A server whose variable is not set is left out. An absolute time is never a goal; the ratios are.
+//!
+//! `-- crowd [CALLERS]` runs processes that begin one bank together instead: how many calls fail, how long they wait, and how long
+//! another source of the same mill waits.
 
+use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::io::{BufRead, Write};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use keymill::{Gene, Mill, Source};
+use keymill::{EventKind, Gene, Mill, Source};
 
 const COUNTERS: u32 = 65_536;
 
@@ -72,17 +79,120 @@ fn the_largest_bank(name: &str, config: &str, table: &str) {
     }
 }
 
+/// How long the callers of a crowd call.
+const CROWDED: Duration = Duration::from_secs(10);
+
+/// Latencies in microseconds.
+fn waits(name: &str, mut micros: Vec<u64>) -> String {
+    micros.sort_unstable();
+    let at = |share: f64| micros[((micros.len() - 1) as f64 * share) as usize] as f64 / 1e3;
+    format!(
+        "{} {name}: p50 {:.1} p99 {:.1} p99.9 {:.1} max {:.1} ms",
+        micros.len(),
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(1.0)
+    )
+}
+
+/// One process: callers over random keys, and a caller that opens a new segment source again and again.
+fn crowd_member(url: &str, table: &str, callers: usize) {
+    let (mill, bank) = open(url, &format!("business:crowd?counters={COUNTERS}&table={table}"));
+    println!("ready");
+    std::io::stdin().lock().read_line(&mut String::new()).expect("the start");
+    let until = Instant::now() + CROWDED;
+    let is_over = AtomicBool::new(false);
+    let failed = std::sync::Mutex::new(BTreeMap::<String, u64>::new());
+    let timed = |call: &mut dyn FnMut() -> keymill::Result<()>| {
+        let mut micros = Vec::new();
+        // ordering: Relaxed — nothing depends on when it is seen.
+        while Instant::now() < until && !is_over.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            if let Err(error) = call() {
+                *failed.lock().expect("no caller panics").entry(format!("{error}")).or_default() += 1;
+            }
+            micros.push(began.elapsed().as_micros() as u64);
+        }
+        micros
+    };
+    let (callers, other) = std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..callers)
+            .map(|_| scope.spawn(|| timed(&mut || bank.next_for(fastrand::u64(..)).map(drop))))
+            .collect();
+        let other = scope.spawn(|| {
+            let mut count = 0;
+            timed(&mut || {
+                count += 1;
+                let name = format!("segment:{}-{count}?table={table}", std::process::id());
+                let other = mill.source(&name)?.next();
+                std::thread::sleep(Duration::from_millis(20));
+                other.map(drop)
+            })
+        });
+        let callers: Vec<u64> =
+            callers.into_iter().flat_map(|caller| caller.join().expect("no caller panics")).collect();
+        (callers, other.join().expect("it does not panic"))
+    });
+    let latency = mill.latency();
+    let refused = mill.events().into_iter().filter(|event| event.kind == EventKind::RefillFailed).count();
+    println!(
+        "{}; {} of another source; {refused} refills failed, {} conversations, {:.1} s of them; failed calls: {:?}",
+        waits("calls", callers),
+        // Less the pause.
+        waits("calls", other.into_iter().map(|micros| micros.saturating_sub(20_000)).collect()),
+        latency.trips,
+        latency.sum_seconds,
+        failed.into_inner().expect("no caller panics")
+    );
+    mill.close();
+}
+
+fn crowd(server: &str, url: &str, table: &str, processes: usize, callers: &str) {
+    let mill = Mill::open(url).expect("a mill");
+    mill.init(&[&format!("segment:x?table={table}")], keymill::Change::Apply).expect("a table");
+    mill.close();
+    let program = std::env::current_exe().expect("this program");
+    let mut members: Vec<_> = (0..processes)
+        .map(|_| {
+            let mut command = Command::new(&program);
+            command
+                .args(["--bench", "member", url, table, callers])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped());
+            let mut child = command.spawn().expect("a process");
+            let lines = std::io::BufReader::new(child.stdout.take().expect("its output")).lines();
+            (child, lines)
+        })
+        .collect();
+    for (_, lines) in &mut members {
+        assert_eq!(lines.next().expect("a line").expect("text"), "ready");
+    }
+    for (child, _) in &mut members {
+        child.stdin.take().expect("its input").write_all(b"go\n").expect("it reads");
+    }
+    for (mut child, mut lines) in members {
+        println!("{server}, {processes} processes: {}", lines.next().expect("a line").expect("text"));
+        child.wait().expect("it has ended");
+    }
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(at) = args.iter().position(|arg| arg == "member") {
+        return crowd_member(&args[at + 1], &args[at + 2], args[at + 3].parse().expect("a number"));
+    }
     if !args.iter().any(|arg| arg == "--bench") {
         println!("a benchmark, not a test: cargo bench -p keymill --all-features --bench bank");
         return;
     }
-    let folder = tempfile::tempdir_in(".").expect("a folder on a real disk");
-    let file = |round: usize| format!("sqlite:{}", folder.path().join(format!("{round}.db")).display());
-    open_and_first_id("memory", &|_| "memory:".to_owned(), "");
-    open_and_first_id("SQLite", &file, "");
-    the_largest_bank("SQLite", &file(1_000), "");
+    if !args.iter().any(|arg| arg == "crowd") {
+        let folder = tempfile::tempdir_in(".").expect("a folder on a real disk");
+        let file = |round: usize| format!("sqlite:{}", folder.path().join(format!("{round}.db")).display());
+        open_and_first_id("memory", &|_| "memory:".to_owned(), "");
+        open_and_first_id("SQLite", &file, "");
+        the_largest_bank("SQLite", &file(1_000), "");
+    }
     for (server, variable) in [
         ("MariaDB", "KEYMILL_TEST_MYSQL"),
         ("PostgreSQL", "KEYMILL_TEST_POSTGRES"),
@@ -93,6 +203,13 @@ fn main() {
             continue;
         };
         let table = format!("bench_bank_{}", std::process::id());
+        if let Some(at) = args.iter().position(|arg| arg == "crowd") {
+            let callers = args.get(at + 1).map_or("200", String::as_str);
+            for processes in [2, 4] {
+                crowd(server, &url, &format!("{table}_{processes}"), processes, callers);
+            }
+            continue;
+        }
         let mill = Mill::open(&url).expect("a mill");
         mill.init(&[&format!("segment:x?table={table}")], keymill::Change::Apply).expect("a table");
         mill.close();

@@ -190,7 +190,7 @@ fn reserve_timed(store: &mut dyn Store, request: &Request, count: usize) -> (Vec
             }
             // On a busy machine a process may sleep with the row locked for longer than others wait for it.
             Err(fault)
-                if matches!(fault.kind, FaultKind::Unavailable | FaultKind::Locked)
+                if matches!(fault.kind, FaultKind::Unavailable | FaultKind::Locked | FaultKind::Conflict)
                     && Instant::now() < deadline =>
             {
                 eprintln!("{fault}");

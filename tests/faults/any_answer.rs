@@ -207,7 +207,11 @@ fn play(table: &Table, mut scene: Scene, other: &mut MysqlStore, place: &str) ->
             Err(fault) => assert!(
                 matches!(
                     fault.kind,
-                    FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Refused | FaultKind::Locked
+                    FaultKind::Unavailable
+                        | FaultKind::Unknown
+                        | FaultKind::Refused
+                        | FaultKind::Locked
+                        | FaultKind::Conflict
                 ),
                 "{place}: {:?}: {fault}",
                 fault.kind
@@ -216,8 +220,7 @@ fn play(table: &Table, mut scene: Scene, other: &mut MysqlStore, place: &str) ->
     }
     let mut answers = scene.reserve();
     // The server of a busy machine may answer too late, and is asked again.
-    let is_late =
-        |answer: &Result<(), Fault>| matches!(answer, Err(fault) if fault.kind == FaultKind::Unavailable);
+    let is_late = |answer: &Result<(), Fault>| matches!(answer, Err(fault) if matches!(fault.kind, FaultKind::Unavailable | FaultKind::Conflict));
     for _ in 0..10 {
         if !answers.iter().any(is_late) {
             break;

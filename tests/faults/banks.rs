@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use keymill::{Change, Mill};
 use keymill_tests::ci::patient;
-use keymill_tests::takers::persistently;
 use keymill_tests::{mariadb, postgres, redis, worker};
 
 const PATIENCE: Duration = Duration::from_secs(400);
@@ -43,23 +42,22 @@ impl Place {
             "redis" => redis::url(),
             "two files" => {
                 let toml = folder.path().join("stores.toml");
-                let stores = format!("stores = [{:?}, {:?}]\nchunk = 1000\n", file("a.db"), file("b.db"));
+                let stores = [file("a.db"), file("b.db")].map(|url| patient(&url));
+                let stores = format!("stores = {stores:?}\nchunk = 1000\n");
                 fs::write(&toml, stores).expect("a configuration");
                 format!("file:{}", toml.display())
             }
             _ => file("ids.db"),
         };
+        // A file of options has those of its own.
+        let config = if config.starts_with("file:") { config } else { patient(&config) };
         let place = Place { config, table: format!("banks_{}_{count}", std::process::id()), folder, logs: 0 };
-        let mill = place.mill();
-        persistently(|| mill.init(&[&place.spec("x", 1)], Change::Apply)).expect("its table");
+        place.mill().init(&[&place.spec("x", 1)], Change::Apply).expect("its table");
         place
     }
 
     fn mill(&self) -> Mill {
-        // A file of options has those of its own.
-        let is_file = self.config.starts_with("file:");
-        let config = if is_file { self.config.clone() } else { patient(&self.config) };
-        Mill::open(&config).expect("a mill")
+        Mill::open(&self.config).expect("a mill")
     }
 
     fn spec(&self, name: &str, counters: u32) -> String {
@@ -146,7 +144,7 @@ fn a_change_of_counters_under_running_processes_gives_no_id_twice(kind: &str) {
     }
     let mill = place.mill();
     let source = mill.source(&new).expect("a source");
-    let done = persistently(|| source.change_counters(64, Change::Apply)).expect("the counters are changed");
+    let done = source.change_counters(64, Change::Apply).expect("the counters are changed");
     assert_eq!((done.before, done.after), (Some(4), 64));
     let mut fresh: Vec<_> = (0..3).map(|_| place.start(&new)).collect();
     for worker in &mut fresh {

@@ -124,7 +124,10 @@ fn segments(but: &[Scheme]) -> Vec<Scheme> {
 
 /// A failed reservation: it is allowed while the server is down, or undoes what was not committed. Any other is a finding.
 fn fell(name: &str, fault: &Fault, findings: &Mutex<Vec<String>>) {
-    if !matches!(fault.kind, FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Locked) {
+    if !matches!(
+        fault.kind,
+        FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Locked | FaultKind::Conflict
+    ) {
         findings.lock().expect("no thread panics").push(format!("{name}: {fault}"));
     }
     std::thread::sleep(Duration::from_millis(5));

@@ -47,7 +47,9 @@ fn is_broken(line: &str, below: &str) -> bool {
 #[test]
 fn no_message_of_a_binding_is_broken_over_lines() {
     let mut files = Vec::new();
-    FOLDERS.iter().for_each(|folder| sources(&root().join(folder), &mut files));
+    for folder in FOLDERS {
+        sources(&root().join(folder), &mut files);
+    }
     assert!(files.len() > 100, "{} files", files.len());
     let mut broken = Vec::new();
     for file in files {

@@ -14,7 +14,7 @@ use super::{CHUNK, assert_disjoint, code, key, memories, of_memories, owner, sta
 /// How many counters go into one batch here.
 const MANY: u32 = 300;
 
-fn bank() -> Arc<Key> {
+pub(crate) fn bank() -> Arc<Key> {
     Arc::new(Key { name: "business:order".to_owned(), ..Key::clone(&key(Scheme::Keymill, "x")) })
 }
 
@@ -22,11 +22,11 @@ fn counter(index: u32) -> Arc<Key> {
     counter_key(&bank(), 65_536, index)
 }
 
-fn request(index: u32, len: u64, seen: u64) -> Request {
+pub(crate) fn request(index: u32, len: u64, seen: u64) -> Request {
     Request { high_water: Mark { period: 0, next: seen }, ..keymill_tests::request(&counter(index), len) }
 }
 
-fn all(answers: Vec<Result<Reserved, keymill::store::Fault>>) -> Vec<(u64, u64)> {
+pub(crate) fn all(answers: Vec<Result<Reserved, keymill::store::Fault>>) -> Vec<(u64, u64)> {
     answers.into_iter().map(|answer| answer.map(|range| (range.lo, range.hi)).expect("a range")).collect()
 }
 

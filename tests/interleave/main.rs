@@ -5,12 +5,15 @@
 //! are killed are the tests' own.
 
 mod banks;
+mod complete;
 mod losses;
 mod marks;
+mod mills;
 mod numbers;
 mod records;
 mod routes;
 mod servers;
+mod silent;
 mod workers;
 
 use std::collections::BTreeSet;
@@ -23,6 +26,7 @@ use keymill::store::memory::{Memory, MemoryStore, Step};
 use keymill::store::{
     Catalogue, Columns, Fault, FaultKind, Key, Mark, Request, Reserved, RowStore, Scheme, SerialKey, Store,
 };
+use keymill::time::{Clock, ManualClock};
 use keymill_tests::{assert_disjoint, schemes, takers, wordless};
 
 const CHUNK: u64 = 1000;
@@ -75,6 +79,15 @@ fn of_memories(memories: &[&Arc<Memory>], chunk: u64) -> Interleaved {
     });
     Interleaved::new(stores.collect(), chunk)
 }
+
+/// The same with a clock of its own: a store that failed is asked again when the clock was moved on.
+fn at_hand(memories: &[&Arc<Memory>]) -> (Interleaved, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(0));
+    (of_memories(memories, CHUNK).with_clock(Clock::Manual(Arc::clone(&clock))), clock)
+}
+
+/// Longer than any pause.
+const PAUSE_MS: u64 = 120_000;
 
 /// Kinds, rows and whom to ask do not depend on what messages say.
 #[test]
@@ -499,7 +512,7 @@ fn look_repair_and_facts_cover_every_store() {
     let row = store.look(&key).unwrap().unwrap();
     let down = "store 2 of 2 (memory:1): looking at `segment:orders` failed";
     assert!(wordless::says(&row.text, down), "{}", row.text);
-    let facts = store.facts().unwrap();
+    let facts = of_memories(&[&a, &b], CHUNK).facts().unwrap();
     assert_eq!((facts.dialect.as_str(), facts.durability.len()), ("interleaved", 2));
     assert!(store.repair(&key, Mark { period: 0, next: 90_000 }).is_err(), "repair wants every store");
     b.set_down(false);

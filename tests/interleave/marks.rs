@@ -8,7 +8,7 @@ use keymill::store::{
 };
 use keymill_tests::{lease, wordless};
 
-use crate::{CHUNK, key, memories, of_memories};
+use crate::{CHUNK, PAUSE_MS, at_hand, key, memories, of_memories};
 
 fn places() -> Arc<Places> {
     let name = |what: &str| format!("snowflake:tx?{what}=L&worker=");
@@ -26,7 +26,7 @@ fn row(at: usize, worker: u64) -> Arc<Key> {
     Arc::new(Key { name, ..Key::clone(&key(Scheme::Keymill, "tx")) })
 }
 
-fn begin(worker: u64) -> BeginMark {
+pub(crate) fn begin(worker: u64) -> BeginMark {
     BeginMark { key: row(0, worker), worker, places: places(), member: (1, 0) }
 }
 
@@ -73,10 +73,11 @@ fn a_fixed_worker_of_one_store_does_not_begin_at_zero_with_two() {
 #[test]
 fn a_new_fixed_worker_begins_when_every_store_answers_and_then_any_other_may_be_down() {
     let [a, b] = memories();
-    let mut two = of_memories(&[&a, &b], CHUNK);
+    let (mut two, clock) = at_hand(&[&a, &b]);
     b.set_down(true);
     is_refused(&mut two, 4, "a new worker begins when every store answers");
     b.set_down(false);
+    clock.advance(PAUSE_MS);
     assert_eq!(two.begin_mark(&begin(4)).expect("a mark"), 1);
     b.set_down(true);
     assert_eq!(of_memories(&[&a, &b], CHUNK).begin_mark(&begin(4)).expect("a mark"), 1);
@@ -85,12 +86,14 @@ fn a_new_fixed_worker_begins_when_every_store_answers_and_then_any_other_may_be_
 #[test]
 fn a_new_fixed_worker_does_not_begin_where_a_store_could_not_record_it() {
     let [a, b] = memories();
-    let mut two = of_memories(&[&a, &b], CHUNK);
+    let (mut two, clock) = at_hand(&[&a, &b]);
     b.fail_next(Step::NotApplied);
     assert!(two.begin_mark(&begin(4)).expect_err("no record").kind.is_outage());
     b.set_down(true);
+    clock.advance(PAUSE_MS);
     is_refused(&mut two, 4, "a new worker begins when every store answers");
     b.set_down(false);
+    clock.advance(PAUSE_MS);
     assert_eq!(two.begin_mark(&begin(4)).expect("a mark"), 1);
     is_refused(&mut alone(&b), 4, "store 2 of 2, and this mill opens it in the only store");
 }
@@ -100,11 +103,12 @@ fn the_rows_that_0_1_0_left_in_several_stores_are_taken_over() {
     let [a, b] = memories();
     alone(&b).raise(&row(1, 5), Some(0), 700).expect("a row of 0.1.0");
     alone(&a).raise(&row(1, 4), Some(0), 800).expect("a row of 0.1.0");
-    let mut two = of_memories(&[&a, &b], CHUNK);
+    let (mut two, clock) = at_hand(&[&a, &b]);
     // Store 1 has the row, so its worker needs no answer of store 2.
     b.set_down(true);
     assert_eq!(two.begin_mark(&begin(4)).expect("a mark"), 801);
     b.set_down(false);
+    clock.advance(PAUSE_MS);
     assert_eq!(two.begin_mark(&begin(5)).expect("a mark"), 701);
     is_refused(&mut of_memories(&[&b, &a], CHUNK), 5, "with other `stores` or another order");
     let [c, d] = memories();

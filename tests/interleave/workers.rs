@@ -8,7 +8,7 @@ use keymill::store::{
 };
 use keymill_tests::{lease, wordless};
 
-use crate::{CHUNK, key, memories, of_memories};
+use crate::{CHUNK, PAUSE_MS, at_hand, key, memories, of_memories};
 
 fn pool() -> Arc<Key> {
     Arc::new(Key { name: "tx".to_owned(), ..Key::clone(&key(Scheme::Worker, "tx")) })
@@ -97,9 +97,10 @@ fn a_pool_of_another_number_of_stores_is_refused() {
 fn a_new_pool_begins_when_every_store_answers_and_goes_on_without_one() {
     let memories = memories::<2>();
     memories[1].set_down(true);
-    let mut stores = of_memories(&memories.each_ref(), CHUNK);
+    let (mut stores, clock) = at_hand(&memories.each_ref());
     assert!(stores.take_slot(&take(1)).expect_err("one is down").kind.is_outage());
     memories[1].set_down(false);
+    clock.advance(PAUSE_MS);
     assert!(stores.take_slot(&take(2)).is_ok());
     memories[1].set_down(true);
     // Another process of the same configuration.

@@ -40,7 +40,7 @@ pub fn in_time<T>(mut ask: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault>
     loop {
         match ask() {
             Err(fault)
-                if matches!(fault.kind, FaultKind::Unavailable | FaultKind::Locked)
+                if matches!(fault.kind, FaultKind::Unavailable | FaultKind::Locked | FaultKind::Conflict)
                     && Instant::now() < give_up =>
             {
                 eprintln!("{fault}");

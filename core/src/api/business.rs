@@ -213,7 +213,8 @@ impl Source {
         let mut heat = Vec::new();
         for ((index, next), reserved) in (0..).zip(&rows.next).zip(&rows.reserved) {
             let own = own.next_if(|(of, _)| *of == index).map_or(0, |(_, numbers)| numbers);
-            let Some(next) = next else { continue };
+            // Several stores have a row for each counter, whether it was used or not.
+            let Some(next) = next.filter(|_| *reserved > 0 || own > 0) else { continue };
             let (first, last) = bank.genes(index);
             heat.push(Heat {
                 genes: u32::from(first)..u32::from(last) + 1,

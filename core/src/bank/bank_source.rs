@@ -213,7 +213,7 @@ impl BankSource {
         )))
     }
 
-    fn holds(&self, index: u32) -> CellContents {
+    pub(super) fn holds(&self, index: u32) -> CellContents {
         self.cells().get(index as usize).map_or_else(CellContents::default, CounterCell::holds)
     }
 

@@ -144,16 +144,15 @@ impl Supply {
         self.ahead.values().map(Ahead::count).sum()
     }
 
-    /// How many numbers of a counter were used since its last refill, and how many that had brought.
+    /// How many numbers lay in memory after a counter's last refill, and how many of them were used since.
     fn used(&mut self, index: u32, note: Note, left: u64, now: Now) -> (u64, Used) {
         if let Some(ahead) = self.ahead.get_mut(&index) {
             let ms = now.boot_ms.saturating_sub(ahead.at_ms);
-            if ms >= MEASURED_MS {
+            if ms >= MEASURED_MS || ahead.used == Used::default() {
                 ahead.used = Used { numbers: ahead.left.saturating_sub(left), ms };
             }
             return (note.len, ahead.used);
         }
-        // The first segment of a counter that is not hot is the last refill.
         (note.len, Used { numbers: note.len.saturating_sub(left), ms: note.age_ms(now.boot_ms) })
     }
 }
@@ -167,6 +166,12 @@ fn seen(cell: &CounterCell, ahead: Option<&Ahead>) -> u64 {
             end => cell.base() + end,
         },
     }
+}
+
+/// How many numbers of a counter are in memory, and whether callers have begun the last segment.
+fn left_in(cell: &CounterCell, ahead: Option<&Ahead>) -> (u64, bool) {
+    let (holds, ahead) = (cell.holds(), ahead.map_or(0, Ahead::count));
+    (holds.left + ahead, holds.room > 0 && ahead == 0)
 }
 
 fn publish_in(cell: &CounterCell, lo: u64, hi: u64) -> bool {
@@ -234,9 +239,9 @@ impl BankSource {
         }
         for index in &served {
             let Some(cell) = self.cells().get(*index as usize) else { continue };
-            let left = cell.holds().left + supply.ahead.get(index).map_or(0, Ahead::count);
+            let left = left_in(cell, supply.ahead.get(index));
             let Some(note) = Note::from_bits(cell.note()) else { continue };
-            let last = supply.used(*index, note, left, now);
+            let last = supply.used(*index, note, left.0, now);
             if step(&self.spec().rules, Some(last), left, 0) == 0 {
                 self.urgent.clear(*index);
                 self.background.clear(*index);
@@ -262,6 +267,16 @@ impl BankSource {
         !is_closed && ahead.serve(cell)
     }
 
+    /// Up to `most` counters that want numbers, each once. A caller may set a bit again while the batch is made, and of a counter that was
+    /// in it twice one row would be moved twice: no transaction could carry that out.
+    pub(super) fn wanted(&self, most: usize) -> Vec<u32> {
+        let mut found = self.urgent.some(most);
+        let urgent: BTreeSet<u32> = found.iter().copied().collect();
+        let background = self.background.some(most - found.len());
+        found.extend(background.into_iter().filter(|index| !urgent.contains(index)));
+        found
+    }
+
     /// What to ask of the store now, for at most `most` counters; `None`: nothing.
     pub(crate) fn ask_for(&self, most: usize, now: Now) -> Option<BankAsk> {
         let mut supply = self.lock();
@@ -269,15 +284,11 @@ impl BankSource {
             return Some(BankAsk::Open { key: self.spec().key.clone(), bank: self.bank() });
         };
         let most = most.min(supply.most).max(1);
-        let mut found = self.urgent.some(most);
-        let lacking = most - found.len();
-        found.extend(self.background.some(lacking));
+        let found = self.wanted(most);
         let (mut indexes, mut requests) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
         for index in found {
-            let was_urgent = self.urgent.clear(index);
-            if !self.background.clear(index) && !was_urgent {
-                continue; // it was in both sets
-            }
+            self.urgent.clear(index);
+            self.background.clear(index);
             if self.callers.rests(index, now) {
                 continue;
             }
@@ -299,12 +310,11 @@ impl BankSource {
     /// The request of one counter; `None`: it needs nothing.
     fn request(&self, supply: &mut Supply, index: u32, floor: u64, now: Now) -> Option<Request> {
         let cell = self.cells().get(index as usize)?;
-        let holds = cell.holds();
         let wanted = cell.take_wanted();
-        let left = holds.left + supply.ahead.get(&index).map_or(0, Ahead::count);
-        let last = Note::from_bits(cell.note()).map(|note| supply.used(index, note, left, now));
+        let left = left_in(cell, supply.ahead.get(&index));
+        let last = Note::from_bits(cell.note()).map(|note| supply.used(index, note, left.0, now));
         let spec = self.spec();
-        let lacking = wanted.saturating_sub(left);
+        let lacking = wanted.saturating_sub(left.0);
         let len = step(&spec.rules, last, left, lacking);
         if len == 0 {
             return None;
@@ -359,10 +369,12 @@ impl BankSource {
                         supply.alone.remove(&index);
                         served.push(index);
                     }
-                    Err(fault) if fault.kind.is_outage() => {
-                        self.urgent.set(index);
+                    Err(fault) if fault.is_outage() => {
+                        self.again(index);
                         outage.get_or_insert(fault);
                     }
+                    // Another process was faster: it is asked for again, in the bank's next turn.
+                    Err(fault) if fault.kind == FaultKind::Conflict => self.again(index),
                     Err(fault) if fault.kind == FaultKind::Locked => locked.push((index, fault)),
                     Err(fault) => refused.push((index, fault)),
                 }
@@ -379,7 +391,7 @@ impl BankSource {
                 supply.most = supply.most.saturating_mul(2);
             }
             // A closed row belongs to another C: the record says which.
-            if refused.iter().any(|(_, fault)| fault.kind == FaultKind::Refused) {
+            if refused.iter().any(|(_, fault)| fault.kind == FaultKind::Closed) {
                 supply.floor = None;
             }
         }
@@ -391,6 +403,12 @@ impl BankSource {
             self.callers.supplied_of(&served);
         }
         outage
+    }
+
+    /// A counter is asked for again. A caller that lacks more than is left says so itself.
+    fn again(&self, index: u32) {
+        let set = if self.holds(index).left > 0 { &self.background } else { &self.urgent };
+        set.set(index);
     }
 
     /// The bank as a whole was refused: no counter is asked for before a caller comes again.
@@ -439,15 +457,17 @@ impl BankSource {
         }
         // What one batch lacked is no rate.
         let usual = supply.large.remove(&index).unwrap_or(u64::MAX);
-        cell.set_note(Note::new(usual.min(hi - lo), now.boot_ms).to_bits());
+        let (left, _) = left_in(cell, supply.ahead.get(&index));
+        cell.set_note(Note::new(usual.min(hi - lo) + left, now.boot_ms).to_bits());
         let mut rest = (lo, hi);
         let mut room = if supply.ahead.get(&index).is_some_and(|of| !of.ranges.is_empty()) {
             0
         } else {
             cell.holds().room
         };
-        // A counter that is hot gets two segments, so that the next refill is asked for when the first one is used up.
-        let half = was_refilled && room == 2 && hi - lo > self.spec().rules.min_step;
+        // A counter gets two segments, so that the next refill is asked for when the first one is used up. What a first batch lacked
+        // stays whole.
+        let half = room == 2 && (was_refilled || hi - lo <= self.spec().rules.min_step);
         while room > 0 && rest.0 < rest.1 {
             let all = rest.1 - rest.0;
             let len = if half && room == 2 { all.div_ceil(2) } else { all }.min(MOST);

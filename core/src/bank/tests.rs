@@ -14,7 +14,7 @@ use crate::keeper::{BankRest, Keeper, KeptSource};
 use crate::planner::Batch;
 use crate::request::bank_spec::BankSpec;
 use crate::store::memory::{Memory, MemoryStore, Step};
-use crate::store::{GiveBack, Mark};
+use crate::store::{Fault, FaultKind, GiveBack, Mark};
 use crate::time::{Clock, ManualClock, Now};
 
 struct Stage {
@@ -110,6 +110,18 @@ fn the_first_ids_of_every_counter_take_few_conversations() {
         assert_eq!(stage.bank.try_take(Gene::from(gene), 1, 1).expect("a number"), 1..2);
     }
     assert!(stage.batches.len() <= 128, "{} batches", stage.batches.len());
+}
+
+#[test]
+fn a_counter_that_is_refused_does_not_open_the_bank_again() {
+    let mut stage = Stage::new("business:order?counters=4");
+    stage.next(0).expect("a number");
+    stage.memory.fail_next(Step::Refused("no".to_owned()));
+    stage.next(60_000).expect_err("it is refused");
+    stage.clock.advance(2_000);
+    let before = stage.memory.asked();
+    stage.next(60_000).expect("a number");
+    assert_eq!(stage.memory.asked() - before, 1, "one reservation, and the record is not read");
 }
 
 #[test]
@@ -269,6 +281,7 @@ fn a_row_that_went_backwards_stops_its_counter_only() {
     assert_eq!((stage.numbers(0, 16).len(), stage.numbers(65_535, 16).len()), (16, 16));
     let key = crate::request::bank_spec::counter_key(&stage.bank.spec().key, 4, 0);
     stage.memory.set_row(&key, Mark { period: 0, next: 5 }).expect("a row");
+    while stage.bank.try_take(Gene::from(0), 1, 1).is_ok() {}
     assert_eq!(stage.next(0).expect_err("it went backwards").code, Code::StoreWentBackwards);
     assert_eq!(stage.next(65_535).expect("another counter"), 17);
     stage.memory.delete_row(&key);
@@ -435,7 +448,7 @@ fn repair_raises_every_counter_and_makes_those_that_a_backup_had_lost() {
     assert_eq!(stage.next(0).expect("a number"), 1_000);
     assert_eq!(stage.next(65_535).expect("a number"), 1_000);
     let refused = stage.store.repair_bank(&key, bank, 5, false).expect_err("they stand higher");
-    assert_eq!(refused.kind, crate::store::FaultKind::Refused);
+    assert_eq!(refused.kind, FaultKind::Refused);
 }
 
 #[test]
@@ -479,4 +492,113 @@ fn every_refused_counter_rests_however_many_there_are() {
         callers.post_of(index, Error::config("refused").after(Duration::from_secs(5)), now);
     }
     assert!((0..4_096).all(|index| callers.rests(index, now)));
+}
+
+/// Takes a number of each of these genes at every `pause_ms`, for so long. The keeper works in between.
+fn take_steadily(stage: &mut Stage, genes: &[u16], pause_ms: u64, length_ms: u64) {
+    for _ in 0..length_ms / pause_ms {
+        for gene in genes {
+            stage.next(*gene).expect("a number");
+        }
+        stage.run();
+        stage.clock.advance(pause_ms);
+    }
+}
+
+#[test]
+fn cold_counters_serve_their_callers_while_the_store_is_down_for_the_buffer() {
+    let genes: Vec<u16> = (0..10).map(|at| at * 6_000).collect();
+    // From 0.1 to 2 a second; the outage begins at every stage of a refill.
+    for pause_ms in [10_000, 2_500, 2_000, 1_700, 1_000, 500] {
+        for warm_ms in (100_000..220_000).step_by(1_900) {
+            let mut stage = Stage::new("business:order?counters=65536");
+            take_steadily(&mut stage, &genes, pause_ms, warm_ms);
+            stage.memory.set_down(true);
+            take_steadily(&mut stage, &genes, pause_ms, 30_000);
+            stage.memory.set_down(false);
+            stage.clock.advance(60_000);
+            // What the outage used up is brought without a caller who waits.
+            stage.run();
+            take_steadily(&mut stage, &genes, pause_ms, 30_000);
+        }
+    }
+}
+
+#[test]
+fn a_counter_that_is_used_once_or_never_again_reserves_once() {
+    let mut stage = Stage::new("business:order?counters=65536");
+    for gene in 0..100 {
+        stage.numbers(gene, 8);
+    }
+    for _ in 0..100 {
+        stage.clock.advance(60_000);
+        stage.run();
+    }
+    assert_eq!(stage.batches, [1; 100], "half of a step is no reason for another one");
+    assert_eq!(stage.numbers(7, 1), [9]);
+    stage.run();
+    assert_eq!((stage.batches.len(), stage.row(65_536, 7)), (101, Some(33)));
+}
+
+#[test]
+fn a_row_that_another_process_changed_first_is_asked_for_again_at_once_and_is_no_outage() {
+    let mut stage = Stage::new("business:order?counters=4");
+    let genes = [0, 20_000, 40_000, 65_535];
+    stage.numbers(genes[0], 1);
+    for gene in genes {
+        while stage.bank.try_take(Gene::from(gene), 1, 1).is_ok() {}
+    }
+    for round in 0..20 {
+        let Some(Batch::Bank(slot, ask)) = stage.keeper.poll(stage.now(), 1) else { panic!("no batch") };
+        let BankAsk::Reserve { indexes, requests } = ask else { panic!("{ask:?}") };
+        let lacking = if round == 0 { vec![0, 1, 2, 3] } else { vec![1] };
+        assert_eq!(indexes, lacking, "the lost row only");
+        let mut answers = stage.store.reserve_counters(&requests);
+        let lost = indexes.iter().position(|index| *index == 1).expect("it is asked for");
+        answers[lost] = Err(Fault::new(FaultKind::Conflict, "another process"));
+        stage.keeper.complete_bank(slot, BankAnswer::Reserved(indexes, answers), stage.now());
+        assert_eq!(stage.keeper.failures(), 0, "the store is well");
+        assert_eq!(stage.bank.callers.posted_error(), None, "no caller is told");
+        if round == 0 {
+            assert_eq!(stage.bank.try_take(Gene::from(40_000), 1, 1), Ok(1..2));
+        }
+        let refused = stage.bank.try_take(Gene::from(20_000), 1, 1).expect_err("it has no number yet");
+        assert_eq!(refused.code, Code::NotReady);
+    }
+    stage.run();
+    assert!(stage.bank.try_take(Gene::from(20_000), 1, 1).is_ok());
+}
+
+#[test]
+fn a_counter_whose_bit_is_set_while_a_batch_is_made_is_in_it_once() {
+    let stage = Stage::new("business:order?counters=65536");
+    let bank = &stage.bank;
+    for index in [7, 300, 65_535] {
+        bank.urgent.set(index);
+    }
+    for index in [5, 7, 65_535, 9] {
+        bank.background.set(index);
+    }
+    assert_eq!(bank.wanted(512), [7, 300, 65_535, 5, 9]);
+    assert_eq!(bank.wanted(2).len(), 2);
+}
+
+#[test]
+fn a_used_counter_lasts_for_its_buffer_whatever_its_rate_and_whenever_the_outage_begins() {
+    for pause_ms in [10_000, 2_500, 2_000, 1_900, 1_500, 1_000, 500, 200, 100, 20] {
+        for warm_ms in (100_000..170_000).step_by(7_700) {
+            let mut stage = Stage::new("business:order?counters=65536");
+            take_steadily(&mut stage, &[7], pause_ms, warm_ms);
+            let (_, left) = stage.bank.issued_and_left();
+            assert!(left * pause_ms <= 75_000 || left <= 32, "{left} in memory at one in {pause_ms} ms");
+            stage.memory.set_down(true);
+            let mut lasted_ms = 0;
+            while stage.next(7).is_ok() {
+                stage.run();
+                stage.clock.advance(pause_ms);
+                lasted_ms += pause_ms;
+            }
+            assert!(lasted_ms >= 30_000, "one in {pause_ms} ms, down after {warm_ms}: {lasted_ms} ms");
+        }
+    }
 }

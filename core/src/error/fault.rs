@@ -13,8 +13,12 @@ pub enum FaultKind {
     Unknown,
     /// Nothing was changed: another transaction holds this row's lock. Other rows may be free.
     Locked,
+    /// Nothing was changed: another process changed this row first. The same request may succeed at once.
+    Conflict,
     /// The store refused: a missing table, a missing right, a row that makes no sense.
     Refused,
+    /// The row was closed for good: its bank has another number of counters since.
+    Closed,
     /// The row is missing, or below the high-water mark of the request.
     WentBackwards,
     /// Settings that lose commits.
@@ -39,8 +43,10 @@ impl FaultKind {
     /// The code of the error that a caller gets.
     pub(crate) const fn code(self) -> Code {
         match self {
-            FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Locked => Code::StoreUnavailable,
-            FaultKind::Refused => Code::StoreRefused,
+            FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Locked | FaultKind::Conflict => {
+                Code::StoreUnavailable
+            }
+            FaultKind::Refused | FaultKind::Closed => Code::StoreRefused,
             FaultKind::WentBackwards => Code::StoreWentBackwards,
             FaultKind::Unsafe => Code::StoreUnsafe,
             FaultKind::Exhausted => Code::Exhausted,
@@ -144,13 +150,34 @@ pub struct Fault {
     contexts: Vec<Context>,
     cause: String,
     remedies: Vec<Remedy>,
+    /// One of several stores failed, and another one goes on.
+    is_partial: bool,
 }
 
 impl Fault {
     /// A fault of this kind; `cause` is one line that says what was seen.
     #[must_use]
     pub fn new(kind: FaultKind, cause: impl Into<String>) -> Self {
-        Fault { kind, native: None, contexts: Vec::new(), cause: words(cause), remedies: Vec::new() }
+        Fault {
+            kind,
+            native: None,
+            contexts: Vec::new(),
+            cause: words(cause),
+            remedies: Vec::new(),
+            is_partial: false,
+        }
+    }
+
+    /// The fault of one of several stores, of which another one goes on: what that one can serve need not wait.
+    #[must_use]
+    pub(crate) fn of_one_store(self) -> Self {
+        Fault { is_partial: true, ..self }
+    }
+
+    /// Whether every other request would fail too: the only store failed, or all of them.
+    #[must_use]
+    pub(crate) fn is_outage(&self) -> bool {
+        self.kind.is_outage() && !self.is_partial
     }
 
     /// The fault with what to do about it.

@@ -9,6 +9,7 @@ use crossbeam::channel::{self, Receiver, Sender};
 
 use super::executor::{Command, Executor};
 use super::{Keeper, KeptSource};
+use crate::bank::BankView;
 use crate::callers::waker::ReadyQueue;
 use crate::config::MillConfig;
 use crate::planner::{Action, Answer, Ask, Batch, Now, Planner, Slot, View};
@@ -124,6 +125,53 @@ fn urgent_and_background_requests_are_never_batched_together() {
     }
     assert_eq!(together(planner.next_batch(at(1_000), 64, token)), [1, 3]);
     assert_eq!(together(planner.next_batch(at(1_000), 64, token)), [0, 2, 4]);
+}
+
+/// Callers wait for a bank all the time, or it wants numbers and none waits.
+fn want(planner: &mut Planner, slot: Slot, waiting: bool, now: Now) {
+    planner.check(slot, &View::Bank(BankView { wants: true, waiting, reserved: 0 }), now);
+}
+
+#[test]
+fn a_bank_whose_callers_always_wait_lets_every_other_source_go_first_after_each_turn() {
+    let mut planner = planner(6);
+    for slot in [6, 7] {
+        planner.add(slot, spec("business:order?counters=65536"));
+    }
+    let served = |planner: &mut Planner, now: Now| match planner.next_batch(now, 2, token) {
+        Some(Batch::Bank(slot, ())) => {
+            planner.complete(slot, Ok(Answer::Counters), now);
+            want(planner, slot, true, now);
+            vec![slot]
+        }
+        Some(Batch::One(slot, _)) => {
+            planner.complete(slot, Ok(reserved(1 + now.boot_ms)), now);
+            vec![slot]
+        }
+        Some(Batch::Several(slots, _)) => {
+            for slot in &slots {
+                planner.complete(*slot, Ok(reserved(1 + now.boot_ms)), now);
+            }
+            slots
+        }
+        other => panic!("{other:?}"),
+    };
+    want(&mut planner, 6, true, at(0));
+    for slot in 0..5 {
+        run_low(&mut planner, slot, at(0));
+        run_low(&mut planner, slot, at(1_000));
+    }
+    let turns: Vec<_> = (0..8).map(|_| served(&mut planner, at(1_000))).collect();
+    assert_eq!(turns, [vec![6], vec![0, 1], vec![6], vec![2, 3], vec![6], vec![4], vec![6], vec![6]]);
+    // A caller who comes while the bank is served waits for that conversation only, also beside two banks.
+    want(&mut planner, 7, true, at(1_000));
+    let Some(Batch::Bank(6, ())) = planner.next_batch(at(1_000), 2, token) else { panic!("the first bank") };
+    lack(&mut planner, 5, at(1_000));
+    planner.complete(6, Ok(Answer::Counters), at(1_000));
+    want(&mut planner, 6, true, at(1_000));
+    assert_eq!(served(&mut planner, at(1_000)), [7]);
+    assert_eq!(served(&mut planner, at(1_000)), [5]);
+    assert_eq!(served(&mut planner, at(1_000)), [6]);
 }
 
 #[test]

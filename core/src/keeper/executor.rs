@@ -274,7 +274,9 @@ impl Executor {
             BankAnswer::Opened(opened) => opened.as_ref().err().into_iter().collect(),
             BankAnswer::Reserved(_, answers) => {
                 self.counters.refilled(took, answers.iter().any(Result::is_ok));
-                answers.iter().filter_map(|answer| answer.as_ref().err()).collect()
+                // A row that another process changed first is asked for again at once.
+                let faults = answers.iter().filter_map(|answer| answer.as_ref().err());
+                faults.filter(|fault| fault.kind != FaultKind::Conflict).collect()
             }
         };
         self.conversed(faults.is_empty(), &faults, "counters of this batch failed", &[]);
@@ -365,12 +367,13 @@ impl Executor {
     fn close(&mut self, store: Option<&mut (dyn Store + 'static)>) {
         let last = self.keeper.close();
         let Some(store) = store else { return };
+        store.closing();
         let until = Instant::now() + GIVE_BACK_TIME;
         for ask in &last.raise {
             // Tried even where the store failed a moment ago: without it an id may come twice.
             if let Err(fault) = execute(store, ask) {
                 self.events.push(Event::refusal(&fault));
-                if fault.kind.is_outage() {
+                if fault.is_outage() {
                     return;
                 }
             }
@@ -383,7 +386,7 @@ impl Executor {
             && let Err(fault) = store.free_slots(&last.free)
         {
             self.events.push(Event::refusal(&fault));
-            if fault.kind.is_outage() {
+            if fault.is_outage() {
                 return;
             }
         }

@@ -2,6 +2,9 @@
 //!
 //! There are two queues of sources: those whose callers wait, and the others. A batch takes from one of them only. A source that
 //! the store would not serve together with others is retried alone.
+//!
+//! A bank has tens of thousands of counters, so callers may wait for it all the time. Its turn is one conversation, and between two
+//! such turns the other queue has one.
 
 use crate::bank::BankAsk;
 use crate::request::reservation::Request;
@@ -69,7 +72,7 @@ impl Planner {
             if urgent && self.urgent.is_empty() {
                 break;
             }
-            let Some((slot, caller_waits)) = self.dequeue() else { break };
+            let Some((slot, caller_waits)) = self.dequeue(now) else { break };
             let Some(plan) = self.plan(slot) else { continue };
             if plan.wanted.is_none() || plan.in_flight.is_some() {
                 continue;
@@ -103,6 +106,10 @@ impl Planner {
         for slot in resting {
             self.enqueue(slot, false);
         }
+        self.after_bank = match &single {
+            Some(Batch::Bank(slot, _)) => self.plan(*slot).is_some_and(|plan| plan.caller_waits),
+            _ => self.after_bank && slots.is_empty(),
+        };
         match (single, slots.as_slice()) {
             (None, []) => None,
             (None, [slot]) => requests.pop().map(|request| Batch::One(*slot, Ask::Reserve(request))),
@@ -132,9 +139,18 @@ impl Planner {
         if self.urgent.is_empty() { self.store_retry_at_ms } else { self.store_urgent_at_ms }
     }
 
+    /// Whether the background queue has a turn between two turns of banks whose callers wait.
+    fn yields(&self, now: Now) -> bool {
+        let next = self.urgent.front().and_then(|slot| self.plans.get(*slot)?.as_ref());
+        let is_bank = next.is_some_and(|plan| matches!(plan.wanted, Some(Want::Counters)));
+        self.after_bank && is_bank && !self.background.is_empty() && now.boot_ms >= self.store_retry_at_ms
+    }
+
     /// Takes the next source, and whether a caller waits for it.
-    fn dequeue(&mut self) -> Option<(Slot, bool)> {
-        if let Some(slot) = self.urgent.pop_front() {
+    fn dequeue(&mut self, now: Now) -> Option<(Slot, bool)> {
+        if !self.yields(now)
+            && let Some(slot) = self.urgent.pop_front()
+        {
             if let Some(plan) = self.plan(slot) {
                 plan.in_urgent = false;
             }

@@ -29,7 +29,7 @@ const PART_OF_OUTAGE: u64 = 12;
 impl Planner {
     /// The store answered the request of a source.
     pub(crate) fn complete(&mut self, slot: Slot, answer: Result<Answer, Fault>, now: Now) -> Vec<Action> {
-        let outage = answer.as_ref().is_err_and(|fault| fault.kind.is_outage());
+        let outage = answer.as_ref().is_err_and(Fault::is_outage);
         let held = answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked);
         let actions = match answer {
             Ok(answer) => {
@@ -181,7 +181,7 @@ impl Planner {
         if is_spent {
             error.code = Code::NoWorkerFree;
         }
-        let store_failed = fault.kind.is_outage();
+        let store_failed = fault.is_outage();
         let mut wait = if store_failed {
             self.back_off(now)
         } else {

@@ -245,6 +245,7 @@ mod outages {
             (FaultKind::Unknown, Code::StoreUnavailable),
             (FaultKind::Locked, Code::StoreUnavailable),
             (FaultKind::Refused, Code::StoreRefused),
+            (FaultKind::Closed, Code::StoreRefused),
             (FaultKind::WentBackwards, Code::StoreWentBackwards),
             (FaultKind::Unsafe, Code::StoreUnsafe),
             (FaultKind::Exhausted, Code::Exhausted),
@@ -266,6 +267,21 @@ mod outages {
                 assert_eq!(plan.retry_at_ms, 1_000 + rest, "{kind:?}");
                 assert!(plan.wanted.is_none(), "{kind:?}: the next caller asks again");
             }
+        }
+    }
+
+    #[test]
+    fn the_outage_of_one_of_several_stores_backs_off_from_none_of_the_others() {
+        for kind in [FaultKind::Unavailable, FaultKind::Unknown] {
+            let mut planner = planner_of("segment:orders");
+            check(&mut planner, snapshot(0, 0, 1), at(1_000));
+            request(&mut planner, at(1_000)).expect("a request");
+            let fault = Fault::new(kind, "store 2 of 2: no").of_one_store();
+            let actions = planner.complete(0, Err(fault), at(1_000));
+            assert_eq!(fails_with(&actions).code, Code::StoreUnavailable);
+            let plan = planner.plans[0].as_ref().expect("a plan");
+            assert_eq!((planner.failures(), plan.failures), (0, 1), "{kind:?}: only this source waits");
+            assert_eq!((planner.store_retry_at_ms, planner.store_urgent_at_ms), (0, 0));
         }
     }
 

@@ -193,6 +193,8 @@ pub struct Planner {
     /// Sources that want something of the store: those with waiting callers, and the others.
     urgent: VecDeque<Slot>,
     background: VecDeque<Slot>,
+    /// The last batch was a bank's whose callers waited.
+    after_bank: bool,
     /// Wake-ups by boot time.
     timers: BTreeSet<(u64, Slot)>,
     /// Sources whose period has an end.

@@ -20,7 +20,7 @@ fn next(planner: &mut Planner, now: Now) -> Option<(Slot, Ask)> {
     planner.next_batch(now, 1, token).map(|batch| match batch {
         Batch::One(slot, ask) => (slot, ask),
         Batch::Several(slots, _) | Batch::Renew(slots, _) => panic!("{slots:?} in one batch"),
-        Batch::Bank(slot, _) => panic!("{slot} is no bank"),
+        Batch::Bank(slot, ()) => panic!("{slot} is no bank"),
     })
 }
 

@@ -321,7 +321,7 @@ impl Planner {
                 Ok(renewed.marks)
             }
             Err(fault) => {
-                if fault.kind.is_outage() {
+                if fault.is_outage() {
                     self.back_off(now);
                 }
                 Err(fault)

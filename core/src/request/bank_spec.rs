@@ -90,10 +90,29 @@ pub(crate) fn floor_key(bank: &Key) -> Arc<Key> {
     Arc::new(Key { name: format!("{}/floor", bank.name), ..bank.clone() })
 }
 
-/// Whether a row is a bank's record or floor, which are no counters.
+/// The last part of the name of the row which records that every counter has its row in each of several stores.
+const COMPLETE: &str = "complete";
+
+/// The key of the row which records that every counter of this bank has its row in each of several stores; `bank` is the key of the
+/// record.
+pub(crate) fn complete_key(bank: &Key, counters: u32) -> Arc<Key> {
+    Arc::new(Key { name: format!("{}/{counters}/{COMPLETE}", bank.name), ..bank.clone() })
+}
+
+/// The key of its bank's record and the bank's number of counters, of the key of a counter.
+pub(crate) fn bank_of(counter: &Key) -> Option<(Key, u32)> {
+    let (name, index) = counter.name.rsplit_once('/').filter(|_| is_counter(counter))?;
+    let (name, counters) = name.rsplit_once('/')?;
+    let counters: u32 = counters.parse().ok()?;
+    (index.parse::<u32>().ok()? < counters)
+        .then(|| (Key { name: name.to_owned(), ..counter.clone() }, counters))
+}
+
+/// Whether a row is a bank's record or floor, or says that it is complete: no counter.
 pub(crate) fn is_mark(key: &Key) -> bool {
     let Some(name) = key.name.strip_prefix("business:") else { return false };
-    key.scheme == Scheme::Keymill && key.serial.is_none() && (!name.contains('/') || name.ends_with("/floor"))
+    let is_mark = name.rsplit_once('/').is_none_or(|(_, last)| matches!(last, "floor" | COMPLETE));
+    key.scheme == Scheme::Keymill && key.serial.is_none() && is_mark
 }
 
 /// Whether a row is a counter of a bank.

@@ -254,6 +254,12 @@ impl Catalogue for CatchPanic {
         self.run(|store| store.release_idle(now_ms)).ok().flatten()
     }
 
+    fn closing(&mut self) {
+        if self.store.is_some() {
+            let _ = self.run(|store| store.closing());
+        }
+    }
+
     fn warnings(&mut self) -> Option<Vec<String>> {
         self.run(|store| store.warnings()).ok().flatten()
     }

@@ -14,7 +14,7 @@ use super::{
     BankStore, Catalogue, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, PoolRows, Request, Reserved,
     RouteStore, Row, RowStore, RowsWork, Scheme, SerialKey, SlotRow, SlotStore, SlotWork, StoredTable, Work,
 };
-use crate::time::Clock;
+use crate::time::{Clock, ManualClock};
 
 /// The outcome of the next request that writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,19 @@ struct MemoryState {
     clock: Option<Clock>,
     script: VecDeque<Step>,
     down: bool,
+    silent: Option<Silence>,
+    /// How many requests have come.
+    asked: u64,
     reservations: u64,
+}
+
+/// A server that accepts requests and never answers.
+#[derive(Clone, Debug)]
+pub struct Silence {
+    /// The clock on which a client waits.
+    pub clock: Arc<ManualClock>,
+    /// How long it waits.
+    pub timeout_ms: u64,
 }
 
 /// Rows that several stores share.
@@ -142,6 +154,17 @@ impl Memory {
     /// Until lifted, every request fails as `Unavailable` and changes nothing.
     pub fn set_down(&self, down: bool) {
         self.state().down = down;
+    }
+
+    /// Until lifted, every client waits for its timeout, and gets no answer.
+    pub fn set_silent(&self, silence: Option<Silence>) {
+        self.state().silent = silence;
+    }
+
+    /// How many requests have come, answered or not.
+    #[must_use]
+    pub fn asked(&self) -> u64 {
+        self.state().asked
     }
 
     /// Sets the store's clock, by which leases of workers end.
@@ -223,9 +246,7 @@ impl Memory {
             }
         };
         let mut state = self.state();
-        if state.down {
-            return Err(down());
-        }
+        state.heard()?;
         match step {
             Step::NotApplied => {
                 return Err(Fault::new(FaultKind::Unavailable, "the memory store is scripted not to do it"));
@@ -266,6 +287,16 @@ fn identity(key: &Key) -> Result<String, Fault> {
 }
 
 impl MemoryState {
+    /// A request has come; an error if it is not answered.
+    fn heard(&mut self) -> Result<(), Fault> {
+        self.asked += 1;
+        if let Some(Silence { clock, timeout_ms }) = &self.silent {
+            clock.advance(*timeout_ms);
+            return Err(Fault::new(FaultKind::Unavailable, "the memory store is scripted to be silent"));
+        }
+        if self.down { Err(down()) } else { Ok(()) }
+    }
+
     /// Sets the row of `key` to `next`, in its present period.
     fn set_back(&mut self, key: &Key, period: u64, next: u64) -> Result<(), Fault> {
         let stored = self.rows.get(&identity(key)?).map(|stored| rows::mark_of(key, stored)).transpose()?;
@@ -399,15 +430,15 @@ impl RowStore for MemoryStore {
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
         let mut state = self.shared.state();
-        let row = if state.down { Err(down()) } else { rows::look(&mut *state, key) };
+        let row = state.heard().and_then(|()| rows::look(&mut *state, key));
         row.map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
     }
 }
 
 impl SlotStore for MemoryStore {
     fn clock_ms(&mut self, _key: &Key) -> Result<u64, Fault> {
-        let state = self.shared.state();
-        if state.down { Err(down()) } else { Ok(state.now_ms()) }
+        let mut state = self.shared.state();
+        state.heard().map(|()| state.now_ms())
     }
 
     fn transact_slots(&mut self, key: &Key, work: &mut SlotWork<'_>) -> Result<(), Fault> {
@@ -428,19 +459,15 @@ impl BankStore for MemoryStore {}
 
 impl RouteStore for MemoryStore {
     fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
-        let state = self.shared.state();
-        if state.down {
-            return Err(down().with_context(&super::listing_routes(key)));
-        }
+        let mut state = self.shared.state();
+        state.heard().map_err(|fault| fault.with_context(&super::listing_routes(key)))?;
         let stored = |(version, text): &(u64, String)| StoredTable::new(*version, Some(text.clone()));
         Ok(state.routes.iter().map(|(name, of)| (name.clone(), stored(of))).collect())
     }
 
     fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
-        let state = self.shared.state();
-        if state.down {
-            return Err(down().with_context(&super::reading_route(key)));
-        }
+        let mut state = self.shared.state();
+        state.heard().map_err(|fault| fault.with_context(&super::reading_route(key)))?;
         let stored = |(version, text): &(u64, String)| {
             StoredTable::new(*version, (*version != known).then(|| text.clone()))
         };
@@ -466,6 +493,10 @@ impl Catalogue for MemoryStore {
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
+        let mut state = self.shared.state();
+        if state.silent.is_some() {
+            state.heard()?;
+        }
         Ok(Facts {
             dialect: "memory".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::record::{self, Recorded};
 use super::rotation::{LeftOver, Rotation};
-use super::{Interleaved, gone, is_active};
-use crate::store::model::rows;
-use crate::store::{Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, RowsWork};
+use super::{Interleaved, gone};
+use crate::request::bank_spec::bank_of;
+use crate::store::{Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Request, Reserved};
 
 /// What the rows of some counters say in one store; `None`: it did not answer.
 type Found = Option<Vec<Recorded>>;
@@ -47,6 +47,9 @@ impl Interleaved {
             });
             self.keep(&request.key, rotation);
         }
+        if let Some(request) = requests.first() {
+            self.complete_further(request);
+        }
         done
     }
 
@@ -57,23 +60,24 @@ impl Interleaved {
         let keys: Vec<Arc<Key>> = new.iter().map(|&at| Arc::clone(&requests[at].key)).collect();
         let mut found: Vec<Found> = Vec::with_capacity(self.members.len());
         for at in 0..self.members.len() {
-            if is_active(self.members[at].pause.as_ref()) {
-                found.push(None);
-                continue;
-            }
-            match self.members[at].inspect_all(&keys) {
-                Ok(rows) => found.push(Some(rows)),
+            found.push(match self.members[at].ask(|store| store.inspect_all(&keys)) {
+                Ok(rows) => Some(rows),
                 Err(fault) => {
                     self.leave_out(&mut rotations[first], at, fault);
-                    found.push(None);
+                    None
                 }
-            }
+            });
         }
+        // Where a bank is complete, a missing row was deleted.
+        let bank = bank_of(&requests[first].key);
+        let is_complete = bank.is_some_and(|(bank, counters)| self.is_known_complete(&bank, counters));
         // What every store says of the counter at this place of `new`.
         let of = |found: &[Found], place: usize| -> Vec<Option<Recorded>> {
             found.iter().map(|rows| rows.as_ref().and_then(|rows| rows.get(place)).copied()).collect()
         };
-        let is_new = |rows: &[Option<Recorded>]| rows.iter().all(|row| *row == Some(Recorded::Nothing));
+        let is_new = |rows: &[Option<Recorded>]| {
+            !is_complete && rows.iter().all(|row| *row == Some(Recorded::Nothing))
+        };
         let fresh: Vec<usize> = (0..new.len()).filter(|&place| is_new(&of(&found, place))).collect();
         let mut founded = vec![false; new.len()];
         if !fresh.is_empty() && self.record_together(requests, new, &fresh).is_ok() {
@@ -84,11 +88,13 @@ impl Interleaved {
         for (place, &at) in new.iter().enumerate() {
             let rows = of(&found, place);
             let is_ours = |row: &Option<Recorded>| matches!(row, None | Some(Recorded::Ours { .. }));
+            let (key, start) = (&requests[at].key, requests[at].start);
             let issued = rows.iter().zip(&self.members).any(|(row, member)| {
-                matches!(row, Some(Recorded::Ours { next }) if *next > member.first(&requests[at].key, requests[at].start))
+                row.as_ref().is_some_and(|row| member.partition().has_issued(key, start, row))
             });
-            let all_answered = rows.iter().all(Option::is_some);
-            if !founded[place] && !(rows.iter().all(is_ours) && (issued || all_answered)) {
+            let has_answer = rows.iter().any(Option::is_some);
+            let is_begun = rows.iter().all(is_ours) && has_answer;
+            if !founded[place] && !is_begun {
                 continue;
             }
             let rotation = &mut rotations[at];
@@ -103,27 +109,24 @@ impl Interleaved {
         }
     }
 
-    /// Records the partition of new counters in every store, and reads all of them afterwards: another process may have been faster,
-    /// and two of the URLs may lead to one store.
+    /// Records the partition of new counters in every store.
     fn record_together(&mut self, requests: &[Request], new: &[usize], fresh: &[usize]) -> Result<(), Fault> {
         let some: Vec<&Request> = fresh.iter().map(|&place| &requests[new[place]]).collect();
         let keys: Vec<Arc<Key>> = some.iter().map(|request| Arc::clone(&request.key)).collect();
-        for member in &mut self.members {
-            let partition = member.partition;
-            let mut work = |at: usize, row: Result<Option<Mark>, Fault>| {
-                let start = partition.first(some.get(at)?.start);
-                let is_unused = matches!(row, Ok(None | Some(Mark { period: 0, next: 0..=1 })));
-                is_unused.then_some(Mark { period: partition.code(), next: start })
-            };
-            member.store.change_rows(&keys, &mut RowsWork::new(&mut work))?;
+        self.record_in_each(&keys, |at| some.get(at).map_or(1, |request| request.start))
+    }
+
+    /// Compares the records of one store, which answers again, for all of these counters.
+    fn know_together(&mut self, rotations: &mut [Rotation], requests: &[Request], at: usize, of: &[usize]) {
+        let unknown: Vec<usize> = of.iter().copied().filter(|&of| !rotations[of].rows[at].known).collect();
+        if unknown.len() < 2 {
+            return;
         }
-        for member in &mut self.members {
-            let rows = member.inspect_all(&keys)?;
-            if !rows.iter().all(|row| matches!(row, Recorded::Ours { .. })) {
-                return Err(rows::moved_on());
-            }
+        let keys: Vec<Arc<Key>> = unknown.iter().map(|&of| Arc::clone(&requests[of].key)).collect();
+        let Ok(rows) = self.members[at].ask(|store| store.inspect_all(&keys)) else { return };
+        for (of, row) in unknown.into_iter().zip(rows) {
+            rotations[of].rows[at].known = matches!(row, Recorded::Ours { .. });
         }
-        Ok(())
     }
 
     /// Reserves for each counter from the store whose turn it is. A counter that gets no answer here is asked for again.
@@ -135,25 +138,32 @@ impl Interleaved {
         answers: &mut [Option<Result<Reserved, Fault>>],
     ) {
         for at in 0..self.members.len() {
+            let is_next = |of: &usize| {
+                let (ready, _) = self.order(&rotations[*of], rotations[*of].turn);
+                answers[*of].is_none() && ready.first() == Some(&at)
+            };
+            let next: Vec<usize> = begun.iter().copied().filter(is_next).collect();
+            self.know_together(rotations, requests, at, &next);
+            let partition = self.members[at].partition();
             let (mut own, mut asked) = (Vec::new(), Vec::new());
-            for &of in begun {
+            for of in next {
                 let (rotation, request) = (&rotations[of], &requests[of]);
-                let (ready, _) = self.order(rotation, rotation.turn);
-                if answers[of].is_some() || ready.first() != Some(&at) || !rotation.rows[at].known {
-                    continue;
-                }
-                let member = &self.members[at];
-                let last = member.partition.last(request.last.min(MAX_NUMBER));
-                let lowest = member.partition.first(request.high_water.next.max(1));
-                if lowest <= last {
-                    asked.push(member.request_for(request, rotation.rows[at].seen, lowest, last));
+                let last = partition.last(request.last.min(MAX_NUMBER));
+                let lowest = partition.first(request.high_water.next.max(1));
+                if rotation.rows[at].known && lowest <= last {
+                    asked.push(partition.request_for(request, rotation.rows[at].seen, lowest, last));
                     own.push((of, lowest));
                 }
             }
             if asked.is_empty() {
                 continue;
             }
-            let got = self.members[at].store.reserve_counters(&asked);
+            let since_ms = self.clock.boot_ms();
+            // The context is in the store's own numbers.
+            let got = self.members[at].ask_for_all(asked.len(), |store| {
+                let answers = store.reserve_counters(&asked).into_iter();
+                answers.map(|answer| answer.map_err(Fault::without_context)).collect()
+            });
             let mut is_told = false;
             for (((of, lowest), asked), got) in own.into_iter().zip(&asked).zip(got) {
                 let (rotation, request) = (&mut rotations[of], &requests[of]);
@@ -163,26 +173,21 @@ impl Interleaved {
                         if got.lo < row.seen.max(1) || got.hi <= got.lo || got.period != asked.period {
                             let what =
                                 format!("it answered with {}..{}, not above {}", got.lo, got.hi, row.seen);
-                            self.leave_out(rotation, at, Fault::new(FaultKind::WentBackwards, what));
+                            let fault = Fault::new(FaultKind::WentBackwards, what);
+                            let fault = self.members[at].said(fault);
+                            self.leave_out(rotation, at, fault);
                             continue;
                         }
                         row.seen = got.hi;
                         row.pause = None;
-                        self.members[at].pause = None;
                         if got.hi > lowest {
-                            let since = std::time::Instant::now();
                             let own =
-                                LeftOver { member: at, lo: got.lo, hi: got.hi, since, ttl_ms: got.ttl_ms };
+                                LeftOver { member: at, lo: got.lo, hi: got.hi, since_ms, ttl_ms: got.ttl_ms };
                             answers[of] = self.issue(rotation, own, request).map(Ok);
                         }
                     }
-                    // The whole store: it is left out, and reported, once.
-                    Err(fault) if gone(fault.kind) => {
-                        if !std::mem::replace(&mut is_told, true) {
-                            let fault = self.members[at].explain(request, &rotation.rows[at], fault);
-                            self.leave_out(rotation, at, fault);
-                        }
-                    }
+                    // The store has its pause, or it answered for others: this counter is asked for again.
+                    Err(fault) if gone(fault.kind) => {}
                     Err(fault) => {
                         let fault = self.members[at].explain(request, &rotation.rows[at], fault);
                         self.leave_out(rotation, at, fault);
@@ -196,14 +201,12 @@ impl Interleaved {
         }
     }
 
-    /// Returns ranges: those that lie in one chunk of one store together, the others one by one.
+    /// Returns ranges: those that lie in one chunk of one store together, the others one by one. Numbers of a store that does not
+    /// answer are lost.
     pub(super) fn give_back_of_counters(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
         let mut given: Vec<Option<bool>> = vec![None; ranges.len()];
         for at in 0..self.members.len() {
-            if is_active(self.members[at].pause.as_ref()) {
-                continue;
-            }
-            let partition = self.members[at].partition;
+            let partition = self.members[at].partition();
             let (mut places, mut own) = (Vec::new(), Vec::new());
             for (place, range) in ranges.iter().enumerate() {
                 let Some(top) = range.hi.checked_sub(1).filter(|_| range.lo < range.hi) else { continue };
@@ -214,33 +217,74 @@ impl Interleaved {
                 {
                     continue;
                 }
-                let left = self.sources.get(&record::identity(&range.key)).and_then(|of| of.left_over);
-                // The kept rest of a reservation lies right above, in the store's own numbers.
-                let hi = left
-                    .filter(|left| (left.member, left.lo) == (at, last + 1))
-                    .map_or(last + 1, |left| left.hi);
-                let period = self.members[at].period(&range.key);
+                let hi = self.end_with_left_over(&range.key, at, last + 1);
+                let period = partition.period(&range.key);
                 own.push(GiveBack { key: Arc::clone(&range.key), period, lo: first, hi });
                 places.push(place);
             }
             if own.is_empty() {
                 continue;
             }
-            let member = &mut self.members[at];
-            let done = member.store.give_back_counters(&own).map_err(|fault| member.said(fault))?;
+            let done = match self.members[at].ask(|store| store.give_back_counters(&own)) {
+                Err(fault) if gone(fault.kind) => vec![false; own.len()],
+                done => done?,
+            };
             for (place, done) in places.into_iter().zip(done) {
                 given[place] = Some(done);
-                if let Some(rotation) =
-                    self.sources.get_mut(&record::identity(&ranges[place].key)).filter(|_| done)
-                {
-                    rotation.left_over = None;
+                if done {
+                    self.forget_left_over(&ranges[place].key);
                 }
             }
         }
         let alone = |(range, given): (&GiveBack, Option<bool>)| match given {
             Some(given) => Ok(given),
-            None => crate::store::RowStore::give_back(self, &range.key, range.period, range.lo, range.hi),
+            None => self.give_back_in_chunks(&range.key, range.lo, range.hi),
         };
         ranges.iter().zip(given).map(alone).collect()
+    }
+
+    /// Returns the numbers of a source, from the top down, chunk by chunk, each to its owner.
+    pub(super) fn give_back_in_chunks(&mut self, key: &Key, lo: u64, hi: u64) -> Result<bool, Fault> {
+        let mut hi = hi;
+        while lo < hi {
+            let owner =
+                |partition: &super::Partition| partition.global(partition.last(hi - 1)) == Some(hi - 1);
+            let Some((at, partition)) = self
+                .members
+                .iter()
+                .map(super::Member::partition)
+                .enumerate()
+                .find(|(_, partition)| owner(partition))
+            else {
+                return Ok(false);
+            };
+            let last = partition.last(hi - 1);
+            let begin = partition.first(lo).max(last + partition.left(last) - partition.chunk);
+            let end = self.end_with_left_over(key, at, last + 1);
+            let period = partition.period(key);
+            match self.members[at].ask(|store| store.give_back(key, period, begin, end)) {
+                Ok(true) => {}
+                Err(fault) if !gone(fault.kind) => return Err(fault),
+                // The row has moved on, or the store is down, and would delay every source: these numbers are lost instead.
+                _ => return Ok(false),
+            }
+            self.forget_left_over(key);
+            let Some(begins) = partition.global(begin) else { return Ok(false) };
+            hi = begins;
+        }
+        Ok(true)
+    }
+
+    /// Where numbers of a store end that are returned, in its own numbers: the kept rest of a reservation lies right above them, and is
+    /// returned with them.
+    fn end_with_left_over(&self, key: &Key, at: usize, end: u64) -> u64 {
+        let left = self.sources.get(&record::identity(key)).and_then(|of| of.left_over);
+        left.filter(|left| (left.member, left.lo) == (at, end)).map_or(end, |left| left.hi)
+    }
+
+    fn forget_left_over(&mut self, key: &Key) {
+        if let Some(rotation) = self.sources.get_mut(&record::identity(key)) {
+            rotation.left_over = None;
+        }
     }
 }

@@ -6,8 +6,8 @@ use crate::store::model::rows;
 use crate::store::places::{self, BEGINNING, is_state, period_of};
 use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Row, in_transaction};
 
-use super::rotation::is_active;
-use super::{Interleaved, Member};
+use super::member::{ALONE_MS, Conversation};
+use super::{Interleaved, Member, gone};
 
 /// A mark as one store alone would show it.
 pub(super) fn of_one_store(row: Row) -> Row {
@@ -19,48 +19,56 @@ pub(super) fn of_one_store(row: Row) -> Row {
 }
 
 impl Interleaved {
-    /// The period of the row that keeps a mark: a worker's records the stores.
-    pub(super) fn period_of_mark(&self, key: &Key, period: u64) -> u64 {
-        if !key.name.starts_with("snowflake:") || period != 0 {
-            return period;
-        }
-        period_of((self.members.len() as u64, self.home_at(key) as u64))
-    }
-
     /// Begins with a worker in its store. A worker that this store does not know may have been begun in another one, so every store has
     /// to answer.
     pub(super) fn begin_mark_at_home(&mut self, begin: &BeginMark) -> Result<u64, Fault> {
-        let count = self.members.len() as u64;
         let home = self.home_at(&begin.key);
-        let own = |at: usize| BeginMark { member: (count, at as u64), ..begin.clone() };
-        let Some(member) = self.members.get_mut(home) else {
-            return Err(Fault::new(FaultKind::Refused, "there are no stores"));
-        };
-        let seen = places::current(&mut *member.store, &own(home)).map_err(|fault| member.said(fault))?;
+        let own = |store: &Conversation<'_>| BeginMark { member: store.place(), ..begin.clone() };
+        let at_home = self.home(&begin.key)?;
+        let seen = at_home.ask_alone(ALONE_MS, |store| {
+            let own = own(store);
+            places::current(&mut **store, &own)
+        })?;
         let Err(seen) = seen else {
             self.record_elsewhere(begin, home)?;
-            let member = &mut self.members[home];
-            return member.store.begin_mark(&own(home)).map_err(|fault| member.said(fault));
+            return self.home(&begin.key)?.ask_alone(ALONE_MS, |store| {
+                let own = own(store);
+                store.begin_mark(&own)
+            });
         };
         let keys = begin.places.fixed_rows(begin.worker);
-        let is_known = |member: &mut Member| {
-            let rows = member.store.look_rows(&keys).map_err(|fault| member.said(fault))?;
-            Ok::<_, Fault>(rows.iter().any(Option::is_some))
-        };
-        let is_known = seen.is_some() || is_known(&mut self.members[home])?;
+        let is_known = seen.is_some()
+            || self.members[home]
+                .ask_alone(ALONE_MS, |store| Ok(store.look_rows(&keys)?.iter().any(Option::is_some)))?;
         let mut down = None;
         let mut recorded_by = None;
-        for (at, member) in self.members.iter_mut().enumerate().filter(|(at, _)| *at != home) {
-            match member.store.look_rows(&keys) {
-                Ok(rows) => {
-                    check_recorded(member, begin, own(at).member, &rows)?;
-                    places::check_pools(&mut *member.store, &begin.places, own(at).member)
-                        .map_err(|fault| member.said(fault))?;
-                    if rows.first().is_some_and(Option::is_some) {
-                        recorded_by = Some(member.name.clone());
-                    }
+        for member in others(&mut self.members, home) {
+            let is_recorded = member.ask_alone(ALONE_MS, |store| {
+                let rows = match unless_gone(store.look_rows(&keys))? {
+                    Ok(rows) => rows,
+                    Err(fault) => return Ok(Err(fault)),
+                };
+                check_recorded(store, begin, &rows)?;
+                Ok(Ok(rows.first().is_some_and(Option::is_some)))
+            });
+            let is_recorded = match is_recorded {
+                Ok(Ok(is_recorded)) => is_recorded,
+                Ok(Err(fault)) => {
+                    down = Some(member.said(fault));
+                    continue;
                 }
-                Err(fault) => down = Some(member.said(fault)),
+                Err(fault) if gone(fault.kind) => {
+                    down = Some(fault);
+                    continue;
+                }
+                Err(fault) => return Err(fault),
+            };
+            member.ask_alone(ALONE_MS, |store| {
+                let place = store.place();
+                places::check_pools(&mut **store, &begin.places, place)
+            })?;
+            if is_recorded {
+                recorded_by = Some(member.name().to_owned());
             }
         }
         if let Some(other) = recorded_by.filter(|_| !is_known) {
@@ -75,41 +83,42 @@ impl Interleaved {
             return Err(Fault::new(FaultKind::Refused, why));
         }
         // The row comes before the records of the other stores: a record without the row means that the row is lost.
-        let member = &mut self.members[home];
-        places::announce(&mut *member.store, &own(home), seen).map_err(|fault| member.said(fault))?;
-        for (at, member) in self.members.iter_mut().enumerate().filter(|(at, _)| *at != home) {
-            let recorded = record(member, &begin.key, period_of((count, at as u64)));
+        self.members[home].ask_alone(ALONE_MS, |store| {
+            let own = own(store);
+            places::announce(&mut **store, &own, seen)
+        })?;
+        for member in others(&mut self.members, home) {
+            let recorded = member.ask_alone(ALONE_MS, |store| record(store, &begin.key));
             // A worker of 0.1.0 has no records: those of the stores that are down are made at no time.
-            recorded.or_else(|fault| if down.is_some() { Ok(()) } else { Err(member.said(fault)) })?;
+            recorded.or_else(|fault| if down.is_some() { Ok(()) } else { Err(fault) })?;
         }
-        let member = &mut self.members[home];
-        member.store.begin_mark(&own(home)).map_err(|fault| member.said(fault))
+        self.members[home].ask_alone(ALONE_MS, |store| {
+            let own = own(store);
+            store.begin_mark(&own)
+        })
     }
 
     /// A worker that has begun is recorded by the stores that lack it and answer: one of them may have taken the place of another, and
     /// the next change of the list is compared with it.
     fn record_elsewhere(&mut self, begin: &BeginMark, home: usize) -> Result<(), Fault> {
         let mut is_complete = true;
-        let count = self.members.len() as u64;
         let keys = begin.places.fixed_rows(begin.worker);
-        for at in (0..self.members.len()).filter(|at| *at != home) {
-            let member = &mut self.members[at];
-            if is_active(member.pause.as_ref()) {
-                is_complete = false;
-                continue;
-            }
-            let own = (count, at as u64);
-            let recorded = match member.store.look_rows(&keys) {
-                Ok(rows) => {
-                    check_recorded(member, begin, own, &rows)?;
-                    let is_there = rows.first().is_some_and(Option::is_some);
-                    if is_there { Ok(()) } else { record(member, &begin.key, period_of(own)) }
-                }
-                Err(fault) => Err(fault),
-            };
-            if let Err(fault) = recorded {
-                is_complete = false;
-                self.note(at, &fault);
+        for member in others(&mut self.members, home) {
+            let recorded = member.ask(|store| {
+                let rows = match unless_gone(store.look_rows(&keys))? {
+                    Ok(rows) => rows,
+                    Err(fault) => return Ok(Err(fault)),
+                };
+                check_recorded(store, begin, &rows)?;
+                let is_there = rows.first().is_some_and(Option::is_some);
+                if is_there { Ok(Ok(())) } else { unless_gone(record(store, &begin.key)) }
+            });
+            match recorded {
+                Ok(Ok(())) => {}
+                // A store of which this user may not write the table is asked again.
+                Ok(Err(_)) => is_complete = false,
+                Err(fault) if gone(fault.kind) => is_complete = false,
+                Err(fault) => return Err(fault),
             }
         }
         self.unrecorded.retain(|of| of.key.name != begin.key.name);
@@ -119,10 +128,25 @@ impl Interleaved {
         Ok(())
     }
 
-    /// A mark is about to be raised: the stores that could not record its worker are asked again.
-    pub(super) fn record_again(&mut self, key: &Key) -> Result<(), Fault> {
+    /// Raises a mark in its store. The stores that could not record its worker are asked again before.
+    pub(super) fn raise_mark(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
         let begin = self.unrecorded.iter().find(|begin| begin.key.name == key.name).cloned();
-        begin.map_or(Ok(()), |begin| self.record_elsewhere(&begin, self.home_at(key)))
+        if let Some(begin) = begin {
+            self.record_elsewhere(&begin, self.home_at(key))?;
+        }
+        let most_ms = if self.closing { 0 } else { ALONE_MS };
+        self.home(key)?.ask_alone(most_ms, |store| store.raise(key, expect, to))
+    }
+
+    /// Lowers a mark in its store. One that does not answer keeps it as it is.
+    pub(super) fn lower_mark(&mut self, key: &Key, lo: u64, hi: u64) -> Result<bool, Fault> {
+        let is_of_worker = key.name.starts_with("snowflake:");
+        let lowered = self.home(key)?.ask(|store| {
+            // The row of a worker records the stores.
+            let period = if is_of_worker { period_of(store.place()) } else { 0 };
+            store.give_back(key, period, lo, hi)
+        });
+        if super::is_outage(&lowered) { Ok(false) } else { lowered }
     }
 
     /// Raises a mark in its store, and records the worker in the others. Every store has to answer: it may have been begun in another
@@ -133,38 +157,45 @@ impl Interleaved {
         to: u64,
         dry_run: bool,
     ) -> Result<(Option<Row>, Row), Fault> {
-        let count = self.members.len() as u64;
         let home = self.home_at(&begin.key);
         let keys = begin.places.fixed_rows(begin.worker);
-        for (at, member) in self.members.iter_mut().enumerate().filter(|(at, _)| *at != home) {
-            let own = (count, at as u64);
-            let rows = member.store.look_rows(&keys).map_err(|fault| member.said(fault))?;
-            check_recorded(member, begin, own, &rows)?;
-            places::check_pools(&mut *member.store, &begin.places, own)
-                .map_err(|fault| member.said(fault))?;
+        for member in others(&mut self.members, home) {
+            member.insist(|store| {
+                let rows = store.look_rows(&keys)?;
+                check_recorded(store, begin, &rows)?;
+                let place = store.place();
+                places::check_pools(&mut **store, &begin.places, place)
+            })?;
         }
-        let own = BeginMark { member: (count, home as u64), ..begin.clone() };
-        let Some(member) = self.members.get_mut(home) else {
-            return Err(Fault::new(FaultKind::Refused, "there are no stores"));
-        };
-        let repaired =
-            places::repair(&mut *member.store, &own, to, dry_run).map_err(|fault| member.said(fault))?;
-        for (at, member) in self.members.iter_mut().enumerate().filter(|(at, _)| *at != home && !dry_run) {
-            record(member, &begin.key, period_of((count, at as u64))).map_err(|fault| member.said(fault))?;
+        let repaired = self.home(&begin.key)?.insist(|store| {
+            let own = BeginMark { member: store.place(), ..begin.clone() };
+            places::repair(&mut **store, &own, to, dry_run)
+        })?;
+        for member in others(&mut self.members, home).filter(|_| !dry_run) {
+            member.insist(|store| record(store, &begin.key))?;
         }
         Ok(repaired)
     }
 }
 
+/// An outage is for the door of the store; a refusal is judged by who asked.
+fn unless_gone<T>(answer: Result<T, Fault>) -> Result<Result<T, Fault>, Fault> {
+    match answer {
+        Err(fault) if gone(fault.kind) => Err(fault),
+        answer => Ok(answer),
+    }
+}
+
+/// The stores but for one.
+fn others(members: &mut [Member], home: usize) -> impl Iterator<Item = &mut Member> {
+    members.iter_mut().enumerate().filter(move |(at, _)| *at != home).map(|(_, member)| member)
+}
+
 /// Refuses a worker that a store other than its own has recorded under another list.
-fn check_recorded(
-    member: &Member,
-    begin: &BeginMark,
-    own: (u64, u64),
-    rows: &[Option<Mark>],
-) -> Result<(), Fault> {
+fn check_recorded(store: &Conversation<'_>, begin: &BeginMark, rows: &[Option<Mark>]) -> Result<(), Fault> {
+    let own = store.place();
     match rows.iter().flatten().find(|mark| mark.period != period_of(own)) {
-        Some(mark) => Err(member.said(places::of_other_stores(begin.worker, own, mark.period))),
+        Some(mark) => Err(places::of_other_stores(begin.worker, own, mark.period)),
         None => Ok(()),
     }
 }
@@ -185,9 +216,10 @@ fn lost_mark(begin: &BeginMark, other: &str) -> Fault {
 }
 
 /// Records in a store which one it is, where it has no row of this worker.
-fn record(member: &mut Member, key: &Key, period: u64) -> Result<(), Fault> {
+fn record(store: &mut Conversation<'_>, key: &Key) -> Result<(), Fault> {
+    let period = period_of(store.place());
     let doing = format!("recording the stores of `{}`", key.name);
-    in_transaction(&mut *member.store, key, period, &doing, |rows| {
+    in_transaction(&mut **store, key, period, &doing, |rows| {
         if rows.read(key, true)?.is_some() {
             return Ok(Some(()));
         }

@@ -14,31 +14,34 @@
 //!   number.
 
 mod banks;
+mod begin;
+mod complete;
 mod counters;
 mod marks;
+mod member;
 mod record;
 mod rotation;
 mod routes;
+mod status;
 mod workers;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use super::bank;
 use super::model::partition::Partition;
 pub(crate) use super::model::partition::{MOST_STORES, WIDEST_CHUNK};
 use super::model::rows;
 use super::{
-    BankChange, BankRows, BankStore, BeginMark, Catalogue, Facts, Fault, FaultKind, GiveBack, Key,
-    MAX_NUMBER, Mark, PoolRows, RaisePool, Release, Remedy, Renewal, Renewed, Request, Reserved, RouteStore,
-    Row, RowStore, SlotStore, Store, StoredTable, Take, Taken, Work,
+    BankChange, BankRows, BankStore, BeginMark, Catalogue, Facts, Fault, FaultKind, GiveBack, Key, Mark,
+    PoolRows, RaisePool, Release, Remedy, Renewal, Renewed, Request, Reserved, RouteStore, Row, RowStore,
+    SlotStore, Store, StoredTable, Take, Taken, Work,
 };
 use crate::request::bank_spec::{BankSpec, OpenBank};
-use marks::of_one_store;
-use record::Recorded;
-use rotation::{LastResorts, LeftOver, MemberRow, Pause, Rotation, is_active};
+use crate::time::Clock;
+use complete::Completion;
+use member::{ALONE_MS, Conversation, LastResorts, Member, Pause};
+use rotation::{LeftOver, MemberRow, Rotation};
 
 /// `chunk=`, unless given: as wide as the largest step, so that every adaptive step fits into one chunk.
 pub(crate) const DEFAULT_CHUNK: u64 = 10_000_000;
@@ -46,39 +49,27 @@ pub(crate) const DEFAULT_CHUNK: u64 = 10_000_000;
 pub(crate) const NARROWEST_CHUNK: u64 = 1000;
 
 /// The rest of a reservation beyond its chunk's end is issued within this time or never: ids follow time.
-const LEFT_OVER: Duration = Duration::from_secs(30);
-/// How often one reservation may raise a ticket's counter before the fault is that other processes are faster.
-const RAISES: u32 = 3;
-
-/// One of the stores.
-struct Member {
-    store: Box<dyn Store>,
-    partition: Partition,
-    /// `store 2 of 2 (mysql://b:3306/ids)`.
-    name: String,
-    pause: Option<Pause>,
-}
-
-impl Member {
-    fn said(&self, fault: Fault) -> Fault {
-        fault.at(&self.name)
-    }
-}
-
+const LEFT_OVER_MS: u64 = 30_000;
 /// Several stores that serve each source together.
 pub struct Interleaved {
     members: Vec<Member>,
+    clock: Clock,
     sources: HashMap<String, Rotation>,
     /// Pools of leased workers whose records were compared, by table and name, and the stores that lease none of their slots.
     pools: HashMap<(String, String), Vec<usize>>,
     /// Fixed workers that have begun while a store could not record them.
     unrecorded: Vec<BeginMark>,
+    /// Banks, by the identity of their counters' record.
+    banks: HashMap<String, Completion>,
+    /// What follows is asked for the last time.
+    closing: bool,
+    /// Faults of single rows since they were told last.
     news: Vec<Fault>,
 }
 
 impl fmt::Debug for Interleaved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.members.iter().map(|member| &member.name).collect();
+        let names: Vec<_> = self.members.iter().map(Member::name).collect();
         f.debug_struct("Interleaved").field("stores", &names).finish_non_exhaustive()
     }
 }
@@ -89,24 +80,29 @@ impl Interleaved {
     /// The numbers depend on the order and the chunk: the same stores in another order are refused.
     #[must_use]
     pub fn new(stores: Vec<(String, Box<dyn Store>)>, chunk: u64) -> Interleaved {
-        let of = stores.len();
-        let members = stores.into_iter().enumerate().map(|(index, (name, store))| Member {
-            store,
-            partition: Partition {
-                stores: of as u64,
-                index: index as u64,
-                chunk: chunk.clamp(1, WIDEST_CHUNK),
-            },
-            name: format!("store {} of {of} ({name})", index + 1),
-            pause: None,
+        let of = stores.len() as u64;
+        let chunk = chunk.clamp(1, WIDEST_CHUNK);
+        let members = (0..).zip(stores).map(|(index, (shown, store))| {
+            Member::new(store, Partition { stores: of, index, chunk }, &shown)
         });
         Interleaved {
             members: members.collect(),
+            clock: Clock::System,
             sources: HashMap::new(),
             pools: HashMap::new(),
             unrecorded: Vec::new(),
+            banks: HashMap::new(),
+            closing: false,
             news: Vec::new(),
         }
+    }
+
+    /// Pauses and ages follow this clock instead of the machine's: a test moves it by hand.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Interleaved {
+        self.members.iter_mut().for_each(|member| member.set_clock(clock.clone()));
+        self.clock = clock;
+        self
     }
 
     fn rotation_of(&mut self, key: &Key) -> Rotation {
@@ -122,53 +118,67 @@ impl Interleaved {
         self.sources.insert(record::identity(key), rotation);
     }
 
-    /// Leaves the store, or this source's row there, out for a while, and reports it.
+    /// Leaves this source's row in a store out for a while, and reports it. A store that failed has a pause of its own.
     fn leave_out(&mut self, rotation: &mut Rotation, at: usize, fault: Fault) {
-        let (member, row) = (&mut self.members[at], &mut rotation.rows[at]);
-        // A server's fault concerns every source.
-        let pause = if gone(fault.kind) { &mut member.pause } else { &mut row.pause };
+        if gone(fault.kind) && self.members[at].is_paused() {
+            return;
+        }
         if fault.kind != FaultKind::Exhausted {
-            self.news
-                .push(fault.clone().at(&member.name).with_remedy(Remedy::Text("the other stores go on")));
+            self.news.push(fault.clone().with_remedy(Remedy::Text("the other stores go on")));
         }
-        // A fault of one row shows that the server answers; `Exhausted` may come without a query.
-        let is_there = !gone(fault.kind) && fault.kind != FaultKind::Exhausted;
-        *pause = Some(Pause::after(pause.as_ref(), fault));
-        if is_there {
-            member.pause = None;
-        }
+        let row = &mut rotation.rows[at];
+        row.pause = Some(Pause::after(row.pause.as_ref(), self.clock.boot_ms(), 0, fault));
     }
 
-    /// Refuses a number below every row, most likely a typing error: it would raise none of them.
-    fn not_lower(&self, found: &[Recorded], to: u64) -> Result<(), Fault> {
-        let rows: Option<Vec<_>> = self
-            .members
-            .iter()
-            .zip(found)
-            .map(|(member, row)| match row {
-                Recorded::Ours { next } => Some((member.partition.stands(*next), &member.name)),
-                _ => None,
-            })
-            .collect();
-        match rows.and_then(|rows| rows.into_iter().min()) {
-            Some((lowest, name)) if lowest > to => Err(Fault::new(
-                FaultKind::Refused,
-                format!(
-                    "the lowest of its rows, that of {name}, stands at {lowest}, above {to}, and repair never lowers a row"
-                ),
-            )),
-            _ => Ok(()),
+    /// Asks each store that has no pause; if none of them answers, those that have one too.
+    fn ask_each<T>(
+        &mut self,
+        mut work: impl FnMut(usize, &mut Conversation<'_>) -> Result<T, Fault>,
+    ) -> Vec<Result<T, Fault>> {
+        let paused: Vec<usize> = (0..self.members.len()).filter(|&at| self.members[at].is_paused()).collect();
+        let mut answers: Vec<Result<T, Fault>> =
+            (0..).zip(&mut self.members).map(|(at, member)| member.ask(|store| work(at, store))).collect();
+        let mut last_resorts = LastResorts::default();
+        if answers.iter().all(is_outage) {
+            for at in self.by_end_of_pause(paused) {
+                if !last_resorts.another(self.clock.boot_ms()) {
+                    break;
+                }
+                answers[at] = self.members[at].insist(|store| work(at, store));
+            }
         }
+        answers
+    }
+
+    /// Asks every store, in spite of pauses, until one of them fails.
+    fn insist_on_each<T>(
+        &mut self,
+        mut work: impl FnMut(usize, &mut Conversation<'_>) -> Result<T, Fault>,
+    ) -> Result<Vec<T>, Fault> {
+        let each = (0..).zip(&mut self.members);
+        each.map(|(at, member)| member.insist(|store| work(at, store))).collect()
+    }
+
+    fn by_end_of_pause(&self, mut paused: Vec<usize>) -> Vec<usize> {
+        paused.sort_by_key(|&at| self.members[at].pause().map(Pause::until_ms));
+        paused
+    }
+
+    /// The outage of one store is not the mill's: what other stores can serve goes on.
+    fn judged<T>(&self, answer: Result<T, Fault>) -> Result<T, Fault> {
+        let others_go_on = || self.members.iter().any(|member| !member.is_paused());
+        answer.map_err(|fault| if gone(fault.kind) && others_go_on() { fault.of_one_store() } else { fault })
     }
 
     /// Why a store is not asked now.
     fn why<'a>(&'a self, rotation: &'a Rotation, at: usize) -> Option<&'a Pause> {
-        let (member, row) = (self.members[at].pause.as_ref(), rotation.rows[at].pause.as_ref());
-        if is_active(member) { member } else { row.or(member) }
+        let (member, row) = (self.members[at].pause(), rotation.rows[at].pause.as_ref());
+        if self.members[at].is_paused() { member } else { row.or(member) }
     }
 
     fn is_paused(&self, rotation: &Rotation, at: usize) -> bool {
-        is_active(self.members[at].pause.as_ref()) || is_active(rotation.rows[at].pause.as_ref())
+        let row = rotation.rows[at].pause.as_ref();
+        self.members[at].is_paused() || row.is_some_and(|pause| pause.is_active(self.clock.boot_ms()))
     }
 
     /// The stores to ask, beginning with store `first`: those not left out, and then the others, by the end of their pause.
@@ -176,17 +186,19 @@ impl Interleaved {
         let count = self.members.len();
         let all = (0..count).map(|after| (first + after) % count);
         let (mut paused, ready): (Vec<_>, Vec<_>) = all.partition(|&at| self.is_paused(rotation, at));
-        paused.sort_by_key(|&at| self.why(rotation, at).map(|pause| pause.until));
+        paused.sort_by_key(|&at| self.why(rotation, at).map(Pause::until_ms));
         (ready, paused)
     }
 
     /// No store had a number.
     fn none(&self, rotation: &Rotation, doing: &str) -> Fault {
-        let faults: Vec<Fault> = (0..self.members.len())
-            .filter_map(|at| Some(self.members[at].said(self.why(rotation, at)?.fault.clone())))
-            .collect();
+        let why = |at| self.why(rotation, at).map(|pause| pause.fault().clone());
+        let faults: Vec<Fault> = (0..self.members.len()).filter_map(why).collect();
         let kinds = || faults.iter().map(|fault| fault.kind);
-        let kind = if kinds().any(gone) {
+        let kind = if kinds().any(|kind| kind == FaultKind::Closed) {
+            // Counters are closed in every store.
+            FaultKind::Closed
+        } else if kinds().any(gone) {
             FaultKind::Unavailable
         } else {
             // `Exhausted` only if every store is: another store could still have numbers.
@@ -204,7 +216,11 @@ impl Interleaved {
         }
         let (ready, paused) = self.order(rotation, rotation.turn);
         let mut last_resorts = LastResorts::default();
-        for at in ready.into_iter().chain(paused.into_iter().take_while(|_| last_resorts.another())) {
+        let without_pause = ready.len();
+        for (nth, at) in ready.into_iter().chain(paused).enumerate() {
+            if nth >= without_pause && !last_resorts.another(self.clock.boot_ms()) {
+                break;
+            }
             match self.draw(rotation, at, request) {
                 Ok(reserved) => return Ok(reserved),
                 Err(fault) => self.leave_out(rotation, at, fault),
@@ -216,9 +232,9 @@ impl Interleaved {
     /// The next range from the rest of an earlier reservation.
     fn left_over(&mut self, rotation: &mut Rotation, request: &Request) -> Option<Reserved> {
         let left = rotation.left_over.take()?;
-        let waited = left.since.elapsed();
-        let ttl_ms = left.ttl_ms.map(|ttl| ttl.saturating_sub(waited.as_millis() as u64));
-        if waited > LEFT_OVER || ttl_ms == Some(0) {
+        let waited_ms = self.clock.boot_ms().saturating_sub(left.since_ms);
+        let ttl_ms = left.ttl_ms.map(|ttl| ttl.saturating_sub(waited_ms));
+        if waited_ms > LEFT_OVER_MS || ttl_ms == Some(0) {
             return None;
         }
         self.issue(rotation, left, request).map(|reserved| Reserved { ttl_ms, ..reserved })
@@ -227,7 +243,7 @@ impl Interleaved {
     /// Cuts the first range that the caller may have from a store's own numbers, up to the end of its chunk; the rest is
     /// kept for the next call.
     fn issue(&self, rotation: &mut Rotation, own: LeftOver, request: &Request) -> Option<Reserved> {
-        let partition = self.members[own.member].partition;
+        let partition = self.members[own.member].partition();
         let lo = own.lo.max(partition.first(request.high_water.next));
         if lo >= own.hi {
             return None;
@@ -239,166 +255,6 @@ impl Interleaved {
         // Both ends lie in one chunk, so the range has the same length in the store's numbers.
         let (first, last) = (partition.global(lo)?, partition.global(end - 1)?);
         Some(Reserved { lo: first, hi: last + 1, period: 0, ttl_ms: own.ttl_ms })
-    }
-
-    /// Compares the records of all stores before the first number: a store that was added, removed or has changed places
-    /// would give numbers that another store owns.
-    fn begin(&mut self, rotation: &mut Rotation, request: &Request) -> Result<(), Fault> {
-        let doing = rows::reserving(request);
-        let key = &request.key;
-        let mut found: Vec<Option<Recorded>> = vec![None; self.members.len()];
-        let (ready, mut paused) = self.order(rotation, 0);
-        if !ready.is_empty() {
-            paused.clear();
-        }
-        let mut last_resorts = LastResorts::default();
-        for at in ready.into_iter().chain(paused.into_iter().take_while(|_| last_resorts.another())) {
-            match self.members[at].inspect_from(key, request.start) {
-                Ok(row) => found[at] = Some(row),
-                Err(fault) => self.leave_out(rotation, at, fault),
-            }
-        }
-        for (member, row) in self.members.iter().zip(&found) {
-            if let Some(refusal) = row.as_ref().and_then(|row| member.refusal(key, row)) {
-                return Err(member.said(refusal).with_context(&doing));
-            }
-        }
-        let issued = |row: &Option<Recorded>, member: &Member| match row {
-            Some(Recorded::Ours { next }) => *next > member.first(key, request.start),
-            // A deleted row may have stood anywhere.
-            Some(Recorded::Lost) => true,
-            _ => false,
-        };
-        let in_use = found.iter().zip(&self.members).any(|(row, member)| issued(row, member));
-        if !in_use && found.iter().all(Option::is_none) {
-            return Err(self.none(rotation, &doing));
-        }
-        // Records are made from the first store to the last: a missing record before an existing one was lost.
-        let nothing = found.iter().position(|row| *row == Some(Recorded::Nothing));
-        let is_ours = |row: &Option<Recorded>| matches!(row, Some(Recorded::Ours { .. }));
-        let is_new = !in_use && nothing.is_some_and(|at| !found[at..].iter().any(is_ours));
-        if is_new {
-            self.found_source(rotation, request, &found)?;
-            found.fill(Some(Recorded::Ours { next: 0 }));
-        }
-        if !in_use {
-            // The first store issues the first numbers, if it answers: from then on the loss of any single row is detected.
-            rotation.turn = 0;
-        }
-        for (at, row) in found.iter().enumerate() {
-            match row {
-                Some(Recorded::Ours { .. }) => rotation.rows[at].known = true,
-                // Other stores have issued numbers, and no store issues any before all have their records. But those
-                // records may have been made after this store was read, so it is read again.
-                Some(Recorded::Nothing | Recorded::Lost) => match self.members[at].know(key) {
-                    Ok(()) => rotation.rows[at].known = true,
-                    Err(fault) => self.leave_out(rotation, at, fault),
-                },
-                _ => {}
-            }
-        }
-        rotation.begun = true;
-        Ok(())
-    }
-
-    /// Begins a new source: every store records its partition before any of them issues a number. So a missing record
-    /// beside a row with numbers means that the record was lost.
-    fn found_source(
-        &mut self,
-        rotation: &Rotation,
-        request: &Request,
-        found: &[Option<Recorded>],
-    ) -> Result<(), Fault> {
-        let doing = format!("beginning `{}`", request.key.name);
-        if let Some(at) = found.iter().position(Option::is_none) {
-            let why = self.why(rotation, at).map_or_else(String::new, |pause| format!(": {}", pause.fault));
-            // Not `Unavailable`: that would hold up other sources, which have begun.
-            let missing = format!(
-                "a new source begins when every store answers, and {} does not{why}; sources that have begun go on",
-                self.members[at].name
-            );
-            return Err(Fault::new(FaultKind::Refused, missing).with_context(&doing));
-        }
-        // All rows before the first record: a record means that its row was made.
-        for (member, row) in self.members.iter_mut().zip(found) {
-            if matches!(row, Some(Recorded::Nothing)) && !record::in_row(&request.key) {
-                let made = member.make_row(&request.key, request.start);
-                made.map_err(|fault| member.said(fault).with_context(&doing))?;
-            }
-        }
-        let mut plain = 0;
-        for (member, row) in self.members.iter_mut().zip(found) {
-            if matches!(row, Some(Recorded::Nothing)) {
-                let start = member.partition.first(request.start);
-                let recorded = member.record(&request.key, start);
-                plain = plain.max(recorded.map_err(|fault| member.said(fault).with_context(&doing))?);
-            }
-        }
-        if plain > 1 {
-            // A mill with one store has begun the same source meanwhile. From now on it is refused; the numbers it took are
-            // skipped.
-            for member in &mut self.members {
-                match member.raise_to(&request.key, &Recorded::Ours { next: 0 }, plain) {
-                    Err(fault) if fault.kind != FaultKind::Refused => {
-                        return Err(member.said(fault).with_context(&doing));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        // After all have recorded: another process may have been faster, and two of the URLs may lead to one store.
-        for member in &mut self.members {
-            member.know(&request.key).map_err(|fault| member.said(fault).with_context(&doing))?;
-        }
-        Ok(())
-    }
-
-    /// Reserves from one store.
-    fn draw(&mut self, rotation: &mut Rotation, at: usize, request: &Request) -> Result<Reserved, Fault> {
-        let (member, row) = (&mut self.members[at], &mut rotation.rows[at]);
-        if !row.known {
-            member.know(&request.key)?;
-            row.known = true;
-        }
-        let partition = member.partition;
-        let last = partition.last(request.last.min(MAX_NUMBER));
-        // The lowest own number that the caller may have.
-        let lowest = partition.first(request.high_water.next.max(1));
-        if lowest > last {
-            return Err(Fault::new(FaultKind::Exhausted, "every number of its partition has been reserved"));
-        }
-        for _ in 0..RAISES {
-            let asked = member.request_for(request, row.seen, lowest, last);
-            let got = match member.store.reserve(&asked) {
-                Ok(got) => got,
-                Err(fault) => return Err(member.explain(request, row, fault)),
-            };
-            if got.lo < row.seen.max(1) || got.hi <= got.lo || got.period != asked.period {
-                let what = format!("it answered with {}..{}, not above {}", got.lo, got.hi, row.seen);
-                return Err(Fault::new(FaultKind::WentBackwards, what));
-            }
-            row.seen = got.hi;
-            (member.pause, row.pause) = (None, None);
-            if got.hi > lowest {
-                let since = Instant::now();
-                let own = LeftOver { member: at, lo: got.lo, hi: got.hi, since, ttl_ms: got.ttl_ms };
-                return self.issue(rotation, own, request).ok_or_else(rows::moved_on);
-            }
-            // A counter of the server's own cannot be raised in the same statement: raise it, then reserve again.
-            match member.store.repair(&request.key, Mark { period: 0, next: lowest }) {
-                Err(fault) if fault.kind != FaultKind::Refused => return Err(fault),
-                _ => {}
-            }
-        }
-        Err(rows::moved_on())
-    }
-
-    /// The record of every store: of those that answer, and the faults of the others.
-    fn inspect_all(&mut self, key: &Key) -> Vec<Result<Recorded, Fault>> {
-        self.members
-            .iter_mut()
-            .map(|member| member.inspect(key).map_err(|fault| member.said(fault)))
-            .collect()
     }
 
     /// The store that keeps a snowflake's mark, which one store has to compare: as a leased worker, worker w lives in store w mod N.
@@ -417,6 +273,10 @@ impl Interleaved {
 /// Whether the fault concerns the server and not one row.
 fn gone(kind: FaultKind) -> bool {
     matches!(kind, FaultKind::Unavailable | FaultKind::Unknown)
+}
+
+fn is_outage<T>(answer: &Result<T, Fault>) -> bool {
+    answer.as_ref().is_err_and(|fault| gone(fault.kind))
 }
 
 /// Whether the key is a mark, which is no counter: a snowflake's, or a bank's record or floor.
@@ -450,172 +310,49 @@ impl RowStore for Interleaved {
         let mut rotation = self.rotation_of(&request.key);
         let answer = self.reserve_in_rotation(&mut rotation, request);
         self.keep(&request.key, rotation);
-        answer
+        self.judged(answer)
     }
 
-    fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
-        if is_mark(key) {
-            let period = self.period_of_mark(key, period);
-            return self.home(key)?.store.give_back(key, period, lo, hi);
-        }
-        let rotation = self.rotation_of(key);
-        let left = rotation.left_over;
-        self.keep(key, rotation);
-        // From the top down, chunk by chunk, each to its owner.
-        let mut hi = hi;
-        while lo < hi {
-            let Some((at, partition)) = self
-                .members
-                .iter()
-                .enumerate()
-                .map(|(at, member)| (at, member.partition))
-                .find(|(_, partition)| partition.global(partition.last(hi - 1)) == Some(hi - 1))
-            else {
-                return Ok(false);
-            };
-            let last = partition.last(hi - 1);
-            let begin = partition.first(lo).max(last + partition.left(last) - partition.chunk);
-            // The kept rest of a reservation lies right above, in the store's own numbers.
-            let end =
-                left.filter(|left| (left.member, left.lo) == (at, last + 1)).map_or(last + 1, |left| left.hi);
-            let member = &mut self.members[at];
-            let period = member.period(key);
-            // A store that is down would delay every source: these numbers are lost instead.
-            if is_active(member.pause.as_ref())
-                || !member.store.give_back(key, period, begin, end).map_err(|fault| member.said(fault))?
-            {
-                return Ok(false);
-            }
-            if let Some(rotation) = self.sources.get_mut(&record::identity(key)) {
-                // The kept rest is returned with them.
-                rotation.left_over = None;
-            }
-            let Some(begins) = partition.global(begin) else { return Ok(false) };
-            hi = begins;
-        }
-        Ok(true)
+    fn give_back(&mut self, key: &Key, _period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+        if is_mark(key) { self.lower_mark(key, lo, hi) } else { self.give_back_in_chunks(key, lo, hi) }
     }
 
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
-        if !self.unrecorded.is_empty() {
-            self.record_again(key)?;
-        }
-        let member = self.home(key)?;
-        member.store.raise(key, expect, to).map_err(|fault| member.said(fault))
+        let raised = self.raise_mark(key, expect, to);
+        self.judged(raised)
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
-        if is_mark(key) {
-            let member = self.home(key)?;
-            return Ok(member.store.look(key)?.map(of_one_store));
-        }
-        check_shared(key)?;
-        let found = self.inspect_all(key);
-        if found.iter().all(Result::is_err) {
-            return found.into_iter().find_map(Result::err).map_or(Ok(None), Err);
-        }
-        let stands = |(row, member): (&Result<Recorded, Fault>, &Member)| match row {
-            Ok(Recorded::Ours { next }) if *next > 0 => Some(member.partition.stands(*next)),
-            _ => None,
-        };
-        // The lowest number that no store has reserved.
-        let next = found.iter().zip(&self.members).filter_map(stands).min();
-        if next.is_none()
-            && found.iter().all(|row| matches!(row, Ok(Recorded::Nothing | Recorded::Ours { .. })))
-        {
-            return Ok(None);
-        }
-        if next.is_none() && found.iter().any(|row| matches!(row, Ok(Recorded::Foreign { .. }))) {
-            let refused = |(row, member): (&Result<Recorded, Fault>, &Member)| {
-                member.refusal(key, row.as_ref().ok()?).map(|refusal| member.said(refusal))
-            };
-            return found.iter().zip(&self.members).find_map(refused).map_or(Ok(None), Err);
-        }
-        let each = found.iter().zip(&self.members).map(|(row, member)| match row {
-            Ok(Recorded::Nothing) if next.is_some() => {
-                format!("{}: {}", member.name, member.shown(key, &Recorded::Lost))
-            }
-            Ok(row) => format!("{}: {}", member.name, member.shown(key, row)),
-            Err(fault) => fault.to_string(),
-        });
-        let text = each.collect::<Vec<_>>().join("; ");
-        Ok(Some(Row { mark: Mark { period: 0, next: next.unwrap_or(0) }, text, counter: None }))
+        self.look_at_all(key)
     }
 
     fn warnings_of(&mut self, key: &Key) -> Result<Vec<Fault>, Fault> {
-        if is_mark(key) {
-            return Ok(Vec::new());
-        }
-        check_shared(key)?;
-        let found = self.inspect_all(key);
-        let in_use = found.iter().any(|row| matches!(row, Ok(Recorded::Ours { .. } | Recorded::Lost)));
-        let warning = |(row, member): (&Result<Recorded, Fault>, &Member)| match row {
-            Ok(Recorded::Nothing) if !in_use => None,
-            Ok(Recorded::Nothing | Recorded::Lost) => Some(member.said(record::lost(key))),
-            Ok(row) => member.refusal(key, row).map(|refusal| member.said(refusal)),
-            Err(fault) => Some(fault.clone()),
-        };
-        Ok(found.iter().zip(&self.members).filter_map(warning).collect())
+        self.warnings_of_all(key)
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        if is_mark(key) {
-            return self.home(key)?.store.repair(key, to);
-        }
-        check_shared(key)?;
-        let doing = format!("repairing `{}`", key.name);
-        // All are asked before any is raised.
-        let before = self.look(key)?;
-        let found: Vec<Recorded> = self.inspect_all(key).into_iter().collect::<Result<_, _>>()?;
-        for (member, row) in self.members.iter_mut().zip(&found) {
-            member.may_adopt(key, row, to.next).map_err(|fault| member.said(fault).with_context(&doing))?;
-        }
-        self.not_lower(&found, to.next).map_err(|fault| fault.with_context(&doing))?;
-        let key = &Arc::new(key.clone());
-        for (member, row) in self.members.iter_mut().zip(&found) {
-            member.raise_to(key, row, to.next).map_err(|fault| member.said(fault).with_context(&doing))?;
-        }
-        // A store that was left out for its row may be asked again.
-        let mut rotation = self.rotation_of(key);
-        rotation.rows.iter_mut().for_each(|row| *row = MemberRow { seen: row.seen, ..MemberRow::default() });
-        self.keep(key, rotation);
-        let after = self.look(key)?;
-        after.map(|after| (before, after)).ok_or_else(|| Fault::new(FaultKind::Refused, "no store has a row"))
+        self.repair_all(key, to)
     }
 
     fn would_repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        if is_mark(key) {
-            return self.home(key)?.store.would_repair(key, to);
-        }
-        check_shared(key)?;
-        for member in &mut self.members {
-            member.store.writable().map_err(|fault| rows::would_fail(key, member.said(fault)))?;
-        }
-        let before = self.look(key)?;
-        let found: Vec<Recorded> = self.inspect_all(key).into_iter().collect::<Result<_, _>>()?;
-        self.not_lower(&found, to.next).map_err(|fault| rows::would_fail(key, fault))?;
-        let (mut next, mut each) = (u64::MAX, Vec::new());
-        for (member, row) in self.members.iter().zip(&found) {
-            member.may_adopt(key, row, to.next).map_err(|fault| rows::would_fail(key, member.said(fault)))?;
-            let stands = member.partition.stands(member.would_stand(key, row, to.next)?);
-            next = next.min(stands);
-            each.push(format!("{}: next={stands}", member.name));
-        }
-        Ok((before, Row { mark: Mark { period: 0, next }, text: each.join("; "), counter: None }))
+        self.would_repair_all(key, to)
     }
 }
 
 impl SlotStore for Interleaved {
     fn take_slot(&mut self, take: &Take) -> Result<Taken, Fault> {
-        self.take_from_one(take)
+        let taken = self.take_from_one(take);
+        self.judged(taken)
     }
 
     fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
-        self.renew_in_each(renewals)
+        let renewed = self.renew_in_each(renewals);
+        self.judged(renewed)
     }
 
     fn free_slots(&mut self, releases: &[Release]) -> Result<Vec<bool>, Fault> {
-        self.free_in_each(releases)
+        let freed = self.free_in_each(releases);
+        self.judged(freed)
     }
 
     fn raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
@@ -633,12 +370,13 @@ impl SlotStore for Interleaved {
     }
 
     fn clock_ms(&mut self, key: &Key) -> Result<u64, Fault> {
-        let member = self.home(key)?;
-        member.store.clock_ms(key).map_err(|fault| member.said(fault))
+        let clock_ms = self.home(key)?.ask_alone(ALONE_MS, |store| store.clock_ms(key));
+        self.judged(clock_ms)
     }
 
     fn begin_mark(&mut self, begin: &BeginMark) -> Result<u64, Fault> {
-        self.begin_mark_at_home(begin)
+        let begun = self.begin_mark_at_home(begin);
+        self.judged(begun)
     }
 
     fn repair_mark(
@@ -654,7 +392,8 @@ impl SlotStore for Interleaved {
 
 impl BankStore for Interleaved {
     fn open_bank(&mut self, key: &Arc<Key>, bank: BankSpec) -> Result<OpenBank, Fault> {
-        self.open_bank_in_each(key, bank)
+        let opened = self.open_bank_in_each(key, bank);
+        self.judged(opened)
     }
 
     fn change_counters(&mut self, key: &Arc<Key>, counters: u32, dry_run: bool) -> Result<BankChange, Fault> {
@@ -672,11 +411,12 @@ impl BankStore for Interleaved {
     }
 
     fn look_bank(&mut self, key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
-        bank::look(&mut self.parts(), key, start)
+        self.look_at_bank(key, start)
     }
 
     fn reserve_counters(&mut self, requests: &[Request]) -> Vec<Result<Reserved, Fault>> {
-        self.reserve_for_counters(requests)
+        let answers = self.reserve_for_counters(requests);
+        answers.into_iter().map(|answer| self.judged(answer)).collect()
     }
 
     fn give_back_counters(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
@@ -700,75 +440,87 @@ impl RouteStore for Interleaved {
 
 impl Catalogue for Interleaved {
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
-        keys.iter().try_for_each(|key| check_shared(key))?;
-        let keys = record::keys_with_records(keys);
-        let mut statements = Vec::new();
-        for member in &mut self.members {
-            let own = member.store.init(&keys, dry_run).map_err(|fault| member.said(fault))?;
-            if !own.is_empty() {
-                statements.push(format!("-- {}", member.name));
-            }
-            statements.extend(own);
-        }
-        Ok(statements)
+        self.init_each(keys, dry_run)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
-        let told: Vec<_> =
-            self.members.iter_mut().map(|member| (member.name.clone(), member.store.facts())).collect();
-        if told.iter().all(|(_, facts)| facts.is_err()) {
-            let each = told.into_iter().filter_map(|(name, facts)| Some(facts.err()?.at(name)));
-            return Err(Fault::all(FaultKind::Unavailable, each));
-        }
-        let chunk = self.members.first().map_or(0, |member| member.partition.chunk);
-        let mut all = Facts {
-            dialect: "interleaved".to_owned(),
-            version: format!("over {} stores, chunk={chunk}", told.len()),
-            ..Facts::default()
-        };
-        for (name, facts) in told {
-            match facts {
-                Ok(facts) => {
-                    let kind = format!("{name}: {} {}", facts.dialect, facts.version);
-                    all.durability.push(
-                        format!("{} {}", kind.trim_end(), facts.durability.join(" ")).trim_end().to_owned(),
-                    );
-                    if !facts.tls.is_empty() {
-                        let before = if all.tls.is_empty() { "" } else { "; " };
-                        all.tls.push_str(&format!("{before}{name}: {}", facts.tls));
-                    }
-                    all.tables.extend(facts.tables.iter().map(|table| format!("{name}: {table}")));
-                    all.warnings.extend(facts.warnings.iter().map(|warning| format!("{name}: {warning}")));
-                }
-                Err(fault) => all.warnings.push(format!("{name}: {fault}")),
-            }
-        }
-        Ok(all)
+        self.facts_of_all()
     }
 
     fn release_idle(&mut self, now_ms: u64) -> Option<u64> {
-        self.members.iter_mut().filter_map(|member| member.store.release_idle(now_ms)).min()
+        let each = self.members.iter_mut();
+        each.filter_map(|member| member.without_asking(|store| store.release_idle(now_ms))).min()
     }
 
     fn warnings(&mut self) -> Option<Vec<String>> {
-        let of_members: Vec<_> = self
-            .members
-            .iter_mut()
-            .filter_map(|member| member.store.warnings().map(|warnings| (&member.name, warnings)))
-            .collect();
-        let named = |(name, warnings): &(&String, Vec<String>)| {
-            warnings.iter().map(|warning| format!("{name}: {warning}")).collect::<Vec<_>>()
-        };
-        (!of_members.is_empty()).then(|| of_members.iter().flat_map(named).collect())
+        self.warnings_read_last()
     }
 
     fn created(&mut self) -> Vec<String> {
-        self.members.iter_mut().flat_map(|member| member.store.created()).collect()
+        self.members.iter_mut().flat_map(|member| member.without_asking(|store| store.created())).collect()
     }
 
     fn news(&mut self) -> Vec<Fault> {
-        let mut news = std::mem::take(&mut self.news);
-        news.extend(self.members.iter_mut().flat_map(|member| member.store.news()));
+        let mut news: Vec<Fault> = self.members.iter_mut().flat_map(Member::news).collect();
+        news.append(&mut self.news);
         news
+    }
+
+    fn closing(&mut self) {
+        self.closing = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::{Memory, MemoryStore};
+    use crate::store::{Left, OwnSlot, Scheme};
+
+    fn of_two() -> ([Arc<Memory>; 2], Interleaved) {
+        let memories = [Memory::new(), Memory::new()];
+        let stores = memories.each_ref().map(|memory| {
+            let store: Box<dyn Store> = Box::new(MemoryStore::new(Arc::clone(memory)));
+            ("memory:".to_owned(), store)
+        });
+        (memories, Interleaved::new(stores.into(), 1_000))
+    }
+
+    #[test]
+    fn the_outage_of_one_store_is_not_the_mills_and_that_of_all_is() {
+        let ([one, other], mut stores) = of_two();
+        let mark = Key::plain(Scheme::Keymill, "keymill_segment".into(), "snowflake:tx?worker=1".into());
+        assert_eq!(stores.raise(&mark, None, 500), Ok(0));
+        let pool = Arc::new(Key { scheme: Scheme::Worker, name: "tx".to_owned(), ..mark.clone() });
+        let own = |slot| OwnSlot {
+            key: Arc::clone(&pool),
+            slot,
+            left: vec![Left { token: 7, mark: 1 }],
+            owner: "host:7".into(),
+        };
+        let renewal = |slot| Renewal { own: own(slot), to: Left { token: 8, mark: 2 }, lease_ms: 60_000 };
+        other.set_down(true);
+        let faults = |stores: &mut Interleaved| {
+            let begun = OpenBank { counters: 1, floor: 0 };
+            let bank = BankSpec { counters: 1, is_named: true, wide: false };
+            let record = Arc::new(Key { name: "business:order".to_owned(), ..mark.clone() });
+            [
+                stores.raise(&mark, None, 900).map(drop),
+                stores.clock_ms(&mark).map(drop),
+                stores.renew_slots(&[renewal(1)]).map(drop),
+                stores.open_bank(&record, bank).map(|open| assert_eq!(open, begun)),
+            ]
+            .map(|answer| answer.expect_err("it is down"))
+        };
+        for fault in faults(&mut stores) {
+            assert!(fault.kind.is_outage() && !fault.is_outage(), "{fault}");
+        }
+        one.set_down(true);
+        let segment = Arc::new(Key { name: "segment:orders".to_owned(), ..mark.clone() });
+        let all = stores.reserve(&Request::new(&segment, 1)).expect_err("both are down");
+        assert!(all.is_outage(), "{all}");
+        for fault in faults(&mut stores) {
+            assert!(fault.is_outage(), "{fault}");
+        }
     }
 }

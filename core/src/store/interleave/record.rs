@@ -13,9 +13,11 @@
 
 use std::sync::Arc;
 
-use super::{Member, MemberRow, Partition};
+use super::member::{Conversation, Member};
+use super::rotation::MemberRow;
 use crate::request::bank_spec::{CLOSED_PERIOD, is_counter};
 use crate::store::model::decide::closed_counter;
+use crate::store::model::partition::Partition;
 use crate::store::model::rows;
 use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Request, Row, Scheme};
 
@@ -54,73 +56,29 @@ pub(super) fn key_of(key: &Key) -> Key {
     }
 }
 
-impl Member {
+impl Partition {
     /// The period of the source's row: its numbers are kept in this one.
-    pub(super) fn period(&self, key: &Key) -> u64 {
-        if in_row(key) { self.partition.code() } else { 0 }
-    }
-
-    /// Reads the state of this source.
-    pub(super) fn inspect(&mut self, key: &Key) -> Result<Recorded, Fault> {
-        self.inspect_from(key, 1)
-    }
-
-    /// The same for a source whose numbers begin at `start`: no store issues numbers below it.
-    pub(super) fn inspect_from(&mut self, key: &Key, start: u64) -> Result<Recorded, Fault> {
-        let partition = self.partition;
-        let row = self.store.look(key)?.map(|row| row.mark);
-        if in_row(key) {
-            return Ok(of_row(partition, row));
-        }
-        let next = row.map_or(0, |mark| mark.next);
-        Ok(match self.store.look(&key_of(key))?.map_or(0, |row| row.mark.next) {
-            code if code == partition.code() && is_missing(key, row) => Recorded::Lost,
-            code if code == partition.code() => Recorded::Ours { next },
-            0 if next <= unused(key, start) => Recorded::Nothing,
-            0 => Recorded::Plain { next },
-            code => Recorded::Foreign { code },
-        })
-    }
-
-    /// Reads the states of many counters, whose rows keep their records.
-    pub(super) fn inspect_all(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Recorded>, Fault> {
-        let rows = self.store.look_rows(keys)?;
-        Ok(rows.into_iter().map(|row| of_row(self.partition, row)).collect())
-    }
-
-    /// Makes the row for a scheme with a separate record. An existing row is not lowered.
-    pub(super) fn make_row(&mut self, key: &Arc<Key>, start: u64) -> Result<(), Fault> {
-        if key.scheme.is_ticket() {
-            return self.draw_first_ticket(key);
-        }
-        let to = self.partition.first(start);
-        match self.store.repair(key, Mark { period: 0, next: to }) {
-            // The row is higher: another process made it, and has reserved from it since.
-            Err(fault) if fault.kind == FaultKind::Refused => match self.store.look(key)? {
-                Some(row) if row.mark.next > to => Ok(()),
-                _ => Err(fault),
-            },
-            other => other.map(drop),
-        }
-    }
-
-    /// Draws one unused ticket from a new counter: a counter without a ticket looks like one that was deleted and created
-    /// again.
-    fn draw_first_ticket(&mut self, key: &Arc<Key>) -> Result<(), Fault> {
-        let row = self.store.look(key)?.map(|row| row.mark);
-        if !is_missing(key, row) {
-            return Ok(());
-        }
-        self.store.reserve(&Request::new(key, key.step)).map(drop)
+    pub(super) fn period(self, key: &Key) -> u64 {
+        if in_row(key) { self.code() } else { 0 }
     }
 
     /// The first position of a new source's row.
-    pub(super) fn first(&self, key: &Key, start: u64) -> u64 {
-        if in_row(key) { self.partition.first(start) } else { unused(key, self.partition.first(start)) }
+    pub(super) fn first_of(self, key: &Key, start: u64) -> u64 {
+        if in_row(key) { self.first(start) } else { unused(key, self.first(start)) }
+    }
+
+    /// Whether numbers of a source that begins at `start` were issued, or may have been.
+    pub(super) fn has_issued(self, key: &Key, start: u64, found: &Recorded) -> bool {
+        match found {
+            Recorded::Ours { next } => *next > self.first_of(key, start),
+            // A deleted row may have stood anywhere.
+            Recorded::Lost => true,
+            _ => false,
+        }
     }
 
     /// Why a store with such a row is refused; `None` if it may be used.
-    pub(super) fn refusal(&self, key: &Key, found: &Recorded) -> Option<Fault> {
+    pub(super) fn refusal(self, key: &Key, found: &Recorded) -> Option<Fault> {
         match found {
             Recorded::Ours { .. } | Recorded::Lost | Recorded::Nothing => None,
             Recorded::Plain { next } => {
@@ -140,48 +98,18 @@ impl Member {
                 let recorded = Partition::of_code(*code)
                     .map_or_else(|| format!("code {code}"), |other| other.to_string());
                 let what = format!(
-                    "its row was recorded as {recorded}, and this mill opens it as {}: with other `stores`, another order or \
+                    "its row was recorded as {recorded}, and this mill opens it as {self}: with other `stores`, another order or \
                      another `chunk` numbers would come twice; nothing was changed. Open it with the `stores` and the `chunk` \
-                     it was begun with",
-                    self.partition
+                     it was begun with"
                 );
                 Some(Fault::new(FaultKind::Refused, what))
             }
         }
     }
 
-    /// Checks that this store is the expected one, although the other stores have issued numbers.
-    pub(super) fn know(&mut self, key: &Key) -> Result<(), Fault> {
-        match self.inspect(key)? {
-            Recorded::Ours { .. } => Ok(()),
-            Recorded::Nothing | Recorded::Lost => Err(lost(key)),
-            other => Err(self.refusal(key, &other).unwrap_or_else(|| lost(key))),
-        }
-    }
-
-    /// Records the partition for a source of which no store has issued a number. Answers with the position of a plain
-    /// mill's row that was created since the store was read, else 0.
-    pub(super) fn record(&mut self, key: &Key, start: u64) -> Result<u64, Fault> {
-        let recorded = if in_row(key) {
-            let plain = |before: Option<Row>| before.filter(|row| row.mark.period == 0);
-            self.store
-                .repair(key, Mark { period: self.partition.code(), next: start })
-                .map(|(before, _)| plain(before).map_or(0, |row| row.mark.next))
-        } else {
-            self.store.raise(&key_of(key), Some(0), self.partition.code()).map(|_| 0)
-        };
-        match recorded {
-            // Another process wrote it, and that is read next; or nothing may be written.
-            Err(fault) if matches!(fault.kind, FaultKind::Refused | FaultKind::Taken) => {
-                if self.inspect(key)? == Recorded::Nothing { Err(fault) } else { Ok(0) }
-            }
-            other => other,
-        }
-    }
-
     /// Refuses `to`, a number of all stores, as the row's new position if numbers above it may have been issued by another
     /// way of counting.
-    pub(super) fn may_adopt(&self, key: &Key, found: &Recorded, to: u64) -> Result<(), Fault> {
+    pub(super) fn may_adopt(self, key: &Key, found: &Recorded, to: u64) -> Result<(), Fault> {
         if to == 0 {
             return Err(Fault::new(FaultKind::Refused, "numbers begin at 1, so 0 cannot be the next one"));
         }
@@ -196,27 +124,9 @@ impl Member {
         }
     }
 
-    /// Raises the row to the first own number at or above `to`, a number of all stores, and records the partition.
-    pub(super) fn raise_to(&mut self, key: &Arc<Key>, found: &Recorded, to: u64) -> Result<(), Fault> {
-        let own = Mark { period: self.period(key), next: self.partition.first(to) };
-        match found {
-            Recorded::Ours { next } if *next >= own.next => {}
-            // Another program's row counts in steps, and may end higher than needed.
-            Recorded::Plain { next } if !in_row(key) && *next >= own.next => {}
-            _ => self.store.repair(key, own).map(drop)?,
-        }
-        if key.scheme.is_ticket() {
-            self.draw_first_ticket(key)?;
-        }
-        if !in_row(key) {
-            self.store.raise(&key_of(key), None, self.partition.code())?;
-        }
-        Ok(())
-    }
-
-    /// The position that [`raise_to`](Self::raise_to) would leave, in this store's own numbers.
-    pub(super) fn would_stand(&self, key: &Key, found: &Recorded, to: u64) -> Result<u64, Fault> {
-        let first = Mark { period: 0, next: self.partition.first(to) };
+    /// The position that [`Conversation::raise_to`] would leave, in this store's own numbers.
+    pub(super) fn would_stand(self, key: &Key, found: &Recorded, to: u64) -> Result<u64, Fault> {
+        let first = Mark { period: 0, next: self.first(to) };
         // Tickets are whole steps.
         let own = if key.scheme.is_ticket() { rows::moved(key, None, first)?.mark.next } else { first.next };
         Ok(match found {
@@ -228,13 +138,12 @@ impl Member {
 
     /// The request to the store, in its own numbers. `seen`: where this process saw the row last (0: never); `lowest` and
     /// `last`: the own numbers that the caller may have.
-    pub(super) fn request_for(&self, request: &Request, seen: u64, lowest: u64, last: u64) -> Request {
+    pub(super) fn request_for(self, request: &Request, seen: u64, lowest: u64, last: u64) -> Request {
         let key = &request.key;
-        let partition = self.partition;
         let period = self.period(key);
         let want = seen.max(lowest);
         // At most the rest of the chunk, as far as it is known: numbers beyond its end would skip those of other stores.
-        let len = request.len.min(partition.left(want));
+        let len = request.len.min(self.left(want));
         // The row exists or was deleted. `start` 0 is no number to begin at, so the row is never made again; jumps are
         // measured from 0.
         let own = Request { len, last, period, period_max: period, start: 0, ..request.clone() };
@@ -252,44 +161,152 @@ impl Member {
         }
     }
 
-    /// Translates a reservation's fault into the numbers that callers know: its context is in the store's own numbers.
-    pub(super) fn explain(&mut self, request: &Request, row: &MemberRow, fault: Fault) -> Fault {
-        let told = [FaultKind::WentBackwards, FaultKind::ClockBehind, FaultKind::Refused];
-        if !told.contains(&fault.kind) {
-            return fault.without_context();
-        }
-        let found = self.inspect(&request.key);
-        if let Some(refusal) = found.as_ref().ok().and_then(|found| self.refusal(&request.key, found)) {
-            return refusal;
-        }
-        if fault.kind != FaultKind::WentBackwards && !matches!(found, Ok(Recorded::Lost)) {
-            return fault.without_context();
-        }
-        let seen = match row.seen {
-            0 => "this process has seen none of its numbers yet".to_owned(),
-            seen => format!("this process has seen {}", self.partition.stands(seen)),
-        };
-        let stands = match found {
-            Ok(Recorded::Ours { next }) if next > 0 => {
-                format!("its row stands at {}", self.partition.stands(next))
-            }
-            Ok(_) => "its row is gone".to_owned(),
-            Err(_) => "its row is below or gone".to_owned(),
-        };
-        went_backwards(&request.key, &format!("{stands}, {seen}"))
-    }
-
     /// Translates a row into all stores' numbers.
-    pub(super) fn shown(&self, key: &Key, found: &Recorded) -> String {
+    pub(super) fn shown(self, key: &Key, found: &Recorded) -> String {
         match found {
             Recorded::Lost => "its row is gone; `keymill repair` it".to_owned(),
             Recorded::Ours { next: 0 } | Recorded::Nothing => "no row".to_owned(),
-            Recorded::Ours { next } => format!("next={}", self.partition.stands(*next)),
+            Recorded::Ours { next } => format!("next={}", self.stands(*next)),
             Recorded::Plain { next } => format!("next={next} of a source with one store"),
             other @ Recorded::Foreign { .. } => {
                 self.refusal(key, other).map_or_else(String::new, |refusal| refusal.to_string())
             }
         }
+    }
+}
+
+impl Conversation<'_> {
+    /// Reads the state of this source.
+    pub(super) fn inspect(&mut self, key: &Key) -> Result<Recorded, Fault> {
+        self.inspect_from(key, 1)
+    }
+
+    /// The same for a source whose numbers begin at `start`: no store issues numbers below it.
+    pub(super) fn inspect_from(&mut self, key: &Key, start: u64) -> Result<Recorded, Fault> {
+        let partition = self.partition;
+        let row = self.look(key)?.map(|row| row.mark);
+        if in_row(key) {
+            return Ok(of_row(partition, row));
+        }
+        let next = row.map_or(0, |mark| mark.next);
+        Ok(match self.look(&key_of(key))?.map_or(0, |row| row.mark.next) {
+            code if code == partition.code() && is_missing(key, row) => Recorded::Lost,
+            code if code == partition.code() => Recorded::Ours { next },
+            0 if next <= unused(key, start) => Recorded::Nothing,
+            0 => Recorded::Plain { next },
+            code => Recorded::Foreign { code },
+        })
+    }
+
+    /// Reads the states of many counters, whose rows keep their records.
+    pub(super) fn inspect_all(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Recorded>, Fault> {
+        let partition = self.partition;
+        Ok(self.look_rows(keys)?.into_iter().map(|row| of_row(partition, row)).collect())
+    }
+
+    /// Makes the row for a scheme with a separate record. An existing row is not lowered.
+    pub(super) fn make_row(&mut self, key: &Arc<Key>, start: u64) -> Result<(), Fault> {
+        if key.scheme.is_ticket() {
+            return self.draw_first_ticket(key);
+        }
+        let to = self.partition.first(start);
+        match self.repair(key, Mark { period: 0, next: to }) {
+            // The row is higher: another process made it, and has reserved from it since.
+            Err(fault) if fault.kind == FaultKind::Refused => match self.look(key)? {
+                Some(row) if row.mark.next > to => Ok(()),
+                _ => Err(fault),
+            },
+            other => other.map(drop),
+        }
+    }
+
+    /// Draws one unused ticket from a new counter: a counter without a ticket looks like one that was deleted and created
+    /// again.
+    fn draw_first_ticket(&mut self, key: &Arc<Key>) -> Result<(), Fault> {
+        let row = self.look(key)?.map(|row| row.mark);
+        if !is_missing(key, row) {
+            return Ok(());
+        }
+        self.reserve(&Request::new(key, key.step)).map(drop)
+    }
+
+    /// Checks that this store is the expected one, although the other stores have issued numbers.
+    pub(super) fn know(&mut self, key: &Key) -> Result<(), Fault> {
+        match self.inspect(key)? {
+            Recorded::Ours { .. } => Ok(()),
+            Recorded::Nothing | Recorded::Lost => Err(lost(key)),
+            other => Err(self.partition.refusal(key, &other).unwrap_or_else(|| lost(key))),
+        }
+    }
+
+    /// Records the partition for a source of which no store has issued a number. Answers with the position of a plain
+    /// mill's row that was created since the store was read, else 0.
+    pub(super) fn record(&mut self, key: &Key, start: u64) -> Result<u64, Fault> {
+        let code = self.partition.code();
+        let recorded = if in_row(key) {
+            let plain = |before: Option<Row>| before.filter(|row| row.mark.period == 0);
+            self.repair(key, Mark { period: code, next: start })
+                .map(|(before, _)| plain(before).map_or(0, |row| row.mark.next))
+        } else {
+            self.raise(&key_of(key), Some(0), code).map(|_| 0)
+        };
+        match recorded {
+            // Another process wrote it, and that is read next; or nothing may be written.
+            Err(fault) if matches!(fault.kind, FaultKind::Refused | FaultKind::Taken) => {
+                if self.inspect(key)? == Recorded::Nothing { Err(fault) } else { Ok(0) }
+            }
+            other => other,
+        }
+    }
+
+    /// Raises the row to the first own number at or above `to`, a number of all stores, and records the partition.
+    pub(super) fn raise_to(&mut self, key: &Arc<Key>, found: &Recorded, to: u64) -> Result<(), Fault> {
+        let partition = self.partition;
+        let own = Mark { period: partition.period(key), next: partition.first(to) };
+        match found {
+            Recorded::Ours { next } if *next >= own.next => {}
+            // Another program's row counts in steps, and may end higher than needed.
+            Recorded::Plain { next } if !in_row(key) && *next >= own.next => {}
+            _ => self.repair(key, own).map(drop)?,
+        }
+        if key.scheme.is_ticket() {
+            self.draw_first_ticket(key)?;
+        }
+        if !in_row(key) {
+            self.raise(&key_of(key), None, partition.code())?;
+        }
+        Ok(())
+    }
+}
+
+impl Member {
+    /// Translates a reservation's fault into the numbers that callers know: it is in the store's own numbers.
+    pub(super) fn explain(&mut self, request: &Request, row: &MemberRow, fault: Fault) -> Fault {
+        let told = [FaultKind::WentBackwards, FaultKind::ClockBehind, FaultKind::Refused, FaultKind::Closed];
+        if !told.contains(&fault.kind) {
+            return fault;
+        }
+        let key = &request.key;
+        let partition = self.partition();
+        let found = self.insist(|store| store.inspect(key));
+        if let Some(refusal) = found.as_ref().ok().and_then(|found| partition.refusal(key, found)) {
+            return self.said(refusal);
+        }
+        if fault.kind != FaultKind::WentBackwards && !matches!(found, Ok(Recorded::Lost)) {
+            return fault;
+        }
+        let seen = match row.seen {
+            0 => "this process has seen none of its numbers yet".to_owned(),
+            seen => format!("this process has seen {}", partition.stands(seen)),
+        };
+        let stands = match found {
+            Ok(Recorded::Ours { next }) if next > 0 => {
+                format!("its row stands at {}", partition.stands(next))
+            }
+            Ok(_) => "its row is gone".to_owned(),
+            Err(_) => "its row is below or gone".to_owned(),
+        };
+        self.said(went_backwards(key, &format!("{stands}, {seen}")))
     }
 }
 
@@ -301,6 +318,14 @@ fn of_row(partition: Partition, row: Option<Mark>) -> Recorded {
         Some(Mark { period: 0, next }) => Recorded::Plain { next },
         Some(Mark { period, .. }) => Recorded::Foreign { code: period },
     }
+}
+
+/// Whether a source is new of which no store that answers has issued a number. Records are made from the first store to the last: a
+/// missing record before an existing one was lost.
+pub(super) fn is_new(found: &[Option<Recorded>]) -> bool {
+    let is_ours = |row: &Option<Recorded>| matches!(row, Some(Recorded::Ours { .. }));
+    let nothing = found.iter().position(|row| *row == Some(Recorded::Nothing));
+    nothing.is_some_and(|at| !found[at..].iter().any(is_ours))
 }
 
 /// The highest next number of a row from which no number of a source beginning at `start` was issued.

@@ -11,10 +11,11 @@ impl Interleaved {
     pub(super) fn newest_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
         let mut found = Vec::with_capacity(self.members.len());
         let mut faults = Vec::new();
-        for member in &mut self.members {
-            match member.store.read_route(key, known) {
-                Ok(table) => found.extend(table.map(|table| (member.name.as_str(), table))),
-                Err(fault) => faults.push(member.said(fault)),
+        let answers = self.ask_each(|_, store| store.read_route(key, known));
+        for (member, answer) in self.members.iter().zip(answers) {
+            match answer {
+                Ok(table) => found.extend(table.map(|table| (member.name(), table))),
+                Err(fault) => faults.push(fault),
             }
         }
         if found.is_empty() && !faults.is_empty() {
@@ -28,18 +29,18 @@ impl Interleaved {
     pub(super) fn newest_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
         let mut found: BTreeMap<String, Vec<(&str, StoredTable)>> = BTreeMap::new();
         let mut faults = Vec::new();
-        let all = self.members.len();
-        for member in &mut self.members {
-            match member.store.list_routes(key) {
+        let answers = self.ask_each(|_, store| store.list_routes(key));
+        for (member, answer) in self.members.iter().zip(answers) {
+            match answer {
                 Ok(listed) => {
                     for (name, table) in listed {
-                        found.entry(name).or_default().push((&member.name, table));
+                        found.entry(name).or_default().push((member.name(), table));
                     }
                 }
-                Err(fault) => faults.push(member.said(fault)),
+                Err(fault) => faults.push(fault),
             }
         }
-        if faults.len() == all {
+        if faults.len() == self.members.len() {
             let kind = faults.first().map_or(FaultKind::Unavailable, |fault| fault.kind);
             return Err(Fault::all(kind, faults));
         }
@@ -54,21 +55,16 @@ impl Interleaved {
         key: &Key,
         (version, text): (u64, &str),
     ) -> Result<bool, Fault> {
-        let mut found = Vec::with_capacity(self.members.len());
-        for member in &mut self.members {
-            let table = member.store.read_route(key, 0).map_err(|fault| {
-                // The store was only read.
-                let nothing = "; nothing was stored, because every store has to answer";
-                member.said(fault).and(nothing)
-            })?;
-            found.push(table);
-        }
+        let found = self.insist_on_each(|_, store| store.read_route(key, 0));
+        // The stores were only read.
+        let found =
+            found.map_err(|fault| fault.and("; nothing was stored, because every store has to answer"))?;
         if found.iter().flatten().any(|table| table.version > version) {
             return Ok(false);
         }
         let of_version = self.members.iter().zip(&found).filter_map(|(member, table)| {
             let table = table.clone().filter(|table| table.version == version)?;
-            Some((member.name.as_str(), table))
+            Some((member.name(), table))
         });
         // The new table among them: a store that has another text of this version is named.
         let own = ("the new table", StoredTable::new(version, Some(text.to_owned())));
@@ -81,15 +77,14 @@ impl Interleaved {
         for (member, found) in self.members.iter_mut().zip(found) {
             let before = found.map(|table| table.version);
             if before == Some(version) {
-                stored.push(member.name.clone());
+                stored.push(member.name().to_owned());
                 continue;
             }
-            match member.store.replace_route(key, before, (version, text)) {
-                Ok(true) => stored.push(member.name.clone()),
+            match member.insist(|store| store.replace_route(key, before, (version, text))) {
+                Ok(true) => stored.push(member.name().to_owned()),
                 // Another process was faster.
                 Ok(false) => return Ok(false),
                 Err(fault) => {
-                    let fault = member.said(fault);
                     return Err(if stored.is_empty() {
                         fault
                     } else {

@@ -2,16 +2,18 @@
 //! pool records. If a store is down, its slots end with their leases, and the sources that had them lease slots of other stores.
 
 use crate::store::{
-    Fault, FaultKind, Key, Left, OwnSlot, PoolRows, RaisePool, Release, Remedy, Renewal, Renewed, Store,
-    Take, Taken,
+    Fault, FaultKind, Key, Left, OwnSlot, PoolRows, RaisePool, Release, Remedy, Renewal, Renewed, Take, Taken,
 };
 
 use crate::store::model::slot_rows::{self, ELSEWHERE};
 use crate::store::on_slots;
 use crate::store::places;
 
-use super::rotation::{Pause, is_active};
-use super::{Interleaved, gone};
+use super::member::{ALONE_MS, Conversation, LastResorts};
+use super::{Interleaved, gone, is_outage};
+
+/// A pause takes this part of a lease at most from its renewal: of the two thirds in which a lease is renewed enough is left.
+const PART_OF_LEASE: u64 = 6;
 
 /// Adds the rows of one store to those of others.
 fn add(all: &mut PoolRows, pool: PoolRows) {
@@ -23,6 +25,13 @@ fn add(all: &mut PoolRows, pool: PoolRows) {
     all.others.extend(pool.others);
     all.others.sort_unstable();
     all.others.dedup();
+}
+
+/// What a store records of a pool; an error where it is that of another list.
+fn recorded_pool(store: &mut Conversation<'_>, take: &Take) -> Result<PoolRows, Fault> {
+    let found = store.slots(&take.key)?;
+    slot_rows::check_layout(&take.key, &take.layout, store.place(), &found)?;
+    Ok(found)
 }
 
 /// A store has no record of a pool that the others have leased from.
@@ -52,46 +61,59 @@ impl Interleaved {
         if self.pools.get(&pool).is_some_and(Vec::is_empty) {
             return Ok(Vec::new());
         }
-        let found = self.recorded_pools(take);
+        let mut found = self.recorded_pools(take);
+        let has_leased = |pool: &PoolRows| pool.floor > 0 || !pool.slots.is_empty();
+        if !found.iter().flatten().any(has_leased) {
+            // All of them are needed.
+            for (member, pool) in self.members.iter_mut().zip(&mut found).filter(|(_, pool)| is_outage(pool))
+            {
+                *pool = member.ask_alone(ALONE_MS, |store| recorded_pool(store, take));
+            }
+        }
         let down = found.iter().find_map(|pool| pool.as_ref().err()).cloned();
         if let Some(fault) = down.as_ref().filter(|fault| !gone(fault.kind)) {
             return Err(fault.clone());
         }
         let pools = || found.iter().filter_map(|pool| pool.as_ref().ok());
         let is_begun = pools().any(|pool| pool.layout.is_some());
-        let has_leased = pools().any(|pool| pool.floor > 0 || !pool.slots.is_empty());
+        let has_leased = pools().any(has_leased);
         // Without a note or a slot the beginning may have been cut off, and the store that is down may lack the record.
         if let Some(fault) = down.clone().filter(|_| !has_leased) {
             return Err(fault
                 .with_context("beginning a pool of leased workers, for which every store has to answer,"));
         }
         if let Some(places) = take.beside.places.as_ref().filter(|_| !is_begun) {
-            let count = self.members.len() as u64;
-            for (at, member) in self.members.iter_mut().enumerate() {
-                places::check_pools(&mut *member.store, places, (count, at as u64))
-                    .map_err(|fault| member.said(fault))?;
+            for member in &mut self.members {
+                member.ask(|store| {
+                    let place = store.place();
+                    places::check_pools(&mut **store, places, place)
+                })?;
             }
         }
         let mut left_out: Vec<usize> =
             (0..found.len()).filter(|at| matches!(&found[*at], Ok(pool) if pool.layout.is_none())).collect();
+        let doing = format!("beginning pool `{}`", take.key.name);
         if down.is_none() && !has_leased {
             for at in left_out.drain(..) {
-                self.record_pool(take, at)?;
+                self.members[at].ask(|store| {
+                    let own = Take { member: store.place(), ..take.clone() };
+                    on_slots(&mut **store, &take.key, &doing, |rows, _| slot_rows::begin(rows, &own))
+                        .map(drop)
+                })?;
             }
         }
         if down.is_none() && left_out.is_empty() {
             let noted = |pool: &Result<PoolRows, Fault>| pool.as_ref().is_ok_and(|pool| pool.floor > 0);
             for at in (0..found.len()).filter(|at| !noted(&found[*at])) {
-                let member = &mut self.members[at];
-                let doing = format!("beginning pool `{}`", take.key.name);
-                on_slots(&mut *member.store, &take.key, &doing, |rows, _| {
-                    slot_rows::note_recorded(rows, &take.key)
-                })
-                .map_err(|fault| member.said(fault))?;
+                self.members[at].ask(|store| {
+                    on_slots(&mut **store, &take.key, &doing, |rows, _| {
+                        slot_rows::note_recorded(rows, &take.key)
+                    })
+                })?;
             }
         }
         // Another process may have begun the pool between two of the questions.
-        left_out.retain(|at| match self.members[*at].store.slots(&take.key) {
+        left_out.retain(|at| match self.members[*at].ask(|store| store.slots(&take.key)) {
             Ok(pool) => pool.layout.is_none(),
             Err(_) => true,
         });
@@ -105,25 +127,8 @@ impl Interleaved {
         Ok(left_out)
     }
 
-    /// What each store records of a pool; an error where it is that of another list.
     fn recorded_pools(&mut self, take: &Take) -> Vec<Result<PoolRows, Fault>> {
-        let count = self.members.len() as u64;
-        let each = self.members.iter_mut().enumerate().map(|(at, member)| {
-            let found = member.store.slots(&take.key).and_then(|found| {
-                slot_rows::check_layout(&take.key, &take.layout, (count, at as u64), &found)?;
-                Ok(found)
-            });
-            found.map_err(|fault| member.said(fault))
-        });
-        each.collect()
-    }
-
-    fn record_pool(&mut self, take: &Take, at: usize) -> Result<(), Fault> {
-        let own = Take { member: (self.members.len() as u64, at as u64), ..take.clone() };
-        let member = &mut self.members[at];
-        let doing = format!("beginning pool `{}`", take.key.name);
-        let begun = on_slots(&mut *member.store, &take.key, &doing, |rows, _| slot_rows::begin(rows, &own));
-        begun.map(drop).map_err(|fault| member.said(fault))
+        self.ask_each(|_, store| recorded_pool(store, take))
     }
 
     /// Asks the stores in turn, from a random one on; those that failed a moment ago come last.
@@ -131,26 +136,33 @@ impl Interleaved {
         let left_out = self.begin_pool(take)?;
         let count = self.members.len();
         let first = fastrand::usize(..count.max(1));
-        let mut order: Vec<usize> = (0..count).map(|after| (first + after) % count).collect();
-        order.retain(|at| !left_out.contains(at));
-        order.sort_by_key(|&at| is_active(self.members[at].pause.as_ref()));
+        let all = (0..count).map(|after| (first + after) % count).filter(|at| !left_out.contains(at));
+        let (paused, ready): (Vec<_>, Vec<_>) = all.partition(|&at| self.members[at].is_paused());
+        let mut last_resorts = LastResorts::default();
+        let mut has_answer = false;
         let mut faults: Vec<Fault> =
             left_out.iter().map(|at| self.members[*at].said(lost_pool(take))).collect();
-        for at in order {
-            // A store that does not answer costs its timeout: another one's refusal is enough.
-            if faults.len() > left_out.len() && is_active(self.members[at].pause.as_ref()) {
-                continue;
-            }
-            let own = Take { member: (count as u64, at as u64), ..take.clone() };
-            match self.members[at].store.take_slot(&own) {
+        let without_pause = ready.len();
+        for (nth, at) in ready.into_iter().chain(self.by_end_of_pause(paused)).enumerate() {
+            let most_ms = match nth < without_pause {
+                true => u64::MAX,
+                // A store that does not answer costs its timeout: another one's refusal is enough for a while.
+                false if has_answer => ALONE_MS,
+                false if last_resorts.another(self.clock.boot_ms()) => 0,
+                false => break,
+            };
+            let taken = self.members[at].ask_alone(most_ms, |store| {
+                let own = Take { member: store.place(), ..take.clone() };
+                store.take_slot(&own)
+            });
+            match taken {
                 Ok(taken) => {
-                    self.members[at].pause = None;
                     self.check_fixed_elsewhere(take, at, &taken)?;
                     return Ok(taken);
                 }
                 Err(fault) => {
-                    self.note(at, &fault);
-                    faults.push(self.members[at].said(fault));
+                    has_answer |= !gone(fault.kind);
+                    faults.push(fault);
                 }
             }
         }
@@ -163,13 +175,16 @@ impl Interleaved {
     /// Refuses a slot that was a fixed worker under another list of stores: then its mark may be in another store than the slot's.
     fn check_fixed_elsewhere(&mut self, take: &Take, home: usize, taken: &Taken) -> Result<(), Fault> {
         let Some(places) = take.beside.places.as_ref().filter(|_| taken.has_moved) else { return Ok(()) };
-        let count = self.members.len() as u64;
         let mut refusal = None;
-        for (at, member) in self.members.iter_mut().enumerate().filter(|(at, _)| *at != home) {
-            match places::check_fixed(&mut *member.store, places, taken.slot, (count, at as u64)) {
+        for (_, member) in self.members.iter_mut().enumerate().filter(|(at, _)| *at != home) {
+            let checked = member.ask(|store| {
+                let place = store.place();
+                places::check_fixed(&mut **store, places, taken.slot, place)
+            });
+            match checked {
                 // A store that is down keeps no process of the other stores from its worker.
                 Err(fault) if gone(fault.kind) => {}
-                Err(fault) => refusal = Some(member.said(fault)),
+                Err(fault) => refusal = Some(fault),
                 Ok(()) => {}
             }
         }
@@ -180,7 +195,7 @@ impl Interleaved {
             left: vec![Left { token: take.token, mark: taken.mark }],
             owner: ELSEWHERE.into(),
         };
-        let _ = self.members[home].store.free_slots(&[Release { own, used: taken.start }]);
+        let _ = self.members[home].ask(|store| store.free_slots(&[Release { own, used: taken.start }]));
         Err(refusal)
     }
 
@@ -193,24 +208,17 @@ impl Interleaved {
             if own.is_empty() {
                 continue;
             }
-            if let Some(pause) = self.members[at].pause.as_ref().filter(|pause| is_active(Some(pause))) {
-                let fault = Fault::new(FaultKind::Unavailable, pause.fault.to_string());
-                for place in places {
-                    marks[place] = Some(Err(fault.clone()));
-                }
-                continue;
-            }
-            match self.members[at].store.renew_slots(&own) {
+            // No other store can renew them: the pause ends so early that a store that is back does it in time.
+            let shortest_ms = own.iter().map(|renewal| renewal.lease_ms).min().unwrap_or(0);
+            let most_ms = ALONE_MS.min(shortest_ms / PART_OF_LEASE);
+            match self.members[at].ask_alone(most_ms, |store| store.renew_slots(&own)) {
                 Ok(renewed) => {
-                    self.members[at].pause = None;
                     now_ms = renewed.now_ms;
                     for (place, mark) in places.into_iter().zip(renewed.marks) {
                         marks[place] = Some(mark);
                     }
                 }
                 Err(fault) => {
-                    self.note(at, &fault);
-                    let fault = self.members[at].said(fault);
                     for place in places {
                         marks[place] = Some(Err(fault.clone()));
                     }
@@ -235,14 +243,15 @@ impl Interleaved {
         let mut fault = None;
         for at in 0..self.members.len() {
             let (places, own) = self.of_member(releases, at, |release| release.own.slot);
-            if own.is_empty() || is_active(self.members[at].pause.as_ref()) {
+            if own.is_empty() {
                 continue;
             }
-            match self.members[at].store.free_slots(&own) {
+            // A lease that is not freed ends by itself.
+            match self.members[at].ask(|store| store.free_slots(&own)) {
                 Ok(answers) => {
                     places.into_iter().zip(answers).for_each(|(place, answer)| freed[place] = answer);
                 }
-                Err(failed) => fault = Some(self.members[at].said(failed)),
+                Err(failed) => fault = Some(failed),
             }
         }
         match fault {
@@ -255,20 +264,18 @@ impl Interleaved {
     pub(super) fn in_each_pool(
         &mut self,
         raise: &RaisePool,
-        mut work: impl FnMut(&mut dyn Store, &RaisePool) -> Result<(PoolRows, PoolRows), Fault>,
+        mut work: impl FnMut(&mut Conversation<'_>, &RaisePool) -> Result<(PoolRows, PoolRows), Fault>,
     ) -> Result<(PoolRows, PoolRows), Fault> {
-        let count = self.members.len() as u64;
-        let (mut before, mut after) = (PoolRows::default(), PoolRows::default());
         // All are asked before any is raised.
-        let mut lowest = u64::MAX;
-        for member in &mut self.members {
-            let pool = member.store.slots(&raise.key).map_err(|fault| member.said(fault))?;
-            lowest = lowest.min(slot_rows::lowest(&pool));
-        }
+        let pools = self.insist_on_each(|_, store| store.slots(&raise.key))?;
+        let lowest = pools.iter().map(slot_rows::lowest).min().unwrap_or(u64::MAX);
         slot_rows::check_raises(&raise.key, raise.to, lowest)?;
-        for (at, member) in self.members.iter_mut().enumerate() {
-            let own = RaisePool { member: (count, at as u64), ..raise.clone() };
-            let (was, is) = work(&mut *member.store, &own).map_err(|fault| member.said(fault))?;
+        let raised = self.insist_on_each(|_, store| {
+            let own = RaisePool { member: store.place(), ..raise.clone() };
+            work(store, &own)
+        })?;
+        let (mut before, mut after) = (PoolRows::default(), PoolRows::default());
+        for (was, is) in raised {
             add(&mut before, was);
             add(&mut after, is);
         }
@@ -279,10 +286,10 @@ impl Interleaved {
     pub(super) fn slots_of_all(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         let mut all = PoolRows::default();
         let mut faults = Vec::new();
-        for member in &mut self.members {
-            match member.store.slots(key) {
+        for pool in self.ask_each(|_, store| store.slots(key)) {
+            match pool {
                 Ok(pool) => add(&mut all, pool),
-                Err(fault) => faults.push(member.said(fault)),
+                Err(fault) => faults.push(fault),
             }
         }
         if faults.len() == self.members.len() {
@@ -296,15 +303,5 @@ impl Interleaved {
         let count = self.members.len() as u64;
         let own = all.iter().enumerate().filter(|(_, of)| slot(of) % count == at as u64);
         own.map(|(place, of)| (place, of.clone())).unzip()
-    }
-
-    /// A store that failed is asked later, and reported.
-    pub(super) fn note(&mut self, at: usize, fault: &Fault) {
-        if !gone(fault.kind) {
-            return;
-        }
-        let member = &mut self.members[at];
-        self.news.push(fault.clone().at(&member.name).with_remedy(Remedy::Text("the other stores go on")));
-        member.pause = Some(Pause::after(member.pause.as_ref(), fault.clone()));
     }
 }

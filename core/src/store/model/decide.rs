@@ -91,7 +91,7 @@ fn imported(request: &Request) -> Fault {
 /// Why a counter of a bank is refused whose row was closed.
 pub(crate) fn closed_counter() -> Fault {
     Fault::new(
-        FaultKind::Refused,
+        FaultKind::Closed,
         "the bank has another number of counters since, and this counter was closed; nothing was changed. Open the source with \
          the `counters` that the store records",
     )

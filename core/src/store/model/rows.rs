@@ -517,10 +517,10 @@ pub(crate) fn in_context(requests: &[Request], answers: Result<Answers, Fault>) 
     requests.iter().zip(answers).map(in_context).collect()
 }
 
-/// The fault after other processes changed the row at each attempt.
+/// The fault after other processes changed the row at each attempt. The store itself is well.
 pub(crate) fn moved_on() -> Fault {
     Fault::new(
-        FaultKind::Unavailable,
+        FaultKind::Conflict,
         "other processes moved its row each time; a larger step means fewer reservations",
     )
 }

@@ -523,7 +523,8 @@ mod saying {
         assert_eq!(fault.to_string(), "a look failed: no table");
         let fault = rows::would_fail(&key("segment:orders"), Fault::new(FaultKind::Refused, "no table"));
         assert_eq!(fault.to_string(), "repairing `segment:orders` would fail: no table");
-        assert_eq!(rows::moved_on().kind, FaultKind::Unavailable);
+        assert_eq!(rows::moved_on().kind, FaultKind::Conflict);
+        assert!(!FaultKind::Conflict.is_outage());
     }
 
     #[cfg(any(feature = "_sql", feature = "_server"))]

@@ -238,6 +238,8 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
             plain(FaultKind::Refused, false, "a column is too narrow or of another character set")
         }
         1054 => plain(FaultKind::Refused, false, "the table is of another shape"),
+        // The next connection finds the index.
+        1176 => plain(FaultKind::Unavailable, true, "the index of the table's unique key was replaced"),
         _ => plain(FaultKind::Refused, false, ""),
     }
 }

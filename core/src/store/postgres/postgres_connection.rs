@@ -34,6 +34,12 @@ impl Connection for PostgresSession {
         self.execute(sql, values)
     }
 
+    fn make_some(&mut self, insert: &str, values: &[Value]) -> Result<Option<Vec<Vec<ColumnValue>>>, Fault> {
+        // Without it one row that another process was faster to make would fail all of them.
+        let sql = format!("{insert} ON CONFLICT DO NOTHING RETURNING `name`");
+        self.run(&sql, values, Phase::Write).map(Some)
+    }
+
     fn begin(&mut self) -> Result<(), Fault> {
         let wait = if self.state.nowait { NOWAIT_PATIENCE } else { self.limits().lock() };
         self.open_transaction(wait).inspect_err(|_| {

@@ -233,6 +233,22 @@ mod tests {
         }
     }
 
+    /// The shape of a table is checked against the scheme, also of one that was just made.
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn a_table_that_sqlite_makes_from_the_file_has_the_shape_of_its_scheme() -> std::io::Result<()> {
+        use crate::store::Catalogue as _;
+        use crate::store::sqlite::{SqliteOptions, SqliteStore};
+
+        let folder = tempfile::tempdir()?;
+        for scheme in Scheme::ALL.into_iter().filter(|scheme| scheme.create(Family::Sqlite).is_some()) {
+            let mut store = SqliteStore::new(folder.path().join("ids.db"), SqliteOptions::default());
+            let made = store.init(&[key(&spec(scheme))], false);
+            made.unwrap_or_else(|fault| panic!("ddl/{scheme}.sqlite.sql: {fault}"));
+        }
+        Ok(())
+    }
+
     #[test]
     fn every_renamed_column_the_table_and_the_step_take_their_place() {
         for scheme in Scheme::ALL.into_iter().filter(|scheme| !scheme.renamable().is_empty()) {

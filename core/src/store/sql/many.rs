@@ -1,15 +1,17 @@
 //! Many rows of keymill's own table in one transaction: the counters of a bank.
 //!
-//! A few statements for all of them: one reads and locks the rows, in the order of their names in every process; one makes the
-//! missing ones; and one moves each group of rows that move equally far. So hundreds of counters take as many round trips as
-//! one.
+//! A few statements for all of them: one reads and locks the rows; one makes the missing ones; and one moves each group of rows
+//! that move equally far. So hundreds of counters take as many round trips as one.
+//!
+//! Both statements that can wait for other transactions take the rows in the order of their names, in every process. So two
+//! processes that begin the same counters wait for each other's commit at most, and never in a circle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::request::scheme::Family;
 use crate::store::model::row_layout::RowLayout;
-use crate::store::model::rows::StoredRow;
+use crate::store::model::rows::{StoredRow, is_identifier};
 use crate::store::model::value::{ColumnValue, Value, text};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, RowsWork};
 
@@ -20,6 +22,9 @@ const SMALLEST_GROUP: usize = 8;
 
 /// How many groups have a statement of their own.
 const MOST_GROUPS: usize = 3;
+
+/// How often rows are inserted, less those that another process was faster to make.
+const MOST_INSERTS: usize = 4;
 
 /// Reads these rows of one table under lock and writes what `work` decides, in one transaction.
 pub(super) fn change(
@@ -39,8 +44,9 @@ pub(super) fn change(
                 changes.push((at, before, after));
             }
         }
-        let written = write(connection, keys, &changes)?;
-        Ok(written.then(|| vec![true; keys.len()]))
+        changes.sort_unstable_by_key(|&(at, ..)| keys.get(at).map(|key| key.name.as_str()));
+        let Some(lost) = write(connection, keys, &changes)? else { return Ok(None) };
+        Ok(Some((0..keys.len()).map(|at| !lost.contains(&at)).collect()))
     })
 }
 
@@ -54,11 +60,9 @@ pub(super) fn read(
     lock: bool,
 ) -> Result<Vec<Read>, Fault> {
     let Some(first) = keys.first() else { return Ok(Vec::new()) };
-    // With many names a server may prefer to read the whole table, and would lock rows of other sources.
-    let index = if connection.dialect().family() == Family::MySql { " FORCE INDEX (PRIMARY)" } else { "" };
     let sql = format!(
-        "SELECT `name`, `period`, `next` FROM {}{index} WHERE `name` IN ({}) ORDER BY `name`{}",
-        connection.place(first)?,
+        "SELECT `name`, `period`, `next` FROM {} WHERE `name` IN ({}) ORDER BY `name`{}",
+        place_by_name(connection, first)?,
         marks(keys.len()),
         if lock { connection.for_update() } else { "" },
     );
@@ -79,6 +83,19 @@ pub(super) fn read(
     Ok(keys.iter().map(read).collect())
 }
 
+/// The table of a key, whose rows are found by the index of its unique key. With many names MySQL may prefer to read the whole
+/// table, and would lock rows of other sources.
+fn place_by_name(connection: &mut dyn Connection, key: &Key) -> Result<String, Fault> {
+    let mut place = connection.place(key)?;
+    if connection.dialect().family() == Family::MySql
+        && let Some(index) = connection.state().unique.get(&key.place())
+        && is_identifier(index)
+    {
+        place.push_str(&format!(" FORCE INDEX (`{index}`)"));
+    }
+    Ok(place)
+}
+
 /// `?, ?, ?`
 fn marks(count: usize) -> String {
     let mut marks = "?, ".repeat(count);
@@ -89,37 +106,21 @@ fn marks(count: usize) -> String {
 /// A row's index, and where it stood and shall stand.
 type RowChange = (usize, Option<Mark>, Mark);
 
-/// Makes and moves rows that this transaction has locked. `false`: another transaction was faster.
-fn write(connection: &mut dyn Connection, keys: &[Arc<Key>], changes: &[RowChange]) -> Result<bool, Fault> {
-    let Some(first) = keys.first() else { return Ok(true) };
-    let place = connection.place(first)?;
+/// Makes rows and moves those that this transaction has locked, in the order of `changes`. Answers with the rows that another
+/// transaction was faster to make; `None`: it was faster, and this transaction begins again.
+fn write(
+    connection: &mut dyn Connection,
+    keys: &[Arc<Key>],
+    changes: &[RowChange],
+) -> Result<Option<HashSet<usize>>, Fault> {
+    let Some(first) = keys.first() else { return Ok(Some(HashSet::new())) };
+    let missing = changes.iter().filter(|(_, before, _)| before.is_none()).collect();
+    let Some(lost) = make(connection, keys, missing)? else { return Ok(None) };
     let (layout, dialect) = (RowLayout::of(first), connection.dialect());
     let touched = layout.touched_on(dialect.family()).map(|(column, touched)| (column, dialect.now(touched)));
     let name = |at: usize| -> Value { keys.get(at).map_or("", |key| key.name.as_str()).into() };
 
-    let missing: Vec<_> = changes.iter().filter(|(_, before, _)| before.is_none()).collect();
-    if !missing.is_empty() {
-        let (column, now) = touched.map_or((String::new(), String::new()), |(column, now)| {
-            (format!(", `{column}`"), format!(", {now}"))
-        });
-        let one = format!("(?, ?, ?{now}), ");
-        let rows = one.repeat(missing.len());
-        let sql = format!(
-            "INSERT INTO {place} (`name`, `period`, `next`{column}) VALUES {}",
-            rows.trim_end_matches(", ")
-        );
-        let values: Vec<Value> = missing
-            .iter()
-            .flat_map(|(at, _, after)| [name(*at), after.period.into(), after.next.into()])
-            .collect();
-        match connection.change(&sql, &values) {
-            Ok(made) if made == missing.len() as u64 => {}
-            Ok(_) => return Ok(false),
-            Err(_) if std::mem::take(&mut connection.state().duplicate) => return Ok(false),
-            Err(fault) => return Err(fault),
-        }
-    }
-
+    let place = place_by_name(connection, first)?;
     let set = touched.map_or(String::new(), |(column, now)| format!(", `{column}` = {now}"));
     // Rows that move equally far, to one period.
     let mut groups: BTreeMap<(u64, i128), Vec<&RowChange>> = BTreeMap::new();
@@ -147,7 +148,7 @@ fn write(connection: &mut dyn Connection, keys: &[Arc<Key>], changes: &[RowChang
         let values: Vec<Value> =
             [period.into(), far.into()].into_iter().chain(rows.iter().map(|(at, ..)| name(*at))).collect();
         if connection.change(&sql, &values)? != rows.len() as u64 {
-            return Ok(false);
+            return Ok(None);
         }
     }
     for (period, rows) in others {
@@ -160,8 +161,63 @@ fn write(connection: &mut dyn Connection, keys: &[Arc<Key>], changes: &[RowChang
         let values: Vec<Value> =
             std::iter::once(period.into()).chain(each).chain(rows.iter().map(|(at, ..)| name(*at))).collect();
         if connection.change(&sql, &values)? != rows.len() as u64 {
-            return Ok(false);
+            return Ok(None);
         }
     }
-    Ok(true)
+    Ok(Some(lost))
+}
+
+/// Makes rows that were missing. One row that another process was faster to make fails none of the others: a transaction that began
+/// again for it would meet the next one, and with a few processes hardly end. Answers as [`write`].
+fn make(
+    connection: &mut dyn Connection,
+    keys: &[Arc<Key>],
+    mut missing: Vec<&RowChange>,
+) -> Result<Option<HashSet<usize>>, Fault> {
+    let mut lost = HashSet::new();
+    let Some(first) = keys.first() else { return Ok(Some(lost)) };
+    let (place, layout, dialect) = (connection.place(first)?, RowLayout::of(first), connection.dialect());
+    let touched = layout.touched_on(dialect.family()).map(|(column, touched)| (column, dialect.now(touched)));
+    let (column, now) = touched.map_or((String::new(), String::new()), |(column, now)| {
+        (format!(", `{column}`"), format!(", {now}"))
+    });
+    let one = format!("(?, ?, ?{now}), ");
+    let of = |at: usize| keys.get(at).map_or("", |key| key.name.as_str());
+    for _ in 0..MOST_INSERTS {
+        if missing.is_empty() {
+            return Ok(Some(lost));
+        }
+        let rows = one.repeat(missing.len());
+        let sql = format!(
+            "INSERT INTO {place} (`name`, `period`, `next`{column}) VALUES {}",
+            rows.trim_end_matches(", ")
+        );
+        let values: Vec<Value> = missing
+            .iter()
+            .flat_map(|(at, _, after)| [of(*at).into(), after.period.into(), after.next.into()])
+            .collect();
+        if let Some(made) = connection.make_some(&sql, &values)? {
+            let mut made: HashSet<&str> = made.iter().filter_map(|row| text(row, 0)).collect();
+            lost.extend(missing.iter().map(|(at, ..)| *at).filter(|at| !made.remove(of(*at))));
+            return Ok(Some(lost));
+        }
+        match connection.change(&sql, &values) {
+            Ok(made) if made == missing.len() as u64 => return Ok(Some(lost)),
+            Ok(_) => return Ok(None),
+            Err(_) if std::mem::take(&mut connection.state().duplicate) => {}
+            Err(fault) => return Err(fault),
+        }
+        // The statement alone was undone. The rows that were in its way are committed.
+        let of_missing: Vec<_> = missing.iter().filter_map(|(at, ..)| keys.get(*at).cloned()).collect();
+        let found = read(connection, &of_missing, false)?;
+        let (there, gone): (Vec<_>, Vec<_>) =
+            missing.into_iter().zip(found).partition(|(_, row)| !matches!(row, Ok(None)));
+        if there.is_empty() {
+            return Ok(None);
+        }
+        lost.extend(there.into_iter().map(|((at, ..), _)| *at));
+        missing = gone.into_iter().map(|(change, _)| change).collect();
+    }
+    lost.extend(missing.into_iter().map(|(at, ..)| *at));
+    Ok(Some(lost))
 }

@@ -68,6 +68,8 @@ pub(crate) struct State {
     pub(crate) warnings: Vec<String>,
     /// Tables whose shape has been checked.
     pub(crate) checked: HashSet<(Scheme, String)>,
+    /// The index of the unique key of each table that was checked, by place.
+    pub(crate) unique: HashMap<String, String>,
     /// Rows whose step and time to live have been read, by place and name.
     pub(crate) known: HashMap<(String, String), CounterRow>,
     /// Tables whose changes are answered without their number, as MariaDB answers where a trigger fires: by place. The store
@@ -101,6 +103,7 @@ impl State {
             policy,
             warnings: Vec::new(),
             checked: HashSet::new(),
+            unique: HashMap::new(),
             known: HashMap::new(),
             numberless: HashSet::new(),
             locked: HashSet::new(),
@@ -177,6 +180,16 @@ pub(crate) trait Connection {
 
     /// Makes a change inside a transaction; answers with how many rows it changed.
     fn change(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault>;
+
+    /// Carries out an `INSERT` of several rows inside a transaction, but for those whose key another transaction has taken; answers
+    /// with the `name` of each row that it made. `None`: this database cannot, and nothing was done.
+    fn make_some(
+        &mut self,
+        _insert: &str,
+        _values: &[Value],
+    ) -> Result<Option<Vec<Vec<ColumnValue>>>, Fault> {
+        Ok(None)
+    }
 
     fn begin(&mut self) -> Result<(), Fault>;
 

@@ -49,7 +49,8 @@ pub(super) fn look_at_table(connection: &mut dyn Connection, key: &Key) -> Resul
         Kept::Sequence => super::sequence::check(connection, key)?,
         kept => match connection.relation(key)? {
             Some(found) => {
-                check_shape(connection, key, &found)?;
+                let index = check_shape(connection, key, &found)?;
+                connection.state().unique.insert(key.place(), index);
                 connection.check_relation(key, &found)?;
                 if matches!(kept, Kept::Ticket { .. })
                     && let Some(tickets) = connection.tickets()
@@ -67,7 +68,8 @@ pub(super) fn look_at_table(connection: &mut dyn Connection, key: &Key) -> Resul
     Ok(is_there)
 }
 
-fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Result<(), Fault> {
+/// Refuses a table without a column or a unique key that its scheme needs; answers with the index of the key.
+fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Result<String, Fault> {
     let (layout, family) = (RowLayout::of(key), connection.dialect().family());
     // PostgreSQL's names are folded, and a quoted name differs. The other databases' names have no case.
     let folded = |name: &str| match family {
@@ -93,10 +95,10 @@ fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Resu
         let mut columns = found.unique.iter().filter(|(of, _)| of == index);
         columns.all(|(_, column)| unique.iter().any(|of| same(of, column)))
     };
-    if !found.unique.iter().any(|(index, _)| covers(index)) {
-        return Err(wrong(connection, key, &format!("it has no primary key ({})", unique.join(", "))));
+    match found.unique.iter().find(|(index, _)| covers(index)) {
+        Some((index, _)) => Ok(index.clone()),
+        None => Err(wrong(connection, key, &format!("it has no primary key ({})", unique.join(", ")))),
     }
-    Ok(())
 }
 
 /// Whether a column is a decimal of 19 digits or more, none of them a fraction's.

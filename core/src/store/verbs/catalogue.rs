@@ -45,6 +45,9 @@ pub trait Catalogue: Send {
         Vec::new()
     }
 
+    /// The mill closes: what follows is asked for the last time, so no pause puts it off.
+    fn closing(&mut self) {}
+
     /// Faults since the last call that the caller did not notice, for example of one of several stores.
     fn news(&mut self) -> Vec<Fault> {
         Vec::new()

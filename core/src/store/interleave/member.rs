@@ -1,0 +1,255 @@
+//! One of several stores, and the only door to it.
+//!
+//! Every conversation with a store begins here, so there is one rule for stores that fail. An outage gives the store a pause. While
+//! it lasts, the store is not asked again, and the answer is its last outage at once. A caller so waits for one timeout of a store
+//! that is gone, once. Any answer ends the pause, a refusal too.
+//!
+//! How long a pause holds depends on who else can serve:
+//!
+//! * [`Member::ask`]: another store can. The whole pause holds. It is twenty times as long as the failed try took at least, so a
+//!   store that stays silent takes a twentieth of the time at most.
+//! * [`Member::ask_alone`]: only this store can, or all of them are needed. The pause ends after [`ALONE_MS`] at the latest, and for
+//!   a lease so early that the lease can still be renewed.
+//! * [`Member::insist`]: an operator waits for all stores, or no store is left that has no pause. No pause holds.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use super::gone;
+use crate::store::bank::Part;
+use crate::store::model::partition::Partition;
+use crate::store::{Fault, FaultKind, Remedy, Store};
+use crate::time::Clock;
+
+/// The shortest and the longest pause of a store that fails at once.
+const PAUSE_MS: (u64, u64) = (200, 10_000);
+/// A pause is between half of this and this many times as long as the failed try took …
+const TIMES_AS_LONG: u64 = 40;
+/// … and ends after this long.
+const LONGEST_MS: u64 = 120_000;
+/// How long a pause holds at most where no other store can serve.
+pub(super) const ALONE_MS: u64 = PAUSE_MS.1;
+/// An answer within this time counts as immediate while only paused stores are left.
+const AT_ONCE_MS: u64 = 100;
+
+/// Why a store, or a source's row in it, is not asked now.
+#[derive(Clone, Debug)]
+pub(super) struct Pause {
+    since_ms: u64,
+    until_ms: u64,
+    failures: u32,
+    /// Names the store.
+    fault: Fault,
+}
+
+impl Pause {
+    /// After another failure, of a try that took so long: pauses double, and half of each is random.
+    pub(super) fn after(before: Option<&Pause>, now_ms: u64, took_ms: u64, fault: Fault) -> Pause {
+        let failures = before.map_or(0, |pause| pause.failures);
+        let whole = (PAUSE_MS.0 << failures.min(16)).min(PAUSE_MS.1);
+        let whole = whole.max(took_ms.saturating_mul(TIMES_AS_LONG)).min(LONGEST_MS);
+        let until_ms = now_ms + whole / 2 + fastrand::u64(0..=whole / 2);
+        Pause { since_ms: now_ms, until_ms, failures: failures.saturating_add(1), fault }
+    }
+
+    /// Whether the pause has not ended, where it holds for `most_ms` at most.
+    fn holds(&self, now_ms: u64, most_ms: u64) -> bool {
+        now_ms < self.until_ms.min(self.since_ms.saturating_add(most_ms))
+    }
+
+    pub(super) fn is_active(&self, now_ms: u64) -> bool {
+        self.holds(now_ms, u64::MAX)
+    }
+
+    pub(super) fn until_ms(&self) -> u64 {
+        self.until_ms
+    }
+
+    pub(super) fn fault(&self) -> &Fault {
+        &self.fault
+    }
+}
+
+/// Asks paused stores when no other is left, one after the other while they answer at once: any of them may be back, and a
+/// frozen store costs its timeout only once.
+#[derive(Debug, Default)]
+pub(super) struct LastResorts(Option<u64>);
+
+impl LastResorts {
+    /// Whether to ask one more.
+    pub(super) fn another(&mut self, now_ms: u64) -> bool {
+        now_ms < self.0.get_or_insert(now_ms).saturating_add(AT_ONCE_MS)
+    }
+}
+
+/// What a store is asked through.
+pub(super) struct Conversation<'m> {
+    store: &'m mut dyn Store,
+    pub(super) partition: Partition,
+}
+
+impl Conversation<'_> {
+    /// The number of stores and the index of this one.
+    pub(super) fn place(&self) -> (u64, u64) {
+        (self.partition.stores, self.partition.index)
+    }
+}
+
+impl<'m> Deref for Conversation<'m> {
+    type Target = dyn Store + 'm;
+
+    fn deref(&self) -> &Self::Target {
+        self.store
+    }
+}
+
+impl DerefMut for Conversation<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.store
+    }
+}
+
+/// One of the stores.
+pub(super) struct Member {
+    store: Box<dyn Store>,
+    partition: Partition,
+    /// `store 2 of 2 (mysql://b:3306/ids)`.
+    name: String,
+    clock: Clock,
+    pause: Option<Pause>,
+    /// Outages since they were told last.
+    news: Vec<Fault>,
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Member {
+    /// A store; `shown` is what messages call it by, never with a user or a password.
+    pub(super) fn new(store: Box<dyn Store>, partition: Partition, shown: &str) -> Member {
+        let name = format!("store {} of {} ({shown})", partition.index + 1, partition.stores);
+        Member { store, partition, name, clock: Clock::System, pause: None, news: Vec::new() }
+    }
+
+    pub(super) fn set_clock(&mut self, clock: Clock) {
+        self.clock = clock;
+    }
+
+    pub(super) fn partition(&self) -> Partition {
+        self.partition
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Names the store in a fault.
+    pub(super) fn said(&self, fault: Fault) -> Fault {
+        fault.at(&self.name)
+    }
+
+    pub(super) fn pause(&self) -> Option<&Pause> {
+        self.pause.as_ref()
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.pause.as_ref().is_some_and(|pause| pause.is_active(self.clock.boot_ms()))
+    }
+
+    /// Asks for what another store can serve too.
+    pub(super) fn ask<T>(
+        &mut self,
+        work: impl FnOnce(&mut Conversation<'_>) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        self.converse(u64::MAX, work)
+    }
+
+    /// Asks for what only this store can serve, or for what every store is needed; a pause holds for `most_ms` at most.
+    pub(super) fn ask_alone<T>(
+        &mut self,
+        most_ms: u64,
+        work: impl FnOnce(&mut Conversation<'_>) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        self.converse(most_ms, work)
+    }
+
+    /// Asks in spite of a pause.
+    pub(super) fn insist<T>(
+        &mut self,
+        work: impl FnOnce(&mut Conversation<'_>) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        self.converse(0, work)
+    }
+
+    /// As [`ask`](Self::ask), for `count` things at once. The store has failed where it answered for none of them.
+    pub(super) fn ask_for_all<T>(
+        &mut self,
+        count: usize,
+        work: impl FnOnce(&mut Conversation<'_>) -> Vec<Result<T, Fault>>,
+    ) -> Vec<Result<T, Fault>> {
+        let mut answers = Vec::new();
+        let asked = self.ask(|store| {
+            answers = work(store);
+            let outage =
+                |answer: &Result<T, Fault>| answer.as_ref().err().filter(|fault| gone(fault.kind)).cloned();
+            let outages: Option<Vec<Fault>> = answers.iter().map(outage).collect();
+            outages.and_then(|outages| outages.into_iter().next()).map_or(Ok(()), Err)
+        });
+        match asked {
+            Err(fault) if answers.is_empty() => (0..count).map(|_| Err(fault.clone())).collect(),
+            _ => answers.into_iter().map(|answer| answer.map_err(|fault| self.said(fault))).collect(),
+        }
+    }
+
+    fn converse<T>(
+        &mut self,
+        most_ms: u64,
+        work: impl FnOnce(&mut Conversation<'_>) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let began_ms = self.clock.boot_ms();
+        if let Some(pause) = self.pause.as_ref().filter(|pause| pause.holds(began_ms, most_ms)) {
+            // The store was not asked now, whatever became of the request that it did not answer.
+            let mut fault = pause.fault.clone();
+            fault.kind = FaultKind::Unavailable;
+            return Err(fault);
+        }
+        let mut conversation = Conversation { store: &mut *self.store, partition: self.partition };
+        let fault = match work(&mut conversation) {
+            Err(fault) if gone(fault.kind) => fault.at(&self.name),
+            answer => {
+                self.pause = None;
+                return answer.map_err(|fault| self.said(fault));
+            }
+        };
+        let now_ms = self.clock.boot_ms();
+        self.news.push(fault.clone().with_remedy(Remedy::Text("the other stores go on")));
+        let took_ms = now_ms.saturating_sub(began_ms);
+        self.pause = Some(Pause::after(self.pause.as_ref(), now_ms, took_ms, fault.clone()));
+        Err(fault)
+    }
+
+    /// Calls a verb that sends nothing to the server.
+    pub(super) fn without_asking<T>(&mut self, work: impl FnOnce(&mut dyn Store) -> T) -> T {
+        work(&mut *self.store)
+    }
+
+    /// What this store has to report since the last call.
+    pub(super) fn news(&mut self) -> Vec<Fault> {
+        let mut news = std::mem::take(&mut self.news);
+        news.extend(self.store.news());
+        news
+    }
+}
+
+/// The stores as parts of a bank that is changed in all of them, after each has answered. Its faults name the store.
+pub(super) fn parts(members: &mut [Member]) -> Vec<Part<'_, dyn Store>> {
+    let parts = members.iter_mut().map(|Member { store, partition, name, .. }| Part {
+        store: &mut **store,
+        partition: Some(*partition),
+        name: name.as_str(),
+    });
+    parts.collect()
+}
