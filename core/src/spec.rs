@@ -48,8 +48,8 @@ pub struct Rules {
     pub buffer_ms: u64,
     /// Segments older than this are dropped.
     pub ttl_ms: Option<u64>,
-    /// The numbers end: no more of them lie in memory than were used lately. So it is for serials, whatever their pattern and
-    /// `overflow`; the ends of other sources, at 2^47 and beyond, are far away.
+    /// The numbers end soon, as those of every serial: memory holds no more of them than were used lately. Other sources end at 2^47 or
+    /// later.
     pub ends: bool,
 }
 

@@ -8,14 +8,10 @@ use super::floors::{code, module, root, sources};
 const SEVERAL_TIMES: [(&str, &str); 1] = [("Blocked", "signals of a thread: one for each kind of system")];
 
 /// Files that several folders have, each with the reason why the folder's name says enough.
-const IN_SEVERAL_FOLDERS: [(&str, &str); 7] = [
+const IN_SEVERAL_FOLDERS: [(&str, &str); 3] = [
     ("mod", "the folder's own file"),
     ("loom", "the model checker's tests of the folder"),
-    ("action", "what the planner orders: one file for each kind of source"),
     ("counters", "of callers, and of banks over several stores"),
-    ("expiry", "the end of a segment, and the thread that brings it about"),
-    ("period", "of a date pattern, and of the planner's look ahead"),
-    ("worker", "what a store is asked about workers, and the planner's lease of one"),
 ];
 
 /// The names of the types that this code defines: structs, enums, unions and traits wherever they are, and aliases at the left

@@ -64,111 +64,136 @@ pub fn quoted(table: &str, quote: char) -> String {
     table.split('.').map(part).collect::<Vec<_>>().join(".")
 }
 
+/// What decides the columns of a table.
+struct Ids {
+    is_text: bool,
+    /// 16 bytes.
+    is_wide: bool,
+    scattered: bool,
+    /// An id of a key begins with the key's gene, so ids of one moment are spread.
+    by_gene: bool,
+    text_len: usize,
+}
+
+impl Ids {
+    fn of(source: &Source) -> Ids {
+        Ids {
+            is_text: source.kind() == Kind::Serial,
+            is_wide: source.settings().iter().any(|(name, value)| *name == "wide" && value == "on"),
+            scattered: source.layout().is_some_and(|layout| layout.scatter() != Scatter::None),
+            by_gene: source.kind() == Kind::Business,
+            text_len: source.text_len(),
+        }
+    }
+
+    /// The type of the id's column: for texts, for 16 bytes, and for numbers.
+    fn column(&self, text: &str, wide: &str, number: &str) -> String {
+        match (self.is_text, self.is_wide) {
+            (true, _) => text,
+            (false, true) => wide,
+            (false, false) => number,
+        }
+        .to_owned()
+    }
+
+    fn varchar(&self) -> String {
+        format!("VARCHAR({})", self.text_len)
+    }
+
+    /// The type on MySQL, MariaDB and TiDB.
+    fn mysql_column(&self) -> String {
+        self.column(&self.varchar(), "VARBINARY(16)", "BIGINT")
+    }
+}
+
+fn check_variant(source: &Source, ids: &Ids, dialect: Dialect, variant: Option<Variant>) -> Result<()> {
+    if variant.is_some() && dialect != Dialect::Tidb {
+        return Err(Error::argument(
+            "--variant is for --dialect tidb: the other databases keep rows in one way",
+        ));
+    }
+    if ids.is_text && matches!(variant, Some(Variant::Clustered | Variant::AutoRandom)) {
+        return Err(Error::argument(format!(
+            "`{}` makes texts: valid are --variant nonclustered and text",
+            source.label()
+        )));
+    }
+    if ids.is_wide && matches!(variant, Some(Variant::Text | Variant::AutoRandom)) {
+        return Err(Error::argument(format!(
+            "ids of `{}` have 128 bits, 16 bytes: valid are --variant clustered and nonclustered",
+            source.label()
+        )));
+    }
+    Ok(())
+}
+
+/// `key` follows the type of the id, and `end` the columns.
+fn create_table(name: &str, quote: char, id: &str, key: &str, created: &str, end: &str) -> String {
+    let name = quoted(name, quote);
+    format!("CREATE TABLE {name} (\n  id {id} NOT NULL{key},\n  created_at {created}\n){end}")
+}
+
+const MYSQL_CREATED: &str = "TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3)";
+
 fn statements(
     source: &Source,
     name: &str,
     dialect: Dialect,
     variant: Option<Variant>,
 ) -> Result<Vec<String>> {
-    if variant.is_some() && dialect != Dialect::Tidb {
-        return Err(Error::argument(
-            "--variant is for --dialect tidb: the other databases keep rows in one way",
-        ));
-    }
-    let is_text = source.kind() == Kind::Serial;
-    if is_text && matches!(variant, Some(Variant::Clustered | Variant::AutoRandom)) {
-        return Err(Error::argument(format!(
-            "`{}` makes texts: valid are --variant nonclustered and text",
-            source.label()
-        )));
-    }
-    let scattered = source.layout().is_some_and(|layout| layout.scatter() != Scatter::None);
-    // An id of a key begins with the key's gene, so ids of one moment are spread.
-    let by_gene = source.kind() == Kind::Business;
-    let is_wide = source.settings().iter().any(|(name, value)| *name == "wide" && value == "on");
-    if is_wide && matches!(variant, Some(Variant::Text | Variant::AutoRandom)) {
-        return Err(Error::argument(format!(
-            "ids of `{}` have 128 bits, 16 bytes: valid are --variant clustered and nonclustered",
-            source.label()
-        )));
-    }
-    let default = match (scattered || by_gene, is_text) {
+    let ids = Ids::of(source);
+    check_variant(source, &ids, dialect, variant)?;
+    let table = |quote, id: &str, created| create_table(name, quote, id, " PRIMARY KEY", created, "");
+    Ok(match dialect {
+        Dialect::Mysql | Dialect::Mariadb => vec![table('`', &ids.mysql_column(), MYSQL_CREATED)],
+        Dialect::Postgres => {
+            let id = ids.column(&ids.varchar(), "bytea", "bigint");
+            vec![table('"', &id, "timestamptz(3) NOT NULL DEFAULT now()")]
+        }
+        Dialect::Sqlite => {
+            let id = ids.column("TEXT", "BLOB", "INTEGER");
+            vec![table('"', &id, "TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP")]
+        }
+        Dialect::Tidb => tidb_statements(&ids, name, variant),
+    })
+}
+
+fn tidb_statements(ids: &Ids, name: &str, variant: Option<Variant>) -> Vec<String> {
+    let default = match (ids.scattered || ids.by_gene, ids.is_text) {
         (true, _) => Variant::Clustered,
         (false, true) => Variant::Text,
         (false, false) => Variant::Nonclustered,
     };
-    let text = |digits: usize| format!("VARCHAR({digits})");
-    let id = match (is_text, is_wide) {
-        (true, _) => text(source.text_len()),
-        (false, true) => "VARBINARY(16)".to_owned(),
-        (false, false) => "BIGINT".to_owned(),
+    let table = |id: &str, how: &str, end: &str| {
+        create_table(name, '`', id, &format!(" PRIMARY KEY {how}"), MYSQL_CREATED, end)
     };
-    let table = |quote: char, id: &str, key: &str, created: &str, end: &str| {
-        let name = quoted(name, quote);
-        format!("CREATE TABLE {name} (\n  id {id} NOT NULL{key},\n  created_at {created}\n){end}")
+    let spread = |id: &str| {
+        vec![
+            "-- Rows are spread; the primary key is an index of its own, which has one hot region where ids rise.".to_owned(),
+            // A setting of sessions in new servers, and of the whole server before TiDB 8.
+            "-- The new regions are on one server until TiDB moves them. `SET SESSION tidb_scatter_region = 'table'` before this moves them at once;\n-- a TiDB that calls this a GLOBAL variable has `SET GLOBAL tidb_scatter_region = ON`, for all sessions."
+                .to_owned(),
+            // 16 regions; a table of few writes needs none.
+            table(id, "NONCLUSTERED", " SHARD_ROW_ID_BITS = 4 PRE_SPLIT_REGIONS = 4"),
+        ]
     };
-    let on_tidb = |id: &str, how: &str, end: &str| {
-        table(
-            '`',
-            id,
-            &format!(" PRIMARY KEY {how}"),
-            "TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3)",
-            end,
-        )
-    };
-    // 16 regions; a table of few writes needs none.
-    let shards = " SHARD_ROW_ID_BITS = 4 PRE_SPLIT_REGIONS = 4";
-    // A setting of sessions in new servers, and of the whole server before TiDB 8.
-    let wait = "-- The new regions are on one server until TiDB moves them. `SET SESSION tidb_scatter_region = 'table'` before this moves them at once;\n-- a TiDB that calls this a GLOBAL variable has `SET GLOBAL tidb_scatter_region = ON`, for all sessions."
-        .to_owned();
-    Ok(match dialect {
-        Dialect::Mysql | Dialect::Mariadb => {
-            vec![table('`', &id, " PRIMARY KEY", "TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3)", "")]
-        }
-        Dialect::Postgres => {
-            let id = match (is_text, is_wide) {
-                (true, _) => id,
-                (false, true) => "bytea".to_owned(),
-                (false, false) => "bigint".to_owned(),
+    match variant.unwrap_or(default) {
+        Variant::Clustered => {
+            let note = if ids.scattered {
+                "-- `keymill split-sql` prints the statements that make its regions."
+            } else if ids.by_gene {
+                "-- An id begins with the gene of its key: rows of one key are neighbours, those of different keys are spread."
+            } else {
+                "-- These ids rise: all new rows go to one region. Open the source with scatter=1, or take another variant."
             };
-            vec![table('"', &id, " PRIMARY KEY", "timestamptz(3) NOT NULL DEFAULT now()", "")]
+            vec![note.to_owned(), table(&ids.mysql_column(), "CLUSTERED", "")]
         }
-        Dialect::Sqlite => {
-            let id = match (is_text, is_wide) {
-                (true, _) => "TEXT",
-                (false, true) => "BLOB",
-                (false, false) => "INTEGER",
-            };
-            vec![table('"', id, " PRIMARY KEY", "TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP", "")]
-        }
-        Dialect::Tidb => match variant.unwrap_or(default) {
-            Variant::Clustered if scattered => vec![
-                "-- `keymill split-sql` prints the statements that make its regions.".to_owned(),
-                on_tidb(&id, "CLUSTERED", ""),
-            ],
-            Variant::Clustered if by_gene => vec![
-                "-- An id begins with the gene of its key: rows of one key are neighbours, those of different keys are spread.".to_owned(),
-                on_tidb(&id, "CLUSTERED", ""),
-            ],
-            Variant::Clustered => vec![
-                "-- These ids rise: all new rows go to one region. Open the source with scatter=1, or take another variant.".to_owned(),
-                on_tidb(&id, "CLUSTERED", ""),
-            ],
-            Variant::Nonclustered => vec![
-                "-- Rows are spread; the primary key is an index of its own, which has one hot region where ids rise.".to_owned(),
-                wait,
-                on_tidb(&id, "NONCLUSTERED", shards),
-            ],
-            Variant::Text => vec![
-                "-- Rows are spread; the primary key is an index of its own, which has one hot region where ids rise.".to_owned(),
-                wait,
-                on_tidb(&text(source.text_len()), "NONCLUSTERED", shards),
-            ],
-            Variant::AutoRandom => vec![
-                "-- TiDB makes these ids: leave the column out of INSERT. They are not the source's, and no other database has them."
-                    .to_owned(),
-                on_tidb("BIGINT", "CLUSTERED AUTO_RANDOM(5)", ""),
-            ],
-        },
-    })
+        Variant::Nonclustered => spread(&ids.mysql_column()),
+        Variant::Text => spread(&ids.varchar()),
+        Variant::AutoRandom => vec![
+            "-- TiDB makes these ids: leave the column out of INSERT. They are not the source's, and no other database has them."
+                .to_owned(),
+            table("BIGINT", "CLUSTERED AUTO_RANDOM(5)", ""),
+        ],
+    }
 }

@@ -36,28 +36,7 @@ pub fn show(source: &Source, ranges: u32, seconds: Option<u16>, json: bool) -> R
     let counters: Vec<GeneRange> = heat.iter().map(|of| part_of(of, measured.as_ref())).collect();
     let count =
         counters.first().map_or(source.counters().unwrap_or(1), |of| GENES / (of.end - of.first).max(1));
-    // Whole counters: what several genes share cannot be divided.
-    let ranges = ranges.min(count).max(1);
-    let mut parts: Vec<GeneRange> = (0..ranges)
-        .map(|at| {
-            let bound = |at: u32| (u64::from(at) * u64::from(GENES) / u64::from(ranges)) as u32;
-            GeneRange {
-                first: bound(at),
-                end: bound(at + 1),
-                per_second: measured.as_ref().map(|_| 0.0),
-                left: u64::MAX,
-                ..GeneRange::default()
-            }
-        })
-        .collect();
-    for of in &counters {
-        let at = parts.partition_point(|part| part.end <= of.first);
-        if let Some(part) = parts.get_mut(at) {
-            part.ids += of.ids;
-            part.left = part.left.min(of.left);
-            part.per_second = part.per_second.map(|rate| rate + of.per_second.unwrap_or(0.0));
-        }
-    }
+    let parts = by_ranges(&counters, ranges.min(count).max(1), measured.is_some());
     let mut hottest = counters.clone();
     let by_rate = |of: &GeneRange| of.per_second.unwrap_or(0.0);
     hottest.sort_by(|a, b| by_rate(b).total_cmp(&by_rate(a)).then(b.ids.cmp(&a.ids)));
@@ -81,21 +60,45 @@ pub fn show(source: &Source, ranges: u32, seconds: Option<u16>, json: bool) -> R
             "lasts_seconds": lasts,
         }));
     }
-    let mut rows =
-        vec![vec!["GENES".to_owned(), "IDS".to_owned(), "SHARE".to_owned(), "A SECOND".to_owned()]];
-    rows.extend(parts.iter().map(|part| row(part, all)));
-    let mut text = print::table(&rows);
+    let mut text = table(&parts, all);
     if !hottest.is_empty() {
         text.push_str("\nThe counters that take most:\n");
-        let mut rows =
-            vec![vec!["GENES".to_owned(), "IDS".to_owned(), "SHARE".to_owned(), "A SECOND".to_owned()]];
-        rows.extend(hottest.iter().map(|part| row(part, all)));
-        text.push_str(&print::table(&rows));
+        text.push_str(&table(&hottest, all));
     }
     if let Some(lasts) = lasts {
         text.push_str(&format!("\nAt this rate the first counter is exhausted in {}.\n", in_words(lasts)));
     }
     print::text(&text)
+}
+
+/// The sums of so many ranges of genes. A range has whole counters: what several genes share cannot be divided.
+fn by_ranges(counters: &[GeneRange], ranges: u32, is_measured: bool) -> Vec<GeneRange> {
+    let bound = |at: u32| (u64::from(at) * u64::from(GENES) / u64::from(ranges)) as u32;
+    let mut parts: Vec<GeneRange> = (0..ranges)
+        .map(|at| GeneRange {
+            first: bound(at),
+            end: bound(at + 1),
+            per_second: is_measured.then_some(0.0),
+            left: u64::MAX,
+            ..GeneRange::default()
+        })
+        .collect();
+    for of in counters {
+        let at = parts.partition_point(|part| part.end <= of.first);
+        if let Some(part) = parts.get_mut(at) {
+            part.ids += of.ids;
+            part.left = part.left.min(of.left);
+            part.per_second = part.per_second.map(|rate| rate + of.per_second.unwrap_or(0.0));
+        }
+    }
+    parts
+}
+
+fn table(parts: &[GeneRange], all: u64) -> String {
+    let head = ["GENES", "IDS", "SHARE", "A SECOND"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(parts.iter().map(|part| row(part, all)));
+    print::table(&rows)
 }
 
 fn part_of(heat: &Heat, measured: Option<&(Vec<Heat>, f64)>) -> GeneRange {

@@ -57,6 +57,11 @@ impl SourceStatus {
         print::one_line(self.setting(wanted).unwrap_or("-"))
     }
 
+    /// Its row as the store shows it, or this word.
+    fn row_or<'s>(&'s self, without: &'s str) -> &'s str {
+        self.seen().and_then(|standing| standing.row.as_ref()).map_or(without, |row| &row.text)
+    }
+
     fn seen(&self) -> Option<&Standing> {
         self.standing.as_ref().ok()
     }
@@ -303,6 +308,56 @@ fn is_interleaved(facts: &Facts) -> bool {
     facts.dialect == "interleaved"
 }
 
+/// Lines of `name: value`.
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn add(&mut self, name: &str, value: &str) {
+        let _ = writeln!(self.0, "{name}: {}", print::one_line(value));
+    }
+
+    fn add_store(&mut self, store: &str, facts: &Facts) {
+        self.add("store", store);
+        self.add("dialect", format!("{} {}", facts.dialect, facts.version).trim_end());
+        if !facts.durability.is_empty() {
+            self.add("durability", &facts.durability.join(", "));
+        }
+        if !facts.tls.is_empty() {
+            self.add("tls", &facts.tls);
+        }
+        if !facts.tables.is_empty() {
+            self.add("tables", &facts.tables.join(", "));
+        }
+    }
+
+    fn add_routers(&mut self, routers: &[StoredRouter], unlisted: Option<&str>) {
+        if let Some(reason) = unlisted {
+            self.add("warning", &format!("routers are not listed: {reason}"));
+        }
+        for StoredRouter { name, version, shards, .. } in routers {
+            match shards {
+                Ok(shards) => {
+                    self.add("router", &format!("{name}: version {version}, shards {}", shards.join(", ")));
+                }
+                Err(error) => self.add("warning", &format!("router {name}: version {version}: {error}")),
+            }
+        }
+    }
+
+    /// The rows that the sources have in the store.
+    fn add_rows(&mut self, facts: &Facts, statuses: &[SourceStatus]) {
+        let (leased, others): (Vec<_>, Vec<_>) =
+            statuses.iter().partition(|status| status.setting("scheme") == Some("worker"));
+        for status in others.into_iter().filter(|_| is_interleaved(facts)) {
+            self.add("rows", &format!("{}: {}", status.shown("source"), status.row_or("none")));
+        }
+        for status in leased {
+            self.add("slots", &format!("{}: {}", status.shown("source"), status.row_or("none taken")));
+        }
+    }
+}
+
 fn status_text(
     store: &str,
     facts: &Facts,
@@ -310,81 +365,53 @@ fn status_text(
     unlisted: Option<&str>,
     statuses: &[SourceStatus],
 ) -> String {
-    let mut text = String::new();
-    let mut line = |name: &str, value: &str| {
-        let _ = writeln!(text, "{name}: {}", print::one_line(value));
-    };
-    line("store", store);
-    line("dialect", format!("{} {}", facts.dialect, facts.version).trim_end());
-    if !facts.durability.is_empty() {
-        line("durability", &facts.durability.join(", "));
-    }
-    if !facts.tls.is_empty() {
-        line("tls", &facts.tls);
-    }
-    if !facts.tables.is_empty() {
-        line("tables", &facts.tables.join(", "));
-    }
-    if let Some(reason) = unlisted {
-        line("warning", &format!("routers are not listed: {reason}"));
-    }
-    for StoredRouter { name, version, shards, .. } in routers {
-        match shards {
-            Ok(shards) => line("router", &format!("{name}: version {version}, shards {}", shards.join(", "))),
-            Err(error) => line("warning", &format!("router {name}: version {version}: {error}")),
-        }
-    }
+    let mut lines = Lines::default();
+    lines.add_store(store, facts);
+    lines.add_routers(routers, unlisted);
     for status in statuses {
         if let Some(counters) = status.seen().and_then(|standing| standing.counters) {
-            line("counters", &format!("{}: {counters}", status.shown("source")));
+            lines.add("counters", &format!("{}: {counters}", status.shown("source")));
         }
         if let Some(hottest) = status.hottest() {
-            line("hottest genes", &format!("{}: {hottest}", status.shown("source")));
+            lines.add("hottest genes", &format!("{}: {hottest}", status.shown("source")));
         }
     }
     for warning in &facts.warnings {
-        line("warning", warning);
+        lines.add("warning", warning);
     }
     for status in statuses {
         for warning in status.warnings() {
-            line("warning", &format!("{}: {warning}", status.shown("source")));
+            lines.add("warning", &format!("{}: {warning}", status.shown("source")));
         }
     }
-    if is_interleaved(facts) {
-        for status in statuses.iter().filter(|status| status.setting("scheme") != Some("worker")) {
-            let row =
-                status.seen().and_then(|standing| standing.row.as_ref()).map_or("none", |row| &row.text);
-            line("rows", &format!("{}: {row}", status.shown("source")));
-        }
-    }
-    for status in statuses.iter().filter(|status| status.setting("scheme") == Some("worker")) {
-        let row =
-            status.seen().and_then(|standing| standing.row.as_ref()).map_or("none taken", |row| &row.text);
-        line("slots", &format!("{}: {row}", status.shown("source")));
-    }
+    lines.add_rows(facts, statuses);
     if !statuses.is_empty() {
-        line(
+        lines.add(
             "note",
             "a `-` is a figure that only the programs that use the source know: source.stats(), mill.metrics()",
         );
-        let head = [
-            "SOURCE",
-            "SCHEME",
-            "STORE",
-            "RESERVED",
-            "USED",
-            "LOST",
-            "STEP",
-            "RUNWAY",
-            "LAST REFILL",
-            "DURABILITY",
-        ];
-        let mut rows = vec![head.map(str::to_owned).to_vec()];
-        rows.extend(statuses.iter().map(|status| status.columns(facts)));
-        text.push('\n');
-        text.push_str(&print::table(&rows));
+        lines.0.push('\n');
+        lines.0.push_str(&source_table(facts, statuses));
     }
-    text
+    lines.0
+}
+
+fn source_table(facts: &Facts, statuses: &[SourceStatus]) -> String {
+    let head = [
+        "SOURCE",
+        "SCHEME",
+        "STORE",
+        "RESERVED",
+        "USED",
+        "LOST",
+        "STEP",
+        "RUNWAY",
+        "LAST REFILL",
+        "DURABILITY",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(statuses.iter().map(|status| status.columns(facts)));
+    print::table(&rows)
 }
 
 /// Prometheus text: the store's settings, and where the rows stand. This process's own counters say nothing: it issues no ids.

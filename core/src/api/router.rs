@@ -61,7 +61,7 @@ pub struct Route<'r> {
     pub also: Option<&'r str>,
     /// The version of the table.
     pub version: u64,
-    /// The numbers of the names: shard, the one that serves, and a second one.
+    /// The numbers of the names: the shard, the shard that serves, and `also`.
     pub(crate) numbers: (u16, u16, Option<u16>),
 }
 

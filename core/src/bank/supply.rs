@@ -390,7 +390,8 @@ impl BankSource {
             } else if outage.is_none() {
                 supply.most = supply.most.saturating_mul(2);
             }
-            // A closed row belongs to another C: the record says which.
+            // The row of a counter is closed after the number of counters was changed; the bank's record has the new one. Without
+            // a floor the next conversation reads the record.
             if refused.iter().any(|(_, fault)| fault.kind == FaultKind::Closed) {
                 supply.floor = None;
             }

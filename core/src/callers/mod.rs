@@ -137,8 +137,8 @@ impl Callers {
     /// Waits until `take` finds numbers, with what it takes, or until the caller gives up. Before each sleep `ask` tells the keeper
     /// that the caller lacks numbers, and `awake` takes that back afterwards. `left` says how many numbers are in memory.
     ///
-    /// All four run under the lock of the last error, so that no news of the keeper is missed between a try and the sleep; the keeper
-    /// takes that lock while it holds others, so they take no further one that it holds then.
+    /// All run under the lock of the last error, so no news of the keeper is missed between a try and the sleep. The keeper takes this
+    /// lock while it holds others; so `take`, `ask`, `awake` and `left` must take none of those.
     #[cold]
     pub(crate) fn wait<T>(
         &self,

@@ -472,6 +472,21 @@ fn segment(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
     })
 }
 
+/// Whether `init=max` is given, which reads the business table.
+fn init_max(read: &OptionReader, scheme: Scheme, sql_store: bool, table: &str, column: &str) -> Result<bool> {
+    if !read.one_of("init", &[("none", false), ("max", true)])? {
+        return Ok(false);
+    }
+    if scheme != Scheme::KeyProducer || !sql_store {
+        return Err(Error::config(
+            "`init=max` reads the business table, so it needs scheme=key_producer on a SQL store",
+        ));
+    }
+    check_identifier(table, "with `init=max`, the table's name")?;
+    check_identifier(column, "with `init=max`, the column's name")?;
+    Ok(true)
+}
+
 fn serial(parts: &Split, read: &OptionReader, common: Common, sql_store: bool) -> Result<Spec> {
     let (table_part, column_part) = parts.name.split_once('/').ok_or_else(|| {
         Error::config(format!("`serial:{}` names no column; write serial:TABLE/COLUMN", shown(&parts.name)))
@@ -487,16 +502,7 @@ fn serial(parts: &Split, read: &OptionReader, common: Common, sql_store: bool) -
     let default = if sql_store { Scheme::KeyProducer } else { Scheme::Keymill };
     let schemes: Vec<Scheme> = Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_serials()).collect();
     let (scheme, row_table) = scheme(read, default, &schemes)?;
-    let init_max = read.one_of("init", &[("none", false), ("max", true)])?;
-    if init_max {
-        if scheme != Scheme::KeyProducer || !sql_store {
-            return Err(Error::config(
-                "`init=max` reads the business table, so it needs scheme=key_producer on a SQL store",
-            ));
-        }
-        check_identifier(&table, "with `init=max`, the table's name")?;
-        check_identifier(&column, "with `init=max`, the column's name")?;
-    }
+    let init_max = init_max(read, scheme, sql_store, &table, &column)?;
     let widen = read.one_of("overflow", &[("error", false), ("widen", true)])?;
     let label = format!("serial:{table}/{column}");
     let space = pattern.last();

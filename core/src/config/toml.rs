@@ -88,46 +88,66 @@ fn parse(text: &str) -> Result<MillConfig> {
         let line = before.matches('\n').count() + 1;
         Error::config(format!("line {line}: {}", without_values(e.message())))
     })?;
-    let mut config = match (file.store, file.stores) {
-        (Some(_), Some(_)) => {
-            return Err(Error::config("`store` and `stores` are both given; write one of them"));
-        }
-        (None, Some(stores)) => several(&stores, file.chunk)?,
-        (_, None) if file.chunk.is_some() => {
-            return Err(Error::config(
-                "`chunk` says how several `stores` share the numbers; with one `store` leave it out",
-            ));
-        }
-        (store, None) => {
-            let store = store.unwrap_or_else(|| super::DEFAULT_MILL.to_owned());
-            if store.starts_with("file:") {
-                return Err(Error::config("`store` names another file; write a store's URL"));
-            }
-            MillConfig::read(&store)?
-        }
-    };
+    let mut config = stores(file.store, file.stores, file.chunk)?;
     if let Some(path) = file.password_file {
-        let source = url::password_file(&path)?;
-        let mut takers = 0;
-        config.store.servers(&mut |server| {
-            if server.password_source == PasswordSource::None {
-                server.password_source = source.clone();
-                takers += 1;
-            }
-            Ok(())
-        })?;
-        if takers == 0 {
-            return Err(Error::config(
-                "`password_file` serves no store here: it is for server stores whose URL names neither a password nor a \
-                 `password_file=` of its own; leave it out",
-            ));
-        }
+        set_password_file(&mut config, &path)?;
     }
     let mut own = Options::new();
     own.extend(file.fork.map(|v| ("fork".to_owned(), v)));
     own.extend(file.clock.map(|v| ("clock".to_owned(), v)));
     own.extend(file.max_sources.map(|v| ("max_sources".to_owned(), v.into_text())));
-    let mill = url::mill(config.store.clone(), &own)?;
+    set_mill_options(&mut config, &own)?;
+    for (kind, options) in [("segment", file.segment), ("snowflake", file.snowflake), ("serial", file.serial)]
+    {
+        let options = texts(options);
+        check_options(kind, &options)?;
+        config.kinds.insert(kind.to_owned(), options);
+    }
+    set_sources(&mut config, file.source)?;
+    Ok(config)
+}
+
+/// What `store`, `stores` and `chunk` say.
+fn stores(store: Option<String>, stores: Option<Vec<String>>, chunk: Option<u64>) -> Result<MillConfig> {
+    match (store, stores) {
+        (Some(_), Some(_)) => Err(Error::config("`store` and `stores` are both given; write one of them")),
+        (None, Some(stores)) => several(&stores, chunk),
+        (_, None) if chunk.is_some() => Err(Error::config(
+            "`chunk` says how several `stores` share the numbers; with one `store` leave it out",
+        )),
+        (store, None) => {
+            let store = store.unwrap_or_else(|| super::DEFAULT_MILL.to_owned());
+            if store.starts_with("file:") {
+                return Err(Error::config("`store` names another file; write a store's URL"));
+            }
+            MillConfig::read(&store)
+        }
+    }
+}
+
+/// Gives this password file to each server whose URL names no password.
+fn set_password_file(config: &mut MillConfig, path: &str) -> Result<()> {
+    let source = url::password_file(path)?;
+    let mut takers = 0;
+    config.store.servers(&mut |server| {
+        if server.password_source == PasswordSource::None {
+            server.password_source = source.clone();
+            takers += 1;
+        }
+        Ok(())
+    })?;
+    if takers == 0 {
+        return Err(Error::config(
+            "`password_file` serves no store here: it is for server stores whose URL names neither a password nor a \
+             `password_file=` of its own; leave it out",
+        ));
+    }
+    Ok(())
+}
+
+/// Options of the mill stand above those of its store's URL.
+fn set_mill_options(config: &mut MillConfig, own: &Options) -> Result<()> {
+    let mill = url::mill(config.store.clone(), own)?;
     if own.contains_key("fork") {
         config.fork = mill.fork;
     }
@@ -137,13 +157,14 @@ fn parse(text: &str) -> Result<MillConfig> {
     if own.contains_key("max_sources") {
         config.max_sources = mill.max_sources;
     }
-    for (kind, options) in [("segment", file.segment), ("snowflake", file.snowflake), ("serial", file.serial)]
-    {
-        let options = texts(options);
-        check_options(kind, &options)?;
-        config.kinds.insert(kind.to_owned(), options);
-    }
-    for (source, options) in file.source {
+    Ok(())
+}
+
+fn set_sources(
+    config: &mut MillConfig,
+    sources: BTreeMap<String, BTreeMap<String, OptionValue>>,
+) -> Result<()> {
+    for (source, options) in sources {
         let options = texts(options);
         if source.contains('?') {
             return Err(Error::config(format!(
@@ -162,7 +183,7 @@ fn parse(text: &str) -> Result<MillConfig> {
             .spec(source)
             .map_err(|e| Error::config(format!("source `{}`: {}", shown(source), e.message)))?;
     }
-    Ok(config)
+    Ok(())
 }
 
 /// `stores = […]`: every source is served by all of them.

@@ -12,7 +12,7 @@ use crate::error::Code;
 use crate::gene::GENES;
 use crate::keeper::KeptSource;
 use crate::keeper::routers::{Follower, Routers};
-use crate::monitoring::mill_counters::{MillCounters, get};
+use crate::monitoring::mill_counters::{Latency, MillCounters, get};
 use crate::segment::SegmentSource;
 use crate::snowflake::SnowflakeSource;
 use crate::time::Clock;
@@ -204,34 +204,49 @@ const OF_SOURCE: [OfSource; 12] = [
     }),
 ];
 
-/// The Prometheus text of a mill; the same bytes for the same figures. Two sources of one name, such as a row that is moved
-/// from one scheme to another, have their specs as labels: a label that occurs twice would make the whole text invalid.
+/// The Prometheus text of a mill; the same bytes for the same figures.
 pub(crate) fn render(counters: &MillCounters, stats: &[Stats], routers: &Routers) -> String {
     let mut out = String::new();
-    let mut names: HashMap<&str, usize> = HashMap::new();
-    for s in stats {
-        *names.entry(&s.source).or_default() += 1;
-    }
-    let labels: Vec<_> = stats
-        .iter()
-        .map(|s| if names[s.source.as_str()] == 1 { &s.source } else { &s.spec })
-        .map(|label| format!("{{source=\"{}\"}}", quoted(label)))
-        .collect();
+    let labels = labels(stats);
     for (name, kind, help, value) in OF_SOURCE {
         let rows = labels.iter().zip(stats).filter_map(|(label, s)| Some((label.clone(), value(s)?)));
         series(&mut out, name, kind, help, rows);
     }
+    router_series(&mut out, routers);
+    heat_series(&mut out, &labels, stats);
+    let latency = counters.latency();
+    mill_series(&mut out, counters, latency.failed);
+    latency_series(&mut out, &latency);
+    error_series(&mut out, counters);
+    out
+}
+
+/// The label of each source. Two sources of one name, such as a row that is moved from one scheme to another, have their specs as
+/// labels: a label that occurs twice would make the whole text invalid.
+fn labels(stats: &[Stats]) -> Vec<String> {
+    let mut names: HashMap<&str, usize> = HashMap::new();
+    for s in stats {
+        *names.entry(&s.source).or_default() += 1;
+    }
+    stats
+        .iter()
+        .map(|s| if names[s.source.as_str()] == 1 { &s.source } else { &s.spec })
+        .map(|label| format!("{{source=\"{}\"}}", quoted(label)))
+        .collect()
+}
+
+fn router_series(out: &mut String, routers: &Routers) {
     let labelled = |follower: &Follower| format!("{{router=\"{}\"}}", quoted(&follower.name));
     let now_ms = Clock::System.boot_ms();
     series(
-        &mut out,
+        out,
         "keymill_router_version",
         "gauge",
         "The version of a router's table.",
         routers.iter().map(|of| (labelled(of), of.live.version().to_string())),
     );
     series(
-        &mut out,
+        out,
         "keymill_router_age_seconds",
         "gauge",
         "How long ago the store said that a router's table is the present one.",
@@ -239,21 +254,27 @@ pub(crate) fn render(counters: &MillCounters, stats: &[Stats], routers: &Routers
             .iter()
             .filter_map(|of| Some((labelled(of), seconds(of.live.age_ms(now_ms).map(|ms| ms as i64))?))),
     );
+}
+
+fn heat_series(out: &mut String, labels: &[String], stats: &[Stats]) {
     let heat = labels.iter().zip(stats).flat_map(|(label, s)| {
         s.heat.iter().map(move |((first, last), reserved)| {
             (format!("{},genes=\"{first}-{last}\"}}", label.trim_end_matches('}')), reserved.to_string())
         })
     });
     series(
-        &mut out,
+        out,
         "keymill_heat_reserved_total",
         "counter",
         "Numbers of business ids reserved from the store, by range of genes.",
         heat,
     );
-    let latency = counters.latency();
+}
+
+/// The mill's own counters; `failed`: how many reservations failed.
+fn mill_series(out: &mut String, counters: &MillCounters, failed: u64) {
     let mut one = |name, kind, help, value: u64| {
-        series(&mut out, name, kind, help, [(String::new(), value.to_string())]);
+        series(out, name, kind, help, [(String::new(), value.to_string())]);
     };
     one(
         "keymill_given_back_total",
@@ -261,7 +282,7 @@ pub(crate) fn render(counters: &MillCounters, stats: &[Stats], routers: &Routers
         "Unused numbers returned at close.",
         get(&counters.given_back),
     );
-    one("keymill_refills_failed_total", "counter", "Reservations that failed.", latency.failed);
+    one("keymill_refills_failed_total", "counter", "Reservations that failed.", failed);
     one(
         "keymill_store_trips_total",
         "counter",
@@ -302,13 +323,16 @@ pub(crate) fn render(counters: &MillCounters, stats: &[Stats], routers: &Routers
     );
     if let Some(skew) = seconds(counters.skew_ms()) {
         series(
-            &mut out,
+            out,
             "keymill_clock_skew_seconds",
             "gauge",
             "How far the wall clock is ahead of the store's, as the last renewal of a leased worker or the mark of a fixed one saw it.",
             [(String::new(), skew)],
         );
     }
+}
+
+fn latency_series(out: &mut String, latency: &Latency) {
     let buckets = latency.buckets.iter().map(|(bound, count)| {
         let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
         (format!("_bucket{{le=\"{bound}\"}}"), count.to_string())
@@ -317,15 +341,11 @@ pub(crate) fn render(counters: &MillCounters, stats: &[Stats], routers: &Routers
         ("_sum".to_owned(), format!("{:.6}", latency.sum_seconds)),
         ("_count".to_owned(), latency.count.to_string()),
     ];
-    series(
-        &mut out,
-        "keymill_refill_seconds",
-        "histogram",
-        "How long reservations took.",
-        buckets.chain(sums),
-    );
+    series(out, "keymill_refill_seconds", "histogram", "How long reservations took.", buckets.chain(sums));
+}
+
+fn error_series(out: &mut String, counters: &MillCounters) {
     let errors = Code::ALL.iter().zip(&counters.errors);
     let errors = errors.map(|(code, n)| (format!("{{code=\"{}\"}}", code.name()), get(n).to_string()));
-    series(&mut out, "keymill_errors_total", "counter", "Errors given to callers, by code.", errors);
-    out
+    series(out, "keymill_errors_total", "counter", "Errors given to callers, by code.", errors);
 }

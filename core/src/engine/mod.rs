@@ -333,8 +333,7 @@ impl Engine {
         let asked = self.command(Command::Close(done)).is_ok();
         // A keeper that waits for a silent store ends by itself later; the caller does not wait for it.
         if !asked || wait.recv_timeout(CLOSE_WAIT).is_err() {
-            // What the keeper would have given back is lost; but after a close no caller gets a number, whatever state the keeper
-            // is in.
+            // What the keeper would have given back is lost. But after a close no caller gets a number, even without a keeper.
             self.sources().all.values().for_each(KeptSource::close);
         }
     }

@@ -382,7 +382,7 @@ mod tests {
         let clock = Clock::Manual(Arc::new(ManualClock::new(0)));
         let source = Arc::new(SegmentSource::new(Arc::new(spec), ready, 0, clock));
         assert!(source.try_next().is_err(), "nothing is in memory, so the caller wakes the keeper");
-        assert!(keeper.poll(Now::default(), 1).is_none(), "nobody knows the source yet");
+        assert!(keeper.poll(Now::default(), 1).is_none(), "the source is not added yet");
         keeper.add(KeptSource::Segment(source));
         assert!(keeper.poll(Now::default(), 1).is_some(), "the caller still waits for a number");
     }
@@ -403,6 +403,6 @@ mod tests {
         assert!(matches!(batch, Some(Batch::One(0, _))), "a batch for the caller who asked: {batch:?}");
         keeper.complete(0, Err(Fault::new(FaultKind::Unavailable, "down")), Now::default());
         let later = Now { boot_ms: 60_000, ..Now::default() };
-        assert!(keeper.poll(later, 1).is_none(), "nobody asked since the store answered");
+        assert!(keeper.poll(later, 1).is_none(), "no caller has asked since the store answered");
     }
 }

@@ -113,37 +113,7 @@ impl Layout {
         if !text.contains(':') {
             return Err(Error::config(format!("layout {} is not known; {FORM}", quoted(wanted))));
         }
-        let mut time: Option<(u32, i64)> = None;
-        let mut worker: Option<(u32, u32)> = None;
-        let mut seq: Option<u32> = None;
-        let mut seq_last = false;
-        for (place, field) in text.split(',').enumerate() {
-            let (name, value) = field.split_once(':').ok_or_else(|| {
-                Error::config(format!("layout field {} has no width; {FORM}", quoted(field)))
-            })?;
-            let (name, value) = (name.trim(), value.trim());
-            let twice = match name {
-                "time" if place != 0 => {
-                    return Err(Error::config(format!(
-                        "layout {}: time must stand first, because ids rise with their most significant field",
-                        quoted(wanted)
-                    )));
-                }
-                "time" => time.replace(time_field(value)?).is_some(),
-                "worker" | "dc-worker" => worker.replace(worker_field(name, value)?).is_some(),
-                "seq" => {
-                    seq_last = true;
-                    seq.replace(bits("seq", value, 1)?).is_some()
-                }
-                _ => {
-                    return Err(Error::config(format!("layout field {} is not known; {FORM}", quoted(name))));
-                }
-            };
-            if twice {
-                return Err(Error::config(format!("layout {}: field {name} is given twice", quoted(wanted))));
-            }
-            seq_last &= name == "seq";
-        }
+        let Widths { time, worker, seq, seq_last } = Widths::read(wanted, text)?;
         let missing = |name: &str| {
             let first = if name == "time" { " and must stand first, because ids rise with it" } else { "" };
             Error::config(format!("layout {}: field {name} is missing{first}; {FORM}", quoted(wanted)))
@@ -592,6 +562,49 @@ fn bits(field: &str, value: &str, least: u32) -> Result<u32> {
             "layout field {field}: {} is not a width; valid are {least} to {MAX_BITS} bits",
             quoted(value)
         ))),
+    }
+}
+
+/// The fields of a layout as far as they are written.
+struct Widths {
+    /// Bits, and milliseconds of a tick.
+    time: Option<(u32, i64)>,
+    /// Bits of the data centre, and of all.
+    worker: Option<(u32, u32)>,
+    seq: Option<u32>,
+    /// The sequence is the last field.
+    seq_last: bool,
+}
+
+impl Widths {
+    /// Reads `text`, which stands for the layout that is `wanted`.
+    fn read(wanted: &str, text: &str) -> Result<Widths> {
+        let mut widths = Widths { time: None, worker: None, seq: None, seq_last: false };
+        for (place, field) in text.split(',').enumerate() {
+            let (name, value) = field.split_once(':').ok_or_else(|| {
+                Error::config(format!("layout field {} has no width; {FORM}", quoted(field)))
+            })?;
+            let (name, value) = (name.trim(), value.trim());
+            let twice = match name {
+                "time" if place != 0 => {
+                    return Err(Error::config(format!(
+                        "layout {}: time must stand first, because ids rise with their most significant field",
+                        quoted(wanted)
+                    )));
+                }
+                "time" => widths.time.replace(time_field(value)?).is_some(),
+                "worker" | "dc-worker" => widths.worker.replace(worker_field(name, value)?).is_some(),
+                "seq" => widths.seq.replace(bits("seq", value, 1)?).is_some(),
+                _ => {
+                    return Err(Error::config(format!("layout field {} is not known; {FORM}", quoted(name))));
+                }
+            };
+            if twice {
+                return Err(Error::config(format!("layout {}: field {name} is given twice", quoted(wanted))));
+            }
+            widths.seq_last = name == "seq";
+        }
+        Ok(widths)
     }
 }
 

@@ -15,7 +15,7 @@ mod rate;
 #[cfg(test)]
 mod refill_tests;
 mod segment_refill;
-mod worker;
+mod worker_lease;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
@@ -33,7 +33,7 @@ pub use batch::Batch;
 use period::next_period;
 use rate::{Meter, RecentUse};
 use segment_refill::LastRefill;
-use worker::{Clocks, WorkerLease};
+use worker_lease::{Clocks, WorkerLease};
 
 /// How often a source is checked whose store may be asked for waiting callers only.
 const CHECK_MS: u64 = 1_000;

@@ -292,8 +292,8 @@ impl PoolRows {
 pub(crate) const LONGEST_LEASE_MS: u64 = 3_600_000;
 
 impl SlotRow {
-    /// Whether its owner may use it at this time of the store. No lease ends later than the longest one that begins now: such an end
-    /// was written while the store's clock was wrong, and marks keep the ids unique whatever the ends say.
+    /// Whether its owner may use it at this time of the store. An end later than that of the longest lease that begins now does not
+    /// count: it was written while the store's clock was wrong. Marks keep the ids unique even if an end is wrong.
     #[must_use]
     pub fn is_held(&self, now_ms: u64) -> bool {
         self.ends_at > now_ms && self.ends_at - now_ms <= LONGEST_LEASE_MS

@@ -1,4 +1,4 @@
-//! The names of shards, each kept once and by number, for the life of a router: an answer borrows them, whatever table is
+//! The names of shards, each kept once and by number, for as long as the router: an answer borrows them, whichever table is
 //! loaded meanwhile.
 //!
 //! Names are added one by one and never removed. No reader waits: a name is there before the ring has its number. There is no
@@ -16,7 +16,7 @@ const CHUNK: usize = 256;
 /// The name with a NUL behind it, which C reads.
 type Name = Box<str>;
 
-/// The most names of a router's life, those of old tables included.
+/// The most names of one router, those of old tables included.
 pub(super) const MOST_NAMES: usize = CHUNK * CHUNK;
 
 type Chunk = [OnceBox<Name>; CHUNK];

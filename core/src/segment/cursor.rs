@@ -17,13 +17,15 @@ use super::{SegmentSource, TakenRange};
 pub(crate) struct Cursor {
     next: u64,
     end: u64,
-    /// The revocation word of the block's source, and its value when the block was leased.
+    /// The revocation word of the block's source.
     word: &'static AtomicU64,
+    /// The value of the word when the block was leased.
     leased_at: u64,
+    /// The text before a serial's number.
     pub(crate) prefix: Prefix,
 }
 
-/// The word of a cursor without a block; it never has the value that such a cursor compares.
+/// The word of a cursor without a block. It is 0 and stays so, and such a cursor has `leased_at` 1: it never counts.
 static NO_WORD: AtomicU64 = AtomicU64::new(0);
 
 impl Cursor {

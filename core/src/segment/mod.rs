@@ -6,22 +6,22 @@
 //!   there is one counter.
 //! * Gaps are normal: a dropped segment, a crash and a count that lost a race all leave unused numbers.
 
-mod action;
 mod buffer;
 mod cell;
 pub(crate) mod cursor;
-mod expiry;
+mod ends;
 #[cfg(all(test, loom))]
 mod loom;
+mod segment_action;
 mod segment_source;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod wait;
 
-pub(crate) use action::SegmentAction;
 pub use buffer::TakenRange;
 pub(crate) use buffer::{Buffer, Snapshot, TakeError};
 pub(crate) use cell::Miss;
+pub(crate) use segment_action::SegmentAction;
 pub use segment_source::SegmentSource;
 
 use crate::serial::Prefix;

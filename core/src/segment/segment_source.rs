@@ -14,7 +14,7 @@ use crate::serial::Prefix;
 use crate::spec::{Kind, Spec};
 use crate::time::{Clock, Now};
 
-use super::expiry::Ends;
+use super::ends::Ends;
 use super::{Buffer, Miss, SegmentAction, Snapshot, TakeError, TakenRange};
 
 /// One source of numbers.

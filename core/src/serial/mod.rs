@@ -7,17 +7,17 @@
 //! * two periods never make the same text: a pattern whose date part would recur (`MMdd`) is refused;
 //! * a period never falls while the clock does not: not where clocks go back, not beyond the last year.
 
+mod calendar;
 mod format;
 mod pattern;
-mod period;
 
 use crate::error::Result;
 
 pub use format::{MAX_PREFIX, MAX_TEXT, Prefix, push_serial, write_number, write_serial};
 
+use calendar::Calendar;
 use format::POW10;
 use pattern::DatePattern;
-use period::Calendar;
 
 /// A date pattern, a number pattern and the zone whose local time the date is.
 ///
@@ -66,7 +66,7 @@ impl SerialPattern {
     pub fn new(date: &str, number: &str, zone: &str) -> Result<SerialPattern> {
         let parsed = DatePattern::parse(date)?;
         let width = pattern::width(number)?;
-        let calendar = Calendar::new(period::zone(zone)?, parsed.finest(), parsed.short_year());
+        let calendar = Calendar::new(calendar::zone(zone)?, parsed.finest(), parsed.short_year());
         Ok(SerialPattern {
             date_text: date.to_owned(),
             number_text: number.to_owned(),
@@ -362,7 +362,7 @@ mod tests {
         for zone in ZONES {
             for date in DATES {
                 let pattern = pattern(date, zone);
-                let tz = period::zone(zone).expect("a zone of the list");
+                let tz = calendar::zone(zone).expect("a zone of the list");
                 let from: jiff::Timestamp = "2005-01-01T00:00:00Z".parse().expect("an instant");
                 for change in tz.following(from).take(20) {
                     let change = change.timestamp().as_millisecond();

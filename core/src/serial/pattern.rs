@@ -4,8 +4,8 @@
 //! (<https://docs.oracle.com/javase/8/docs/api/java/text/SimpleDateFormat.html>), as far as every date gets the same
 //! number of characters: then a serial's text can be parsed unambiguously, and two dates never have the same text.
 
+use super::calendar::DateField;
 use super::format::{MAX_PREFIX, Prefix};
-use super::period::DateField;
 use crate::error::{Error, Result, shown};
 
 /// The longest date pattern, in bytes.

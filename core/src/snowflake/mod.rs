@@ -16,8 +16,8 @@
 //! The scheme is Twitter's (<https://github.com/twitter-archive/snowflake>), counting ahead of the clock is
 //! uid-generator's (<https://github.com/baidu/uid-generator>), one packed word is ferroid's and many others'.
 
-mod action;
 pub(crate) mod generator;
+mod snowflake_action;
 pub(crate) mod snowflake_source;
 /// Which bits of a snowflake mean what: time, worker, sequence, and the day on which the time field is over.
 pub mod layout {
@@ -31,8 +31,8 @@ pub mod scatter {
 #[cfg(all(test, loom))]
 mod loom;
 
-pub(crate) use action::{SnowflakeAction, SnowflakeView, WorkerView};
 use generator::{Generator, Refusal, Why};
 pub use layout::{Fields, Layout};
 pub use scatter::Scatter;
+pub(crate) use snowflake_action::{SnowflakeAction, SnowflakeView, WorkerView};
 pub(crate) use snowflake_source::SnowflakeSource;

@@ -233,7 +233,7 @@ impl<S: RowStore + ?Sized> Part<'_, S> {
         Ok((highest, count))
     }
 
-    /// Refuses a row that is not of this way of keeping it.
+    /// Refuses a row whose period is not that of this part of the bank.
     fn check(&self, row: Mark) -> Result<(), Fault> {
         if row.period % CLOSED_PERIOD == self.period() {
             return Ok(());

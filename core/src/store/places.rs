@@ -10,8 +10,8 @@
 //! 1. writes its own row first, so that others see it: a slot is taken and held, and names the source from its first renewal or its
 //!    clean end on; the row of a fixed worker says [`BEGINNING`], which is
 //!    not current, so that after a crash this begins again;
-//! 2. then reads every other place. One that is in use is not taken away: a slot that is held, a fixed worker whose mark is ahead of the
-//!    clock. A lease gives its slot back and takes another; a fixed worker waits;
+//! 2. then reads every other place. A place in use stays as it is: a slot that is held, or a fixed worker whose mark is ahead of the clock.
+//!    Then a lease gives its slot back and takes another; a fixed worker waits;
 //! 3. ends the others by compare-and-set: a slot gets a new token and another owner ([`slot_rows::ELSEWHERE`]), a fixed worker's row the
 //!    period [`LEASED`] and a mark one higher. A process that read such a row before and writes it after fails, and a process that
 //!    still used it is told at its next renewal;
@@ -451,8 +451,8 @@ pub(super) fn announce(
 const REPAIRS: u32 = 20;
 
 /// Raises the mark of a fixed worker to `to`, and its slots in the pools that the source has leased from. Its row is not current after
-/// that: the next process that begins with it looks at every other place, and one that uses it now is told when it raises its mark
-/// or renews. A dry run only says what would be done.
+/// that: the next process that begins with this worker looks at every other place. A process that uses the worker now is refused when
+/// it raises its mark or renews. A dry run only says what would be done.
 pub(super) fn repair(
     store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,

@@ -40,26 +40,6 @@ impl Stage {
                     None
                 })
             }
-            "next" => self.source(step)?.next_text().map(|id| Some(id.into())),
-            "try_next" => self.source(step)?.try_next_text().map(|id| Some(id.into())),
-            "take" => take(self.source(step)?, number(step, "count")?).map(|ids| Some(ids.into())),
-            "next_for" => {
-                self.source(step)?.next_for(key(step)?.as_key()).map(|id| Some(id.to_string().into()))
-            }
-            "try_next_for" => {
-                self.source(step)?.try_next_for(key(step)?.as_key()).map(|id| Some(id.to_string().into()))
-            }
-            "take_for" => {
-                let ids = self.source(step)?.take_for(key(step)?.as_key(), number(step, "count")?);
-                ids.map(|ids| Some(ids.iter().map(u64::to_string).collect()))
-            }
-            "next_wide_for" => {
-                self.source(step)?.next_wide_for(key(step)?.as_key()).map(|id| Some(id.to_string().into()))
-            }
-            "take_wide_for" => {
-                let ids = self.source(step)?.take_wide_for(key(step)?.as_key(), number(step, "count")?);
-                ids.map(|ids| Some(ids.iter().map(u128::to_string).collect()))
-            }
             "parse" => self.source(step)?.parse_text(text(step, "id")?).map(|parts| {
                 let fields = parts.fields().into_iter();
                 Some(Value::Object(fields.map(|(name, value)| (name.to_owned(), value.into())).collect()))
@@ -78,6 +58,45 @@ impl Stage {
                 Ok(Some(keymill::spec_string(text(step, "kind")?, &name, &pairs).into()))
             }
             "gene" => Gene::of(key(step)?.as_key()).map(|gene| Some(gene.to_string().into())),
+            verb => match self.ids(verb, step)? {
+                Some(ids) => ids.map(Some),
+                None => self.routing(verb, step)?.ok_or_else(|| format!("`{verb}` is no step"))?,
+            },
+        })
+    }
+
+    /// The verbs that answer with ids; `None`: it is none of them.
+    fn ids(&self, verb: &str, step: &Value) -> std::result::Result<Option<Result<Value>>, String> {
+        Ok(Some(match verb {
+            "next" => self.source(step)?.next_text().map(Value::from),
+            "try_next" => self.source(step)?.try_next_text().map(Value::from),
+            "take" => take(self.source(step)?, number(step, "count")?).map(Value::from),
+            "next_for" => self.source(step)?.next_for(key(step)?.as_key()).map(|id| id.to_string().into()),
+            "try_next_for" => {
+                self.source(step)?.try_next_for(key(step)?.as_key()).map(|id| id.to_string().into())
+            }
+            "take_for" => {
+                let ids = self.source(step)?.take_for(key(step)?.as_key(), number(step, "count")?);
+                ids.map(|ids| ids.iter().map(u64::to_string).collect())
+            }
+            "next_wide_for" => {
+                self.source(step)?.next_wide_for(key(step)?.as_key()).map(|id| id.to_string().into())
+            }
+            "take_wide_for" => {
+                let ids = self.source(step)?.take_wide_for(key(step)?.as_key(), number(step, "count")?);
+                ids.map(|ids| ids.iter().map(u128::to_string).collect())
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// The verbs of routers; `None`: it is none of them.
+    fn routing(
+        &mut self,
+        verb: &str,
+        step: &Value,
+    ) -> std::result::Result<Option<Result<Option<Value>>>, String> {
+        Ok(Some(match verb {
             "router" => {
                 let name = text(step, "as")?.to_owned();
                 Router::from_text(text(step, "table")?).map(|router| {
@@ -91,8 +110,8 @@ impl Stage {
                 self.router(step)?.route_wide(number(step, "id")?).map(|route| Some(shown(route)))
             }
             "route_key" => self.router(step)?.route_key(key(step)?.as_key()).map(|route| Some(shown(route))),
-            other => return Err(format!("`{other}` is no step")),
-        })
+            _ => return Ok(None),
+        }))
     }
 
     /// Closes the mill and forgets its sources.

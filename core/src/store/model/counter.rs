@@ -1,5 +1,5 @@
-//! Rows of other programs' counters: IDSnowman's `sequence_table`, Leaf's `leaf_alloc`, tinyid's `tiny_id_info`, CosId's
-//! `cosid`. Other programs may change such a row at the same time, so keymill changes nothing in its meaning.
+//! Rows of other programs' counters, one for each name: the schemes whose rows [`Kept::Counter`](crate::request::scheme::Kept::Counter)
+//! describes. Other programs may change such a row at the same time, so keymill keeps the meaning of every column.
 
 use crate::request::scheme::{CounterColumns, Holds};
 #[cfg(feature = "_sql")]
@@ -94,12 +94,11 @@ impl<'k> Counter<'k> {
         Ok(name)
     }
 
-    /// How many numbers on either side of a maximum may be another program's: a range begins and ends so far from it.
+    /// How far a range keeps from a maximum, above it and below it, because another program may own the numbers between.
     ///
-    /// A program that moves the maximum from *m* to *m + a*, where its allocation *a* is at most `allocation`, owns numbers
-    /// between *m - a* and *m + a*, and which of them is not to be seen in the row. So of the numbers up to *m* all may be
-    /// used up; and after a change to *m*, which leaves the maximum there for the next program, those from *m - a* on may
-    /// become that program's.
+    /// A program moves the maximum from *m* to *m + a*; its allocation *a* is at most `allocation`. It owns some of the numbers from
+    /// *m - a* to *m + a*, and the row does not show which. So every number up to *m* may have been issued. After keymill has moved
+    /// the maximum to *m*, the next program begins there and may issue the numbers from *m - a* on.
     pub(crate) const fn apart(&self) -> u64 {
         if self.columns.allocates && self.key.step > 0 { self.key.step + 1 } else { 0 }
     }

@@ -9,7 +9,7 @@
 //!   new row would reach those numbers only after 2^62 of its own. Programs with shorter number patterns find them used up.
 //! * The old row is not deleted or closed: KeyFactory creates a deleted row again at 1, IDSnowman falls back to an older
 //!   answer, and tinyid adds its step to 2^63-1 and issues negative numbers. All three stay unique only far away.
-//! * The row of a serial stays parked until its period ends. Then an old KeyFactory begins at 1 whatever the row says.
+//! * The row of a serial stays parked until its period ends. Then an old KeyFactory begins at 1, as in every new period.
 
 use super::counter::Counter;
 use super::rows::{self, Rows};

@@ -67,34 +67,7 @@ impl Mysql {
         let mut line = Tunnel::open(options, target, mode)?;
         let builder = builder.socket(Some(line.socket()));
         let connected = Conn::new(builder);
-        let connection = connected.map_err(|error| {
-            if let Some(fault) = line.fault() {
-                return fault;
-            }
-            let error = line.late_error().unwrap_or(error);
-            let fault = judge_error(&error, Phase::Ask, &options.password).fault;
-            match &error {
-                Error::MySqlError(said) if matches!(said.code, 1045 | 1698) => {
-                    fault.because(login_refused(options, mode))
-                }
-                // For an unknown user MySQL names an arbitrary login method.
-                Error::DriverError(DriverError::UnknownAuthPlugin(plugin)) => Fault::new(
-                    FaultKind::Refused,
-                    format!(
-                        "the server wants user `{}` to log in by {plugin}, which is not known here; check the user's name, or let \
-                         it log in by caching_sha2_password or mysql_native_password",
-                        options.user
-                    ),
-                ),
-                // The connection was accepted and stayed silent. A MySQL server sends the first packet; servers of other
-                // protocols wait for the client's.
-                error if is_silent(error) => fault.because(format!(
-                    "{SILENT}: no MySQL greeting came within {:?}; is it a MySQL or MariaDB server, and awake?",
-                    options.read_timeout
-                )),
-                _ => fault,
-            }
-        })?;
+        let connection = connected.map_err(|error| not_connected(error, &mut line, options, mode))?;
         let protection = line.protection();
         let mut session = MysqlSession {
             connection,
@@ -120,5 +93,35 @@ impl Mysql {
         };
         session.introduce(options)?;
         Ok(session)
+    }
+}
+
+/// Why the driver has no connection: this end of the line knows better where it ended the login itself.
+fn not_connected(error: Error, line: &mut Tunnel, options: &ServerOptions, mode: Mode) -> Fault {
+    if let Some(fault) = line.fault() {
+        return fault;
+    }
+    let error = line.late_error().unwrap_or(error);
+    let fault = judge_error(&error, Phase::Ask, &options.password).fault;
+    match &error {
+        Error::MySqlError(said) if matches!(said.code, 1045 | 1698) => {
+            fault.because(login_refused(options, mode))
+        }
+        // For an unknown user MySQL names an arbitrary login method.
+        Error::DriverError(DriverError::UnknownAuthPlugin(plugin)) => Fault::new(
+            FaultKind::Refused,
+            format!(
+                "the server wants user `{}` to log in by {plugin}, which is not known here; check the user's name, or let \
+                 it log in by caching_sha2_password or mysql_native_password",
+                options.user
+            ),
+        ),
+        // The connection was accepted and stayed silent. A MySQL server sends the first packet; servers of other
+        // protocols wait for the client's.
+        error if is_silent(error) => fault.because(format!(
+            "{SILENT}: no MySQL greeting came within {:?}; is it a MySQL or MariaDB server, and awake?",
+            options.read_timeout
+        )),
+        _ => fault,
     }
 }

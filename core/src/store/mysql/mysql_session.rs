@@ -242,7 +242,7 @@ impl MysqlSession {
     fn not_known(&mut self, error: &Error) -> Fault {
         let fault = self.failed(error, Phase::Commit);
         if self.state.conflict && !self.state.broken {
-            // A conflict: whatever it had reserved, the next attempt reserves anew.
+            // A conflict: the next attempt reserves a range of its own.
             return fault;
         }
         self.state.broken = true;
@@ -450,9 +450,9 @@ impl MysqlSession {
     /// again.
     ///
     /// A node may answer before it has carried out what another one committed. Certification keeps such a stale node from
-    /// writing, but a mill that changed hosts would find the row below what it has seen. So whatever reads (a `SELECT`, the
-    /// beginning of a transaction) waits until the node has caught up; the single statement that only writes does not, and
-    /// where it finds the row too low a transaction looks again.
+    /// writing, but a mill that changed hosts would find the row below what it has seen. So a `SELECT` and the
+    /// beginning of a transaction wait until the node has caught up. A single statement that only writes does not wait; if it
+    /// finds the row too low, a transaction looks again.
     fn join_cluster(&mut self) -> Result<bool, Fault> {
         if !self.variable("wsrep_on")?.is_some_and(|on| is_on(&on)) {
             return Ok(false);

@@ -283,7 +283,6 @@ impl Carrier {
 
     /// Forwards and inspects the packets of the login.
     fn log_in(&mut self, terms: Terms, found: &Mutex<LoginOutcome>) -> io::Result<()> {
-        let Terms { mode, tls, by_file } = terms;
         let mut from_server = Packets::default();
         let mut from_driver = Packets::default();
         let greeting = self.server_packet(&mut from_server)?;
@@ -295,11 +294,11 @@ impl Carrier {
             // An error, or another protocol: the driver reports it.
             return self.send_driver(&from_server, &greeting);
         };
-        let mut scramble = packets::scramble_in(&greeting);
         self.send_driver(&from_server, &greeting)?;
         let mut login = self.driver_packet(&mut from_driver)?;
+        let Terms { mode, tls, by_file } = terms;
         let protection = match tls {
-            Some((config, name)) if known & CLIENT_SSL != 0 => {
+            Some(tls) if known & CLIENT_SSL != 0 => {
                 if login.len() < LOGIN_HEAD {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
@@ -307,17 +306,7 @@ impl Carrier {
                 if !from_server.kept.is_empty() {
                     return refuse(tls::spoke_too_early());
                 }
-                // Low bytes first: bit 11 is in the second byte.
-                login[1] |= (CLIENT_SSL >> 8) as u8;
-                let request = login[..LOGIN_HEAD].to_vec();
-                self.send_server(&from_driver, &request)?;
-                self.unseen += 1;
-                let mut tls = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
-                while tls.is_handshaking() {
-                    tls.complete_io(&mut self.server)?;
-                }
-                self.tls = Some(Box::new(tls));
-                self.server.begin(self.limit);
+                self.encrypt(tls, &from_driver, &mut login)?;
                 mode.encrypted()
             }
             Some(_) if mode != Mode::Prefer => return refuse(tls::not_offered()),
@@ -325,42 +314,83 @@ impl Carrier {
         };
         note(found, |found| found.protection = Some(protection));
         self.send_server(&from_driver, &login)?;
-        loop {
-            let packet = self.server_packet(&mut from_server)?;
-            let wants_password = packet.starts_with(&[0x01, 0x04]);
-            if wants_password && !mode.may_send_password(protection) {
-                let how = match protection {
-                    Protection::None if !by_file => {
-                        "the password under a key of its own (full `caching_sha2_password`)"
-                    }
-                    _ => "the password itself (full `caching_sha2_password`)",
-                };
-                return refuse(tls::password_withheld(how, mode));
-            }
-            self.send_driver(&from_server, &packet)?;
-            match packet.first() {
-                // Logged in, or refused. Packet numbers begin anew.
-                Some(0x00 | 0xff) | None => break,
-                // The fast path succeeded: the server's next packet follows without a request.
-                _ if packet == [0x01, 0x03] => {}
-                _ => {
-                    if let Some(0xfe) = packet.first() {
-                        scramble = packets::scramble_of(&packet);
-                    }
-                    let answer = self.driver_packet(&mut from_driver)?;
-                    if wants_password && protection == Protection::None && !by_file {
-                        self.send_under_key(&mut from_server, &from_driver, &answer, &scramble)?;
-                    } else {
-                        self.send_server(&from_driver, &answer)?;
-                    }
-                }
-            }
+        let scramble = packets::scramble_in(&greeting);
+        let in_clear = protection == Protection::None && !by_file;
+        let withheld = (!mode.may_send_password(protection)).then(|| {
+            let how = if in_clear {
+                "the password under a key of its own (full `caching_sha2_password`)"
+            } else {
+                "the password itself (full `caching_sha2_password`)"
+            };
+            tls::password_withheld(how, mode)
+        });
+        let withheld = self.authenticate(&mut from_server, &mut from_driver, scramble, in_clear, withheld)?;
+        if let Some(fault) = withheld {
+            return refuse(fault);
         }
         // Bytes that arrived before the login was over belong to no login.
         if from_server.kept.is_empty() && from_driver.kept.is_empty() {
             Ok(())
         } else {
             Err(io::ErrorKind::InvalidData.into())
+        }
+    }
+
+    /// Asks the server for TLS, with the head of the driver's login, and shakes hands.
+    fn encrypt(
+        &mut self,
+        (config, name): (ClientConfig, ServerName<'static>),
+        from_driver: &Packets,
+        login: &mut [u8],
+    ) -> io::Result<()> {
+        // Low bytes first: bit 11 is in the second byte.
+        login[1] |= (CLIENT_SSL >> 8) as u8;
+        let request = login[..LOGIN_HEAD].to_vec();
+        self.send_server(from_driver, &request)?;
+        self.unseen += 1;
+        let mut tls = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+        while tls.is_handshaking() {
+            tls.complete_io(&mut self.server)?;
+        }
+        self.tls = Some(Box::new(tls));
+        self.server.begin(self.limit);
+        Ok(())
+    }
+
+    /// Forwards what follows the driver's login until the server has accepted or refused it. Answers with `withheld`, the reason why
+    /// the server may not have the password, if the server wants it.
+    fn authenticate(
+        &mut self,
+        from_server: &mut Packets,
+        from_driver: &mut Packets,
+        mut scramble: Vec<u8>,
+        in_clear: bool,
+        mut withheld: Option<Fault>,
+    ) -> io::Result<Option<Fault>> {
+        loop {
+            let packet = self.server_packet(from_server)?;
+            let wants_password = packet.starts_with(&[0x01, 0x04]);
+            if wants_password && let Some(fault) = withheld.take() {
+                return Ok(Some(fault));
+            }
+            self.send_driver(from_server, &packet)?;
+            match packet.first() {
+                // Logged in, or refused. Packet numbers begin anew.
+                Some(0x00 | 0xff) | None => return Ok(None),
+                // The fast path succeeded: the server's next packet follows without a request.
+                _ if packet == [0x01, 0x03] => {}
+                _ => {
+                    if let Some(0xfe) = packet.first() {
+                        scramble = packets::scramble_of(&packet);
+                    }
+                    let answer = self.driver_packet(from_driver)?;
+                    if wants_password && in_clear {
+                        self.send_under_key(from_server, from_driver, &answer, &scramble)?;
+                    } else {
+                        self.send_server(from_driver, &answer)?;
+                    }
+                }
+            }
         }
     }
 
@@ -380,7 +410,7 @@ impl Carrier {
         };
         let covered: Vec<u8> =
             password.iter().zip(scramble.iter().cycle()).map(|(byte, cover)| byte ^ cover).collect();
-        // It panics over what is no key, and over one that is too short.
+        // It panics if the bytes are no key, or if the key is too short.
         let sent = catch_unwind(|| mysql_common::crypto::encrypt(&covered, key))
             .map_err(|payload| io::Error::new(io::ErrorKind::InvalidData, thread::panic_words(payload)))?;
         self.send_server(from_driver, &sent)

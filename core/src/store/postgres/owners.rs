@@ -143,53 +143,75 @@ fn noun(kind: &str) -> &'static str {
 
 /// Refuses a relation that another role owns, or that uses something of another role.
 pub(super) fn check(table: &str, found: &FoundRelation) -> Result<(), Fault> {
-    let FoundRelation { schema, kind, owner, .. } = found;
-    let (place, user) = (Place::new(schema, table).quoted, identifier(&owner.user));
-    let grant = |role: &str| Remedy::Sql {
+    if !found.owner.is_trusted {
+        return Err(not_owned(table, found));
+    }
+    match &found.owner.other {
+        Some(other) if other.owner.is_empty() => Err(condition_calls(&other.part)),
+        Some(other) => Err(uses_of(other, table, found)),
+        None => Ok(()),
+    }
+}
+
+/// To trust all that this role owns.
+fn grant(role: &str, user: &str) -> Remedy {
+    Remedy::Sql {
         first: "or, to trust all that this role owns, and to give this user its rights, run as a superuser",
         // Before PostgreSQL 16 a second grant does not replace the grantor.
         statements: vec![
             format!("REVOKE {} FROM {user}", identifier(role)),
             format!("GRANT {} TO {user}", identifier(role)),
         ],
-    };
-    if !owner.is_trusted {
-        let (noun, role) = (noun(kind), identifier(&owner.name));
-        let what = format!("`{schema}.{table}` belongs to role `{}`, {WHY}", owner.name);
-        return Err(Fault::new(FaultKind::Refused, what)
-            .with_remedy(Remedy::Sql {
-                first: "if it is not yours, run as a superuser",
-                statements: vec![
-                    format!("DROP {noun} {place}"),
-                    format!("REVOKE CREATE ON SCHEMA {} FROM PUBLIC, {role}", identifier(schema)),
-                ],
-            })
-            .with_remedy(Remedy::Sql {
-                first: "if it is, run as a superuser, or as a member of both roles",
-                statements: vec![format!("ALTER {noun} {place} OWNER TO {user}")],
-            })
-            .with_remedy(grant(&owner.name))
-            .with_remedy(Remedy::Text("`schema=` in the store's URL names another schema")));
     }
-    let Some(Other { part_type, part, used_type, used, owner: role }) = &owner.other else { return Ok(()) };
-    if role.is_empty() {
-        let what = format!(
-            "the condition (`WHEN`) of trigger `{part}` calls a function that is not `IMMUTABLE`: with such a function it can run any \
-             SQL with this user's rights, and a trigger has no owner who could be trusted"
-        );
-        return Err(Fault::new(FaultKind::Refused, what)
-            .with_remedy(Remedy::Sql {
-                first: "if it is not yours, run as a superuser",
-                statements: vec![format!("DROP TRIGGER {part}")],
-            })
-            .with_remedy(Remedy::Text("if it is, move the condition into its function")));
-    }
+}
+
+/// The relation belongs to another role.
+fn not_owned(table: &str, found: &FoundRelation) -> Fault {
+    let FoundRelation { schema, kind, owner, .. } = found;
+    let (place, user) = (Place::new(schema, table).quoted, identifier(&owner.user));
+    let (noun, role) = (noun(kind), identifier(&owner.name));
+    let what = format!("`{schema}.{table}` belongs to role `{}`, {WHY}", owner.name);
+    Fault::new(FaultKind::Refused, what)
+        .with_remedy(Remedy::Sql {
+            first: "if it is not yours, run as a superuser",
+            statements: vec![
+                format!("DROP {noun} {place}"),
+                format!("REVOKE CREATE ON SCHEMA {} FROM PUBLIC, {role}", identifier(schema)),
+            ],
+        })
+        .with_remedy(Remedy::Sql {
+            first: "if it is, run as a superuser, or as a member of both roles",
+            statements: vec![format!("ALTER {noun} {place} OWNER TO {user}")],
+        })
+        .with_remedy(grant(&owner.name, &user))
+        .with_remedy(Remedy::Text("`schema=` in the store's URL names another schema"))
+}
+
+/// The condition of a trigger calls a function that it may not.
+fn condition_calls(trigger: &str) -> Fault {
+    let what = format!(
+        "the condition (`WHEN`) of trigger `{trigger}` calls a function that is not `IMMUTABLE`: with such a function it can run any \
+         SQL with this user's rights, and a trigger has no owner who could be trusted"
+    );
+    Fault::new(FaultKind::Refused, what)
+        .with_remedy(Remedy::Sql {
+            first: "if it is not yours, run as a superuser",
+            statements: vec![format!("DROP TRIGGER {trigger}")],
+        })
+        .with_remedy(Remedy::Text("if it is, move the condition into its function"))
+}
+
+/// The relation uses something of another role.
+fn uses_of(other: &Other, table: &str, found: &FoundRelation) -> Fault {
+    let Other { part_type, part, used_type, used, owner: role } = other;
     let through = if (part_type, part) == (used_type, used) {
         String::new()
     } else {
         format!(" in its {part_type} `{part}`")
     };
-    let what = format!("`{schema}.{table}` uses {used_type} `{used}` of role `{role}`{through}, {WHY}");
+    let what =
+        format!("`{}.{table}` uses {used_type} `{used}` of role `{role}`{through}, {WHY}", found.schema);
+    let user = identifier(&found.owner.user);
     let take_off = match part_type.as_str() {
         "trigger" | "policy" => Remedy::Sql {
             first: "if it is not yours, run as a superuser",
@@ -197,13 +219,13 @@ pub(super) fn check(table: &str, found: &FoundRelation) -> Result<(), Fault> {
         },
         _ => Remedy::Text("if it is not yours, alter the table as a superuser so that it does without"),
     };
-    Err(Fault::new(FaultKind::Refused, what)
+    Fault::new(FaultKind::Refused, what)
         .with_remedy(take_off)
         .with_remedy(Remedy::Sql {
             first: "if it is, run as a superuser, or as a member of both roles",
             statements: vec![format!("ALTER {} {used} OWNER TO {user}", used_type.to_uppercase())],
         })
-        .with_remedy(grant(role)))
+        .with_remedy(grant(role, &user))
 }
 
 #[cfg(test)]

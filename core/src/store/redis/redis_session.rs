@@ -33,7 +33,7 @@ static REPLACE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("re
 /// A connection that was idle for this long is pinged before use: firewalls and servers close idle connections.
 const IDLE_MS: u64 = 30_000;
 
-/// Settings that hold a password in clear, and the one that says whose the second is.
+/// Settings that hold a password in clear, and the user of the second password.
 const SECRETS: [&str; 3] = ["requirepass", "masterauth", "masteruser"];
 
 pub(super) struct RedisSession {

@@ -53,7 +53,7 @@ const SET_LOCK: libc::c_int = libc::F_SETLK;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Every connection that may be open. Its lock is taken only during an [`Operation`], so it is free during a fork.
-static SLOTS: Mutex<Vec<Weak<ForkSafeConnection>>> = Mutex::new(Vec::new());
+static CONNECTIONS: Mutex<Vec<Weak<ForkSafeConnection>>> = Mutex::new(Vec::new());
 static HANDLERS: OnceCell<()> = OnceCell::new();
 
 /// A connection to a file. If the program has closed the connection's descriptors, the connection is never closed: the
@@ -99,15 +99,15 @@ impl Drop for OpenFile {
 pub(super) struct ForkSafeConnection(Mutex<Option<OpenFile>>);
 
 impl ForkSafeConnection {
-    /// A slot registered with the fork handlers. `None`: the handlers could not be registered (no memory).
+    /// A connection that is registered with the fork handlers. `None`: the handlers could not be registered (no memory).
     pub(super) fn new() -> Option<Arc<ForkSafeConnection>> {
         HANDLERS.get_or_try_init(register).ok()?;
-        let slot = Arc::new(ForkSafeConnection::default());
+        let connection = Arc::new(ForkSafeConnection::default());
         let _operation = begin();
-        let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.retain(|slot| slot.strong_count() > 0);
-        slots.push(Arc::downgrade(&slot));
-        Some(slot)
+        let mut connections = CONNECTIONS.lock().unwrap_or_else(PoisonError::into_inner);
+        connections.retain(|connection| connection.strong_count() > 0);
+        connections.push(Arc::downgrade(&connection));
+        Some(connection)
     }
 
     /// Locks the connection; requires an [`Operation`].
@@ -140,11 +140,11 @@ pub(super) fn recognise_process() {
         // ordering: Relaxed — as above.
         CLONED.store(true, Ordering::Relaxed);
         // A thread of the parent was using SQLite: its mutexes and lock counts belong to a thread that does not exist here.
-        match SLOTS.try_lock() {
+        match CONNECTIONS.try_lock() {
             // ordering: Relaxed — as above.
-            Ok(mut slots) if STATE.swap(0, Ordering::Relaxed) == 0 => {
+            Ok(mut connections) if STATE.swap(0, Ordering::Relaxed) == 0 => {
                 // The connections are the parent's: a later fork of this process must not close them.
-                std::mem::forget(std::mem::take(&mut *slots));
+                std::mem::forget(std::mem::take(&mut *connections));
             }
             // ordering: Relaxed — as above.
             _ => UNUSABLE.store(true, Ordering::Relaxed),
@@ -239,10 +239,10 @@ extern "C" fn before() {
         }
         std::thread::sleep(Duration::from_micros(50));
     }
-    let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
-    slots.retain(|slot| {
-        let Some(slot) = slot.upgrade() else { return false };
-        let mut held = slot.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut connections = CONNECTIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    connections.retain(|connection| {
+        let Some(connection) = connection.upgrade() else { return false };
+        let mut held = connection.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connection) = held.take() {
             // No checkpoint: the next operation opens the file again, so copying the log into the database would only cost
             // two fsyncs. A failure here does no harm.

@@ -50,7 +50,7 @@ pub type SqliteStore = SqlStore<SqliteFile>;
 pub struct SqliteFile {
     path: PathBuf,
     options: SqliteOptions,
-    slot: Option<Arc<fork::ForkSafeConnection>>,
+    connection: Option<Arc<fork::ForkSafeConnection>>,
     /// Problems found since the file was last opened.
     warnings: Vec<String>,
     deadline: Arc<Deadline>,
@@ -71,7 +71,7 @@ impl SqliteStore {
         SqlStore {
             server: SqliteFile {
                 path,
-                slot: None,
+                connection: None,
                 warnings: Vec::new(),
                 deadline,
                 created: Vec::new(),
@@ -106,16 +106,16 @@ impl SqliteFile {
                 "this process was forked or cloned in the middle of a SQLite operation of its parent; start it with exec",
             ));
         }
-        let slot = match &self.slot {
-            Some(slot) => Arc::clone(slot),
+        let connection = match &self.connection {
+            Some(connection) => Arc::clone(connection),
             None => fork::ForkSafeConnection::new()
                 .ok_or_else(|| Fault::new(FaultKind::Unavailable, "no memory to register fork handlers"))?,
         };
-        self.slot = Some(Arc::clone(&slot));
+        self.connection = Some(Arc::clone(&connection));
         let operation = fork::begin();
         descriptors::install(&operation);
         self.deadline.set();
-        let mut kept = slot.lock(&operation);
+        let mut kept = connection.lock(&operation);
         if let Some(file) = &*kept
             && let Err(fault) = self.check_own_descriptors(file.database())
         {
@@ -161,40 +161,13 @@ impl SqliteFile {
         self.next_look = None;
         self.check_descriptors(&real)?;
         let is_new = identity(&self.path).is_none();
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX
-            | OpenFlags::SQLITE_OPEN_EXRESCODE;
         let path = self.path.clone();
         if is_new {
             file::create(&path);
         }
         let at = |error: rusqlite::Error| fault(&path, &error);
-        let mut connection = Connection::open_with_flags(&path, flags).map_err(at)?;
-        if descriptors::shortage().is_some() && connection.is_readonly("main").map_err(at)? {
-            // SQLite fell back to a read-only connection because another thread closed its descriptor meanwhile.
-            return Err(file::no_descriptor(&path));
-        }
-        let deadline = Arc::clone(&self.deadline);
-        connection.busy_handler(Some(move |_| deadline.pause())).map_err(at)?;
-        // Triggers and views of another program's file may not call functions with side effects.
-        connection
-            .execute_batch("PRAGMA trusted_schema=OFF; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON")
-            .map_err(at)?;
-        let journal: String = loop {
-            // A file of another program keeps its journal mode. SQLite does not always ask the busy handler here:
-            // eight processes that open a new file at once collide.
-            let word = owner(&connection, None).and_then(|owner| {
-                let foreign = matches!(owner, FileOwner::Other(_));
-                let ask = if foreign { "PRAGMA journal_mode" } else { "PRAGMA journal_mode=WAL" };
-                connection.query_one(ask, [], |row| row.get(0))
-            });
-            match word {
-                Ok(word) => break word,
-                Err(error) if is_busy(&error) && self.deadline.pause() => {}
-                Err(error) => return Err(at(error)),
-            }
-        };
+        let connection = self.connect()?;
+        let journal = self.set_journal_mode(&connection).map_err(at)?;
         connection.execute_batch("PRAGMA synchronous=FULL").map_err(at)?;
         let synchronous: i64 =
             connection.query_one("PRAGMA synchronous", [], |row| row.get(0)).map_err(at)?;
@@ -220,6 +193,44 @@ impl SqliteFile {
             opened: Opened { path, real, file, log: None, journal, synchronous },
             state: State::new(self.options.durability, Duration::ZERO, 0),
         })
+    }
+
+    /// Opens the file in SQLite, and prepares the connection for any file.
+    fn connect(&self) -> Result<Connection, Fault> {
+        let at = |error: rusqlite::Error| fault(&self.path, &error);
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_EXRESCODE;
+        let mut connection = Connection::open_with_flags(&self.path, flags).map_err(at)?;
+        if descriptors::shortage().is_some() && connection.is_readonly("main").map_err(at)? {
+            // SQLite fell back to a read-only connection because another thread closed its descriptor meanwhile.
+            return Err(file::no_descriptor(&self.path));
+        }
+        let deadline = Arc::clone(&self.deadline);
+        connection.busy_handler(Some(move |_| deadline.pause())).map_err(at)?;
+        // Triggers and views of another program's file may not call functions with side effects.
+        connection
+            .execute_batch("PRAGMA trusted_schema=OFF; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON")
+            .map_err(at)?;
+        Ok(connection)
+    }
+
+    /// Turns the write-ahead log on; answers with the journal mode that the file has then.
+    fn set_journal_mode(&self, connection: &Connection) -> rusqlite::Result<String> {
+        loop {
+            // A file of another program keeps its journal mode. SQLite does not always ask the busy handler here:
+            // eight processes that open a new file at once collide.
+            let word = owner(connection, None).and_then(|owner| {
+                let foreign = matches!(owner, FileOwner::Other(_));
+                let ask = if foreign { "PRAGMA journal_mode" } else { "PRAGMA journal_mode=WAL" };
+                connection.query_one(ask, [], |row| row.get(0))
+            });
+            match word {
+                Err(error) if is_busy(&error) && self.deadline.pause() => {}
+                word => return word,
+            }
+        }
     }
 
     /// Refuses a file of which the program has closed keymill's descriptors. No option accepts that: the next write would go
@@ -336,10 +347,10 @@ impl SqliteFile {
 
 impl Drop for SqliteFile {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot.take() {
+        if let Some(connection) = self.connection.take() {
             // As an operation, so that a fork does not copy a half-closed file.
             let operation = fork::begin();
-            *slot.lock(&operation) = None;
+            *connection.lock(&operation) = None;
         }
     }
 }
@@ -361,7 +372,7 @@ impl Server for SqliteFile {
     }
 
     fn warnings(&self) -> Option<Vec<String>> {
-        self.slot.as_ref().map(|_| self.warnings.clone())
+        self.connection.as_ref().map(|_| self.warnings.clone())
     }
 
     fn created(&mut self) -> Vec<String> {
