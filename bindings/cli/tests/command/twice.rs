@@ -51,7 +51,7 @@ fn typed_twice(url: &str, has_tables_of_others: bool) {
     }
     for verb in &verbs {
         let first = run(verb).done();
-        assert!(first.contains("written: yes") || first.contains("7"), "{verb:?}: {first}");
+        assert!(first.contains("written: yes") || first.contains('7'), "{verb:?}: {first}");
         let second = run(verb);
         let is_refused =
             second.err.contains("repair never lowers a row") || second.err.contains("raises none of them");
