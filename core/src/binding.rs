@@ -117,8 +117,7 @@ impl Source {
             // The digits of a scattered id are moved: the highest one is of any time.
             if let Some(layout) = self.layout().filter(|layout| layout.scatter() != Scatter::None) {
                 return Err(self.failed(Error::argument(format!(
-                    "`{}` cannot be what `{}` is raised to: its ids are scattered (`scatter={}`), so the highest one is not the latest; \
-                     give a time, such as {}",
+                    "`{}` cannot be what `{}` is raised to: its ids are scattered (`scatter={}`), so the highest one is not the latest; give a time, such as {}",
                     shown(text),
                     self.label(),
                     layout.scatter(),

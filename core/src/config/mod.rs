@@ -226,8 +226,7 @@ impl MillConfig {
         read.command.clone_from(&self.command);
         if matches!(self.store, StoreConfig::Interleaved { .. }) && read.kind() == Kind::Serial {
             return Err(Error::config(format!(
-                "`{}`: serial numbers count each period from 1 in one row, so several `stores` cannot serve them; open them in \
-                 a mill with one store",
+                "`{}`: serial numbers count each period from 1 in one row, so several `stores` cannot serve them; open them in a mill with one store",
                 read.label
             )));
         }
@@ -235,22 +234,19 @@ impl MillConfig {
             && !matches!(self.store, StoreConfig::Mysql(_) | StoreConfig::Memory { .. })
         {
             return Err(Error::config(format!(
-                "`{}`: `worker=disposable` is for one store of MySQL, MariaDB or TiDB, where uid-generator keeps its table; \
-                 `worker=lease` works on every store",
+                "`{}`: `worker=disposable` is for one store of MySQL, MariaDB or TiDB, where uid-generator keeps its table; `worker=lease` works on every store",
                 read.label
             )));
         }
         if matches!(self.store, StoreConfig::Interleaved { .. }) && !read.key.stride.is_every() {
             return Err(Error::config(format!(
-                "`{}`: `delta` and `remainder` already divide the numbers between databases, and so do several `stores`; open a \
-                 mill with one store for each database, with the `remainder` of its row",
+                "`{}`: `delta` and `remainder` already divide the numbers between databases, and so do several `stores`; open a mill with one store for each database, with the `remainder` of its row",
                 read.label
             )));
         }
         if matches!(self.store, StoreConfig::Interleaved { .. }) && read.key.scheme.keeps_allocation() {
             return Err(Error::config(format!(
-                "`{}`: the other programs of scheme={} would take numbers of every store from one row; open a mill with one \
-                 store, or use `scheme=keymill`",
+                "`{}`: the other programs of scheme={} would take numbers of every store from one row; open a mill with one store, or use `scheme=keymill`",
                 read.label,
                 read.key.scheme.name()
             )));
@@ -281,8 +277,7 @@ fn sign_in(store: &mut StoreConfig, password: Option<&std::ffi::OsStr>) -> Resul
         }
         if let Some(other) = whose.replace(server.user.clone()).filter(|other| *other != server.user) {
             return Err(Error::config(format!(
-                "{variable} is one user's password, and the stores' URLs name `{}` and `{}` without one; give each store its \
-                 own `password_file=FILE`",
+                "{variable} is one user's password, and the stores' URLs name `{}` and `{}` without one; give each store its own `password_file=FILE`",
                 crate::error::shown(&other),
                 crate::error::shown(&server.user)
             )));

@@ -398,8 +398,7 @@ fn stride(read: &OptionReader, scheme: Scheme) -> Result<Stride> {
     let given = ["delta", "remainder"].into_iter().find(|option| read.given.contains_key(*option));
     if let Some(option) = given.filter(|_| !scheme.keeps_stride()) {
         return Err(Error::config(format!(
-            "option `{option}` is for scheme=tiny_id_info, whose rows own every delta-th number; scheme={} has none of \
-             them, leave it out",
+            "option `{option}` is for scheme=tiny_id_info, whose rows own every delta-th number; scheme={} has none of them, leave it out",
             scheme.name()
         )));
     }
@@ -420,8 +419,7 @@ fn allocation(read: &OptionReader, scheme: Scheme) -> Result<Option<u64>> {
         format!("option `allocation` has no meaning for scheme={}; leave it out", scheme.name())
     } else {
         format!(
-            "scheme={} needs `allocation=N`, the most that another program takes from its row at a time: the largest \
-             `allocationSize` or `increment_size` of all, which is 50 where none is written; 0 if no other program uses it",
+            "scheme={} needs `allocation=N`, the most that another program takes from its row at a time: the largest `allocationSize` or `increment_size` of all, which is 50 where none is written; 0 if no other program uses it",
             scheme.name()
         )
     }))
@@ -553,8 +551,7 @@ fn business(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> 
     let bank = BankSpec { counters, is_named, wide: read.one_of("wide", &[("off", false), ("on", true)])? };
     if let Some(other) = read.given.get("scheme").filter(|scheme| *scheme != Scheme::Keymill.name()) {
         return Err(Error::config(format!(
-            "option `scheme={}` of `business` is not valid: the counters of business ids are rows of keymill's own table; valid: \
-             keymill",
+            "option `scheme={}` of `business` is not valid: the counters of business ids are rows of keymill's own table; valid: keymill",
             shown(other)
         )));
     }

@@ -28,8 +28,7 @@ const DURABILITY: Described = option(
     "durability",
     "refuse",
     "`refuse`, `warn`",
-    "What to do about settings of the store that lose commits: answer `STORE_UNSAFE`, or report them and accept the risk of \
-     duplicates.",
+    "What to do about settings of the store that lose commits: answer `STORE_UNSAFE`, or report them and accept the risk of duplicates.",
 );
 
 /// Options of a mill, in every URL and at the top of a TOML file.
@@ -277,8 +276,7 @@ pub const SNOWFLAKE: &[Described] = &[
         "worker",
         "lease",
         "`lease`, 0 to what the layout holds, `DC+N`, `ordinal`, `ordinal:NAME`, `ip`, `ip6`, `ip:ADDRESS`, `disposable`",
-        "Where the worker number comes from: leased from the store, this process's own, the number at the end of the host name, the \
-         low bits of the IPv4 or IPv6 address, or a row of uid-generator's table.",
+        "Where the worker number comes from: leased from the store, this process's own, the number at the end of the host name, the low bits of the IPv4 or IPv6 address, or a row of uid-generator's table.",
     ),
     option("lease", "30s", "1s to 1h", "How long a leased worker stays this process's own without renewal."),
     option(
@@ -305,8 +303,7 @@ pub const SNOWFLAKE: &[Described] = &[
         "scatter",
         "0",
         "`0`, `1`, `2`, `3`, `high:BITS`",
-        "For TiDB: the last decimal digits move behind the first, or the lowest bits of the sequence above the time, so that the \
-         ids of one moment lie in 10, 100, 1000 or 2^BITS regions. Such ids do not rise.",
+        "For TiDB: the last decimal digits move behind the first, or the lowest bits of the sequence above the time, so that the ids of one moment lie in 10, 100, 1000 or 2^BITS regions. Such ids do not rise.",
     ),
 ];
 

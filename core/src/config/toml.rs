@@ -70,8 +70,7 @@ pub(super) fn read(path: &str) -> Result<MillConfig> {
         config.store.servers(&mut |server| {
             if server.password_source == PasswordSource::Url && !server.password.reveal().is_empty() {
                 return Err(Error::config(format!(
-                    "configuration file `{}` holds a password and {exposed}; or move the password into a file of its own and \
-                     name it with `password_file=`",
+                    "configuration file `{}` holds a password and {exposed}; or move the password into a file of its own and name it with `password_file=`",
                     shown(path)
                 )));
             }
@@ -138,8 +137,7 @@ fn set_password_file(config: &mut MillConfig, path: &str) -> Result<()> {
     })?;
     if takers == 0 {
         return Err(Error::config(
-            "`password_file` serves no store here: it is for server stores whose URL names neither a password nor a \
-             `password_file=` of its own; leave it out",
+            "`password_file` serves no store here: it is for server stores whose URL names neither a password nor a `password_file=` of its own; leave it out",
         ));
     }
     Ok(())

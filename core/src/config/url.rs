@@ -19,8 +19,7 @@ use super::{Fork, MillConfig, StoreConfig, duration};
 pub(super) const MAX_SOURCES: usize = 100_000;
 /// The highest `max_sources`.
 const MOST_SOURCES: usize = 100_000_000;
-const VALID: &str = "valid stores: sqlite:FILE, memory:, mysql://user@host:port/database, \
-     postgres://user@host:port/database, redis://host:port, file:CONFIG.toml";
+const VALID: &str = "valid stores: sqlite:FILE, memory:, mysql://user@host:port/database, postgres://user@host:port/database, redis://host:port, file:CONFIG.toml";
 
 pub(super) fn parse(config: &str) -> Result<MillConfig> {
     let (place, query) = config.split_once('?').map_or((config, ""), |(p, q)| (p, q));
@@ -281,16 +280,14 @@ fn redis(rest: &str, query: &str) -> Result<MillConfig> {
     let (server, options) = server(&REDIS, rest, query)?;
     if !server.database.is_empty() && server.database.parse::<u16>().is_err() {
         return Err(Error::config(format!(
-            "`/{}` at the end of the redis URL is no database: Redis numbers them from 0 (the default; a server has 16 unless \
-             its `databases` says otherwise), so write redis://host:port/0",
+            "`/{}` at the end of the redis URL is no database: Redis numbers them from 0 (the default; a server has 16 unless its `databases` says otherwise), so write redis://host:port/0",
             shown(&server.database)
         )));
     }
     let sentinel = options.get("sentinel").cloned();
     if sentinel.as_ref().is_some_and(|name| name.is_empty() || server.socket.is_some()) {
         return Err(Error::config(
-            "`sentinel=` is the name of the master that the Sentinels in the URL know: \
-             redis://user:password@sentinel:26379?sentinel=mymaster",
+            "`sentinel=` is the name of the master that the Sentinels in the URL know: redis://user:password@sentinel:26379?sentinel=mymaster",
         ));
     }
     let wait_replicas = match options.get("wait_replicas") {

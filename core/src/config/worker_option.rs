@@ -123,8 +123,7 @@ fn given(read: &OptionReader, layout: &Layout, value: &str) -> Result<Worker> {
                 "worker",
                 value,
                 &format!(
-                    "lease, ordinal, ip, disposable, a whole number from 0 to {most}, or a data centre and a worker, as in 2+5; \
-                     ordinal:NAME and ip:ADDRESS name another host; ip6 takes the IPv6 address"
+                    "lease, ordinal, ip, disposable, a whole number from 0 to {most}, or a data centre and a worker, as in 2+5; ordinal:NAME and ip:ADDRESS name another host; ip6 takes the IPv6 address"
                 ),
             )
         });
@@ -146,8 +145,7 @@ fn ordinal(name: &str, layout: &Layout) -> Result<u64> {
     let host = name.split('.').next().unwrap_or_default();
     let refused = |why: &str| {
         Error::config(format!(
-            "the host name `{}` {why}; leave `worker=` out, and the store leases a worker to each process, or use a StatefulSet, whose \
-             pods' names end as in `tx-3`",
+            "the host name `{}` {why}; leave `worker=` out, and the store leases a worker to each process, or use a StatefulSet, whose pods' names end as in `tx-3`",
             shown(name)
         ))
     };
@@ -251,8 +249,7 @@ fn own_address(family: AddressFamily, outgoing: Option<IpAddr>, all: &[Address])
     match own.as_slice() {
         [only] => Ok((*only).clone()),
         [] => Err(Error::config(format!(
-            "`worker={name}`: this machine has no {kind} address that others could reach{others}; leave `worker=` out, and the store leases a \
-             worker to each process, or name an address, `worker=ip:ADDRESS`"
+            "`worker={name}`: this machine has no {kind} address that others could reach{others}; leave `worker=` out, and the store leases a worker to each process, or name an address, `worker=ip:ADDRESS`"
         ))),
         several => {
             let each = several.iter().map(|of| format!("{} of {}", of.ip, of.interface));

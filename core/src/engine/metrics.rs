@@ -168,8 +168,7 @@ const OF_SOURCE: [OfSource; 12] = [
     (
         "keymill_issued_total",
         "counter",
-        "Ids handed out; those leased by threads, handles and cursors (in Java, Node and Python every source has one) count \
-         from the lease on.",
+        "Ids handed out; those leased by threads, handles and cursors (in Java, Node and Python every source has one) count from the lease on.",
         |s| Some(s.issued.to_string()),
     ),
     ("keymill_reserved_total", "counter", "Numbers reserved from the store.", |s| {

@@ -134,8 +134,7 @@ fn maker_for(config: &StoreConfig, folder: &Path, clock: &Clock) -> Result<MakeS
 #[cfg(not(all(feature = "sqlite", feature = "mysql", feature = "postgres", feature = "redis")))]
 fn without(store: &str, feature: &str) -> Error {
     Error::config(format!(
-        "this program was built without {store}: add the feature `{feature}` of the crate keymill in its Cargo.toml, \
-         `keymill = {{ version = \"{}\", features = [\"{feature}\"] }}`",
+        "this program was built without {store}: add the feature `{feature}` of the crate keymill in its Cargo.toml, `keymill = {{ version = \"{}\", features = [\"{feature}\"] }}`",
         env!("CARGO_PKG_VERSION")
     ))
 }
@@ -246,8 +245,7 @@ impl Engine {
         }
         if sources.all.len() >= self.max_sources {
             return Err(Error::argument(format!(
-                "`{}` exceeds `max_sources={}`. Each source keeps its memory until the mill is closed, so do not make names from user \
-                 input; if so many sources are intended, raise `max_sources`",
+                "`{}` exceeds `max_sources={}`. Each source keeps its memory until the mill is closed, so do not make names from user input; if so many sources are intended, raise `max_sources`",
                 shown(&spec.label),
                 self.max_sources
             )));

@@ -197,8 +197,7 @@ fn no_id(id: u64) -> Error {
 #[cold]
 fn no_wide_id(id: u128) -> Error {
     Error::argument(format!(
-        "{id} is no business id of 128 bits: the highest bit is 0, the next 16 are the gene, and the rest is a number below \
-         2^63"
+        "{id} is no business id of 128 bits: the highest bit is 0, the next 16 are the gene, and the rest is a number below 2^63"
     ))
 }
 

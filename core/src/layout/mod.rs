@@ -41,8 +41,7 @@ const YEAR_MS: i64 = 365 * 86_400_000;
 /// A year of the calendar, on average.
 const MEAN_YEAR_MS: u128 = 31_556_952_000;
 
-const FORM: &str = "valid are twitter, uid, sonyflake, js53 or time:BITS@UNIT,worker:BITS,seq:BITS \
-                    with UNIT like 1ms, 10ms or 1s and at most 63 bits in all";
+const FORM: &str = "valid are twitter, uid, sonyflake, js53 or time:BITS@UNIT,worker:BITS,seq:BITS with UNIT like 1ms, 10ms or 1s and at most 63 bits in all";
 
 /// The shape of an id. Made by [`Layout::parse`] only, which keeps these invariants:
 /// `time_bits ≥ 1`, `seq_bits ≥ 1`, the sum is at most 63, `unit_ms` is 1 to 86 400 000.
@@ -263,8 +262,7 @@ impl Layout {
         let layouts: Vec<_> = filled(MAX_BITS).chain(filled(JS_BITS).take(1)).collect();
         if layouts.is_empty() {
             return Err(Error::argument(format!(
-                "{years} years, {workers} workers and {per_second} ids per second and worker need more than {MAX_BITS} bits, \
-                 even in ticks of a second; ask for fewer of one of them"
+                "{years} years, {workers} workers and {per_second} ids per second and worker need more than {MAX_BITS} bits, even in ticks of a second; ask for fewer of one of them"
             )));
         }
         Ok(layouts)
@@ -362,8 +360,7 @@ impl Layout {
         Error::new(
             Code::LayoutEnded,
             format!(
-                "layout {} with epoch {} ended on {}: nothing wraps, so no id can follow; \
-                 use a new source with a later epoch or a wider time field, and a new column: its ids may equal those of this one",
+                "layout {} with epoch {} ended on {}: nothing wraps, so no id can follow; use a new source with a later epoch or a wider time field, and a new column: its ids may equal those of this one",
                 self.with_form(),
                 rfc3339(self.epoch_ms),
                 self.end_date()

@@ -55,9 +55,7 @@ fn other_counters(key: &Key, found: Option<Record>, counters: u32) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
-            "`{}` is recorded with counters={found}, and this source has counters={counters}: two counters \
-             would number the ids of one key, and ids could be equal; nothing was changed. Open it with `counters={found}`, or \
-             change the record: that raises every new counter above every old one",
+            "`{}` is recorded with counters={found}, and this source has counters={counters}: two counters would number the ids of one key, and ids could be equal; nothing was changed. Open it with `counters={found}`, or change the record: that raises every new counter above every old one",
             key.name
         ),
     )
@@ -457,8 +455,7 @@ pub(super) fn raise_all(
         return Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "the store has no record of `{}`, so the number of its counters is not known; write `counters=C`, as the programs have it; \
-                 nothing was changed",
+                "the store has no record of `{}`, so the number of its counters is not known; write `counters=C`, as the programs have it; nothing was changed",
                 key.name
             ),
         ));

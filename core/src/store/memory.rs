@@ -41,8 +41,7 @@ pub enum Step {
 
 impl Step {
     /// A script's syntax, for messages.
-    pub const FORM: &str = "steps for the next requests that write, with commas between: ack, ack:N, lost, cut, down, down:N, refused, \
-         silent:TIME, at:N, gone, panic";
+    pub const FORM: &str = "steps for the next requests that write, with commas between: ack, ack:N, lost, cut, down, down:N, refused, silent:TIME, at:N, gone, panic";
 
     /// Parses a script such as `ack:2,lost,down:3,at:1`; `None` if it is malformed.
     pub(crate) fn parse_script(text: &str, time: impl Fn(&str) -> Option<Duration>) -> Option<Vec<Step>> {

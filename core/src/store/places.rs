@@ -388,8 +388,7 @@ pub(super) fn of_other_stores(worker: u64, member: (u64, u64), period: u64) -> F
     Fault::new(
         FaultKind::Refused,
         format!(
-            "worker {worker} was begun in {}, and this mill opens it in {}: with other `stores` or another order ids would come twice; \
-             nothing was changed. Open it with the `stores` it was begun with, or take another worker",
+            "worker {worker} was begun in {}, and this mill opens it in {}: with other `stores` or another order ids would come twice; nothing was changed. Open it with the `stores` it was begun with, or take another worker",
             slot_rows::in_words(found),
             slot_rows::in_words(member),
         ),

@@ -73,8 +73,7 @@ fn exposed(mode: u32, is_ours: bool, path: &Path) -> Option<String> {
     }
     (mode & OTHERS != 0).then(|| {
         format!(
-            "has mode {mode:03o}, so every user of this machine can read or change it: have its owner run \
-             `chmod 640 {path}` and give it a group of this program's user"
+            "has mode {mode:03o}, so every user of this machine can read or change it: have its owner run `chmod 640 {path}` and give it a group of this program's user"
         )
     })
 }

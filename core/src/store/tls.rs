@@ -212,8 +212,7 @@ pub(crate) fn not_offered() -> Fault {
 pub(crate) fn spoke_too_early() -> Fault {
     Fault::new(
         FaultKind::Refused,
-        "more than a greeting came before the login, and nothing of it was used: no MySQL server does that; is there a proxy \
-         or an attacker between this program and the server?",
+        "more than a greeting came before the login, and nothing of it was used: no MySQL server does that; is there a proxy or an attacker between this program and the server?",
     )
 }
 
@@ -385,8 +384,7 @@ mod encrypted {
             Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. })
                 if presented.is_empty() =>
             {
-                "it names no host, as those that MySQL makes by itself do not: give the server one with the host as its \
-                 subjectAltName"
+                "it names no host, as those that MySQL makes by itself do not: give the server one with the host as its subjectAltName"
             }
             Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },

@@ -337,8 +337,7 @@ impl Generator {
             Refusal::ClockBehind { wall_ms, needed_ms } => Error::new(
                 Code::ClockBehind,
                 format!(
-                    "worker {worker}: this machine's clock shows {} but ids were issued that need at least {} \
-                     (max_lead {lead} ms); set the clock right or wait for it",
+                    "worker {worker}: this machine's clock shows {} but ids were issued that need at least {} (max_lead {lead} ms); set the clock right or wait for it",
                     rfc3339(wall_ms),
                     rfc3339(needed_ms)
                 ),

@@ -206,8 +206,7 @@ fn lost_mark(begin: &BeginMark, other: &str) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
-            "it has no mark of worker {worker}, although {other} has recorded the worker: it is not the store in which the worker was \
-             begun, or has lost its rows, and ids would come twice; open the source with the `stores` it was begun with"
+            "it has no mark of worker {worker}, although {other} has recorded the worker: it is not the store in which the worker was begun, or has lost its rows, and ids would come twice; open the source with the `stores` it was begun with"
         ),
     )
     .with_remedy(Remedy::Text(

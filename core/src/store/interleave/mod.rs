@@ -292,8 +292,7 @@ fn check_shared(key: &Key) -> Result<(), Fault> {
     Err(Fault::new(
         FaultKind::Refused,
         format!(
-            "`{}`: serial numbers count each period from 1 in one row, so several `stores` cannot serve them; open them in a \
-             mill with one store",
+            "`{}`: serial numbers count each period from 1 in one row, so several `stores` cannot serve them; open them in a mill with one store",
             key.name
         ),
     ))

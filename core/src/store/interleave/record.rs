@@ -83,8 +83,7 @@ impl Partition {
             Recorded::Ours { .. } | Recorded::Lost | Recorded::Nothing => None,
             Recorded::Plain { next } => {
                 let what = format!(
-                    "its row holds numbers up to {} of a source with one store, which its partition would give again; nothing \
-                     was changed",
+                    "its row holds numbers up to {} of a source with one store, which its partition would give again; nothing was changed",
                     next.saturating_sub(1),
                 );
                 Some(Fault::new(FaultKind::Refused, what).with_remedy(Remedy::Repair {
@@ -98,9 +97,7 @@ impl Partition {
                 let recorded = Partition::of_code(*code)
                     .map_or_else(|| format!("code {code}"), |other| other.to_string());
                 let what = format!(
-                    "its row was recorded as {recorded}, and this mill opens it as {self}: with other `stores`, another order or \
-                     another `chunk` numbers would come twice; nothing was changed. Open it with the `stores` and the `chunk` \
-                     it was begun with"
+                    "its row was recorded as {recorded}, and this mill opens it as {self}: with other `stores`, another order or another `chunk` numbers would come twice; nothing was changed. Open it with the `stores` and the `chunk` it was begun with"
                 );
                 Some(Fault::new(FaultKind::Refused, what))
             }

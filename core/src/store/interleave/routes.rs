@@ -100,8 +100,7 @@ impl Interleaved {
 /// What an operator has to know after a change that some stores have and others perhaps not.
 fn in_part(version: u64, stored: &[String], all: usize) -> String {
     format!(
-        "; version {version} is stored in {} of {all} stores ({}), and programs follow it from there: run the same command again, with the \
-         same table, when every store answers",
+        "; version {version} is stored in {} of {all} stores ({}), and programs follow it from there: run the same command again, with the same table, when every store answers",
         stored.len(),
         stored.join(", ")
     )
@@ -128,7 +127,6 @@ fn newest(name: &str, found: Vec<(&str, StoredTable)>) -> Option<StoredTable> {
 
 fn two_texts(name: &str, version: u64, one: &str, other: &str) -> String {
     format!(
-        "version {version} of route table `{name}` has one text in {one} and another in {other}: processes would send one id to \
-         different shards; store a table with a higher version"
+        "version {version} of route table `{name}` has one text in {one} and another in {other}: processes would send one id to different shards; store a table with a higher version"
     )
 }

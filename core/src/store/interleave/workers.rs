@@ -40,9 +40,7 @@ fn lost_pool(take: &Take) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
-            "it has no record of pool `{name}`, which other stores have begun: it is not one of the stores that the pool was begun \
-             with, or has lost its rows, and would lease workers again that are in use; open the pool with the stores it was begun \
-             with"
+            "it has no record of pool `{name}`, which other stores have begun: it is not one of the stores that the pool was begun with, or has lost its rows, and would lease workers again that are in use; open the pool with the stores it was begun with"
         ),
     )
     .with_remedy(Remedy::Text(

@@ -21,9 +21,7 @@ pub(crate) fn not_imported(old: &Key, fault: Fault) -> Fault {
         Some(Remedy::SetOption(stride)) => {
             let found = format!("its row in `{}` has {}", old.table, stride.replace('&', " and "));
             fault.because(format!(
-                "{found}: the other numbers are another database's, and an import takes them all. Stop the nodes of every such \
-                 database, raise `max_id` above that of each of their rows, set the two columns to 1 and 0, and import then; \
-                 or go on as `scheme=tiny_id_info`; nothing was changed"
+                "{found}: the other numbers are another database's, and an import takes them all. Stop the nodes of every such database, raise `max_id` above that of each of their rows, set the two columns to 1 and 0, and import then; or go on as `scheme=tiny_id_info`; nothing was changed"
             ))
         }
         _ => fault,
@@ -143,8 +141,7 @@ impl<'k> Counter<'k> {
             Some(_) => Remedy::SetOption(format!("delta={by}&remainder={from}")),
         };
         let found = format!(
-            "its row in `{}` has {delta}={by} and {remainder}={from}, this source is written {written}: they would not take the \
-             same numbers",
+            "its row in `{}` has {delta}={by} and {remainder}={from}, this source is written {written}: they would not take the same numbers",
             self.key.table
         );
         Err(Fault::new(FaultKind::Refused, found)

@@ -54,8 +54,7 @@ fn healed(row: Option<Mark>, request: &Request) -> Result<Mark, Fault> {
     Err(Fault::new(
         FaultKind::WentBackwards,
         format!(
-            "{found}, this process has seen {}: a backup was restored, a failover lost writes or the row was \
-             deleted{refused}; nothing was changed",
+            "{found}, this process has seen {}: a backup was restored, a failover lost writes or the row was deleted{refused}; nothing was changed",
             place(seen),
         ),
     )
@@ -69,8 +68,7 @@ pub(crate) fn one_of_several(at: Mark) -> Option<Fault> {
     Some(Fault::new(
         FaultKind::Refused,
         format!(
-            "its row is one of several: {partition}; alone it would give numbers of the other stores too; nothing was \
-             changed. Open it with the TOML file that lists its `stores`"
+            "its row is one of several: {partition}; alone it would give numbers of the other stores too; nothing was changed. Open it with the TOML file that lists its `stores`"
         ),
     ))
 }
@@ -81,8 +79,7 @@ fn imported(request: &Request) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
-            "its row in `{}` stands above 2^62: it was imported, and the source it was imported to goes on with its \
-             serials; nothing was changed. Open this one with `scheme=keymill`; `keymill import` says which has the row",
+            "its row in `{}` stands above 2^62: it was imported, and the source it was imported to goes on with its serials; nothing was changed. Open this one with `scheme=keymill`; `keymill import` says which has the row",
             request.key.table
         ),
     )
@@ -92,8 +89,7 @@ fn imported(request: &Request) -> Fault {
 pub(crate) fn closed_counter() -> Fault {
     Fault::new(
         FaultKind::Closed,
-        "the bank has another number of counters since, and this counter was closed; nothing was changed. Open the source with \
-         the `counters` that the store records",
+        "the bank has another number of counters since, and this counter was closed; nothing was changed. Open the source with the `counters` that the store records",
     )
 }
 
@@ -118,8 +114,7 @@ fn behind(at: Mark, request: &Request) -> Fault {
     Fault::new(
         FaultKind::ClockBehind,
         format!(
-            "its row stands in period {}, this machine's clock says {}: set the clock, or raise `skew` if nodes may \
-             differ by that much",
+            "its row stands in period {}, this machine's clock says {}: set the clock, or raise `skew` if nodes may differ by that much",
             at.period, request.period
         ),
     )

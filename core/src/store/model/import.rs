@@ -84,23 +84,20 @@ fn decide(old_key: &Key, new_key: &Key, found: Before<'_>, period: u64) -> Resul
     };
     let Some(old) = old.filter(|old| old.next > 0) else {
         return refuse(format!(
-            "the row of `{}` in `{table}` says no number yet (missing, INIT or 0), so there is nothing to import: check its name \
-             (`--row`), or use the source without an import",
+            "the row of `{}` in `{table}` says no number yet (missing, INIT or 0), so there is nothing to import: check its name (`--row`), or use the source without an import",
             old_key.name
         ));
     };
     if let Some(new_owner) = new_owner.filter(|new_owner| *new_owner != new_key.name) {
         return refuse(format!(
-            "the row in `{table}` was imported into `{new_owner}` before, which continues its numbers: use that source, or import \
-             another row"
+            "the row in `{table}` was imported into `{new_owner}` before, which continues its numbers: use that source, or import another row"
         ));
     }
     if old.next > PARKED_AT {
         return match (new_owner, new) {
             (Some(_), Some(new)) => Ok(ImportMarks { old, new }),
             (None, _) => refuse(format!(
-                "the row in `{table}` was already imported (its value is above 2^62), but `{new_table}` has no import record for it: \
-                 it may have been imported with another `table=`, or under a name in another letter case"
+                "the row in `{table}` was already imported (its value is above 2^62), but `{new_table}` has no import record for it: it may have been imported with another `table=`, or under a name in another letter case"
             )),
             (Some(_), None) => {
                 Err(refused(format!("the row in `{table}` was already imported, and the new row is gone"))
@@ -229,8 +226,7 @@ pub(crate) fn check_schemes(old: &Key, new: &Key) -> Result<(), Fault> {
     let record = record_of(old).len() + new.name.len();
     if record > LONGEST {
         return wrong(format!(
-            "the names of `{}` and of the old row are too long: the import record holds both, and would have {record} of at most \
-             {LONGEST} bytes",
+            "the names of `{}` and of the old row are too long: the import record holds both, and would have {record} of at most {LONGEST} bytes",
             new.name
         ));
     }

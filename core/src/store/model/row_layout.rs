@@ -175,8 +175,7 @@ impl<'k> RowLayout<'k> {
         Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "its row in `{}` holds {found} in `{column}`, where a whole number from {least} to {most} is needed; {remedy}; \
-                 nothing was changed",
+                "its row in `{}` holds {found} in `{column}`, where a whole number from {least} to {most} is needed; {remedy}; nothing was changed",
                 self.key.table
             ),
         ))

@@ -108,8 +108,7 @@ pub(crate) fn not_blank(key: &Key, stored: Option<&StoredRow>) -> Result<(), Fau
     Err(Fault::new(
         FaultKind::Refused,
         format!(
-            "its row in `{}` holds {found} in `{}`: set it to the highest serial that was ever issued, or to INIT where there \
-             was none; nothing was changed",
+            "its row in `{}` holds {found} in `{}`: set it to the highest serial that was ever issued, or to INIT where there was none; nothing was changed",
             key.table,
             key.columns.own("MAXSERIALNO")
         ),
@@ -177,8 +176,7 @@ pub(crate) fn raise(
         return Err(Fault::new(
             FaultKind::Taken,
             format!(
-                "its row stands at {before}, not at {expect}: another process makes ids with this worker number, or `repair` raised it; \
-                 give each process a number of its own, or leave out `worker=`, so that each leases one"
+                "its row stands at {before}, not at {expect}: another process makes ids with this worker number, or `repair` raised it; give each process a number of its own, or leave out `worker=`, so that each leases one"
             ),
         ));
     }
@@ -187,8 +185,7 @@ pub(crate) fn raise(
     if is_state(period) && expect.is_none() {
         return Err(Fault::new(
             FaultKind::Taken,
-            "this worker is leased by now, or begun anew: give each process a worker of its own, or leave out `worker=`, so that each \
-             leases one",
+            "this worker is leased by now, or begun anew: give each process a worker of its own, or leave out `worker=`, so that each leases one",
         ));
     }
     if to <= before {
@@ -407,8 +404,7 @@ pub(crate) fn mark_of(key: &Key, stored: &StoredRow) -> Result<Option<Mark>, Fau
         _ => Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "its row in `{}` holds `{text}`, which is no serial number of date pattern `{}` and number pattern \
-                 `{}`; mend the row, or give the source the patterns it was written with; nothing was changed",
+                "its row in `{}` holds `{text}`, which is no serial number of date pattern `{}` and number pattern `{}`; mend the row, or give the source the patterns it was written with; nothing was changed",
                 key.table,
                 pattern.date_pattern(),
                 pattern.number_pattern()

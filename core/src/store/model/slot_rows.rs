@@ -146,8 +146,7 @@ pub(crate) fn check_raises(key: &Key, to: u64, lowest: u64) -> Result<(), Fault>
     Err(Fault::new(
         FaultKind::Refused,
         format!(
-            "every worker of pool `{}` begins at tick {lowest} or later, and {to} raises none of them; give a later time, or an id of \
-             a later time",
+            "every worker of pool `{}` begins at tick {lowest} or later, and {to} raises none of them; give a later time, or an id of a later time",
             key.name
         ),
     ))
@@ -276,8 +275,7 @@ fn own<'p>(pool: &'p PoolRows, own: &OwnSlot, to: Option<Left>) -> Result<&'p Sl
         return Ok(row);
     }
     Err(format!(
-        "`{}` has written its row since: another process has taken the worker, this process was cloned, or the table was restored from a \
-         backup",
+        "`{}` has written its row since: another process has taken the worker, this process was cloned, or the table was restored from a backup",
         row.owner
     ))
 }
@@ -314,8 +312,7 @@ pub(crate) fn of_other_stores(pool: &str, found: &str, member: (u64, u64)) -> Fa
     Fault::new(
         FaultKind::Refused,
         format!(
-            "pool `{pool}` was begun in {}, and this mill opens it in {}: with other `stores` or another order ids would come twice; \
-             nothing was changed. Open it with the `stores` it was begun with",
+            "pool `{pool}` was begun in {}, and this mill opens it in {}: with other `stores` or another order ids would come twice; nothing was changed. Open it with the `stores` it was begun with",
             in_words(member_in(found)),
             in_words(member),
         ),
@@ -326,8 +323,7 @@ fn other_layout(key: &Key, found: &str, wanted: &str) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
-            "pool `{}` was begun with `{found}`, and this source has `{wanted}`: ids of both could be equal; give this source a pool of its own, \
-             `pool=NAME`, or the same layout and epoch",
+            "pool `{}` was begun with `{found}`, and this source has `{wanted}`: ids of both could be equal; give this source a pool of its own, `pool=NAME`, or the same layout and epoch",
             key.name
         ),
     )
@@ -407,8 +403,7 @@ fn none_free(pool: &PoolRows, take: &Take) -> Fault {
     }
     if pool.floor > take.latest_mark {
         message.push_str(&format!(
-            "; `repair` raised the pool to tick {}, which is ahead of the time by more than max_lead: {}; set right the one that is \
-             wrong, else workers are free again when the time has come near that tick, which `keymill status` shows",
+            "; `repair` raised the pool to tick {}, which is ahead of the time by more than max_lead: {}; set right the one that is wrong, else workers are free again when the time has come near that tick, which `keymill status` shows",
             pool.floor,
             both_clocks(take, pool)
         ));
@@ -419,8 +414,7 @@ fn none_free(pool: &PoolRows, take: &Take) -> Fault {
     }
     if ahead > 0 {
         message.push_str(&format!(
-            "; {ahead} passed over, since their marks are ahead of the time by more than max_lead: {}; set right the one that is wrong, or \
-             wait until the time has come near the marks",
+            "; {ahead} passed over, since their marks are ahead of the time by more than max_lead: {}; set right the one that is wrong, or wait until the time has come near the marks",
             both_clocks(take, pool)
         ));
     }

@@ -11,11 +11,7 @@ use crate::store::{Fault, FaultKind, Key, Remedy};
 /// The table: its kind, its engine and this user; of a view and of each trigger the name, the definer and the database. As
 /// `CHAR` all columns have one collation, so that `UNION` can join them.
 pub(super) const RELATION: &str = "SELECT 'table', CAST(TABLE_TYPE AS CHAR), CAST(ENGINE AS CHAR), CAST(CURRENT_USER() AS CHAR) \
-     FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? \
-     UNION ALL SELECT 'view', CAST(TABLE_NAME AS CHAR), CAST(DEFINER AS CHAR), CAST(TABLE_SCHEMA AS CHAR) \
-     FROM information_schema.VIEWS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? \
-     UNION ALL SELECT 'trigger', CAST(TRIGGER_NAME AS CHAR), CAST(DEFINER AS CHAR), CAST(TRIGGER_SCHEMA AS CHAR) \
-     FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = ?";
+     FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? UNION ALL SELECT 'view', CAST(TABLE_NAME AS CHAR), CAST(DEFINER AS CHAR), CAST(TABLE_SCHEMA AS CHAR) FROM information_schema.VIEWS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? UNION ALL SELECT 'trigger', CAST(TRIGGER_NAME AS CHAR), CAST(DEFINER AS CHAR), CAST(TRIGGER_SCHEMA AS CHAR) FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = ?";
 
 /// The accounts of the server itself.
 const ADMINISTRATORS: [&str; 3] = ["root", "mysql.sys", "mariadb.sys"];
@@ -60,8 +56,7 @@ pub(super) fn checked(key: &Key, rows: &[Vec<ColumnValue>]) -> Result<Option<Tab
     let Some(trigger) = shown.into_iter().find(|row| !is_trusted(&word(row, 2), &user)) else {
         let warning = hidden.first().map(|row| {
             format!(
-                "table `{}` has a trigger `{}` whose definer this user may not see: grant it TRIGGER on the table, so that a \
-                 trigger of another user is refused",
+                "table `{}` has a trigger `{}` whose definer this user may not see: grant it TRIGGER on the table, so that a trigger of another user is refused",
                 key.table,
                 word(row, 1)
             )
@@ -70,8 +65,7 @@ pub(super) fn checked(key: &Key, rows: &[Vec<ColumnValue>]) -> Result<Option<Tab
     };
     let (called, definer, schema) = (word(trigger, 1), word(trigger, 2), word(trigger, 3));
     let what = format!(
-        "table `{}` has a trigger `{called}` of `{definer}`, which may change what keymill writes: only triggers of this user \
-         (`{user}`) and of `root` are trusted",
+        "table `{}` has a trigger `{called}` of `{definer}`, which may change what keymill writes: only triggers of this user (`{user}`) and of `root` are trusted",
         key.table
     );
     refused(what, format!("DROP TRIGGER {}.{}", name(&schema), name(&called))).map_err(|fault: Fault| {

@@ -202,10 +202,7 @@ impl Connection for MysqlSession {
         // As text: of a binary column bytes would be counted, and MySQL matches no pattern with one (error 3995).
         let sql = format!(
             "SELECT `number` FROM (SELECT SUBSTRING(CONVERT(`{column}` USING utf8mb4), ?) AS `number` FROM `{table}` \
-             WHERE `{column}` LIKE ? ESCAPE '|') AS `found` \
-             WHERE `number` NOT REGEXP '[^0-9]' AND CHAR_LENGTH(`number`) BETWEEN ? AND ? \
-             AND (CHAR_LENGTH(`number`) = ? OR LEFT(`number`, 1) <> '0') \
-             ORDER BY CHAR_LENGTH(`number`) DESC, `number` DESC LIMIT 1"
+             WHERE `{column}` LIKE ? ESCAPE '|') AS `found` WHERE `number` NOT REGEXP '[^0-9]' AND CHAR_LENGTH(`number`) BETWEEN ? AND ? AND (CHAR_LENGTH(`number`) = ? OR LEFT(`number`, 1) <> '0') ORDER BY CHAR_LENGTH(`number`) DESC, `number` DESC LIMIT 1"
         );
         let (shortest, longest) = (digits.shortest as u64, digits.longest as u64);
         let after = prefix.chars().count() as u64 + 1;
@@ -282,8 +279,7 @@ impl Sequences for MysqlSession {
                 if text(row, 3).is_some_and(|cache| cache != "0") {
                     return Err(sequence::wrong(
                         key,
-                        "is cached, so that each TiDB server hands out values of its own and none is known to be the \
-                         next; `ALTER SEQUENCE … NOCACHE`",
+                        "is cached, so that each TiDB server hands out values of its own and none is known to be the next; `ALTER SEQUENCE … NOCACHE`",
                     ));
                 }
             }

@@ -48,9 +48,7 @@ impl Dialect {
                 // Strict: a name or a number that does not fit is an error, never cut. `wait_timeout`: a client that
                 // vanished with its machine would otherwise hold a row's lock for eight hours. `unique_checks`: without, two
                 // rows of one name can be made.
-                "SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
-                 innodb_lock_wait_timeout = {lock_wait}, wait_timeout = {wait_timeout}, \
-                 {ALL_ROWS}, unique_checks = 1"
+                "SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', innodb_lock_wait_timeout = {lock_wait}, wait_timeout = {wait_timeout}, {ALL_ROWS}, unique_checks = 1"
             ),
         ];
         if self == Dialect::MariaDb {
@@ -150,8 +148,7 @@ pub(super) const fn wait_timeout(idle: Duration) -> Duration {
 pub(super) const OUT_OF_TIME: [u16; 2] = [1969, 3024];
 
 /// Warning text for a server that takes writes and also replicates from another server.
-pub(super) const REPLICATES: &str = "the server is not read-only and replicates from another server: where programs write to \
-     both, numbers come twice; set read_only=1 on replicas, and name the primary";
+pub(super) const REPLICATES: &str = "the server is not read-only and replicates from another server: where programs write to both, numbers come twice; set read_only=1 on replicas, and name the primary";
 
 /// The server has no table of this name.
 pub(super) const MISSING_TABLE: u16 = 1146;
@@ -219,8 +216,7 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
         1044 => plain(
             FaultKind::Refused,
             false,
-            "check the database's name, or grant this user rights in it: SELECT, INSERT and UPDATE on the table (schemes \
-             `auto_increment` and `ticket`: SELECT, INSERT and DELETE)",
+            "check the database's name, or grant this user rights in it: SELECT, INSERT and UPDATE on the table (schemes `auto_increment` and `ticket`: SELECT, INSERT and DELETE)",
         ),
         1142 if phase == Phase::Create => plain(
             FaultKind::Refused,
@@ -230,9 +226,7 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
         1142 | 1143 | 1227 => plain(
             FaultKind::Refused,
             false,
-            "grant this user SELECT, INSERT and UPDATE on the source's table (schemes `auto_increment` and `ticket`: SELECT, INSERT \
-             and DELETE), and only SELECT on the table that `init=max` reads; if there is no such table yet, create it \
-             first, as `keymill init --dry-run` prints it",
+            "grant this user SELECT, INSERT and UPDATE on the source's table (schemes `auto_increment` and `ticket`: SELECT, INSERT and DELETE), and only SELECT on the table that `init=max` reads; if there is no such table yet, create it first, as `keymill init --dry-run` prints it",
         ),
         1264 | 1267 | 1271 | 1366 | 1406 | 1690 | 3988 => {
             plain(FaultKind::Refused, false, "a column is too narrow or of another character set")

@@ -161,9 +161,7 @@ impl MysqlSession {
             Fault::new(
                 FaultKind::Refused,
                 format!(
-                    "`init=max` reads the largest number in `{}`.`{}`, and the server has not found it in {} ms; it is asked \
-                     again in {} s. Create an index on the column, raise `timeout`, or leave `init=max` out and give `start=N`, \
-                     N above every number that was issued",
+                    "`init=max` reads the largest number in `{}`.`{}`, and the server has not found it in {} ms; it is asked again in {} s. Create an index on the column, raise `timeout`, or leave `init=max` out and give `start=N`, N above every number that was issued",
                     of.table,
                     of.column,
                     limit.as_millis(),
@@ -479,8 +477,7 @@ impl MysqlSession {
                 && !matches!(value.to_ascii_lowercase().as_str(), "false" | "no" | "off" | "0")
             {
                 self.state.judge(format!(
-                    "the cluster has {name}={value}, with which both halves of a split one hand out the same numbers \
-                     ({name}=false is safe)"
+                    "the cluster has {name}={value}, with which both halves of a split one hand out the same numbers ({name}=false is safe)"
                 ))?;
             }
         }

@@ -60,8 +60,7 @@ impl Tickets for MysqlSession {
         let of_table = Value::from(key.table.as_str());
         let found = self.query(
             "SELECT COLUMN_DEFAULT, (SELECT EXTRA FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
-             AND TABLE_NAME = ? AND COLUMN_NAME = 'id') FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
-             AND TABLE_NAME = ? AND COLUMN_NAME = 'step'",
+             AND TABLE_NAME = ? AND COLUMN_NAME = 'id') FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND COLUMN_NAME = 'step'",
             &[of_table.clone(), of_table.clone()],
         )?;
         let word = |column| found.first().and_then(|row| text(row, column));
@@ -73,8 +72,7 @@ impl Tickets for MysqlSession {
             return Err(Fault::new(
                 FaultKind::Refused,
                 format!(
-                    "tickets of table `{}` are worth step={found} numbers, and this source says step={}: with another step they \
-                     would be issued twice; use `step={found}`, or name another table with `table=`",
+                    "tickets of table `{}` are worth step={found} numbers, and this source says step={}: with another step they would be issued twice; use `step={found}`, or name another table with `table=`",
                     key.table, key.step
                 ),
             ));
@@ -212,9 +210,7 @@ impl MysqlSession {
             return Err(Fault::new(
                 FaultKind::Refused,
                 format!(
-                    "the server named ticket {}, and table `{}` holds {highest} already: its servers count apart, or its \
-                     allocator has lost count; nothing is used. Create the table with `AUTO_ID_CACHE 1`, as `keymill init` \
-                     does, or use `scheme=keymill`",
+                    "the server named ticket {}, and table `{}` holds {highest} already: its servers count apart, or its allocator has lost count; nothing is used. Create the table with `AUTO_ID_CACHE 1`, as `keymill init` does, or use `scheme=keymill`",
                     drawn.ticket, request.key.table
                 ),
             ));

@@ -77,8 +77,7 @@ fn one_of<'n>(
         ([], [one]) => Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "table `{table}` is not in a schema of this user's search_path, but there is one in schema `{0}`: if it is \
-                 the one, write `schema={0}` in the store's URL, else the schema where the table is to be",
+                "table `{table}` is not in a schema of this user's search_path, but there is one in schema `{0}`: if it is the one, write `schema={0}` in the store's URL, else the schema where the table is to be",
                 one.schema
             ),
         )),
@@ -89,8 +88,7 @@ fn one_of<'n>(
             Err(Fault::new(
                 FaultKind::Refused,
                 format!(
-                    "there is a table `{table}` in each of the schemas {}, and what was issued by one is unknown to the \
-                     other: write in the store's URL which it is, `schema=NAME`",
+                    "there is a table `{table}` in each of the schemas {}, and what was issued by one is unknown to the other: write in the store's URL which it is, `schema=NAME`",
                     schemas.join(", ")
                 ),
             ))

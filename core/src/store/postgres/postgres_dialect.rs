@@ -105,9 +105,7 @@ impl Limits {
 /// next client, and the next transaction may be on another connection.
 pub(super) fn session(limits: Limits) -> String {
     format!(
-        "SET lock_timeout = {}; SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; \
-         SET client_min_messages = warning; SET standard_conforming_strings = on; \
-         SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        "SET lock_timeout = {}; SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; SET client_min_messages = warning; SET standard_conforming_strings = on; SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
         limits.lock().as_millis(),
         limits.statement_ms(),
         limits.idle_ms(),
@@ -126,10 +124,7 @@ pub(super) fn begin(limits: Limits, lock: Duration, synchronous_commit: &str) ->
         "BEGIN ISOLATION LEVEL READ COMMITTED".to_owned(),
         format!(
             "SELECT {}, pg_catalog.set_config('lock_timeout', '{lock}', true), \
-             pg_catalog.set_config('statement_timeout', '{}', true), \
-             pg_catalog.set_config('idle_in_transaction_session_timeout', '{}', true), \
-             pg_catalog.set_config('client_min_messages', 'warning', true), \
-             pg_catalog.set_config('client_encoding', 'UTF8', true)",
+             pg_catalog.set_config('statement_timeout', '{}', true), pg_catalog.set_config('idle_in_transaction_session_timeout', '{}', true), pg_catalog.set_config('client_min_messages', 'warning', true), pg_catalog.set_config('client_encoding', 'UTF8', true)",
             pinned(synchronous_commit),
             limits.statement_ms(),
             limits.idle_ms(),
@@ -141,9 +136,7 @@ pub(super) fn begin(limits: Limits, lock: Duration, synchronous_commit: &str) ->
 /// until after that commit, and return [`WATCHED`] as of that moment.
 pub(super) fn pinned(synchronous_commit: &str) -> String {
     format!(
-        "pg_catalog.set_config('synchronous_commit', '{synchronous_commit}', true), \
-         pg_catalog.current_setting('fsync', true), pg_catalog.current_setting('full_page_writes', true), \
-         pg_catalog.current_setting('synchronous_standby_names', true)"
+        "pg_catalog.set_config('synchronous_commit', '{synchronous_commit}', true), pg_catalog.current_setting('fsync', true), pg_catalog.current_setting('full_page_writes', true), pg_catalog.current_setting('synchronous_standby_names', true)"
     )
 }
 
@@ -151,8 +144,7 @@ pub(super) fn pinned(synchronous_commit: &str) -> String {
 /// before any row is locked.
 pub(super) fn own_limits(limits: Limits) -> String {
     format!(
-        " AND (SELECT pg_catalog.concat(pg_catalog.set_config('lock_timeout', '{}', true), \
-         pg_catalog.set_config('client_min_messages', 'warning', true))) IS NOT NULL",
+        " AND (SELECT pg_catalog.concat(pg_catalog.set_config('lock_timeout', '{}', true), pg_catalog.set_config('client_min_messages', 'warning', true))) IS NOT NULL",
         limits.lock().as_millis()
     )
 }
@@ -166,22 +158,15 @@ pub(super) const WATCHED: [&str; 3] = ["fsync", "full_page_writes", "synchronous
 /// The first query on every server: version, in recovery, read-only, `synchronous_commit` as this role and database have
 /// it, and [`WATCHED`]. `reset_val` excludes what another client of a pooler has set.
 pub(super) const ABOUT: &str = "SELECT pg_catalog.current_setting('server_version'), \
-     pg_catalog.pg_is_in_recovery()::pg_catalog.text, pg_catalog.current_setting('transaction_read_only'), \
-     (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'synchronous_commit'), \
-     pg_catalog.current_setting('fsync', true), pg_catalog.current_setting('full_page_writes', true), \
-     pg_catalog.current_setting('synchronous_standby_names', true)";
+     pg_catalog.pg_is_in_recovery()::pg_catalog.text, pg_catalog.current_setting('transaction_read_only'), (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'synchronous_commit'), pg_catalog.current_setting('fsync', true), pg_catalog.current_setting('full_page_writes', true), pg_catalog.current_setting('synchronous_standby_names', true)";
 
 /// The schemas in which this role finds tables, in the order of the `search_path` of role and database.
 pub(super) const PATH: &str = "SELECT s.name::pg_catalog.text FROM \
-     (SELECT pg_catalog.set_config('search_path', reset_val, true) AS path FROM pg_catalog.pg_settings \
-     WHERE name = 'search_path' OFFSET 0) AS p, \
-     LATERAL pg_catalog.unnest(pg_catalog.current_schemas(p.path IS NULL)) WITH ORDINALITY AS s(name, place) \
-     ORDER BY s.place";
+     (SELECT pg_catalog.set_config('search_path', reset_val, true) AS path FROM pg_catalog.pg_settings WHERE name = 'search_path' OFFSET 0) AS p, LATERAL pg_catalog.unnest(pg_catalog.current_schemas(p.path IS NULL)) WITH ORDINALITY AS s(name, place) ORDER BY s.place";
 
 /// The identity of the data, and its timeline: the first eight digits of a log file's name.
 pub(super) const HISTORY: &str = "SELECT system_identifier::pg_catalog.text, \
-     pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) \
-     FROM pg_catalog.pg_control_system()";
+     pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) FROM pg_catalog.pg_control_system()";
 
 /// The two ends of the connection as the server sees them.
 pub(super) const ENDS: &str = "SELECT pg_catalog.host(pg_catalog.inet_client_addr()), pg_catalog.inet_client_port(), \
@@ -248,14 +233,12 @@ pub(super) fn meaning(code: &str, phase: Phase) -> Meaning {
         "42501" if phase == Phase::Create => plain(
             FaultKind::Refused,
             false,
-            "this user may not create in the schema; give what `keymill init --dry-run` prints to a user who may, and grant \
-             this user SELECT, INSERT and UPDATE on the table",
+            "this user may not create in the schema; give what `keymill init --dry-run` prints to a user who may, and grant this user SELECT, INSERT and UPDATE on the table",
         ),
         "42501" => plain(
             FaultKind::Refused,
             false,
-            "grant this user CONNECT on the database, USAGE on the schema, and SELECT, INSERT and UPDATE on the source's table \
-             (a sequence: SELECT and UPDATE; the table that `init=max` reads: SELECT)",
+            "grant this user CONNECT on the database, USAGE on the schema, and SELECT, INSERT and UPDATE on the source's table (a sequence: SELECT and UPDATE; the table that `init=max` reads: SELECT)",
         ),
         "42703" | "42804" | "42883" => plain(FaultKind::Refused, false, "the table is of another shape"),
         "22001" | "22003" | "22021" | "22P05" => {

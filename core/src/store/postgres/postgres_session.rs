@@ -263,8 +263,7 @@ impl PostgresSession {
         let fault = Fault::new(
             FaultKind::Unavailable,
             format!(
-                "`init=max` looked for the largest serial in `{of}` for three quarters of `timeout`, and the server ended it: \
-                 {remedy}; else raise `timeout`. It is not looked for again for {} s",
+                "`init=max` looked for the largest serial in `{of}` for three quarters of `timeout`, and the server ended it: {remedy}; else raise `timeout`. It is not looked for again for {} s",
                 REST_MS / 1000
             ),
         );
@@ -483,8 +482,7 @@ impl PostgresSession {
         self.state.broken = true;
         Err(Fault::new(
             FaultKind::Unknown,
-            "the commit was let go before its synchronous standby had it; a failover would lose it, so that range is never \
-             used",
+            "the commit was let go before its synchronous standby had it; a failover would lose it, so that range is never used",
         ))
     }
 
@@ -500,8 +498,7 @@ impl PostgresSession {
     pub(super) fn replaced(&self, place: &impl fmt::Display) -> String {
         let timeline = self.server.history.as_ref().map_or(0, |history| history.timeline);
         format!(
-            "{place}: it was replaced in a failover (its timeline is {timeline}, there is a later one) and takes writes all \
-             the same; stop it, or let it follow the new primary"
+            "{place}: it was replaced in a failover (its timeline is {timeline}, there is a later one) and takes writes all the same; stop it, or let it follow the new primary"
         )
     }
 
@@ -520,8 +517,7 @@ impl PostgresSession {
         };
         if waits && !self.server.standbys().is_empty() {
             judged.fault = judged.fault.and(&format!(
-                "; commits wait for `{}` (synchronous_standby_names): if that standby is gone, start it again or take it out of \
-                 the setting",
+                "; commits wait for `{}` (synchronous_standby_names): if that standby is gone, start it again or take it out of the setting",
                 self.server.standbys()
             ));
         }

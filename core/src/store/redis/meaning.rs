@@ -65,8 +65,7 @@ pub(super) fn of(code: &str, details: &str) -> ErrorMeaning {
         "TRYAGAIN" => unavailable(false, ""),
         "NOAUTH" => refused(
             true,
-            "the server wants a password: `password_file=FILE`, redis://user:password@host, or KEYMILL_PASSWORD with \
-             redis://user@host (the user without a name of its own is `default`)",
+            "the server wants a password: `password_file=FILE`, redis://user:password@host, or KEYMILL_PASSWORD with redis://user@host (the user without a name of its own is `default`)",
         ),
         "WRONGPASS" => refused(true, "check user and password"),
         "NOPERM" => refused(false, NUMBERS),

@@ -142,13 +142,11 @@ impl RedisServer {
                     .to_owned(),
             ),
             ("", _) => Some(
-                "the server does not say whether it is a master (`INFO replication`), and only a master may reserve; allow \
-                 `+info`, or `durability=warn` accepts the risk of duplicates"
+                "the server does not say whether it is a master (`INFO replication`), and only a master may reserve; allow `+info`, or `durability=warn` accepts the risk of duplicates"
                     .to_owned(),
             ),
             (role, _) => Some(format!(
-                "the server says role:{role}, and only a master may reserve: two servers that take writes would give the \
-                 same numbers"
+                "the server says role:{role}, and only a master may reserve: two servers that take writes would give the same numbers"
             )),
         }
     }
@@ -161,8 +159,7 @@ impl RedisServer {
     pub(super) fn is_no_store(&self) -> Option<&'static str> {
         match self.info("redis_mode") {
             "cluster" => Some(
-                "this is a node of a Redis Cluster, which is not supported: use a server of its own, with replicas followed by \
-                 Sentinel",
+                "this is a node of a Redis Cluster, which is not supported: use a server of its own, with replicas followed by Sentinel",
             ),
             "sentinel" => Some("this is a Sentinel; say whom it watches: `?sentinel=NAME`"),
             _ => None,
@@ -206,8 +203,7 @@ impl RedisServer {
         let mut findings: Vec<_> = self.losses().into_iter().map(Finding::Unsafe).collect();
         if wait_replicas == 0 && (follows || self.replicas() > 0) {
             findings.push(Finding::Warning(
-                "replicas follow asynchronously: a failover may lose reservations that were answered. A process that has seen \
-                 them refuses to go on, one that has not would issue them again; `wait_replicas=N` waits for N replicas"
+                "replicas follow asynchronously: a failover may lose reservations that were answered. A process that has seen them refuses to go on, one that has not would issue them again; `wait_replicas=N` waits for N replicas"
                     .to_owned(),
             ));
         }

@@ -151,8 +151,7 @@ impl RedisSession {
             return Ok(None);
         }
         Ok(Some(format!(
-            "this user can read {} by `CONFIG GET`, the password of a user that may do everything: keep the password of `default` \
-             in the ACL only, and name a `masteruser` that may only replicate (page Privileges and passwords)",
+            "this user can read {} by `CONFIG GET`, the password of a user that may do everything: keep the password of `default` in the ACL only, and name a `masteruser` that may only replicate (page Privileges and passwords)",
             found.join(" and ")
         )))
     }

@@ -69,8 +69,7 @@ pub(super) fn check(connection: &mut dyn Connection, key: &Key) -> Result<bool, 
     }
     if increment != i128::from(key.step) {
         let what = format!(
-            "counts in steps of {increment}, and this source says step={}: numbers would be issued twice or lost; use \
-             `step={increment}`",
+            "counts in steps of {increment}, and this source says step={}: numbers would be issued twice or lost; use `step={increment}`",
             key.step
         );
         return Err(wrong(key, &what));
@@ -140,8 +139,7 @@ fn went_backwards(request: &Request, stands: u64, loser: &str) -> Fault {
     Fault::new(
         FaultKind::WentBackwards,
         format!(
-            "its sequence stands at {stands}, this process has seen {}: a backup was restored, {loser} lost values or the \
-             sequence was made anew; nothing is used",
+            "its sequence stands at {stands}, this process has seen {}: a backup was restored, {loser} lost values or the sequence was made anew; nothing is used",
             request.high_water.next
         ),
     )

@@ -87,9 +87,7 @@ pub(super) enum FileOwner {
 /// A table that shows a file without `application_id` to be another program's: not `ours`, not named as a scheme's table
 /// usually is, and without the columns of keymill's own tables.
 const FOREIGN_TABLE: &str = "SELECT name FROM sqlite_schema AS found WHERE type IN ('table', 'view') \
-     AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND lower(name) NOT IN (SELECT value FROM json_each(?1)) \
-     AND (SELECT count(*) FROM pragma_table_info(found.name) \
-          WHERE lower(name) IN ('name', 'period', 'next', 'updated_at')) < 4 ORDER BY name LIMIT 1";
+     AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND lower(name) NOT IN (SELECT value FROM json_each(?1)) AND (SELECT count(*) FROM pragma_table_info(found.name) WHERE lower(name) IN ('name', 'period', 'next', 'updated_at')) < 4 ORDER BY name LIMIT 1";
 
 /// Finds which program the file belongs to; `table` is the table of one of our sources.
 pub(super) fn owner(connection: &Connection, table: Option<&str>) -> rusqlite::Result<FileOwner> {
@@ -122,9 +120,7 @@ pub(super) fn refuse_foreign(path: &Path, why: &str) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
-            "`{}` {why}; name a file of keymill's own, such as sqlite:ids.db: two SQLite libraries in one process drop each \
-             other's locks on a file they share. A source that has a row in this one begins in the new one at 1: repair it there, \
-             above every number issued",
+            "`{}` {why}; name a file of keymill's own, such as sqlite:ids.db: two SQLite libraries in one process drop each other's locks on a file they share. A source that has a row in this one begins in the new one at 1: repair it there, above every number issued",
             path.display()
         ),
     )
@@ -143,8 +139,7 @@ pub(super) fn no_descriptor(path: &Path) -> Fault {
     Fault::new(
         FaultKind::Unavailable,
         format!(
-            "`{}` cannot be opened: {whose} has no file descriptor left; close files or sockets that are not needed, or raise \
-             the limit (`ulimit -n`)",
+            "`{}` cannot be opened: {whose} has no file descriptor left; close files or sockets that are not needed, or raise the limit (`ulimit -n`)",
             path.display()
         ),
     )
@@ -222,8 +217,7 @@ pub(super) fn exposed(real: &Path) -> Option<String> {
         return None;
     }
     Some(format!(
-        "has mode {:03o}: {} can hold its locks, so that each reservation waits, {}; `chmod 600`, or `chmod 660` for the \
-         users of one group",
+        "has mode {:03o}: {} can hold its locks, so that each reservation waits, {}; `chmod 600`, or `chmod 660` for the users of one group",
         file & 0o777,
         "every user of this machine",
         if file & 0o002 == 0 { "and read it" } else { "and change the numbers in it" },

@@ -240,9 +240,7 @@ impl SqliteFile {
         Err(Fault::new(
             FaultKind::Unsafe,
             format!(
-                "this program closed descriptor {descriptor}, by which keymill had `{}` open, as `closefrom` and `close` in a loop \
-                 do; keymill leaves the file alone for the rest of this process: restart it, open the mill after such code \
-                 or let that code close the program's own descriptors only",
+                "this program closed descriptor {descriptor}, by which keymill had `{}` open, as `closefrom` and `close` in a loop do; keymill leaves the file alone for the rest of this process: restart it, open the mill after such code or let that code close the program's own descriptors only",
                 self.path.display()
             ),
         ))
@@ -270,8 +268,7 @@ impl SqliteFile {
             .is_ok_and(|m| m.is_file() && std::os::unix::fs::MetadataExt::nlink(&m) > 1)
         {
             self.judge(format!(
-                "`{path}` has a second name (a hard link), under which another process would keep a log of its own; remove \
-                 the link"
+                "`{path}` has a second name (a hard link), under which another process would keep a log of its own; remove the link"
             ))?;
         }
         let folder = real.parent().unwrap_or(Path::new("/")).to_owned();
@@ -284,16 +281,14 @@ impl SqliteFile {
         }
         match file_system(&folder) {
             Some(FileSystem::Network(name)) => self.judge(format!(
-                "`{path}` is on {name}, a file system of several machines, where SQLite's log and locks do not keep them \
-                 apart; use a local disk or a server store"
+                "`{path}` is on {name}, a file system of several machines, where SQLite's log and locks do not keep them apart; use a local disk or a server store"
             )),
             Some(FileSystem::Memory(name)) => self.judge(format!(
                 "`{path}` is on {name}, which is lost when the machine stops, and numbers begin at 1 again; use a disk"
             )),
             Some(FileSystem::Layer(name)) => {
                 self.warnings.push(format!(
-                    "`{path}` is on {name}, a container's own layer: it is gone with the container, and numbers begin at 1 \
-                     again; use a volume"
+                    "`{path}` is on {name}, a container's own layer: it is gone with the container, and numbers begin at 1 again; use a volume"
                 ));
                 Ok(())
             }
@@ -321,9 +316,7 @@ impl SqliteFile {
         self.next_look = found.is_none().then(|| Instant::now() + began.elapsed() * SHARE);
         let Some(descriptor) = found else { return Ok(()) };
         self.judge(format!(
-            "`{}` is open in this process outside keymill too (descriptor {descriptor}), as by a SQLite library of the program's \
-             own (Python's sqlite3, better-sqlite3, sqlite-jdbc) or a second copy of this one; two SQLite libraries in one process drop each other's locks, \
-             and the file is damaged: name a file of keymill's own that nothing else in this program opens",
+            "`{}` is open in this process outside keymill too (descriptor {descriptor}), as by a SQLite library of the program's own (Python's sqlite3, better-sqlite3, sqlite-jdbc) or a second copy of this one; two SQLite libraries in one process drop each other's locks, and the file is damaged: name a file of keymill's own that nothing else in this program opens",
             self.path.display()
         ))
     }

@@ -183,10 +183,7 @@ impl Connection for OpenFile {
         let SerialKey { table, column, .. } = serial;
         let sql = format!(
             "SELECT number FROM (SELECT substr(CAST(\"{column}\" AS TEXT), ?2) AS number FROM \"{table}\" \
-             WHERE CAST(\"{column}\" AS TEXT) >= ?1 AND substr(CAST(\"{column}\" AS TEXT), 1, ?2 - 1) = ?1) \
-             WHERE number NOT GLOB '*[^0-9]*' AND length(number) BETWEEN ?3 AND ?4 \
-             AND (length(number) = ?3 OR number NOT GLOB '0*') \
-             ORDER BY length(number) DESC, number DESC LIMIT 1"
+             WHERE CAST(\"{column}\" AS TEXT) >= ?1 AND substr(CAST(\"{column}\" AS TEXT), 1, ?2 - 1) = ?1) WHERE number NOT GLOB '*[^0-9]*' AND length(number) BETWEEN ?3 AND ?4 AND (length(number) = ?3 OR number NOT GLOB '0*') ORDER BY length(number) DESC, number DESC LIMIT 1"
         );
         let after = prefix.chars().count() as u64 + 1;
         let values =
