@@ -90,7 +90,7 @@ fn counters_of_a_new_process_are_served_while_a_store_is_down() {
         // But a counter that no store has begins when every store answers.
         let new = [request(MANY, 16, 0), request(MANY + 1, 16, 0)];
         for answer in of_memories(&[&a, &b], CHUNK).reserve_counters(&new) {
-            assert_eq!(answer.expect_err("it is new").kind, FaultKind::Refused);
+            assert_eq!(answer.expect_err("it is new").kind, FaultKind::Unavailable);
         }
         down.set_down(false);
     }

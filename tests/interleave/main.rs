@@ -225,7 +225,7 @@ fn a_new_source_begins_when_every_store_answers_and_one_that_has_begun_needs_one
     let [a, b] = memories();
     b.set_down(true);
     let says = ["a new source begins when every store answers", "store 2 of 2 (memory:1)"];
-    refused(of_memories(&[&a, &b], CHUNK).reserve(&orders(1)), FaultKind::Refused, &says);
+    refused(of_memories(&[&a, &b], CHUNK).reserve(&orders(1)), FaultKind::Unavailable, &says);
     assert_eq!(stands(&a, &orders(1).key), None, "nothing was written");
     b.set_down(false);
     of_memories(&[&a, &b], CHUNK).reserve(&orders(1)).unwrap();

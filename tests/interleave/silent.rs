@@ -77,7 +77,7 @@ fn segments_that_have_begun_wait_for_it_once() {
     let asked = two.asked_by_new(|store| {
         for n in 0..MANY {
             let new = keymill_tests::request(&key(Scheme::Keymill, &format!("new{n}")), 1);
-            assert_eq!(store.reserve(&new).expect_err("it is new").kind, FaultKind::Refused);
+            assert_eq!(store.reserve(&new).expect_err("it is new").kind, FaultKind::Unavailable);
         }
     });
     assert_eq!(asked, 1);

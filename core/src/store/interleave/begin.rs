@@ -95,10 +95,10 @@ impl Interleaved {
                 || format!("{} was not asked", self.members[at].name()),
                 |pause| pause.fault().to_string(),
             );
-            // Not `Unavailable`: that would hold up other sources, which have begun.
             let missing =
                 format!("{NEEDS_EVERY_STORE}, and one does not: {why}; sources that have begun go on");
-            return Err(in_context(Fault::new(FaultKind::Refused, missing)));
+            // Callers wait for the store until their deadline; sources that have begun do not.
+            return Err(in_context(Fault::new(FaultKind::Unavailable, missing).of_one_store()));
         }
         // All rows before the first record: a record means that its row was made.
         for (member, row) in self.members.iter_mut().zip(found) {
