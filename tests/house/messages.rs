@@ -44,11 +44,13 @@ fn is_broken(line: &str, below: &str) -> bool {
     ends && more.starts_with(quotes) && !more.starts_with("\"\"\"")
 }
 
-/// Whether a statement of SQL begins in this line: it is no message, and is read in its clauses.
-fn begins_sql(line: &str) -> bool {
-    ["SELECT ", "WITH ", "CREATE ", "INSERT ", "UPDATE ", "DELETE "]
+/// Whether a statement of SQL begins in this line, or in the one below it: it is no message, and is read in its clauses.
+fn begins_sql(line: &str, below: &str) -> bool {
+    let words = ["SELECT ", "WITH ", "CREATE ", "INSERT ", "UPDATE ", "DELETE "];
+    let below = below.trim_start();
+    words
         .iter()
-        .any(|word| line.contains(&format!("\"{word}")))
+        .any(|word| line.contains(&format!("\"{word}")) || line.ends_with("\"\\") && below.starts_with(word))
 }
 
 #[test]
@@ -64,7 +66,7 @@ fn no_message_is_broken_over_lines() {
         let lines: Vec<&str> = text.lines().collect();
         let mut in_sql = false;
         for (at, pair) in lines.windows(2).enumerate() {
-            in_sql = begins_sql(pair[0]) || in_sql && at > 0 && lines[at - 1].ends_with('\\');
+            in_sql = begins_sql(pair[0], pair[1]) || in_sql && at > 0 && lines[at - 1].ends_with('\\');
             if !in_sql && is_broken(pair[0], pair[1]) {
                 broken.push(format!("{}:{}: {}", file.display(), at + 1, pair[0].trim()));
             }

@@ -11,7 +11,11 @@ use crate::store::{Fault, FaultKind, Key, Remedy};
 /// The table: its kind, its engine and this user; of a view and of each trigger the name, the definer and the database. As
 /// `CHAR` all columns have one collation, so that `UNION` can join them.
 pub(super) const RELATION: &str = "SELECT 'table', CAST(TABLE_TYPE AS CHAR), CAST(ENGINE AS CHAR), CAST(CURRENT_USER() AS CHAR) \
-     FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? UNION ALL SELECT 'view', CAST(TABLE_NAME AS CHAR), CAST(DEFINER AS CHAR), CAST(TABLE_SCHEMA AS CHAR) FROM information_schema.VIEWS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? UNION ALL SELECT 'trigger', CAST(TRIGGER_NAME AS CHAR), CAST(DEFINER AS CHAR), CAST(TRIGGER_SCHEMA AS CHAR) FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = ?";
+     FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? \
+     UNION ALL SELECT 'view', CAST(TABLE_NAME AS CHAR), CAST(DEFINER AS CHAR), CAST(TABLE_SCHEMA AS CHAR) \
+     FROM information_schema.VIEWS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? \
+     UNION ALL SELECT 'trigger', CAST(TRIGGER_NAME AS CHAR), CAST(DEFINER AS CHAR), CAST(TRIGGER_SCHEMA AS CHAR) \
+     FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = ?";
 
 /// The accounts of the server itself.
 const ADMINISTRATORS: [&str; 3] = ["root", "mysql.sys", "mariadb.sys"];

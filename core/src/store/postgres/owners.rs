@@ -31,7 +31,66 @@ use crate::store::{Fault, FaultKind, Remedy};
 /// The first argument is 1 where the relation is only read: then no trigger, constraint, default, index or partition of it
 /// runs code, and a table may have very many of them.
 pub(super) const RELATIONS: &str = "WITH RECURSIVE own(oid) AS (\
-     SELECT oid FROM pg_catalog.pg_roles WHERE rolname = CURRENT_USER OR rolname = SESSION_USER), chief(oid) AS (SELECT oid FROM pg_catalog.pg_roles WHERE rolsuper OR rolname = 'pg_database_owner' UNION SELECT datdba FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()), granting(oid) AS (SELECT oid FROM chief UNION SELECT oid FROM pg_catalog.pg_roles WHERE rolcreaterole AND CAST(pg_catalog.current_setting('server_version_num') AS pg_catalog.int4) < 160000 UNION SELECT m.member FROM pg_catalog.pg_auth_members m JOIN chief c ON c.oid = m.roleid JOIN chief g ON g.oid = m.grantor UNION SELECT m.member FROM pg_catalog.pg_auth_members m JOIN own o ON o.oid = m.roleid WHERE m.admin_option), belongs(oid) AS (SELECT oid FROM own UNION SELECT m.roleid FROM pg_catalog.pg_auth_members m JOIN belongs b ON b.oid = m.member JOIN granting g ON g.oid = m.grantor), trusted(oid) AS (SELECT oid FROM granting UNION SELECT oid FROM belongs) SELECT n.nspname::pg_catalog.text, c.relkind::pg_catalog.text, c.relpersistence::pg_catalog.text, pg_catalog.has_schema_privilege(n.oid, 'USAGE')::pg_catalog.text, pg_catalog.has_table_privilege(c.oid, 'SELECT')::pg_catalog.text, c.oid::pg_catalog.int8, pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text, (t.oid IS NOT NULL)::pg_catalog.text, CURRENT_USER::pg_catalog.text, s.part_type, s.part, s.used_type, s.used, s.owner FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace LEFT JOIN trusted t ON t.oid = c.relowner CROSS JOIN (SELECT CAST(? AS pg_catalog.int8) = 0) r(is_written) LEFT JOIN LATERAL (WITH RECURSIVE used(class, oid, part_class, part) AS (SELECT 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid, c.oid, NULL::pg_catalog.oid, NULL::pg_catalog.oid WHERE t.oid IS NOT NULL AND c.relkind <> 'S' UNION SELECT d.class, d.oid, COALESCE(CASE WHEN d.class <> 'pg_catalog.pg_trigger'::pg_catalog.regclass THEN u.part_class END, d.class), COALESCE(CASE WHEN d.class <> 'pg_catalog.pg_trigger'::pg_catalog.regclass THEN u.part END, d.oid) FROM used u CROSS JOIN LATERAL (SELECT a.classid, a.objid FROM pg_catalog.pg_depend a WHERE a.refclassid = u.class AND a.refobjid = u.oid AND a.deptype = ANY ('{a,i,I,P,S}'::pg_catalog.\"char\"[]) AND (r.is_written OR a.classid <> ALL ('{pg_catalog.pg_class,pg_catalog.pg_trigger,pg_catalog.pg_constraint,pg_catalog.pg_attrdef}'::pg_catalog.regclass[])) UNION ALL SELECT f.refclassid, f.refobjid FROM pg_catalog.pg_depend f WHERE f.classid = u.class AND f.objid = u.oid AND f.deptype <> 'e' AND (f.classid <> 'pg_catalog.pg_constraint'::pg_catalog.regclass OR f.refclassid <> 'pg_catalog.pg_class'::pg_catalog.regclass)) d(class, oid) WHERE d.class <> 'pg_catalog.pg_class'::pg_catalog.regclass OR d.oid <> c.oid) SELECT p.type AS part_type, p.identity AS part, w.type AS used_type, w.identity AS used, CASE WHEN o.owner = 0 THEN '' ELSE pg_catalog.pg_get_userbyid(o.owner)::pg_catalog.text END AS owner FROM used u CROSS JOIN LATERAL (SELECT proowner FROM pg_catalog.pg_proc WHERE u.class = 'pg_catalog.pg_proc'::pg_catalog.regclass AND oid = u.oid UNION ALL SELECT typowner FROM pg_catalog.pg_type WHERE u.class = 'pg_catalog.pg_type'::pg_catalog.regclass AND oid = u.oid AND (typtype <> 'b' OR typcategory <> 'A') UNION ALL SELECT relowner FROM pg_catalog.pg_class WHERE u.class = 'pg_catalog.pg_class'::pg_catalog.regclass AND oid = u.oid UNION ALL SELECT 0 FROM pg_catalog.pg_trigger g WHERE u.class = 'pg_catalog.pg_trigger'::pg_catalog.regclass AND g.oid = u.oid AND g.tgqual IS NOT NULL AND EXISTS (SELECT 1 FROM pg_catalog.pg_proc f WHERE f.provolatile <> 'i' AND (f.pronamespace <> 'pg_catalog'::pg_catalog.regnamespace OR f.proname <> ALL ('{pg_trigger_depth,now,statement_timestamp,clock_timestamp,current_setting}'::pg_catalog.name[])) AND pg_catalog.strpos(g.tgqual::pg_catalog.text, ':funcid ' || f.oid::pg_catalog.text || ' ') > 0)) o(owner) CROSS JOIN LATERAL pg_catalog.pg_identify_object(u.part_class, u.part, 0) p CROSS JOIN LATERAL pg_catalog.pg_identify_object(u.class, u.oid, 0) w WHERE NOT EXISTS (SELECT 1 FROM trusted x WHERE x.oid = o.owner) ORDER BY u.class DESC, u.part_class, u.part, u.oid LIMIT 1) s ON true WHERE c.relname = CAST(? AS pg_catalog.name) AND n.nspname !~ '^pg_(temp|toast)'";
+     SELECT oid FROM pg_catalog.pg_roles WHERE rolname = CURRENT_USER OR rolname = SESSION_USER), \
+     chief(oid) AS (\
+     SELECT oid FROM pg_catalog.pg_roles WHERE rolsuper OR rolname = 'pg_database_owner' \
+     UNION SELECT datdba FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()), \
+     granting(oid) AS (\
+     SELECT oid FROM chief \
+     UNION SELECT oid FROM pg_catalog.pg_roles WHERE rolcreaterole \
+     AND CAST(pg_catalog.current_setting('server_version_num') AS pg_catalog.int4) < 160000 \
+     UNION SELECT m.member FROM pg_catalog.pg_auth_members m JOIN chief c ON c.oid = m.roleid \
+     JOIN chief g ON g.oid = m.grantor \
+     UNION SELECT m.member FROM pg_catalog.pg_auth_members m JOIN own o ON o.oid = m.roleid WHERE m.admin_option), \
+     belongs(oid) AS (\
+     SELECT oid FROM own \
+     UNION SELECT m.roleid FROM pg_catalog.pg_auth_members m JOIN belongs b ON b.oid = m.member \
+     JOIN granting g ON g.oid = m.grantor), \
+     trusted(oid) AS (SELECT oid FROM granting UNION SELECT oid FROM belongs) \
+     SELECT n.nspname::pg_catalog.text, c.relkind::pg_catalog.text, c.relpersistence::pg_catalog.text, \
+     pg_catalog.has_schema_privilege(n.oid, 'USAGE')::pg_catalog.text, \
+     pg_catalog.has_table_privilege(c.oid, 'SELECT')::pg_catalog.text, c.oid::pg_catalog.int8, \
+     pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text, (t.oid IS NOT NULL)::pg_catalog.text, \
+     CURRENT_USER::pg_catalog.text, s.part_type, s.part, s.used_type, s.used, s.owner \
+     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+     LEFT JOIN trusted t ON t.oid = c.relowner \
+     CROSS JOIN (SELECT CAST(? AS pg_catalog.int8) = 0) r(is_written) \
+     LEFT JOIN LATERAL (\
+     WITH RECURSIVE used(class, oid, part_class, part) AS (\
+     SELECT 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid, c.oid, NULL::pg_catalog.oid, NULL::pg_catalog.oid \
+     WHERE t.oid IS NOT NULL AND c.relkind <> 'S' \
+     UNION SELECT d.class, d.oid, \
+     COALESCE(CASE WHEN d.class <> 'pg_catalog.pg_trigger'::pg_catalog.regclass THEN u.part_class END, d.class), \
+     COALESCE(CASE WHEN d.class <> 'pg_catalog.pg_trigger'::pg_catalog.regclass THEN u.part END, d.oid) \
+     FROM used u CROSS JOIN LATERAL (\
+     SELECT a.classid, a.objid FROM pg_catalog.pg_depend a \
+     WHERE a.refclassid = u.class AND a.refobjid = u.oid AND a.deptype = ANY ('{a,i,I,P,S}'::pg_catalog.\"char\"[]) \
+     AND (r.is_written OR a.classid <> ALL ('{pg_catalog.pg_class,pg_catalog.pg_trigger,pg_catalog.pg_constraint,\
+     pg_catalog.pg_attrdef}'::pg_catalog.regclass[])) \
+     UNION ALL SELECT f.refclassid, f.refobjid FROM pg_catalog.pg_depend f \
+     WHERE f.classid = u.class AND f.objid = u.oid AND f.deptype <> 'e' \
+     AND (f.classid <> 'pg_catalog.pg_constraint'::pg_catalog.regclass \
+     OR f.refclassid <> 'pg_catalog.pg_class'::pg_catalog.regclass)) d(class, oid) \
+     WHERE d.class <> 'pg_catalog.pg_class'::pg_catalog.regclass OR d.oid <> c.oid) \
+     SELECT p.type AS part_type, p.identity AS part, w.type AS used_type, w.identity AS used, \
+     CASE WHEN o.owner = 0 THEN '' ELSE pg_catalog.pg_get_userbyid(o.owner)::pg_catalog.text END AS owner \
+     FROM used u CROSS JOIN LATERAL (\
+     SELECT proowner FROM pg_catalog.pg_proc \
+     WHERE u.class = 'pg_catalog.pg_proc'::pg_catalog.regclass AND oid = u.oid \
+     UNION ALL SELECT typowner FROM pg_catalog.pg_type \
+     WHERE u.class = 'pg_catalog.pg_type'::pg_catalog.regclass AND oid = u.oid AND (typtype <> 'b' OR typcategory <> 'A') \
+     UNION ALL SELECT relowner FROM pg_catalog.pg_class \
+     WHERE u.class = 'pg_catalog.pg_class'::pg_catalog.regclass AND oid = u.oid \
+     UNION ALL SELECT 0 FROM pg_catalog.pg_trigger g \
+     WHERE u.class = 'pg_catalog.pg_trigger'::pg_catalog.regclass AND g.oid = u.oid AND g.tgqual IS NOT NULL AND EXISTS (\
+     SELECT 1 FROM pg_catalog.pg_proc f WHERE f.provolatile <> 'i' AND (f.pronamespace <> 'pg_catalog'::pg_catalog.regnamespace \
+     OR f.proname <> ALL ('{pg_trigger_depth,now,statement_timestamp,clock_timestamp,current_setting}'::pg_catalog.name[])) \
+     AND pg_catalog.strpos(g.tgqual::pg_catalog.text, ':funcid ' || f.oid::pg_catalog.text || ' ') > 0)) o(owner) \
+     CROSS JOIN LATERAL pg_catalog.pg_identify_object(u.part_class, u.part, 0) p \
+     CROSS JOIN LATERAL pg_catalog.pg_identify_object(u.class, u.oid, 0) w \
+     WHERE NOT EXISTS (SELECT 1 FROM trusted x WHERE x.oid = o.owner) \
+     ORDER BY u.class DESC, u.part_class, u.part, u.oid LIMIT 1) s ON true \
+     WHERE c.relname = CAST(? AS pg_catalog.name) AND n.nspname !~ '^pg_(temp|toast)'";
 
 /// What keymill does with a relation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -122,12 +122,17 @@ impl Connection for PostgresSession {
         };
         let columns = self.query(
             "SELECT attname::pg_catalog.text, pg_catalog.format_type(atttypid, \
-             CASE WHEN atttypid = 'pg_catalog.numeric'::pg_catalog.regtype THEN atttypmod END) FROM pg_catalog.pg_attribute WHERE attrelid = CAST(? AS pg_catalog.oid) AND attnum > 0 AND NOT attisdropped",
+             CASE WHEN atttypid = 'pg_catalog.numeric'::pg_catalog.regtype THEN atttypmod END) \
+             FROM pg_catalog.pg_attribute \
+             WHERE attrelid = CAST(? AS pg_catalog.oid) AND attnum > 0 AND NOT attisdropped",
             &[found.oid.into()],
         )?;
         let unique = self.query(
             "SELECT i.indexrelid::pg_catalog.text, a.attname::pg_catalog.text \
-             FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1]) WHERE i.indrelid = CAST(? AS pg_catalog.oid) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL",
+             FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a \
+             ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1]) \
+             WHERE i.indrelid = CAST(? AS pg_catalog.oid) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL \
+             AND i.indexprs IS NULL",
             &[found.oid.into()],
         )?;
         Ok(Some(Relation {
@@ -146,7 +151,14 @@ impl Connection for PostgresSession {
         self.check_storage(table, &found.storage)?;
         let below = self.query(
             "WITH RECURSIVE below(oid) AS (\
-             SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = CAST(? AS pg_catalog.oid) UNION ALL SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN below b ON i.inhparent = b.oid) SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_rewrite WHERE ev_class = CAST(? AS pg_catalog.oid))::pg_catalog.text, EXISTS (SELECT 1 FROM below)::pg_catalog.text, EXISTS (SELECT 1 FROM below b JOIN pg_catalog.pg_class c ON c.oid = b.oid WHERE c.relpersistence <> 'p')::pg_catalog.text, EXISTS (SELECT 1 FROM below b JOIN pg_catalog.pg_class c ON c.oid = b.oid WHERE c.relkind = 'f')::pg_catalog.text",
+             SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = CAST(? AS pg_catalog.oid) \
+             UNION ALL SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN below b ON i.inhparent = b.oid) \
+             SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_rewrite WHERE ev_class = CAST(? AS pg_catalog.oid))::pg_catalog.text, \
+             EXISTS (SELECT 1 FROM below)::pg_catalog.text, \
+             EXISTS (SELECT 1 FROM below b JOIN pg_catalog.pg_class c ON c.oid = b.oid \
+             WHERE c.relpersistence <> 'p')::pg_catalog.text, \
+             EXISTS (SELECT 1 FROM below b JOIN pg_catalog.pg_class c ON c.oid = b.oid \
+             WHERE c.relkind = 'f')::pg_catalog.text",
             &[oid.clone(), oid.clone()],
         )?;
         let yes = |at| below.first().and_then(|row| text(row, at)) == Some("true");
@@ -172,7 +184,8 @@ impl Connection for PostgresSession {
         }
         let overwritten = self.query(
             "SELECT s.subname::pg_catalog.text FROM pg_catalog.pg_subscription_rel r \
-             JOIN pg_catalog.pg_subscription s ON s.oid = r.srsubid WHERE s.subenabled AND r.srrelid = CAST(? AS pg_catalog.oid)",
+             JOIN pg_catalog.pg_subscription s ON s.oid = r.srsubid \
+             WHERE s.subenabled AND r.srrelid = CAST(? AS pg_catalog.oid)",
             &[oid],
         );
         match overwritten {
@@ -233,7 +246,10 @@ impl Connection for PostgresSession {
         let length = "pg_catalog.char_length(number)";
         let sql = format!(
             "SELECT number FROM (SELECT pg_catalog.substr({text_of}, CAST(? AS INTEGER)) AS number \
-             FROM {place} WHERE {text_of} ~~ pg_catalog.like_escape(?, '|')) AS found WHERE number !~ '[^0-9]' AND {length} >= ? AND {length} <= ? AND ({length} = ? OR pg_catalog.left(number, 1) <> '0') ORDER BY {length} DESC, number COLLATE pg_catalog.\"C\" DESC LIMIT 1"
+             FROM {place} WHERE {text_of} ~~ pg_catalog.like_escape(?, '|')) AS found \
+             WHERE number !~ '[^0-9]' AND {length} >= ? AND {length} <= ? \
+             AND ({length} = ? OR pg_catalog.left(number, 1) <> '0') \
+             ORDER BY {length} DESC, number COLLATE pg_catalog.\"C\" DESC LIMIT 1"
         );
         let (shortest, longest) = (digits.shortest as u64, digits.longest as u64);
         let after = prefix.chars().count() as u64 + 1;
@@ -392,7 +408,9 @@ impl Sequences for PostgresSession {
         // In one statement, so that a sequence that was set back is left where it stands.
         let sql = format!(
             "SELECT pg_catalog.pg_advisory_xact_lock_shared({LOCK})::pg_catalog.text, \
-             pg_catalog.nextval(pg_catalog.to_regclass(?)), pg_catalog.pg_logical_emit_message(true, 'keymill', ''::pg_catalog.text)::pg_catalog.text, {COUNTING}, {} FROM {place} s WHERE s.last_value >= CASE WHEN s.is_called THEN ? ELSE ? END{}",
+             pg_catalog.nextval(pg_catalog.to_regclass(?)), \
+             pg_catalog.pg_logical_emit_message(true, 'keymill', ''::pg_catalog.text)::pg_catalog.text, \
+             {COUNTING}, {} FROM {place} s WHERE s.last_value >= CASE WHEN s.is_called THEN ? ELSE ? END{}",
             self.pinned(),
             self.own_limits(),
         );
