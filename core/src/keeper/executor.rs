@@ -104,7 +104,11 @@ impl Executor {
             while let Ok(command) = self.commands.try_recv() {
                 match command {
                     Command::Add(source) => self.add(source),
-                    Command::Run(task) => self.run_task(task),
+                    Command::Run(task) => {
+                        self.run_task(task);
+                        // One a turn, so that sources do not wait for all of them.
+                        break;
+                    }
                     Command::ClockMoved(done) => {
                         self.keeper.clock_moved();
                         while self.turn() {}
