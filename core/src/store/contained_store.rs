@@ -76,14 +76,20 @@ impl ContainedStore {
     }
 
     fn run<T>(&mut self, work: impl FnOnce(&mut (dyn Store + 'static)) -> T) -> Result<T, Fault> {
+        let (mut work, mut answer) = (Some(work), None);
+        self.catch(&mut |store| answer = work.take().map(|work| work(store)))?;
+        answer.ok_or_else(closed)
+    }
+
+    /// Calls `work` once. One function for all kinds of answers, so that it is compiled once.
+    fn catch(&mut self, work: &mut dyn FnMut(&mut (dyn Store + 'static))) -> Result<(), Fault> {
         let ContainedStore { store, driver } = self;
         let Some((make, on_panic)) = driver else {
-            let gone = || Fault::new(FaultKind::Unavailable, "the store is closed");
-            return store.as_deref_mut().map(work).ok_or_else(gone);
+            return store.as_deref_mut().map(work).ok_or_else(closed);
         };
         // Unwind safety: the state that the panic left behind is in the store, which is dropped below.
         match catch_unwind(AssertUnwindSafe(|| work(&mut **store.get_or_insert_with(make)))) {
-            Ok(answer) => Ok(answer),
+            Ok(()) => Ok(()),
             Err(payload) => {
                 let message = format!(
                     "the store's driver panicked ({}); its connection was dropped and the next try makes a new one; please report it",
@@ -110,4 +116,8 @@ impl Drop for ContainedStore {
     fn drop(&mut self) {
         self.discard();
     }
+}
+
+fn closed() -> Fault {
+    Fault::new(FaultKind::Unavailable, "the store is closed")
 }

@@ -210,27 +210,43 @@ impl Member {
         most_ms: u64,
         work: impl FnOnce(&mut Conversation<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        let began_ms = self.clock.boot_ms();
-        if let Some(pause) = self.pause.as_ref().filter(|pause| pause.holds(began_ms, most_ms)) {
-            // The store was not asked now, whatever became of the request that it did not answer.
-            let mut fault = pause.fault.clone();
-            fault.kind = FaultKind::Unavailable;
-            return Err(fault);
-        }
+        let began_ms = self.may_ask(most_ms)?;
         let partition = self.partition;
-        let answer = self.store.ask(|store| work(&mut Conversation { store, partition }));
-        let fault = match answer {
-            Err(fault) if gone(fault.kind) => fault.at(&self.name),
-            answer => {
+        match self.store.ask(|store| work(&mut Conversation { store, partition })) {
+            Ok(answer) => {
                 self.pause = None;
-                return answer.map_err(|fault| self.said(fault));
+                Ok(answer)
             }
-        };
+            Err(fault) => Err(self.failed(began_ms, fault)),
+        }
+    }
+
+    /// The time, where no pause holds.
+    fn may_ask(&self, most_ms: u64) -> Result<u64, Fault> {
+        let now_ms = self.clock.boot_ms();
+        match self.pause.as_ref().filter(|pause| pause.holds(now_ms, most_ms)) {
+            // The store was not asked now, whatever became of the request that it did not answer.
+            Some(pause) => {
+                let mut fault = pause.fault.clone();
+                fault.kind = FaultKind::Unavailable;
+                Err(fault)
+            }
+            None => Ok(now_ms),
+        }
+    }
+
+    /// An outage begins a pause; another fault is an answer, and ends it.
+    fn failed(&mut self, began_ms: u64, fault: Fault) -> Fault {
+        let fault = fault.at(&self.name);
+        if !gone(fault.kind) {
+            self.pause = None;
+            return fault;
+        }
         let now_ms = self.clock.boot_ms();
         self.news.push(fault.clone().with_remedy(Remedy::Text("the other stores go on")));
         let took_ms = now_ms.saturating_sub(began_ms);
         self.pause = Some(Pause::after(self.pause.as_ref(), now_ms, took_ms, fault.clone()));
-        Err(fault)
+        fault
     }
 
     /// Calls a verb that sends nothing to the server.
