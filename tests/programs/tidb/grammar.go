@@ -15,7 +15,7 @@ import (
 
 func main() {
 	lines := bufio.NewScanner(os.Stdin)
-	lines.Buffer(nil, 1<<20)
+	lines.Buffer(nil, 1<<24) // a long text is written as a number of base 16
 	grammar := parser.New()
 	parsed, bad := 0, 0
 	for lines.Scan() {
