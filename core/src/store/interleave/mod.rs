@@ -62,8 +62,8 @@ pub struct Interleaved {
     unrecorded: Vec<BeginMark>,
     /// Banks, by the identity of their counters' record.
     banks: HashMap<String, Completion>,
-    /// What follows is asked for the last time.
-    closing: bool,
+    /// Since when everything is asked for the last time, on the boot clock.
+    closing_since_ms: Option<u64>,
     /// Faults of single rows since they were told last.
     news: Vec<Fault>,
 }
@@ -93,7 +93,7 @@ impl Interleaved {
             pools: HashMap::new(),
             unrecorded: Vec::new(),
             banks: HashMap::new(),
-            closing: false,
+            closing_since_ms: None,
             news: Vec::new(),
         }
     }
@@ -467,7 +467,7 @@ impl Catalogue for Interleaved {
     }
 
     fn closing(&mut self) {
-        self.closing = true;
+        self.closing_since_ms = Some(self.clock.boot_ms());
     }
 }
 
