@@ -43,6 +43,7 @@ use crate::time::Clock;
 use complete::Completion;
 use member::{ALONE_MS, Conversation, LastResorts, Member, Pause};
 use rotation::{LeftOver, MemberRow, Rotation};
+use workers::ComparedPool;
 
 /// `chunk=`, unless given: as wide as the largest step, so that every adaptive step fits into one chunk.
 pub(crate) const DEFAULT_CHUNK: u64 = 10_000_000;
@@ -56,8 +57,8 @@ pub struct Interleaved {
     members: Vec<Member>,
     clock: Clock,
     sources: HashMap<String, Rotation>,
-    /// Pools of leased workers whose records were compared, by table and name, and the stores that lease none of their slots.
-    pools: HashMap<(String, String), Vec<usize>>,
+    /// Pools of leased workers whose records were compared, by table and name.
+    pools: HashMap<(String, String), ComparedPool>,
     /// Fixed workers that have begun while a store could not record them.
     unrecorded: Vec<BeginMark>,
     /// Banks, by the identity of their counters' record.
