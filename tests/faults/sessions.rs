@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use keymill::simulation::counter_key;
 use keymill::store::{
-    BankSpec, Catalogue, Columns, FaultKind, GiveBack, Key, Left, OwnSlot, Release, Renewal, Scheme, Store,
-    Stride,
+    BankSpec, Catalogue, Columns, FaultKind, GiveBack, Key, Left, OwnSlot, Release, Renewal, Scheme,
+    SlotStore, Store, Stride,
 };
 use keymill_tests::{lease, mariadb, postgres};
 use mysql::prelude::Queryable;
@@ -122,6 +122,32 @@ fn workers_banks_and_routes_are_committed_whatever_a_login_of_mariadb_sets() {
             root.query_first("SELECT COUNT(*) FROM information_schema.INNODB_TRX").expect("a number");
         assert_eq!(open, Some(0), "{setting}: no transaction is left open");
     }
+}
+
+#[test]
+fn a_login_of_mariadb_for_which_the_clock_stands_still_gets_no_worker_and_is_told_why() {
+    let server = mariadb::Private::start("");
+    let mut root = server.root();
+    let options = mariadb::options_of(&server.url());
+    let _ = mariadb::store(options.clone()).init(&tables(), false).expect("the tables");
+    let pool = key(Scheme::Worker, "still");
+    for timestamp in ["1000000000", "UNIX_TIMESTAMP() + 86400"] {
+        root.query_drop(format!("SET GLOBAL init_connect = 'SET timestamp = {timestamp}'"))
+            .expect("root may set that");
+        let mut store = mariadb::store(options.clone());
+        let refused =
+            [store.take_slot(&lease::take(pool.clone(), 7)).map(drop), store.clock_ms(&pool).map(drop)];
+        for refused in refused {
+            let fault = refused.expect_err("a clock that stands still");
+            assert_eq!(fault.kind, FaultKind::Unsafe, "{timestamp}: {fault}");
+            assert!(fault.to_string().contains("SET timestamp = DEFAULT"), "{timestamp}: {fault}");
+        }
+    }
+    root.query_drop("SET GLOBAL init_connect = 'SET timestamp = DEFAULT'").expect("root may set that");
+    let mut store = mariadb::store(options);
+    let slots = store.slots(&pool).expect("the pool").slots;
+    assert!(slots.is_empty(), "no worker was leased: {slots:?}");
+    let _ = store.take_slot(&lease::take(pool, 7)).expect("the clock moves");
 }
 
 #[test]

@@ -355,6 +355,26 @@ fn what_is_given_back_waits_for_it_once() {
 }
 
 #[test]
+fn the_last_marks_of_a_close_wait_for_it_once_whatever_its_pause() {
+    let two = Two::new();
+    let mut store = two.open();
+    for worker in 0..2 * MANY {
+        store.begin_mark(&fixed(worker)).expect("a mark");
+    }
+    two.silence();
+    store.raise(&fixed(1).key, Some(1), 1_000).expect_err("its store is silent");
+    two.clock.advance(1);
+    store.closing();
+    let asked = two.asked(|| {
+        for n in 0..MANY {
+            store.raise(&fixed(2 * n + 1).key, Some(1), 1_000).expect_err("its store is silent");
+            store.raise(&fixed(2 * n).key, Some(1), 1_000).expect("the other store answers");
+        }
+    });
+    assert_eq!(asked, 1);
+}
+
+#[test]
 fn what_needs_every_store_asks_it_again_each_time() {
     let two = Two::new();
     let request = orders(1);

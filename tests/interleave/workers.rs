@@ -161,6 +161,33 @@ fn a_store_that_took_the_place_of_another_leases_no_worker_of_a_pool_that_has_be
 }
 
 #[test]
+fn a_store_that_was_down_while_a_pool_was_compared_is_compared_before_it_leases_a_worker() {
+    let [a, b, c] = memories();
+    let mut stores = of_memories(&[&a, &b], CHUNK);
+    for token in 1..=4 {
+        stores.take_slot(&take(token)).expect("a slot");
+    }
+    let wide = |token| Take { slots: Slots { first: 0, last: 99 }, ..take(token) };
+    // `c` took the place of `b`, and does not answer yet.
+    c.set_down(true);
+    let (mut replaced, clock) = at_hand(&[&a, &c]);
+    assert_eq!(replaced.take_slot(&wide(5)).expect("a slot").slot % 2, 0);
+    c.set_down(false);
+    // While it has its pause, and after it.
+    let one = |token| Take { slots: Slots { first: 1, last: 1 }, ..take(token) };
+    replaced.take_slot(&one(6)).expect_err("its store has no record");
+    clock.advance(PAUSE_MS);
+    let _ = replaced.news();
+    for token in 7..=20 {
+        assert_eq!(replaced.take_slot(&wide(token)).expect("a slot").slot % 2, 0);
+    }
+    assert!(slots_of(&c).is_empty());
+    assert_eq!(replaced.news().len(), 1, "it is told once");
+    let fault = replaced.take_slot(&one(21)).expect_err("its store has no record");
+    assert!(wordless::says(&fault, "it has no record of pool"), "{fault}");
+}
+
+#[test]
 fn a_pool_that_began_in_some_stores_only_goes_on_where_no_slot_was_leased() {
     let [a, b] = memories();
     let mut stores = of_memories(&[&a, &b], CHUNK);

@@ -57,9 +57,12 @@ impl SourceStatus {
         print::one_line(self.setting(wanted).unwrap_or("-"))
     }
 
-    /// Its row as the store shows it, or this word.
+    /// Its row as the store shows it, or this word where there is none; where the store did not say, the code of its error.
     fn row_or<'s>(&'s self, without: &'s str) -> &'s str {
-        self.seen().and_then(|standing| standing.row.as_ref()).map_or(without, |row| &row.text)
+        match &self.standing {
+            Ok(standing) => standing.row.as_ref().map_or(without, |row| &row.text),
+            Err(error) => error.code.name(),
+        }
     }
 
     fn seen(&self) -> Option<&Standing> {

@@ -349,6 +349,18 @@ fn a_toml_file_declares_sources_for_status_and_init() {
 }
 
 #[test]
+fn status_does_not_say_that_there_is_no_row_where_its_store_is_down() {
+    let home = Home::new();
+    home.file("keymill.toml", "stores = [\"sqlite:a.db\", \"mysql://u@127.0.0.1:1/x\"]\n");
+    let status = |worker: &str| home.run(&["--mill", "file:keymill.toml", "status", worker]);
+    // Worker 1 has its mark in the second store, and worker 2 in the first.
+    let down = status("snowflake:tx?worker=1");
+    assert!(down.out.contains("rows: snowflake:tx: STORE_UNAVAILABLE\n"), "{down:?}");
+    let none = status("snowflake:tx?worker=2");
+    assert!(none.out.contains("rows: snowflake:tx: none\n"), "{none:?}");
+}
+
+#[test]
 fn several_stores_of_a_toml_file_are_made_shown_and_repaired_together() {
     let home = Home::new();
     let text = "stores = [\"sqlite:a.db\", \"sqlite:b.db\"]\nchunk = 1000\n[source.\"segment:orders\"]\nstep = 100\n";

@@ -134,7 +134,10 @@ impl Interleaved {
         if let Some(begin) = begin {
             self.record_elsewhere(&begin, self.home_at(key))?;
         }
-        let most_ms = if self.closing { 0 } else { ALONE_MS };
+        // At a close only a pause holds that began since: each mark would wait for the timeout of a silent store, and marks of other
+        // stores, leases and numbers behind them would not be reached.
+        let most_ms =
+            self.closing_since_ms.map_or(ALONE_MS, |since| self.clock.boot_ms().saturating_sub(since));
         self.home(key)?.ask_alone(most_ms, |store| store.raise(key, expect, to))
     }
 

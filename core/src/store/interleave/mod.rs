@@ -43,6 +43,7 @@ use crate::time::Clock;
 use complete::Completion;
 use member::{ALONE_MS, Conversation, LastResorts, Member, Pause};
 use rotation::{LeftOver, MemberRow, Rotation};
+use workers::ComparedPool;
 
 /// `chunk=`, unless given: as wide as the largest step, so that every adaptive step fits into one chunk.
 pub(crate) const DEFAULT_CHUNK: u64 = 10_000_000;
@@ -56,14 +57,14 @@ pub struct Interleaved {
     members: Vec<Member>,
     clock: Clock,
     sources: HashMap<String, Rotation>,
-    /// Pools of leased workers whose records were compared, by table and name, and the stores that lease none of their slots.
-    pools: HashMap<(String, String), Vec<usize>>,
+    /// Pools of leased workers whose records were compared, by table and name.
+    pools: HashMap<(String, String), ComparedPool>,
     /// Fixed workers that have begun while a store could not record them.
     unrecorded: Vec<BeginMark>,
     /// Banks, by the identity of their counters' record.
     banks: HashMap<String, Completion>,
-    /// What follows is asked for the last time.
-    closing: bool,
+    /// Since when everything is asked for the last time, on the boot clock.
+    closing_since_ms: Option<u64>,
     /// Faults of single rows since they were told last.
     news: Vec<Fault>,
 }
@@ -93,7 +94,7 @@ impl Interleaved {
             pools: HashMap::new(),
             unrecorded: Vec::new(),
             banks: HashMap::new(),
-            closing: false,
+            closing_since_ms: None,
             news: Vec::new(),
         }
     }
@@ -467,7 +468,7 @@ impl Catalogue for Interleaved {
     }
 
     fn closing(&mut self) {
-        self.closing = true;
+        self.closing_since_ms = Some(self.clock.boot_ms());
     }
 }
 

@@ -15,6 +15,15 @@ use super::{Interleaved, gone, is_outage};
 /// A pause takes this part of a lease at most from its renewal: of the two thirds in which a lease is renewed enough is left.
 const PART_OF_LEASE: u64 = 6;
 
+/// What is known of the records of a pool.
+#[derive(Debug, Default)]
+pub(super) struct ComparedPool {
+    /// Stores without the record, which lease none of their slots.
+    left_out: Vec<usize>,
+    /// Every store has answered.
+    is_compared: bool,
+}
+
 /// Adds the rows of one store to those of others.
 fn add(all: &mut PoolRows, pool: PoolRows) {
     all.layout = all.layout.take().or(pool.layout);
@@ -56,7 +65,7 @@ impl Interleaved {
     fn begin_pool(&mut self, take: &Take) -> Result<Vec<usize>, Fault> {
         let pool = (take.key.table.clone(), take.key.name.clone());
         // Those that are left out are asked again: `repair` may have raised them.
-        if self.pools.get(&pool).is_some_and(Vec::is_empty) {
+        if self.pools.get(&pool).is_some_and(|of| of.is_compared && of.left_out.is_empty()) {
             return Ok(Vec::new());
         }
         let mut found = self.recorded_pools(take);
@@ -117,7 +126,8 @@ impl Interleaved {
         });
         // While a store is down, it may be that no process has ever leased.
         if down.is_none() || has_leased {
-            let known = self.pools.insert(pool, left_out.clone()).unwrap_or_default();
+            let compared = ComparedPool { left_out: left_out.clone(), is_compared: down.is_none() };
+            let known = self.pools.insert(pool, compared).unwrap_or_default().left_out;
             for at in left_out.iter().filter(|at| !known.contains(at)) {
                 self.news.push(self.members[*at].said(lost_pool(take)));
             }
@@ -132,6 +142,8 @@ impl Interleaved {
     /// Asks the stores in turn, from a random one on; those that failed a moment ago come last.
     pub(super) fn take_from_one(&mut self, take: &Take) -> Result<Taken, Fault> {
         let left_out = self.begin_pool(take)?;
+        let pool = (take.key.table.clone(), take.key.name.clone());
+        let is_compared = self.pools.get(&pool).is_some_and(|of| of.is_compared);
         let count = self.members.len();
         let first = fastrand::usize(..count.max(1));
         let all = (0..count).map(|after| (first + after) % count).filter(|at| !left_out.contains(at));
@@ -150,6 +162,10 @@ impl Interleaved {
                 false => break,
             };
             let taken = self.members[at].ask_alone(most_ms, |store| {
+                // One that did not answer a moment ago may be back, without the record.
+                if !is_compared && recorded_pool(store, take)?.layout.is_none() {
+                    return Err(lost_pool(take));
+                }
                 let own = Take { member: store.place(), ..take.clone() };
                 store.take_slot(&own)
             });

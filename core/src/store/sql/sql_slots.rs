@@ -7,7 +7,7 @@ use crate::store::model::rows;
 use crate::store::model::slot_rows::{self, POOL_ROW, SlotRows};
 use crate::store::model::value::{Value, number, text};
 use crate::store::{
-    Fault, FaultKind, Key, MOST_AT_ONCE, OwnSlot, PoolRows, Renewal, Renewed, SlotRow, SlotWork,
+    Fault, FaultKind, Key, MOST_AT_ONCE, OwnSlot, PoolRows, Remedy, Renewal, Renewed, SlotRow, SlotWork,
 };
 
 use super::sql_rows::transact_on;
@@ -226,11 +226,30 @@ pub(super) struct SqlSlots<'c> {
     pub(super) connection: &'c mut dyn Connection,
 }
 
+/// A login whose clock is this far from the server's has one that stands still. Both are in the session's time zone: a change to summer
+/// time between them is not it.
+const STANDS_STILL_S: u64 = 3 * 3_600;
+
 /// The clock of the database, milliseconds since 1970.
 pub(super) fn now_ms(connection: &mut dyn Connection) -> Result<u64, Fault> {
-    let clock = format!("SELECT {}", clock(connection));
+    // `SET timestamp = N` stops every clock of a session but this one. (`--sysdate-is-now` stops it too.)
+    let off = match connection.dialect().family() {
+        Family::MySql => "ABS(TIMESTAMPDIFF(SECOND, NOW(), SYSDATE()))",
+        Family::Postgres | Family::Sqlite => "0",
+    };
+    let clock = format!("SELECT {}, {off}", clock(connection));
     let found = connection.query(&clock, &[])?;
-    found.first().and_then(|row| number(row, 0)).ok_or_else(|| {
+    let row = found.first();
+    if row.and_then(|row| number(row, 1)).is_some_and(|off| off >= STANDS_STILL_S) {
+        return Err(Fault::new(
+            FaultKind::Unsafe,
+            "this login sets the session's `timestamp`, so the server's clock stands still for it, and no lease would end",
+        )
+        .with_remedy(Remedy::Text(
+            "take `SET timestamp` out of the server's `init_connect`, or write `SET timestamp = DEFAULT` there",
+        )));
+    }
+    row.and_then(|row| number(row, 0)).ok_or_else(|| {
         Fault::new(FaultKind::Refused, "the clock of the database shows no time after 1970; set it right")
     })
 }
