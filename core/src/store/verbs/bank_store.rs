@@ -15,7 +15,7 @@ pub trait BankStore: RowStore {
     /// # Errors
     /// See [`FaultKind`]; `Refused` for another number of counters.
     fn open_bank(&mut self, key: &Arc<Key>, bank: BankSpec) -> Result<OpenBank, Fault> {
-        bank::open(self, key, bank)
+        bank::open(self.as_rows(), key, bank)
     }
 
     /// Gives a bank another number of counters, each of which begins above all numbers of the old ones; a dry run only says what
@@ -25,7 +25,7 @@ pub trait BankStore: RowStore {
     /// See [`FaultKind`].
     fn change_counters(&mut self, key: &Arc<Key>, counters: u32, dry_run: bool) -> Result<BankChange, Fault> {
         let doing = format!("changing the counters of `{}`", key.name);
-        let mut parts = [bank::Direct { store: self, partition: None }];
+        let mut parts = [bank::Direct { store: self.as_rows(), partition: None }];
         bank::change(&mut parts, key, counters, dry_run).map_err(|fault| fault.with_context(&doing))
     }
 
@@ -42,7 +42,7 @@ pub trait BankStore: RowStore {
         dry_run: bool,
     ) -> Result<(Option<Row>, Row), Fault> {
         let doing = format!("repairing `{}`", key.name);
-        let mut parts = [bank::Direct { store: self, partition: None }];
+        let mut parts = [bank::Direct { store: self.as_rows(), partition: None }];
         bank::raise_all(&mut parts, key, bank, to, dry_run).map_err(|fault| fault.with_context(&doing))
     }
 
@@ -51,12 +51,12 @@ pub trait BankStore: RowStore {
     /// # Errors
     /// See [`FaultKind`].
     fn look_bank(&mut self, key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
-        bank::look(&mut [bank::Direct { store: self, partition: None }], key, start)
+        bank::look(&mut [bank::Direct { store: self.as_rows(), partition: None }], key, start)
     }
 
     /// Reserves for several counters of one bank: an answer to each, in their order. Missing rows are made.
     fn reserve_counters(&mut self, requests: &[Request]) -> Vec<Result<Reserved, Fault>> {
-        bank::reserve(self, requests)
+        bank::reserve(self.as_rows(), requests)
     }
 
     /// Returns ranges of counters of one bank, each as [`give_back`](RowStore::give_back) does: an answer to each, in their order.
@@ -64,6 +64,6 @@ pub trait BankStore: RowStore {
     /// # Errors
     /// See [`FaultKind`].
     fn give_back_counters(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
-        bank::give_back(self, ranges)
+        bank::give_back(self.as_rows(), ranges)
     }
 }

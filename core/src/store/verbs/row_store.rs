@@ -75,8 +75,20 @@ pub(crate) fn new_owner(
     in_transaction(store, new, 0, &doing, |rows| rows.new_owner(new, &record).map(Some))
 }
 
+/// The store behind a trait object, so that what is written once over rows is compiled once, and not for each store.
+pub trait AsRows {
+    /// This store.
+    fn as_rows(&mut self) -> &mut dyn RowStore;
+}
+
+impl<S: RowStore> AsRows for S {
+    fn as_rows(&mut self) -> &mut dyn RowStore {
+        self
+    }
+}
+
 /// Reservations and marks in rows. The verbs are transactions on a row unless a store overrides them.
-pub trait RowStore: Catalogue {
+pub trait RowStore: Catalogue + AsRows {
     /// Carries out one transaction on the row of `key`, which would begin in `period` if it is missing. The verbs that follow
     /// are such transactions unless a store overrides them.
     ///
@@ -92,7 +104,9 @@ pub trait RowStore: Catalogue {
     /// See [`FaultKind`]; after `Unknown` the range may be reserved, and no process will use it.
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
         let doing = rows::reserving(request);
-        in_transaction(self, &request.key, request.period, &doing, |rows| rows::reserve(rows, request))
+        in_transaction(self.as_rows(), &request.key, request.period, &doing, |rows| {
+            rows::reserve(rows, request)
+        })
     }
 
     /// How many requests [`reserve_all`](RowStore::reserve_all) sends at once; 1: it sends them one by one.
@@ -113,7 +127,9 @@ pub trait RowStore: Catalogue {
     /// See [`FaultKind`].
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
         let doing = format!("giving back [{lo}, {hi}) of `{}`", key.name);
-        in_transaction(self, key, period, &doing, |rows| rows::give_back(rows, key, period, lo, hi).map(Some))
+        in_transaction(self.as_rows(), key, period, &doing, |rows| {
+            rows::give_back(rows, key, period, lo, hi).map(Some)
+        })
     }
 
     /// Returns several ranges, each as [`give_back`](RowStore::give_back) does: an answer to each, in their order. After a fault
@@ -145,7 +161,7 @@ pub trait RowStore: Catalogue {
     /// # Errors
     /// See [`FaultKind`]; after `Unknown` some rows may have been changed.
     fn change_rows(&mut self, keys: &[Arc<Key>], work: &mut RowsWork<'_>) -> Result<Vec<bool>, Fault> {
-        bank::change_one_by_one(self, keys, work)
+        bank::change_one_by_one(self.as_rows(), keys, work)
     }
 
     /// How many seconds ago the row was last changed, by the store's clock; `None` if the row does not record it.
@@ -174,7 +190,7 @@ pub trait RowStore: Catalogue {
             0 => format!("reading the mark `{}`", key.name),
             _ => format!("raising the mark `{}` to {to}", key.name),
         };
-        in_transaction(self, key, 0, &doing, |rows| rows::raise(rows, key, expect, to))
+        in_transaction(self.as_rows(), key, 0, &doing, |rows| rows::raise(rows, key, expect, to))
     }
 
     /// Raises a row to `to`; never lowers it. Answers with the row before and after.
@@ -183,7 +199,7 @@ pub trait RowStore: Catalogue {
     /// See [`FaultKind`]; `Refused` where the row stands higher.
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         let doing = format!("repairing `{}`", key.name);
-        in_transaction(self, key, to.period, &doing, |rows| rows::repair(rows, key, to))
+        in_transaction(self.as_rows(), key, to.period, &doing, |rows| rows::repair(rows, key, to))
     }
 
     /// The row that [`repair`](RowStore::repair) would leave. Nothing is written.
@@ -204,7 +220,7 @@ pub trait RowStore: Catalogue {
     /// See [`FaultKind`]; `Refused` where numbers could come twice, and on stores without tables of other programs.
     fn import(&mut self, old: &Key, new: &Key, period: u64) -> Result<Import, Fault> {
         let doing = format!("importing `{}`", new.name);
-        in_transaction(self, new, period, &doing, |rows| import::import(rows, old, new, period))
+        in_transaction(self.as_rows(), new, period, &doing, |rows| import::import(rows, old, new, period))
     }
 
     /// The source that this row of another program was imported into, by the record in the table of `new`.
@@ -212,6 +228,6 @@ pub trait RowStore: Catalogue {
     /// # Errors
     /// See [`FaultKind`].
     fn new_owner(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
-        new_owner(self, old, new)
+        new_owner(self.as_rows(), old, new)
     }
 }

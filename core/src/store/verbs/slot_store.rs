@@ -69,8 +69,20 @@ pub(crate) fn making_a_node(key: &Key) -> String {
     format!("inserting a row into `{}` for the worker of `{}`", key.table, key.name)
 }
 
+/// As `AsRows`, for what is written once over slots.
+pub trait AsSlots {
+    /// This store.
+    fn as_slots(&mut self) -> &mut dyn SlotStore;
+}
+
+impl<S: SlotStore> AsSlots for S {
+    fn as_slots(&mut self) -> &mut dyn SlotStore {
+        self
+    }
+}
+
 /// Workers of snowflakes. The verbs are transactions on the rows of slots unless a store overrides them.
-pub trait SlotStore: RowStore {
+pub trait SlotStore: RowStore + AsSlots {
     /// The store's clock, milliseconds since 1970; 0: it has none. Of several stores, that of the one which has the row of `key`.
     ///
     /// # Errors
@@ -84,7 +96,7 @@ pub trait SlotStore: RowStore {
     /// # Errors
     /// See [`FaultKind`]; `NoneFree` while another process leases this worker, `Refused` where other stores keep it.
     fn begin_mark(&mut self, begin: &BeginMark) -> Result<u64, Fault> {
-        places::begin(self, begin)
+        places::begin(self.as_slots(), begin)
     }
 
     /// Raises the mark of a fixed worker to `to` at least, and takes the worker from a process that uses it; a dry run only says what
@@ -98,7 +110,7 @@ pub trait SlotStore: RowStore {
         to: u64,
         dry_run: bool,
     ) -> Result<(Option<Row>, Row), Fault> {
-        let repaired = places::repair(self, begin, to, dry_run);
+        let repaired = places::repair(self.as_slots(), begin, to, dry_run);
         repaired.map_err(|fault| fault.with_context(&format!("repairing `{}`", begin.key.name)))
     }
 
@@ -129,7 +141,7 @@ pub trait SlotStore: RowStore {
     /// See [`FaultKind`]; `NoneFree` if every slot is leased. After `Unknown` the slot may be leased until its end, and no process
     /// uses it.
     fn take_slot(&mut self, take: &Take) -> Result<Taken, Fault> {
-        places::take(self, take)
+        places::take(self.as_slots(), take)
     }
 
     /// Renews leases: their marks and ends rise together. All of one table; an answer to each, in their order.
@@ -137,7 +149,7 @@ pub trait SlotStore: RowStore {
     /// # Errors
     /// See [`FaultKind`]; after `Unknown` some may be renewed.
     fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
-        renew_slots(self, renewals)
+        renew_slots(self.as_slots(), renewals)
     }
 
     /// Frees slots and lowers their marks to what was used. All of one table; answers which were freed.
@@ -150,7 +162,7 @@ pub trait SlotStore: RowStore {
             1 => "freeing a leased worker".to_owned(),
             many => format!("freeing {many} leased workers"),
         };
-        on_slots(self, &first.own.key, &doing, |rows, _| slot_rows::free(rows, releases))
+        on_slots(self.as_slots(), &first.own.key, &doing, |rows, _| slot_rows::free(rows, releases))
     }
 
     /// Raises a pool whose table was restored or emptied, and takes its workers from the processes that use them; answers with its
@@ -160,8 +172,10 @@ pub trait SlotStore: RowStore {
     /// See [`FaultKind`]; `Refused` where every worker begins later anyway.
     fn raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
         let doing = format!("repairing pool `{}`", raise.key.name);
-        let raised = on_slots(self, &raise.key, &doing, |rows, _| slot_rows::raise(rows, raise))?;
-        on_slots(self, &raise.key, &doing, |rows, _| slot_rows::raise_added(rows, raise, &raised.0))?;
+        let raised = on_slots(self.as_slots(), &raise.key, &doing, |rows, _| slot_rows::raise(rows, raise))?;
+        on_slots(self.as_slots(), &raise.key, &doing, |rows, _| {
+            slot_rows::raise_added(rows, raise, &raised.0)
+        })?;
         Ok(raised)
     }
 
@@ -182,6 +196,6 @@ pub trait SlotStore: RowStore {
     /// See [`FaultKind`].
     fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         let doing = format!("looking at pool `{}`", key.name);
-        on_slots(self, key, &doing, |rows, _| rows.read_pool(key).map(Some))
+        on_slots(self.as_slots(), key, &doing, |rows, _| rows.read_pool(key).map(Some))
     }
 }
