@@ -134,7 +134,14 @@ impl Interleaved {
         if let Some(begin) = begin {
             self.record_elsewhere(&begin, self.home_at(key))?;
         }
-        let most_ms = if self.closing { 0 } else { ALONE_MS };
+        let home = self.home_at(key);
+        // The first of the last marks is raised in spite of a pause, and where that fails the others of the store wait for nothing.
+        let is_tried = self.raised_last.get_mut(home).map(|is_tried| std::mem::replace(is_tried, true));
+        let most_ms = match is_tried {
+            Some(true) => u64::MAX,
+            Some(false) => 0,
+            None => ALONE_MS,
+        };
         self.home(key)?.ask_alone(most_ms, |store| store.raise(key, expect, to))
     }
 

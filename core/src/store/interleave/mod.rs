@@ -64,6 +64,8 @@ pub struct Interleaved {
     banks: HashMap<String, Completion>,
     /// What follows is asked for the last time.
     closing: bool,
+    /// The stores that were asked for a last mark.
+    raised_last: Vec<bool>,
     /// Faults of single rows since they were told last.
     news: Vec<Fault>,
 }
@@ -94,6 +96,7 @@ impl Interleaved {
             unrecorded: Vec::new(),
             banks: HashMap::new(),
             closing: false,
+            raised_last: Vec::new(),
             news: Vec::new(),
         }
     }
@@ -165,9 +168,10 @@ impl Interleaved {
         paused
     }
 
-    /// The outage of one store is not the mill's: what other stores can serve goes on.
+    /// The outage of one store is not the mill's: what other stores can serve goes on. While the mill closes a store that was down a
+    /// moment ago may be back.
     fn judged<T>(&self, answer: Result<T, Fault>) -> Result<T, Fault> {
-        let others_go_on = || self.members.iter().any(|member| !member.is_paused());
+        let others_go_on = || self.closing || self.members.iter().any(|member| !member.is_paused());
         answer.map_err(|fault| if gone(fault.kind) && others_go_on() { fault.of_one_store() } else { fault })
     }
 
@@ -468,6 +472,7 @@ impl Catalogue for Interleaved {
 
     fn closing(&mut self) {
         self.closing = true;
+        self.raised_last = vec![false; self.members.len()];
     }
 }
 
@@ -522,5 +527,23 @@ mod tests {
         for fault in faults(&mut stores) {
             assert!(fault.is_outage(), "{fault}");
         }
+    }
+
+    #[test]
+    fn the_outage_of_one_store_ends_no_close() {
+        let ([one, other], mut stores) = of_two();
+        let mark = |worker| {
+            let name = format!("snowflake:tx?worker={worker}");
+            Key::plain(Scheme::Keymill, "keymill_segment".into(), name)
+        };
+        assert_eq!(stores.raise(&mark(0), None, 500), Ok(0));
+        one.set_down(true);
+        stores.raise(&mark(0), None, 900).expect_err("it is down");
+        one.set_down(false);
+        other.set_down(true);
+        stores.closing();
+        let fault = stores.raise(&mark(1), None, 900).expect_err("it is down");
+        assert!(!fault.is_outage(), "the first store is back: {fault}");
+        assert_eq!(stores.raise(&mark(0), None, 900), Ok(500));
     }
 }
