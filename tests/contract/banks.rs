@@ -371,6 +371,31 @@ fn the_rows_of_a_table_whose_unique_key_has_another_name_are_found_by_it() {
     assert!(lo.iter().all(|range| range.lo == 17));
 }
 
+/// A trigger of this user's own is accepted, and may leave a row elsewhere than where it was written.
+#[test]
+fn a_batch_whose_rows_a_trigger_changes_gives_no_number() {
+    let bench = Bench::mariadb(Kind::Segment);
+    let (bank, mut store) = (key(&bench), bench.open());
+    let requests: Vec<_> = (0..MANY).map(|index| request(&bank, index, 16, 0)).collect();
+    all(store.reserve_counters(&requests));
+    for event in ["INSERT", "UPDATE"] {
+        let name = unique("trigger");
+        bench.tamper(
+            &format!("CREATE TRIGGER {name} BEFORE {event} ON {{t}} FOR EACH ROW SET NEW.`next` = 2"),
+            &[],
+        );
+        let requests: Vec<_> = match event {
+            "INSERT" => (MANY..2 * MANY).map(|index| request(&bank, index, 16, 0)).collect(),
+            _ => requests.clone(),
+        };
+        for answer in bench.open().reserve_counters(&requests) {
+            answer.expect_err("its row would give the same numbers again");
+        }
+        bench.tamper(&format!("DROP TRIGGER {name}"), &[]);
+    }
+    all(store.reserve_counters(&requests));
+}
+
 /// Defines each function as a test for each store.
 macro_rules! banks {
     ($($name:ident)*) => {

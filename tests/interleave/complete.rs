@@ -8,7 +8,7 @@ use std::thread;
 use keymill::simulation::counter_key;
 use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, Step};
-use keymill::store::{BankSpec, BankStore, FaultKind, Key, Mark, Request, Reserved};
+use keymill::store::{BankSpec, BankStore, Catalogue, FaultKind, Key, Mark, Request, Reserved};
 
 use super::{CHUNK, PAUSE_MS, assert_disjoint, at_hand, banks, code, memories, of_memories, owner, stands};
 
@@ -259,6 +259,37 @@ fn a_crash_at_any_step_of_making_rows_repeats_no_number_and_the_bank_is_complete
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_counter_whose_row_a_store_failed_to_make_waits_for_it_and_no_row_is_taken_for_a_lost_one() {
+    for together in [false, true] {
+        let [a, b] = memories();
+        let mut maker = opened(&[&a, &b]);
+        // The rows of other counters are made in the first store, and the second one fails then.
+        b.script([Step::Ack, Step::NotApplied]);
+        one(&mut maker, 0).expect("a range");
+        let half: Vec<u32> = (1..COUNTERS)
+            .filter(|index| stands(&a, &counter(*index)).is_some() && stands(&b, &counter(*index)).is_none())
+            .collect();
+        assert!(half.len() > 200, "{half:?}");
+        b.set_down(true);
+        let (mut store, clock) = at_hand(&[&a, &b]);
+        store.open_bank(&banks::bank(), spec(COUNTERS)).expect("the bank has begun");
+        let requests: Vec<_> =
+            half[..if together { 9 } else { 1 }].iter().map(|index| request(*index, 16, 0)).collect();
+        for answer in store.reserve_counters(&requests) {
+            assert_eq!(answer.expect_err("a store is down").kind, FaultKind::Unavailable);
+        }
+        b.set_down(false);
+        clock.advance(PAUSE_MS);
+        banks::all(store.reserve_counters(&requests));
+        store.news();
+        complete(&[&a, &b]);
+        a.set_down(true);
+        banks::all(opened(&[&a, &b]).reserve_counters(&requests));
+        assert!(store.news().is_empty(), "nothing was lost");
     }
 }
 

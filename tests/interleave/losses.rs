@@ -10,7 +10,8 @@ use keymill::store::{Catalogue, FaultKind, Key, Mark, Request, RowStore, Scheme,
 use keymill_tests::{mariadb, postgres};
 
 use super::{
-    CHUNK, assert_disjoint, key, memories, of_memories, owner, seen, shared, stands, take, unique, wordless,
+    CHUNK, PAUSE_MS, assert_disjoint, at_hand, key, memories, of_memories, owner, seen, shared, stands, take,
+    unique, wordless,
 };
 
 /// The schemes of other programs whose row several stores may keep together.
@@ -269,4 +270,28 @@ fn a_store_whose_row_was_never_made_by_an_older_keymill_is_left_out_until_it_is_
     ranges.extend(take(&mut store, &mut keymill_tests::request(&key, 100), 40));
     assert!(ranges.iter().any(|(lo, _)| owner(*lo, 2) == 1));
     assert_disjoint(ranges);
+}
+
+#[test]
+fn a_store_that_fails_while_a_source_begins_is_not_taken_for_one_that_lost_its_row() {
+    for scheme in super::shared() {
+        for at in 0..2 {
+            let all: [Arc<Memory>; 3] = memories();
+            let stores = [&all[0], &all[1], &all[2]];
+            let request = keymill_tests::request(&key(scheme, "orders"), 100);
+            let late = &all[at + 1];
+            late.script([Step::NotApplied]);
+            of_memories(&stores, CHUNK).reserve(&request).expect_err("it failed meanwhile");
+            late.set_down(true);
+            let (mut store, clock) = at_hand(&stores);
+            let refused = store.reserve(&request).expect_err("a new source needs every store");
+            assert_eq!(refused.kind, FaultKind::Unavailable, "{refused}");
+            late.set_down(false);
+            clock.advance(PAUSE_MS);
+            let mut request = request;
+            let ranges = take(&mut store, &mut request, 40);
+            assert!(ranges.iter().any(|(lo, _)| owner(*lo, 3) == at as u64 + 1), "it serves: {ranges:?}");
+            assert!(store.warnings_of(&request.key).expect("an answer").is_empty());
+        }
+    }
 }

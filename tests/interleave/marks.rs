@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use keymill::store::memory::{Memory, MemoryStore, Step};
+use keymill::store::memory::{Memory, MemoryStore, Silence, Step};
 use keymill::store::{
-    BeginMark, Beside, FaultKind, Key, Places, RowStore, Scheme, SlotStore, Slots, Store, Take,
+    BeginMark, Beside, Catalogue, FaultKind, Key, Places, RowStore, Scheme, SlotStore, Slots, Store, Take,
 };
+use keymill::time::{Clock, ManualClock};
 use keymill_tests::{lease, wordless};
 
 use crate::{CHUNK, PAUSE_MS, at_hand, key, memories, of_memories};
@@ -254,4 +255,28 @@ fn another_pool_of_another_list_of_stores_does_not_lease_what_this_one_leases() 
         let taken = two.take_slot(&take(worker, "another"));
         assert!(taken.is_err(), "worker {worker} is in use in [a], and [a, b] lease it: {taken:?}");
     }
+}
+
+#[test]
+fn a_close_raises_every_mark_that_it_can_and_waits_for_a_silent_store_once() {
+    let [a, b] = memories();
+    let clock = Arc::new(ManualClock::new(0));
+    let mut store = of_memories(&[&a, &b], CHUNK).with_clock(Clock::Manual(Arc::clone(&clock)));
+    for worker in 0..40 {
+        store.begin_mark(&begin(worker)).expect("a mark");
+    }
+    // The first store is back from an outage that this process has seen, and the second one falls silent.
+    a.set_down(true);
+    store.raise(&row(0, 0), Some(1), 2).expect_err("it is down");
+    a.set_down(false);
+    b.set_silent(Some(Silence { clock, timeout_ms: 5_000 }));
+    let before = b.asked();
+    store.closing();
+    for worker in (0..40).rev() {
+        match store.raise(&row(0, worker), Some(1), 5_000) {
+            Ok(_) => assert_eq!(worker % 2, 0),
+            Err(fault) => assert!(worker % 2 == 1, "{fault}"),
+        }
+    }
+    assert_eq!(b.asked() - before, 1);
 }

@@ -31,7 +31,7 @@ impl Interleaved {
                 Err(fault) => self.leave_out(rotation, at, fault),
             }
         }
-        if record::is_new(&found) {
+        if record::is_new(&found) || self.may_lack_rows(request, &found)? {
             // All of them are needed.
             for (member, row) in self.members.iter_mut().zip(&mut found).filter(|(_, row)| row.is_none()) {
                 *row = member.ask_alone(ALONE_MS, |store| store.inspect_from(key, request.start)).ok();
@@ -53,7 +53,7 @@ impl Interleaved {
         if !in_use && found.iter().all(Option::is_none) {
             return Err(self.none(rotation, &doing));
         }
-        if !in_use && record::is_new(&found) {
+        if !in_use && (record::is_new(&found) || self.may_lack_rows(request, &found)?) {
             self.found_source(rotation, request, &found)?;
             found.fill(Some(Recorded::Ours { next: 0 }));
         }
@@ -77,6 +77,16 @@ impl Interleaved {
         }
         rotation.begun = true;
         Ok(())
+    }
+
+    /// Whether no number was issued that is known of, and a store that does not answer may lack its row: it may have failed while the
+    /// rows were made. Once another store has issued numbers, that row would look like one that was deleted.
+    fn may_lack_rows(&mut self, request: &Request, found: &[Option<Recorded>]) -> Result<bool, Fault> {
+        let key = &request.key;
+        let issued = found.iter().zip(&self.members).any(|(row, member)| {
+            row.as_ref().is_some_and(|row| member.partition().has_issued(key, request.start, row))
+        });
+        Ok(!issued && record::may_be_cut_off(found) && !self.is_complete(key, found)?)
     }
 
     /// Begins a new source: every store records its partition before any of them issues a number. So a missing record

@@ -68,6 +68,8 @@ impl Interleaved {
                 }
             });
         }
+        let is_complete = bank_of(&requests[first].key)
+            .is_some_and(|(bank, counters)| self.is_known_complete(&bank, counters));
         // What every store says of the counter at this place of `new`.
         let of = |found: &[Found], place: usize| -> Vec<Option<Recorded>> {
             found.iter().map(|rows| rows.as_ref().and_then(|rows| rows.get(place)).copied()).collect()
@@ -92,7 +94,9 @@ impl Interleaved {
                 row.as_ref().is_some_and(|row| member.partition().has_issued(key, start, row))
             });
             let has_answer = rows.iter().any(Option::is_some);
-            let is_begun = rows.iter().all(is_ours) && has_answer;
+            // A store that does not answer may have failed while the rows were made.
+            let is_whole = issued || is_complete || !record::may_be_cut_off(&rows);
+            let is_begun = rows.iter().all(is_ours) && has_answer && is_whole;
             if !founded[place] && !is_begun {
                 continue;
             }

@@ -137,7 +137,7 @@ impl Interleaved {
         // At a close only a pause holds that began since: each mark would wait for the timeout of a silent store, and marks of other
         // stores, leases and numbers behind them would not be reached.
         let most_ms =
-            self.closing_since_ms.map_or(ALONE_MS, |since| self.clock.boot_ms().saturating_sub(since));
+            self.closing_since_ms.map_or(ALONE_MS, |since| 1 + self.clock.boot_ms().saturating_sub(since));
         self.home(key)?.ask_alone(most_ms, |store| store.raise(key, expect, to))
     }
 

@@ -166,9 +166,11 @@ impl Interleaved {
         paused
     }
 
-    /// The outage of one store is not the mill's: what other stores can serve goes on.
+    /// The outage of one store is not the mill's: what other stores can serve goes on. While the mill closes a store that was down a
+    /// moment ago may be back.
     fn judged<T>(&self, answer: Result<T, Fault>) -> Result<T, Fault> {
-        let others_go_on = || self.members.iter().any(|member| !member.is_paused());
+        let others_go_on =
+            || self.closing_since_ms.is_some() || self.members.iter().any(|member| !member.is_paused());
         answer.map_err(|fault| if gone(fault.kind) && others_go_on() { fault.of_one_store() } else { fault })
     }
 
@@ -523,5 +525,23 @@ mod tests {
         for fault in faults(&mut stores) {
             assert!(fault.is_outage(), "{fault}");
         }
+    }
+
+    #[test]
+    fn the_outage_of_one_store_ends_no_close() {
+        let ([one, other], mut stores) = of_two();
+        let mark = |worker| {
+            let name = format!("snowflake:tx?worker={worker}");
+            Key::plain(Scheme::Keymill, "keymill_segment".into(), name)
+        };
+        assert_eq!(stores.raise(&mark(0), None, 500), Ok(0));
+        one.set_down(true);
+        stores.raise(&mark(0), None, 900).expect_err("it is down");
+        one.set_down(false);
+        other.set_down(true);
+        stores.closing();
+        let fault = stores.raise(&mark(1), None, 900).expect_err("it is down");
+        assert!(!fault.is_outage(), "the first store is back: {fault}");
+        assert_eq!(stores.raise(&mark(0), None, 900), Ok(500));
     }
 }

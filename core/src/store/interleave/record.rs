@@ -325,6 +325,12 @@ pub(super) fn is_new(found: &[Option<Recorded>]) -> bool {
     nothing.is_some_and(|at| !found[at..].iter().any(is_ours))
 }
 
+/// Whether the rows may have been made in a part of the stores only: one that does not answer comes after all that have theirs.
+pub(super) fn may_be_cut_off(found: &[Option<Recorded>]) -> bool {
+    let last = found.iter().rposition(|row| matches!(row, Some(Recorded::Ours { .. })));
+    last.is_some_and(|last| found[last..].contains(&None))
+}
+
 /// The highest next number of a row from which no number of a source beginning at `start` was issued.
 fn unused(key: &Key, start: u64) -> u64 {
     if key.scheme.is_ticket() { key.step.saturating_add(1) } else { start.max(1) }

@@ -46,12 +46,35 @@ pub(super) fn change(
         }
         changes.sort_unstable_by_key(|&(at, ..)| keys.get(at).map(|key| key.name.as_str()));
         let Some(lost) = write(connection, keys, &changes)? else { return Ok(None) };
+        check_written(connection, keys, changes.iter().filter(|(at, ..)| !lost.contains(at)))?;
         Ok(Some((0..keys.len()).map(|at| !lost.contains(&at)).collect()))
     })
 }
 
 /// A row as it was read; the fault of one whose columns make no sense.
 type Read = Result<Option<Mark>, Fault>;
+
+/// Reads what was written, before the commit: the number of changed rows does not say that each stands where it shall. A trigger may have
+/// changed it.
+fn check_written<'c>(
+    connection: &mut dyn Connection,
+    keys: &[Arc<Key>],
+    changes: impl Iterator<Item = &'c RowChange>,
+) -> Result<(), Fault> {
+    let (of, after): (Vec<_>, Vec<_>) =
+        changes.filter_map(|(at, _, after)| Some((Arc::clone(keys.get(*at)?), *after))).unzip();
+    let found = read(connection, &of, false)?;
+    match of.iter().zip(&after).zip(found).find(|((_, after), row)| *row != Ok(Some(**after))) {
+        None => Ok(()),
+        Some(((key, after), _)) => Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "its table did not keep row `{}` as it was written, at {}: a trigger changed it; nothing was changed",
+                key.name, after.next
+            ),
+        )),
+    }
+}
 
 /// Reads these rows of one table, in the order of the keys.
 pub(super) fn read(
