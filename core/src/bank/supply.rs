@@ -21,6 +21,10 @@ use super::step::{Note, Used, step};
 /// How long a counter whose row was refused is not asked for again.
 const REFUSED_MS: u64 = 1_000;
 
+/// How often in a row another process may be faster before the row is treated as a locked one: something else than a race undoes its
+/// changes.
+const CONFLICTS: u32 = 32;
+
 /// The rate of a counter is measured over this long at least.
 const MEASURED_MS: u64 = 250;
 
@@ -122,6 +126,10 @@ pub(super) struct Supply {
     alone: BTreeSet<u32>,
     /// How many counters go into one batch, after a locked row fewer.
     most: usize,
+    /// How often in a row another process was faster at the rows of these counters.
+    conflicts: BTreeMap<u32, u32>,
+    /// Counters with numbers in memory whose refill failed, by the boot time at which it is due again.
+    later: BTreeSet<(u64, u32)>,
     /// Requests of batches that lacked more than their counters' rates needed, and how many those had needed.
     large: BTreeMap<u32, u64>,
     /// How many numbers of each counter this process reserved.
@@ -135,6 +143,8 @@ impl Supply {
             ahead: BTreeMap::new(),
             alone: BTreeSet::new(),
             most: usize::MAX,
+            conflicts: BTreeMap::new(),
+            later: BTreeSet::new(),
             large: BTreeMap::new(),
             reserved: Vec::new(),
         }
@@ -142,6 +152,13 @@ impl Supply {
 
     pub(super) fn ahead_of_all(&self) -> u64 {
         self.ahead.values().map(Ahead::count).sum()
+    }
+
+    /// Whether another process was faster by chance: not too often in a row.
+    fn is_race(&mut self, index: u32) -> bool {
+        let conflicts = self.conflicts.entry(index).or_default();
+        *conflicts += 1;
+        *conflicts <= CONFLICTS
     }
 
     /// How many numbers lay in memory after a counter's last refill, and how many of them were used since.
@@ -209,6 +226,7 @@ impl BankSource {
     pub(crate) fn view(&self, now: Now) -> BankView {
         self.callers.waker.acknowledge();
         self.serve(now);
+        self.ask_later(now);
         BankView {
             wants: self.urgent.has_any() || self.background.has_any() || self.is_wanted_early(),
             waiting: self.is_waited_for(),
@@ -392,6 +410,7 @@ impl BankSource {
                 match answer.and_then(|range| self.publish(&mut supply, index, range, now)) {
                     Ok(()) => {
                         supply.alone.remove(&index);
+                        supply.conflicts.remove(&index);
                         served.push(index);
                     }
                     Err(fault) if fault.is_outage() => {
@@ -399,8 +418,12 @@ impl BankSource {
                         outage.get_or_insert(fault);
                     }
                     // Another process was faster: it is asked for again, in the bank's next turn.
-                    Err(fault) if fault.kind == FaultKind::Conflict => self.again(index),
-                    Err(fault) if fault.kind == FaultKind::Locked => locked.push((index, fault)),
+                    Err(fault) if fault.kind == FaultKind::Conflict && supply.is_race(index) => {
+                        self.again(index)
+                    }
+                    Err(fault) if matches!(fault.kind, FaultKind::Locked | FaultKind::Conflict) => {
+                        locked.push((index, fault));
+                    }
                     Err(fault) => refused.push((index, fault)),
                 }
             }
@@ -410,7 +433,7 @@ impl BankSource {
                 // One of them has the locked row: it is found in smaller batches, and the others are served meanwhile.
                 supply.most = (indexes.len() / 8).max(1);
                 for (index, _) in locked.drain(..) {
-                    self.urgent.set(index);
+                    self.again(index);
                 }
             } else if outage.is_none() {
                 supply.most = supply.most.saturating_mul(2);
@@ -420,6 +443,10 @@ impl BankSource {
             if refused.iter().any(|(_, fault)| fault.kind == FaultKind::Closed) {
                 supply.floor = None;
             }
+            // No caller lacks numbers of these: the keeper has to remember them.
+            let failed = refused.iter().filter(|(_, fault)| fault.kind.is_outage()).chain(&locked);
+            let failed = failed.filter(|(index, _)| self.holds(*index).left > 0);
+            supply.later.extend(failed.map(|(index, _)| (now.boot_ms + REFUSED_MS, *index)));
         }
         for (index, fault) in refused.into_iter().chain(locked) {
             let error = fault.error(self.spec().command_line()).after(Duration::from_millis(REFUSED_MS));
@@ -433,8 +460,23 @@ impl BankSource {
 
     /// A counter is asked for again. A caller that lacks more than is left says so itself.
     fn again(&self, index: u32) {
-        let set = if self.holds(index).left > 0 { &self.background } else { &self.urgent };
-        set.set(index);
+        if self.holds(index).left > 0 {
+            self.background.set(index);
+        } else if let Some(cell) = self.cells().get(index as usize) {
+            cell.want(1);
+            self.urgent.set(index);
+        }
+    }
+
+    /// Asks again for counters whose refill failed.
+    fn ask_later(&self, now: Now) {
+        let mut supply = self.lock();
+        while let Some((_, index)) =
+            supply.later.first().copied().filter(|(due_ms, _)| *due_ms <= now.boot_ms)
+        {
+            supply.later.pop_first();
+            self.background.set(index);
+        }
     }
 
     /// The bank as a whole was refused: no counter is asked for before a caller comes again.
