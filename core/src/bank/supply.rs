@@ -419,7 +419,7 @@ impl BankSource {
                     }
                     // Another process was faster: it is asked for again, in the bank's next turn.
                     Err(fault) if fault.kind == FaultKind::Conflict && supply.is_race(index) => {
-                        self.again(index)
+                        self.again(index);
                     }
                     Err(fault) if matches!(fault.kind, FaultKind::Locked | FaultKind::Conflict) => {
                         locked.push((index, fault));
