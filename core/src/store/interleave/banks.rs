@@ -6,7 +6,7 @@ use crate::request::bank_spec::{BankSpec, OpenBank};
 use crate::store::bank::{self, BankChange, BankRows, Direct};
 use crate::store::{Fault, Key, Row};
 
-use super::member::ALONE_MS;
+use super::member::Hold;
 use super::{Interleaved, gone, is_outage, record};
 
 impl Interleaved {
@@ -26,7 +26,7 @@ impl Interleaved {
             for (member, record) in
                 self.members.iter_mut().zip(&mut found).filter(|(_, record)| is_outage(record))
             {
-                *record = member.ask_alone(ALONE_MS, |store| bank::recorded(&mut **store, key));
+                *record = member.ask_alone(Hold::Alone, |store| bank::recorded(&mut **store, key));
             }
         }
         let mut down = None;

@@ -2,7 +2,7 @@
 
 use super::Interleaved;
 use super::complete::NEEDS_EVERY_STORE;
-use super::member::{ALONE_MS, LastResorts};
+use super::member::{Hold, LastResorts};
 use super::record::{self, Recorded};
 use super::rotation::{LeftOver, Rotation};
 use crate::store::model::rows;
@@ -34,7 +34,7 @@ impl Interleaved {
         if record::is_new(&found) || self.may_lack_rows(request, &found)? {
             // All of them are needed.
             for (member, row) in self.members.iter_mut().zip(&mut found).filter(|(_, row)| row.is_none()) {
-                *row = member.ask_alone(ALONE_MS, |store| store.inspect_from(key, request.start)).ok();
+                *row = member.ask_alone(Hold::Alone, |store| store.inspect_from(key, request.start)).ok();
             }
         }
         let is_missing = found.contains(&Some(Recorded::Nothing));

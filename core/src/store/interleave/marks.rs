@@ -6,7 +6,7 @@ use crate::store::model::rows;
 use crate::store::places::{self, BEGINNING, is_state, period_of};
 use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Row, in_transaction};
 
-use super::member::{ALONE_MS, Conversation};
+use super::member::{Conversation, Hold};
 use super::{Interleaved, Member, gone};
 
 /// A mark as one store alone would show it.
@@ -25,13 +25,13 @@ impl Interleaved {
         let home = self.home_at(&begin.key);
         let own = |store: &Conversation<'_>| BeginMark { member: store.place(), ..begin.clone() };
         let at_home = self.home(&begin.key)?;
-        let seen = at_home.ask_alone(ALONE_MS, |store| {
+        let seen = at_home.ask_alone(Hold::Alone, |store| {
             let own = own(store);
             places::current(&mut **store, &own)
         })?;
         let Err(seen) = seen else {
             self.record_elsewhere(begin, home)?;
-            return self.home(&begin.key)?.ask_alone(ALONE_MS, |store| {
+            return self.home(&begin.key)?.ask_alone(Hold::Alone, |store| {
                 let own = own(store);
                 store.begin_mark(&own)
             });
@@ -39,11 +39,11 @@ impl Interleaved {
         let keys = begin.places.fixed_rows(begin.worker);
         let is_known = seen.is_some()
             || self.members[home]
-                .ask_alone(ALONE_MS, |store| Ok(store.look_rows(&keys)?.iter().any(Option::is_some)))?;
+                .ask_alone(Hold::Alone, |store| Ok(store.look_rows(&keys)?.iter().any(Option::is_some)))?;
         let mut down = None;
         let mut recorded_by = None;
         for member in others(&mut self.members, home) {
-            let is_recorded = member.ask_alone(ALONE_MS, |store| {
+            let is_recorded = member.ask_alone(Hold::Alone, |store| {
                 let rows = match unless_gone(store.look_rows(&keys))? {
                     Ok(rows) => rows,
                     Err(fault) => return Ok(Err(fault)),
@@ -63,7 +63,7 @@ impl Interleaved {
                 }
                 Err(fault) => return Err(fault),
             };
-            member.ask_alone(ALONE_MS, |store| {
+            member.ask_alone(Hold::Alone, |store| {
                 let place = store.place();
                 places::check_pools(&mut **store, &begin.places, place)
             })?;
@@ -83,16 +83,16 @@ impl Interleaved {
             return Err(Fault::new(FaultKind::Refused, why));
         }
         // The row comes before the records of the other stores: a record without the row means that the row is lost.
-        self.members[home].ask_alone(ALONE_MS, |store| {
+        self.members[home].ask_alone(Hold::Alone, |store| {
             let own = own(store);
             places::announce(&mut **store, &own, seen)
         })?;
         for member in others(&mut self.members, home) {
-            let recorded = member.ask_alone(ALONE_MS, |store| record(store, &begin.key));
+            let recorded = member.ask_alone(Hold::Alone, |store| record(store, &begin.key));
             // A worker of 0.1.0 has no records: those of the stores that are down are made at no time.
             recorded.or_else(|fault| if down.is_some() { Ok(()) } else { Err(fault) })?;
         }
-        self.members[home].ask_alone(ALONE_MS, |store| {
+        self.members[home].ask_alone(Hold::Alone, |store| {
             let own = own(store);
             store.begin_mark(&own)
         })
@@ -136,9 +136,10 @@ impl Interleaved {
         }
         // At a close only a pause holds that began since: each mark would wait for the timeout of a silent store, and marks of other
         // stores, leases and numbers behind them would not be reached.
-        let most_ms =
-            self.closing_since_ms.map_or(ALONE_MS, |since| 1 + self.clock.boot_ms().saturating_sub(since));
-        self.home(key)?.ask_alone(most_ms, |store| store.raise(key, expect, to))
+        let hold = self
+            .closing_since_ms
+            .map_or(Hold::Alone, |since| Hold::AtMost(1 + self.clock.boot_ms().saturating_sub(since)));
+        self.home(key)?.ask_alone(hold, |store| store.raise(key, expect, to))
     }
 
     /// Lowers a mark in its store. One that does not answer keeps it as it is.

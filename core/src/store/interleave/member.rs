@@ -8,8 +8,8 @@
 //!
 //! * [`Member::ask`]: another store can. The whole pause holds. It is twenty times as long as the failed try took at least, so a
 //!   store that stays silent takes a twentieth of the time at most.
-//! * [`Member::ask_alone`]: only this store can, or all of them are needed. The pause ends after [`ALONE_MS`] at the latest, and for
-//!   a lease so early that the lease can still be renewed.
+//! * [`Member::ask_alone`]: only this store can, or all of them are needed. The pause ends after [`ALONE_MS`], or after ten
+//!   times as long as the failed try took, and for a lease so early that the lease can still be renewed.
 //! * [`Member::insist`]: an operator waits for all stores, or no store is left that has no pause. No pause holds.
 
 use std::fmt;
@@ -30,14 +30,28 @@ const TIMES_AS_LONG: u64 = 40;
 const LONGEST_MS: u64 = 120_000;
 /// How long a pause holds at most where no other store can serve.
 pub(super) const ALONE_MS: u64 = PAUSE_MS.1;
+/// … and this many times as long as the failed try took: a silent store takes a tenth of the time at most there.
+const ALONE_TIMES_AS_LONG: u64 = 10;
 /// An answer within this time counts as immediate while only paused stores are left.
 const AT_ONCE_MS: u64 = 100;
+
+/// How long a pause holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Hold {
+    /// To its end: another store can serve.
+    Whole,
+    /// No other store can serve, or all of them are needed.
+    Alone,
+    /// So many milliseconds at most.
+    AtMost(u64),
+}
 
 /// Why a store, or a source's row in it, is not asked now.
 #[derive(Clone, Debug)]
 pub(super) struct Pause {
     since_ms: u64,
     until_ms: u64,
+    took_ms: u64,
     failures: u32,
     /// Names the store.
     fault: Fault,
@@ -50,16 +64,21 @@ impl Pause {
         let whole = (PAUSE_MS.0 << failures.min(16)).min(PAUSE_MS.1);
         let whole = whole.max(took_ms.saturating_mul(TIMES_AS_LONG)).min(LONGEST_MS);
         let until_ms = now_ms + whole / 2 + fastrand::u64(0..=whole / 2);
-        Pause { since_ms: now_ms, until_ms, failures: failures.saturating_add(1), fault }
+        Pause { since_ms: now_ms, until_ms, took_ms, failures: failures.saturating_add(1), fault }
     }
 
-    /// Whether the pause has not ended, where it holds for `most_ms` at most.
-    fn holds(&self, now_ms: u64, most_ms: u64) -> bool {
+    /// Whether the pause has not ended.
+    fn holds(&self, now_ms: u64, hold: Hold) -> bool {
+        let most_ms = match hold {
+            Hold::Whole => u64::MAX,
+            Hold::Alone => ALONE_MS.max(self.took_ms.saturating_mul(ALONE_TIMES_AS_LONG)),
+            Hold::AtMost(ms) => ms,
+        };
         now_ms < self.until_ms.min(self.since_ms.saturating_add(most_ms))
     }
 
     pub(super) fn is_active(&self, now_ms: u64) -> bool {
-        self.holds(now_ms, u64::MAX)
+        self.holds(now_ms, Hold::Whole)
     }
 
     pub(super) fn until_ms(&self) -> u64 {
@@ -165,16 +184,16 @@ impl Member {
         &mut self,
         work: impl FnOnce(&mut Conversation<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        self.converse(u64::MAX, work)
+        self.converse(Hold::Whole, work)
     }
 
-    /// Asks for what only this store can serve, or for what every store is needed; a pause holds for `most_ms` at most.
+    /// Asks for what only this store can serve, or for what every store is needed; a pause may end earlier there.
     pub(super) fn ask_alone<T>(
         &mut self,
-        most_ms: u64,
+        hold: Hold,
         work: impl FnOnce(&mut Conversation<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        self.converse(most_ms, work)
+        self.converse(hold, work)
     }
 
     /// Asks in spite of a pause.
@@ -182,7 +201,7 @@ impl Member {
         &mut self,
         work: impl FnOnce(&mut Conversation<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        self.converse(0, work)
+        self.converse(Hold::AtMost(0), work)
     }
 
     /// As [`ask`](Self::ask), for `count` things at once. The store has failed where it answered for none of them.
@@ -207,10 +226,10 @@ impl Member {
 
     fn converse<T>(
         &mut self,
-        most_ms: u64,
+        hold: Hold,
         work: impl FnOnce(&mut Conversation<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        let began_ms = self.may_ask(most_ms)?;
+        let began_ms = self.may_ask(hold)?;
         let partition = self.partition;
         match self.store.ask(|store| work(&mut Conversation { store, partition })) {
             Ok(answer) => {
@@ -222,9 +241,9 @@ impl Member {
     }
 
     /// The time, where no pause holds.
-    fn may_ask(&self, most_ms: u64) -> Result<u64, Fault> {
+    fn may_ask(&self, hold: Hold) -> Result<u64, Fault> {
         let now_ms = self.clock.boot_ms();
-        match self.pause.as_ref().filter(|pause| pause.holds(now_ms, most_ms)) {
+        match self.pause.as_ref().filter(|pause| pause.holds(now_ms, hold)) {
             // The store was not asked now, whatever became of the request that it did not answer.
             Some(pause) => {
                 let mut fault = pause.fault.clone();

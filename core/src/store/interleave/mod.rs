@@ -41,7 +41,7 @@ use super::{
 use crate::request::bank_spec::{BankSpec, OpenBank};
 use crate::time::Clock;
 use complete::Completion;
-use member::{ALONE_MS, Conversation, LastResorts, Member, Pause};
+use member::{Conversation, Hold, LastResorts, Member, Pause};
 use rotation::{LeftOver, MemberRow, Rotation};
 use workers::ComparedPool;
 
@@ -373,7 +373,7 @@ impl SlotStore for Interleaved {
     }
 
     fn clock_ms(&mut self, key: &Key) -> Result<u64, Fault> {
-        let clock_ms = self.home(key)?.ask_alone(ALONE_MS, |store| store.clock_ms(key));
+        let clock_ms = self.home(key)?.ask_alone(Hold::Alone, |store| store.clock_ms(key));
         self.judged(clock_ms)
     }
 

@@ -9,7 +9,7 @@ use crate::store::model::slot_rows::{self, ELSEWHERE};
 use crate::store::on_slots;
 use crate::store::places;
 
-use super::member::{ALONE_MS, Conversation, LastResorts};
+use super::member::{ALONE_MS, Conversation, Hold, LastResorts};
 use super::{Interleaved, gone, is_outage};
 
 /// A pause takes this part of a lease at most from its renewal: of the two thirds in which a lease is renewed enough is left.
@@ -74,7 +74,7 @@ impl Interleaved {
             // All of them are needed.
             for (member, pool) in self.members.iter_mut().zip(&mut found).filter(|(_, pool)| is_outage(pool))
             {
-                *pool = member.ask_alone(ALONE_MS, |store| recorded_pool(store, take));
+                *pool = member.ask_alone(Hold::Alone, |store| recorded_pool(store, take));
             }
         }
         let down = found.iter().find_map(|pool| pool.as_ref().err()).cloned();
@@ -154,14 +154,14 @@ impl Interleaved {
             left_out.iter().map(|at| self.members[*at].said(lost_pool(take))).collect();
         let without_pause = ready.len();
         for (nth, at) in ready.into_iter().chain(self.by_end_of_pause(paused)).enumerate() {
-            let most_ms = match nth < without_pause {
-                true => u64::MAX,
+            let hold = match nth < without_pause {
+                true => Hold::Whole,
                 // A store that does not answer costs its timeout: another one's refusal is enough for a while.
-                false if has_answer => ALONE_MS,
-                false if last_resorts.another(self.clock.boot_ms()) => 0,
+                false if has_answer => Hold::Alone,
+                false if last_resorts.another(self.clock.boot_ms()) => Hold::AtMost(0),
                 false => break,
             };
-            let taken = self.members[at].ask_alone(most_ms, |store| {
+            let taken = self.members[at].ask_alone(hold, |store| {
                 // One that did not answer a moment ago may be back, without the record.
                 if !is_compared && recorded_pool(store, take)?.layout.is_none() {
                     return Err(lost_pool(take));
@@ -224,8 +224,8 @@ impl Interleaved {
             }
             // No other store can renew them: the pause ends so early that a store that is back does it in time.
             let shortest_ms = own.iter().map(|renewal| renewal.lease_ms).min().unwrap_or(0);
-            let most_ms = ALONE_MS.min(shortest_ms / PART_OF_LEASE);
-            match self.members[at].ask_alone(most_ms, |store| store.renew_slots(&own)) {
+            let hold = Hold::AtMost(ALONE_MS.min(shortest_ms / PART_OF_LEASE));
+            match self.members[at].ask_alone(hold, |store| store.renew_slots(&own)) {
                 Ok(renewed) => {
                     now_ms = renewed.now_ms;
                     for (place, mark) in places.into_iter().zip(renewed.marks) {
