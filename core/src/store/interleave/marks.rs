@@ -134,11 +134,15 @@ impl Interleaved {
         if let Some(begin) = begin {
             self.record_elsewhere(&begin, self.home_at(key))?;
         }
-        // At a close only a pause holds that began since: each mark would wait for the timeout of a silent store, and marks of other
-        // stores, leases and numbers behind them would not be reached.
-        let hold = self
-            .closing_since_ms
-            .map_or(Hold::Alone, |since| Hold::AtMost(1 + self.clock.boot_ms().saturating_sub(since)));
+        let home = self.home_at(key);
+        // At a close the first of the last marks is raised in spite of a pause. Where that fails, the others of the store wait for nothing:
+        // marks of other stores, leases and numbers behind them are reached.
+        let is_tried = self.raised_last.get_mut(home).map(|is_tried| std::mem::replace(is_tried, true));
+        let hold = match is_tried {
+            Some(true) => Hold::Whole,
+            Some(false) => Hold::AtMost(0),
+            None => Hold::Alone,
+        };
         self.home(key)?.ask_alone(hold, |store| store.raise(key, expect, to))
     }
 

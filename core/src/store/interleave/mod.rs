@@ -63,8 +63,8 @@ pub struct Interleaved {
     unrecorded: Vec<BeginMark>,
     /// Banks, by the identity of their counters' record.
     banks: HashMap<String, Completion>,
-    /// Since when everything is asked for the last time, on the boot clock.
-    closing_since_ms: Option<u64>,
+    /// From a close on: the stores that were asked for a last mark.
+    raised_last: Vec<bool>,
     /// Faults of single rows since they were told last.
     news: Vec<Fault>,
 }
@@ -94,7 +94,7 @@ impl Interleaved {
             pools: HashMap::new(),
             unrecorded: Vec::new(),
             banks: HashMap::new(),
-            closing_since_ms: None,
+            raised_last: Vec::new(),
             news: Vec::new(),
         }
     }
@@ -170,7 +170,7 @@ impl Interleaved {
     /// moment ago may be back.
     fn judged<T>(&self, answer: Result<T, Fault>) -> Result<T, Fault> {
         let others_go_on =
-            || self.closing_since_ms.is_some() || self.members.iter().any(|member| !member.is_paused());
+            || !self.raised_last.is_empty() || self.members.iter().any(|member| !member.is_paused());
         answer.map_err(|fault| if gone(fault.kind) && others_go_on() { fault.of_one_store() } else { fault })
     }
 
@@ -470,7 +470,7 @@ impl Catalogue for Interleaved {
     }
 
     fn closing(&mut self) {
-        self.closing_since_ms = Some(self.clock.boot_ms());
+        self.raised_last = vec![false; self.members.len()];
     }
 }
 
