@@ -328,21 +328,8 @@ fn conversations_of(source: &str) -> Vec<String> {
     methods
 }
 
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).expect("a folder of sources").flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            found.extend(sources(&path));
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            found.push(path);
-        }
-    }
-    found
-}
-
 fn conversations() -> BTreeSet<String> {
-    let methods = sources(&root().join(STORES))
+    let methods = super::floors::sources(&root().join(STORES))
         .into_iter()
         .flat_map(|path| conversations_of(&fs::read_to_string(path).expect("a source")));
     let methods: BTreeSet<String> = methods.collect();
