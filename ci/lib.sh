@@ -116,7 +116,7 @@ stays() { echo "$0: the server stays for the next command; \`$0 stop\` ends it" 
 born() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 # lives PID BORN: whether the process is still the one that began then. A free pid is reused for other processes and for
 # their threads; it may belong to another user, so `kill -0` is no test.
-lives() { [ -n "$2" ] && [ "$(born "$1")" = "$2" ]; }
+lives() { [ -n "$1" ] && [ -n "$2" ] && [ "$(born "$1")" = "$2" ]; }
 
 # free_port HOLDER: prints a free port that no other server of these scripts is about to use: each port is recorded with the
 # folder of its holder, as long as that folder exists.
