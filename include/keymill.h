@@ -398,13 +398,17 @@ typedef struct {
      */
     const char *read;
     /**
-     * The shard to write to.
+     * The shard to write to, whose answer counts.
      */
     const char *write;
     /**
      * A second shard that may serve ids of this key, for a key whose range moves by number; else NULL.
      */
     const char *also;
+    /**
+     * While the range moves, the second shard to write to; else NULL. A write is acknowledged when both have it.
+     */
+    const char *mirror;
 } km_route;
 
 /**
@@ -872,7 +876,7 @@ const char *km_version(void);
 #define KM_STATS_INIT { sizeof(km_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0 }
 
 /* The start of a km_route. */
-#define KM_ROUTE_INIT { sizeof(km_route), 0, 0, NULL, NULL, NULL, NULL }
+#define KM_ROUTE_INIT { sizeof(km_route), 0, 0, NULL, NULL, NULL, NULL, NULL }
 
 /* The start of a cursor over a source. */
 #define KM_CURSOR_INIT(source) { 0, 0, NULL, 0, (source), 0, { 0, 0 } }

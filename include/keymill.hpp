@@ -174,7 +174,10 @@ struct Route {
     /// The shard of the gene's range. While the range moves, the shard that it leaves.
     std::string_view shard;
     std::string_view read;
+    /// The shard to write to, whose answer counts.
     std::string_view write;
+    /// While the range moves, the second shard to write to: a write is acknowledged when both have it.
+    std::optional<std::string_view> mirror;
     /// A second shard that may serve ids of this key, for a key whose range moves by number.
     std::optional<std::string_view> also;
 
@@ -182,6 +185,7 @@ struct Route {
     explicit Route(const km_route &route)
         : gene(static_cast<std::uint16_t>(route.gene)), version(route.version), shard(route.shard), read(route.read),
           write(route.write) {
+        if (route.mirror) mirror = route.mirror;
         if (route.also) also = route.also;
     }
 };

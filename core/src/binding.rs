@@ -51,16 +51,17 @@ impl Lease {
 
 #[doc(hidden)] // as this module
 impl Route<'_> {
-    /// The names as C reads them, NUL-terminated: the shard, the ones to read from and to write to, and a second one or null. They are
-    /// readable as long as the router is.
+    /// The names as C reads them, NUL-terminated: the shard, the ones to read from and to write to, and `also` and `mirror` or null. They
+    /// are readable as long as the router is.
     #[must_use]
-    pub fn c_names(&self) -> [*const std::ffi::c_char; 4] {
-        let also = self.also.map_or(std::ptr::null(), |name| name.as_ptr().cast());
-        [self.shard.as_ptr().cast(), self.read.as_ptr().cast(), self.write.as_ptr().cast(), also]
+    pub fn c_names(&self) -> [*const std::ffi::c_char; 5] {
+        let or_null = |name: Option<&str>| name.map_or(std::ptr::null(), |name| name.as_ptr().cast());
+        let [shard, read, write] = [self.shard, self.read, self.write].map(|name| name.as_ptr().cast());
+        [shard, read, write, or_null(self.also), or_null(self.mirror)]
     }
 
     /// The numbers of the names, which stay the same for the life of the router: the shard, the one to read from and to write to,
-    /// and a second one. A language that keeps names as objects of its own keeps them by number.
+    /// and `mirror`, which `also` equals where there is one. A language that keeps names as objects of its own keeps them by number.
     #[must_use]
     pub fn numbers(&self) -> (u16, u16, Option<u16>) {
         self.numbers

@@ -26,19 +26,21 @@ pub struct km_route {
     pub shard: *const c_char,
     /// The shard to read from.
     pub read: *const c_char,
-    /// The shard to write to.
+    /// The shard to write to, whose answer counts.
     pub write: *const c_char,
     /// A second shard that may serve ids of this key, for a key whose range moves by number; else NULL.
     pub also: *const c_char,
+    /// While the range moves, the second shard to write to; else NULL. A write is acknowledged when both have it.
+    pub mirror: *const c_char,
 }
 
 impl Grows for km_route {
-    const FIRST: usize = size_of::<km_route>();
+    const FIRST: usize = std::mem::offset_of!(km_route, mirror);
 }
 
 impl StructOut<km_route> {
     fn set(&self, route: &Route<'_>) {
-        let [shard, read, write, also] = route.c_names();
+        let [shard, read, write, also, mirror] = route.c_names();
         self.put(&km_route {
             struct_size: self.size,
             gene: u32::from(route.gene.get()),
@@ -47,6 +49,7 @@ impl StructOut<km_route> {
             read,
             write,
             also,
+            mirror,
         });
     }
 }

@@ -47,7 +47,7 @@ pub fn route(router: &Router, wanted: &Lookup<'_>, json: bool) -> Result<()> {
     let route = match wanted.id {
         Some(id) => of_id(router, id, wanted.wide)?,
         None => router
-            .route_gene(ids::gene(wanted.key)?.ok_or_else(|| Error::argument("no id and no key is given"))?),
+            .route_gene(ids::gene(wanted.key)?.ok_or_else(|| Error::argument("no id and no key is given"))?)?,
     };
     print::fields(json, &route.fields())
 }

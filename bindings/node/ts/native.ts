@@ -63,8 +63,10 @@ export interface Route {
   shard: string
   /** The shard to read from. */
   read: string
-  /** The shard to write to. */
+  /** The shard to write to, whose answer counts. */
   write: string
+  /** While the range moves, the second shard to write to: a write is acknowledged when both have it. */
+  mirror?: string
   /** A second shard that may serve ids of this key, for a key whose range moves by number. */
   also?: string
   /** The version of the table. */

@@ -35,7 +35,7 @@ def key_of(step):
 
 def shown(route):
     """A route as the vectors write it."""
-    parts = {name: getattr(route, name) for name in ("gene", "shard", "read", "write", "also", "version")}
+    parts = {name: getattr(route, name) for name in ("gene", "shard", "read", "write", "mirror", "also", "version")}
     return {name: str(part) for name, part in parts.items() if part is not None}
 
 

@@ -55,13 +55,15 @@ pub struct Route<'r> {
     pub shard: &'r str,
     /// The shard to read from. It differs from `shard` once the range moves and this id has been cut over.
     pub read: &'r str,
-    /// The shard to write to.
+    /// The shard to write to, whose answer counts: the one to read from.
     pub write: &'r str,
+    /// While the range moves, the second shard to write to: a write is acknowledged when both have it.
+    pub mirror: Option<&'r str>,
     /// A second shard that may serve ids of this key: only for a key whose range moves by number, where each id decides.
     pub also: Option<&'r str>,
     /// The version of the table.
     pub version: u64,
-    /// The numbers of the names: the shard, the shard that serves, and `also`.
+    /// The numbers of the names: the shard, the shard that serves, and `mirror`.
     pub(crate) numbers: (u16, u16, Option<u16>),
 }
 
@@ -75,6 +77,7 @@ impl Route<'_> {
             ("read", self.read.to_owned()),
             ("write", self.write.to_owned()),
         ];
+        fields.extend(self.mirror.map(|mirror| ("mirror", mirror.to_owned())));
         fields.extend(self.also.map(|also| ("also", also.to_owned())));
         fields.push(("version", self.version.to_string()));
         fields
@@ -126,7 +129,7 @@ impl Router {
     /// `INVALID_ARGUMENT`: the id is 2^63 or more.
     #[inline]
     pub fn route(&self, id: u64) -> Result<Route<'_>> {
-        Ok(self.served(Gene::of_id(id)?, id & ((1 << NUMBER_BITS) - 1)))
+        self.served(Gene::of_id(id)?, id & ((1 << NUMBER_BITS) - 1))
     }
 
     /// Where an id of 128 bits belongs.
@@ -135,7 +138,7 @@ impl Router {
     /// `INVALID_ARGUMENT`: the id has not the form of a wide id.
     #[inline]
     pub fn route_wide(&self, id: u128) -> Result<Route<'_>> {
-        Ok(self.served(Gene::of_wide(id)?, id as u64 & i64::MAX as u64))
+        self.served(Gene::of_wide(id)?, id as u64 & i64::MAX as u64)
     }
 
     /// Where an id belongs whose bytes are in big-endian order: 8 of them, or 16 of a wide id.
@@ -158,43 +161,72 @@ impl Router {
     /// Where the ids of a business key belong.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`: the key is too long.
+    /// `INVALID_ARGUMENT`: the key is too long. `LEASE_LOST` as [`Router::route`].
     #[inline]
     pub fn route_key<'k>(&self, key: impl Into<GeneKey<'k>>) -> Result<Route<'_>> {
-        Ok(self.route_gene(Gene::of(key)?))
+        self.route_gene(Gene::of(key)?)
     }
 
     /// Where the ids of a gene belong.
+    ///
+    /// # Errors
+    /// `LEASE_LOST` as [`Router::route`].
     #[inline]
-    #[must_use]
-    pub fn route_gene(&self, gene: Gene) -> Route<'_> {
+    pub fn route_gene(&self, gene: Gene) -> Result<Route<'_>> {
         let (word, version) = self.live.word(gene);
-        let (serves, also) = word.serves_gene();
-        let mut route = self.answer(gene, word, serves, version);
-        route.also = also.map(|number| self.live.name(number));
-        route.numbers.2 = also;
-        route
+        if word.moves() {
+            let (shards, number_decides) = word.serves_gene();
+            return self.moving(gene, word, version, shards, number_decides);
+        }
+        Ok(self.staying(gene, word, version))
     }
 
     #[inline]
-    fn served(&self, gene: Gene, number: u64) -> Route<'_> {
+    fn served(&self, gene: Gene, number: u64) -> Result<Route<'_>> {
         let (word, version) = self.live.word(gene);
-        self.answer(gene, word, word.serves(number), version)
+        if word.moves() {
+            return self.moving(gene, word, version, word.serves(number), false);
+        }
+        Ok(self.staying(gene, word, version))
     }
 
     #[inline]
-    fn answer(&self, gene: Gene, word: RouteWord, serves: u16, version: u64) -> Route<'_> {
-        let shard = self.live.name(word.shard());
-        let name = if serves == word.shard() { shard } else { self.live.name(serves) };
+    fn staying(&self, gene: Gene, word: RouteWord, version: u64) -> Route<'_> {
+        let number = word.shard();
+        let shard = self.live.name(number);
         Route {
             gene,
             shard,
-            read: name,
-            write: name,
+            read: shard,
+            write: shard,
+            mirror: None,
             also: None,
             version,
-            numbers: (word.shard(), serves, None),
+            numbers: (number, number, None),
         }
+    }
+
+    /// Of a range that moves, with the shard that serves and the other one. Where the number in an id decides, a key has both.
+    #[inline]
+    fn moving(
+        &self,
+        gene: Gene,
+        word: RouteWord,
+        version: u64,
+        (serves, other): (u16, u16),
+        number_decides: bool,
+    ) -> Result<Route<'_>> {
+        let (name, mirror) = (self.live.name(serves), self.live.name(other));
+        Ok(Route {
+            gene,
+            shard: if serves == word.shard() { name } else { mirror },
+            read: name,
+            write: name,
+            mirror: Some(mirror),
+            also: number_decides.then_some(mirror),
+            version,
+            numbers: (word.shard(), serves, Some(other)),
+        })
     }
 
     /// The version of the present table.

@@ -306,21 +306,6 @@ fn command(config: &str) -> String {
     }
 }
 
-/// Milliseconds from `500ms`, `3s`, `5m`, `1h`, `2d`; `None` for anything else.
-pub(crate) fn duration(text: &str) -> Option<u64> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let factor = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(factor)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,7 +21,8 @@ use crate::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker, fixed_na
 
 use super::options::{self, Described};
 use super::worker_option::{self, Chosen};
-use super::{Options, duration};
+use super::Options;
+use crate::time::duration;
 
 /// The longest spec string.
 const MAX_SPEC: usize = 4096;

@@ -12,7 +12,8 @@ use crate::store::server::{PasswordSource, ServerOptions, Tls, TlsMode};
 use crate::store::{Durability, Secret};
 
 use super::options::{self, Described};
-use super::{Fork, MillConfig, StoreConfig, duration};
+use super::{Fork, MillConfig, StoreConfig};
+use crate::time::duration;
 
 /// Default of `max_sources`: some 400 MB. A program that names its sources has hundreds; one that makes names from user input is
 /// stopped before its memory is used up.

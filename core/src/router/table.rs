@@ -1,13 +1,14 @@
 //! Route tables: which shard owns which range of genes. Read from TOML or JSON, checked as a whole.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result, shown};
+use crate::time::duration;
 
+use super::json::Unrepeated;
 use super::ring::GENES;
 
 /// The longest text of a table, in bytes. Stores keep the text in one row.
@@ -31,39 +32,90 @@ pub(crate) enum By {
     Gene,
 }
 
-/// A range that moves to another shard.
+/// A range that moves to another shard. Every write goes to both shards until the move is finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
-    to: String,
+    pub(crate) to: String,
     /// How much of the range `to` serves, 0 to 100.
-    percent: u8,
-    by: By,
+    pub(crate) percent: u8,
+    pub(crate) by: By,
+    pub(crate) progress: Progress,
+}
+
+/// What the steps of a move need to know beside the routes. A table that was written by hand says none of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The version in which the range began to move.
+    pub(crate) since: Option<u64>,
+    /// The percentages of the cut-over, rising, the last one 100.
+    pub(crate) steps: Vec<u8>,
+    /// How long each step is watched before the next one.
+    pub(crate) watch_ms: u64,
+    /// When this percentage was stored, by the store's clock, milliseconds since 1970.
+    pub(crate) stored_at: Option<u64>,
+    /// When the comparison of both shards began that found no difference, by the same clock.
+    pub(crate) verified_at: Option<u64>,
+}
+
+impl Progress {
+    pub(crate) const STEPS: [u8; 4] = [5, 25, 50, 100];
+    pub(crate) const WATCH_MS: u64 = 60_000;
+}
+
+impl Default for Progress {
+    fn default() -> Progress {
+        let steps = Progress::STEPS.to_vec();
+        Progress { since: None, steps, watch_ms: Progress::WATCH_MS, stored_at: None, verified_at: None }
+    }
 }
 
 /// A range of genes, from the one after the range before it up to `upper`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
-    upper: u16,
-    shard: String,
-    moves: Option<Move>,
+    pub(crate) upper: u16,
+    pub(crate) shard: String,
+    pub(crate) moves: Option<Move>,
 }
 
 /// A table without faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RouteTable {
-    version: u64,
+    pub(crate) version: u64,
+    /// The names that may occur; `None`: any.
+    pub(crate) shards: Option<Vec<String>>,
+    /// How long a route may be used after it was asked for.
+    pub(crate) settle_ms: u64,
     /// By rising `upper`; at least one.
-    ranges: Vec<Range>,
+    pub(crate) ranges: Vec<Range>,
 }
 
-/// The word of a gene in the ring: the number of the shard's name in bits 0 to 15, of the name that it moves to (without a move the same)
-/// in bits 16 to 31, and in bits 32 to 38 how much of the gene's ids that one serves, in percent.
+/// `settle`, unless the table says another time.
+pub(crate) const SETTLE_MS: u64 = 10_000;
+
+/// The longest time of a table.
+const LONGEST_TIME_MS: u64 = 7 * 86_400_000;
+
+/// The word of a gene in the ring: the number of the shard's name in bits 0 to 15, of the name that it moves to in bits 16 to 31, and in
+/// bits 32 to 38 how much of the gene's ids that one serves, in percent. Bit 63 is set where the gene does not move, and bits 16 to 38
+/// are 0 then: one test finds what most ids need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RouteWord(pub(crate) u64);
 
+const STAYS: u64 = 1 << 63;
+
 impl RouteWord {
+    fn staying(shard: u16) -> RouteWord {
+        RouteWord(u64::from(shard) | STAYS)
+    }
+
     fn new(shard: u16, to: u16, percent: u8) -> RouteWord {
         RouteWord(u64::from(shard) | u64::from(to) << 16 | u64::from(percent) << 32)
+    }
+
+    /// Whether the gene's range moves to another shard.
+    #[inline]
+    pub(crate) fn moves(self) -> bool {
+        self.0 & STAYS == 0
     }
 
     #[inline]
@@ -78,23 +130,19 @@ impl RouteWord {
 
     #[inline]
     fn percent(self) -> u64 {
-        self.0 >> 32
+        self.0 >> 32 & 0x7f
     }
 
-    /// The shard that serves the id with this number.
+    /// Of a gene that moves, the shard that serves the id with this number, and the other one, which is written to as well.
     #[inline]
-    pub(crate) fn serves(self, number: u64) -> u16 {
-        if self.percent() != 0 && number % 100 < self.percent() { self.to() } else { self.shard() }
+    pub(crate) fn serves(self, number: u64) -> (u16, u16) {
+        if number % 100 < self.percent() { (self.to(), self.shard()) } else { (self.shard(), self.to()) }
     }
 
-    /// The shard that serves the gene, and a second one where the number in an id decides.
+    /// The same for the ids of a key: those of a number from `percent` on. Whether the number in an id decides.
     #[inline]
-    pub(crate) fn serves_gene(self) -> (u16, Option<u16>) {
-        match self.percent() {
-            0 => (self.shard(), None),
-            1..100 => (self.shard(), Some(self.to())),
-            _ => (self.to(), None),
-        }
+    pub(crate) fn serves_gene(self) -> ((u16, u16), bool) {
+        (self.serves(99), (1..100).contains(&self.percent()))
     }
 }
 
@@ -152,11 +200,11 @@ impl RouteTable {
             let length = (upper + GENES - begin) % GENES + 1;
             let shard = number(&range.shard);
             match &range.moves {
-                None => fill(&mut words, begin, length, RouteWord::new(shard, shard, 0)),
-                Some(Move { to, percent, by: By::Number }) => {
+                None => fill(&mut words, begin, length, RouteWord::staying(shard)),
+                Some(Move { to, percent, by: By::Number, .. }) => {
                     fill(&mut words, begin, length, RouteWord::new(shard, number(to), *percent));
                 }
-                Some(Move { to, percent, by: By::Gene }) => {
+                Some(Move { to, percent, by: By::Gene, .. }) => {
                     let served = (usize::from(*percent) * length).div_ceil(100);
                     fill(&mut words, begin, served, RouteWord::new(shard, number(to), 100));
                     let rest = (begin + served) % GENES;
@@ -175,72 +223,6 @@ fn fill(words: &mut [u64], begin: usize, length: usize, word: RouteWord) {
     let wrapped = begin + length - end;
     words[begin..end].fill(word.0);
     words[..wrapped].fill(word.0);
-}
-
-/// A value of JSON in which no object has a field twice. `serde_json` takes the last one in silence.
-struct Unrepeated(Value);
-
-impl<'de> Deserialize<'de> for Unrepeated {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        from.deserialize_any(UnrepeatedVisitor).map(Unrepeated)
-    }
-}
-
-struct UnrepeatedVisitor;
-
-impl<'de> Visitor<'de> for UnrepeatedVisitor {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value of JSON")
-    }
-
-    fn visit_bool<E>(self, value: bool) -> std::result::Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> std::result::Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> std::result::Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> std::result::Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> std::result::Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_unit<E>(self) -> std::result::Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Value, A::Error> {
-        let mut values = Vec::new();
-        while let Some(Unrepeated(value)) = list.next_element()? {
-            values.push(value);
-        }
-        Ok(Value::Array(values))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> std::result::Result<Value, A::Error> {
-        let mut fields = Map::new();
-        while let Some(name) = object.next_key::<String>()? {
-            if fields.contains_key(&name) {
-                return Err(serde::de::Error::custom(format_args!(
-                    "the field `{}` is there twice",
-                    shown(&name)
-                )));
-            }
-            let Unrepeated(value) = object.next_value()?;
-            fields.insert(name, value);
-        }
-        Ok(Value::Object(fields))
-    }
 }
 
 fn in_one_line(error: &toml::de::Error, text: &str) -> String {
@@ -284,7 +266,7 @@ impl TableReader {
     fn table(&mut self, value: &Value) -> RouteTable {
         let empty = Map::new();
         let fields = value.as_object().unwrap_or(&empty);
-        self.unknown("the table", fields, &["version", "shards", "range"]);
+        self.unknown("the table", fields, &["version", "shards", "settle", "range"]);
         let version = match fields.get("version") {
             None => {
                 self.fault("`version` is missing");
@@ -298,6 +280,7 @@ impl TableReader {
             }
         };
         let listed = fields.get("shards").map(|value| self.shards(value));
+        let settle_ms = fields.get("settle").map_or(SETTLE_MS, |value| self.time("`settle`", value));
         let ranges = match fields.get("range") {
             Some(Value::Array(list)) if !list.is_empty() => list.as_slice(),
             None => {
@@ -336,7 +319,8 @@ impl TableReader {
             }
             read.push(range);
         }
-        RouteTable { version, ranges: read }
+        let shards = listed.map(|names| names.into_iter().map(str::to_owned).collect());
+        RouteTable { version, shards, settle_ms, ranges: read }
     }
 
     fn shards<'v>(&mut self, value: &'v Value) -> BTreeSet<&'v str> {
@@ -394,7 +378,7 @@ impl TableReader {
     }
 
     fn range(&mut self, of: &str, fields: &Map<String, Value>, list: Option<&BTreeSet<&str>>) -> Range {
-        self.unknown(of, fields, &["upper", "shard", "to", "percent", "by"]);
+        self.unknown(of, fields, &[&["upper", "shard"], OF_MOVES].concat());
         let upper = match fields.get("upper") {
             None => {
                 self.fault(format!("{of} has no `upper`"));
@@ -407,7 +391,7 @@ impl TableReader {
         };
         let shard = self.listed(of, "shard", fields, list);
         if !fields.contains_key("to") {
-            for field in ["percent", "by"].into_iter().filter(|field| fields.contains_key(*field)) {
+            for field in OF_MOVES.iter().filter(|field| fields.contains_key(**field)) {
                 self.fault(format!("{of} has `{field}` without `to`, so nothing moves"));
             }
             return Range { upper: upper as u16, shard, moves: None };
@@ -430,8 +414,63 @@ impl TableReader {
                 By::Number
             }
         };
-        Range { upper: upper as u16, shard, moves: Some(Move { to, percent: percent as u8, by }) }
+        let progress = self.progress(of, fields);
+        Range { upper: upper as u16, shard, moves: Some(Move { to, percent: percent as u8, by, progress }) }
     }
+
+    fn progress(&mut self, of: &str, fields: &Map<String, Value>) -> Progress {
+        let mut number = |field: &str| {
+            let value = fields.get(field)?;
+            let number = whole(value, LARGEST_VERSION);
+            if number.is_none() {
+                self.fault(format!("{of}: `{field}` is {}, not a whole number up to 2^53-1", said(value)));
+            }
+            number
+        };
+        let (since, stored_at, verified_at) = (number("since"), number("stored_at"), number("verified_at"));
+        let steps = fields.get("steps").map_or_else(|| Progress::STEPS.to_vec(), |value| self.steps(of, value));
+        let watch_ms = fields
+            .get("watch")
+            .map_or(Progress::WATCH_MS, |value| self.time(&format!("{of}: `watch`"), value));
+        Progress { since, steps, watch_ms, stored_at, verified_at }
+    }
+
+    fn steps(&mut self, of: &str, value: &Value) -> Vec<u8> {
+        let list: Option<Vec<u8>> =
+            value.as_array().and_then(|list| list.iter().map(|step| Some(whole(step, 100)? as u8)).collect());
+        match list.map(|steps| check_steps(&steps).map(|()| steps)) {
+            Some(Ok(steps)) => steps,
+            Some(Err(why)) => {
+                self.fault(format!("{of}: {why}"));
+                Vec::new()
+            }
+            None => {
+                self.fault(format!("{of}: `steps` is {}, not a list of percentages", said(value)));
+                Vec::new()
+            }
+        }
+    }
+
+    fn time(&mut self, of: &str, value: &Value) -> u64 {
+        let time = value.as_str().and_then(duration).filter(|ms| *ms <= LONGEST_TIME_MS);
+        time.unwrap_or_else(|| {
+            self.fault(format!("{of} is {}, not a time up to 7d, such as \"10s\"", said(value)));
+            0
+        })
+    }
+}
+
+/// The fields of a range that has `to`.
+const OF_MOVES: &[&str] =
+    &["to", "percent", "by", "since", "steps", "watch", "stored_at", "verified_at"];
+
+/// Percentages of a cut-over: from 1 on, rising, the last one 100.
+pub(crate) fn check_steps(steps: &[u8]) -> std::result::Result<(), String> {
+    let rise = steps.windows(2).all(|pair| pair[0] < pair[1]);
+    if rise && steps.first().is_some_and(|first| *first > 0) && steps.last() == Some(&100) {
+        return Ok(());
+    }
+    Err(format!("the steps {steps:?} are no percentages that rise from 1 at least to 100"))
 }
 
 fn whole(value: &Value, most: u64) -> Option<u64> {
@@ -481,7 +520,8 @@ mod tests {
              [[range]]\nupper = 70000\nshard = \"s9\"\nsize = 2\n\
              [[range]]\nupper = 10\nshard = \"s1\"\nto = \"s1\"\npercent = 101\nby = \"hash\"\n\
              [[range]]\nupper = 10\nshard = \"s1\"\npercent = 5\n\
-             [[range]]\nupper = 9\n",
+             [[range]]\nupper = 9\nwatch = \"60s\"\n\
+             [[range]]\nupper = 11\nshard = \"s1\"\nto = \"s2\"\nsteps = [50, 25]\nwatch = 60\nsince = -1\n",
         );
         for part in [
             "`version` is 0",
@@ -499,6 +539,10 @@ mod tests {
             "range 3 has `percent` without `to`",
             "range 4 has `upper` 9 below 10",
             "range 4 has no `shard`",
+            "range 4 has `watch` without `to`",
+            "range 5: the steps [50, 25] are no percentages that rise",
+            "range 5: `watch` is 60, not a time",
+            "range 5: `since` is -1",
         ] {
             assert!(message.contains(part), "no `{part}` in {message}");
         }
@@ -531,6 +575,7 @@ mod tests {
             ("", "`version` is missing; it has no range"),
             ("version = 1", "it has no range"),
             ("version = 1\nrange = []", "`range` is empty"),
+            ("version = 1\nsettle = \"8d\"\n[[range]]\nupper = 1\nshard = \"a\"", "`settle` is `8d`, not a time up to 7d"),
             ("version = 1\nrange = 3", "`range` is 3, not a list"),
             ("version = 1\nrange = [3]", "range 1 is 3, not a table"),
             ("version = -1\n[[range]]\nupper = 0\nshard = \"a\"", "`version` is -1"),
@@ -583,8 +628,7 @@ mod tests {
             for (gene, word) in words.iter().enumerate() {
                 let owner = uppers.iter().position(|upper| usize::from(*upper) >= gene).unwrap_or(0);
                 prop_assert_eq!(usize::from(word.shard()), owner, "gene {}", gene);
-                prop_assert_eq!(word.serves(7), word.shard());
-                prop_assert_eq!(word.serves_gene(), (word.shard(), None));
+                prop_assert!(!word.moves());
             }
         }
 
@@ -601,21 +645,22 @@ mod tests {
                 }
             }
             let words = words(&RouteTable::parse(&text)?);
-            let moved: Vec<bool> = (1..=below).map(|offset| words[usize::from(begin.wrapping_add(offset))].serves(99) == 2).collect();
+            let moved: Vec<bool> = (1..=below).map(|offset| words[usize::from(begin.wrapping_add(offset))].serves(99).0 == 2).collect();
             let expected = (usize::from(percent) * usize::from(below)).div_ceil(100);
             prop_assert_eq!(moved.iter().filter(|moved| **moved).count(), expected);
             prop_assert!(moved.iter().rev().skip_while(|moved| !**moved).all(|moved| *moved), "the first ones first");
-            prop_assert_eq!(words[usize::from(begin)].serves(0), 1);
+            prop_assert_eq!((words[usize::from(begin)].shard(), words[usize::from(begin)].moves()), (1, false));
         }
 
         #[test]
         fn a_range_moves_by_its_percentage_of_numbers(percent in 0..=100_u8, number in 0..1_u64 << 63) {
             let text = format!("version = 1\n[[range]]\nupper = 9\nshard = \"s0\"\nto = \"s1\"\npercent = {percent}\n");
             let word = words(&RouteTable::parse(&text)?)[40_000];
-            prop_assert_eq!(word.serves(number) == 1, number % 100 < u64::from(percent));
-            let (read, also) = word.serves_gene();
-            prop_assert_eq!(also.is_some(), (1..100).contains(&percent));
-            prop_assert_eq!(read, u16::from(percent == 100));
+            let is_moved = number % 100 < u64::from(percent);
+            prop_assert_eq!(word.serves(number), (u16::from(is_moved), u16::from(!is_moved)));
+            let ((read, mirror), number_decides) = word.serves_gene();
+            prop_assert_eq!(number_decides, (1..100).contains(&percent));
+            prop_assert_eq!((read, mirror), (u16::from(percent == 100), u16::from(percent != 100)));
         }
     }
 }

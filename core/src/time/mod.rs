@@ -107,6 +107,28 @@ impl Clock {
     }
 }
 
+/// Milliseconds from `500ms`, `3s`, `5m`, `1h`, `2d`; `None` for anything else.
+pub(crate) fn duration(text: &str) -> Option<u64> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// As [`duration`] reads it, with the largest unit that loses nothing.
+pub(crate) fn in_units(ms: u64) -> String {
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")];
+    let whole = units.into_iter().find(|(factor, _)| ms > 0 && ms % factor == 0);
+    whole.map_or_else(|| format!("{ms}ms"), |(factor, unit)| format!("{}{unit}", ms / factor))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

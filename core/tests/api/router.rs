@@ -146,15 +146,21 @@ fn a_range_that_moves_by_number_is_served_by_both_shards() {
     let of = |number: u64| router.route(7 << 47 | number).expect("a route");
     assert_eq!((of(124).shard, of(124).read, of(124).write, of(124).also), ("old", "new", "new", None));
     assert_eq!((of(125).shard, of(125).read, of(125).write), ("old", "old", "old"));
+    assert_eq!((of(124).mirror, of(125).mirror), (Some("old"), Some("new")), "the other shard is written to, too");
     let wide = router.route_wide(7 << 111 | 0x144).expect("a route");
     assert_eq!((wide.read, wide.gene.get()), ("new", 7));
     let key = router.route_key(42).expect("a route");
-    assert_eq!((key.read, key.also), ("old", Some("new")));
+    assert_eq!((key.read, key.mirror, key.also), ("old", Some("new"), Some("new")));
     let by_gene = text.replace("version = 1", "version = 2").replace("number\"", "gene\"");
     router.load(&by_gene).expect("a newer table");
     // The first quarter of the ring has moved, whatever the number is.
     assert_eq!((of(1).read, router.route(20_000 << 47 | 1).expect("a route").read), ("new", "old"));
     assert_eq!(router.route_key(42).expect("a route").also, None);
+    let mirrored = text.replace("version = 1", "version = 3").replace("25", "0");
+    router.load(&mirrored).expect("a newer table");
+    assert_eq!((of(0).read, of(0).write, of(0).mirror), ("old", "old", Some("new")));
+    router.load("version = 4\n[[range]]\nupper = 65535\nshard = \"new\"").expect("a newer table");
+    assert_eq!((of(0).read, of(0).write, of(0).mirror), ("new", "new", None));
 }
 
 #[test]

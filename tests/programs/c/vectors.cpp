@@ -182,6 +182,7 @@ Value shown(const keymill::Route &route) {
     value.fields["shard"] = text(std::string(route.shard));
     value.fields["read"] = text(std::string(route.read));
     value.fields["write"] = text(std::string(route.write));
+    if (route.mirror) value.fields["mirror"] = text(std::string(*route.mirror));
     if (route.also) value.fields["also"] = text(std::string(*route.also));
     value.fields["version"] = text(std::to_string(route.version));
     return value;

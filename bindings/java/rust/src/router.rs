@@ -19,15 +19,16 @@ pub(crate) fn boxed(router: Router) -> jlong {
 }
 
 /// Writes a route into an array of the caller's: gene, version, and the numbers of the names, 16 bits each: the shard, the shard that
-/// serves, and a second shard with the bit above it set.
+/// serves, and the second shard to write to with the bit above it set, and the bit above that where it may serve ids of the key too.
 fn answer(
     env: &mut jni::Env<'_>,
     route: &Route<'_>,
     out: &JLongArray<'_>,
 ) -> std::result::Result<(), CallError> {
-    let (shard, serves, also) = route.numbers();
-    let also = also.map_or(0, |also| 1 << 48 | jlong::from(also) << 32);
-    let names = jlong::from(shard) | jlong::from(serves) << 16 | also;
+    let (shard, serves, mirror) = route.numbers();
+    let mirror = mirror.map_or(0, |mirror| 1 << 48 | jlong::from(mirror) << 32);
+    let also = jlong::from(route.also.is_some()) << 49;
+    let names = jlong::from(shard) | jlong::from(serves) << 16 | mirror | also;
     out.set_region(env, 0, &[jlong::from(route.gene.get()), route.version as jlong, names])?;
     Ok(())
 }

@@ -19,6 +19,7 @@ pub struct RouteParts {
     pub shard: String,
     pub read: String,
     pub write: String,
+    pub mirror: Option<String>,
     pub also: Option<String>,
     pub version: f64,
 }
@@ -29,6 +30,7 @@ fn answer(route: &Route<'_>) -> RouteParts {
         shard: route.shard.to_owned(),
         read: route.read.to_owned(),
         write: route.write.to_owned(),
+        mirror: route.mirror.map(str::to_owned),
         also: route.also.map(str::to_owned),
         // Versions are below 2^53.
         version: route.version as f64,

@@ -73,8 +73,10 @@ pub(crate) struct Route {
     shard: Py<PyString>,
     /// The shard to read from.
     read: Py<PyString>,
-    /// The shard to write to.
+    /// The shard to write to, whose answer counts.
     write: Py<PyString>,
+    /// While the range moves, the second shard to write to; else None. A write is acknowledged when both have it.
+    mirror: Option<Py<PyString>>,
     /// A second shard that may serve ids of this key, for a key whose range moves by number; else None.
     also: Option<Py<PyString>>,
     /// The version of the table.
@@ -84,9 +86,12 @@ pub(crate) struct Route {
 #[pymethods]
 impl Route {
     fn __repr__(&self, py: Python<'_>) -> String {
-        let also = self.also.as_ref().map_or_else(String::new, |also| format!(" also={}", also.bind(py)));
+        let other = |name: &str, other: Option<&Py<PyString>>| {
+            other.map_or_else(String::new, |other| format!(" {name}={}", other.bind(py)))
+        };
+        let (mirror, also) = (other("mirror", self.mirror.as_ref()), other("also", self.also.as_ref()));
         format!(
-            "<keymill.Route gene={} shard={} read={} write={}{also} version={}>",
+            "<keymill.Route gene={} shard={} read={} write={}{mirror}{also} version={}>",
             self.gene,
             self.shard.bind(py),
             self.read.bind(py),
@@ -105,6 +110,7 @@ fn answer(py: Python<'_>, route: Result<keymill::Route<'_>, Error>) -> PyResult<
         shard: shard.unbind(),
         read: serves.clone().unbind(),
         write: serves.unbind(),
+        mirror: route.mirror.map(|name| PyString::new(py, name).unbind()),
         also: route.also.map(|name| PyString::new(py, name).unbind()),
         version: route.version,
     })

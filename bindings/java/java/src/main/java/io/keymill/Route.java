@@ -7,13 +7,15 @@ public final class Route {
     private final int gene;
     private final String shard;
     private final String serves;
+    private final String mirror;
     private final String also;
     private final long version;
 
-    Route(int gene, String shard, String serves, String also, long version) {
+    Route(int gene, String shard, String serves, String mirror, String also, long version) {
         this.gene = gene;
         this.shard = shard;
         this.serves = serves;
+        this.mirror = mirror;
         this.also = also;
         this.version = version;
     }
@@ -46,12 +48,21 @@ public final class Route {
     }
 
     /**
-     * The shard to write to.
+     * The shard to write to, whose answer counts.
      *
      * @return the name
      */
     public String write() {
         return serves;
+    }
+
+    /**
+     * The second shard to write to, while the range moves: a write is acknowledged when both have it.
+     *
+     * @return the name, where there is one
+     */
+    public Optional<String> mirror() {
+        return Optional.ofNullable(mirror);
     }
 
     /**
@@ -75,6 +86,7 @@ public final class Route {
     @Override
     public String toString() {
         return "Route(gene=" + gene + ", shard=" + shard + ", read=" + serves + ", write=" + serves
+                + (mirror == null ? "" : ", mirror=" + mirror)
                 + (also == null ? "" : ", also=" + also) + ", version=" + version + ")";
     }
 }

@@ -93,8 +93,9 @@ final class RouterBox {
         int shard = (int) out[2] & 0xFFFF;
         int serves = (int) (out[2] >>> 16) & 0xFFFF;
         String name = name(shard);
-        String also = (out[2] >>> 48) == 0 ? null : name((int) (out[2] >>> 32) & 0xFFFF);
-        return new Route((int) out[0], name, serves == shard ? name : name(serves), also, out[1]);
+        String mirror = (out[2] >>> 48) == 0 ? null : name((int) (out[2] >>> 32) & 0xFFFF);
+        String also = (out[2] >>> 49) == 0 ? null : mirror;
+        return new Route((int) out[0], name, serves == shard ? name : name(serves), mirror, also, out[1]);
     }
 
     private String name(int number) {

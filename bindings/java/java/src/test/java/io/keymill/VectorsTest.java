@@ -193,6 +193,7 @@ class VectorsTest {
             parts.addProperty("shard", route.shard());
             parts.addProperty("read", route.read());
             parts.addProperty("write", route.write());
+            route.mirror().ifPresent(mirror -> parts.addProperty("mirror", mirror));
             route.also().ifPresent(also -> parts.addProperty("also", also));
             parts.addProperty("version", Long.toString(route.version()));
             return parts;
