@@ -25,7 +25,7 @@
 //     4  api binding               the public verbs, which every language translates
 //     3  engine keeper config      assembly, and the one thread
 //     2  store monitoring          all I/O; events and counters for operators
-//     1  planner segment snowflake bank callers router   state machines; no I/O, time is passed in
+//     1  planner segment snowflake bank callers router moves   state machines; no I/O, time is passed in
 //     0  refill spec request layout serial gene time error process   pure functions and types, and what the process gives
 //
 // Users see what is listed at the end of this file. The languages of this repository also use `binding`. With the feature
@@ -48,6 +48,7 @@ mod keeper;
 pub mod keeper;
 mod layout;
 mod monitoring;
+mod moves;
 #[cfg(not(feature = "internals"))]
 mod planner;
 #[cfg(feature = "internals")]
@@ -87,8 +88,8 @@ mod time;
 pub mod time;
 
 pub use api::{
-    Change, Handle, Heat, Iter, Kind, Mill, OldRow, Parts, Periods, Repair, Route, Router, Source, Standing,
-    Stored, StoredRouter, Table, VERSION,
+    Change, Handle, Heat, Iter, Kind, Mill, MoveOptions, MoveStatus, Moves, Moving, OldRow, Parts, Periods,
+    Repair, Route, Router, Source, Standing, Stored, StoredRouter, Table, VERSION,
 };
 /// The tables of options that the documentation shows.
 #[cfg(feature = "internals")]
@@ -100,6 +101,8 @@ pub use error::{Code, Error, Result};
 pub use gene::{Gene, GeneKey};
 pub use monitoring::events::{Event, EventKind};
 pub use monitoring::mill_counters::Latency;
+pub use moves::{MovePlan, Phase, PlannedMove};
+pub use request::reader::Reader;
 /// What the schemes of other programs call their columns.
 #[cfg(feature = "internals")]
 #[doc(hidden)]

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use keymill::store::{
-    BankStore, Catalogue, Facts, Fault, Import, Key, Mark, Request, Reserved, RouteStore, Row, RowStore,
-    SlotStore, Store,
+    BankStore, Catalogue, Facts, Fault, Import, Key, Mark, ReaderStore, Request, Reserved, RouteStore, Row,
+    RowStore, SlotStore, Store,
 };
 
 pub struct Counted(pub Box<dyn Store>);
@@ -60,6 +60,7 @@ impl SlotStore for Counted {}
 impl BankStore for Counted {}
 
 impl RouteStore for Counted {}
+impl ReaderStore for Counted {}
 
 impl Catalogue for Counted {
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {

@@ -13,6 +13,7 @@ mod memory;
 mod places;
 mod postgres;
 mod raised;
+mod readers;
 mod redis;
 mod routes;
 mod second_sqlite;

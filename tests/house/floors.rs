@@ -22,6 +22,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("snowflake", 1),
     ("bank", 1),
     ("router", 1),
+    ("moves", 1),
     ("planner", 1),
     ("store", 2),
     ("monitoring", 2),

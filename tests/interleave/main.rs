@@ -10,6 +10,7 @@ mod losses;
 mod marks;
 mod mills;
 mod numbers;
+mod readers;
 mod records;
 mod routes;
 mod servers;

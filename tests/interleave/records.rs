@@ -7,8 +7,8 @@ use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{
-    BankStore, Catalogue, Columns, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, RouteStore, Row,
-    RowStore, Scheme, SlotStore, Store,
+    BankStore, Catalogue, Columns, Facts, Fault, FaultKind, Key, Mark, ReaderStore, Request, Reserved,
+    RouteStore, Row, RowStore, Scheme, SlotStore, Store,
 };
 use keymill_tests::wordless;
 
@@ -178,6 +178,7 @@ impl SlotStore for Beside {}
 impl BankStore for Beside {}
 
 impl RouteStore for Beside {}
+impl ReaderStore for Beside {}
 
 impl Catalogue for Beside {
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {

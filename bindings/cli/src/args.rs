@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::ddl::{Dialect, Variant};
+use crate::move_args::MoveVerb;
 
 const STORY: &str = "\
 Five minutes:
@@ -158,6 +159,28 @@ Examples:
         /// A file with the table, TOML or JSON, instead of the store
         #[arg(long, value_name = "FILE")]
         table: Option<std::path::PathBuf>,
+    },
+
+    /// Move ranges of genes between shards, while programs go on
+    #[command(long_about = "\
+Move ranges of genes between shards, while programs go on.
+
+A range is mirrored first: programs write to both shards, and the old one serves. The rows of before are copied and
+compared, then ids are cut over by percentages, then the move is finished. Each step is stored only when every process
+that follows the table runs the version before; until the last one each step can be undone, and nothing is lost.
+Without --yes a step only shows what would be.")]
+    #[command(after_help = "\
+Examples:
+  keymill move plan orders --shards s1,s2,s3 --out plan.toml
+  keymill move start orders --plan plan.toml --yes
+  keymill move verify orders --wait
+  keymill move next orders --wait --yes
+  keymill move back orders --yes
+  keymill move finish orders --wait --yes
+  keymill move status orders")]
+    Move {
+        #[command(subcommand)]
+        verb: MoveVerb,
     },
 
     /// Explain a snowflake layout: fields, capacity, the day it ends; or propose one

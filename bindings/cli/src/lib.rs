@@ -12,6 +12,8 @@ mod digits;
 mod heat;
 mod ids;
 mod layout;
+mod move_args;
+mod moves;
 mod operate;
 mod print;
 mod route;
@@ -151,8 +153,9 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
         }
         Verb::Route { put: None, words, key, wide, table: None } => {
             let wanted = route::Lookup::new(words, key, *wide)?;
-            route::route(&mill.router(wanted.name)?, &wanted, json)
+            route::route(&keymill::Router::from_text(&mill.route_table(wanted.name)?)?, &wanted, json)
         }
+        Verb::Move { verb } => moves::run(mill, verb, json),
         Verb::Bench { source, threads, seconds } => {
             bench::run(&mill.source(source)?, *threads, *seconds, json)
         }

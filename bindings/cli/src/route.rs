@@ -46,8 +46,9 @@ pub fn gene(key: &KeyArgs, json: bool) -> Result<()> {
 pub fn route(router: &Router, wanted: &Lookup<'_>, json: bool) -> Result<()> {
     let route = match wanted.id {
         Some(id) => of_id(router, id, wanted.wide)?,
-        None => router
-            .route_gene(ids::gene(wanted.key)?.ok_or_else(|| Error::argument("no id and no key is given"))?)?,
+        None => router.route_gene(
+            ids::gene(wanted.key)?.ok_or_else(|| Error::argument("no id and no key is given"))?,
+        )?,
     };
     print::fields(json, &route.fields())
 }

@@ -304,6 +304,8 @@ fn router_json(router: &StoredRouter) -> Value {
         "version": router.version,
         "shards": router.shards.as_ref().ok(),
         "warning": router.shards.as_ref().err().map(ToString::to_string),
+        "readers": router.readers.as_ref().ok().map(|readers| crate::moves::readers_json(readers)),
+        "readers_warning": router.readers.as_ref().err().map(ToString::to_string),
     })
 }
 
@@ -338,12 +340,22 @@ impl Lines {
         if let Some(reason) = unlisted {
             self.add("warning", &format!("routers are not listed: {reason}"));
         }
-        for StoredRouter { name, version, shards, .. } in routers {
+        for StoredRouter { name, version, shards, readers, .. } in routers {
             match shards {
                 Ok(shards) => {
                     self.add("router", &format!("{name}: version {version}, shards {}", shards.join(", ")));
                 }
                 Err(error) => self.add("warning", &format!("router {name}: version {version}: {error}")),
+            }
+            match readers {
+                Ok(readers) => {
+                    for reader in readers {
+                        self.add("reader", &format!("{name}: {}", crate::moves::reader_text(reader)));
+                    }
+                }
+                Err(error) => {
+                    self.add("warning", &format!("router {name}: its readers are not listed: {error}"))
+                }
             }
         }
     }

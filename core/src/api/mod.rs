@@ -8,6 +8,7 @@
 mod business;
 mod enter;
 mod handle;
+mod moves;
 mod operate;
 mod router;
 mod source;
@@ -29,6 +30,7 @@ use crate::time::Clock;
 pub use crate::spec::Kind;
 pub use business::Heat;
 pub use handle::{Handle, Iter};
+pub use moves::{MoveOptions, MoveStatus, Moves, Moving};
 pub use operate::{Change, OldRow, Periods, Repair, Standing};
 pub use router::{Route, Router, Stored, StoredRouter};
 pub use source::Source;
@@ -178,7 +180,7 @@ impl Mill {
     pub fn tables(&self, specs: &[&str], change: Change) -> Result<Vec<Table>> {
         let mut keys: Vec<Arc<Key>> = Vec::new();
         if specs.is_empty() {
-            keys.push(Arc::new(Key::of_route("keymill")));
+            keys.extend([Key::of_route("keymill"), Key::of_readers("keymill")].map(Arc::new));
         }
         for spec in if specs.is_empty() { &["segment:keymill", "snowflake:keymill"] } else { specs } {
             let key = self.shared.catch_panic(|| self.shared.config.spec(spec))?.key;

@@ -9,7 +9,8 @@ use crate::config::check_name;
 use crate::error::fault::{Fault, FaultKind, quoted};
 use crate::error::{Code, Error, Result, shown};
 use crate::gene::{Gene, GeneKey, NUMBER_BITS};
-use crate::keeper::routers::Follower;
+use crate::keeper::readers::NotOpened;
+use crate::request::reader::Reader;
 use crate::request::reservation::Key;
 use crate::router::{LONGEST_TEXT, LiveTable, RouteTable, RouteWord};
 use crate::time::Clock;
@@ -126,7 +127,8 @@ impl Router {
     /// included.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`: the id is 2^63 or more.
+    /// `INVALID_ARGUMENT`: the id is 2^63 or more. `LEASE_LOST`: its range moves to another shard, and this process could not tell the
+    /// store in time that it follows, so it may have missed a step.
     #[inline]
     pub fn route(&self, id: u64) -> Result<Route<'_>> {
         self.served(Gene::of_id(id)?, id & ((1 << NUMBER_BITS) - 1))
@@ -135,7 +137,7 @@ impl Router {
     /// Where an id of 128 bits belongs.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`: the id has not the form of a wide id.
+    /// `INVALID_ARGUMENT`: the id has not the form of a wide id. `LEASE_LOST` as [`Router::route`].
     #[inline]
     pub fn route_wide(&self, id: u128) -> Result<Route<'_>> {
         self.served(Gene::of_wide(id)?, id as u64 & i64::MAX as u64)
@@ -144,7 +146,7 @@ impl Router {
     /// Where an id belongs whose bytes are in big-endian order: 8 of them, or 16 of a wide id.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`: another length, or not the form of an id.
+    /// `INVALID_ARGUMENT`: another length, or not the form of an id. `LEASE_LOST` as [`Router::route`].
     pub fn route_bytes(&self, id: &[u8]) -> Result<Route<'_>> {
         if let Ok(id) = id.try_into() {
             return self.route(u64::from_be_bytes(id));
@@ -216,6 +218,9 @@ impl Router {
         (serves, other): (u16, u16),
         number_decides: bool,
     ) -> Result<Route<'_>> {
+        if !self.live.is_leased() {
+            return Err(self.live.lease_lost(gene));
+        }
         let (name, mirror) = (self.live.name(serves), self.live.name(other));
         Ok(Route {
             gene,
@@ -262,6 +267,8 @@ pub struct StoredRouter {
     pub version: u64,
     /// The shards that its ranges name, or the faults of the table.
     pub shards: Result<Vec<String>>,
+    /// The processes that follow it.
+    pub readers: Result<Vec<Reader>>,
 }
 
 /// How often a table is stored again after another process has changed it meanwhile.
@@ -269,8 +276,8 @@ const ATTEMPTS: u32 = 10;
 
 impl Mill {
     /// The router of this name, whose table is in the store. The mill reads the table every 10 s, every second while one of its
-    /// ranges moves. Asking again gives the same router. If the store is lost, the router goes on with the table that it has:
-    /// see [`Router::age`].
+    /// ranges moves, and keeps a row that says which version it runs (`reader_lease=10s`). Asking again gives the same router. If the
+    /// store is lost, the router goes on with the table that it has (see [`Router::age`]), except for ranges that move.
     ///
     /// # Errors
     /// `STORE_REFUSED`: the store has no table of this name; `INVALID_CONFIG`: every fault of the table; `STORE_UNAVAILABLE`,
@@ -279,10 +286,10 @@ impl Mill {
         self.shared.enter(|engine| {
             check_name(name, "the router's name")?;
             let routers = &self.shared.routers;
-            if let Some(follower) = routers.find(name) {
+            if let Some(follower) = routers.find(name).filter(|follower| follower.live.is_leased()) {
                 return Ok(Router { live: follower.live.clone() });
             }
-            if routers.iter().count() >= engine.max_sources() {
+            if routers.find(name).is_none() && routers.iter().count() >= engine.max_sources() {
                 return Err(Error::argument(format!(
                     "router `{}` exceeds `max_sources={}`; do not make names from user input",
                     shown(name),
@@ -290,9 +297,14 @@ impl Mill {
                 )));
             }
             let line = self.shared.config.command_line();
-            let key = Key::of_route(name);
-            let read = engine.run_on_store(move |store| store.read_route(&key, 0))?;
-            let stored = read.map_err(|fault| fault.error(line))?.ok_or_else(|| {
+            let opened = match engine.open_router(name)? {
+                Ok(follower) => follower,
+                Err(NotOpened::Refused(error)) => return Err(error),
+                // A forked child, or a process that the store has not heard for long: it has a table.
+                Err(NotOpened::Failed(_)) if routers.find(name).is_some() => routers.find(name).cloned(),
+                Err(NotOpened::Failed(fault)) => return Err(fault.error(line)),
+            };
+            let live = opened.map(|follower| follower.live.clone()).ok_or_else(|| {
                 Error::new(
                     Code::StoreRefused,
                     format!(
@@ -303,10 +315,6 @@ impl Mill {
                     ),
                 )
             })?;
-            let follower = Follower::new(name, &stored, Clock::System.boot_ms())?;
-            let live = routers.add(follower).live.clone();
-            // The keeper sleeps until the reading that it knows of.
-            engine.wake_keeper();
             Ok(Router { live })
         })
     }
@@ -317,9 +325,18 @@ impl Mill {
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn stored_routers(&self) -> Result<Vec<StoredRouter>> {
         let key = Key::of_route("");
-        let listed =
-            self.shared.on_store(self.shared.config.command_line(), move |store| store.list_routes(&key))?;
-        let routers = listed.into_iter().map(|(name, stored)| {
+        let line = self.shared.config.command_line();
+        let listed = self.shared.on_store(line, move |store| {
+            let listed = store.list_routes(&key)?;
+            Ok(listed
+                .into_iter()
+                .map(|(name, stored)| {
+                    let readers = store.readers(&Key::of_readers(&name));
+                    (name, stored, readers)
+                })
+                .collect::<Vec<_>>())
+        })?;
+        let routers = listed.into_iter().map(|(name, stored, readers)| {
             let table = match stored.split {
                 Some(split) => Err(Error::new(Code::StoreRefused, split)),
                 None => RouteTable::parse(stored.text.as_deref().unwrap_or_default()),
@@ -328,7 +345,8 @@ impl Mill {
                 let names: std::collections::BTreeSet<&str> = table.names().collect();
                 names.into_iter().map(str::to_owned).collect()
             });
-            StoredRouter { name, version: stored.version, shards }
+            let readers = readers.map(|readers| readers.all).map_err(|fault| fault.error(line));
+            StoredRouter { name, version: stored.version, shards, readers }
         });
         Ok(routers.collect())
     }
@@ -344,10 +362,13 @@ impl Mill {
         self.shared.catch_panic(|| check_name(name, "the router's name"))?;
         let after = self.shared.catch_panic(|| RouteTable::parse(table))?.version();
         let (key, text) = (Arc::new(Key::of_route(name)), table.to_owned());
+        let readers = Arc::new(Key::of_readers(name));
         let stored = self.shared.on_store(self.shared.config.command_line(), move |store| {
             for _ in 0..ATTEMPTS {
                 // A dry run creates nothing, and a table that is not there yet has no row.
                 let is_missing = !store.init(std::slice::from_ref(&key), change.is_dry())?.is_empty();
+                // For the processes that will follow it.
+                store.init(std::slice::from_ref(&readers), change.is_dry())?;
                 let found = if is_missing && change.is_dry() { None } else { store.read_route(&key, 0)? };
                 let before = found.as_ref().map(|found| found.version);
                 let split = found.as_ref().and_then(|found| found.split.clone());

@@ -163,6 +163,8 @@ pub struct MillConfig {
     pub manual_clock: Option<i64>,
     /// How many sources may be opened: each keeps its memory until the mill is closed.
     pub max_sources: usize,
+    /// How long the row of a reader of a route table lasts.
+    pub reader_lease_ms: u64,
     /// The beginning of a command on this mill, as it can be typed; without a server's login. `None` where no other process
     /// reaches it.
     pub command: Option<Arc<str>>,

@@ -19,9 +19,9 @@ use crate::request::stride::Stride;
 use crate::serial::SerialPattern;
 use crate::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker, fixed_name, in_words};
 
+use super::Options;
 use super::options::{self, Described};
 use super::worker_option::{self, Chosen};
-use super::Options;
 use crate::time::duration;
 
 /// The longest spec string.

@@ -51,6 +51,12 @@ pub const MILL: &[Described] = &[
         "1 to 100000000",
         "How many sources may be opened. Each keeps about 4 kB until the mill is closed.",
     ),
+    option(
+        "reader_lease",
+        "10s",
+        "1s to 1h",
+        "How long the row lasts that says which version of a route table this process runs, see [Moving a shard](business-ids.md#moving-a-shard).",
+    ),
 ];
 
 /// Options of `memory:`.

@@ -27,6 +27,7 @@ struct Document {
     fork: Option<String>,
     clock: Option<String>,
     max_sources: Option<OptionValue>,
+    reader_lease: Option<String>,
     password_file: Option<String>,
     #[serde(default)]
     segment: BTreeMap<String, OptionValue>,
@@ -95,6 +96,7 @@ fn parse(text: &str) -> Result<MillConfig> {
     own.extend(file.fork.map(|v| ("fork".to_owned(), v)));
     own.extend(file.clock.map(|v| ("clock".to_owned(), v)));
     own.extend(file.max_sources.map(|v| ("max_sources".to_owned(), v.into_text())));
+    own.extend(file.reader_lease.map(|v| ("reader_lease".to_owned(), v)));
     set_mill_options(&mut config, &own)?;
     for (kind, options) in [("segment", file.segment), ("snowflake", file.snowflake), ("serial", file.serial)]
     {
@@ -155,6 +157,9 @@ fn set_mill_options(config: &mut MillConfig, own: &Options) -> Result<()> {
     if own.contains_key("max_sources") {
         config.max_sources = mill.max_sources;
     }
+    if own.contains_key("reader_lease") {
+        config.reader_lease_ms = mill.reader_lease_ms;
+    }
     Ok(())
 }
 
@@ -205,10 +210,13 @@ fn several(stores: &[String], chunk: Option<u64>) -> Result<MillConfig> {
             return Err(of("it is no URL of a store"));
         }
         let read = MillConfig::read(url).map_err(|e| of(&e.message))?;
-        if read.fork != Fork::default() || read.manual_clock.is_some() || read.max_sources != url::MAX_SOURCES
+        if read.fork != Fork::default()
+            || read.manual_clock.is_some()
+            || read.max_sources != url::MAX_SOURCES
+            || read.reader_lease_ms != url::READER_LEASE_MS
         {
             return Err(of(
-                "`fork`, `clock` and `max_sources` are the mill's; write them at the top of the file",
+                "`fork`, `clock`, `max_sources` and `reader_lease` are the mill's; write them at the top of the file",
             ));
         }
         // Memories without a name are different ones.

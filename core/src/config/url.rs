@@ -18,6 +18,9 @@ use crate::time::duration;
 /// Default of `max_sources`: some 400 MB. A program that names its sources has hundreds; one that makes names from user input is
 /// stopped before its memory is used up.
 pub(super) const MAX_SOURCES: usize = 100_000;
+/// Default of `reader_lease`.
+pub(super) const READER_LEASE_MS: u64 = 10_000;
+
 /// The highest `max_sources`.
 const MOST_SOURCES: usize = 100_000_000;
 const VALID: &str = "valid stores: sqlite:FILE, memory:, mysql://user@host:port/database, postgres://user@host:port/database, redis://host:port, file:CONFIG.toml";
@@ -149,8 +152,15 @@ pub(super) fn mill(store: StoreConfig, options: &BTreeMap<String, String>) -> Re
             _ => return Err(bad("max_sources", text, &format!("a whole number from 1 to {MOST_SOURCES}"))),
         },
     };
+    let reader_lease_ms = match options.get("reader_lease") {
+        None => READER_LEASE_MS,
+        Some(text) => match duration(text) {
+            Some(ms) if (1_000..=3_600_000).contains(&ms) => ms,
+            _ => return Err(bad("reader_lease", text, "a time from 1s to 1h, such as 10s")),
+        },
+    };
     let (kinds, sources) = (BTreeMap::new(), BTreeMap::new());
-    Ok(MillConfig { store, fork, manual_clock, max_sources, command: None, kinds, sources })
+    Ok(MillConfig { store, fork, manual_clock, max_sources, reader_lease_ms, command: None, kinds, sources })
 }
 
 fn durability(options: &BTreeMap<String, String>) -> Result<Durability> {

@@ -18,7 +18,8 @@ use crate::config::{MillConfig, StoreConfig};
 use crate::engine::metrics::Stats;
 use crate::error::{Code, Error, Result, shown};
 use crate::keeper::executor::{Command, Executor, Health};
-use crate::keeper::routers::Routers;
+use crate::keeper::readers::{NotOpened, OwnReaders};
+use crate::keeper::routers::{Follower, Routers};
 use crate::keeper::{Keeper, KeptSource};
 use crate::monitoring::events::{Event, EventKind, Events};
 use crate::monitoring::mill_counters::MillCounters;
@@ -179,6 +180,7 @@ impl Engine {
             expiry: None,
             health: Health::default(),
             routers,
+            readers: OwnReaders::new(config.reader_lease_ms, thread::process_name().into()),
         };
         let thread = thread::spawn("keymill-keeper", move || executor.run()).map_err(|error| {
             Error::new(
@@ -200,11 +202,6 @@ impl Engine {
 
     fn sources(&self) -> MutexGuard<'_, OpenSources> {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Wakes the keeper, which then looks at what is due.
-    pub(crate) fn wake_keeper(&self) {
-        self.ready.unpark();
     }
 
     pub(crate) fn max_sources(&self) -> usize {
@@ -297,13 +294,26 @@ impl Engine {
             // The caller may have given up waiting.
             let _ = sender.send(store.ask(|store| task(store)));
         })))?;
-        match answer.recv_timeout(TASK_WAIT) {
-            Ok(answer) => Ok(answer),
-            Err(channel::RecvTimeoutError::Timeout) => {
-                Err(Error::new(Code::Deadline, "the store did not answer within 30 s; try again"))
+        self.wait_for(&answer)
+    }
+
+    /// Opens the router of this name on the keeper's thread; `None`: the store has no such table.
+    pub(crate) fn open_router(
+        &self,
+        name: &str,
+    ) -> Result<std::result::Result<Option<Arc<Follower>>, NotOpened>> {
+        let (sender, answer) = channel::bounded(1);
+        self.command(Command::OpenRouter(name.to_owned(), sender))?;
+        self.wait_for(&answer)
+    }
+
+    fn wait_for<T>(&self, answer: &channel::Receiver<T>) -> Result<T> {
+        answer.recv_timeout(TASK_WAIT).map_err(|error| match error {
+            channel::RecvTimeoutError::Timeout => {
+                Error::new(Code::Deadline, "the store did not answer within 30 s; try again")
             }
-            Err(channel::RecvTimeoutError::Disconnected) => Err(self.no_keeper()),
-        }
+            channel::RecvTimeoutError::Disconnected => self.no_keeper(),
+        })
     }
 
     /// A manual clock was moved: waits until every source that depends on it has been checked.

@@ -106,6 +106,7 @@ impl SharedMill {
     }
 
     fn start_anew(&self) -> Result<&Engine> {
+        self.routers.begin_anew();
         let fresh = Arc::new(Engine::start(
             &self.config,
             &self.folder,

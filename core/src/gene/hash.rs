@@ -14,7 +14,7 @@ const P5: u64 = 0x27D4_EB2F_1656_67C5;
 
 /// xxhash64 of `key`, seed 0.
 #[inline]
-pub(super) fn xxhash64(key: &[u8]) -> u64 {
+pub(crate) fn xxhash64(key: &[u8]) -> u64 {
     let start = if key.len() < 32 { P5 } else { stripes(key) };
     let mut hash = start.wrapping_add(key.len() as u64);
     let (words, rest) = key[key.len() & !31..].as_chunks::<8>();

@@ -9,7 +9,7 @@
 //! * 64 bits: a zero, the gene in 16 bits, a number in 47.
 //! * 128 bits: a zero, the gene in 16 bits, a number below 2^63 in the 111 bits that are left.
 
-mod hash;
+pub(crate) mod hash;
 
 use std::fmt;
 

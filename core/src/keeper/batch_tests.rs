@@ -1,6 +1,6 @@
 //! Tests of batches for several sources: which are served together, and how a failure of the batch counts.
 
-use crate::store::{BankStore, Catalogue, RouteStore, RowStore, SlotStore};
+use crate::store::{BankStore, Catalogue, ReaderStore, RouteStore, RowStore, SlotStore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -343,6 +343,8 @@ impl BankStore for Scripted {}
 
 impl RouteStore for Scripted {}
 
+impl ReaderStore for Scripted {}
+
 impl Catalogue for Scripted {
     fn init(&mut self, _: &[Arc<Key>], _: bool) -> Result<Vec<String>, Fault> {
         no()
@@ -377,6 +379,7 @@ fn executor(
         events: Arc::new(crate::monitoring::events::Events::new()),
         health: crate::keeper::executor::Health::default(),
         routers: Arc::default(),
+        readers: crate::keeper::readers::OwnReaders::new(10_000, "test".into()),
         expiry: None,
     };
     (executor, asked, sender)
@@ -460,6 +463,8 @@ impl BankStore for Silent {}
 
 impl RouteStore for Silent {}
 
+impl ReaderStore for Silent {}
+
 impl Catalogue for Silent {
     fn init(&mut self, _: &[Arc<Key>], _: bool) -> Result<Vec<String>, Fault> {
         Ok(Vec::new())
@@ -485,6 +490,7 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
         events: Arc::new(crate::monitoring::events::Events::new()),
         health: crate::keeper::executor::Health::default(),
         routers: Arc::default(),
+        readers: crate::keeper::readers::OwnReaders::new(10_000, "test".into()),
         expiry: None,
     };
     let thread = std::thread::spawn(move || executor.run());

@@ -23,7 +23,8 @@ use crate::store::{Catalogue, Store};
 use crate::time::Clock;
 
 use super::expiry::Expiry;
-use super::routers::Routers;
+use super::readers::{NotOpened, OwnReaders};
+use super::routers::{Follower, Routers};
 use super::{BankRest, Keeper, KeptSource};
 
 /// The longest sleep of the keeper, so that it notices a wall clock that was set, and a lost wake-up heals.
@@ -51,6 +52,8 @@ pub(crate) type StoreTask = Box<dyn FnOnce(&mut ContainedStore) + Send>;
 pub(crate) enum Command {
     Add(KeptSource),
     Run(StoreTask),
+    /// Open the router of this name.
+    OpenRouter(String, Sender<Result<Option<Arc<Follower>>, NotOpened>>),
     /// The clock was set by hand; the answer comes when every source that depends on it has been checked.
     ClockMoved(Sender<()>),
     /// Give back the unused numbers and end; the answer comes when that is done.
@@ -67,6 +70,7 @@ pub(crate) struct Executor {
     pub(crate) events: Arc<Events>,
     pub(crate) health: Health,
     pub(crate) routers: Arc<Routers>,
+    pub(crate) readers: OwnReaders,
     /// Started with the first source whose numbers can end by themselves.
     pub(crate) expiry: Option<Expiry>,
 }
@@ -107,6 +111,12 @@ impl Executor {
                     Command::Run(task) => {
                         self.run_task(task);
                         // One a turn, so that sources do not wait for all of them.
+                        break;
+                    }
+                    Command::OpenRouter(name, answer) => {
+                        let opened = self.open_router(&name);
+                        // The caller may have given up waiting.
+                        let _ = answer.send(opened);
                         break;
                     }
                     Command::ClockMoved(done) => {
@@ -177,7 +187,25 @@ impl Executor {
         }
         self.about_to_wait();
         let Some(store) = self.store.as_mut() else { return false };
-        self.routers.poll(store, system_ms, &self.events)
+        self.routers.poll(store, &mut self.readers, system_ms, &self.events)
+    }
+
+    fn open_router(&mut self, name: &str) -> Result<Option<Arc<Follower>>, NotOpened> {
+        self.about_to_wait();
+        let Some(store) = self.store.as_mut() else { return Ok(None) };
+        let opened = self.readers.open(store, &self.routers, name)?;
+        if let Some(router) = &opened
+            && matches!(self.clock, Clock::System)
+        {
+            if self.expiry.is_none() {
+                self.expiry = Expiry::start(self.clock.clone());
+            }
+            if let Some(expiry) = &self.expiry {
+                expiry.add_router(router.clone());
+            }
+        }
+        self.report_created();
+        Ok(opened)
     }
 
     /// A panic in a task affects only its caller, whose answer channel is closed.
@@ -382,8 +410,10 @@ impl Executor {
         thread::park_timeout(pause.clamp(Duration::from_micros(100), LONGEST_SLEEP));
     }
 
-    fn close(&mut self, store: Option<&mut ContainedStore>) {
+    fn close(&mut self, mut store: Option<&mut ContainedStore>) {
         let last = self.keeper.close();
+        let is_well = self.keeper.failures() == 0;
+        self.readers.close(store.as_deref_mut().filter(|_| is_well), &self.routers);
         let Some(store) = store else { return };
         store.without_asking(Catalogue::closing);
         let until = Instant::now() + GIVE_BACK_TIME;

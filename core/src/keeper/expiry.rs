@@ -1,17 +1,20 @@
-//! The expiry thread of a mill: it ends dates, times to live and leases of workers while the keeper's thread waits for a store.
+//! The expiry thread of a mill: it ends dates, times to live and leases (of workers, and of routers) while the keeper's thread waits for a
+//! store.
 //!
 //! The keeper does the same whenever it checks a source; but a silent store holds it for its timeout, and a number must not bear
 //! yesterday's date for so long. The thread starts with the first source whose numbers can end. It sleeps until the next end, and
 //! is woken when the keeper begins to wait, because an end may be nearer by then.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{self, Receiver, RecvTimeoutError, Sender};
 
 use crate::process::thread::spawn;
-use crate::time::Clock;
+use crate::time::{Clock, Now};
 
 use super::KeptSource;
+use super::routers::Follower;
 
 /// While an end is to come, the wall clock is read this often: it may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -20,9 +23,26 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// second, and a mill may have a hundred thousand sources.
 const SHARE: u32 = 10;
 
+/// What can end by itself.
+enum Ending {
+    Source(KeptSource),
+    /// The right to answer for ranges that move.
+    Router(Arc<Follower>),
+}
+
+impl Ending {
+    /// Ends what is over by now. Answers with the milliseconds until the next end, where there is one.
+    fn expire(&self, now: Now) -> Option<u64> {
+        match self {
+            Ending::Source(source) => source.expire(now),
+            Ending::Router(router) => router.live.expire(now.boot_ms),
+        }
+    }
+}
+
 /// The channel to the thread, which ends when this is dropped.
 pub(crate) struct Expiry {
-    to_thread: Sender<Option<KeptSource>>,
+    to_thread: Sender<Option<Ending>>,
 }
 
 impl Expiry {
@@ -36,7 +56,13 @@ impl Expiry {
     /// Takes a source in.
     pub(crate) fn add(&self, source: KeptSource) {
         // If the thread has ended, the keeper still ends dates whenever it checks a source.
-        let _ = self.to_thread.send(Some(source));
+        let _ = self.to_thread.send(Some(Ending::Source(source)));
+    }
+
+    /// Takes a router in.
+    pub(crate) fn add_router(&self, router: Arc<Follower>) {
+        // As above: the keeper ends leases, too.
+        let _ = self.to_thread.send(Some(Ending::Router(router)));
     }
 
     /// The keeper is about to wait for a store.
@@ -45,8 +71,8 @@ impl Expiry {
     }
 }
 
-fn run(inbox: &Receiver<Option<KeptSource>>, clock: &Clock) {
-    let mut sources: Vec<KeptSource> = Vec::new();
+fn run(inbox: &Receiver<Option<Ending>>, clock: &Clock) {
+    let mut sources: Vec<Ending> = Vec::new();
     loop {
         let began = Instant::now();
         let now = clock.now();

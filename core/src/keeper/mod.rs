@@ -15,6 +15,7 @@ mod kept_source;
 mod mark_tests;
 #[cfg(test)]
 mod outage_tests;
+pub(crate) mod readers;
 pub(crate) mod routers;
 
 use std::collections::HashMap;

@@ -3,6 +3,7 @@
 //! Routers are added and never removed, as sources are, without a lock: a forked child finds a list that is whole, and its own
 //! keeper goes on with it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -14,6 +15,9 @@ use crate::request::reservation::{Fault, Key};
 use crate::router::{LiveTable, RouteTable};
 use crate::store::StoredTable;
 use crate::store::contained_store::ContainedStore;
+use crate::time::Clock;
+
+use super::readers::OwnReaders;
 
 /// How often a table is read.
 const EVERY_MS: u64 = 10_000;
@@ -32,6 +36,12 @@ pub(crate) struct Follower {
     pub(crate) name: String,
     pub(crate) live: Arc<LiveTable>,
     key: Key,
+    /// Under which its readers are kept.
+    pub(super) readers: Arc<Key>,
+    /// Boot time at which the row of this process is renewed.
+    renew_due_ms: AtomicU64,
+    /// Renewals in a row that failed.
+    renewals_failed: AtomicU32,
     /// A range of its table moves.
     moves: AtomicBool,
     /// Boot time of the next reading.
@@ -67,12 +77,15 @@ fn parsed(of: &str, stored: &StoredTable) -> Result<RouteTable> {
 impl Follower {
     pub(crate) fn new(name: &str, stored: &StoredTable, boot_ms: u64) -> Result<Follower> {
         let table = parsed(name, stored)?;
-        let live = Arc::new(LiveTable::new(&table)?);
+        let live = Arc::new(LiveTable::of_store(&table, name)?);
         live.confirm(boot_ms);
         let follower = Follower {
             name: name.to_owned(),
             live,
             key: Key::of_route(name),
+            readers: Arc::new(Key::of_readers(name)),
+            renew_due_ms: AtomicU64::new(0),
+            renewals_failed: AtomicU32::new(0),
             moves: AtomicBool::new(table.moves()),
             due_ms: AtomicU64::new(0),
             failures: AtomicU32::new(0),
@@ -95,6 +108,60 @@ impl Follower {
         let pause = if failures == 0 { every } else { (every << failures.min(10)).min(failing) };
         // ordering: Relaxed — as above.
         self.due_ms.store(boot_ms + pause, Ordering::Relaxed);
+    }
+
+    /// The boot time at which there is something to do.
+    fn due_at(&self) -> u64 {
+        // ordering: Relaxed — see `wait`.
+        self.due_ms.load(Ordering::Relaxed).min(self.renew_due_ms.load(Ordering::Relaxed))
+    }
+
+    /// The row of this process is renewed so many milliseconds from now on.
+    pub(super) fn renew_in(&self, ms: u64) {
+        // ordering: Relaxed — see `wait`.
+        self.renew_due_ms.store(Clock::System.boot_ms() + ms, Ordering::Relaxed);
+    }
+
+    /// In a forked child: it has no row yet, and its parent's table may be old.
+    fn begin_anew(&self) {
+        self.live.lease(0);
+        // ordering: Relaxed, both — the child's keeper has not started.
+        self.renew_due_ms.store(0, Ordering::Relaxed);
+        // ordering: Relaxed — as above.
+        self.due_ms.store(0, Ordering::Relaxed);
+    }
+
+    /// Reads the table; whether it is a newer one.
+    pub(super) fn read_again(
+        &self,
+        store: &mut ContainedStore,
+        boot_ms: u64,
+    ) -> std::result::Result<bool, Followed> {
+        self.follow(store, boot_ms)
+    }
+
+    /// Renews the row of this process where that is due, or where the table `is_new`.
+    fn renew(
+        &self,
+        store: &mut ContainedStore,
+        own: &mut OwnReaders,
+        is_new: bool,
+        boot_ms: u64,
+        events: &Events,
+    ) {
+        // ordering: Relaxed — see `wait`.
+        if !is_new && self.renew_due_ms.load(Ordering::Relaxed) > boot_ms {
+            return;
+        }
+        // ordering: Relaxed — see `wait`.
+        let failures = self.renewals_failed.load(Ordering::Relaxed);
+        let (failures, pause_ms) = match own.renew(store, self, failures, events) {
+            Ok(pause_ms) => (0, pause_ms),
+            Err(pause_ms) => (failures.saturating_add(1), pause_ms),
+        };
+        // ordering: Relaxed — see `wait`.
+        self.renewals_failed.store(failures, Ordering::Relaxed);
+        self.renew_in(pause_ms);
     }
 
     /// Reads the table in the store and takes it over if it is newer.
@@ -130,8 +197,18 @@ impl Follower {
         Ok(is_new)
     }
 
-    fn poll(&self, store: &mut ContainedStore, boot_ms: u64, events: &Events) {
-        match self.follow(store, boot_ms) {
+    fn poll(&self, store: &mut ContainedStore, own: &mut OwnReaders, boot_ms: u64, events: &Events) {
+        // ordering: Relaxed — see `wait`.
+        let is_due = self.due_ms.load(Ordering::Relaxed) <= boot_ms;
+        let is_new = is_due && self.read(store, boot_ms, events);
+        self.renew(store, own, is_new, boot_ms, events);
+    }
+
+    /// Reads the table; whether it is a newer one.
+    fn read(&self, store: &mut ContainedStore, boot_ms: u64, events: &Events) -> bool {
+        let followed = self.follow(store, boot_ms);
+        let has_followed = matches!(followed, Ok(true));
+        match followed {
             Ok(is_new) => {
                 if is_new {
                     let message = format!("router `{}` has table version {}", self.name, self.live.version());
@@ -145,10 +222,6 @@ impl Follower {
                 let failed = self.failures.fetch_add(1, Ordering::Relaxed);
                 // One event for the whole time: the metric says how long it lasts.
                 if failed == 0 {
-                    let why = match why {
-                        Followed::Failed(fault) => fault.to_string(),
-                        Followed::Refused(error) => error.message,
-                    };
                     let version = self.live.version();
                     let message = format!("{why}; router `{}` goes on with version {version}", self.name);
                     events.push(Event::new(EventKind::RouteRefused, message));
@@ -156,13 +229,23 @@ impl Follower {
             }
         }
         self.wait(boot_ms);
+        has_followed
     }
 }
 
 /// Why a router goes on with the table that it has.
-enum Followed {
+pub(super) enum Followed {
     Failed(Fault),
     Refused(Error),
+}
+
+impl fmt::Display for Followed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Followed::Failed(fault) => fault.fmt(f),
+            Followed::Refused(error) => f.write_str(&error.message),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -213,20 +296,29 @@ impl Routers {
         }
     }
 
-    /// The boot time of the next reading.
+    /// The boot time of the next reading or renewal.
     pub(crate) fn due_at(&self) -> Option<u64> {
-        // ordering: Relaxed — see `Follower::wait`.
-        self.iter().map(|follower| follower.due_ms.load(Ordering::Relaxed)).min()
+        self.iter().map(|follower| follower.due_at()).min()
     }
 
-    /// Reads the table that is due for longest; `false` where none is.
-    pub(crate) fn poll(&self, store: &mut ContainedStore, boot_ms: u64, events: &Events) -> bool {
-        // ordering: Relaxed — see `Follower::wait`.
-        let due = |follower: &&Arc<Follower>| follower.due_ms.load(Ordering::Relaxed);
+    /// A forked child starts its keeper.
+    pub(crate) fn begin_anew(&self) {
+        self.iter().for_each(|follower| follower.begin_anew());
+    }
+
+    /// Reads the table that is due for longest, or renews its row; `false` where none is.
+    pub(crate) fn poll(
+        &self,
+        store: &mut ContainedStore,
+        own: &mut OwnReaders,
+        boot_ms: u64,
+        events: &Events,
+    ) -> bool {
+        let due = |follower: &&Arc<Follower>| follower.due_at();
         let Some(first) = self.iter().min_by_key(due).filter(|first| due(first) <= boot_ms) else {
             return false;
         };
-        first.poll(store, boot_ms, events);
+        first.poll(store, own, boot_ms, events);
         true
     }
 }
@@ -252,6 +344,14 @@ mod tests {
         Follower::new("orders", &stored, 1000).expect("a table without faults")
     }
 
+    /// Reads the table that is due; rows of readers are for other tests.
+    fn poll(routers: &Routers, store: &mut ContainedStore, at: u64, events: &Events) {
+        let mut own = OwnReaders::new(10_000, "test".into());
+        routers.poll(store, &mut own, at, events);
+        // ordering: Relaxed — one thread.
+        routers.iter().for_each(|follower| follower.renew_due_ms.store(u64::MAX, Ordering::Relaxed));
+    }
+
     fn asked(memory: &std::sync::Arc<Memory>) -> ContainedStore {
         let store: Box<dyn Store> = Box::new(MemoryStore::new(memory.clone()));
         store.into()
@@ -269,24 +369,24 @@ mod tests {
         put(&mut store, None, 5, &text(5, "a"));
         let router = follower(&mut store);
         let events = Events::new();
-        router.poll(&mut polled, 2000, &events);
+        router.read(&mut polled, 2000, &events);
         assert_eq!((router.live.version(), router.live.age_ms(2500)), (5, Some(500)));
         put(&mut store, Some(5), 6, &text(6, "b"));
-        router.poll(&mut polled, 3000, &events);
+        router.read(&mut polled, 3000, &events);
         assert_eq!((router.live.version(), shard(&router).as_str()), (6, "b"));
         put(&mut store, Some(6), 7, "version = 7");
-        router.poll(&mut polled, 4000, &events);
+        router.read(&mut polled, 4000, &events);
         put(&mut store, Some(7), 8, &text(9, "c"));
-        router.poll(&mut polled, 5000, &events);
+        router.read(&mut polled, 5000, &events);
         put(&mut store, Some(8), 4, &text(4, "c"));
-        router.poll(&mut polled, 6000, &events);
+        router.read(&mut polled, 6000, &events);
         memory.set_down(true);
-        router.poll(&mut polled, 7000, &events);
+        router.read(&mut polled, 7000, &events);
         assert_eq!((router.live.version(), shard(&router).as_str()), (6, "b"));
         assert_eq!(router.live.age_ms(7000), Some(4000), "confirmed last at 3000");
         memory.set_down(false);
         put(&mut store, Some(4), 10, &text(10, "d"));
-        router.poll(&mut polled, 8000, &events);
+        router.read(&mut polled, 8000, &events);
         assert_eq!((router.live.version(), shard(&router).as_str()), (10, "d"));
         let kinds: Vec<_> = events.drain().iter().map(|event| event.kind.name()).collect();
         assert_eq!(
@@ -304,27 +404,28 @@ mod tests {
         let routers = Routers::default();
         routers.add(follower(&mut store));
         let events = Events::new();
+        poll(&routers, &mut polled, 1_000, &events);
         assert_eq!(routers.due_at(), Some(11_000));
         put(&mut store, Some(5), 6, &format!("{}to = \"b\"\n", text(6, "a")));
-        routers.poll(&mut polled, 10_999, &events);
+        poll(&routers, &mut polled, 10_999, &events);
         assert_eq!(routers.due_at(), Some(11_000), "it was not due");
-        routers.poll(&mut polled, 11_000, &events);
+        poll(&routers, &mut polled, 11_000, &events);
         assert_eq!(routers.due_at(), Some(12_000));
         memory.set_down(true);
         for (at, next) in [(12_000, 14_000), (14_000, 18_000), (1_000_000, 1_008_000)] {
-            routers.poll(&mut polled, at, &events);
+            poll(&routers, &mut polled, at, &events);
             assert_eq!(routers.due_at(), Some(next));
         }
-        routers.poll(&mut polled, 2_000_000, &events);
-        routers.poll(&mut polled, 3_000_000, &events);
-        routers.poll(&mut polled, 4_000_000, &events);
+        poll(&routers, &mut polled, 2_000_000, &events);
+        poll(&routers, &mut polled, 3_000_000, &events);
+        poll(&routers, &mut polled, 4_000_000, &events);
         assert_eq!(routers.due_at(), Some(4_000_000 + EVERY_MS), "soon, because a range moves");
         memory.set_down(false);
         put(&mut store, Some(6), 7, &text(7, "b"));
-        routers.poll(&mut polled, 5_000_000, &events);
+        poll(&routers, &mut polled, 5_000_000, &events);
         memory.set_down(true);
         for at in (6..10).map(|n| n * 1_000_000) {
-            routers.poll(&mut polled, at, &events);
+            poll(&routers, &mut polled, at, &events);
         }
         assert_eq!(routers.due_at(), Some(9_060_000));
     }
@@ -340,7 +441,7 @@ mod tests {
         put(&mut store, Some(6), 5, &text(5, "a"));
         put(&mut store, Some(5), 6, &text(6, "b"));
         for at in (1..=6).map(|n| 1_000 + n * EVERY_MS) {
-            router.poll(&mut polled, at, &events);
+            router.read(&mut polled, at, &events);
         }
         let told = events.drain();
         assert_eq!(told.len(), 1, "{told:?}");
@@ -348,7 +449,7 @@ mod tests {
         assert_eq!(shard(&router), "a");
         assert_eq!(router.live.age_ms(1_000 + 6 * EVERY_MS), Some(EVERY_MS), "it is not confirmed");
         put(&mut store, Some(6), 7, &text(7, "b"));
-        router.poll(&mut polled, 1_000_000, &events);
+        router.read(&mut polled, 1_000_000, &events);
         assert_eq!(shard(&router), "b");
     }
 

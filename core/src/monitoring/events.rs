@@ -40,6 +40,8 @@ pub enum EventKind {
     RouteLoaded,
     /// A router could not take over the store's table, and goes on with the one that it has.
     RouteRefused,
+    /// A router could not renew the row that says which version of its table this process runs.
+    ReaderNotRenewed,
 }
 
 impl EventKind {
@@ -59,6 +61,7 @@ impl EventKind {
             EventKind::KeeperRestarted => "keeper_restarted",
             EventKind::RouteLoaded => "route_loaded",
             EventKind::RouteRefused => "route_refused",
+            EventKind::ReaderNotRenewed => "reader_not_renewed",
         }
     }
 }

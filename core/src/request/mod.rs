@@ -2,6 +2,7 @@
 //! under.
 
 pub(crate) mod bank_spec;
+pub(crate) mod reader;
 pub(crate) mod reservation;
 pub(crate) mod scheme;
 pub(crate) mod stride;

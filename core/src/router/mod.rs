@@ -11,8 +11,10 @@ mod json;
 #[cfg(all(test, loom))]
 mod loom;
 mod names;
+mod progress;
 mod ring;
 mod table;
+mod table_text;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,9 +24,10 @@ use crate::gene::Gene;
 use crate::process::revocation::ForkLock;
 
 use names::Names;
+pub(crate) use progress::{Progress, check_steps};
 use ring::Ring;
 pub use table::LONGEST_TEXT;
-pub(crate) use table::{RouteTable, RouteWord};
+pub(crate) use table::{By, LONGEST_TIME_MS, Move, Range, RouteTable, RouteWord};
 
 /// The present table.
 pub(crate) struct LiveTable {
@@ -34,7 +37,15 @@ pub(crate) struct LiveTable {
     writer: ForkLock,
     /// Boot time at which the store said last that the table is the present one; 0: it is not from a store.
     confirmed_ms: AtomicU64,
+    /// Boot time until which this process may answer for ranges that move: so long the store knows which version it runs. 0: not now.
+    /// A table that is not from a store answers always.
+    leased_until_ms: AtomicU64,
+    /// The router's name in the store.
+    name: Option<Box<str>>,
 }
+
+/// Of a table that is not from a store.
+const ALWAYS: u64 = u64::MAX;
 
 impl fmt::Debug for LiveTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,9 +63,64 @@ impl LiveTable {
             names: Names::new(),
             writer: ForkLock::new(),
             confirmed_ms: AtomicU64::new(0),
+            leased_until_ms: AtomicU64::new(ALWAYS),
+            name: None,
         };
         live.replace(table)?;
         Ok(live)
+    }
+
+    /// A table that a store has under this name. It answers for ranges that move while it is [leased](LiveTable::lease).
+    pub(crate) fn of_store(table: &RouteTable, name: &str) -> Result<LiveTable> {
+        let leased_until_ms = AtomicU64::new(0);
+        Ok(LiveTable { leased_until_ms, name: Some(name.into()), ..LiveTable::new(table)? })
+    }
+
+    /// Whether it may answer for ranges that move.
+    #[inline]
+    pub(crate) fn is_leased(&self) -> bool {
+        // ordering: Relaxed — the word says only that the lease has ended, and what follows does not depend on what came before.
+        self.leased_until_ms.load(Ordering::Relaxed) != 0
+    }
+
+    /// The boot time at which the lease ends; 0: it has.
+    pub(crate) fn leased_until_ms(&self) -> u64 {
+        // ordering: Relaxed — as above.
+        self.leased_until_ms.load(Ordering::Relaxed)
+    }
+
+    /// The store knows which version this process runs, up to this boot time. 0 ends the lease.
+    pub(crate) fn lease(&self, until_ms: u64) {
+        // ordering: Release — the table that was read comes first. A reader finds it by the ring's own order.
+        self.leased_until_ms.store(until_ms, Ordering::Release);
+    }
+
+    /// Ends a lease that is over. Answers with the milliseconds until it will be.
+    pub(crate) fn expire(&self, boot_ms: u64) -> Option<u64> {
+        let until_ms = self.leased_until_ms();
+        if until_ms == 0 || until_ms == ALWAYS {
+            return None;
+        }
+        if until_ms > boot_ms {
+            return Some(until_ms - boot_ms);
+        }
+        // The keeper may have renewed it meanwhile.
+        // ordering: Relaxed, both — as in `is_leased`.
+        let _ = self.leased_until_ms.compare_exchange(until_ms, 0, Ordering::Relaxed, Ordering::Relaxed);
+        None
+    }
+
+    /// Why it does not answer for a gene whose range moves.
+    #[cold]
+    pub(crate) fn lease_lost(&self, gene: Gene) -> Error {
+        let name = self.name.as_deref().unwrap_or_default();
+        Error::new(
+            Code::LeaseLost,
+            format!(
+                "router `{name}`: the range of gene {gene} moves to another shard, and this process could not tell the store in time that it follows, so it may have missed a step; it answers again as soon as the store does (other ranges are not affected). If the mill was closed, open another one"
+            ),
+        )
+        .after(LOST_AGAIN)
     }
 
     /// The word of a gene, and the version of its table.
@@ -111,6 +177,9 @@ impl LiveTable {
         Ok(true)
     }
 }
+
+/// When to ask again for a range that moves, after the lease was lost.
+const LOST_AGAIN: std::time::Duration = std::time::Duration::from_millis(500);
 
 fn refused(why: &str) -> Error {
     Error::new(Code::InvalidConfig, format!("the route table is refused: {why}"))

@@ -9,6 +9,7 @@ use crate::error::{Error, Result, shown};
 use crate::time::duration;
 
 use super::json::Unrepeated;
+use super::progress::Progress;
 use super::ring::GENES;
 
 /// The longest text of a table, in bytes. Stores keep the text in one row.
@@ -18,7 +19,7 @@ pub const LONGEST_TEXT: usize = 4 << 20;
 pub const LONGEST_NAME: usize = 255;
 
 /// The largest version: a number in every language, JavaScript's included.
-const LARGEST_VERSION: u64 = (1 << 53) - 1;
+pub(super) const LARGEST_VERSION: u64 = (1 << 53) - 1;
 
 /// How many faults of a table are listed.
 const MOST_FAULTS: usize = 100;
@@ -40,33 +41,6 @@ pub(crate) struct Move {
     pub(crate) percent: u8,
     pub(crate) by: By,
     pub(crate) progress: Progress,
-}
-
-/// What the steps of a move need to know beside the routes. A table that was written by hand says none of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Progress {
-    /// The version in which the range began to move.
-    pub(crate) since: Option<u64>,
-    /// The percentages of the cut-over, rising, the last one 100.
-    pub(crate) steps: Vec<u8>,
-    /// How long each step is watched before the next one.
-    pub(crate) watch_ms: u64,
-    /// When this percentage was stored, by the store's clock, milliseconds since 1970.
-    pub(crate) stored_at: Option<u64>,
-    /// When the comparison of both shards began that found no difference, by the same clock.
-    pub(crate) verified_at: Option<u64>,
-}
-
-impl Progress {
-    pub(crate) const STEPS: [u8; 4] = [5, 25, 50, 100];
-    pub(crate) const WATCH_MS: u64 = 60_000;
-}
-
-impl Default for Progress {
-    fn default() -> Progress {
-        let steps = Progress::STEPS.to_vec();
-        Progress { since: None, steps, watch_ms: Progress::WATCH_MS, stored_at: None, verified_at: None }
-    }
 }
 
 /// A range of genes, from the one after the range before it up to `upper`.
@@ -93,7 +67,7 @@ pub(crate) struct RouteTable {
 pub(crate) const SETTLE_MS: u64 = 10_000;
 
 /// The longest time of a table.
-const LONGEST_TIME_MS: u64 = 7 * 86_400_000;
+pub(crate) const LONGEST_TIME_MS: u64 = 7 * 86_400_000;
 
 /// The word of a gene in the ring: the number of the shard's name in bits 0 to 15, of the name that it moves to in bits 16 to 31, and in
 /// bits 32 to 38 how much of the gene's ids that one serves, in percent. Bit 63 is set where the gene does not move, and bits 16 to 38
@@ -233,12 +207,12 @@ fn in_one_line(error: &toml::de::Error, text: &str) -> String {
 
 /// Reads a table and collects its faults.
 #[derive(Default)]
-struct TableReader {
+pub(super) struct TableReader {
     faults: Vec<String>,
 }
 
 impl TableReader {
-    fn fault(&mut self, what: impl Into<String>) {
+    pub(super) fn fault(&mut self, what: impl Into<String>) {
         self.faults.push(what.into());
     }
 
@@ -418,40 +392,7 @@ impl TableReader {
         Range { upper: upper as u16, shard, moves: Some(Move { to, percent: percent as u8, by, progress }) }
     }
 
-    fn progress(&mut self, of: &str, fields: &Map<String, Value>) -> Progress {
-        let mut number = |field: &str| {
-            let value = fields.get(field)?;
-            let number = whole(value, LARGEST_VERSION);
-            if number.is_none() {
-                self.fault(format!("{of}: `{field}` is {}, not a whole number up to 2^53-1", said(value)));
-            }
-            number
-        };
-        let (since, stored_at, verified_at) = (number("since"), number("stored_at"), number("verified_at"));
-        let steps = fields.get("steps").map_or_else(|| Progress::STEPS.to_vec(), |value| self.steps(of, value));
-        let watch_ms = fields
-            .get("watch")
-            .map_or(Progress::WATCH_MS, |value| self.time(&format!("{of}: `watch`"), value));
-        Progress { since, steps, watch_ms, stored_at, verified_at }
-    }
-
-    fn steps(&mut self, of: &str, value: &Value) -> Vec<u8> {
-        let list: Option<Vec<u8>> =
-            value.as_array().and_then(|list| list.iter().map(|step| Some(whole(step, 100)? as u8)).collect());
-        match list.map(|steps| check_steps(&steps).map(|()| steps)) {
-            Some(Ok(steps)) => steps,
-            Some(Err(why)) => {
-                self.fault(format!("{of}: {why}"));
-                Vec::new()
-            }
-            None => {
-                self.fault(format!("{of}: `steps` is {}, not a list of percentages", said(value)));
-                Vec::new()
-            }
-        }
-    }
-
-    fn time(&mut self, of: &str, value: &Value) -> u64 {
+    pub(super) fn time(&mut self, of: &str, value: &Value) -> u64 {
         let time = value.as_str().and_then(duration).filter(|ms| *ms <= LONGEST_TIME_MS);
         time.unwrap_or_else(|| {
             self.fault(format!("{of} is {}, not a time up to 7d, such as \"10s\"", said(value)));
@@ -461,24 +402,14 @@ impl TableReader {
 }
 
 /// The fields of a range that has `to`.
-const OF_MOVES: &[&str] =
-    &["to", "percent", "by", "since", "steps", "watch", "stored_at", "verified_at"];
+const OF_MOVES: &[&str] = &["to", "percent", "by", "since", "steps", "watch", "stored_at", "verified_at"];
 
-/// Percentages of a cut-over: from 1 on, rising, the last one 100.
-pub(crate) fn check_steps(steps: &[u8]) -> std::result::Result<(), String> {
-    let rise = steps.windows(2).all(|pair| pair[0] < pair[1]);
-    if rise && steps.first().is_some_and(|first| *first > 0) && steps.last() == Some(&100) {
-        return Ok(());
-    }
-    Err(format!("the steps {steps:?} are no percentages that rise from 1 at least to 100"))
-}
-
-fn whole(value: &Value, most: u64) -> Option<u64> {
+pub(super) fn whole(value: &Value, most: u64) -> Option<u64> {
     value.as_u64().filter(|number| *number <= most)
 }
 
 /// A value as a message shows it.
-fn said(value: &Value) -> String {
+pub(super) fn said(value: &Value) -> String {
     match value {
         Value::String(text) => format!("`{}`", shown(text)),
         Value::Array(_) => "a list".to_owned(),
@@ -575,7 +506,10 @@ mod tests {
             ("", "`version` is missing; it has no range"),
             ("version = 1", "it has no range"),
             ("version = 1\nrange = []", "`range` is empty"),
-            ("version = 1\nsettle = \"8d\"\n[[range]]\nupper = 1\nshard = \"a\"", "`settle` is `8d`, not a time up to 7d"),
+            (
+                "version = 1\nsettle = \"8d\"\n[[range]]\nupper = 1\nshard = \"a\"",
+                "`settle` is `8d`, not a time up to 7d",
+            ),
             ("version = 1\nrange = 3", "`range` is 3, not a list"),
             ("version = 1\nrange = [3]", "range 1 is 3, not a table"),
             ("version = -1\n[[range]]\nupper = 0\nshard = \"a\"", "`version` is -1"),

@@ -8,11 +8,13 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use super::model::counter::Counter;
+use super::model::pool_rows::SlotRows;
 use super::model::rows::{self, Digits, ProducerKey, Rows, StoredRow};
-use super::model::slot_rows::{POOL_ROW, SlotRows};
+use super::model::slot_rows::POOL_ROW;
 use super::{
-    BankStore, Catalogue, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, PoolRows, Request, Reserved,
-    RouteStore, Row, RowStore, RowsWork, Scheme, SerialKey, SlotRow, SlotStore, SlotWork, StoredTable, Work,
+    BankStore, Catalogue, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, PoolRows, ReaderStore, Request,
+    Reserved, RouteStore, Row, RowStore, RowsWork, Scheme, SerialKey, SlotRow, SlotStore, SlotWork,
+    StoredTable, Work,
 };
 use crate::time::{Clock, ManualClock};
 
@@ -381,6 +383,10 @@ impl SlotRows for MemoryState {
         self.slot(key, new.slot).0 = new.clone();
         Ok(true)
     }
+
+    fn delete_slot(&mut self, key: &Key, old: &SlotRow) -> Result<bool, Fault> {
+        Ok(self.slots.remove(&(key.table.clone(), key.name.clone(), old.slot)).is_some())
+    }
 }
 
 /// One client of a [`Memory`].
@@ -455,6 +461,7 @@ impl SlotStore for MemoryStore {
 }
 
 impl BankStore for MemoryStore {}
+impl ReaderStore for MemoryStore {}
 
 impl RouteStore for MemoryStore {
     fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {

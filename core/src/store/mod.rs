@@ -51,12 +51,15 @@ pub(crate) use model::import::{check_schemes, planned_import};
 pub(crate) use model::rows::step_of;
 
 pub use crate::request::bank_spec::{BankSpec, OpenBank};
+pub use crate::request::reader::{OwnReader, Reader, Readers};
 pub use bank::{BankChange, BankRows};
 pub use model::import::{Import, PARKED_AT};
-pub use verbs::{BankStore, Catalogue, RouteStore, RowStore, RowsWork, SlotStore, SlotWork, Work};
+pub use verbs::{
+    BankStore, Catalogue, KeepReader, ReaderStore, RouteStore, RowStore, RowsWork, SlotStore, SlotWork, Work,
+};
 pub(crate) use verbs::{
-    in_transaction, listing_routes, making_a_node, new_owner, on_slots, reading_route, renew_slots, renewing,
-    replacing_route,
+    drawn_member, in_transaction, listing_routes, making_a_node, new_owner, on_slots, reading_route,
+    renew_slots, renewing, replacing_route,
 };
 
 pub(crate) use crate::error::fault::Remedy;
@@ -176,6 +179,6 @@ pub(crate) fn look(store: &mut (impl Store + ?Sized), key: &Key) -> Result<Optio
 ///
 /// A forked child never touches its parent's store, not even to drop it: the other end of each connection is the
 /// parent's. The child opens its own.
-pub trait Store: RowStore + SlotStore + BankStore + RouteStore + Catalogue {}
+pub trait Store: RowStore + SlotStore + BankStore + RouteStore + ReaderStore + Catalogue {}
 
-impl<S: RowStore + SlotStore + BankStore + RouteStore + Catalogue> Store for S {}
+impl<S: RowStore + SlotStore + BankStore + RouteStore + ReaderStore + Catalogue> Store for S {}

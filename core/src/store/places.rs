@@ -228,7 +228,11 @@ pub(super) fn check_fixed(
 }
 
 /// Records in the source's own pool that it leases from another one.
-fn record_pool(rows: &mut dyn slot_rows::SlotRows, home: &Key, other: &str) -> Result<Option<()>, Fault> {
+fn record_pool(
+    rows: &mut dyn super::model::pool_rows::SlotRows,
+    home: &Key,
+    other: &str,
+) -> Result<Option<()>, Fault> {
     let pool = rows.read_pool(home)?;
     if pool.others.iter().any(|name| name == other) {
         return Ok(Some(()));

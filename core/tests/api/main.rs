@@ -4,6 +4,7 @@ mod close;
 mod cold;
 mod config;
 mod memory_model;
+mod moves;
 mod order;
 mod panics;
 mod pending;

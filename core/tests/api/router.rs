@@ -146,7 +146,11 @@ fn a_range_that_moves_by_number_is_served_by_both_shards() {
     let of = |number: u64| router.route(7 << 47 | number).expect("a route");
     assert_eq!((of(124).shard, of(124).read, of(124).write, of(124).also), ("old", "new", "new", None));
     assert_eq!((of(125).shard, of(125).read, of(125).write), ("old", "old", "old"));
-    assert_eq!((of(124).mirror, of(125).mirror), (Some("old"), Some("new")), "the other shard is written to, too");
+    assert_eq!(
+        (of(124).mirror, of(125).mirror),
+        (Some("old"), Some("new")),
+        "the other shard is written to, too"
+    );
     let wide = router.route_wide(7 << 111 | 0x144).expect("a route");
     assert_eq!((wide.read, wide.gene.get()), ("new", 7));
     let key = router.route_key(42).expect("a route");

@@ -19,6 +19,7 @@ mod complete;
 mod counters;
 mod marks;
 mod member;
+mod readers;
 mod record;
 mod rotation;
 mod routes;

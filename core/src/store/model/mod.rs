@@ -7,6 +7,8 @@ pub(crate) mod counter;
 pub(crate) mod decide;
 pub(crate) mod import;
 pub(crate) mod partition;
+pub(crate) mod pool_rows;
+pub(crate) mod reader_rows;
 #[cfg(feature = "_sql")]
 pub(crate) mod row_layout;
 pub(crate) mod rows;

@@ -8,6 +8,7 @@ use crate::request::worker::{
     Left, OwnSlot, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow, Take, Taken,
 };
 pub(crate) use crate::request::worker::{POOL_ROW, noted};
+use crate::store::model::pool_rows::SlotRows;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Row};
 
 /// A process that was too late for the lowest unused slot chooses among this many, and twice as many after each further try: however
@@ -19,22 +20,6 @@ const DOUBLINGS: usize = 16;
 
 /// How many holders a message names.
 const NAMED: usize = 5;
-
-/// The rows of one pool inside a transaction.
-pub(crate) trait SlotRows {
-    /// The pool's rows and the store's clock.
-    fn read_pool(&mut self, key: &Key) -> Result<PoolRows, Fault>;
-
-    /// Creates a row that records the pool itself, or another pool of its source; `false`: another process has just done so.
-    fn insert_pool(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault>;
-
-    /// Creates the row of a slot while the pool's floor is this one, which cannot change before the commit; `false`: another process
-    /// has just created it, or raised the pool.
-    fn insert_slot(&mut self, key: &Key, new: &SlotRow, floor: u64) -> Result<bool, Fault>;
-
-    /// Changes the row that is `old`, compared by token, mark and end; `false`: it has changed.
-    fn replace_slot(&mut self, key: &Key, old: &SlotRow, new: &SlotRow) -> Result<bool, Fault>;
-}
 
 /// The owner of a slot that this pool does not lease while it has others: its worker has newer marks elsewhere.
 pub(crate) const ELSEWHERE: &str = "another place has newer marks";
@@ -486,6 +471,10 @@ mod tests {
             self.0.slots.push(new.clone());
             Ok(true)
         }
+        fn delete_slot(&mut self, _key: &Key, old: &SlotRow) -> Result<bool, Fault> {
+            self.0.slots.retain(|row| row != old);
+            Ok(true)
+        }
         fn replace_slot(&mut self, _key: &Key, old: &SlotRow, new: &SlotRow) -> Result<bool, Fault> {
             if new.slot == POOL_ROW {
                 self.0.floor = new.mark;
@@ -583,6 +572,9 @@ mod tests {
         }
         fn replace_slot(&mut self, _key: &Key, _old: &SlotRow, _new: &SlotRow) -> Result<bool, Fault> {
             unreachable!("every slot is held")
+        }
+        fn delete_slot(&mut self, _key: &Key, _old: &SlotRow) -> Result<bool, Fault> {
+            unreachable!("workers have no rows that go")
         }
     }
 

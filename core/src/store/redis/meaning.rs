@@ -2,7 +2,8 @@
 //!
 //! Redis refuses before it changes anything: an error answer to keymill's scripts means that nothing was changed.
 
-use crate::store::{Fault, FaultKind, Remedy};
+use crate::request::reader::READER_TABLE;
+use crate::store::{Fault, FaultKind, Key, Remedy};
 
 /// The effect of an error answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +34,19 @@ const NUMBERS: &str =
     concat!("allow this user `", rights!(), "` (with `table=NAME` in the source: `~NAME:*`)");
 
 /// What to do where this user may not lease workers, read the table of a router, list routers, or replace the table of one.
-pub(super) const LEASES: &str =
+const LEASES: &str =
     concat!("allow this user `~keymill_worker:* +hget +hgetall +time`, beside `", rights!(), "`");
+const READS_READERS: &str =
+    concat!("allow this user `~keymill_reader:* +hget +hgetall +hdel +time`, beside `", rights!(), "`");
 pub(super) const READS_ROUTE: &str = "allow this user `~keymill_route:* +hmget`";
 pub(super) const LISTS_ROUTES: &str = "allow this user `~keymill_route:* +hmget +scan` to list routers";
 pub(super) const PUTS_ROUTE: &str =
     concat!("allow this user `~keymill_route:* +hmget +hget +hset`, beside `", rights!(), "`");
+
+/// The advice for the rows of a pool: leased workers, or the readers of a router.
+pub(super) fn leases(key: &Key) -> &'static str {
+    if key.table == READER_TABLE { READS_READERS } else { LEASES }
+}
 
 /// The fault with this advice, where the user lacks a right.
 pub(super) fn advised(fault: Fault, advice: &'static str) -> Fault {

@@ -28,10 +28,11 @@ use std::time::{Duration, Instant};
 
 use super::model::rows::{self, Answers};
 use super::{
-    BankStore, Catalogue, Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, Mark, PoolRows, Renewal,
-    Renewed, Request, Reserved, RouteStore, Row, RowStore, RowsWork, SlotStore, SlotWork, StoredTable, Work,
+    BankStore, Catalogue, Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, Mark, PoolRows,
+    ReaderStore, Renewal, Renewed, Request, Reserved, RouteStore, Row, RowStore, RowsWork, SlotStore,
+    SlotWork, StoredTable, Work,
 };
-use crate::store::model::slot_rows::SlotRows;
+use crate::store::model::pool_rows::SlotRows;
 use crate::store::{reading_route, replacing_route};
 use crate::time::Clock;
 use meaning::advised;
@@ -232,7 +233,7 @@ impl SlotStore for RedisStore {
         let done = self.with_master(|session| {
             contend(patience, || Ok(work.run(&mut RedisSlots { session: &mut *session })?.then_some(())))
         });
-        done.map_err(|fault| advised(fault, meaning::LEASES))
+        done.map_err(|fault| advised(fault, meaning::leases(key)))
     }
 
     fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
@@ -263,7 +264,7 @@ impl SlotStore for RedisStore {
                     renewed.marks.push(Err(fault));
                     return Ok(renewed);
                 }
-                Err(fault) => renewed.marks.push(Err(advised(fault, meaning::LEASES))),
+                Err(fault) => renewed.marks.push(Err(advised(fault, meaning::leases(&renewal.own.key)))),
             }
         }
         Ok(renewed)
@@ -271,12 +272,16 @@ impl SlotStore for RedisStore {
 
     fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         check(key).and_then(|()| self.with_session(|session| RedisSlots { session }.read_pool(key))).map_err(
-            |fault| advised(fault, meaning::LEASES).with_context(&format!("looking at pool `{}`", key.name)),
+            |fault| {
+                advised(fault, meaning::leases(key)).with_context(&format!("looking at pool `{}`", key.name))
+            },
         )
     }
 }
 
 impl BankStore for RedisStore {}
+
+impl ReaderStore for RedisStore {}
 
 impl RouteStore for RedisStore {
     fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {

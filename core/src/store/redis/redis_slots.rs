@@ -7,7 +7,8 @@ use redis::{Value, cmd};
 
 use super::redis_session::{RedisSession, Script, place, text};
 use super::redis_wire::CommandKind;
-use crate::store::model::slot_rows::{POOL_ROW, SlotRows};
+use crate::store::model::pool_rows::SlotRows;
+use crate::store::model::slot_rows::POOL_ROW;
 use crate::store::{Fault, FaultKind, Key, Left, OwnSlot, PoolRows, Renewal, SlotRow};
 
 static SLOT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("slot.lua")));
@@ -115,6 +116,10 @@ impl SlotRows for RedisSlots<'_> {
             return self.set(key, FLOOR, &floor_text(old.mark), new.mark.to_string());
         }
         self.set(key, &new.slot.to_string(), &written(old), written(new))
+    }
+
+    fn delete_slot(&mut self, key: &Key, old: &SlotRow) -> Result<bool, Fault> {
+        self.set(key, &old.slot.to_string(), &written(old), String::new())
     }
 }
 

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::request::scheme::Family;
+use crate::store::model::pool_rows::SlotRows;
 use crate::store::model::rows;
-use crate::store::model::slot_rows::{self, POOL_ROW, SlotRows};
+use crate::store::model::slot_rows::{self, POOL_ROW};
 use crate::store::model::value::{Value, number, text};
 use crate::store::{
     Fault, FaultKind, Key, MOST_AT_ONCE, OwnSlot, PoolRows, Remedy, Renewal, Renewed, SlotRow, SlotWork,
@@ -369,5 +370,20 @@ impl SlotRows for SqlSlots<'_> {
             locked.remove(&row);
         }
         Ok(changed? == 1)
+    }
+
+    fn delete_slot(&mut self, key: &Key, old: &SlotRow) -> Result<bool, Fault> {
+        let sql = format!(
+            "DELETE FROM {} WHERE `pool` = ? AND `slot` = ? AND `token` = ? AND `mark` = ? AND `ends_at` = ?",
+            self.connection.place(key)?
+        );
+        let values: [Value; 5] = [
+            key.name.as_str().into(),
+            old.slot.into(),
+            old.token.into(),
+            old.mark.into(),
+            old.ends_at.into(),
+        ];
+        Ok(self.connection.change(&sql, &values)? == 1)
     }
 }

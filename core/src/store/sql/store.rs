@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::request::bank_spec::is_counter;
 use crate::request::scheme::Kept;
+use crate::store::model::pool_rows::SlotRows;
 use crate::store::model::rows::{self, Answers, Rows};
-use crate::store::model::slot_rows::SlotRows;
 use crate::store::{
     BankStore, Catalogue, Facts, Fault, FaultKind, GiveBack, Import, Key, MOST_AT_ONCE, Mark, PoolRows,
-    Renewal, Renewed, Request, Reserved, RouteStore, Row, RowStore, RowsWork, SlotStore, SlotWork,
-    StoredTable, Work, reading_route, replacing_route,
+    ReaderStore, Renewal, Renewed, Request, Reserved, RouteStore, Row, RowStore, RowsWork, SlotStore,
+    SlotWork, StoredTable, Work, reading_route, replacing_route,
 };
 
 use super::sql_rows::OpenRows;
@@ -437,6 +437,8 @@ impl<S: Server> SlotStore for SqlStore<S> {
 }
 
 impl<S: Server> BankStore for SqlStore<S> {}
+
+impl<S: Server> ReaderStore for SqlStore<S> {}
 
 impl<S: Server> RouteStore for SqlStore<S> {
     fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 use super::descriptors;
+use crate::request::reader::READER_TABLE;
 use crate::store::{Fault, FaultKind, Remedy, Scheme};
 
 /// `PRAGMA application_id` of files that keymill made: "kmil".
@@ -104,6 +105,7 @@ pub(super) fn owner(connection: &Connection, table: Option<&str>) -> rusqlite::R
         .into_iter()
         .chain([Scheme::Worker, Scheme::Route])
         .map(|scheme| -> &str { scheme.default_table() })
+        .chain([READER_TABLE])
         .chain(table)
         .map(|name| format!("\"{}\"", name.to_ascii_lowercase()))
         .collect();

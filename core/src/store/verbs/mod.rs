@@ -1,14 +1,17 @@
-//! The verbs of a store, by what they are about: rows, slots, banks, routes, and the store itself. [`Store`](super::Store) is all of
+//! The verbs of a store, by what they are about: rows, slots, banks, routes, their readers, and the store itself. [`Store`](super::Store) is all of
 //! them.
 
 mod bank_store;
 mod catalogue;
+mod reader_store;
 mod route_store;
 mod row_store;
 mod slot_store;
 
 pub use bank_store::BankStore;
 pub use catalogue::Catalogue;
+pub(crate) use reader_store::drawn_member;
+pub use reader_store::{KeepReader, ReaderStore};
 pub use route_store::RouteStore;
 #[cfg_attr(not(feature = "_sql"), allow(unused_imports))]
 pub(crate) use route_store::{listing_routes, reading_route, replacing_route};

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use crate::store::model::pool_rows::SlotRows;
 use crate::store::model::rows;
-use crate::store::model::slot_rows::{self, SlotRows};
+use crate::store::model::slot_rows;
 use crate::store::places;
 use crate::store::{
     BeginMark, Fault, FaultKind, Key, PoolRows, RaisePool, Release, Renewal, Renewed, Row, Take, Taken,

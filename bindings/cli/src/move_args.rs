@@ -1,0 +1,133 @@
+//! The words of `keymill move`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+/// The steps of a move.
+#[derive(Debug, Subcommand)]
+pub enum MoveVerb {
+    /// Find the fewest moves that give each shard its share
+    Plan {
+        /// The router's name
+        router: String,
+        /// The shards, with a weight where it is not 1: s1,s2,s3=2
+        #[arg(long, value_name = "NAME[=N],…", required = true, value_delimiter = ',', value_parser = shard)]
+        shards: Vec<(String, u32)>,
+        /// Share out the ids that this source of business ids has reserved, instead of the genes
+        #[arg(long, value_name = "SOURCE")]
+        hot: Option<String>,
+        /// The column of the ids, for the conditions that are printed
+        #[arg(long, value_name = "COLUMN", default_value = "order_id")]
+        key: String,
+        /// Write the plan into this file
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Begin a move: from now on its ids are written to both shards
+    Start {
+        /// The router's name
+        router: String,
+        /// The plan
+        #[arg(long, value_name = "FILE")]
+        plan: PathBuf,
+        /// Which of its moves
+        #[arg(long = "move", value_name = "N", default_value_t = 1)]
+        nth: usize,
+        /// The percentages of the cut-over
+        #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [5, 25, 50, 100])]
+        steps: Vec<u8>,
+        /// How long each step is watched before the next one
+        #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+        watch: Duration,
+        /// What is cut over first: ids by their number, or the first genes, so that the ids of a key stay together
+        #[arg(long, value_name = "WHAT", default_value = "number", value_parser = ["number", "gene"])]
+        by: String,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Wait until both shards may be compared, or record that they are alike
+    #[command(long_about = "\
+Wait until both shards may be compared, or record that they are alike.
+
+A comparison counts that begins `settle` after every reader writes to both shards. Without --began this command waits for
+that and prints the time of the store. Compare the rows of both shards then, and where they are alike say so with that
+time.")]
+    Verify {
+        /// The router's name
+        router: String,
+        /// The comparison that began at this time of the store found no difference
+        #[arg(long, value_name = "MS")]
+        began: Option<u64>,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Cut over the next percentage
+    Next {
+        /// The router's name
+        router: String,
+        /// Another watching time than that of the move
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        watch: Option<Duration>,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Undo a step: the percentage before, then mirrored, then not moving
+    Back {
+        /// The router's name
+        router: String,
+        #[command(flatten)]
+        how: How,
+    },
+    /// End a move whose ids are all cut over
+    Finish {
+        /// The router's name
+        router: String,
+        /// Another watching time than that of the move
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        watch: Option<Duration>,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Show where a move stands, and which processes follow the table
+    Status {
+        /// The router's name
+        router: String,
+    },
+}
+
+/// How a step is made.
+#[derive(Debug, Args)]
+pub struct How {
+    /// Wait for readers that have not followed, and for the watching time
+    #[arg(long)]
+    pub wait: bool,
+    /// The process of this reader has ended; or all, of every reader whose row has ended
+    #[arg(long, value_name = "MEMBER")]
+    pub gone: Vec<String>,
+    /// Write it
+    #[arg(long)]
+    pub yes: bool,
+}
+
+fn shard(text: &str) -> Result<(String, u32), String> {
+    let (name, weight) = text.rsplit_once('=').unwrap_or((text, "1"));
+    let weight = weight.parse().map_err(|_| format!("`{weight}` is no weight; write NAME=N"))?;
+    Ok((name.to_owned(), weight))
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err("write a time such as 60s, 5m or 1h".to_owned()),
+    };
+    let ms = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    ms.map(Duration::from_millis).ok_or_else(|| "write a time such as 60s, 5m or 1h".to_owned())
+}

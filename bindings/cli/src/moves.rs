@@ -1,0 +1,241 @@
+//! `move`: ranges of genes go from one shard to another while programs go on.
+
+use std::path::Path;
+use std::time::Duration;
+
+use keymill::{Change, Code, Error, Mill, MoveOptions, MovePlan, MoveStatus, Moves, Reader, Result};
+use serde_json::{Value, json};
+
+use crate::move_args::{How, MoveVerb};
+use crate::print;
+
+/// The longest pause between two tries of a step that waits.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Makes a step, or shows one.
+pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
+    match verb {
+        MoveVerb::Plan { router, shards, hot, key, out } => {
+            let hot = hot.as_deref().map(|spec| mill.source(spec)).transpose()?;
+            let shards: Vec<(&str, u32)> =
+                shards.iter().map(|(name, weight)| (name.as_str(), *weight)).collect();
+            let plan = mill.moves(router)?.plan(&shards, hot.as_ref())?;
+            if let Some(file) = out {
+                std::fs::write(file, plan.to_text()).map_err(|e| of_file(file, "writing the plan", &e))?;
+            }
+            show_plan(&plan, key, json)
+        }
+        MoveVerb::Start { router, plan: file, nth, steps, watch, by, how } => {
+            let text = std::fs::read_to_string(file).map_err(|e| of_file(file, "reading the plan", &e))?;
+            let plan = MovePlan::from_text(&text)?;
+            let options = MoveOptions { steps: steps.clone(), watch: *watch, by_gene: by == "gene" };
+            step(mill, router, how, json, |moves, change| moves.start(&plan, *nth, &options, change))
+        }
+        MoveVerb::Verify { router, began: Some(began), how } => {
+            step(mill, router, how, json, |moves, change| moves.verified(*began, change))
+        }
+        MoveVerb::Verify { router, began: None, how } => begin_verify(mill, router, how, json),
+        MoveVerb::Next { router, watch, how } => {
+            step(mill, router, how, json, |moves, change| moves.next(*watch, change))
+        }
+        MoveVerb::Back { router, how } => step(mill, router, how, json, Moves::back),
+        MoveVerb::Finish { router, watch, how } => {
+            step(mill, router, how, json, |moves, change| moves.finish(*watch, change))
+        }
+        MoveVerb::Status { router } => show(router, &mill.moves(router)?.status()?, json),
+    }
+}
+
+fn of_file(file: &Path, doing: &str, error: &std::io::Error) -> Error {
+    Error::argument(format!("`{}`: {doing} failed: {error}", file.display()))
+}
+
+fn step(
+    mill: &Mill,
+    router: &str,
+    how: &How,
+    json: bool,
+    make: impl Fn(&Moves, Change) -> Result<MoveStatus>,
+) -> Result<()> {
+    let moves = mill.moves(router)?;
+    forget(&moves, how)?;
+    let change = if how.yes { Change::Apply } else { Change::DryRun };
+    let after = patiently(how, || make(&moves, change))?;
+    show(router, &after, json)?;
+    if !how.yes {
+        print::note("keymill: nothing was written; --yes writes it");
+    }
+    Ok(())
+}
+
+/// Deletes the rows of the readers that are gone.
+fn forget(moves: &Moves, how: &How) -> Result<()> {
+    if how.gone.is_empty() {
+        return Ok(());
+    }
+    let readers = moves.status()?.readers;
+    let ended = |reader: &&Reader| !reader.is_living();
+    let mut members = Vec::new();
+    for gone in &how.gone {
+        if gone == "all" {
+            members.extend(readers.iter().filter(ended).map(|reader| reader.member));
+            continue;
+        }
+        let found = readers.iter().find(|reader| reader.member.to_string() == *gone);
+        match found {
+            Some(reader) if ended(&reader) => members.push(reader.member),
+            Some(reader) => {
+                return Err(Error::argument(format!(
+                    "reader {gone} ({}) lives: its row ends in {} ms; end the process first",
+                    reader.owner, reader.left_ms
+                )));
+            }
+            None => {
+                return Err(Error::argument(format!(
+                    "no reader has the number `{gone}`; `keymill move status` lists them"
+                )));
+            }
+        }
+    }
+    if how.yes {
+        let gone = moves.forget(&members)?;
+        print::note(&format!("keymill: {} readers are no longer waited for", gone.len()));
+    }
+    Ok(())
+}
+
+/// With `--wait` tries again while waiting helps.
+fn patiently<T>(how: &How, make: impl Fn() -> Result<T>) -> Result<T> {
+    let mut said = String::new();
+    loop {
+        match make() {
+            Err(error) if how.wait && error.code == Code::NotReady => {
+                let Some(pause) = error.retry_after else { return Err(error) };
+                // What changes is the number of seconds.
+                let what: String = error.message.chars().filter(|c| !c.is_ascii_digit()).collect();
+                if what != said {
+                    print::note(&format!("keymill: waiting: {}", error.message));
+                    said = what;
+                }
+                std::thread::sleep(pause.clamp(Duration::from_millis(50), LOOK_AGAIN));
+            }
+            answer => return answer,
+        }
+    }
+}
+
+fn begin_verify(mill: &Mill, router: &str, how: &How, json: bool) -> Result<()> {
+    let moves = mill.moves(router)?;
+    forget(&moves, how)?;
+    let status = patiently(how, || moves.begin_verify())?;
+    print::note(&format!(
+        "keymill: every reader writes to both shards; routes that were handed out before are waited for, {} ms",
+        status.settle.as_millis()
+    ));
+    std::thread::sleep(status.settle);
+    let began = status.now_ms + u64::try_from(status.settle.as_millis()).unwrap_or(u64::MAX);
+    let Some(moving) = &status.moving else { return show(router, &status, json) };
+    print::fields(
+        json,
+        &[
+            ("began", began.to_string()),
+            ("from", moving.of.from.clone()),
+            ("to", moving.of.to.clone()),
+            ("ids", moving.of.predicate("order_id")),
+            ("wide ids", moving.of.wide_predicate("order_id")),
+        ],
+    )?;
+    print::note(&format!(
+        "keymill: compare these rows of both shards now; where they are alike: keymill move verify {router} --began {began} --yes"
+    ));
+    Ok(())
+}
+
+fn show_plan(plan: &MovePlan, key: &str, json: bool) -> Result<()> {
+    if json {
+        let of = |at: usize, of: &keymill::PlannedMove| {
+            json!({
+                "move": at + 1, "first": of.first, "last": of.last, "from": of.from, "to": of.to, "share": of.share,
+                "ids": of.predicate(key), "wide_ids": of.wide_predicate(key),
+            })
+        };
+        let moves: Vec<Value> = plan.moves.iter().enumerate().map(|(at, one)| of(at, one)).collect();
+        return print::json(&json!({ "version": plan.version, "share": plan.share(), "moves": moves }));
+    }
+    let mut text = format!("version: {}\nshare: {:.2} %\n", plan.version, plan.share() * 100.0);
+    for (at, of) in plan.moves.iter().enumerate() {
+        let names = print::one_line(&format!("{} to {}", of.from, of.to));
+        text.push_str(&format!(
+            "move {}: genes {}-{}, {names}, {:.2} %\nids: {}\nwide ids: {}\n",
+            at + 1,
+            of.first,
+            of.last,
+            of.share * 100.0,
+            of.predicate(key),
+            of.wide_predicate(key)
+        ));
+    }
+    print::text(&text)
+}
+
+/// The readers of a router as JSON.
+pub fn readers_json(readers: &[Reader]) -> Value {
+    let of = |reader: &Reader| {
+        json!({
+            "member": reader.member.to_string(),
+            "owner": reader.owner,
+            "version": reader.version,
+            "left_ms": reader.left_ms,
+        })
+    };
+    readers.iter().map(of).collect()
+}
+
+/// A reader in words.
+pub fn reader_text(reader: &Reader) -> String {
+    let end = if reader.is_living() {
+        format!("row ends in {} s", reader.left_ms / 1000)
+    } else {
+        format!("row ended {} s ago", reader.left_ms.unsigned_abs() / 1000)
+    };
+    format!("{} {}: version {}, {end}", reader.member, reader.owner, reader.version)
+}
+
+fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
+    if json {
+        let moving = status.moving.as_ref().map(|moving| {
+            json!({
+                "phase": moving.phase.to_string(),
+                "first": moving.of.first, "last": moving.of.last,
+                "from": moving.of.from, "to": moving.of.to, "share": moving.of.share,
+                "steps": moving.options.steps, "watch_ms": moving.options.watch.as_millis() as u64,
+                "by": if moving.options.by_gene { "gene" } else { "number" },
+                "since": moving.since, "stored_at": moving.stored_at, "verified_at": moving.verified_at,
+            })
+        });
+        return print::json(&json!({
+            "router": router, "version": status.version, "settle_ms": status.settle.as_millis() as u64,
+            "now_ms": status.now_ms, "moving": moving, "readers": readers_json(&status.readers),
+        }));
+    }
+    let mut fields = vec![("router", router.to_owned()), ("version", status.version.to_string())];
+    match &status.moving {
+        None => fields.push(("phase", "nothing moves".to_owned())),
+        Some(moving) => {
+            fields.push(("phase", moving.phase.to_string()));
+            fields.push(("genes", format!("{}-{}", moving.of.first, moving.of.last)));
+            fields.push(("from", moving.of.from.clone()));
+            fields.push(("to", moving.of.to.clone()));
+            let steps: Vec<_> = moving.options.steps.iter().map(ToString::to_string).collect();
+            fields.push(("steps", steps.join(", ")));
+            fields.push(("watch", print::duration(moving.options.watch.as_millis() as i64)));
+            if let Some(at) = moving.stored_at {
+                let seconds = status.now_ms.saturating_sub(at) / 1000;
+                fields.push(("stored", format!("{seconds} s ago")));
+            }
+            fields.push(("verified", if moving.verified_at.is_some() { "yes" } else { "no" }.to_owned()));
+        }
+    }
+    fields.extend(status.readers.iter().map(|reader| ("reader", reader_text(reader))));
+    print::fields(false, &fields)
+}

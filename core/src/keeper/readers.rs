@@ -1,0 +1,273 @@
+//! The rows that say which version of each route table this process runs, and the leases that they give.
+//!
+//! A step of a move is stored only when every reader with a row that has not ended runs the version before. So while its row lasts, a
+//! process is one version behind at most. It counts that time on its own boot clock, and a little shorter; when it is over, the process
+//! answers for no range that moves. A row that was renewed in time goes on. After one that was not, steps may have been made: the
+//! process writes its row, reads the table after that, and only then answers again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::monitoring::events::{Event, EventKind, Events};
+use crate::request::reservation::{Fault, Key};
+use crate::store::contained_store::ContainedStore;
+use crate::store::{KeepReader, OwnReader};
+use crate::time::Clock;
+
+use super::routers::{Follower, Routers};
+
+/// Each row is renewed so many times while it lasts.
+const RENEWALS: u64 = 3;
+
+/// The part of a lease that is used: the clocks of two machines do not run alike.
+const USED: (u64, u64) = (15, 16);
+
+/// The first pause after a renewal that failed; later ones are longer, up to that of a renewal.
+const FAILING_MS: u64 = 250;
+
+/// How often a table is read again because another version was stored meanwhile.
+const ATTEMPTS: u32 = 10;
+
+/// Why a router was not opened.
+#[derive(Debug)]
+pub(crate) enum NotOpened {
+    Failed(Fault),
+    /// The table has faults.
+    Refused(Error),
+}
+
+impl From<Fault> for NotOpened {
+    fn from(fault: Fault) -> NotOpened {
+        NotOpened::Failed(fault)
+    }
+}
+
+/// The rows of one process. The keeper's thread has them; a forked child begins without.
+#[derive(Debug)]
+pub(crate) struct OwnReaders {
+    rows: HashMap<String, OwnReader>,
+    lease_ms: u64,
+    owner: Arc<str>,
+}
+
+impl OwnReaders {
+    pub(crate) fn new(lease_ms: u64, owner: Arc<str>) -> OwnReaders {
+        OwnReaders { rows: HashMap::new(), lease_ms, owner }
+    }
+
+    /// Writes the row of a router with this version; answers with the boot time up to which that counts.
+    fn write(&mut self, store: &mut ContainedStore, key: &Arc<Key>, version: u64) -> Result<u64, Fault> {
+        let keep = KeepReader { version, lease_ms: self.lease_ms, owner: self.owner.clone() };
+        let own = self.rows.entry(key.name.clone()).or_default();
+        let began_ms = Clock::System.boot_ms();
+        store.ask(|store| store.keep_reader(key, own, &keep))?;
+        Ok(began_ms + self.lease_ms * USED.0 / USED.1)
+    }
+
+    /// When a row is renewed that was written now.
+    fn renewal_ms(&self) -> u64 {
+        self.lease_ms / RENEWALS
+    }
+
+    fn after_failures(&self, failures: u32) -> u64 {
+        (FAILING_MS << failures.min(16)).min(self.renewal_ms().max(FAILING_MS))
+    }
+
+    /// Renews the row of a router; answers with when to do so again.
+    pub(super) fn renew(
+        &mut self,
+        store: &mut ContainedStore,
+        of: &Follower,
+        failures: u32,
+        events: &Events,
+    ) -> Result<u64, u64> {
+        let was_until_ms = of.live.leased_until_ms();
+        match self.renewed(store, of, was_until_ms) {
+            Ok(until_ms) => {
+                of.live.lease(until_ms);
+                Ok(self.renewal_ms())
+            }
+            Err(why) => {
+                of.live.expire(Clock::System.boot_ms());
+                if failures == 0 {
+                    let message = format!(
+                        "router `{}` could not renew its row in `keymill_reader`: {why}; without it, ranges that move are refused",
+                        of.name
+                    );
+                    events.push(Event::new(EventKind::ReaderNotRenewed, message));
+                }
+                Err(self.after_failures(failures))
+            }
+        }
+    }
+
+    fn renewed(
+        &mut self,
+        store: &mut ContainedStore,
+        of: &Follower,
+        was_until_ms: u64,
+    ) -> Result<u64, String> {
+        let mut until_ms =
+            self.write(store, &of.readers, of.live.version()).map_err(|fault| fault.to_string())?;
+        if Clock::System.boot_ms() < was_until_ms {
+            return Ok(until_ms);
+        }
+        // Steps may have been made meanwhile. From now on there is one at most.
+        of.live.lease(0);
+        if of.read_again(store, Clock::System.boot_ms()).map_err(|why| why.to_string())? {
+            until_ms =
+                self.write(store, &of.readers, of.live.version()).map_err(|fault| fault.to_string())?;
+        }
+        Ok(until_ms)
+    }
+
+    /// Opens the router of this name: its table, and a row of this process. `None`: the store has no such table.
+    pub(super) fn open(
+        &mut self,
+        store: &mut ContainedStore,
+        routers: &Routers,
+        name: &str,
+    ) -> Result<Option<Arc<Follower>>, NotOpened> {
+        if let Some(of) = routers.find(name) {
+            let until_ms = self.renewed(store, of, of.live.leased_until_ms());
+            // Without a lease it still answers for ranges that do not move.
+            of.live.lease(until_ms.unwrap_or(0));
+            return Ok(Some(of.clone()));
+        }
+        let (key, readers) = (Key::of_route(name), Arc::new(Key::of_readers(name)));
+        for _ in 0..ATTEMPTS {
+            let Some(stored) = store.ask(|store| store.read_route(&key, 0))? else { break };
+            let follower =
+                Follower::new(name, &stored, Clock::System.boot_ms()).map_err(NotOpened::Refused)?;
+            let version = follower.live.version();
+            let until_ms = self.write(store, &readers, version)?;
+            // A step that was made before the row was there is one too many.
+            let now = store.ask(|store| store.read_route(&key, version))?;
+            if now.is_some_and(|now| now.version == version && now.text.is_none()) {
+                follower.live.lease(until_ms);
+                follower.renew_in(self.renewal_ms());
+                return Ok(Some(routers.add(follower).clone()));
+            }
+        }
+        self.remove(store, name);
+        Ok(None)
+    }
+
+    fn remove(&mut self, store: &mut ContainedStore, name: &str) -> bool {
+        let Some(own) = self.rows.remove(name) else { return true };
+        // A row that is not removed ends by itself.
+        store.ask(|store| store.remove_reader(&Key::of_readers(name), &own)).is_ok()
+    }
+
+    /// The mill closes: nothing is answered any more for ranges that move, and the rows go.
+    pub(super) fn close(&mut self, store: Option<&mut ContainedStore>, routers: &Routers) {
+        routers.iter().for_each(|of| of.live.lease(0));
+        let Some(store) = store else { return };
+        let names: Vec<String> = self.rows.keys().cloned().collect();
+        for name in names {
+            // Each try of a store that is down would wait for its timeout.
+            if !self.remove(store, &name) {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::{Memory, MemoryStore, Step};
+    use crate::store::{ReaderStore, RouteStore, Store};
+    use std::time::{Duration, Instant};
+
+    fn put(memory: &Arc<Memory>, version: u64) {
+        let text = format!("version = {version}\n[[range]]\nupper = 9\nshard = \"a\"\nto = \"b\"");
+        let mut store = MemoryStore::new(memory.clone());
+        let old = store.read_route(&Key::of_route("orders"), 0).expect("an answer").map(|old| old.version);
+        assert_eq!(store.replace_route(&Key::of_route("orders"), old, (version, &text)), Ok(true));
+    }
+
+    fn versions(memory: &Arc<Memory>) -> Vec<u64> {
+        let readers = MemoryStore::new(memory.clone()).readers(&Key::of_readers("orders"));
+        readers.expect("an answer").all.iter().map(|reader| reader.version).collect()
+    }
+
+    fn opened(memory: &Arc<Memory>, lease_ms: u64) -> (ContainedStore, OwnReaders, Routers, Arc<Follower>) {
+        let client: Box<dyn Store> = Box::new(MemoryStore::new(memory.clone()));
+        let (mut store, mut own, routers) =
+            (client.into(), OwnReaders::new(lease_ms, "host:7".into()), Routers::default());
+        let router = own.open(&mut store, &routers, "orders").expect("opened").expect("a table");
+        (store, own, routers, router)
+    }
+
+    fn ended(router: &Follower) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while router.live.is_leased() {
+            assert!(Instant::now() < until);
+            router.live.expire(Clock::System.boot_ms());
+        }
+    }
+
+    #[test]
+    fn a_row_is_there_before_the_router_answers_and_a_table_without_one_opens_none() {
+        let memory = Memory::new();
+        let client: Box<dyn Store> = Box::new(MemoryStore::new(memory.clone()));
+        let (mut store, mut own, routers) =
+            (client.into(), OwnReaders::new(60_000, "host:7".into()), Routers::default());
+        assert!(matches!(own.open(&mut store, &routers, "orders"), Ok(None)));
+        put(&memory, 3);
+        memory.fail_next(Step::NotApplied);
+        assert!(matches!(own.open(&mut store, &routers, "orders"), Err(NotOpened::Failed(_))));
+        assert_eq!((routers.iter().count(), versions(&memory)), (0, vec![]));
+        let router = own.open(&mut store, &routers, "orders").expect("opened").expect("a table");
+        assert_eq!((router.live.is_leased(), versions(&memory)), (true, vec![3]));
+        own.close(Some(&mut store), &routers);
+        assert_eq!((router.live.is_leased(), versions(&memory)), (false, vec![]));
+    }
+
+    #[test]
+    fn a_lease_that_ended_is_granted_again_only_with_the_present_table() {
+        let memory = Memory::new();
+        put(&memory, 3);
+        let events = Events::new();
+        let (mut store, mut own, _routers, router) = opened(&memory, 20);
+        ended(&router);
+        // Its row has ended, so steps were made.
+        put(&memory, 4);
+        put(&memory, 5);
+        own.renew(&mut store, &router, 0, &events).expect("renewed");
+        assert_eq!((router.live.version(), router.live.is_leased()), (5, true));
+        assert_eq!(versions(&memory), [5]);
+        ended(&router);
+        memory.set_down(true);
+        own.renew(&mut store, &router, 0, &events).expect_err("the store is down");
+        own.renew(&mut store, &router, 1, &events).expect_err("the store is down");
+        assert!(!router.live.is_leased());
+        assert_eq!(
+            events.drain().iter().map(|event| event.kind.name()).collect::<Vec<_>>(),
+            ["reader_not_renewed"]
+        );
+        memory.set_down(false);
+        own.renew(&mut store, &router, 2, &events).expect("renewed");
+        assert!(router.live.is_leased());
+    }
+
+    #[test]
+    fn a_lost_answer_and_a_row_that_was_deleted_leave_one_row() {
+        let memory = Memory::new();
+        put(&memory, 3);
+        let events = Events::new();
+        let (mut store, mut own, _routers, router) = opened(&memory, 600_000);
+        for _ in 0..3 {
+            memory.fail_next(Step::Lost);
+            own.renew(&mut store, &router, 0, &events).expect_err("the answer is lost");
+            assert!(router.live.is_leased(), "the old lease goes on");
+        }
+        own.renew(&mut store, &router, 0, &events).expect("renewed");
+        assert_eq!(versions(&memory), [3]);
+        memory.restore(&crate::store::memory::MemoryBackup::default());
+        own.renew(&mut store, &router, 0, &events).expect("a new row");
+        assert_eq!(versions(&memory), [3]);
+    }
+}

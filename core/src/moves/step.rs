@@ -1,0 +1,502 @@
+//! Which table follows a table while a range moves, and whether it may be stored now.
+
+use std::fmt;
+
+use crate::error::{Code, Error, Result, shown};
+use crate::request::reader::{Reader, Readers};
+use crate::router::{By, Move, Progress, Range, RouteTable, check_steps};
+
+use super::plan::{PlannedMove, given, intervals};
+
+/// How often a caller that waits for readers looks again.
+const AGAIN_MS: u64 = 1_000;
+
+/// How many readers a message names.
+const NAMED: usize = 5;
+
+/// Where a move stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Phase {
+    /// Every write goes to both shards, and the old one serves.
+    Mirror,
+    /// The new shard serves so many percent.
+    CutOver(u8),
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Phase::Mirror => f.write_str("mirror"),
+            Phase::CutOver(percent) => write!(f, "cut over {percent} %"),
+        }
+    }
+}
+
+impl Move {
+    pub(crate) fn phase(&self) -> Phase {
+        if self.percent == 0 { Phase::Mirror } else { Phase::CutOver(self.percent) }
+    }
+}
+
+/// A step of a move.
+#[derive(Clone, Debug)]
+pub(crate) enum Step<'a> {
+    /// Mirrors the genes of a move.
+    Start { of: &'a PlannedMove, by: By, steps: &'a [u8], watch_ms: u64 },
+    /// A comparison that began at this time of the store found both shards alike.
+    Verified { began_at: u64 },
+    /// The next percentage. The watching time of the table, or another one.
+    Next { watch_ms: Option<u64> },
+    /// The percentage before, then mirrored, then not moving.
+    Back,
+    /// The range is the new shard's.
+    Finish { watch_ms: Option<u64> },
+}
+
+/// The range that moves, with its first and its last gene. One range moves at a time.
+pub(crate) fn move_of(table: &RouteTable) -> Result<(&Move, u16, u16)> {
+    let moving = |range: &&Range| range.moves.is_some();
+    if table.ranges.iter().filter(moving).count() > 1 {
+        return Err(Error::config(
+            "several ranges of the table move, and these steps are for one at a time; store a table in which one moves, with `keymill route put`",
+        ));
+    }
+    let at = table.ranges.iter().position(|range| range.moves.is_some());
+    let moves = at.and_then(|at| Some((at, table.ranges.get(at)?.moves.as_ref()?)));
+    let Some((at, moves)) = moves else {
+        return Err(Error::config("no range of the table moves; begin with `keymill move start`"));
+    };
+    let before = at.checked_sub(1).or(table.ranges.len().checked_sub(1)).and_then(|at| table.ranges.get(at));
+    let first = before.map_or(0, |before| before.upper.wrapping_add(1));
+    Ok((moves, first, table.ranges.get(at).map_or(0, |range| range.upper)))
+}
+
+/// The table that follows by this step, if it may be stored now. An error that goes away by waiting is `NOT_READY` and says when to try
+/// again.
+pub(crate) fn follow(table: &RouteTable, step: &Step<'_>, readers: &Readers) -> Result<RouteTable> {
+    let mut new = table.clone();
+    new.version += 1;
+    if let Step::Start { of, by, steps, watch_ms } = step {
+        check_followed(table, &readers.all)?;
+        let progress = Progress {
+            since: Some(new.version),
+            steps: steps.to_vec(),
+            watch_ms: *watch_ms,
+            stored_at: Some(readers.now_ms),
+            verified_at: None,
+        };
+        new.ranges = started(table, of, *by, progress)?;
+        return Ok(new);
+    }
+    let (old, ..) = move_of(table)?;
+    let Some(range) = new.ranges.iter_mut().find(|range| range.moves.is_some()) else { return Ok(new) };
+    let Some(moves) = &mut range.moves else { return Ok(new) };
+    match step {
+        Step::Start { .. } => {}
+        Step::Verified { began_at } => {
+            check_verified(table, old, *began_at, readers)?;
+            moves.progress.verified_at = Some(*began_at);
+        }
+        Step::Next { watch_ms } => {
+            let Some(percent) = old.progress.steps.iter().copied().find(|step| *step > old.percent) else {
+                return Err(Error::config(format!(
+                    "the new shard `{}` serves all ids already; end the move with `keymill move finish`",
+                    shown(&old.to)
+                )));
+            };
+            if old.phase() == Phase::Mirror && old.progress.verified_at.is_none() {
+                return Err(Error::config(
+                    "no comparison has found both shards alike since the range was mirrored; copy the rows of before, then run `keymill move verify`",
+                ));
+            }
+            check_followed(table, &readers.all)?;
+            check_aware(table, old, &readers.all)?;
+            if old.phase() != Phase::Mirror {
+                check_watched(old, *watch_ms, readers.now_ms)?;
+            }
+            moves.percent = percent;
+            moves.progress.stored_at = Some(readers.now_ms);
+        }
+        Step::Back => {
+            check_followed(table, &readers.all)?;
+            moves.progress.stored_at = Some(readers.now_ms);
+            match old.phase() {
+                Phase::Mirror => range.moves = None,
+                Phase::CutOver(_) => {
+                    let before = old.progress.steps.iter().rev().find(|step| **step < old.percent);
+                    moves.percent = before.copied().unwrap_or(0);
+                    if moves.percent == 0 {
+                        // Rows that are written from now on may fail on the mirror.
+                        moves.progress.verified_at = None;
+                    }
+                }
+            }
+            join(&mut new.ranges);
+        }
+        Step::Finish { watch_ms } => {
+            if old.percent != 100 {
+                return Err(Error::config(format!(
+                    "the new shard `{}` serves {} % of the ids; only a range that is cut over as a whole can be finished: `keymill move next`",
+                    shown(&old.to),
+                    old.percent
+                )));
+            }
+            check_followed(table, &readers.all)?;
+            check_aware(table, old, &readers.all)?;
+            check_watched(old, *watch_ms, readers.now_ms)?;
+            range.shard = old.to.clone();
+            range.moves = None;
+            join(&mut new.ranges);
+        }
+    }
+    Ok(new)
+}
+
+/// The ranges with one that begins to move.
+fn started(table: &RouteTable, of: &PlannedMove, by: By, progress: Progress) -> Result<Vec<Range>> {
+    if table.moves() {
+        return Err(Error::config(
+            "a range of the table moves already; finish that move or go back before the next one begins",
+        ));
+    }
+    check_steps(&progress.steps).map_err(Error::config)?;
+    let PlannedMove { first, last, from, to, .. } = of;
+    if table.shards.as_ref().is_some_and(|listed| !listed.contains(to)) {
+        return Err(Error::config(format!(
+            "shard `{}` is not in `shards` of the table; store a table that lists it first",
+            shown(to)
+        )));
+    }
+    let all = intervals(&table.ranges);
+    let owner = all.iter().find(|one| one.first <= *first && *last <= one.last);
+    if first > last || owner.is_none_or(|one| one.shard != *from) || from == to {
+        return Err(Error::config(format!(
+            "genes {first}-{last} are not of one range of shard `{}`; make a new plan",
+            shown(from)
+        )));
+    }
+    // A name that no shard has keeps the interval apart from its neighbours.
+    let ranges = given(&all, *first, *last, "").into_iter().map(|one| {
+        if !one.shard.is_empty() {
+            return Range { upper: one.last, shard: one.shard, moves: None };
+        }
+        let moves = Some(Move { to: to.clone(), percent: 0, by, progress: progress.clone() });
+        Range { upper: one.last, shard: from.clone(), moves }
+    });
+    Ok(ranges.collect())
+}
+
+/// Makes one range of neighbours of one shard.
+fn join(ranges: &mut Vec<Range>) {
+    let mut joined: Vec<Range> = Vec::with_capacity(ranges.len());
+    for range in ranges.drain(..) {
+        match joined.last_mut() {
+            Some(before)
+                if before.moves.is_none() && range.moves.is_none() && before.shard == range.shard =>
+            {
+                before.upper = range.upper;
+            }
+            _ => joined.push(range),
+        }
+    }
+    *ranges = joined;
+}
+
+/// Refuses while a living reader runs another version than that of the table.
+fn check_followed(table: &RouteTable, readers: &[Reader]) -> Result<()> {
+    let version = table.version();
+    let ahead = readers.iter().find(|reader| reader.is_living() && reader.version > version);
+    if let Some(ahead) = ahead {
+        return Err(Error::new(
+            Code::StoreRefused,
+            format!(
+                "reader {} runs version {} of the table, and the store has version {version}: it was restored from a backup; store the present table with a higher version, `keymill route put`",
+                named(ahead),
+                ahead.version
+            ),
+        ));
+    }
+    let lag: Vec<_> =
+        readers.iter().filter(|reader| reader.is_living() && reader.version < version).collect();
+    if lag.is_empty() {
+        return Ok(());
+    }
+    Err(wait(
+        format!("{} not yet at version {version} of the table: {}", are(lag.len()), list(&lag)),
+        AGAIN_MS,
+    ))
+}
+
+/// Refuses while a reader that has not ended cleanly may not know that the range moves: cut off from the store it would answer as
+/// before, and write to the old shard only.
+fn check_aware(table: &RouteTable, moves: &Move, readers: &[Reader]) -> Result<()> {
+    let since = moves.progress.since.unwrap_or(table.version());
+    let unaware: Vec<_> =
+        readers.iter().filter(|reader| !reader.is_living() && reader.version < since).collect();
+    if unaware.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::NotReady,
+        format!(
+            "{} lost to the store before the range began to move, in version {since}: {}. A process that still runs there, cut off from the store, would write to the old shard only. End it, and say so with `--gone MEMBER`",
+            are(unaware.len()),
+            list(&unaware)
+        ),
+    ))
+}
+
+/// Refuses until the present percentage was watched for long enough.
+fn check_watched(moves: &Move, watch_ms: Option<u64>, now_ms: u64) -> Result<()> {
+    let watch_ms = watch_ms.unwrap_or(moves.progress.watch_ms);
+    let watched_ms = moves.progress.stored_at.map_or(u64::MAX, |at| now_ms.saturating_sub(at));
+    if watched_ms >= watch_ms {
+        return Ok(());
+    }
+    let left_ms = watch_ms - watched_ms;
+    Err(wait(
+        format!(
+            "{} is watched for another {} s; `--watch` says how long",
+            moves.phase(),
+            left_ms.div_ceil(1000)
+        ),
+        left_ms,
+    ))
+}
+
+/// Whether a comparison of both shards may begin `settle` from now: every reader writes to both, and no other is left.
+pub(crate) fn begins_verify(table: &RouteTable, readers: &Readers) -> Result<()> {
+    let (moves, ..) = move_of(table)?;
+    check_followed(table, &readers.all)?;
+    check_aware(table, moves, &readers.all)
+}
+
+fn check_verified(table: &RouteTable, moves: &Move, began_at: u64, readers: &Readers) -> Result<()> {
+    if moves.phase() != Phase::Mirror {
+        return Err(Error::config(format!(
+            "the move is at `{}`; a comparison counts before the first ids are cut over",
+            moves.phase()
+        )));
+    }
+    begins_verify(table, readers)?;
+    let least = moves.progress.stored_at.unwrap_or(0).saturating_add(table.settle_ms);
+    if (least..=readers.now_ms).contains(&began_at) {
+        return Ok(());
+    }
+    Err(Error::config(format!(
+        "the comparison began at {began_at}, and one that counts begins from {least} on, `settle` after the range was mirrored, and has ended by {}: run it again",
+        readers.now_ms
+    )))
+}
+
+fn wait(message: String, ms: u64) -> Error {
+    Error::new(Code::NotReady, message).after(std::time::Duration::from_millis(ms))
+}
+
+fn are(count: usize) -> String {
+    if count == 1 { "1 reader is".to_owned() } else { format!("{count} readers are") }
+}
+
+fn named(reader: &Reader) -> String {
+    format!("{} ({})", reader.member, shown(&reader.owner))
+}
+
+fn list(readers: &[&Reader]) -> String {
+    let names: Vec<_> = readers
+        .iter()
+        .take(NAMED)
+        .map(|reader| {
+            let end = if reader.is_living() {
+                String::new()
+            } else {
+                format!(", ended {} s ago", reader.left_ms.unsigned_abs() / 1000)
+            };
+            format!("{} at version {}{end}", named(reader), reader.version)
+        })
+        .collect();
+    let more = if readers.len() > NAMED { ", …" } else { "" };
+    format!("{}{more}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const STORED_AT: u64 = 1_000_000;
+
+    fn table(text: &str) -> RouteTable {
+        RouteTable::parse(text).expect(text)
+    }
+
+    fn two() -> RouteTable {
+        table(
+            "version = 6\n[[range]]\nupper = 9999\nshard = \"a\"\n[[range]]\nupper = 29999\nshard = \"b\"\n",
+        )
+    }
+
+    /// Genes that lie behind the highest bound, so the ring is cut anew.
+    fn planned() -> PlannedMove {
+        PlannedMove { first: 40_000, last: 49_999, from: "a".into(), to: "c".into(), share: 0.1 }
+    }
+
+    fn start() -> RouteTable {
+        let of = planned();
+        let step = Step::Start { of: &of, by: By::Number, steps: &[5, 50, 100], watch_ms: 60_000 };
+        follow(&two(), &step, &readers(STORED_AT, &[(6, 1)])).expect("a table")
+    }
+
+    fn readers(now_ms: u64, all: &[(u64, i64)]) -> Readers {
+        let reader = |(at, (version, left_ms)): (usize, &(u64, i64))| {
+            Reader::new(at as u64 + 1, "host:7", *version, *left_ms)
+        };
+        Readers { now_ms, all: all.iter().enumerate().map(reader).collect() }
+    }
+
+    fn says(answer: Result<RouteTable>, code: Code, says: &str) -> Option<Duration> {
+        let error = answer.expect_err(says);
+        assert_eq!((error.code, error.message.contains(says)), (code, true), "{error}");
+        error.retry_after
+    }
+
+    const NEXT: Step<'static> = Step::Next { watch_ms: None };
+
+    #[test]
+    fn a_move_goes_from_mirrored_by_its_steps_to_the_new_shard_and_is_read_back_from_its_text() {
+        let mut now_ms = STORED_AT;
+        let mut at = start();
+        let (moves, first, last) = move_of(&at).expect("a move");
+        assert_eq!(
+            (moves.phase(), first, last, moves.progress.since),
+            (Phase::Mirror, 40_000, 49_999, Some(7))
+        );
+        now_ms += at.settle_ms;
+        at =
+            follow(&at, &Step::Verified { began_at: now_ms }, &readers(now_ms, &[(7, 1)])).expect("verified");
+        for percent in [5, 50, 100] {
+            assert_eq!(at, table(&at.to_text()), "as it is stored");
+            at = follow(&at, &NEXT, &readers(now_ms, &[(at.version(), 1)])).expect("the next step");
+            assert_eq!(move_of(&at).expect("a move").0.phase(), Phase::CutOver(percent));
+            now_ms += 60_000;
+        }
+        says(follow(&at, &NEXT, &readers(now_ms, &[])), Code::InvalidConfig, "serves all ids already");
+        at = follow(&at, &Step::Finish { watch_ms: None }, &readers(now_ms, &[])).expect("the last step");
+        assert_eq!((at.moves(), at.version()), (false, 12));
+        let owners: Vec<_> = at.ranges.iter().map(|range| (range.upper, range.shard.as_str())).collect();
+        assert_eq!(owners, [(9999, "a"), (29_999, "b"), (39_999, "a"), (49_999, "c"), (65_535, "a")]);
+    }
+
+    #[test]
+    fn each_step_but_the_last_is_undone_by_the_one_before() {
+        let mut at = start();
+        at = follow(&at, &Step::Verified { began_at: STORED_AT + 10_000 }, &readers(STORED_AT + 20_000, &[]))
+            .expect("verified");
+        let mut phases = Vec::new();
+        for watched in [1, 2] {
+            at = follow(&at, &NEXT, &readers(STORED_AT + watched * 100_000, &[])).expect("a step");
+        }
+        while at.moves() {
+            phases.push(move_of(&at).expect("a move").0.phase());
+            at = follow(&at, &Step::Back, &readers(STORED_AT, &[])).expect("a step back");
+        }
+        assert_eq!(phases, [Phase::CutOver(50), Phase::CutOver(5), Phase::Mirror]);
+        let owners: Vec<_> = at.ranges.iter().map(|range| (range.upper, range.shard.as_str())).collect();
+        assert_eq!(owners, [(9999, "a"), (29_999, "b"), (65_535, "a")]);
+    }
+
+    #[test]
+    fn no_step_is_stored_while_a_reader_has_not_followed() {
+        let at = start();
+        let verified = Step::Verified { began_at: STORED_AT + 10_000 };
+        let steps = [verified, Step::Back];
+        for step in &steps {
+            let answer = follow(&at, step, &readers(STORED_AT + 20_000, &[(7, 1), (6, 1)]));
+            assert_eq!(says(answer, Code::NotReady, "2 (host:7) at version 6"), Some(Duration::from_secs(1)));
+            let answer = follow(&at, step, &readers(STORED_AT + 20_000, &[(9, 1)]));
+            says(answer, Code::StoreRefused, "restored from a backup");
+        }
+        let answer = follow(&two(), &Step::Back, &readers(STORED_AT, &[]));
+        says(answer, Code::InvalidConfig, "no range of the table moves");
+    }
+
+    #[test]
+    fn a_reader_that_was_lost_before_the_move_began_holds_up_the_first_ids_and_a_later_one_does_not() {
+        let at = start();
+        let step = Step::Verified { began_at: STORED_AT + 10_000 };
+        let answer = follow(&at, &step, &readers(STORED_AT + 20_000, &[(7, 1), (6, -3_000)]));
+        assert_eq!(
+            says(answer, Code::NotReady, "2 (host:7) at version 6, ended 3 s ago"),
+            None,
+            "it does not pass by waiting"
+        );
+        let at = follow(&at, &step, &readers(STORED_AT + 20_000, &[(7, -1)])).expect("it knows of the move");
+        let lost = readers(STORED_AT + 20_000, &[(8, 1), (6, -1)]);
+        says(follow(&at, &NEXT, &lost), Code::NotReady, "before the range began to move");
+        follow(&at, &Step::Back, &lost).expect("the old shard has every row");
+    }
+
+    #[test]
+    fn a_step_waits_for_its_time_and_the_first_one_for_a_comparison() {
+        let at = start();
+        says(
+            follow(&at, &NEXT, &readers(STORED_AT + 99_000, &[])),
+            Code::InvalidConfig,
+            "keymill move verify",
+        );
+        for (began_at, now_ms) in
+            [(STORED_AT + 9_999, STORED_AT + 20_000), (STORED_AT + 20_001, STORED_AT + 20_000)]
+        {
+            let answer = follow(&at, &Step::Verified { began_at }, &readers(now_ms, &[]));
+            says(answer, Code::InvalidConfig, "run it again");
+        }
+        let began_at = STORED_AT + 10_000;
+        let at = follow(&at, &Step::Verified { began_at }, &readers(began_at, &[])).expect("verified");
+        let at = follow(&at, &NEXT, &readers(began_at, &[])).expect("the first step");
+        says(
+            follow(&at, &Step::Verified { began_at }, &readers(began_at, &[])),
+            Code::InvalidConfig,
+            "cut over 5 %",
+        );
+        let answer = follow(&at, &NEXT, &readers(began_at + 59_000, &[]));
+        assert_eq!(says(answer, Code::NotReady, "another 1 s"), Some(Duration::from_secs(1)));
+        says(
+            follow(&at, &Step::Finish { watch_ms: None }, &readers(began_at, &[])),
+            Code::InvalidConfig,
+            "serves 5 %",
+        );
+        let at =
+            follow(&at, &Step::Next { watch_ms: Some(0) }, &readers(began_at, &[])).expect("as it was asked");
+        let back = follow(&at, &Step::Back, &readers(began_at, &[])).expect("a step back");
+        let mirrored = follow(&back, &Step::Back, &readers(began_at, &[])).expect("a step back");
+        says(
+            follow(&mirrored, &NEXT, &readers(began_at + 99_000, &[])),
+            Code::InvalidConfig,
+            "keymill move verify",
+        );
+    }
+
+    #[test]
+    fn a_move_that_does_not_fit_the_table_is_not_begun() {
+        let begin = |of: &PlannedMove, table: &RouteTable, steps: &[u8]| {
+            follow(table, &Step::Start { of, by: By::Gene, steps, watch_ms: 0 }, &readers(STORED_AT, &[]))
+        };
+        let of = planned();
+        for (wrong, what) in [
+            (PlannedMove { from: "b".into(), ..of.clone() }, "not of one range"),
+            (PlannedMove { first: 20_000, ..of.clone() }, "not of one range"),
+            (PlannedMove { first: 50_000, ..of.clone() }, "not of one range"),
+            (PlannedMove { to: "a".into(), ..of.clone() }, "not of one range"),
+        ] {
+            says(begin(&wrong, &two(), &[100]), Code::InvalidConfig, what);
+        }
+        says(begin(&of, &two(), &[50, 25, 100]), Code::InvalidConfig, "percentages");
+        says(begin(&of, &start(), &[100]), Code::InvalidConfig, "moves already");
+        let listed = RouteTable { shards: Some(vec!["a".into(), "b".into()]), ..two() };
+        says(begin(&of, &listed, &[100]), Code::InvalidConfig, "`c` is not in `shards`");
+        let by_hand = table(
+            "version = 3\n[[range]]\nupper = 9\nshard = \"a\"\nto = \"b\"\n[[range]]\nupper = 20\nshard = \"b\"\nto = \"a\"",
+        );
+        says(follow(&by_hand, &Step::Back, &readers(STORED_AT, &[])), Code::InvalidConfig, "one at a time");
+    }
+}

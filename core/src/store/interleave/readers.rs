@@ -1,0 +1,48 @@
+//! Readers of route tables over several stores. A process has a row in each store that answers, because a step of a move is stored in
+//! every store: who stores it reads all of them, and finds each process that any of them knows.
+
+use std::sync::Arc;
+
+use crate::store::model::reader_rows;
+use crate::store::{Fault, KeepReader, Key, OwnReader, ReaderStore, Readers, drawn_member};
+
+use super::{Interleaved, is_outage};
+
+impl ReaderStore for Interleaved {
+    /// One row is enough: no step is stored while the store that has it is not asked.
+    fn keep_reader(&mut self, key: &Arc<Key>, own: &mut OwnReader, keep: &KeepReader) -> Result<(), Fault> {
+        if own.each.is_empty() {
+            // Who reads all stores finds one process, and not several.
+            let number = Some(drawn_member());
+            own.each.resize(self.members.len(), OwnReader { number, ..OwnReader::default() });
+        }
+        let each = &mut own.each;
+        let answers = self.ask_each(|at, store| match each.get_mut(at) {
+            Some(own) => store.keep_reader(key, own, keep),
+            None => Ok(()),
+        });
+        if answers.iter().any(Result::is_ok) {
+            return Ok(());
+        }
+        let answered = answers.iter().position(|answer| !is_outage(answer)).unwrap_or(0);
+        let kept = answers.into_iter().nth(answered).unwrap_or(Ok(()));
+        self.judged(kept)
+    }
+
+    fn remove_reader(&mut self, key: &Key, own: &OwnReader) -> Result<(), Fault> {
+        let answers =
+            self.ask_each(|at, store| own.each.get(at).map_or(Ok(()), |own| store.remove_reader(key, own)));
+        answers.into_iter().collect()
+    }
+
+    fn readers(&mut self, key: &Key) -> Result<Readers, Fault> {
+        self.insist_on_each(|_, store| store.readers(key)).map(reader_rows::joined)
+    }
+
+    fn forget_readers(&mut self, key: &Key, members: &[u64]) -> Result<Vec<u64>, Fault> {
+        let mut gone = self.insist_on_each(|_, store| store.forget_readers(key, members))?.concat();
+        gone.sort_unstable();
+        gone.dedup();
+        Ok(gone)
+    }
+}

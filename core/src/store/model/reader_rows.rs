@@ -1,0 +1,91 @@
+//! Rows of readers: which processes follow a route table, and with which version. They are rows of a pool, as those of leased workers,
+//! with a number that each process draws by chance instead of a worker: no two processes want the same row.
+//!
+//! A row that its process did not remove stays when it has ended. Nothing tells a process that was killed from one that is cut off from
+//! the store, and the steps of a move ask which version it ran.
+
+use crate::request::reader::{OwnReader, READER_LAYOUT, Reader, Readers};
+use crate::request::worker::{Left, POOL_ROW, PoolRows, SlotRow};
+use crate::store::{Fault, Key, MAX_NUMBER};
+
+use super::pool_rows::SlotRows;
+
+/// A row that ended so long ago goes with the next process that begins: otherwise a process that is killed again and again would fill the
+/// table.
+const KEPT_MS: u64 = 7 * 86_400_000;
+
+/// Adds a row; `None`: another process was faster.
+pub(crate) fn add(
+    rows: &mut dyn SlotRows,
+    key: &Key,
+    new: &SlotRow,
+    lease_ms: u64,
+) -> Result<Option<()>, Fault> {
+    let pool = rows.read_pool(key)?;
+    let record = SlotRow { slot: POOL_ROW, ..SlotRow::default() };
+    if pool.layout.is_none() && !rows.insert_pool(key, &record, READER_LAYOUT)? {
+        return Ok(None);
+    }
+    // An earlier attempt may have written it.
+    let left = Left { token: new.token, mark: new.mark };
+    if pool.slots.iter().any(|row| row.slot == new.slot && left.is_in(row)) {
+        return Ok(Some(()));
+    }
+    let is_old = |row: &&SlotRow| row.ends_at.saturating_add(KEPT_MS) < pool.now_ms;
+    for old in pool.slots.iter().filter(is_old) {
+        if !rows.delete_slot(key, old)? {
+            return Ok(None);
+        }
+    }
+    let new = SlotRow { ends_at: pool.now_ms.saturating_add(lease_ms).min(MAX_NUMBER), ..new.clone() };
+    Ok(rows.insert_slot(key, &new, pool.floor)?.then_some(()))
+}
+
+/// Deletes the row of a process that ends; nothing, where it is another one's by now.
+pub(crate) fn remove(rows: &mut dyn SlotRows, key: &Key, own: &OwnReader) -> Result<Option<()>, Fault> {
+    let Some((member, left)) = &own.row else { return Ok(Some(())) };
+    let pool = rows.read_pool(key)?;
+    let own = pool.slots.iter().find(|row| row.slot == *member);
+    let Some(row) = own.filter(|row| left.iter().any(|left| left.is_in(row))) else { return Ok(Some(())) };
+    Ok(rows.delete_slot(key, row)?.then_some(()))
+}
+
+/// Deletes rows that have ended, by their numbers; answers with those that were deleted. `None`: another process was faster.
+pub(crate) fn forget(rows: &mut dyn SlotRows, key: &Key, members: &[u64]) -> Result<Option<Vec<u64>>, Fault> {
+    let pool = rows.read_pool(key)?;
+    let mut gone = Vec::new();
+    for row in pool.slots.iter().filter(|row| members.contains(&row.slot) && !row.is_held(pool.now_ms)) {
+        if !rows.delete_slot(key, row)? {
+            return Ok(None);
+        }
+        gone.push(row.slot);
+    }
+    Ok(Some(gone))
+}
+
+/// The readers that a store knows.
+pub(crate) fn readers(pool: PoolRows) -> Readers {
+    let now_ms = pool.now_ms;
+    let left = |ends_at: u64| i64::try_from(i128::from(ends_at) - i128::from(now_ms)).unwrap_or(i64::MAX);
+    let reader = |row: SlotRow| Reader::new(row.slot, &row.owner, row.mark, left(row.ends_at));
+    Readers { now_ms, all: pool.slots.into_iter().map(reader).collect() }
+}
+
+/// The readers of several stores, each by the store that saw it last.
+pub(crate) fn joined(each: Vec<Readers>) -> Readers {
+    let mut all = Readers::default();
+    for Readers { now_ms, all: readers } in each {
+        all.now_ms = all.now_ms.max(now_ms);
+        for reader in readers {
+            match all.all.iter_mut().find(|other| other.member == reader.member) {
+                None => all.all.push(reader),
+                Some(other) => {
+                    other.left_ms = other.left_ms.max(reader.left_ms);
+                    other.version = other.version.max(reader.version);
+                }
+            }
+        }
+    }
+    all.all.sort_by_key(|reader| reader.member);
+    all
+}

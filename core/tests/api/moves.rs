@@ -1,0 +1,281 @@
+//! Live moves through the public API: what each step waits for, and what a reader answers that was cut off.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keymill::store::memory::{Memory, MemoryStore};
+use keymill::store::{Columns, KeepReader, Key, OwnReader, ReaderStore, Scheme, Stride};
+use keymill::{Change, Code, Error, Mill, MoveOptions, MovePlan, MoveStatus, Moves, Phase, Router};
+
+const SETTLE_MS: u64 = 50;
+
+fn table() -> String {
+    format!(
+        "version = 1\nsettle = \"{SETTLE_MS}ms\"\n[[range]]\nupper = 32767\nshard = \"a\"\n[[range]]\nupper = 65535\nshard = \"b\"\n"
+    )
+}
+
+/// Asks again while the answer is `NOT_READY`: readers follow within a second.
+fn in_time<T>(mut ask: impl FnMut() -> Result<T, Error>) -> T {
+    let until = Instant::now() + Duration::from_secs(120);
+    loop {
+        match ask() {
+            Ok(answer) => return answer,
+            Err(error) if error.code == Code::NotReady && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+struct Operator {
+    mill: Mill,
+    moves: Moves,
+    plan: MovePlan,
+}
+
+impl Operator {
+    /// Half of the genes of `b` are to go to `c`.
+    fn new(store: &str) -> Operator {
+        let mill = Mill::open(store).expect("a mill");
+        mill.put_routes("orders", &table(), Change::Apply).expect("stored");
+        let moves = mill.moves("orders").expect("a name");
+        let plan = moves.plan(&[("a", 2), ("b", 1), ("c", 1)], None).expect("a plan");
+        assert_eq!((plan.moves.len(), plan.moves[0].first, plan.moves[0].last), (1, 49_152, 65_535));
+        Operator { mill, moves, plan }
+    }
+
+    fn start(&self) -> MoveStatus {
+        let options = MoveOptions { watch: Duration::ZERO, ..MoveOptions::default() };
+        in_time(|| self.moves.start(&self.plan, 1, &options, Change::Apply))
+    }
+
+    fn verify(&self) {
+        let status = in_time(|| self.moves.begin_verify());
+        let began_at = status.now_ms + SETTLE_MS;
+        while self.moves.status().expect("a status").now_ms < began_at {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        in_time(|| self.moves.verified(began_at, Change::Apply));
+    }
+
+    fn next(&self) -> MoveStatus {
+        in_time(|| self.moves.next(None, Change::Apply))
+    }
+}
+
+fn follows(router: &Router, version: u64) {
+    let not_yet = || Error::new(Code::NotReady, "it has not followed");
+    in_time(|| if router.version() == version { Ok(()) } else { Err(not_yet()) });
+}
+
+fn phase(status: &MoveStatus) -> Option<Phase> {
+    status.moving.as_ref().map(|moving| moving.phase)
+}
+
+/// Which share of the ids that move a router reads from the new shard, and whether each is written to both.
+fn share(router: &Router) -> f64 {
+    const IDS: u64 = 10_000;
+    let new = (0..IDS).filter(|number| {
+        let route = router.route(50_000 << 47 | number).expect("a route");
+        assert_eq!(route.read, route.write);
+        assert_eq!(route.mirror, Some(if route.read == "c" { "b" } else { "c" }));
+        route.read == "c"
+    });
+    new.count() as f64 / IDS as f64
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "seconds of the clock")]
+fn a_shard_is_split_while_a_reader_follows_and_each_id_goes_over_once() {
+    let operator = Operator::new("memory:moves-split");
+    let mill = Mill::open("memory:moves-split").expect("a mill");
+    let router = mill.router("orders").expect("a router");
+    assert_eq!(operator.moves.status().expect("a status").readers.len(), 1);
+    let begun = operator.start();
+    assert_eq!((phase(&begun), begun.version), (Some(Phase::Mirror), 2));
+    let moved = operator.moves.next(None, Change::Apply).expect_err("nothing was compared");
+    assert!(moved.code == Code::InvalidConfig && moved.message.contains("move verify"), "{moved}");
+    operator.verify();
+    let (mut served, mut last) = (vec![false; 100], 0.0);
+    for percent in [5, 25, 50, 100] {
+        let dry = in_time(|| operator.moves.next(None, Change::DryRun));
+        assert_eq!(phase(&dry), Some(Phase::CutOver(percent)));
+        assert!(operator.moves.status().expect("a status").version < dry.version, "nothing was stored");
+        let status = operator.next();
+        follows(&router, status.version);
+        let share = share(&router);
+        assert!((share * 100.0 - f64::from(percent)).abs() <= 0.5 && share > last, "{share} at {percent} %");
+        last = share;
+        for (number, was) in (0..).zip(&mut served) {
+            let is = router.route(60_000 << 47 | number).expect("a route").read == "c";
+            assert!(is || !*was, "number {number} went back");
+            *was = is;
+        }
+        assert_eq!(router.route(40_000 << 47).expect("a route").mirror, None, "the others stay");
+    }
+    let ended = in_time(|| operator.moves.finish(None, Change::Apply));
+    assert_eq!(ended.moving, None);
+    follows(&router, ended.version);
+    let route = router.route(50_000 << 47).expect("a route");
+    assert_eq!((route.shard, route.read, route.mirror), ("c", "c", None));
+    // The plan is done, and its moves are those of a table that is gone.
+    let again = operator.start_again().expect_err("it was made");
+    assert_eq!(again.code, Code::InvalidConfig, "{again}");
+    mill.close();
+    assert_eq!(operator.moves.status().expect("a status").readers, [], "a clean close removes the row");
+}
+
+impl Operator {
+    fn start_again(&self) -> Result<MoveStatus, Error> {
+        self.moves.start(&self.plan, 1, &MoveOptions::default(), Change::Apply)
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "seconds of the clock")]
+fn of_two_operators_at_once_one_makes_the_step() {
+    let operator = Operator::new("memory:moves-two");
+    operator.start();
+    let made: usize = std::thread::scope(|scope| {
+        let tries: Vec<_> = (0..8).map(|_| scope.spawn(|| operator.moves.back(Change::Apply))).collect();
+        tries
+            .into_iter()
+            .map(|made| match made.join().expect("an answer") {
+                Ok(status) => {
+                    assert_eq!((status.version, status.moving), (3, None));
+                    1
+                }
+                Err(error) => {
+                    assert!(matches!(error.code, Code::InvalidConfig | Code::StoreRefused), "{error}");
+                    0
+                }
+            })
+            .sum()
+    });
+    assert_eq!(made, 1);
+    for (nth, says) in [(0, "no move 0"), (2, "no move 2")] {
+        let error = operator.moves.start(&operator.plan, nth, &MoveOptions::default(), Change::Apply);
+        assert!(error.expect_err(says).message.contains(says));
+    }
+    assert_eq!(
+        operator.mill.moves("none").and_then(|none| none.status()).expect_err("no table").code,
+        Code::StoreRefused
+    );
+}
+
+/// It refuses ids of the range that moves, and answers for the others.
+fn has_lost(router: &Router) -> bool {
+    assert_eq!(router.route(40_000 << 47).expect("a range that stays").read, "b");
+    match router.route(50_000 << 47) {
+        Ok(route) => {
+            assert_eq!((route.read, route.mirror), ("b", Some("c")));
+            false
+        }
+        Err(lost) => {
+            assert_eq!((lost.code, lost.retry_after().is_some()), (Code::LeaseLost, true), "{lost}");
+            assert!(lost.message.contains("gene 50000") && lost.message.contains("`orders`"), "{lost}");
+            for key in [router.route_wide(50_000 << 111), router.route_gene(50_000.into())] {
+                assert_eq!(key.expect_err("it moves").code, Code::LeaseLost);
+            }
+            true
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "seconds of the clock")]
+fn a_router_of_a_closed_mill_refuses_what_moves_and_answers_for_the_rest() {
+    let operator = Operator::new("memory:moves-closed");
+    operator.start();
+    let mill = Mill::open("memory:moves-closed").expect("a mill");
+    let router = mill.router("orders").expect("a router");
+    assert!(!has_lost(&router));
+    mill.close();
+    assert!(has_lost(&router), "the store does not know this process any more");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "seconds of the clock")]
+fn a_reader_whose_renewals_fail_or_are_not_answered_refuses_what_moves_in_time_and_comes_back() {
+    // The first request adds the row.
+    for (name, script) in [("down", "ack,down:20"), ("silent", "ack,silent:60s")] {
+        let store = format!("memory:moves-{name}");
+        let operator = Operator::new(&store);
+        operator.start();
+        let mill = Mill::open(&format!("{store}?reader_lease=1s&script={script}")).expect("a mill");
+        let router = mill.router("orders").expect("a router");
+        let began = Instant::now();
+        while !has_lost(&router) {
+            assert!(began.elapsed() < Duration::from_secs(50), "{name}: its lease has not ended");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if name == "silent" {
+            // The keeper still waits for the store, and a close would wait for it.
+            std::mem::forget(mill);
+            continue;
+        }
+        let told = || mill.events().iter().any(|event| event.kind.name() == "reader_not_renewed");
+        assert!(told(), "an event tells why");
+        while has_lost(&router) {
+            assert!(began.elapsed() < Duration::from_secs(120), "the store answers again");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Writes the row of a process, as its mill would.
+fn keep_row(own: &mut OwnReader, version: u64, lease_ms: u64) {
+    let key = Arc::new(Key {
+        scheme: Scheme::Worker,
+        table: "keymill_reader".to_owned(),
+        columns: Columns::default(),
+        name: "orders".to_owned(),
+        serial: None,
+        step: 1,
+        unsafe_on: false,
+        stride: Stride::EVERY,
+    });
+    let keep = KeepReader { version, lease_ms, owner: "host:7".into() };
+    MemoryStore::new(Memory::named("moves-lost")).keep_reader(&key, own, &keep).expect("kept");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "seconds of the clock")]
+fn a_step_waits_for_a_reader_that_has_not_followed_and_for_one_that_was_lost_before_the_move() {
+    let operator = Operator::new("memory:moves-lost");
+    let (mut follows, mut lost) = (OwnReader::default(), OwnReader::default());
+    for own in [&mut follows, &mut lost] {
+        keep_row(own, 1, 600_000);
+    }
+    operator.start();
+    let error = operator.moves.begin_verify().expect_err("none has followed");
+    assert!(
+        error.code == Code::NotReady && error.message.contains("2 readers are not yet at version 2"),
+        "{error}"
+    );
+    assert!(error.retry_after().is_some());
+    keep_row(&mut follows, 2, 600_000);
+    // It runs the table of before, and is not heard of any more.
+    keep_row(&mut lost, 1, 1);
+    let ended =
+        || operator.moves.status().expect("a status").readers.into_iter().find(|reader| !reader.is_living());
+    let gone = loop {
+        if let Some(gone) = ended() {
+            break gone;
+        }
+    };
+    assert_eq!((gone.version, gone.owner.as_str()), (1, "host:7"));
+    let error = operator.moves.begin_verify().expect_err("it would write to the old shard only");
+    assert!(error.code == Code::NotReady && error.message.contains("--gone"), "{error}");
+    assert_eq!(error.retry_after(), None, "waiting does not help");
+    assert_eq!(operator.moves.forget(&[gone.member, 7]), Ok(vec![gone.member]));
+    operator.verify();
+    keep_row(&mut follows, 3, 600_000);
+    assert_eq!(phase(&operator.next()), Some(Phase::CutOver(5)));
+    // One that was lost since knows of the move, and refuses what moves.
+    keep_row(&mut follows, 3, 1);
+    while ended().is_none() {}
+    assert_eq!(phase(&operator.next()), Some(Phase::CutOver(25)));
+}

@@ -1,0 +1,169 @@
+//! Readers of route tables: what every store promises about them, proved against the real thing.
+
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use keymill::store::{Columns, KeepReader, Key, OwnReader, Reader, Scheme, Store, Stride};
+
+use keymill_tests::in_time;
+
+use crate::bench::{Bench, Kind, unique};
+
+const LEASE_MS: u64 = 600_000;
+
+/// A table of readers of its own, with its store.
+struct Readers {
+    bench: Bench,
+    key: Arc<Key>,
+}
+
+impl Readers {
+    fn new(bench: Bench) -> Readers {
+        let key = Arc::new(Key {
+            scheme: Scheme::Worker,
+            table: unique("readers"),
+            columns: Columns::default(),
+            name: "shop 'orders' %".to_owned(),
+            serial: None,
+            step: 1,
+            unsafe_on: false,
+            stride: Stride::EVERY,
+        });
+        let readers = Readers { bench, key };
+        readers.open().init(std::slice::from_ref(&readers.key), false).expect("the table");
+        readers
+    }
+
+    fn open(&self) -> Box<dyn Store> {
+        self.bench.open()
+    }
+
+    fn listed(&self) -> Vec<Reader> {
+        self.open().readers(&self.key).expect("the store answers").all
+    }
+
+    fn versions(&self) -> Vec<u64> {
+        let mut versions: Vec<_> = self.listed().iter().map(|reader| reader.version).collect();
+        versions.sort_unstable();
+        versions
+    }
+}
+
+fn keep(version: u64, lease_ms: u64) -> KeepReader {
+    KeepReader { version, lease_ms, owner: "a 'host' %:7".into() }
+}
+
+fn a_reader_is_listed_with_the_version_that_it_wrote_last(readers: &Readers) {
+    let (mut store, key, mut own) = (readers.open(), &readers.key, OwnReader::default());
+    assert_eq!(readers.listed(), []);
+    store.keep_reader(key, &mut own, &keep(3, LEASE_MS)).expect("kept");
+    let first = readers.listed();
+    assert_eq!((first.len(), first[0].version, first[0].owner.as_str()), (1, 3, "a 'host' %:7"));
+    assert!(first[0].is_living() && first[0].left_ms <= LEASE_MS as i64, "{first:?}");
+    // The same process with a new connection.
+    readers.open().keep_reader(key, &mut own, &keep(4, 2 * LEASE_MS)).expect("kept");
+    let second = readers.listed();
+    assert_eq!((second.len(), second[0].version, second[0].member), (1, 4, first[0].member));
+    assert!(second[0].left_ms > LEASE_MS as i64, "{second:?}");
+    let other = Key { name: "another".to_owned(), ..Key::clone(key) };
+    assert_eq!(store.readers(&other).expect("the store answers").all, []);
+}
+
+fn a_reader_that_ends_is_gone(readers: &Readers) {
+    let (mut store, key) = (readers.open(), &readers.key);
+    let (mut own, mut other) = (OwnReader::default(), OwnReader::default());
+    store.remove_reader(key, &own).expect("there is nothing to remove");
+    for own in [&mut own, &mut other] {
+        store.keep_reader(key, own, &keep(3, LEASE_MS)).expect("kept");
+    }
+    assert_eq!(readers.versions(), [3, 3]);
+    for _ in 0..2 {
+        store.remove_reader(key, &own).expect("removed");
+        assert_eq!(readers.versions(), [3]);
+    }
+    // A removed process that goes on has a row again.
+    store.keep_reader(key, &mut own, &keep(4, LEASE_MS)).expect("kept");
+    assert_eq!(readers.versions(), [3, 4]);
+}
+
+fn a_copy_of_a_process_gets_a_row_of_its_own(readers: &Readers) {
+    let (mut store, key, mut own) = (readers.open(), &readers.key, OwnReader::default());
+    store.keep_reader(key, &mut own, &keep(3, LEASE_MS)).expect("kept");
+    let mut copy = own.clone();
+    store.keep_reader(key, &mut own, &keep(4, LEASE_MS)).expect("kept");
+    readers.open().keep_reader(key, &mut copy, &keep(3, LEASE_MS)).expect("kept");
+    assert_eq!(readers.versions(), [3, 4], "the copy has not followed");
+    store.remove_reader(key, &own).expect("removed");
+    assert_eq!(readers.versions(), [3]);
+}
+
+fn a_row_that_is_not_renewed_ends_and_stays_until_it_is_forgotten(readers: &Readers) {
+    let (mut store, key) = (readers.open(), &readers.key);
+    let (mut ended, mut living) = (OwnReader::default(), OwnReader::default());
+    store.keep_reader(key, &mut living, &keep(4, LEASE_MS)).expect("kept");
+    store.keep_reader(key, &mut ended, &keep(3, 1)).expect("kept");
+    let all = || {
+        let mut all = readers.listed();
+        all.sort_by_key(|reader| reader.version);
+        all
+    };
+    let until = Instant::now() + Duration::from_secs(120);
+    while all()[0].is_living() {
+        assert!(Instant::now() < until, "the row does not end: {:?}", all());
+    }
+    let members: Vec<_> = all().iter().map(|reader| reader.member).collect();
+    assert_eq!(store.forget_readers(key, &[members[1], 1]), Ok(vec![]), "the one lives, the other is none");
+    assert_eq!(store.forget_readers(key, &members), Ok(vec![members[0]]));
+    assert_eq!(readers.versions(), [4]);
+    store.keep_reader(key, &mut ended, &keep(5, LEASE_MS)).expect("it runs after all");
+    assert_eq!(readers.versions(), [4, 5]);
+}
+
+fn of_sixteen_processes_that_begin_at_once_each_has_a_row(readers: &Readers) {
+    let barrier = Barrier::new(16);
+    std::thread::scope(|scope| {
+        for version in 1..=16 {
+            let (barrier, mut store) = (&barrier, readers.open());
+            scope.spawn(move || {
+                let mut own = OwnReader::default();
+                barrier.wait();
+                for _ in 0..3 {
+                    in_time(|| store.keep_reader(&readers.key, &mut own, &keep(version, LEASE_MS)))
+                        .expect("kept");
+                }
+            });
+        }
+    });
+    assert_eq!(readers.versions(), (1..=16).collect::<Vec<_>>());
+}
+
+/// Defines each function as a test for each store.
+macro_rules! readers {
+    ($($name:ident)*) => {
+        readers!(@ memory, Bench::memory(Kind::Segment), $($name)*);
+        readers!(@ sqlite, Bench::sqlite(Kind::Segment), $($name)*);
+        readers!(@ mariadb, Bench::mariadb(Kind::Segment), $($name)*);
+        readers!(@ tidb, Bench::tidb(Kind::Segment), $($name)*);
+        readers!(@ postgres, Bench::postgres(Kind::Segment), $($name)*);
+        readers!(@ redis, Bench::redis(Kind::Segment), $($name)*);
+    };
+    (@ $module:ident, $bench:expr, $($name:ident)*) => {
+        mod $module {
+            use super::*;
+            $(
+                #[test]
+                fn $name() {
+                    super::$name(&Readers::new($bench))
+                }
+            )*
+        }
+    };
+}
+
+readers! {
+    a_reader_is_listed_with_the_version_that_it_wrote_last
+    a_reader_that_ends_is_gone
+    a_copy_of_a_process_gets_a_row_of_its_own
+    a_row_that_is_not_renewed_ends_and_stays_until_it_is_forgotten
+    of_sixteen_processes_that_begin_at_once_each_has_a_row
+}

@@ -1,0 +1,79 @@
+//! Readers of route tables over several stores: each process has a row in every store that answers, and one is enough.
+
+use std::sync::Arc;
+
+use keymill::store::memory::{Memory, MemoryStore, Step};
+use keymill::store::{KeepReader, Key, OwnReader, Reader, ReaderStore, Scheme};
+
+use super::{CHUNK, at_hand, key, memories, of_memories};
+
+fn orders() -> Arc<Key> {
+    let plain = Key::clone(&key(Scheme::Keymill, "x"));
+    Arc::new(Key { scheme: Scheme::Worker, table: "keymill_reader".into(), name: "orders".into(), ..plain })
+}
+
+fn keep(version: u64) -> KeepReader {
+    KeepReader { version, lease_ms: 60_000, owner: "host:7".into() }
+}
+
+fn listed(memory: &Arc<Memory>) -> Vec<Reader> {
+    MemoryStore::new(memory.clone()).readers(&orders()).expect("the store answers").all
+}
+
+fn versions(readers: &[Reader]) -> Vec<u64> {
+    readers.iter().map(|reader| reader.version).collect()
+}
+
+#[test]
+fn a_reader_has_a_row_in_each_store_and_is_listed_once() {
+    let [a, b] = memories();
+    let (mut store, mut own) = (of_memories(&[&a, &b], CHUNK), OwnReader::default());
+    store.keep_reader(&orders(), &mut own, &keep(3)).expect("kept");
+    store.keep_reader(&orders(), &mut own, &keep(4)).expect("kept");
+    assert_eq!((versions(&listed(&a)), versions(&listed(&b))), (vec![4], vec![4]));
+    assert_eq!(versions(&store.readers(&orders()).expect("both answer").all), [4]);
+    store.remove_reader(&orders(), &own).expect("removed");
+    assert_eq!((listed(&a), listed(&b)), (vec![], vec![]));
+}
+
+#[test]
+fn a_store_that_is_down_costs_no_lease_and_no_step_is_decided_without_it() {
+    let [a, b] = memories();
+    let ((mut store, clock), mut own) = (at_hand(&[&a, &b]), OwnReader::default());
+    store.keep_reader(&orders(), &mut own, &keep(3)).expect("kept");
+    b.set_down(true);
+    store.keep_reader(&orders(), &mut own, &keep(4)).expect("one row is enough");
+    assert_eq!(versions(&listed(&a)), [4]);
+    store.readers(&orders()).expect_err("the other store may know more");
+    b.set_down(false);
+    clock.advance(600_000);
+    store.keep_reader(&orders(), &mut own, &keep(4)).expect("kept");
+    assert_eq!(
+        (versions(&listed(&a)), versions(&listed(&b))),
+        (vec![4], vec![4]),
+        "the row of before is renewed"
+    );
+    a.set_down(true);
+    b.set_down(true);
+    clock.advance(600_000);
+    store.keep_reader(&orders(), &mut own, &keep(5)).expect_err("no store answers");
+}
+
+#[test]
+fn a_reader_that_one_store_knows_counts_and_a_lost_answer_leaves_one_row() {
+    let [a, b] = memories();
+    let ((mut store, clock), mut own) = (at_hand(&[&a, &b]), OwnReader::default());
+    let mut alone = OwnReader::default();
+    MemoryStore::new(b.clone()).keep_reader(&orders(), &mut alone, &keep(2)).expect("kept");
+    for version in [3, 4] {
+        a.fail_next(Step::Lost);
+        store.keep_reader(&orders(), &mut own, &keep(version)).expect("the other store answers");
+        clock.advance(600_000);
+    }
+    assert_eq!(a.clear_script(), 0, "both answers were lost");
+    store.keep_reader(&orders(), &mut own, &keep(5)).expect("kept");
+    assert_eq!((versions(&listed(&a)), listed(&b).len()), (vec![5], 2));
+    let mut all = versions(&store.readers(&orders()).expect("both answer").all);
+    all.sort_unstable();
+    assert_eq!(all, [2, 5], "each store has one row of it");
+}
