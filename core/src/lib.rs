@@ -101,7 +101,7 @@ pub use error::{Code, Error, Result};
 pub use gene::{Gene, GeneKey};
 pub use monitoring::events::{Event, EventKind};
 pub use monitoring::mill_counters::Latency;
-pub use moves::{MovePlan, Phase, PlannedMove};
+pub use moves::{MovePhase, MovePlan, PlannedMove};
 pub use request::reader::Reader;
 /// What the schemes of other programs call their columns.
 #[cfg(feature = "internals")]

@@ -8,7 +8,7 @@ use crate::engine::SharedMill;
 use crate::error::fault::{FaultKind, quoted};
 use crate::error::{Code, Error, Result, shown};
 use crate::gene::GENES;
-use crate::moves::{self, MovePlan, Phase, PlannedMove, Step, begins_verify, follow, move_of};
+use crate::moves::{self, MovePhase, MovePlan, MoveStep, PlannedMove, begins_verify, follow, move_of};
 use crate::request::reader::{Reader, Readers};
 use crate::request::reservation::{Fault, Key};
 use crate::router::{By, Progress, RouteTable};
@@ -69,7 +69,7 @@ pub struct Moving {
     /// Its genes and shards. (`share` is its share of all genes.) Where the range begins behind its end, it goes on at gene 0.
     pub of: PlannedMove,
     /// Where the move stands.
-    pub phase: Phase,
+    pub phase: MovePhase,
     /// How it is made.
     pub options: MoveOptions,
     /// The version in which it began; `None`: the table was written by hand.
@@ -121,11 +121,8 @@ impl MoveStatus {
     }
 }
 
-/// What the store has: the version that is compared when it is replaced, the table, the readers.
-type Seen = std::result::Result<(RouteTable, Readers), Error>;
-
 /// Reads the table first: a reader that begins later reads this version or a later one.
-fn seen(store: &mut dyn Store, router: &str) -> std::result::Result<Seen, Fault> {
+fn seen(store: &mut dyn Store, router: &str) -> std::result::Result<Result<(RouteTable, Readers)>, Fault> {
     let stored = store.read_route(&Key::of_route(router), 0)?;
     let Some(stored) = stored else {
         return Ok(Err(Error::new(
@@ -280,7 +277,7 @@ impl Moves {
                 plan.check(table)?;
             }
             let by = if options.by_gene { By::Gene } else { By::Number };
-            follow(table, &Step::Start { of: &of, by, steps: &options.steps, watch_ms }, readers)
+            follow(table, &MoveStep::Start { of: &of, by, steps: &options.steps, watch_ms }, readers)
         })
     }
 
@@ -301,7 +298,7 @@ impl Moves {
     /// # Errors
     /// `INVALID_CONFIG`: it began too early, or ids are cut over already. `NOT_READY`, `STORE_REFUSED` as [`Moves::start`].
     pub fn verified(&self, began_at: u64, change: Change) -> Result<MoveStatus> {
-        self.step(change, move |table, readers| follow(table, &Step::Verified { began_at }, readers))
+        self.step(change, move |table, readers| follow(table, &MoveStep::Verified { began_at }, readers))
     }
 
     /// Cuts over the next percentage, after the watching time of the present one; `watch` is another time.
@@ -311,7 +308,7 @@ impl Moves {
     /// `INVALID_CONFIG`: no range moves, no comparison was clean, all ids are cut over. `STORE_REFUSED` as [`Moves::start`].
     pub fn next(&self, watch: Option<Duration>, change: Change) -> Result<MoveStatus> {
         let watch_ms = watch.map(in_ms);
-        self.step(change, move |table, readers| follow(table, &Step::Next { watch_ms }, readers))
+        self.step(change, move |table, readers| follow(table, &MoveStep::Next { watch_ms }, readers))
     }
 
     /// Goes back to the percentage before, from the first one to mirrored, and from there to a range that does not move. Nothing is lost:
@@ -320,7 +317,7 @@ impl Moves {
     /// # Errors
     /// `NOT_READY`, `STORE_REFUSED` as [`Moves::start`]; `INVALID_CONFIG`: no range moves.
     pub fn back(&self, change: Change) -> Result<MoveStatus> {
-        self.step(change, |table, readers| follow(table, &Step::Back, readers))
+        self.step(change, |table, readers| follow(table, &MoveStep::Back, readers))
     }
 
     /// Ends a move whose ids are all cut over: the range is the new shard's, and the old one is no longer written to.
@@ -329,7 +326,7 @@ impl Moves {
     /// As [`Moves::next`].
     pub fn finish(&self, watch: Option<Duration>, change: Change) -> Result<MoveStatus> {
         let watch_ms = watch.map(in_ms);
-        self.step(change, move |table, readers| follow(table, &Step::Finish { watch_ms }, readers))
+        self.step(change, move |table, readers| follow(table, &MoveStep::Finish { watch_ms }, readers))
     }
 
     /// Where the move stands, and who follows the table.

@@ -9,7 +9,7 @@ use crate::config::check_name;
 use crate::error::fault::{Fault, FaultKind, quoted};
 use crate::error::{Code, Error, Result, shown};
 use crate::gene::{Gene, GeneKey, NUMBER_BITS};
-use crate::keeper::readers::NotOpened;
+use crate::keeper::own_readers::NotOpened;
 use crate::request::reader::Reader;
 use crate::request::reservation::Key;
 use crate::router::{LONGEST_TEXT, LiveTable, RouteTable, RouteWord};

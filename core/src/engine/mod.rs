@@ -18,7 +18,7 @@ use crate::config::{MillConfig, StoreConfig};
 use crate::engine::metrics::Stats;
 use crate::error::{Code, Error, Result, shown};
 use crate::keeper::executor::{Command, Executor, Health};
-use crate::keeper::readers::{NotOpened, OwnReaders};
+use crate::keeper::own_readers::{NotOpened, OwnReaders};
 use crate::keeper::routers::{Follower, Routers};
 use crate::keeper::{Keeper, KeptSource};
 use crate::monitoring::events::{Event, EventKind, Events};

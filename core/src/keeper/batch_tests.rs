@@ -379,7 +379,7 @@ fn executor(
         events: Arc::new(crate::monitoring::events::Events::new()),
         health: crate::keeper::executor::Health::default(),
         routers: Arc::default(),
-        readers: crate::keeper::readers::OwnReaders::new(10_000, "test".into()),
+        readers: crate::keeper::own_readers::OwnReaders::new(10_000, "test".into()),
         expiry: None,
     };
     (executor, asked, sender)
@@ -490,7 +490,7 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
         events: Arc::new(crate::monitoring::events::Events::new()),
         health: crate::keeper::executor::Health::default(),
         routers: Arc::default(),
-        readers: crate::keeper::readers::OwnReaders::new(10_000, "test".into()),
+        readers: crate::keeper::own_readers::OwnReaders::new(10_000, "test".into()),
         expiry: None,
     };
     let thread = std::thread::spawn(move || executor.run());

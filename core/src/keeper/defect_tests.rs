@@ -54,7 +54,7 @@ impl Scene {
             events: events.clone(),
             health: Health::default(),
             routers: Arc::default(),
-            readers: crate::keeper::readers::OwnReaders::new(10_000, "test".into()),
+            readers: crate::keeper::own_readers::OwnReaders::new(10_000, "test".into()),
 
             expiry: None,
         };

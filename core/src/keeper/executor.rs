@@ -23,7 +23,7 @@ use crate::store::{Catalogue, Store};
 use crate::time::Clock;
 
 use super::expiry::Expiry;
-use super::readers::{NotOpened, OwnReaders};
+use super::own_readers::{NotOpened, OwnReaders};
 use super::routers::{Follower, Routers};
 use super::{BankRest, Keeper, KeptSource};
 

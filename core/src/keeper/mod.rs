@@ -14,8 +14,10 @@ mod kept_source;
 #[cfg(test)]
 mod mark_tests;
 #[cfg(test)]
+mod move_tests;
+#[cfg(test)]
 mod outage_tests;
-pub(crate) mod readers;
+pub(crate) mod own_readers;
 pub(crate) mod routers;
 
 use std::collections::HashMap;

@@ -15,9 +15,8 @@ use crate::request::reservation::{Fault, Key};
 use crate::router::{LiveTable, RouteTable};
 use crate::store::StoredTable;
 use crate::store::contained_store::ContainedStore;
-use crate::time::Clock;
 
-use super::readers::OwnReaders;
+use super::own_readers::OwnReaders;
 
 /// How often a table is read.
 const EVERY_MS: u64 = 10_000;
@@ -116,10 +115,10 @@ impl Follower {
         self.due_ms.load(Ordering::Relaxed).min(self.renew_due_ms.load(Ordering::Relaxed))
     }
 
-    /// The row of this process is renewed so many milliseconds from now on.
-    pub(super) fn renew_in(&self, ms: u64) {
+    /// The row of this process is renewed at this boot time.
+    pub(super) fn renew_at(&self, boot_ms: u64) {
         // ordering: Relaxed — see `wait`.
-        self.renew_due_ms.store(Clock::System.boot_ms() + ms, Ordering::Relaxed);
+        self.renew_due_ms.store(boot_ms, Ordering::Relaxed);
     }
 
     /// In a forked child: it has no row yet, and its parent's table may be old.
@@ -161,7 +160,7 @@ impl Follower {
         };
         // ordering: Relaxed — see `wait`.
         self.renewals_failed.store(failures, Ordering::Relaxed);
-        self.renew_in(pause_ms);
+        self.renew_at(own.clock.boot_ms() + pause_ms);
     }
 
     /// Reads the table in the store and takes it over if it is newer.

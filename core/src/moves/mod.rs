@@ -1,7 +1,7 @@
 //! Live moves of ranges between shards. Pure: tables, readers and the time are passed in.
 //!
 //! * `plan` finds the fewest moves that give each shard its share.
-//! * `step` decides which table follows a table, and whether it may be stored now.
+//! * `move_step` decides which table follows a table, and whether it may be stored now.
 //!
 //! A range that moves is *mirrored* first: every write goes to both shards, and the old one serves. The rows of before are copied and
 //! compared. Then ids are *cut over* by percentages: the new shard serves them, and the old one is still written to. Up to the last
@@ -12,10 +12,10 @@
 //! Not moving and cut over would not, so the first percentage waits until no reader can be left that does not know of the move. Cut over
 //! in part and finished would not, so the last step waits until every reader serves all ids from the new shard.
 
+mod move_step;
 mod plan;
-mod step;
 
 pub(crate) use crate::router::LONGEST_TIME_MS as LONGEST_WATCH_MS;
+pub use move_step::MovePhase;
+pub(crate) use move_step::{MoveStep, begins_verify, follow, move_of};
 pub use plan::{MovePlan, PlannedMove};
-pub use step::Phase;
-pub(crate) use step::{Step, begins_verify, follow, move_of};

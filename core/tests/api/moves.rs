@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::{Columns, KeepReader, Key, OwnReader, ReaderStore, Scheme, Stride};
-use keymill::{Change, Code, Error, Mill, MoveOptions, MovePlan, MoveStatus, Moves, Phase, Router};
+use keymill::{Change, Code, Error, Mill, MoveOptions, MovePhase, MovePlan, MoveStatus, Moves, Router};
 
 const SETTLE_MS: u64 = 50;
 
@@ -70,7 +70,7 @@ fn follows(router: &Router, version: u64) {
     in_time(|| if router.version() == version { Ok(()) } else { Err(not_yet()) });
 }
 
-fn phase(status: &MoveStatus) -> Option<Phase> {
+fn phase(status: &MoveStatus) -> Option<MovePhase> {
     status.moving.as_ref().map(|moving| moving.phase)
 }
 
@@ -94,14 +94,14 @@ fn a_shard_is_split_while_a_reader_follows_and_each_id_goes_over_once() {
     let router = mill.router("orders").expect("a router");
     assert_eq!(operator.moves.status().expect("a status").readers.len(), 1);
     let begun = operator.start();
-    assert_eq!((phase(&begun), begun.version), (Some(Phase::Mirror), 2));
+    assert_eq!((phase(&begun), begun.version), (Some(MovePhase::Mirror), 2));
     let moved = operator.moves.next(None, Change::Apply).expect_err("nothing was compared");
     assert!(moved.code == Code::InvalidConfig && moved.message.contains("move verify"), "{moved}");
     operator.verify();
     let (mut served, mut last) = (vec![false; 100], 0.0);
     for percent in [5, 25, 50, 100] {
         let dry = in_time(|| operator.moves.next(None, Change::DryRun));
-        assert_eq!(phase(&dry), Some(Phase::CutOver(percent)));
+        assert_eq!(phase(&dry), Some(MovePhase::CutOver(percent)));
         assert!(operator.moves.status().expect("a status").version < dry.version, "nothing was stored");
         let status = operator.next();
         follows(&router, status.version);
@@ -273,9 +273,9 @@ fn a_step_waits_for_a_reader_that_has_not_followed_and_for_one_that_was_lost_bef
     assert_eq!(operator.moves.forget(&[gone.member, 7]), Ok(vec![gone.member]));
     operator.verify();
     keep_row(&mut follows, 3, 600_000);
-    assert_eq!(phase(&operator.next()), Some(Phase::CutOver(5)));
+    assert_eq!(phase(&operator.next()), Some(MovePhase::CutOver(5)));
     // One that was lost since knows of the move, and refuses what moves.
     keep_row(&mut follows, 3, 1);
     while ended().is_none() {}
-    assert_eq!(phase(&operator.next()), Some(Phase::CutOver(25)));
+    assert_eq!(phase(&operator.next()), Some(MovePhase::CutOver(25)));
 }

@@ -17,31 +17,31 @@ const NAMED: usize = 5;
 /// Where a move stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Phase {
+pub enum MovePhase {
     /// Every write goes to both shards, and the old one serves.
     Mirror,
     /// The new shard serves so many percent.
     CutOver(u8),
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for MovePhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Phase::Mirror => f.write_str("mirror"),
-            Phase::CutOver(percent) => write!(f, "cut over {percent} %"),
+            MovePhase::Mirror => f.write_str("mirror"),
+            MovePhase::CutOver(percent) => write!(f, "cut over {percent} %"),
         }
     }
 }
 
 impl Move {
-    pub(crate) fn phase(&self) -> Phase {
-        if self.percent == 0 { Phase::Mirror } else { Phase::CutOver(self.percent) }
+    pub(crate) fn phase(&self) -> MovePhase {
+        if self.percent == 0 { MovePhase::Mirror } else { MovePhase::CutOver(self.percent) }
     }
 }
 
 /// A step of a move.
 #[derive(Clone, Debug)]
-pub(crate) enum Step<'a> {
+pub(crate) enum MoveStep<'a> {
     /// Mirrors the genes of a move.
     Start { of: &'a PlannedMove, by: By, steps: &'a [u8], watch_ms: u64 },
     /// A comparison that began at this time of the store found both shards alike.
@@ -74,10 +74,10 @@ pub(crate) fn move_of(table: &RouteTable) -> Result<(&Move, u16, u16)> {
 
 /// The table that follows by this step, if it may be stored now. An error that goes away by waiting is `NOT_READY` and says when to try
 /// again.
-pub(crate) fn follow(table: &RouteTable, step: &Step<'_>, readers: &Readers) -> Result<RouteTable> {
+pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers) -> Result<RouteTable> {
     let mut new = table.clone();
     new.version += 1;
-    if let Step::Start { of, by, steps, watch_ms } = step {
+    if let MoveStep::Start { of, by, steps, watch_ms } = step {
         check_followed(table, &readers.all)?;
         let progress = Progress {
             since: Some(new.version),
@@ -93,37 +93,37 @@ pub(crate) fn follow(table: &RouteTable, step: &Step<'_>, readers: &Readers) -> 
     let Some(range) = new.ranges.iter_mut().find(|range| range.moves.is_some()) else { return Ok(new) };
     let Some(moves) = &mut range.moves else { return Ok(new) };
     match step {
-        Step::Start { .. } => {}
-        Step::Verified { began_at } => {
+        MoveStep::Start { .. } => {}
+        MoveStep::Verified { began_at } => {
             check_verified(table, old, *began_at, readers)?;
             moves.progress.verified_at = Some(*began_at);
         }
-        Step::Next { watch_ms } => {
+        MoveStep::Next { watch_ms } => {
             let Some(percent) = old.progress.steps.iter().copied().find(|step| *step > old.percent) else {
                 return Err(Error::config(format!(
                     "the new shard `{}` serves all ids already; end the move with `keymill move finish`",
                     shown(&old.to)
                 )));
             };
-            if old.phase() == Phase::Mirror && old.progress.verified_at.is_none() {
+            if old.phase() == MovePhase::Mirror && old.progress.verified_at.is_none() {
                 return Err(Error::config(
                     "no comparison has found both shards alike since the range was mirrored; copy the rows of before, then run `keymill move verify`",
                 ));
             }
             check_followed(table, &readers.all)?;
             check_aware(table, old, &readers.all)?;
-            if old.phase() != Phase::Mirror {
+            if old.phase() != MovePhase::Mirror {
                 check_watched(old, *watch_ms, readers.now_ms)?;
             }
             moves.percent = percent;
             moves.progress.stored_at = Some(readers.now_ms);
         }
-        Step::Back => {
+        MoveStep::Back => {
             check_followed(table, &readers.all)?;
             moves.progress.stored_at = Some(readers.now_ms);
             match old.phase() {
-                Phase::Mirror => range.moves = None,
-                Phase::CutOver(_) => {
+                MovePhase::Mirror => range.moves = None,
+                MovePhase::CutOver(_) => {
                     let before = old.progress.steps.iter().rev().find(|step| **step < old.percent);
                     moves.percent = before.copied().unwrap_or(0);
                     if moves.percent == 0 {
@@ -134,7 +134,7 @@ pub(crate) fn follow(table: &RouteTable, step: &Step<'_>, readers: &Readers) -> 
             }
             join(&mut new.ranges);
         }
-        Step::Finish { watch_ms } => {
+        MoveStep::Finish { watch_ms } => {
             if old.percent != 100 {
                 return Err(Error::config(format!(
                     "the new shard `{}` serves {} % of the ids; only a range that is cut over as a whole can be finished: `keymill move next`",
@@ -273,7 +273,7 @@ pub(crate) fn begins_verify(table: &RouteTable, readers: &Readers) -> Result<()>
 }
 
 fn check_verified(table: &RouteTable, moves: &Move, began_at: u64, readers: &Readers) -> Result<()> {
-    if moves.phase() != Phase::Mirror {
+    if moves.phase() != MovePhase::Mirror {
         return Err(Error::config(format!(
             "the move is at `{}`; a comparison counts before the first ids are cut over",
             moves.phase()
@@ -343,7 +343,7 @@ mod tests {
 
     fn start() -> RouteTable {
         let of = planned();
-        let step = Step::Start { of: &of, by: By::Number, steps: &[5, 50, 100], watch_ms: 60_000 };
+        let step = MoveStep::Start { of: &of, by: By::Number, steps: &[5, 50, 100], watch_ms: 60_000 };
         follow(&two(), &step, &readers(STORED_AT, &[(6, 1)])).expect("a table")
     }
 
@@ -360,7 +360,7 @@ mod tests {
         error.retry_after
     }
 
-    const NEXT: Step<'static> = Step::Next { watch_ms: None };
+    const NEXT: MoveStep<'static> = MoveStep::Next { watch_ms: None };
 
     #[test]
     fn a_move_goes_from_mirrored_by_its_steps_to_the_new_shard_and_is_read_back_from_its_text() {
@@ -369,19 +369,19 @@ mod tests {
         let (moves, first, last) = move_of(&at).expect("a move");
         assert_eq!(
             (moves.phase(), first, last, moves.progress.since),
-            (Phase::Mirror, 40_000, 49_999, Some(7))
+            (MovePhase::Mirror, 40_000, 49_999, Some(7))
         );
         now_ms += at.settle_ms;
-        at =
-            follow(&at, &Step::Verified { began_at: now_ms }, &readers(now_ms, &[(7, 1)])).expect("verified");
+        at = follow(&at, &MoveStep::Verified { began_at: now_ms }, &readers(now_ms, &[(7, 1)]))
+            .expect("verified");
         for percent in [5, 50, 100] {
             assert_eq!(at, table(&at.to_text()), "as it is stored");
             at = follow(&at, &NEXT, &readers(now_ms, &[(at.version(), 1)])).expect("the next step");
-            assert_eq!(move_of(&at).expect("a move").0.phase(), Phase::CutOver(percent));
+            assert_eq!(move_of(&at).expect("a move").0.phase(), MovePhase::CutOver(percent));
             now_ms += 60_000;
         }
         says(follow(&at, &NEXT, &readers(now_ms, &[])), Code::InvalidConfig, "serves all ids already");
-        at = follow(&at, &Step::Finish { watch_ms: None }, &readers(now_ms, &[])).expect("the last step");
+        at = follow(&at, &MoveStep::Finish { watch_ms: None }, &readers(now_ms, &[])).expect("the last step");
         assert_eq!((at.moves(), at.version()), (false, 12));
         let owners: Vec<_> = at.ranges.iter().map(|range| (range.upper, range.shard.as_str())).collect();
         assert_eq!(owners, [(9999, "a"), (29_999, "b"), (39_999, "a"), (49_999, "c"), (65_535, "a")]);
@@ -390,17 +390,21 @@ mod tests {
     #[test]
     fn each_step_but_the_last_is_undone_by_the_one_before() {
         let mut at = start();
-        at = follow(&at, &Step::Verified { began_at: STORED_AT + 10_000 }, &readers(STORED_AT + 20_000, &[]))
-            .expect("verified");
+        at = follow(
+            &at,
+            &MoveStep::Verified { began_at: STORED_AT + 10_000 },
+            &readers(STORED_AT + 20_000, &[]),
+        )
+        .expect("verified");
         let mut phases = Vec::new();
         for watched in [1, 2] {
             at = follow(&at, &NEXT, &readers(STORED_AT + watched * 100_000, &[])).expect("a step");
         }
         while at.moves() {
             phases.push(move_of(&at).expect("a move").0.phase());
-            at = follow(&at, &Step::Back, &readers(STORED_AT, &[])).expect("a step back");
+            at = follow(&at, &MoveStep::Back, &readers(STORED_AT, &[])).expect("a step back");
         }
-        assert_eq!(phases, [Phase::CutOver(50), Phase::CutOver(5), Phase::Mirror]);
+        assert_eq!(phases, [MovePhase::CutOver(50), MovePhase::CutOver(5), MovePhase::Mirror]);
         let owners: Vec<_> = at.ranges.iter().map(|range| (range.upper, range.shard.as_str())).collect();
         assert_eq!(owners, [(9999, "a"), (29_999, "b"), (65_535, "a")]);
     }
@@ -408,22 +412,22 @@ mod tests {
     #[test]
     fn no_step_is_stored_while_a_reader_has_not_followed() {
         let at = start();
-        let verified = Step::Verified { began_at: STORED_AT + 10_000 };
-        let steps = [verified, Step::Back];
+        let verified = MoveStep::Verified { began_at: STORED_AT + 10_000 };
+        let steps = [verified, MoveStep::Back];
         for step in &steps {
             let answer = follow(&at, step, &readers(STORED_AT + 20_000, &[(7, 1), (6, 1)]));
             assert_eq!(says(answer, Code::NotReady, "2 (host:7) at version 6"), Some(Duration::from_secs(1)));
             let answer = follow(&at, step, &readers(STORED_AT + 20_000, &[(9, 1)]));
             says(answer, Code::StoreRefused, "restored from a backup");
         }
-        let answer = follow(&two(), &Step::Back, &readers(STORED_AT, &[]));
+        let answer = follow(&two(), &MoveStep::Back, &readers(STORED_AT, &[]));
         says(answer, Code::InvalidConfig, "no range of the table moves");
     }
 
     #[test]
     fn a_reader_that_was_lost_before_the_move_began_holds_up_the_first_ids_and_a_later_one_does_not() {
         let at = start();
-        let step = Step::Verified { began_at: STORED_AT + 10_000 };
+        let step = MoveStep::Verified { began_at: STORED_AT + 10_000 };
         let answer = follow(&at, &step, &readers(STORED_AT + 20_000, &[(7, 1), (6, -3_000)]));
         assert_eq!(
             says(answer, Code::NotReady, "2 (host:7) at version 6, ended 3 s ago"),
@@ -433,7 +437,7 @@ mod tests {
         let at = follow(&at, &step, &readers(STORED_AT + 20_000, &[(7, -1)])).expect("it knows of the move");
         let lost = readers(STORED_AT + 20_000, &[(8, 1), (6, -1)]);
         says(follow(&at, &NEXT, &lost), Code::NotReady, "before the range began to move");
-        follow(&at, &Step::Back, &lost).expect("the old shard has every row");
+        follow(&at, &MoveStep::Back, &lost).expect("the old shard has every row");
     }
 
     #[test]
@@ -447,28 +451,28 @@ mod tests {
         for (began_at, now_ms) in
             [(STORED_AT + 9_999, STORED_AT + 20_000), (STORED_AT + 20_001, STORED_AT + 20_000)]
         {
-            let answer = follow(&at, &Step::Verified { began_at }, &readers(now_ms, &[]));
+            let answer = follow(&at, &MoveStep::Verified { began_at }, &readers(now_ms, &[]));
             says(answer, Code::InvalidConfig, "run it again");
         }
         let began_at = STORED_AT + 10_000;
-        let at = follow(&at, &Step::Verified { began_at }, &readers(began_at, &[])).expect("verified");
+        let at = follow(&at, &MoveStep::Verified { began_at }, &readers(began_at, &[])).expect("verified");
         let at = follow(&at, &NEXT, &readers(began_at, &[])).expect("the first step");
         says(
-            follow(&at, &Step::Verified { began_at }, &readers(began_at, &[])),
+            follow(&at, &MoveStep::Verified { began_at }, &readers(began_at, &[])),
             Code::InvalidConfig,
             "cut over 5 %",
         );
         let answer = follow(&at, &NEXT, &readers(began_at + 59_000, &[]));
         assert_eq!(says(answer, Code::NotReady, "another 1 s"), Some(Duration::from_secs(1)));
         says(
-            follow(&at, &Step::Finish { watch_ms: None }, &readers(began_at, &[])),
+            follow(&at, &MoveStep::Finish { watch_ms: None }, &readers(began_at, &[])),
             Code::InvalidConfig,
             "serves 5 %",
         );
-        let at =
-            follow(&at, &Step::Next { watch_ms: Some(0) }, &readers(began_at, &[])).expect("as it was asked");
-        let back = follow(&at, &Step::Back, &readers(began_at, &[])).expect("a step back");
-        let mirrored = follow(&back, &Step::Back, &readers(began_at, &[])).expect("a step back");
+        let at = follow(&at, &MoveStep::Next { watch_ms: Some(0) }, &readers(began_at, &[]))
+            .expect("as it was asked");
+        let back = follow(&at, &MoveStep::Back, &readers(began_at, &[])).expect("a step back");
+        let mirrored = follow(&back, &MoveStep::Back, &readers(began_at, &[])).expect("a step back");
         says(
             follow(&mirrored, &NEXT, &readers(began_at + 99_000, &[])),
             Code::InvalidConfig,
@@ -479,7 +483,7 @@ mod tests {
     #[test]
     fn a_move_that_does_not_fit_the_table_is_not_begun() {
         let begin = |of: &PlannedMove, table: &RouteTable, steps: &[u8]| {
-            follow(table, &Step::Start { of, by: By::Gene, steps, watch_ms: 0 }, &readers(STORED_AT, &[]))
+            follow(table, &MoveStep::Start { of, by: By::Gene, steps, watch_ms: 0 }, &readers(STORED_AT, &[]))
         };
         let of = planned();
         for (wrong, what) in [
@@ -497,6 +501,10 @@ mod tests {
         let by_hand = table(
             "version = 3\n[[range]]\nupper = 9\nshard = \"a\"\nto = \"b\"\n[[range]]\nupper = 20\nshard = \"b\"\nto = \"a\"",
         );
-        says(follow(&by_hand, &Step::Back, &readers(STORED_AT, &[])), Code::InvalidConfig, "one at a time");
+        says(
+            follow(&by_hand, &MoveStep::Back, &readers(STORED_AT, &[])),
+            Code::InvalidConfig,
+            "one at a time",
+        );
     }
 }

@@ -49,20 +49,33 @@ pub(crate) struct OwnReaders {
     rows: HashMap<String, OwnReader>,
     lease_ms: u64,
     owner: Arc<str>,
+    /// Routers age by the system's clock, also where a test sets the mill's by hand.
+    pub(super) clock: Clock,
 }
 
 impl OwnReaders {
     pub(crate) fn new(lease_ms: u64, owner: Arc<str>) -> OwnReaders {
-        OwnReaders { rows: HashMap::new(), lease_ms, owner }
+        OwnReaders { rows: HashMap::new(), lease_ms, owner, clock: Clock::System }
     }
 
     /// Writes the row of a router with this version; answers with the boot time up to which that counts.
-    fn write(&mut self, store: &mut ContainedStore, key: &Arc<Key>, version: u64) -> Result<u64, Fault> {
+    pub(super) fn write(
+        &mut self,
+        store: &mut ContainedStore,
+        key: &Arc<Key>,
+        version: u64,
+    ) -> Result<u64, Fault> {
         let keep = KeepReader { version, lease_ms: self.lease_ms, owner: self.owner.clone() };
         let own = self.rows.entry(key.name.clone()).or_default();
-        let began_ms = Clock::System.boot_ms();
+        let began_ms = self.clock.boot_ms();
         store.ask(|store| store.keep_reader(key, own, &keep))?;
         Ok(began_ms + self.lease_ms * USED.0 / USED.1)
+    }
+
+    /// The process, for people.
+    #[cfg(test)]
+    pub(super) fn owner(&self) -> Arc<str> {
+        self.owner.clone()
     }
 
     /// When a row is renewed that was written now.
@@ -89,7 +102,7 @@ impl OwnReaders {
                 Ok(self.renewal_ms())
             }
             Err(why) => {
-                of.live.expire(Clock::System.boot_ms());
+                of.live.expire(self.clock.boot_ms());
                 if failures == 0 {
                     let message = format!(
                         "router `{}` could not renew its row in `keymill_reader`: {why}; without it, ranges that move are refused",
@@ -110,12 +123,12 @@ impl OwnReaders {
     ) -> Result<u64, String> {
         let mut until_ms =
             self.write(store, &of.readers, of.live.version()).map_err(|fault| fault.to_string())?;
-        if Clock::System.boot_ms() < was_until_ms {
+        if self.clock.boot_ms() < was_until_ms {
             return Ok(until_ms);
         }
         // Steps may have been made meanwhile. From now on there is one at most.
         of.live.lease(0);
-        if of.read_again(store, Clock::System.boot_ms()).map_err(|why| why.to_string())? {
+        if of.read_again(store, self.clock.boot_ms()).map_err(|why| why.to_string())? {
             until_ms =
                 self.write(store, &of.readers, of.live.version()).map_err(|fault| fault.to_string())?;
         }
@@ -138,15 +151,14 @@ impl OwnReaders {
         let (key, readers) = (Key::of_route(name), Arc::new(Key::of_readers(name)));
         for _ in 0..ATTEMPTS {
             let Some(stored) = store.ask(|store| store.read_route(&key, 0))? else { break };
-            let follower =
-                Follower::new(name, &stored, Clock::System.boot_ms()).map_err(NotOpened::Refused)?;
+            let follower = Follower::new(name, &stored, self.clock.boot_ms()).map_err(NotOpened::Refused)?;
             let version = follower.live.version();
             let until_ms = self.write(store, &readers, version)?;
             // A step that was made before the row was there is one too many.
             let now = store.ask(|store| store.read_route(&key, version))?;
             if now.is_some_and(|now| now.version == version && now.text.is_none()) {
                 follower.live.lease(until_ms);
-                follower.renew_in(self.renewal_ms());
+                follower.renew_at(self.clock.boot_ms() + self.renewal_ms());
                 return Ok(Some(routers.add(follower).clone()));
             }
         }
