@@ -208,6 +208,34 @@ fn a_child_follows_the_table_of_its_parents_router() {
 }
 
 #[test]
+fn a_child_that_only_routes_reads_the_table_and_is_a_reader_of_its_own() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let store = format!("sqlite:{}", folder.path().join("ids.db").display());
+    let (mill, operator) = (Mill::open(&store).expect("a mill"), Mill::open(&store).expect("a mill"));
+    let table = |version: u64, rest: &str| {
+        format!("version = {version}\n[[range]]\nupper = 65535\nshard = \"old\"\n{rest}")
+    };
+    operator.put_routes("orders", &table(1, ""), Change::Apply).expect("stored");
+    let router = mill.router("orders").expect("a router");
+    operator.put_routes("orders", &table(2, "to = \"new\"\npercent = 100"), Change::Apply).expect("stored");
+    // Its parent may know the first table still.
+    let child = in_a_child(|| {
+        let route = router.route(1).expect("a route");
+        let (read, mirror) = (route.read.to_owned(), route.mirror.unwrap_or_default().to_owned());
+        let readers = mill.moves("orders").and_then(|moves| moves.status()).expect("a status").readers;
+        let own = format!(":{}", std::process::id());
+        let owners = readers.iter().filter(|reader| reader.owner.ends_with(&own)).count();
+        vec![read, mirror, readers.len().to_string(), owners.to_string()]
+    });
+    assert_eq!(child, ["new", "old", "2", "1"]);
+    mill.close();
+    let refused = in_a_child(|| {
+        vec![router.route(1).map_or_else(|error| error.code.to_string(), |_| "a route".to_owned())]
+    });
+    assert_eq!(refused, ["CLOSED"]);
+}
+
+#[test]
 fn a_bank_and_a_leased_worker_of_a_parent_are_not_its_childs() {
     let folder = tempfile::tempdir().expect("a directory");
     let mill = Mill::open(&format!("sqlite:{}", folder.path().join("ids.db").display())).expect("a mill");

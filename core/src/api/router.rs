@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::check_name;
+use crate::engine::Engine;
 use crate::error::fault::{Fault, FaultKind, quoted};
 use crate::error::{Code, Error, Result, shown};
 use crate::gene::{Gene, GeneKey, NUMBER_BITS};
@@ -177,8 +178,7 @@ impl Router {
     pub fn route_gene(&self, gene: Gene) -> Result<Route<'_>> {
         let (word, version) = self.live.word(gene);
         if word.moves() {
-            let (shards, number_decides) = word.serves_gene();
-            return self.moving(gene, word, version, shards, number_decides);
+            return self.moving(gene, word, version, None);
         }
         Ok(self.staying(gene, word, version))
     }
@@ -187,7 +187,7 @@ impl Router {
     fn served(&self, gene: Gene, number: u64) -> Result<Route<'_>> {
         let (word, version) = self.live.word(gene);
         if word.moves() {
-            return self.moving(gene, word, version, word.serves(number), false);
+            return self.moving(gene, word, version, Some(number));
         }
         Ok(self.staying(gene, word, version))
     }
@@ -208,19 +208,16 @@ impl Router {
         }
     }
 
-    /// Of a range that moves, with the shard that serves and the other one. Where the number in an id decides, a key has both.
+    /// Of a range that moves; without a number the answer for a key, where the number in an id may decide.
     #[inline]
-    fn moving(
-        &self,
-        gene: Gene,
-        word: RouteWord,
-        version: u64,
-        (serves, other): (u16, u16),
-        number_decides: bool,
-    ) -> Result<Route<'_>> {
+    fn moving(&self, gene: Gene, word: RouteWord, version: u64, number: Option<u64>) -> Result<Route<'_>> {
         if !self.live.is_leased() {
-            return Err(self.live.lease_lost(gene));
+            return self.unleased(gene, number);
         }
+        let ((serves, other), number_decides) = match number {
+            Some(number) => (word.serves(number), false),
+            None => word.serves_gene(),
+        };
         let (name, mirror) = (self.live.name(serves), self.live.name(other));
         Ok(Route {
             gene,
@@ -232,6 +229,15 @@ impl Router {
             version,
             numbers: (word.shard(), serves, Some(other)),
         })
+    }
+
+    /// The answer without a lease: a forked child gets a table of its own, another process is refused.
+    #[cold]
+    fn unleased(&self, gene: Gene, number: Option<u64>) -> Result<Route<'_>> {
+        if self.live.revive()? {
+            return number.map_or_else(|| self.route_gene(gene), |number| self.served(gene, number));
+        }
+        Err(self.live.lease_lost(gene))
     }
 
     /// The version of the present table.
@@ -315,6 +321,16 @@ impl Mill {
                     ),
                 )
             })?;
+            let (mill, name) = (Arc::downgrade(&self.shared), name.to_owned());
+            live.set_revival(Box::new(move || {
+                let mill = mill.upgrade().ok_or_else(|| Engine::closed_error(None))?;
+                let line = mill.config.command_line();
+                mill.enter(|engine| match engine.open_router(&name)? {
+                    Ok(_) => Ok(()),
+                    Err(NotOpened::Failed(fault)) => Err(fault.error(line)),
+                    Err(NotOpened::Refused(error)) => Err(error),
+                })
+            }));
             Ok(Router { live })
         })
     }

@@ -162,14 +162,14 @@ impl World {
         let live = &self.processes[at].router.live;
         let until = live.leased_until_ms();
         if self.mutant == Mutant::LapsedReaderAnswers && until == 0 {
-            live.lease(u64::MAX - 1);
+            live.lease(u64::MAX >> 1);
         }
         let router = Router { live: live.clone() };
         let route = router.route(id).ok().map(|route| {
             let shards = std::iter::once(route.write).chain(route.mirror).map(str::to_owned);
             (route.read.to_owned(), shards.collect())
         });
-        if live.leased_until_ms() == u64::MAX - 1 {
+        if live.leased_until_ms() == u64::MAX >> 1 {
             live.lease(until);
         }
         route

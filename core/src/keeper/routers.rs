@@ -123,7 +123,7 @@ impl Follower {
 
     /// In a forked child: it has no row yet, and its parent's table may be old.
     fn begin_anew(&self) {
-        self.live.lease(0);
+        self.live.begin_anew();
         // ordering: Relaxed, both — the child's keeper has not started.
         self.renew_due_ms.store(0, Ordering::Relaxed);
         // ordering: Relaxed — as above.

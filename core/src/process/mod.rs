@@ -4,3 +4,4 @@ pub(crate) mod random;
 pub(crate) mod revocation;
 pub(crate) mod sync;
 pub(crate) mod thread;
+pub(crate) mod wiped_words;

@@ -214,6 +214,36 @@ impl Drop for ForkGuard<'_> {
     }
 }
 
+/// A word that a forked child finds at 0, whatever its parent wrote.
+pub(crate) struct ForkWord {
+    word: &'static AtomicU64,
+}
+
+impl ForkWord {
+    /// No [`RevocationWord`] has a value with this bit, so a cursor that outlived the word's owner does not take this one for its own.
+    pub(crate) const OURS: u64 = 1 << 63;
+
+    /// A word with a value that has the bit [`OURS`](ForkWord::OURS).
+    pub(crate) fn new(value: u64) -> Self {
+        let word = reuse().unwrap_or_else(allocate);
+        // ordering: Relaxed — the word is not shared yet.
+        word.store(value | Self::OURS, Ordering::Relaxed);
+        ForkWord { word }
+    }
+
+    /// The word, which stays readable for ever.
+    #[inline]
+    pub(crate) fn shared(&self) -> &'static AtomicU64 {
+        self.word
+    }
+}
+
+impl Drop for ForkWord {
+    fn drop(&mut self) {
+        push_free(Box::into_raw(Box::new(Free { word: self.word, next: ptr::null_mut() })));
+    }
+}
+
 fn allocate() -> &'static AtomicU64 {
     HOOK.get_or_init(hook_child);
     loop {

@@ -19,15 +19,20 @@ mod table_text;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use once_cell::race::OnceBox;
+
 use crate::error::{Code, Error, Result};
 use crate::gene::Gene;
-use crate::process::revocation::ForkLock;
+use crate::process::revocation::{ForkLock, ForkWord};
 
 use names::Names;
 pub(crate) use progress::{Progress, check_steps};
 use ring::Ring;
 pub use table::LONGEST_TEXT;
 pub(crate) use table::{By, LONGEST_TIME_MS, Move, Range, RouteTable, RouteWord};
+
+/// Gives a forked child a keeper and a table of its own.
+type Revival = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
 /// The present table.
 pub(crate) struct LiveTable {
@@ -37,15 +42,13 @@ pub(crate) struct LiveTable {
     writer: ForkLock,
     /// Boot time at which the store said last that the table is the present one; 0: it is not from a store.
     confirmed_ms: AtomicU64,
-    /// Boot time until which this process may answer for ranges that move: so long the store knows which version it runs. 0: not now.
-    /// A table that is not from a store answers always.
-    leased_until_ms: AtomicU64,
+    /// Boot time until which this process may answer for ranges that move: so long the store knows which version it runs. A forked child
+    /// has no lease. A table that is not from a store answers always, and has no word.
+    lease: Option<ForkWord>,
     /// The router's name in the store.
     name: Option<Box<str>>,
+    revival: OnceBox<Revival>,
 }
-
-/// Of a table that is not from a store.
-const ALWAYS: u64 = u64::MAX;
 
 impl fmt::Debug for LiveTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,55 +61,93 @@ impl fmt::Debug for LiveTable {
 
 impl LiveTable {
     pub(crate) fn new(table: &RouteTable) -> Result<LiveTable> {
+        Self::with(table, None, None)
+    }
+
+    /// A table that a store has under this name. It answers for ranges that move while it is [leased](LiveTable::lease), and in a forked
+    /// child it [begins anew](LiveTable::begin_anew).
+    pub(crate) fn of_store(table: &RouteTable, name: &str) -> Result<LiveTable> {
+        Self::with(table, Some(ForkWord::new(0)), Some(name.into()))
+    }
+
+    fn with(table: &RouteTable, lease: Option<ForkWord>, name: Option<Box<str>>) -> Result<LiveTable> {
         let live = LiveTable {
-            ring: Ring::new(),
+            ring: Ring::new(lease.is_some()),
             names: Names::new(),
             writer: ForkLock::new(),
             confirmed_ms: AtomicU64::new(0),
-            leased_until_ms: AtomicU64::new(ALWAYS),
-            name: None,
+            lease,
+            name,
+            revival: OnceBox::new(),
         };
         live.replace(table)?;
         Ok(live)
     }
 
-    /// A table that a store has under this name. It answers for ranges that move while it is [leased](LiveTable::lease).
-    pub(crate) fn of_store(table: &RouteTable, name: &str) -> Result<LiveTable> {
-        let leased_until_ms = AtomicU64::new(0);
-        Ok(LiveTable { leased_until_ms, name: Some(name.into()), ..LiveTable::new(table)? })
+    /// What a forked child does when it is asked for a route and has no table of its own yet.
+    pub(crate) fn set_revival(&self, revival: Revival) {
+        // Another caller may have been faster.
+        let _ = self.revival.set(Box::new(revival));
+    }
+
+    /// Gives a forked child its table; `false`: this process has one, or had.
+    #[cold]
+    pub(crate) fn revive(&self) -> Result<bool> {
+        // ordering: Relaxed — a process is a fork from its first instruction on.
+        let word = self.lease.as_ref().map(|lease| lease.shared().load(Ordering::Relaxed));
+        match self.revival.get() {
+            Some(revive) if matches!(word, Some(0 | NOT_LEASED_YET)) => revive().map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// In a forked child, which has one thread: it has no lease yet, and no table.
+    pub(crate) fn begin_anew(&self) {
+        self.lease(NOT_YET);
+        self.ring.begin_anew();
     }
 
     /// Whether it may answer for ranges that move.
     #[inline]
     pub(crate) fn is_leased(&self) -> bool {
         // ordering: Relaxed — the word says only that the lease has ended, and what follows does not depend on what came before.
-        self.leased_until_ms.load(Ordering::Relaxed) != 0
+        self.lease
+            .as_ref()
+            .is_none_or(|lease| lease.shared().load(Ordering::Relaxed) > ForkWord::OURS | NOT_YET)
     }
 
     /// The boot time at which the lease ends; 0: it has.
     pub(crate) fn leased_until_ms(&self) -> u64 {
         // ordering: Relaxed — as above.
-        self.leased_until_ms.load(Ordering::Relaxed)
+        self.lease.as_ref().map_or(0, |lease| lease.shared().load(Ordering::Relaxed) & !ForkWord::OURS)
     }
 
     /// The store knows which version this process runs, up to this boot time. 0 ends the lease.
     pub(crate) fn lease(&self, until_ms: u64) {
-        // ordering: Release — the table that was read comes first. A reader finds it by the ring's own order.
-        self.leased_until_ms.store(until_ms, Ordering::Release);
+        if let Some(lease) = &self.lease {
+            // ordering: Release — the table that was read comes first. A reader finds it by the ring's own order.
+            lease.shared().store(until_ms | ForkWord::OURS, Ordering::Release);
+        }
     }
 
     /// Ends a lease that is over. Answers with the milliseconds until it will be.
     pub(crate) fn expire(&self, boot_ms: u64) -> Option<u64> {
         let until_ms = self.leased_until_ms();
-        if until_ms == 0 || until_ms == ALWAYS {
+        if until_ms <= NOT_YET {
             return None;
         }
         if until_ms > boot_ms {
             return Some(until_ms - boot_ms);
         }
+        let word = self.lease.as_ref()?.shared();
         // The keeper may have renewed it meanwhile.
         // ordering: Relaxed, both — as in `is_leased`.
-        let _ = self.leased_until_ms.compare_exchange(until_ms, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = word.compare_exchange(
+            until_ms | ForkWord::OURS,
+            ForkWord::OURS,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
         None
     }
 
@@ -114,6 +155,13 @@ impl LiveTable {
     #[cold]
     pub(crate) fn lease_lost(&self, gene: Gene) -> Error {
         let name = self.name.as_deref().unwrap_or_default();
+        if self.version() == 0 {
+            return Error::new(
+                Code::LeaseLost,
+                format!("router `{name}`: this process is a fork that has not read the table yet; it answers as soon as the store does"),
+            )
+            .after(LOST_AGAIN);
+        }
         Error::new(
             Code::LeaseLost,
             format!(
@@ -177,6 +225,10 @@ impl LiveTable {
         Ok(true)
     }
 }
+
+/// The end of a lease that a forked child has not had yet.
+const NOT_YET: u64 = 1;
+const NOT_LEASED_YET: u64 = ForkWord::OURS | NOT_YET;
 
 /// When to ask again for a range that moves, after the lease was lost.
 const LOST_AGAIN: std::time::Duration = std::time::Duration::from_millis(500);

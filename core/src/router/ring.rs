@@ -30,7 +30,24 @@ struct TableCopy {
     version: AtomicU64,
     /// For each gene the number of its word. A number that was read halfway through a change is within the list, too.
     numbers: Box<[AtomicU16; GENES]>,
-    words: Box<[AtomicU64; GENES]>,
+    words: Words,
+}
+
+/// The words of a table that a store has are wiped in a forked child, so that it asks for its own table before it answers.
+#[cfg(not(loom))]
+type Words = crate::process::wiped_words::WipedWords<GENES>;
+/// The model checker has atomics of its own.
+#[cfg(loom)]
+type Words = Box<[AtomicU64; GENES]>;
+
+#[cfg(not(loom))]
+fn words(are_wiped: bool) -> Words {
+    if are_wiped { Words::wiped() } else { Words::inherited() }
+}
+
+#[cfg(loom)]
+fn words(_are_wiped: bool) -> Words {
+    boxed(|| AtomicU64::new(0))
 }
 
 fn boxed<T>(make: impl Fn() -> T) -> Box<[T; GENES]> {
@@ -39,11 +56,11 @@ fn boxed<T>(make: impl Fn() -> T) -> Box<[T; GENES]> {
 }
 
 impl TableCopy {
-    fn new() -> TableCopy {
+    fn new(are_wiped: bool) -> TableCopy {
         TableCopy {
             version: AtomicU64::new(0),
             numbers: boxed(|| AtomicU16::new(0)),
-            words: boxed(|| AtomicU64::new(0)),
+            words: words(are_wiped),
         }
     }
 }
@@ -56,9 +73,17 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// A ring whose words are 0, in version 0.
-    pub(super) fn new() -> Ring {
-        Ring { turn: AtomicU64::new(0), slots: [TableCopy::new(), TableCopy::new()] }
+    /// A ring whose words are 0, in version 0. Where they `are_wiped`, they are 0 in a forked child too.
+    pub(super) fn new(are_wiped: bool) -> Ring {
+        Ring { turn: AtomicU64::new(0), slots: [TableCopy::new(are_wiped), TableCopy::new(are_wiped)] }
+    }
+
+    /// In a forked child, which has one thread: any table is newer than the one whose words were wiped.
+    pub(super) fn begin_anew(&self) {
+        // ordering: Relaxed, both — there is one thread.
+        let slot = &self.slots[(self.turn.load(Ordering::Relaxed) & 1) as usize];
+        // ordering: Relaxed — as above.
+        slot.version.store(0, Ordering::Relaxed);
     }
 
     /// The word of a gene, and the version of its table.
