@@ -1,6 +1,7 @@
 //! The `keymill` command, run as a program.
 
 mod common;
+mod moves;
 mod operator;
 mod postgres;
 mod refusals;

@@ -1,0 +1,117 @@
+//! `keymill move`: a shard is split by the commands of the page, and what they refuse.
+
+use crate::common::{Home, Ran};
+
+const TABLE: &str = "version = 1\nsettle = \"100ms\"\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
+
+/// A store with a table, and a plan that gives half of its genes to `s2`.
+fn planned() -> Home {
+    let home = Home::new();
+    home.file("routes.toml", TABLE);
+    home.run(&["route", "put", "orders", "routes.toml", "--yes"]).done();
+    let plan = home
+        .run(&["move", "plan", "orders", "--shards", "s1,s2", "--out", "plan.toml", "--key", "no"])
+        .done();
+    assert!(plan.contains("share: 50.00 %\n"), "{plan}");
+    assert!(plan.contains("ids: no BETWEEN 4611686018427387904 AND 9223372036854775807\n"), "{plan}");
+    home
+}
+
+fn step(home: &Home, words: &[&str]) -> Ran {
+    home.run(&[&["move"], words].concat())
+}
+
+fn phase(home: &Home) -> String {
+    let status = step(home, &["status", "orders", "--json"]).json();
+    status["moving"]["phase"].as_str().unwrap_or("none").to_owned()
+}
+
+fn began(home: &Home) -> String {
+    let said = step(home, &["verify", "orders", "--wait", "--json"]).json();
+    said["began"].as_str().expect("a time").to_owned()
+}
+
+#[test]
+fn a_shard_is_split_by_the_commands_of_the_page() {
+    let home = planned();
+    let start = ["start", "orders", "--plan", "plan.toml", "--watch", "0s", "--steps", "5,50,100"];
+    let dry = step(&home, &start);
+    assert!(dry.out.contains("phase: mirror\n") && dry.err.contains("nothing was written"), "{dry:?}");
+    assert_eq!(phase(&home), "none");
+    step(&home, &[&start[..], &["--yes"]].concat()).done();
+    let route = home.run(&["route", "9223372036854775807", "orders"]).done();
+    assert!(route.contains("read: s1\nwrite: s1\nmirror: s2\n"), "{route}");
+    let refused = step(&home, &["next", "orders", "--yes"]).refused("INVALID_CONFIG");
+    assert!(refused.contains("keymill move verify"), "{refused}");
+    let began = began(&home);
+    step(&home, &["verify", "orders", "--began", &began, "--yes"]).done();
+    let mut phases = Vec::new();
+    for words in [["next"], ["next"], ["back"], ["next"], ["next"]] {
+        step(&home, &[&words[..], &["orders", "--wait", "--yes"]].concat()).done();
+        phases.push(phase(&home));
+    }
+    assert_eq!(phases, ["cut over 5 %", "cut over 50 %", "cut over 5 %", "cut over 50 %", "cut over 100 %"]);
+    let refused = step(&home, &["next", "orders", "--yes"]).refused("INVALID_CONFIG");
+    assert!(refused.contains("keymill move finish"), "{refused}");
+    step(&home, &["finish", "orders", "--wait", "--yes"]).done();
+    let route = home.run(&["route", "9223372036854775807", "orders"]).done();
+    assert!(route.contains("shard: s2\nread: s2\nwrite: s2\nversion: 9\n"), "{route}");
+    // Typed again, nothing is left to do.
+    step(&home, &["finish", "orders", "--yes"]).refused("INVALID_CONFIG");
+    step(&home, &[&start[..], &["--yes"]].concat()).refused("INVALID_CONFIG");
+}
+
+#[test]
+fn a_step_waits_for_its_time_and_says_how_long() {
+    let home = planned();
+    step(&home, &["start", "orders", "--plan", "plan.toml", "--watch", "1h", "--yes"]).done();
+    let began = began(&home);
+    step(&home, &["verify", "orders", "--began", &began, "--yes"]).done();
+    step(&home, &["next", "orders", "--yes"]).done();
+    let refused = step(&home, &["next", "orders", "--yes"]).refused("NOT_READY");
+    assert!(refused.contains("cut over 5 % is watched for another"), "{refused}");
+    step(&home, &["next", "orders", "--watch", "0s", "--yes"]).done();
+    assert_eq!(phase(&home), "cut over 25 %");
+}
+
+#[test]
+fn what_a_move_cannot_be_told_is_refused() {
+    let home = planned();
+    for (words, code, says) in [
+        (&["status", "none"][..], "STORE_REFUSED", "no route table `none`"),
+        (
+            &["start", "orders", "--plan", "none.toml"],
+            "INVALID_ARGUMENT",
+            "`none.toml`: reading the plan failed",
+        ),
+        (&["start", "orders", "--plan", "routes.toml"], "INVALID_CONFIG", "this is no plan of moves"),
+        (&["start", "orders", "--plan", "plan.toml", "--move", "2"], "INVALID_ARGUMENT", "no move 2"),
+        (
+            &["start", "orders", "--plan", "plan.toml", "--steps", "50,25,100"],
+            "INVALID_CONFIG",
+            "percentages",
+        ),
+        (&["start", "orders", "--plan", "plan.toml", "--watch", "8d"], "INVALID_ARGUMENT", "7 days"),
+        (&["plan", "orders", "--shards", "s1,s1"], "INVALID_ARGUMENT", "named twice"),
+        (&["plan", "orders", "--shards", "s1=0"], "INVALID_ARGUMENT", "weight 0"),
+        (&["plan", "orders", "--shards", "s1", "--hot", "segment:x"], "INVALID_ARGUMENT", "segment:x"),
+        (&["next", "orders", "--gone", "7"], "INVALID_ARGUMENT", "no reader has the number `7`"),
+        (&["next", "orders"], "INVALID_CONFIG", "keymill move start"),
+        (&["back", "orders"], "INVALID_CONFIG", "keymill move start"),
+        (&["finish", "orders"], "INVALID_CONFIG", "keymill move start"),
+        (&["verify", "orders"], "INVALID_CONFIG", "keymill move start"),
+    ] {
+        let message = step(&home, words).refused(code);
+        assert!(message.contains(says), "{words:?}: {message}");
+    }
+    for words in
+        [&["start", "orders"][..], &["plan", "orders"], &["next"], &["next", "orders", "--watch", "x"]]
+    {
+        assert_eq!(step(&home, words).code, Some(2), "{words:?}");
+    }
+    // A table that changed since has no use for the plan.
+    home.file("other.toml", &TABLE.replace("version = 1", "version = 2").replace("s1", "s3"));
+    home.run(&["route", "put", "orders", "other.toml", "--yes"]).done();
+    let message = step(&home, &["start", "orders", "--plan", "plan.toml", "--yes"]).refused("INVALID_CONFIG");
+    assert!(message.contains("make a new plan"), "{message}");
+}
