@@ -266,8 +266,13 @@ fn statements(dialect: &str) -> String {
         Err(error) => assert_eq!(error.code, Code::InvalidConfig, "{error}"),
     }
     let all = mill.init(&[], Change::DryRun).expect("keymill's own tables");
-    let routes = all.iter().find(|statement| statement.contains("keymill_route")).expect("route tables");
+    let one = |table: &str| all.iter().find(|statement| statement.contains(table)).expect("its statement");
+    let (routes, readers) = (one("keymill_route"), one("keymill_reader"));
     let _ = write!(text, "\nTables of [routers](../business-ids.md#routers):\n```sql\n{routes};\n```\n");
+    let _ = write!(
+        text,
+        "\nTheir readers: `pool` is the router, `slot` a number that each process draws, `mark` the version that it runs:\n```sql\n{readers};\n```\n"
+    );
     text.push('\n');
     text
 }

@@ -18,6 +18,8 @@
 use std::collections::HashMap;
 
 use crate::process::sync::{AtomicU16, AtomicU64, Ordering};
+#[cfg(not(loom))]
+use crate::process::wiped_words::WipedWords;
 
 /// How many genes a ring has.
 #[cfg(not(loom))]
@@ -30,19 +32,20 @@ struct TableCopy {
     version: AtomicU64,
     /// For each gene the number of its word. A number that was read halfway through a change is within the list, too.
     numbers: Box<[AtomicU16; GENES]>,
+    /// Those of a table that a store has are wiped in a forked child, so that it asks for its own table before it answers.
+    #[cfg(not(loom))]
+    words: WipedWords<GENES>,
+    #[cfg(loom)]
     words: Words,
 }
 
-/// The words of a table that a store has are wiped in a forked child, so that it asks for its own table before it answers.
-#[cfg(not(loom))]
-type Words = crate::process::wiped_words::WipedWords<GENES>;
 /// The model checker has atomics of its own.
 #[cfg(loom)]
 type Words = Box<[AtomicU64; GENES]>;
 
 #[cfg(not(loom))]
-fn words(are_wiped: bool) -> Words {
-    if are_wiped { Words::wiped() } else { Words::inherited() }
+fn words(are_wiped: bool) -> WipedWords<GENES> {
+    if are_wiped { WipedWords::wiped() } else { WipedWords::inherited() }
 }
 
 #[cfg(loom)]

@@ -70,7 +70,7 @@ fn a_dry_run_prints_everything_where_nothing_can_be_looked_at() {
     let ran = home.run(&["--mill", "mysql://nobody:hunter22@127.0.0.1:1/ids", "init", "--dry-run"]).done();
     let (comment, script) = ran.split_once('\n').unwrap();
     assert!(comment.starts_with("-- What exists could not be looked at: STORE_UNAVAILABLE: "), "{comment}");
-    for table in ["keymill_route", "keymill_segment", "keymill_worker"] {
+    for table in ["keymill_route", "keymill_reader", "keymill_segment", "keymill_worker"] {
         assert!(script.contains(&format!("CREATE TABLE IF NOT EXISTS `{table}`")), "{script}");
     }
     assert!(!ran.contains("hunter22"));

@@ -139,11 +139,11 @@ fn init_creates_tables_and_its_dry_run_only_prints_them() {
     let made = home.run(&["init"]).done();
     assert_eq!(
         made,
-        "store: sqlite:keymill.db\ncreated: keymill_route\ncreated: keymill_segment\ncreated: keymill_worker\n"
+        "store: sqlite:keymill.db\ncreated: keymill_route\ncreated: keymill_reader\ncreated: keymill_segment\ncreated: keymill_worker\n"
     );
     assert_eq!(
         home.run(&["init"]).done(),
-        "store: sqlite:keymill.db\nexists: keymill_route\nexists: keymill_segment\nexists: keymill_worker\n"
+        "store: sqlite:keymill.db\nexists: keymill_route\nexists: keymill_reader\nexists: keymill_segment\nexists: keymill_worker\n"
     );
 }
 
@@ -558,7 +558,7 @@ fn status_lists_the_routers_of_the_store_and_what_is_recorded_of_a_bank() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(
         json["routers"][0],
-        serde_json::json!({"name": "orders", "version": 7, "shards": ["s1", "s2"], "warning": null})
+        serde_json::json!({"name": "orders", "version": 7, "shards": ["s1", "s2"], "warning": null, "readers": [], "readers_warning": null})
     );
     assert_eq!(json["sources"][0]["recorded_counters"], 4096);
     // And the next program counts on with them.
