@@ -354,7 +354,7 @@ impl Lines {
                     }
                 }
                 Err(error) => {
-                    self.add("warning", &format!("router {name}: its readers are not listed: {error}"))
+                    self.add("warning", &format!("router {name}: its readers are not listed: {error}"));
                 }
             }
         }

@@ -80,7 +80,7 @@ def test_a_mill_follows_the_table_in_its_store(tmp_path):
     with keymill.open(store) as mill:
         assert code_of(mill.router, "none") == "STORE_REFUSED"
         router = mill.router("orders")
-        assert router.route_key(42).also == "new" and router.age is not None
+        assert (router.route_key(42).also, router.route_key(42).mirror) == ("new", "new") and router.age is not None
         put(table(2))
         deadline = time.monotonic() + 60
         while router.version < 2 and time.monotonic() < deadline:

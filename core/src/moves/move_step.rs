@@ -145,7 +145,7 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
             check_followed(table, &readers.all)?;
             check_aware(table, old, &readers.all)?;
             check_watched(old, *watch_ms, readers.now_ms)?;
-            range.shard = old.to.clone();
+            range.shard.clone_from(&old.to);
             range.moves = None;
             join(&mut new.ranges);
         }

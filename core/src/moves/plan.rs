@@ -347,7 +347,8 @@ fn cut(
         let more = of(gene);
         // Half a gene too much is nearer than half a gene too little.
         let fits = sum + more <= amount || (sum + more - amount) * 2 <= more && sum + more - amount < amount;
-        if !fits && !(is_left && sum == 0) {
+        let must_give = is_left && sum == 0;
+        if !(fits || must_give) {
             break;
         }
         first = Some(gene);

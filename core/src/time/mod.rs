@@ -125,7 +125,7 @@ pub(crate) fn duration(text: &str) -> Option<u64> {
 /// As [`duration`] reads it, with the largest unit that loses nothing.
 pub(crate) fn in_units(ms: u64) -> String {
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")];
-    let whole = units.into_iter().find(|(factor, _)| ms > 0 && ms % factor == 0);
+    let whole = units.into_iter().find(|(factor, _)| ms > 0 && ms.is_multiple_of(*factor));
     whole.map_or_else(|| format!("{ms}ms"), |(factor, unit)| format!("{}{unit}", ms / factor))
 }
 

@@ -111,13 +111,14 @@ static void business() {
 static void routers() {
     keymill::Router router = keymill::Router::from_text(R"({"version": 7, "range": [{"upper": 65535, "shard": "s1"}]})");
     keymill::Route key = router.route_key("buyer-42");
-    CHECK(key.gene == keymill::gene("buyer-42") && key.gene == 56443 && key.shard == "s1" && !key.also && key.version == 7);
+    CHECK(key.gene == keymill::gene("buyer-42") && key.gene == 56443 && key.shard == "s1" && !key.also && !key.mirror && key.version == 7);
     CHECK(router.route(std::uint64_t{key.gene} << 47 | 1).read == "s1");
     CHECK(router.route_wide(km_wide{std::uint64_t{key.gene} << 47, 1}).gene == key.gene);
     CHECK(router.route_key(42).gene == keymill::gene(42) && keymill::gene(std::string()) == keymill::gene(std::string_view()));
     keymill::Router moved = std::move(router);
     moved.load("version = 8\n[[range]]\nupper = 9\nshard = \"s2\"\nto = \"s3\"\npercent = 50\n");
     CHECK(moved.route_key(42).also == std::string_view("s3") && key.shard == "s1");
+    CHECK(moved.route_key(42).mirror == std::string_view("s3") && moved.route(0).read == "s3" && moved.route(0).mirror == std::string_view("s2"));
     CHECK(moved.version() == 8 && !moved.age());
     throws(KM_INVALID_CONFIG, [&] { moved.load("version = 7"); });
     throws(KM_INVALID_ARGUMENT, [&] { moved.route(UINT64_MAX); });

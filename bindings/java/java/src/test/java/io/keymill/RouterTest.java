@@ -58,6 +58,7 @@ class RouterTest {
         Route key = router.routeKey("buyer-42");
         assertEquals("Route(gene=56443, shard=s3, read=s3, write=s3, version=3)", key.toString());
         assertFalse(key.also().isPresent());
+        assertFalse(key.mirror().isPresent());
         long narrow = 56443L << 47 | 9;
         BigInteger wide = BigInteger.valueOf(56443).shiftLeft(111).or(BigInteger.valueOf(9));
         byte[] bytes = ByteBuffer.allocate(8).putLong(narrow).array();
