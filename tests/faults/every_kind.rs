@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use keymill::store::Scheme;
-use keymill::{Change, Code, Error, Mill, OldRow, Source};
+use keymill::{Change, Code, Error, Mill, MoveOptions, OldRow, Source};
 use keymill_tests::ci::patient;
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::takers::{persistently, until};
@@ -102,6 +102,8 @@ on_every_server! {
     a_repair_that_is_cut_at_any_answer_is_typed_again
     a_route_table_that_is_cut_at_any_answer_is_stored_again
     a_bank_that_is_cut_at_any_answer_gives_no_id_twice
+    a_reader_that_is_cut_at_any_answer_is_known_once_it_has_a_router
+    a_step_of_a_move_that_is_cut_at_any_answer_is_made_once_or_not_at_all
 }
 
 // ---- silent ----
@@ -358,6 +360,47 @@ fn a_route_table_that_is_cut_at_any_answer_is_stored_again(wire: &Wire) {
         assert_eq!(found.shards.expect("a whole table"), [format!("s{}", found.version)]);
         persistently(|| direct.put_routes(&name, &table(version), Change::Apply)).expect("typed again");
         put
+    });
+    assert!(cuts > 2, "only {cuts} answers");
+}
+
+fn a_reader_that_is_cut_at_any_answer_is_known_once_it_has_a_router(wire: &Wire) {
+    let (name, direct) = (unique("cut"), wire.direct());
+    persistently(|| direct.put_routes(&name, &table(1), Change::Apply)).expect("stored");
+    let moves = direct.moves(&name).expect("a name");
+    let mut version = 1;
+    let cuts = cut_at_every_answer(wire, |mill| {
+        let router = mill.router(&name)?;
+        let readers = persistently(|| moves.status()).expect("a status").readers;
+        assert_eq!(router.version(), version);
+        let knows = readers.iter().any(|reader| reader.is_living() && reader.version == version);
+        assert!(knows, "version {version} in {readers:?}");
+        version += 1;
+        persistently(|| direct.put_routes(&name, &table(version), Change::Apply)).expect("stored");
+        Ok(())
+    });
+    assert!(cuts > 2, "only {cuts} answers");
+}
+
+fn a_step_of_a_move_that_is_cut_at_any_answer_is_made_once_or_not_at_all(wire: &Wire) {
+    let (name, direct) = (unique("cut"), wire.direct());
+    persistently(|| direct.put_routes(&name, &table(1), Change::Apply)).expect("stored");
+    let moves = direct.moves(&name).expect("a name");
+    let plan = persistently(|| moves.plan(&[("s1", 1), ("other", 1)], None)).expect("a plan");
+    let options = MoveOptions::default();
+    let status = || persistently(|| moves.status()).expect("a status");
+    let cuts = cut_at_every_answer(wire, |mill| {
+        let (before, theirs) = (status(), mill.moves(&name)?);
+        let step = match before.moving {
+            None => theirs.start(&plan, 1, &options, Change::Apply),
+            Some(_) => theirs.back(Change::Apply),
+        };
+        let after = status();
+        let is_made = after.version == before.version + 1;
+        assert!(is_made || after.version == before.version, "{} after {}", after.version, before.version);
+        assert_eq!(after.moving.is_some() == before.moving.is_some(), !is_made);
+        assert!(is_made || step.is_err(), "what is answered is made");
+        step.map(drop)
     });
     assert!(cuts > 2, "only {cuts} answers");
 }

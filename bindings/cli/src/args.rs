@@ -173,7 +173,7 @@ Without --yes a step only shows what would be.")]
 Examples:
   keymill move plan orders --shards s1,s2,s3 --out plan.toml
   keymill move start orders --plan plan.toml --yes
-  keymill move verify orders --wait
+  keymill move verify orders --wait --yes
   keymill move next orders --wait --yes
   keymill move back orders --yes
   keymill move finish orders --wait --yes

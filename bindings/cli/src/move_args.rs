@@ -51,9 +51,9 @@ pub enum MoveVerb {
     #[command(long_about = "\
 Wait until both shards may be compared, or record that they are alike.
 
-A comparison counts that begins `settle` after every reader writes to both shards. Without --began this command waits for
-that and prints the time of the store. Compare the rows of both shards then, and where they are alike say so with that
-time.")]
+A comparison counts that begins `settle` after every reader writes to both shards. Without --began this command records
+that they do, waits for `settle` and prints the time of the store. Compare the rows of both shards then, and where they
+are alike say so with that time.")]
     Verify {
         /// The router's name
         router: String,

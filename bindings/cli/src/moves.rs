@@ -127,14 +127,21 @@ fn patiently<T>(how: &How, make: impl Fn() -> Result<T>) -> Result<T> {
 fn begin_verify(mill: &Mill, router: &str, how: &How, json: bool) -> Result<()> {
     let moves = mill.moves(router)?;
     forget(&moves, how)?;
-    let status = patiently(how, || moves.begin_verify())?;
+    let change = if how.yes { Change::Apply } else { Change::DryRun };
+    let status = patiently(how, || moves.begin_verify(change))?;
+    let Some((moving, began)) = status.moving.as_ref().and_then(|of| Some((of, of.verify_from?))) else {
+        return show(router, &status, json);
+    };
+    if !how.yes {
+        show(router, &status, json)?;
+        print::note("keymill: nothing was written; --yes writes it");
+        return Ok(());
+    }
+    let settle_ms = began.saturating_sub(status.now_ms);
     print::note(&format!(
-        "keymill: every reader writes to both shards; routes that were handed out before are waited for, {} ms",
-        status.settle.as_millis()
+        "keymill: every reader writes to both shards; routes that were handed out before are waited for, {settle_ms} ms"
     ));
-    std::thread::sleep(status.settle);
-    let began = status.now_ms + u64::try_from(status.settle.as_millis()).unwrap_or(u64::MAX);
-    let Some(moving) = &status.moving else { return show(router, &status, json) };
+    std::thread::sleep(Duration::from_millis(settle_ms));
     print::fields(
         json,
         &[
@@ -210,7 +217,8 @@ fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
                 "from": moving.of.from, "to": moving.of.to, "share": moving.of.share,
                 "steps": moving.options.steps, "watch_ms": moving.options.watch.as_millis() as u64,
                 "by": if moving.options.by_gene { "gene" } else { "number" },
-                "since": moving.since, "stored_at": moving.stored_at, "verified_at": moving.verified_at,
+                "since": moving.since, "stored_at": moving.stored_at,
+                "verify_from": moving.verify_from, "verified_at": moving.verified_at,
             })
         });
         return print::json(&json!({

@@ -8,7 +8,7 @@ use crate::engine::SharedMill;
 use crate::error::fault::{FaultKind, quoted};
 use crate::error::{Code, Error, Result, shown};
 use crate::gene::GENES;
-use crate::moves::{self, MovePhase, MovePlan, MoveStep, PlannedMove, begins_verify, follow, move_of};
+use crate::moves::{self, MovePhase, MovePlan, MoveStep, PlannedMove, follow, move_of};
 use crate::request::reader::{Reader, Readers};
 use crate::request::reservation::{Fault, Key};
 use crate::router::{By, Progress, RouteTable};
@@ -76,6 +76,8 @@ pub struct Moving {
     pub since: Option<u64>,
     /// When the present phase was stored, by the store's clock, milliseconds since 1970.
     pub stored_at: Option<u64>,
+    /// From when on a comparison of both shards counts, by the same clock.
+    pub verify_from: Option<u64>,
     /// When a comparison began that found both shards alike, by the same clock.
     pub verified_at: Option<u64>,
 }
@@ -104,10 +106,11 @@ impl MoveStatus {
             let genes = u32::from(last.wrapping_sub(first)) + 1;
             let share = f64::from(genes) / f64::from(GENES);
             let of = PlannedMove { first, last, from: from.unwrap_or_default(), to: moves.to.clone(), share };
-            let Progress { since, steps, watch_ms, stored_at, verified_at } = moves.progress.clone();
+            let Progress { since, steps, watch_ms, stored_at, verify_from, verified_at } =
+                moves.progress.clone();
             let options =
                 MoveOptions { steps, watch: Duration::from_millis(watch_ms), by_gene: moves.by == By::Gene };
-            Some(Moving { of, phase: moves.phase(), options, since, stored_at, verified_at })
+            Some(Moving { of, phase: moves.phase(), options, since, stored_at, verify_from, verified_at })
         } else {
             None
         };
@@ -281,22 +284,21 @@ impl Moves {
         })
     }
 
-    /// Whether both shards may be compared `settle` from now: every reader writes to both. A program waits for
-    /// [`MoveStatus::settle`] and begins then; the time it hands to [`Moves::verified`] is `now_ms` and that pause.
+    /// Records that every reader writes to both shards. A comparison counts that begins at [`Moving::verify_from`] or later, by the store's
+    /// clock: `settle` from now.
     ///
     /// # Errors
-    /// `NOT_READY`: a reader has not followed, or was lost before the move began; `INVALID_CONFIG`: no range moves.
-    pub fn begin_verify(&self) -> Result<MoveStatus> {
-        let (table, readers) = self.read()?;
-        begins_verify(&table, &readers).map_err(|error| self.shared.failed(error))?;
-        MoveStatus::of(&table, readers)
+    /// `NOT_READY`: a reader has not followed, or was lost before the move began; `INVALID_CONFIG`: no range is mirrored. `STORE_REFUSED` as
+    /// [`Moves::start`].
+    pub fn begin_verify(&self, change: Change) -> Result<MoveStatus> {
+        self.step(change, move |table, readers| follow(table, &MoveStep::BeginVerify, readers))
     }
 
     /// Records that a comparison of both shards, begun at this time of the store, found no difference. The first ids are cut over only
     /// after that.
     ///
     /// # Errors
-    /// `INVALID_CONFIG`: it began too early, or ids are cut over already. `NOT_READY`, `STORE_REFUSED` as [`Moves::start`].
+    /// `INVALID_CONFIG`: it began before [`Moving::verify_from`], or ids are cut over already. `NOT_READY`, `STORE_REFUSED` as [`Moves::start`].
     pub fn verified(&self, began_at: u64, change: Change) -> Result<MoveStatus> {
         self.step(change, move |table, readers| follow(table, &MoveStep::Verified { began_at }, readers))
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::api::Router;
 use crate::monitoring::events::Events;
-use crate::moves::{MoveStep, PlannedMove, begins_verify, follow, move_of};
+use crate::moves::{MoveStep, PlannedMove, follow, move_of};
 use crate::request::reader::Readers;
 use crate::request::reservation::Key;
 use crate::router::{By, RouteTable};
@@ -79,7 +79,6 @@ struct World {
     acknowledged: HashMap<u64, u64>,
     written: u64,
     late: Vec<Late>,
-    verifies_at: Option<u64>,
     /// What was seen: steps by their phase, refusals, reads.
     owner: String,
     steps: u64,
@@ -115,7 +114,6 @@ impl World {
             acknowledged: HashMap::new(),
             written: 0,
             late: Vec::new(),
-            verifies_at: None,
             owner: "a".to_owned(),
             steps: 0,
             finished: 0,
@@ -188,7 +186,7 @@ impl World {
         let mut is_cut_off = process.cut_off_until > now;
         if self.mutant == Mutant::LeaseWithoutReading && !was_leased && !is_cut_off {
             let version = process.router.live.version();
-            if let Ok(until) = process.own.write(&mut process.store, &process.router.readers, version) {
+            if let Ok((until, _)) = process.own.write(&mut process.store, &process.router.readers, version) {
                 process.router.live.lease(until);
                 // The table is read with the next turn.
                 is_cut_off = true;
@@ -257,7 +255,10 @@ impl World {
 
     fn operate(&mut self) {
         let now = self.now();
-        let Some((table, mut readers)) = self.seen() else { return };
+        let Some((mut table, mut readers)) = self.seen() else { return };
+        if self.mutant == Mutant::ComparedAtOnce {
+            table.settle_ms = 0;
+        }
         let gone: Vec<_> = readers
             .all
             .iter()
@@ -284,37 +285,18 @@ impl World {
             let step = match self.random.u8(0..25) {
                 0 => MoveStep::Back,
                 _ if moves.percent == 100 => MoveStep::Finish { watch_ms: None },
-                _ if is_mirrored => {
-                    let settle_ms = if self.mutant == Mutant::ComparedAtOnce { 0 } else { SETTLE_MS };
-                    match self.verifies_at {
-                        None if begins_verify(&table, &readers).is_ok() => {
-                            self.verifies_at = Some(now + settle_ms);
-                            return;
-                        }
-                        Some(at) if now >= at => {
-                            self.verifies_at = None;
-                            copies = true;
-                            // The comparison that counts began after `settle`, or the mutant says so.
-                            MoveStep::Verified { began_at: readers.now_ms }
-                        }
-                        _ => return,
+                _ if is_mirrored => match moves.progress.verify_from {
+                    None => MoveStep::BeginVerify,
+                    Some(from) if readers.now_ms >= from => {
+                        copies = true;
+                        MoveStep::Verified { began_at: readers.now_ms }
                     }
-                }
+                    Some(_) => return,
+                },
                 _ => MoveStep::Next { watch_ms: None },
             };
-            if self.mutant == Mutant::ComparedAtOnce
-                && let MoveStep::Verified { .. } = step
-            {
-                let mut new = table.clone();
-                new.version += 1;
-                let range = new.ranges.iter_mut().find_map(|range| range.moves.as_mut());
-                range.expect("it moves").progress.verified_at = Some(readers.now_ms);
-                Ok(new)
-            } else {
-                follow(&table, &step, &readers)
-            }
+            follow(&table, &step, &readers)
         } else {
-            self.verifies_at = None;
             let from = table.ranges[0].shard.clone();
             let to = SHARDS.into_iter().find(|shard| *shard != from).unwrap_or_default().to_owned();
             let of = PlannedMove { first: 0, last: u16::MAX, from, to, share: 1.0 };

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::error::{Code, Error, shown};
 use crate::monitoring::events::{Event, EventKind, Events};
 use crate::request::reservation::{Fault, Key};
 use crate::store::contained_store::ContainedStore;
@@ -58,18 +58,19 @@ impl OwnReaders {
         OwnReaders { rows: HashMap::new(), lease_ms, owner, clock: Clock::System }
     }
 
-    /// Writes the row of a router with this version; answers with the boot time up to which that counts.
+    /// Writes the row of a router with this version; answers with the boot time up to which that counts, and with the highest version of
+    /// a living reader, where the row is a new one.
     pub(super) fn write(
         &mut self,
         store: &mut ContainedStore,
         key: &Arc<Key>,
         version: u64,
-    ) -> Result<u64, Fault> {
+    ) -> Result<(u64, u64), Fault> {
         let keep = KeepReader { version, lease_ms: self.lease_ms, owner: self.owner.clone() };
         let own = self.rows.entry(key.name.clone()).or_default();
         let began_ms = self.clock.boot_ms();
-        store.ask(|store| store.keep_reader(key, own, &keep))?;
-        Ok(began_ms + self.lease_ms * USED.0 / USED.1)
+        let highest = store.ask(|store| store.keep_reader(key, own, &keep))?;
+        Ok((began_ms + self.lease_ms * USED.0 / USED.1, highest))
     }
 
     /// The process, for people.
@@ -121,18 +122,20 @@ impl OwnReaders {
         of: &Follower,
         was_until_ms: u64,
     ) -> Result<u64, String> {
-        let mut until_ms =
-            self.write(store, &of.readers, of.live.version()).map_err(|fault| fault.to_string())?;
+        let told = |fault: Fault| fault.to_string();
+        let (mut until_ms, highest) = self.write(store, &of.readers, of.live.version()).map_err(told)?;
         if self.clock.boot_ms() < was_until_ms {
             return Ok(until_ms);
         }
         // Steps may have been made meanwhile. From now on there is one at most.
         of.live.lease(0);
         if of.read_again(store, self.clock.boot_ms()).map_err(|why| why.to_string())? {
-            until_ms =
-                self.write(store, &of.readers, of.live.version()).map_err(|fault| fault.to_string())?;
+            until_ms = self.write(store, &of.readers, of.live.version()).map_err(told)?.0;
         }
-        Ok(until_ms)
+        match went_back(&of.name, of.live.version(), highest) {
+            Some(error) => Err(error.message),
+            None => Ok(until_ms),
+        }
     }
 
     /// Opens the router of this name: its table, and a row of this process. `None`: the store has no such table.
@@ -149,14 +152,20 @@ impl OwnReaders {
             return Ok(Some(of.clone()));
         }
         let (key, readers) = (Key::of_route(name), Arc::new(Key::of_readers(name)));
+        let mut highest = 0;
         for _ in 0..ATTEMPTS {
             let Some(stored) = store.ask(|store| store.read_route(&key, 0))? else { break };
             let follower = Follower::new(name, &stored, self.clock.boot_ms()).map_err(NotOpened::Refused)?;
             let version = follower.live.version();
-            let until_ms = self.write(store, &readers, version)?;
+            let (until_ms, seen) = self.write(store, &readers, version)?;
+            highest = seen.max(highest);
             // A step that was made before the row was there is one too many.
             let now = store.ask(|store| store.read_route(&key, version))?;
             if now.is_some_and(|now| now.version == version && now.text.is_none()) {
+                if let Some(error) = went_back(name, version, highest) {
+                    self.remove(store, name);
+                    return Err(NotOpened::Refused(error));
+                }
                 follower.live.lease(until_ms);
                 follower.renew_at(self.clock.boot_ms() + self.renewal_ms());
                 return Ok(Some(routers.add(follower).clone()));
@@ -184,6 +193,19 @@ impl OwnReaders {
             }
         }
     }
+}
+
+/// A living reader runs a higher version than the store has: who began with the store's would not know of the moves in between.
+fn went_back(name: &str, version: u64, highest: u64) -> Option<Error> {
+    (highest > version).then(|| {
+        Error::new(
+            Code::StoreWentBackwards,
+            format!(
+                "route table `{}` of the store has version {version}, and a process that lives runs version {highest}: the store was restored from a backup or has lost a change; store the present table with a version above {highest}, `keymill route put`",
+                shown(name)
+            ),
+        )
+    })
 }
 
 #[cfg(test)]

@@ -17,5 +17,5 @@ mod plan;
 
 pub(crate) use crate::router::LONGEST_TIME_MS as LONGEST_WATCH_MS;
 pub use move_step::MovePhase;
-pub(crate) use move_step::{MoveStep, begins_verify, follow, move_of};
+pub(crate) use move_step::{MoveStep, follow, move_of};
 pub use plan::{MovePlan, PlannedMove};

@@ -44,6 +44,8 @@ impl Move {
 pub(crate) enum MoveStep<'a> {
     /// Mirrors the genes of a move.
     Start { of: &'a PlannedMove, by: By, steps: &'a [u8], watch_ms: u64 },
+    /// Every reader writes to both shards: a comparison counts that begins `settle` from now.
+    BeginVerify,
     /// A comparison that began at this time of the store found both shards alike.
     Verified { began_at: u64 },
     /// The next percentage. The watching time of the table, or another one.
@@ -84,6 +86,7 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
             steps: steps.to_vec(),
             watch_ms: *watch_ms,
             stored_at: Some(readers.now_ms),
+            verify_from: None,
             verified_at: None,
         };
         new.ranges = started(table, of, *by, progress)?;
@@ -94,6 +97,13 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
     let Some(moves) = &mut range.moves else { return Ok(new) };
     match step {
         MoveStep::Start { .. } => {}
+        MoveStep::BeginVerify => {
+            check_mirrored(old)?;
+            check_followed(table, &readers.all)?;
+            check_aware(table, old, &readers.all)?;
+            moves.progress.verify_from = Some(readers.now_ms.saturating_add(table.settle_ms));
+            moves.progress.verified_at = None;
+        }
         MoveStep::Verified { began_at } => {
             check_verified(table, old, *began_at, readers)?;
             moves.progress.verified_at = Some(*began_at);
@@ -128,6 +138,7 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
                     moves.percent = before.copied().unwrap_or(0);
                     if moves.percent == 0 {
                         // Rows that are written from now on may fail on the mirror.
+                        moves.progress.verify_from = None;
                         moves.progress.verified_at = None;
                     }
                 }
@@ -265,27 +276,30 @@ fn check_watched(moves: &Move, watch_ms: Option<u64>, now_ms: u64) -> Result<()>
     ))
 }
 
-/// Whether a comparison of both shards may begin `settle` from now: every reader writes to both, and no other is left.
-pub(crate) fn begins_verify(table: &RouteTable, readers: &Readers) -> Result<()> {
-    let (moves, ..) = move_of(table)?;
-    check_followed(table, &readers.all)?;
-    check_aware(table, moves, &readers.all)
-}
-
-fn check_verified(table: &RouteTable, moves: &Move, began_at: u64, readers: &Readers) -> Result<()> {
-    if moves.phase() != MovePhase::Mirror {
-        return Err(Error::config(format!(
-            "the move is at `{}`; a comparison counts before the first ids are cut over",
-            moves.phase()
-        )));
-    }
-    begins_verify(table, readers)?;
-    let least = moves.progress.stored_at.unwrap_or(0).saturating_add(table.settle_ms);
-    if (least..=readers.now_ms).contains(&began_at) {
+fn check_mirrored(moves: &Move) -> Result<()> {
+    if moves.phase() == MovePhase::Mirror {
         return Ok(());
     }
     Err(Error::config(format!(
-        "the comparison began at {began_at}, and one that counts begins from {least} on, `settle` after the range was mirrored, and has ended by {}: run it again",
+        "the move is at `{}`; a comparison counts before the first ids are cut over",
+        moves.phase()
+    )))
+}
+
+fn check_verified(table: &RouteTable, moves: &Move, began_at: u64, readers: &Readers) -> Result<()> {
+    check_mirrored(moves)?;
+    let Some(from) = moves.progress.verify_from else {
+        return Err(Error::config(
+            "a comparison counts that begins `settle` after every reader writes to both shards: begin with `keymill move verify --wait --yes`",
+        ));
+    };
+    check_followed(table, &readers.all)?;
+    check_aware(table, moves, &readers.all)?;
+    if (from..=readers.now_ms).contains(&began_at) {
+        return Ok(());
+    }
+    Err(Error::config(format!(
+        "the comparison began at {began_at}, and one that counts begins from {from} on and has ended by {}: run it again",
         readers.now_ms
     )))
 }
@@ -347,6 +361,11 @@ mod tests {
         follow(&two(), &step, &readers(STORED_AT, &[(6, 1)])).expect("a table")
     }
 
+    /// Every reader writes to both shards.
+    fn mirrored() -> RouteTable {
+        follow(&start(), &MoveStep::BeginVerify, &readers(STORED_AT, &[])).expect("a table")
+    }
+
     fn readers(now_ms: u64, all: &[(u64, i64)]) -> Readers {
         let reader = |(at, (version, left_ms)): (usize, &(u64, i64))| {
             Reader::new(at as u64 + 1, "host:7", *version, *left_ms)
@@ -371,8 +390,9 @@ mod tests {
             (moves.phase(), first, last, moves.progress.since),
             (MovePhase::Mirror, 40_000, 49_999, Some(7))
         );
+        at = follow(&at, &MoveStep::BeginVerify, &readers(now_ms, &[(7, 1)])).expect("every reader follows");
         now_ms += at.settle_ms;
-        at = follow(&at, &MoveStep::Verified { began_at: now_ms }, &readers(now_ms, &[(7, 1)]))
+        at = follow(&at, &MoveStep::Verified { began_at: now_ms }, &readers(now_ms, &[(8, 1)]))
             .expect("verified");
         for percent in [5, 50, 100] {
             assert_eq!(at, table(&at.to_text()), "as it is stored");
@@ -382,14 +402,14 @@ mod tests {
         }
         says(follow(&at, &NEXT, &readers(now_ms, &[])), Code::InvalidConfig, "serves all ids already");
         at = follow(&at, &MoveStep::Finish { watch_ms: None }, &readers(now_ms, &[])).expect("the last step");
-        assert_eq!((at.moves(), at.version()), (false, 12));
+        assert_eq!((at.moves(), at.version()), (false, 13));
         let owners: Vec<_> = at.ranges.iter().map(|range| (range.upper, range.shard.as_str())).collect();
         assert_eq!(owners, [(9999, "a"), (29_999, "b"), (39_999, "a"), (49_999, "c"), (65_535, "a")]);
     }
 
     #[test]
     fn each_step_but_the_last_is_undone_by_the_one_before() {
-        let mut at = start();
+        let mut at = mirrored();
         at = follow(
             &at,
             &MoveStep::Verified { began_at: STORED_AT + 10_000 },
@@ -411,12 +431,12 @@ mod tests {
 
     #[test]
     fn no_step_is_stored_while_a_reader_has_not_followed() {
-        let at = start();
+        let at = mirrored();
         let verified = MoveStep::Verified { began_at: STORED_AT + 10_000 };
-        let steps = [verified, MoveStep::Back];
+        let steps = [MoveStep::BeginVerify, verified, MoveStep::Back];
         for step in &steps {
-            let answer = follow(&at, step, &readers(STORED_AT + 20_000, &[(7, 1), (6, 1)]));
-            assert_eq!(says(answer, Code::NotReady, "2 (host:7) at version 6"), Some(Duration::from_secs(1)));
+            let answer = follow(&at, step, &readers(STORED_AT + 20_000, &[(8, 1), (7, 1)]));
+            assert_eq!(says(answer, Code::NotReady, "2 (host:7) at version 7"), Some(Duration::from_secs(1)));
             let answer = follow(&at, step, &readers(STORED_AT + 20_000, &[(9, 1)]));
             says(answer, Code::StoreRefused, "restored from a backup");
         }
@@ -426,16 +446,19 @@ mod tests {
 
     #[test]
     fn a_reader_that_was_lost_before_the_move_began_holds_up_the_first_ids_and_a_later_one_does_not() {
-        let at = start();
-        let step = MoveStep::Verified { began_at: STORED_AT + 10_000 };
-        let answer = follow(&at, &step, &readers(STORED_AT + 20_000, &[(7, 1), (6, -3_000)]));
-        assert_eq!(
-            says(answer, Code::NotReady, "2 (host:7) at version 6, ended 3 s ago"),
-            None,
-            "it does not pass by waiting"
-        );
-        let at = follow(&at, &step, &readers(STORED_AT + 20_000, &[(7, -1)])).expect("it knows of the move");
-        let lost = readers(STORED_AT + 20_000, &[(8, 1), (6, -1)]);
+        let verified = MoveStep::Verified { began_at: STORED_AT + 10_000 };
+        for (at, step) in [(start(), MoveStep::BeginVerify), (mirrored(), verified.clone())] {
+            let lost = readers(STORED_AT + 20_000, &[(at.version(), 1), (6, -3_000)]);
+            let answer = follow(&at, &step, &lost);
+            assert_eq!(
+                says(answer, Code::NotReady, "2 (host:7) at version 6, ended 3 s ago"),
+                None,
+                "it does not pass by waiting"
+            );
+        }
+        let at = follow(&mirrored(), &verified, &readers(STORED_AT + 20_000, &[(7, -1)]))
+            .expect("it knows of the move");
+        let lost = readers(STORED_AT + 20_000, &[(9, 1), (6, -1)]);
         says(follow(&at, &NEXT, &lost), Code::NotReady, "before the range began to move");
         follow(&at, &MoveStep::Back, &lost).expect("the old shard has every row");
     }
@@ -443,6 +466,10 @@ mod tests {
     #[test]
     fn a_step_waits_for_its_time_and_the_first_one_for_a_comparison() {
         let at = start();
+        let verified = MoveStep::Verified { began_at: STORED_AT + 50_000 };
+        let answer = follow(&at, &verified, &readers(STORED_AT + 99_000, &[]));
+        says(answer, Code::InvalidConfig, "begin with `keymill move verify");
+        let at = mirrored();
         says(
             follow(&at, &NEXT, &readers(STORED_AT + 99_000, &[])),
             Code::InvalidConfig,

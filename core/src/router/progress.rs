@@ -15,6 +15,8 @@ pub(crate) struct Progress {
     pub(crate) watch_ms: u64,
     /// When this percentage was stored, by the store's clock, milliseconds since 1970.
     pub(crate) stored_at: Option<u64>,
+    /// From when on a comparison of both shards counts, by the same clock: `settle` after every reader wrote to both.
+    pub(crate) verify_from: Option<u64>,
     /// When the comparison of both shards began that found no difference, by the same clock.
     pub(crate) verified_at: Option<u64>,
 }
@@ -27,7 +29,14 @@ impl Progress {
 impl Default for Progress {
     fn default() -> Progress {
         let steps = Progress::STEPS.to_vec();
-        Progress { since: None, steps, watch_ms: Progress::WATCH_MS, stored_at: None, verified_at: None }
+        Progress {
+            since: None,
+            steps,
+            watch_ms: Progress::WATCH_MS,
+            stored_at: None,
+            verify_from: None,
+            verified_at: None,
+        }
     }
 }
 
@@ -50,13 +59,14 @@ impl TableReader {
             }
             number
         };
-        let (since, stored_at, verified_at) = (number("since"), number("stored_at"), number("verified_at"));
+        let (since, stored_at) = (number("since"), number("stored_at"));
+        let (verify_from, verified_at) = (number("verify_from"), number("verified_at"));
         let steps =
             fields.get("steps").map_or_else(|| Progress::STEPS.to_vec(), |value| self.steps(of, value));
         let watch_ms = fields
             .get("watch")
             .map_or(Progress::WATCH_MS, |value| self.time(&format!("{of}: `watch`"), value));
-        Progress { since, steps, watch_ms, stored_at, verified_at }
+        Progress { since, steps, watch_ms, stored_at, verify_from, verified_at }
     }
 
     fn steps(&mut self, of: &str, value: &Value) -> Vec<u8> {

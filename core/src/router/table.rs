@@ -402,7 +402,8 @@ impl TableReader {
 }
 
 /// The fields of a range that has `to`.
-const OF_MOVES: &[&str] = &["to", "percent", "by", "since", "steps", "watch", "stored_at", "verified_at"];
+const OF_MOVES: &[&str] =
+    &["to", "percent", "by", "since", "steps", "watch", "stored_at", "verify_from", "verified_at"];
 
 pub(super) fn whole(value: &Value, most: u64) -> Option<u64> {
     value.as_u64().filter(|number| *number <= most)

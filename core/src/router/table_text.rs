@@ -33,10 +33,14 @@ impl RouteTable {
                 By::Gene => "gene",
             };
             put(format_args!("to = {}\npercent = {percent}\nby = \"{by}\"\n", quoted(to)));
-            let Progress { since, steps, watch_ms, stored_at, verified_at } = progress;
+            let Progress { since, steps, watch_ms, stored_at, verify_from, verified_at } = progress;
             put(format_args!("steps = {steps:?}\nwatch = \"{}\"\n", in_units(*watch_ms)));
-            for (field, number) in [("since", since), ("stored_at", stored_at), ("verified_at", verified_at)]
-            {
+            for (field, number) in [
+                ("since", since),
+                ("stored_at", stored_at),
+                ("verify_from", verify_from),
+                ("verified_at", verified_at),
+            ] {
                 if let Some(number) = number {
                     put(format_args!("{field} = {number}\n"));
                 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keymill::store::memory::{Memory, MemoryStore};
-use keymill::store::{Columns, KeepReader, Key, OwnReader, ReaderStore, Scheme, Stride};
+use keymill::store::{Columns, KeepReader, Key, OwnReader, ReaderStore, RouteStore, Scheme, Stride};
 use keymill::{Change, Code, Error, Mill, MoveOptions, MovePhase, MovePlan, MoveStatus, Moves, Router};
 
 const SETTLE_MS: u64 = 50;
@@ -52,8 +52,13 @@ impl Operator {
     }
 
     fn verify(&self) {
-        let status = in_time(|| self.moves.begin_verify());
-        let began_at = status.now_ms + SETTLE_MS;
+        let status = in_time(|| self.moves.begin_verify(Change::Apply));
+        self.compare(&status);
+    }
+
+    fn compare(&self, status: &MoveStatus) {
+        let began_at = status.moving.as_ref().and_then(|moving| moving.verify_from).expect("a time");
+        assert_eq!(began_at, status.now_ms + SETTLE_MS);
         while self.moves.status().expect("a status").now_ms < began_at {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -225,9 +230,8 @@ fn a_reader_whose_renewals_fail_or_are_not_answered_refuses_what_moves_in_time_a
     }
 }
 
-/// Writes the row of a process, as its mill would.
-fn keep_row(own: &mut OwnReader, version: u64, lease_ms: u64) {
-    let key = Arc::new(Key {
+fn key() -> Key {
+    Key {
         scheme: Scheme::Worker,
         table: "keymill_reader".to_owned(),
         columns: Columns::default(),
@@ -236,7 +240,12 @@ fn keep_row(own: &mut OwnReader, version: u64, lease_ms: u64) {
         step: 1,
         unsafe_on: false,
         stride: Stride::EVERY,
-    });
+    }
+}
+
+/// Writes the row of a process, as its mill would.
+fn keep_row(own: &mut OwnReader, version: u64, lease_ms: u64) {
+    let key = Arc::new(key());
     let keep = KeepReader { version, lease_ms, owner: "host:7".into() };
     MemoryStore::new(Memory::named("moves-lost")).keep_reader(&key, own, &keep).expect("kept");
 }
@@ -250,7 +259,7 @@ fn a_step_waits_for_a_reader_that_has_not_followed_and_for_one_that_was_lost_bef
         keep_row(own, 1, 600_000);
     }
     operator.start();
-    let error = operator.moves.begin_verify().expect_err("none has followed");
+    let error = operator.moves.begin_verify(Change::Apply).expect_err("none has followed");
     assert!(
         error.code == Code::NotReady && error.message.contains("2 readers are not yet at version 2"),
         "{error}"
@@ -267,15 +276,51 @@ fn a_step_waits_for_a_reader_that_has_not_followed_and_for_one_that_was_lost_bef
         }
     };
     assert_eq!((gone.version, gone.owner.as_str()), (1, "host:7"));
-    let error = operator.moves.begin_verify().expect_err("it would write to the old shard only");
+    let error = operator.moves.begin_verify(Change::Apply).expect_err("it would write to the old shard only");
     assert!(error.code == Code::NotReady && error.message.contains("--gone"), "{error}");
     assert_eq!(error.retry_after(), None, "waiting does not help");
     assert_eq!(operator.moves.forget(&[gone.member, 7]), Ok(vec![gone.member]));
-    operator.verify();
+    let status = in_time(|| operator.moves.begin_verify(Change::Apply));
     keep_row(&mut follows, 3, 600_000);
+    operator.compare(&status);
+    keep_row(&mut follows, 4, 600_000);
     assert_eq!(phase(&operator.next()), Some(MovePhase::CutOver(5)));
     // One that was lost since knows of the move, and refuses what moves.
-    keep_row(&mut follows, 3, 1);
+    keep_row(&mut follows, 4, 1);
     while ended().is_none() {}
     assert_eq!(phase(&operator.next()), Some(MovePhase::CutOver(25)));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "seconds of the clock")]
+fn a_store_that_is_restored_from_before_the_move_makes_no_step_until_a_higher_version_is_stored() {
+    let operator = Operator::new("memory:moves-restored");
+    let backup = operator.mill.route_table("orders").expect("a table");
+    let mill = Mill::open("memory:moves-restored").expect("a mill");
+    let router = mill.router("orders").expect("a router");
+    operator.start();
+    follows(&router, 2);
+    operator.verify();
+    operator.next();
+    follows(&router, 5);
+    let served = (0..100).map(|number| router.route(50_000 << 47 | number).expect("a route").read.to_owned());
+    let served: Vec<String> = served.collect();
+    let orders = Key { scheme: Scheme::Route, table: "keymill_route".to_owned(), ..key() };
+    let mut store = MemoryStore::new(Memory::named("moves-restored"));
+    assert_eq!(store.replace_route(&orders, Some(5), (1, &backup)), Ok(true));
+    let error = operator.start_again().expect_err("a reader knows more than the store");
+    assert!(error.code == Code::StoreRefused && error.message.contains("restored from a backup"), "{error}");
+    for (number, read) in (0..).zip(&served) {
+        assert_eq!(router.route(50_000 << 47 | number).expect("a route").read, *read, "it goes on as it was");
+    }
+    let late = Mill::open("memory:moves-restored").expect("a mill");
+    let error = late.router("orders").expect_err("it would not know of the move");
+    assert_eq!(error.code, Code::StoreWentBackwards, "{error}");
+    assert_eq!(operator.moves.status().expect("a status").readers.len(), 1, "it left no row");
+    let above = backup.replace("version = 1", "version = 6");
+    operator.mill.put_routes("orders", &above, Change::Apply).expect("stored");
+    follows(&router, 6);
+    assert_eq!(late.router("orders").expect("a router").version(), 6);
+    let plan = operator.moves.plan(&[("a", 2), ("b", 1), ("c", 1)], None).expect("a plan");
+    in_time(|| operator.moves.start(&plan, 1, &MoveOptions::default(), Change::Apply));
 }

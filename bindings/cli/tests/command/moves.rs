@@ -27,7 +27,7 @@ fn phase(home: &Home) -> String {
 }
 
 fn began(home: &Home) -> String {
-    let said = step(home, &["verify", "orders", "--wait", "--json"]).json();
+    let said = step(home, &["verify", "orders", "--wait", "--yes", "--json"]).json();
     said["began"].as_str().expect("a time").to_owned()
 }
 
@@ -55,7 +55,7 @@ fn a_shard_is_split_by_the_commands_of_the_page() {
     assert!(refused.contains("keymill move finish"), "{refused}");
     step(&home, &["finish", "orders", "--wait", "--yes"]).done();
     let route = home.run(&["route", "9223372036854775807", "orders"]).done();
-    assert!(route.contains("shard: s2\nread: s2\nwrite: s2\nversion: 9\n"), "{route}");
+    assert!(route.contains("shard: s2\nread: s2\nwrite: s2\nversion: 10\n"), "{route}");
     // Typed again, nothing is left to do.
     step(&home, &["finish", "orders", "--yes"]).refused("INVALID_CONFIG");
     step(&home, &[&start[..], &["--yes"]].concat()).refused("INVALID_CONFIG");

@@ -10,7 +10,7 @@ use super::{Interleaved, is_outage};
 
 impl ReaderStore for Interleaved {
     /// One row is enough: no step is stored while the store that has it is not asked.
-    fn keep_reader(&mut self, key: &Arc<Key>, own: &mut OwnReader, keep: &KeepReader) -> Result<(), Fault> {
+    fn keep_reader(&mut self, key: &Arc<Key>, own: &mut OwnReader, keep: &KeepReader) -> Result<u64, Fault> {
         if own.each.is_empty() {
             // Who reads all stores finds one process, and not several.
             let number = Some(drawn_member());
@@ -19,13 +19,13 @@ impl ReaderStore for Interleaved {
         let each = &mut own.each;
         let answers = self.ask_each(|at, store| match each.get_mut(at) {
             Some(own) => store.keep_reader(key, own, keep),
-            None => Ok(()),
+            None => Ok(0),
         });
-        if answers.iter().any(Result::is_ok) {
-            return Ok(());
+        if let Some(highest) = answers.iter().flatten().max() {
+            return Ok(*highest);
         }
         let answered = answers.iter().position(|answer| !is_outage(answer)).unwrap_or(0);
-        let kept = answers.into_iter().nth(answered).unwrap_or(Ok(()));
+        let kept = answers.into_iter().nth(answered).unwrap_or(Ok(0));
         self.judged(kept)
     }
 

@@ -14,22 +14,24 @@ use super::pool_rows::SlotRows;
 /// table.
 const KEPT_MS: u64 = 7 * 86_400_000;
 
-/// Adds a row; `None`: another process was faster.
+/// Adds a row; answers with the highest version that a living reader runs. `None`: another process was faster.
 pub(crate) fn add(
     rows: &mut dyn SlotRows,
     key: &Key,
     new: &SlotRow,
     lease_ms: u64,
-) -> Result<Option<()>, Fault> {
+) -> Result<Option<u64>, Fault> {
     let pool = rows.read_pool(key)?;
     let record = SlotRow { slot: POOL_ROW, ..SlotRow::default() };
     if pool.layout.is_none() && !rows.insert_pool(key, &record, READER_LAYOUT)? {
         return Ok(None);
     }
+    let living = pool.slots.iter().filter(|row| row.is_held(pool.now_ms));
+    let highest = living.map(|row| row.mark).max().unwrap_or(0);
     // An earlier attempt may have written it.
     let left = Left { token: new.token, mark: new.mark };
     if pool.slots.iter().any(|row| row.slot == new.slot && left.is_in(row)) {
-        return Ok(Some(()));
+        return Ok(Some(highest));
     }
     let is_old = |row: &&SlotRow| row.ends_at.saturating_add(KEPT_MS) < pool.now_ms;
     for old in pool.slots.iter().filter(is_old) {
@@ -38,7 +40,7 @@ pub(crate) fn add(
         }
     }
     let new = SlotRow { ends_at: pool.now_ms.saturating_add(lease_ms).min(MAX_NUMBER), ..new.clone() };
-    Ok(rows.insert_slot(key, &new, pool.floor)?.then_some(()))
+    Ok(rows.insert_slot(key, &new, pool.floor)?.then_some(highest))
 }
 
 /// Deletes the row of a process that ends; nothing, where it is another one's by now.

@@ -34,11 +34,11 @@ pub struct KeepReader {
 /// The readers of route tables. The verbs are transactions on the rows of a pool.
 pub trait ReaderStore: SlotStore {
     /// Writes the row of this process: adds it, or renews it. Each time it gets a new token, so that a copy of the process finds another
-    /// one's row, and gets a row of its own.
+    /// one's row, and gets a row of its own. Answers with the highest version that a living reader runs, where a row was added; else with 0.
     ///
     /// # Errors
     /// See [`FaultKind`]; after `Unknown` it may be written, and the next call knows it again.
-    fn keep_reader(&mut self, key: &Arc<Key>, own: &mut OwnReader, keep: &KeepReader) -> Result<(), Fault> {
+    fn keep_reader(&mut self, key: &Arc<Key>, own: &mut OwnReader, keep: &KeepReader) -> Result<u64, Fault> {
         let to = Left { token: crate::process::random::token(), mark: keep.version };
         if let Some((member, left)) = &mut own.row {
             let before = left.clone();
@@ -60,7 +60,7 @@ pub trait ReaderStore: SlotStore {
             match renewed {
                 Ok(mark) => {
                     *left = vec![Left { mark, ..to }];
-                    return Ok(());
+                    return Ok(0);
                 }
                 // The row is gone, or that of a copy.
                 Err(fault) if fault.kind == FaultKind::Taken => own.row = None,
