@@ -120,3 +120,61 @@ fn a_user_of_redis_who_may_not_lease_workers_is_told_the_rights_of_the_page() {
     allow(&rights.split(' ').collect::<Vec<_>>());
     next().expect("the rights of the page are enough");
 }
+
+/// Opens a router, which adds and removes a row in `keymill_reader`.
+fn followed(url: &str) -> Result<(), String> {
+    let mill = Mill::open(&patient(url)).unwrap();
+    let opened = persistently(|| mill.router("orders").map(drop));
+    mill.close();
+    opened.map_err(|error| {
+        assert_eq!(error.code, Code::StoreRefused, "{error}");
+        error.to_string()
+    })
+}
+
+#[test]
+fn a_user_who_may_read_a_route_table_and_not_say_which_version_it_runs_is_refused() {
+    let (shop, user) = (format!("readers_{}", std::process::id()), format!("reader{}", std::process::id()));
+    root(&format!(
+        "CREATE DATABASE {shop}; GRANT ALL ON {shop}.* TO keymill@'%'; CREATE USER {user}@'%' IDENTIFIED BY 'secret'"
+    ));
+    store_router(&url_of(&mariadb::url(), "keymill", Some(&shop)), "orders");
+    let clerk = url_of(&mariadb::url(), &user, Some(&shop));
+    root(&format!("GRANT SELECT ON {shop}.keymill_route TO {user}@'%'"));
+    let message = followed(&clerk).expect_err("without the right");
+    assert!(message.contains("keymill_reader"), "{message}");
+    root(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {shop}.keymill_reader TO {user}@'%'"));
+    assert_eq!(followed(&clerk), Ok(()), "the rights of the page are enough");
+    root(&format!("DROP USER {user}@'%'; DROP DATABASE {shop}"));
+
+    let private = postgres::Private::start("");
+    let admin = postgres::Sql::root(&private.url());
+    admin.say("CREATE ROLE clerk LOGIN PASSWORD 'secret'");
+    store_router(&private.url(), "orders");
+    admin.say("GRANT SELECT ON keymill_route TO clerk");
+    let clerk = url_of(&private.url(), "clerk", None);
+    let message = followed(&clerk).expect_err("without the right");
+    assert!(message.contains("keymill_reader"), "{message}");
+    admin.say("GRANT SELECT, INSERT, UPDATE, DELETE ON keymill_reader TO clerk");
+    assert_eq!(followed(&clerk), Ok(()), "the rights of the page are enough");
+}
+
+#[test]
+fn a_user_of_redis_who_may_not_say_which_version_it_runs_is_told_the_rights_of_the_page() {
+    let private = redis::Private::start("");
+    store_router(&private.url(), "orders");
+    let mut admin = redis::connection_of(&private.url());
+    let clerk = url_of(&private.url(), "clerk", Some("0"));
+    let page = include_str!("../../docs/operations/privileges.md");
+    let line = page.split('`').find(|part| part.starts_with("ACL SETUSER ids")).expect("the page's line");
+    let mut allow = |more: &[&str]| {
+        let line = line.split(' ').map(|part| if part == "ids" { "clerk" } else { part });
+        redis::say::<()>(&mut admin, &line.chain(more.iter().copied()).collect::<Vec<_>>());
+    };
+    allow(&["~keymill_route:*", "+hmget"]);
+    let refused = followed(&clerk).expect_err("without the rights");
+    let rights = refused.split('`').find(|part| part.starts_with("~keymill_reader")).expect("the rights");
+    assert!(page.contains(&format!("`{rights}`")), "the page names the same rights: {rights}");
+    allow(&rights.split(' ').collect::<Vec<_>>());
+    assert_eq!(followed(&clerk), Ok(()), "the rights of the page are enough");
+}
