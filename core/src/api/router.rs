@@ -14,6 +14,7 @@ use crate::keeper::own_readers::NotOpened;
 use crate::request::reader::Reader;
 use crate::request::reservation::Key;
 use crate::router::{LONGEST_TEXT, LiveTable, RouteTable, RouteWord};
+use crate::store::StoredTable;
 use crate::time::Clock;
 
 use super::{Change, Mill};
@@ -344,13 +345,17 @@ impl Mill {
         let line = self.shared.config.command_line();
         let listed = self.shared.on_store(line, move |store| {
             let listed = store.list_routes(&key)?;
-            Ok(listed
-                .into_iter()
-                .map(|(name, stored)| {
-                    let readers = store.readers(&Key::of_readers(&name));
-                    (name, stored, readers)
-                })
-                .collect::<Vec<_>>())
+            // A store that is gone is asked once, and not for each of its routers.
+            let mut outage: Option<Fault> = None;
+            let of = |(name, stored): (String, StoredTable)| {
+                let readers = match &outage {
+                    Some(fault) => Err(fault.clone()),
+                    None => store.readers(&Key::of_readers(&name)),
+                };
+                outage = readers.as_ref().err().filter(|fault| fault.kind.is_outage()).cloned();
+                (name, stored, readers)
+            };
+            Ok(listed.into_iter().map(of).collect::<Vec<_>>())
         })?;
         let routers = listed.into_iter().map(|(name, stored, readers)| {
             let table = match stored.split {

@@ -62,6 +62,27 @@ fn a_shard_is_split_by_the_commands_of_the_page() {
 }
 
 #[test]
+fn a_hot_shard_is_split_by_the_ids_that_were_reserved() {
+    let home = planned();
+    // All ids are in two of 64 counters, those of genes 61763 and 28748.
+    home.run(&["take", "business:order?counters=64", "1000", "--key", "42"]).ids();
+    home.run(&["take", "business:order", "1000", "--key", "7"]).ids();
+    let plan =
+        step(&home, &["plan", "orders", "--shards", "s1,s2", "--hot", "business:order", "--json"]).json();
+    let share = plan["share"].as_f64().expect("a share");
+    assert!((share - 0.5).abs() < 0.05, "{plan}");
+    let moved = |gene: u64| {
+        let of = plan["moves"].as_array().expect("moves").iter();
+        of.filter(|of| of["first"].as_u64() <= Some(gene) && Some(gene) <= of["last"].as_u64()).count()
+    };
+    let genes = ["42", "7"].map(|key| {
+        let said = home.run(&["gene", "--key", key]).done();
+        said.trim().rsplit(' ').next().expect("a gene").parse::<u64>().expect("a number")
+    });
+    assert_eq!(moved(genes[0]) + moved(genes[1]), 1, "one of the two buyers moves: {plan}");
+}
+
+#[test]
 fn a_step_waits_for_its_time_and_says_how_long() {
     let home = planned();
     step(&home, &["start", "orders", "--plan", "plan.toml", "--watch", "1h", "--yes"]).done();
