@@ -4,6 +4,7 @@
 //! (`ci/servers/postgres run …`), Redis by `KEYMILL_TEST_REDIS` (`ci/servers/redis run …`); without them those tests fail and say so,
 //! because a suite that skips silently proves nothing.
 
+mod bank_changes;
 mod banks;
 mod bench;
 mod counted;

@@ -92,7 +92,9 @@ impl Partition {
                     above: "every number that was ever issued",
                 }))
             }
-            Recorded::Foreign { code } if is_counter(key) && *code >= CLOSED_PERIOD => Some(closed_counter()),
+            Recorded::Foreign { code } if is_counter(key) && *code >= CLOSED_PERIOD => {
+                Some(closed_counter(key))
+            }
             Recorded::Foreign { code } => {
                 let recorded = Partition::of_code(*code)
                     .map_or_else(|| format!("code {code}"), |other| other.to_string());
