@@ -214,6 +214,14 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
 /// The row that `repair` would leave for `before`.
 pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
     not_lower(before, to)?;
+    // A row that keeps the next number stands one higher when its last one is reserved.
+    if let Some(last) = Counter::of(key).map(|counter| counter.last()).filter(|last| to.next > *last) {
+        let table = &key.table;
+        return Err(Fault::new(
+            FaultKind::Refused,
+            format!("{} cannot be the next number: the last one of a row in `{table}` is {last}", to.next),
+        ));
+    }
     moved(key, before, to)
 }
 
