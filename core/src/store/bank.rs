@@ -511,9 +511,6 @@ fn try_raise_all(
     to: u64,
     dry: bool,
 ) -> Result<(Option<Row>, Row), Fault> {
-    let (mut highest, mut count, mut lowest) = (0, 0, u64::MAX);
-    // Where counters without a row begin: at the floor.
-    let mut unused = u64::MAX;
     let mut records = Vec::with_capacity(parts.len());
     for part in &mut *parts {
         records.push(part.ask(|store| recorded(store, key))?);
@@ -529,27 +526,13 @@ fn try_raise_all(
         ));
     }
     let counters = latest.map_or(bank.counters, |record| record.counters);
-    let mut seen = Vec::with_capacity(parts.len());
-    for part in &mut *parts {
-        let floor = part.ask(|store| store.look(&floor_key(key)))?;
-        let (rows, of_part) = part.seen(key, counters)?;
-        highest = highest.max(of_part);
-        if rows.iter().any(Option::is_none) {
-            unused = unused.min(floor.map_or(0, |row| row.mark.next));
-        }
-        for row in rows.iter().flatten() {
-            part.check(*row)?;
-            lowest = lowest.min(part.stands(row.next));
-            count += 1;
-        }
-        seen.push(rows);
-    }
-    if lowest.min(unused) > to {
+    let found = positions(parts, key, counters)?;
+    let lowest = found.lowest.min(found.unused);
+    if lowest > to {
         return Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "the lowest of its counters stands at {}, above {to}, and repair never lowers a row",
-                lowest.min(unused)
+                "the lowest of its counters stands at {lowest}, above {to}, and repair never lowers a row"
             ),
         ));
     }
@@ -563,7 +546,7 @@ fn try_raise_all(
         for (part, before) in parts.iter_mut().zip(&records).filter(|(_, before)| is_current(before)) {
             replace_record(part, key, *before, record)?;
         }
-        for (part, seen) in parts.iter_mut().zip(&seen) {
+        for (part, seen) in parts.iter_mut().zip(&found.seen) {
             open_at(part, key, to, seen, true)?;
         }
     }
@@ -572,6 +555,37 @@ fn try_raise_all(
         text: format!("counters={counters} rows={rows} next={lowest} to {highest}"),
         counter: None,
     };
-    let before = (count > 0).then(|| shown(count, lowest, highest));
-    Ok((before, shown(u64::from(counters), to, highest.max(to))))
+    let before = (found.count > 0).then(|| shown(found.count, found.lowest, found.highest));
+    Ok((before, shown(u64::from(counters), to, found.highest.max(to))))
+}
+
+/// Where the counters of a bank stand in all stores.
+struct Positions {
+    /// The rows of each store, by index.
+    seen: Vec<Vec<Option<Mark>>>,
+    /// How many rows there are.
+    count: u64,
+    lowest: u64,
+    highest: u64,
+    /// Where the counters without a row begin, in the store with the lowest floor.
+    unused: u64,
+}
+
+fn positions(parts: &mut [impl BankPart], key: &Arc<Key>, counters: u32) -> Result<Positions, Fault> {
+    let mut found = Positions { seen: Vec::new(), count: 0, lowest: u64::MAX, highest: 0, unused: u64::MAX };
+    for part in &mut *parts {
+        let floor = part.ask(|store| store.look(&floor_key(key)))?;
+        let (rows, highest) = part.seen(key, counters)?;
+        found.highest = found.highest.max(highest);
+        if rows.iter().any(Option::is_none) {
+            found.unused = found.unused.min(floor.map_or(0, |row| row.mark.next));
+        }
+        for row in rows.iter().flatten() {
+            part.check(*row)?;
+            found.lowest = found.lowest.min(part.stands(row.next));
+            found.count += 1;
+        }
+        found.seen.push(rows);
+    }
+    Ok(found)
 }
