@@ -320,7 +320,7 @@ impl Planner {
                 self.check_mark(index, *wanted, *waiting, now);
             }
             View::Snowflake(SnowflakeView::Worker(view)) => {
-                self.check_worker(index, *view, now, &mut actions)
+                self.check_worker(index, *view, now, &mut actions);
             }
             View::Bank(view) => self.check_bank(index, *view, now),
         }

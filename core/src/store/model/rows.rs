@@ -173,6 +173,12 @@ pub(crate) fn raise(
     if let Some(expect) = expect
         && expect != before
     {
+        if stored.is_none() {
+            let gone = format!(
+                "its row is gone, and stood at {expect}: it was deleted, or a backup was restored; `keymill repair` it to a time above every id"
+            );
+            return Err(Fault::new(FaultKind::Taken, gone));
+        }
         return Err(Fault::new(
             FaultKind::Taken,
             format!(
