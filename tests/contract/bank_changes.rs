@@ -17,6 +17,9 @@ use crate::bench::{Bench, Kind};
 /// What is done in the midst of a command.
 type Meanwhile = Box<dyn FnOnce() + Send>;
 
+/// One store, or several.
+type Parts = Vec<Box<dyn Store>>;
+
 /// A store that is left alone for `left` conversations; then something else happens.
 struct Interrupted {
     store: Box<dyn Store>,
@@ -146,8 +149,8 @@ impl Programs {
 /// `parts` opens the parts of a store, and `join` makes one store of them.
 fn whatever_two_commands_do(
     pairs: &[(Verb, Verb)],
-    parts: &(dyn Fn() -> Vec<Box<dyn Store>> + Sync),
-    join: fn(Vec<Box<dyn Store>>) -> Box<dyn Store>,
+    parts: &(dyn Fn() -> Parts + Sync),
+    join: fn(Parts) -> Box<dyn Store>,
     bank_of: impl Fn() -> Arc<Key>,
 ) {
     for &(first, second) in pairs {
@@ -171,11 +174,10 @@ fn whatever_two_commands_do(
                     *done.lock().expect("one thread") = Some(programs);
                 })
             };
-            let mut then = Some(then);
             // The last part is where the conversations are counted: it is asked last in each step.
             let mut interrupted = parts();
             let last = interrupted.pop().expect("a store");
-            interrupted.push(Box::new(Interrupted { store: last, left: cut, then: then.take() }));
+            interrupted.push(Box::new(Interrupted { store: last, left: cut, then: Some(then) }));
             let _ = first.type_in(&mut *join(interrupted), &bank);
             let Some(mut programs) = done.lock().expect("one thread").take() else { break };
             programs.draw(&mut *store, &bank);
@@ -223,10 +225,10 @@ fn two_commands_that_change_a_bank_on_a_server_at_once_give_no_number_twice() {
 #[test]
 fn two_commands_that_change_a_bank_of_two_stores_at_once_give_no_number_twice() {
     let memories = [Memory::new(), Memory::new()];
-    let parts = || -> Vec<Box<dyn Store>> {
+    let parts = || -> Parts {
         memories.iter().map(|memory| Box::new(MemoryStore::new(Arc::clone(memory))) as _).collect()
     };
-    let join = |parts: Vec<Box<dyn Store>>| -> Box<dyn Store> {
+    let join = |parts: Parts| -> Box<dyn Store> {
         let named = parts.into_iter().map(|store| ("memory:".to_owned(), store));
         Box::new(Interleaved::new(named.collect(), 1_000))
     };
