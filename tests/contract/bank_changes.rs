@@ -7,8 +7,8 @@ use keymill::simulation::counter_key;
 use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::{
-    BankSpec, BankStore, Catalogue, Facts, Fault, Key, Mark, Request, RouteStore, Row, RowStore, RowsWork,
-    SlotStore, Store, Work,
+    BankSpec, BankStore, Catalogue, Facts, Fault, Key, Mark, ReaderStore, Request, RouteStore, Row, RowStore,
+    RowsWork, SlotStore, Store, Work,
 };
 
 use crate::banks::key;
@@ -66,6 +66,7 @@ impl SlotStore for Interrupted {}
 impl BankStore for Interrupted {}
 
 impl RouteStore for Interrupted {}
+impl ReaderStore for Interrupted {}
 
 impl Catalogue for Interrupted {
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
