@@ -1,0 +1,456 @@
+//! Key files: which versions of a key there are, and which one seals. TOML, or JSON if the text begins with a brace:
+//!
+//! ```toml
+//! seal_with = 2
+//! [key]
+//! 1 = "64 hexadecimal digits"
+//! 2 = "64 hexadecimal digits"
+//! ```
+//!
+//! No message holds a value of the file, nor a name that may be a key in the wrong place. What parsers say about a value quotes it, so only
+//! their line number is told.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use zeroize::Zeroizing;
+
+use crate::error::{Error, Result, shown};
+
+/// The longest key file, in bytes: 255 keys have a third of it.
+pub(crate) const LONGEST_KEY_FILE: usize = 64 << 10;
+
+/// How long a name may be that a message shows.
+const LONGEST_SHOWN: usize = 32;
+
+/// A key of 32 bytes.
+pub(super) type KeyBytes = Zeroizing<[u8; 32]>;
+
+/// The keys of a file, by version.
+pub(crate) struct KeyFile {
+    pub(super) seal_with: u8,
+    pub(super) keys: BTreeMap<u8, KeyBytes>,
+}
+
+impl KeyFile {
+    /// Keys of the caller's.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`: no key, one that has not 32 bytes, version 0, a version that is there twice, or `seal_with` without a key.
+    pub(crate) fn of_keys(keys: &[(u8, &[u8])], seal_with: u8) -> Result<KeyFile> {
+        let mut found = BTreeMap::new();
+        for &(version, bytes) in keys {
+            if version == 0 {
+                return Err(Error::argument("key version 0 is reserved; versions are 1 to 255"));
+            }
+            let mut key = Zeroizing::new([0; 32]);
+            if bytes.len() != key.len() {
+                return Err(Error::argument(format!(
+                    "key {version} has {} bytes; a key has 32",
+                    bytes.len()
+                )));
+            }
+            key.copy_from_slice(bytes);
+            if found.insert(version, key).is_some() {
+                return Err(Error::argument(format!("key version {version} is given twice")));
+            }
+        }
+        if !found.contains_key(&seal_with) {
+            return Err(Error::argument(format!(
+                "there is no key of version {seal_with}, which is to seal; given are {}",
+                versions(found.keys())
+            )));
+        }
+        Ok(KeyFile { seal_with, keys: found })
+    }
+
+    /// Reads the text of a key file.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG` with every fault of the text.
+    pub(crate) fn parse(text: &str) -> Result<KeyFile> {
+        if text.len() > LONGEST_KEY_FILE {
+            return Err(Error::config(format!(
+                "the key file has {} bytes; the longest has {LONGEST_KEY_FILE}",
+                text.len()
+            )));
+        }
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let document: KeyDocument = if text.trim_start().starts_with('{') {
+            serde_json::from_str(text).map_err(|e| unreadable("JSON", e.line()))?
+        } else {
+            toml::from_str(text).map_err(|e| {
+                let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+                unreadable("TOML", before.matches('\n').count() + 1)
+            })?
+        };
+        document.checked()
+    }
+}
+
+/// The versions as a message lists them.
+pub(super) fn versions<'v>(versions: impl Iterator<Item = &'v u8>) -> String {
+    let all: Vec<_> = versions.map(u8::to_string).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+}
+
+fn unreadable(form: &str, line: usize) -> Error {
+    Error::config(format!(
+        "the key file is not {form} in line {line}: it has `seal_with = 1` and below `[key]` lines such as `1 = \"64 hexadecimal digits\"`"
+    ))
+}
+
+/// What stands where a key belongs.
+enum GivenKey {
+    Key(KeyBytes),
+    /// How many characters it has.
+    WrongText(usize),
+    NoText,
+}
+
+/// What stands where a version belongs.
+enum GivenVersion {
+    Number(i64),
+    Other,
+}
+
+/// A key file as it is written.
+#[derive(Default)]
+struct KeyDocument {
+    seal_with: Option<GivenVersion>,
+    keys: Option<Vec<(String, GivenKey)>>,
+    faults: Vec<String>,
+}
+
+impl KeyDocument {
+    fn checked(mut self) -> Result<KeyFile> {
+        let mut keys = BTreeMap::new();
+        let mut named = Vec::new();
+        for (name, key) in self.keys.take().unwrap_or_default() {
+            // One spelling for each version: `01` and `1` would be two names of one.
+            let version =
+                name.parse::<u8>().ok().filter(|version| version.to_string() == name && *version > 0);
+            let Some(version) = version else {
+                self.faults.push(format!("`key` has {}, and versions are 1 to 255", named_as(&name)));
+                continue;
+            };
+            if named.contains(&version) {
+                self.faults.push(format!("key {version} is there twice"));
+            }
+            named.push(version);
+            match key {
+                GivenKey::Key(key) => _ = keys.insert(version, key),
+                GivenKey::WrongText(length) => self.faults.push(format!(
+                    "key {version} is not 64 hexadecimal digits: it has {length} characters; make one with `openssl rand -hex 32`"
+                )),
+                GivenKey::NoText => {
+                    self.faults.push(format!("key {version} is not a text of 64 hexadecimal digits"));
+                }
+            }
+        }
+        if named.is_empty() {
+            self.faults.push(
+                "it has no key: write one below `[key]`, such as `1 = \"64 hexadecimal digits\"`".to_owned(),
+            );
+        }
+        let seal_with = match self.seal_with {
+            None => {
+                Err("`seal_with` is missing: it says which version seals, such as `seal_with = 1`".to_owned())
+            }
+            Some(GivenVersion::Other) => Err("`seal_with` is not a whole number from 1 to 255".to_owned()),
+            Some(GivenVersion::Number(given)) => {
+                match u8::try_from(given).ok().filter(|version| *version > 0) {
+                    None => Err(format!("`seal_with = {given}`, and versions are 1 to 255")),
+                    Some(version) if !named.contains(&version) => {
+                        named.sort_unstable();
+                        Err(format!(
+                            "`seal_with = {version}`, and the file's keys are {}",
+                            versions(named.iter())
+                        ))
+                    }
+                    Some(version) => Ok(version),
+                }
+            }
+        };
+        match seal_with {
+            Ok(seal_with) if self.faults.is_empty() => Ok(KeyFile { seal_with, keys }),
+            other => {
+                self.faults.extend(other.err());
+                Err(Error::config(format!("the key file is refused: {}", self.faults.join("; "))))
+            }
+        }
+    }
+}
+
+/// A name of the file as a message may show it.
+fn named_as(name: &str) -> String {
+    match name.chars().count() {
+        short if short <= LONGEST_SHOWN => format!("`{}`", shown(name)),
+        long => format!("a name of {long} characters"),
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyDocument {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        from.deserialize_map(KeyDocumentVisitor)
+    }
+}
+
+struct KeyDocumentVisitor;
+
+impl<'de> Visitor<'de> for KeyDocumentVisitor {
+    type Value = KeyDocument;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key file")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> std::result::Result<KeyDocument, A::Error> {
+        let mut document = KeyDocument::default();
+        while let Some(name) = fields.next_key::<String>()? {
+            let is_twice = match &*name {
+                "seal_with" => document.seal_with.replace(fields.next_value()?).is_some(),
+                "key" => {
+                    let KeyTable(keys) = fields.next_value()?;
+                    document.keys.replace(keys).is_some()
+                }
+                _ => {
+                    fields.next_value::<IgnoredAny>()?;
+                    document
+                        .faults
+                        .push(format!("it has {}, which is neither `seal_with` nor `key`", named_as(&name)));
+                    false
+                }
+            };
+            if is_twice {
+                document.faults.push(format!("`{name}` is there twice"));
+            }
+        }
+        Ok(document)
+    }
+}
+
+struct KeyTable(Vec<(String, GivenKey)>);
+
+impl<'de> Deserialize<'de> for KeyTable {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        from.deserialize_map(KeyTableVisitor)
+    }
+}
+
+struct KeyTableVisitor;
+
+impl<'de> Visitor<'de> for KeyTableVisitor {
+    type Value = KeyTable;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("keys by version")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> std::result::Result<KeyTable, A::Error> {
+        let mut keys = Vec::new();
+        while let Some(key) = fields.next_entry()? {
+            keys.push(key);
+        }
+        Ok(KeyTable(keys))
+    }
+}
+
+impl<'de> Deserialize<'de> for GivenKey {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        from.deserialize_any(GivenVisitor(
+            |text| match key_of_hex(text) {
+                Some(key) => GivenKey::Key(key),
+                None => GivenKey::WrongText(text.chars().count()),
+            },
+            |_| GivenKey::NoText,
+        ))
+    }
+}
+
+impl<'de> Deserialize<'de> for GivenVersion {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        from.deserialize_any(GivenVisitor(
+            |_| GivenVersion::Other,
+            |number| number.map_or(GivenVersion::Other, GivenVersion::Number),
+        ))
+    }
+}
+
+/// Takes a value of any type: what a text makes, and what anything else makes, a whole number among it. A text is read where it is, so no
+/// copy of a key is left behind.
+struct GivenVisitor<T>(fn(&str) -> T, fn(Option<i64>) -> T);
+
+impl<'de, T> Visitor<'de> for GivenVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_str<E>(self, text: &str) -> std::result::Result<T, E> {
+        Ok((self.0)(text))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> std::result::Result<T, E> {
+        Ok((self.1)(Some(number)))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> std::result::Result<T, E> {
+        Ok((self.1)(i64::try_from(number).ok()))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> std::result::Result<T, E> {
+        Ok((self.1)(None))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> std::result::Result<T, E> {
+        Ok((self.1)(None))
+    }
+
+    fn visit_unit<E>(self) -> std::result::Result<T, E> {
+        Ok((self.1)(None))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<T, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok((self.1)(None))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> std::result::Result<T, A::Error> {
+        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok((self.1)(None))
+    }
+}
+
+fn key_of_hex(text: &str) -> Option<KeyBytes> {
+    if text.len() != 64 {
+        return None;
+    }
+    let mut key = Zeroizing::new([0; 32]);
+    for (byte, pair) in key.iter_mut().zip(text.as_bytes().chunks(2)) {
+        let digit = |at: usize| char::from(pair[at]).to_digit(16);
+        *byte = (digit(0)? << 4 | digit(1)?) as u8;
+    }
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Code;
+
+    const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1F";
+
+    fn file(text: &str) -> Result<KeyFile> {
+        KeyFile::parse(&text.replace("KEY", KEY))
+    }
+
+    #[test]
+    fn a_file_of_toml_and_one_of_json_have_the_same_keys() -> Result<()> {
+        for text in [
+            "seal_with = 255\n[key]\n1 = \"KEY\"\n255 = \"KEY\"\n",
+            "\u{feff}seal_with = 255\nkey = { 1 = \"KEY\", 255 = \"KEY\" } # comment",
+            " {\"key\": {\"255\": \"KEY\", \"1\": \"KEY\"}, \"seal_with\": 255}",
+        ] {
+            let found = file(text)?;
+            assert_eq!(
+                (found.seal_with, found.keys.keys().copied().collect()),
+                (255, vec![1, 255]),
+                "{text}"
+            );
+            assert!(
+                found
+                    .keys
+                    .values()
+                    .all(|key| key.iter().enumerate().all(|(at, byte)| at == usize::from(*byte)))
+            );
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn each_fault_of_a_file_is_told_and_no_key_is_shown() {
+        for (text, told) in [
+            ("", "it has no key"),
+            ("seal_with = 1", "it has no key"),
+            ("seal_with = 1\n[key]", "it has no key"),
+            ("[key]\n1 = \"KEY\"", "`seal_with` is missing"),
+            ("seal_with = 0\n[key]\n1 = \"KEY\"", "`seal_with = 0`, and versions are 1 to 255"),
+            ("seal_with = 256\n[key]\n1 = \"KEY\"", "`seal_with = 256`"),
+            ("seal_with = -1\n[key]\n1 = \"KEY\"", "`seal_with = -1`"),
+            ("seal_with = \"1\"\n[key]\n1 = \"KEY\"", "`seal_with` is not a whole number"),
+            ("seal_with = \"KEY\"\n[key]\n1 = \"KEY\"", "`seal_with` is not a whole number"),
+            ("seal_with = 1.0\n[key]\n1 = \"KEY\"", "`seal_with` is not a whole number"),
+            (
+                "seal_with = 3\n[key]\n2 = \"KEY\"\n1 = \"KEY\"",
+                "`seal_with = 3`, and the file's keys are 1, 2",
+            ),
+            ("seal_with = 1\n[key]\n0 = \"KEY\"\n1 = \"KEY\"", "`key` has `0`, and versions are 1 to 255"),
+            ("seal_with = 1\n[key]\n256 = \"KEY\"\n1 = \"KEY\"", "`key` has `256`"),
+            ("seal_with = 1\n[key]\n01 = \"KEY\"\n1 = \"KEY\"", "`key` has `01`"),
+            ("seal_with = 1\n[key]\nKEY = 1\n1 = \"KEY\"", "`key` has a name of 64 characters"),
+            (
+                "seal_with = 1\nKEY = 1\n[key]\n1 = \"KEY\"",
+                "it has a name of 64 characters, which is neither",
+            ),
+            ("seal_with = 1\nother = \"KEY\"\n[key]\n1 = \"KEY\"", "it has `other`, which is neither"),
+            (
+                "seal_with = 1\n[key]\n1 = \"KEY0\"",
+                "key 1 is not 64 hexadecimal digits: it has 65 characters",
+            ),
+            ("seal_with = 1\n[key]\n1 = \"\"", "key 1 is not 64 hexadecimal digits: it has 0 characters"),
+            ("seal_with = 1\n[key]\n1 = \" KEY\"", "it has 65 characters"),
+            ("seal_with = 1\n[key]\n1 = 42", "key 1 is not a text of 64 hexadecimal digits"),
+            ("seal_with = 1\n[key]\n1 = [\"KEY\"]", "key 1 is not a text"),
+            ("seal_with = 1\n[key.1]\na = \"KEY\"", "key 1 is not a text"),
+            ("seal_with = 1\n[key]\n1 = \"KEY", "is not TOML in line 3"),
+            ("seal_with = 1\nkey = \"KEY\"", "is not TOML in line 2"),
+            ("seal_with = 1\n[key]\n1 = \"KEY\"\n1 = \"KEY\"", "is not TOML in line"),
+            ("{\"seal_with\": 1, \"key\": {\"1\": \"KEY\", \"1\": \"KEY\"}}", "key 1 is there twice"),
+            ("{\"seal_with\": 1, \"seal_with\": 1, \"key\": {\"1\": \"KEY\"}}", "`seal_with` is there twice"),
+            ("{\"seal_with\": 1, \"key\": \"KEY\"}", "is not JSON in line 1"),
+            (
+                "{\"seal_with\": null, \"key\": {\"1\": null}}",
+                "key 1 is not a text of 64 hexadecimal digits; `seal_with` is not",
+            ),
+        ] {
+            let error = file(text).err().unwrap_or_else(|| panic!("accepted: {text}"));
+            assert_eq!(error.code, Code::InvalidConfig);
+            assert!(error.message.contains(told), "{text}: {error}");
+            assert!(!error.message.contains(&KEY[..8]), "{error}");
+        }
+        let wrong = KEY.replace('a', "g");
+        let error =
+            KeyFile::parse(&format!("seal_with = 1\n[key]\n1 = \"{wrong}\"")).err().expect("no digits");
+        assert!(
+            error.message.contains("it has 64 characters") && !error.message.contains(&wrong[..8]),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn keys_of_the_caller_have_versions_of_their_own() {
+        let key = [7; 32];
+        let of = |versions: &[u8], seal_with| {
+            let keys: Vec<_> = versions.iter().map(|version| (*version, key.as_slice())).collect();
+            KeyFile::of_keys(&keys, seal_with)
+        };
+        assert!(of(&[1, 255], 255).is_ok());
+        for (versions, seal_with, told) in [
+            (&[0, 1][..], 1, "version 0 is reserved"),
+            (&[1, 1], 1, "version 1 is given twice"),
+            (&[1, 2], 3, "no key of version 3, which is to seal; given are 1, 2"),
+            (&[], 1, "given are none"),
+        ] {
+            let error = of(versions, seal_with).err().expect("refused");
+            assert_eq!(error.code, Code::InvalidArgument);
+            assert!(error.message.contains(told), "{error}");
+        }
+        for length in [0, 16, 31, 33, 64] {
+            let error = KeyFile::of_keys(&[(1, &vec![7; length])], 1).err().expect("no key");
+            assert!(error.message.contains(&format!("has {length} bytes; a key has 32")), "{error}");
+        }
+    }
+}
