@@ -27,10 +27,10 @@ impl OrderNumber {
         match text.len() {
             26 => order_no_bytes(text).map(OrderNumber::Long),
             14 => order_no_number(text).map(OrderNumber::Short).map_err(|e| match text.parse::<u64>() {
-                Ok(number) => Error {
-                    message: format!("{}; if it is a decimal number, write it as 0x{number:016x}", e.message),
-                    ..e
-                },
+                Ok(number) => Error::new(
+                    e.code,
+                    format!("{}; if it is a decimal number, write it as 0x{number:016x}", e.message),
+                ),
                 Err(_) => e,
             }),
             _ if text.bytes().all(|c| c.is_ascii_digit()) => {
@@ -51,7 +51,7 @@ fn numbers(keys: &OrderKeys) -> Result<OrderNumbers> {
     let numbers = match &keys.keys {
         Some(file) => OrderNumbers::open(file, &keys.tenant, &keys.table)?,
         None => OrderNumbers::from_env(&keys.tenant, &keys.table)
-            .map_err(|e| Error { message: format!("no --keys FILE is given, and {}", e.message), ..e })?,
+            .map_err(|e| Error::new(e.code, format!("no --keys FILE is given, and {}", e.message)))?,
     };
     match keys.key_version {
         Some(version) => numbers.with_version(version),

@@ -27,9 +27,10 @@ impl<'a> Lookup<'a> {
         order_no: Option<&'a str>,
         wide: bool,
     ) -> Result<Lookup<'a>> {
-        let (id, rest) = match key.is_given() || order_no.is_some() {
-            true => (None, words),
-            false => (words.first(), words.get(1..).unwrap_or_default()),
+        let (id, rest) = if key.is_given() || order_no.is_some() {
+            (None, words)
+        } else {
+            (words.first(), words.get(1..).unwrap_or_default())
         };
         if rest.len() > 1 {
             return Err(Error::argument(format!(

@@ -13,7 +13,7 @@ fn secrets(count: u8) -> Vec<[u8; 32]> {
 /// Versions 1 to `count`, of which the last one seals.
 fn ring_of(count: u8, tenant: &str, table: &str) -> KeyRing {
     let secrets = secrets(count);
-    let keys: Vec<_> = (1..=count).zip(secrets.iter().map(|secret| secret.as_slice())).collect();
+    let keys: Vec<_> = (1..=count).zip(secrets.iter().map(<[u8; 32]>::as_slice)).collect();
     let file = KeyFile::of_keys(&keys, count).expect("keys");
     KeyRing::derive(&file, tenant, table).expect("names")
 }

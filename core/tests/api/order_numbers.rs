@@ -135,11 +135,11 @@ fn an_order_number_is_routed_without_a_key() {
     .expect("a table");
     let numbers = numbers();
     for gene in [0, 20_000, 50_001, 56_443, 65_535_u64] {
-        let id = gene << 47 | 12_345;
+        let id = gene << 47 | 0x3039;
         let shard = router.route(id).expect("an id").shard;
         let (long, short) = (numbers.seal(id).expect("sealed"), numbers.seal8(id).expect("sealed"));
         let (text, text8) = (numbers.seal_text(id).expect("sealed"), numbers.seal8_text(id).expect("sealed"));
-        let wide = numbers.seal_wide(u128::from(gene) << 111 | 12_345).expect("sealed");
+        let wide = numbers.seal_wide(u128::from(gene) << 111 | 0x3039).expect("sealed");
         for route in [
             router.route_order_no(&long),
             router.route_order_no(&wide),
