@@ -444,8 +444,9 @@ fn a_language_has_no_verb_of_its_own() {
         let listed: BTreeSet<_> = rows().map(|row| row[column]).chain(other.iter().copied()).collect();
         let of_class = |name: &&String| {
             let rust = name.split_once("::").map(|(class, _)| class);
-            let is_rusts =
-                rust.is_some_and(|class| ["Mill", "Source", "Handle", "Router", "OrderNumbers", "Gene"].contains(&class));
+            let is_rusts = rust.is_some_and(|class| {
+                ["Mill", "Source", "Handle", "Router", "OrderNumbers", "Gene"].contains(&class)
+            });
             is_rusts
                 || rust.is_none() && !name.contains('.')
                 || ["Mill.", "Source.", "Serial.", "Business.", "Router.", "OrderNumbers."]

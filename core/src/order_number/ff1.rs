@@ -35,12 +35,12 @@ pub(super) trait Halves: Copy {
 
 /// Halves of bits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bits {
+pub(super) struct BinaryHalves {
     /// The bits of the half that even rounds change, and of the other one.
     masks: [u64; 2],
 }
 
-impl Halves for Bits {
+impl Halves for BinaryHalves {
     #[expect(
         clippy::inline_always,
         reason = "it belongs into the function that has the processor's AES instructions"
@@ -68,11 +68,11 @@ pub(super) struct Shape<H> {
     y_shift: u32,
 }
 
-impl Shape<Bits> {
+impl Shape<BinaryHalves> {
     /// Numbers of so many bits, at most 112.
-    pub(super) const fn of_bits(bits: u32) -> Shape<Bits> {
+    pub(super) const fn of_bits(bits: u32) -> Shape<BinaryHalves> {
         let (left, right) = (bits / 2, bits - bits / 2);
-        let halves = Bits { masks: [(1 << left) - 1, (1 << right) - 1] };
+        let halves = BinaryHalves { masks: [(1 << left) - 1, (1 << right) - 1] };
         Shape::new(halves, 2, bits, right.div_ceil(8))
     }
 }
@@ -323,7 +323,7 @@ mod tests {
         sample(&cipher, 36, odd, longer, "xs8a0azh2avyalyzuwd");
     }
 
-    /// Bits through keymill's rounds, and through the crate `fpe`.
+    /// BinaryHalves through keymill's rounds, and through the crate `fpe`.
     fn both(key: [u8; 32], tweak: &[u8], bits: &[u16], way: Way) -> (Vec<u16>, Vec<u16>) {
         let other = FF1::<aes::Aes256>::new(&key, 2).expect("radix 2");
         let numerals = FlexibleNumeralString::from(bits.to_vec());

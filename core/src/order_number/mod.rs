@@ -25,7 +25,7 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::error::{Code, Error, Result, is_obeyed, shown};
 use crate::gene::{Gene, NUMBER_BITS, WIDE_SHIFT};
 
-use ff1::{Bits, LANES, Lane, Shape, Way, permute, permute_all};
+use ff1::{BinaryHalves, LANES, Lane, Shape, Way, permute, permute_all};
 pub(crate) use key_file::{KeyFile, LONGEST_KEY_FILE};
 pub use order_text::{TEXT_LENGTH, TEXT8_LENGTH, read_text, read_text8};
 pub(crate) use order_text::{text_of, text8_of};
@@ -39,10 +39,10 @@ const SEPARATOR: u8 = 0x1F;
 const SALT: &[u8] = b"keymill order number";
 
 /// What is encrypted in 16 bytes.
-const LONG: Shape<Bits> = Shape::of_bits(104);
+const LONG: Shape<BinaryHalves> = Shape::of_bits(104);
 
 /// What is encrypted in 8 bytes.
-const SHORT: Shape<Bits> = Shape::of_bits(NUMBER_BITS);
+const SHORT: Shape<BinaryHalves> = Shape::of_bits(NUMBER_BITS);
 
 const HALF_OF_LONG: u32 = 52;
 const RIGHT_OF_SHORT: u32 = 24;
