@@ -1,4 +1,4 @@
-//! Key files: which versions of a key there are, and which one seals. TOML, or JSON if the text begins with a brace:
+//! Key files: which versions of a key there are, and which one seals.
 //!
 //! ```toml
 //! seal_with = 2
@@ -7,14 +7,13 @@
 //! 2 = "64 hexadecimal digits"
 //! ```
 //!
-//! No message holds a value of the file, nor a name that may be a key in the wrong place. What parsers say about a value quotes it, so only
-//! their line number is told.
+//! No message holds a value of the file, nor a name that may be a key in the wrong place. What the parser says about a value quotes it, so only
+//! its line number is told.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use zeroize::Zeroizing;
+use serde_json::{Map, Value};
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::error::{Error, Result, shown};
 
@@ -77,14 +76,13 @@ impl KeyFile {
             )));
         }
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let document: KeyDocument = if text.trim_start().starts_with('{') {
-            serde_json::from_str(text).map_err(|e| unreadable("JSON", e.line()))?
-        } else {
-            toml::from_str(text).map_err(|e| {
-                let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-                unreadable("TOML", before.matches('\n').count() + 1)
-            })?
-        };
+        let document = toml::from_str(text).map(KeyDocument).map_err(|e| {
+            let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            Error::config(format!(
+                "the key file is not TOML in line {line}: it has `seal_with = 1` and below `[key]` lines such as `1 = \"64 hexadecimal digits\"`"
+            ))
+        })?;
         document.checked()
     }
 }
@@ -95,91 +93,76 @@ pub(super) fn versions<'v>(versions: impl Iterator<Item = &'v u8>) -> String {
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
-fn unreadable(form: &str, line: usize) -> Error {
-    Error::config(format!(
-        "the key file is not {form} in line {line}: it has `seal_with = 1` and below `[key]` lines such as `1 = \"64 hexadecimal digits\"`"
-    ))
+/// The document of a key file, whose texts are wiped.
+struct KeyDocument(Map<String, Value>);
+
+impl Drop for KeyDocument {
+    fn drop(&mut self) {
+        self.0.values_mut().for_each(wipe);
+    }
 }
 
-/// What stands where a key belongs.
-enum GivenKey {
-    Key(KeyBytes),
-    /// How many characters it has.
-    WrongText(usize),
-    NoText,
-}
-
-/// What stands where a version belongs.
-enum GivenVersion {
-    Number(i64),
-    Other,
-}
-
-/// A key file as it is written.
-#[derive(Default)]
-struct KeyDocument {
-    seal_with: Option<GivenVersion>,
-    keys: Option<Vec<(String, GivenKey)>>,
-    faults: Vec<String>,
+fn wipe(value: &mut Value) {
+    match value {
+        Value::String(text) => text.zeroize(),
+        Value::Array(list) => list.iter_mut().for_each(wipe),
+        Value::Object(fields) => fields.values_mut().for_each(wipe),
+        _ => {}
+    }
 }
 
 impl KeyDocument {
-    fn checked(mut self) -> Result<KeyFile> {
+    fn checked(&self) -> Result<KeyFile> {
+        let mut faults = Vec::new();
+        for name in self.0.keys().filter(|name| !["seal_with", "key"].contains(&name.as_str())) {
+            faults.push(format!("it has {}, which is neither `seal_with` nor `key`", named_as(name)));
+        }
+        let given = match self.0.get("key") {
+            Some(Value::Object(given)) => Some(given),
+            Some(_) => {
+                faults.push("`key` is no table: write `[key]` in a line of its own".to_owned());
+                None
+            }
+            None => None,
+        };
         let mut keys = BTreeMap::new();
         let mut named = Vec::new();
-        for (name, key) in self.keys.take().unwrap_or_default() {
+        for (name, key) in given.into_iter().flatten() {
             // One spelling for each version: `01` and `1` would be two names of one.
-            let version =
-                name.parse::<u8>().ok().filter(|version| version.to_string() == name && *version > 0);
+            let version = name.parse::<u8>().ok().filter(|version| version.to_string() == *name && *version > 0);
             let Some(version) = version else {
-                self.faults.push(format!("`key` has {}, and versions are 1 to 255", named_as(&name)));
+                faults.push(format!("`key` has {}, and versions are 1 to 255", named_as(name)));
                 continue;
             };
-            if named.contains(&version) {
-                self.faults.push(format!("key {version} is there twice"));
-            }
             named.push(version);
-            match key {
-                GivenKey::Key(key) => _ = keys.insert(version, key),
-                GivenKey::WrongText(length) => self.faults.push(format!(
+            match key.as_str().map(|text| (key_of_hex(text), text.chars().count())) {
+                Some((Some(key), _)) => _ = keys.insert(version, key),
+                Some((None, length)) => faults.push(format!(
                     "key {version} is not 64 hexadecimal digits: it has {length} characters; make one with `openssl rand -hex 32`"
                 )),
-                GivenKey::NoText => {
-                    self.faults.push(format!("key {version} is not a text of 64 hexadecimal digits"));
-                }
+                None => faults.push(format!("key {version} is not a text of 64 hexadecimal digits")),
             }
         }
+        named.sort_unstable();
         if named.is_empty() {
-            self.faults.push(
-                "it has no key: write one below `[key]`, such as `1 = \"64 hexadecimal digits\"`".to_owned(),
-            );
+            faults.push("it has no key: write one below `[key]`, such as `1 = \"64 hexadecimal digits\"`".to_owned());
         }
-        let seal_with = match self.seal_with {
-            None => {
-                Err("`seal_with` is missing: it says which version seals, such as `seal_with = 1`".to_owned())
-            }
-            Some(GivenVersion::Other) => Err("`seal_with` is not a whole number from 1 to 255".to_owned()),
-            Some(GivenVersion::Number(given)) => {
-                match u8::try_from(given).ok().filter(|version| *version > 0) {
-                    None => Err(format!("`seal_with = {given}`, and versions are 1 to 255")),
-                    Some(version) if !named.contains(&version) => {
-                        named.sort_unstable();
-                        Err(format!(
-                            "`seal_with = {version}`, and the file's keys are {}",
-                            versions(named.iter())
-                        ))
-                    }
-                    Some(version) => Ok(version),
+        let mut seal_with = 0;
+        match self.0.get("seal_with").map(Value::as_i64) {
+            None => faults.push("`seal_with` is missing: it says which version seals, such as `seal_with = 1`".to_owned()),
+            Some(None) => faults.push("`seal_with` is not a whole number from 1 to 255".to_owned()),
+            Some(Some(given)) => match u8::try_from(given).ok().filter(|version| *version > 0) {
+                None => faults.push(format!("`seal_with = {given}`, and versions are 1 to 255")),
+                Some(version) if !named.contains(&version) => {
+                    faults.push(format!("`seal_with = {version}`, and the file's keys are {}", versions(named.iter())));
                 }
-            }
-        };
-        match seal_with {
-            Ok(seal_with) if self.faults.is_empty() => Ok(KeyFile { seal_with, keys }),
-            other => {
-                self.faults.extend(other.err());
-                Err(Error::config(format!("the key file is refused: {}", self.faults.join("; "))))
-            }
+                Some(version) => seal_with = version,
+            },
         }
+        if faults.is_empty() {
+            return Ok(KeyFile { seal_with, keys });
+        }
+        Err(Error::config(format!("the key file is refused: {}", faults.join("; "))))
     }
 }
 
@@ -188,139 +171,6 @@ fn named_as(name: &str) -> String {
     match name.chars().count() {
         short if short <= LONGEST_SHOWN => format!("`{}`", shown(name)),
         long => format!("a name of {long} characters"),
-    }
-}
-
-impl<'de> Deserialize<'de> for KeyDocument {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        from.deserialize_map(KeyDocumentVisitor)
-    }
-}
-
-struct KeyDocumentVisitor;
-
-impl<'de> Visitor<'de> for KeyDocumentVisitor {
-    type Value = KeyDocument;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key file")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> std::result::Result<KeyDocument, A::Error> {
-        let mut document = KeyDocument::default();
-        while let Some(name) = fields.next_key::<String>()? {
-            let is_twice = match &*name {
-                "seal_with" => document.seal_with.replace(fields.next_value()?).is_some(),
-                "key" => {
-                    let KeyTable(keys) = fields.next_value()?;
-                    document.keys.replace(keys).is_some()
-                }
-                _ => {
-                    fields.next_value::<IgnoredAny>()?;
-                    document
-                        .faults
-                        .push(format!("it has {}, which is neither `seal_with` nor `key`", named_as(&name)));
-                    false
-                }
-            };
-            if is_twice {
-                document.faults.push(format!("`{name}` is there twice"));
-            }
-        }
-        Ok(document)
-    }
-}
-
-struct KeyTable(Vec<(String, GivenKey)>);
-
-impl<'de> Deserialize<'de> for KeyTable {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        from.deserialize_map(KeyTableVisitor)
-    }
-}
-
-struct KeyTableVisitor;
-
-impl<'de> Visitor<'de> for KeyTableVisitor {
-    type Value = KeyTable;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("keys by version")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> std::result::Result<KeyTable, A::Error> {
-        let mut keys = Vec::new();
-        while let Some(key) = fields.next_entry()? {
-            keys.push(key);
-        }
-        Ok(KeyTable(keys))
-    }
-}
-
-impl<'de> Deserialize<'de> for GivenKey {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        from.deserialize_any(GivenVisitor(
-            |text| match key_of_hex(text) {
-                Some(key) => GivenKey::Key(key),
-                None => GivenKey::WrongText(text.chars().count()),
-            },
-            |_| GivenKey::NoText,
-        ))
-    }
-}
-
-impl<'de> Deserialize<'de> for GivenVersion {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        from.deserialize_any(GivenVisitor(
-            |_| GivenVersion::Other,
-            |number| number.map_or(GivenVersion::Other, GivenVersion::Number),
-        ))
-    }
-}
-
-/// Takes a value of any type: what a text makes, and what anything else makes, a whole number among it. A text is read where it is, so no
-/// copy of a key is left behind.
-struct GivenVisitor<T>(fn(&str) -> T, fn(Option<i64>) -> T);
-
-impl<'de, T> Visitor<'de> for GivenVisitor<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_str<E>(self, text: &str) -> std::result::Result<T, E> {
-        Ok((self.0)(text))
-    }
-
-    fn visit_i64<E>(self, number: i64) -> std::result::Result<T, E> {
-        Ok((self.1)(Some(number)))
-    }
-
-    fn visit_u64<E>(self, number: u64) -> std::result::Result<T, E> {
-        Ok((self.1)(i64::try_from(number).ok()))
-    }
-
-    fn visit_f64<E>(self, _: f64) -> std::result::Result<T, E> {
-        Ok((self.1)(None))
-    }
-
-    fn visit_bool<E>(self, _: bool) -> std::result::Result<T, E> {
-        Ok((self.1)(None))
-    }
-
-    fn visit_unit<E>(self) -> std::result::Result<T, E> {
-        Ok((self.1)(None))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<T, A::Error> {
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok((self.1)(None))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> std::result::Result<T, A::Error> {
-        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok((self.1)(None))
     }
 }
 
@@ -348,11 +198,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_toml_and_one_of_json_have_the_same_keys() -> Result<()> {
+    fn a_file_has_keys_by_their_versions() -> Result<()> {
         for text in [
             "seal_with = 255\n[key]\n1 = \"KEY\"\n255 = \"KEY\"\n",
             "\u{feff}seal_with = 255\nkey = { 1 = \"KEY\", 255 = \"KEY\" } # comment",
-            " {\"key\": {\"255\": \"KEY\", \"1\": \"KEY\"}, \"seal_with\": 255}",
+            "key.1 = 'KEY'\nkey.255 = \"\"\"KEY\"\"\"\nseal_with = 0xff\n",
         ] {
             let found = file(text)?;
             assert_eq!(
@@ -406,15 +256,12 @@ mod tests {
             ("seal_with = 1\n[key]\n1 = [\"KEY\"]", "key 1 is not a text"),
             ("seal_with = 1\n[key.1]\na = \"KEY\"", "key 1 is not a text"),
             ("seal_with = 1\n[key]\n1 = \"KEY", "is not TOML in line 3"),
-            ("seal_with = 1\nkey = \"KEY\"", "is not TOML in line 2"),
+            ("seal_with = 1\nkey = \"KEY\"", "`key` is no table"),
+            ("seal_with = 1\n[[key]]\n1 = \"KEY\"", "`key` is no table"),
             ("seal_with = 1\n[key]\n1 = \"KEY\"\n1 = \"KEY\"", "is not TOML in line"),
-            ("{\"seal_with\": 1, \"key\": {\"1\": \"KEY\", \"1\": \"KEY\"}}", "key 1 is there twice"),
-            ("{\"seal_with\": 1, \"seal_with\": 1, \"key\": {\"1\": \"KEY\"}}", "`seal_with` is there twice"),
-            ("{\"seal_with\": 1, \"key\": \"KEY\"}", "is not JSON in line 1"),
-            (
-                "{\"seal_with\": null, \"key\": {\"1\": null}}",
-                "key 1 is not a text of 64 hexadecimal digits; `seal_with` is not",
-            ),
+            ("{\"seal_with\": 1}", "is not TOML in line 1"),
+            ("KEY", "is not TOML in line 1"),
+            ("[key]\n1 = true", "key 1 is not a text of 64 hexadecimal digits; `seal_with` is missing"),
         ] {
             let error = file(text).err().unwrap_or_else(|| panic!("accepted: {text}"));
             assert_eq!(error.code, Code::InvalidConfig);

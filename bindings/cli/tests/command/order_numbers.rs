@@ -130,10 +130,6 @@ fn keys_come_from_a_private_file_or_from_the_environment() {
         |keys: &str| Ran::from(home.command(&words).env("KEYMILL_ORDER_KEYS", keys).output().unwrap());
     let text = fs::read_to_string(home.path().join("keys.toml")).unwrap();
     assert_eq!(in_environment(&text).done(), format!("{TEXT}\n"));
-    assert_eq!(
-        in_environment(&json!({"seal_with": 1, "key": {"1": SECRET}}).to_string()).done(),
-        format!("{TEXT}\n")
-    );
     for wrong in ["", "keys.toml", SECRET, &format!("1 = \"{SECRET}\"")] {
         let refused = in_environment(wrong).refused("INVALID_CONFIG");
         assert!(refused.contains("KEYMILL_ORDER_KEYS") && !refused.contains(&SECRET[..8]), "{refused}");
