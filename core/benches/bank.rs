@@ -5,7 +5,8 @@
 //! A server whose variable is not set is left out. An absolute time is never a goal; the ratios are.
 //!
 //! `-- crowd [CALLERS]` runs processes that begin one bank together instead: how many calls fail, how long they wait, and how long
-//! another source of the same mill waits.
+//! another source of the same mill waits. `-- silent` compares the rate of a bank on two stores while one of them is silent with its
+//! rate before and after.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -135,9 +136,11 @@ fn crowd_member(url: &str, table: &str, callers: usize) {
         (callers, other.join().expect("it does not panic"))
     });
     let latency = mill.latency();
+    let longest =
+        latency.buckets.iter().find(|(_, count)| *count == latency.count).map_or(0.0, |(bound, _)| *bound);
     let refused = mill.events().into_iter().filter(|event| event.kind == EventKind::RefillFailed).count();
     println!(
-        "{}; {} of another source; {refused} refills failed, {} conversations, {:.1} s of them; failed calls: {:?}",
+        "{}; {} of another source; {refused} refills failed, {} conversations, {:.1} s of them, none above {longest:.3} s; failed calls: {:?}",
         waits("calls", callers),
         // Less the pause.
         waits("calls", other.into_iter().map(|micros| micros.saturating_sub(20_000)).collect()),
@@ -177,6 +180,74 @@ fn crowd(server: &str, url: &str, table: &str, processes: usize, callers: &str) 
     }
 }
 
+/// How long the rate of a bank is counted in each state of its stores, and how often all states are passed through.
+const COUNTED: Duration = Duration::from_secs(10);
+const ROUNDS: usize = 2;
+
+/// Sends a signal to all processes of the PostgreSQL that `ci/servers/postgres run` has started.
+fn postgres(verb: &str) {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../ci/servers/postgres");
+    assert!(Command::new(script).arg(verb).status().expect("the script").success(), "{verb}");
+}
+
+/// The rate of a bank on MariaDB and PostgreSQL of which every id is reserved by itself, with PostgreSQL well, silent and well again.
+fn one_silent(mysql: &str, postgres_url: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("keymill.toml");
+    let options = |url: &str| format!("{url}{}timeout=1s", if url.contains('?') { '&' } else { '?' });
+    let text = format!("stores = [{:?}, {:?}]\n", options(mysql), options(postgres_url));
+    std::fs::write(&file, text).expect("a file");
+    // It holds a password.
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("its mode");
+    let table = format!("bench_silent_{}", std::process::id());
+    let spec = format!("business:silent?counters=4096&min_step=1&max_step=1&deadline=30s&table={table}");
+    let mill = Mill::open(&format!("file:{}", file.display())).expect("a mill");
+    mill.init(&[&spec], keymill::Change::Apply).expect("a table");
+    let bank = mill.source(&spec).expect("a source");
+    let issued = std::sync::atomic::AtomicU64::new(0);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..64 {
+            scope.spawn(|| {
+                // ordering: Relaxed — nothing depends on when it is seen.
+                while !is_over.load(Ordering::Relaxed) {
+                    bank.next_for(fastrand::u64(..)).expect("an id");
+                    // ordering: Relaxed — as above.
+                    issued.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let rate = || {
+            // ordering: Relaxed — as above.
+            let (began, before) = (Instant::now(), issued.load(Ordering::Relaxed));
+            std::thread::sleep(COUNTED);
+            // ordering: Relaxed — as above.
+            (issued.load(Ordering::Relaxed) - before) as f64 / began.elapsed().as_secs_f64()
+        };
+        // The rows of all counters are made ahead.
+        rate();
+        for _ in 0..ROUNDS {
+            let before = rate();
+            postgres("freeze");
+            let first = rate();
+            let silent = rate();
+            postgres("thaw");
+            // It rests for at most forty times as long as it was waited for.
+            std::thread::sleep(Duration::from_secs(40));
+            let after = rate();
+            let well = f64::midpoint(before, after);
+            println!(
+                "MariaDB and PostgreSQL: {before:.0} ids/s; PostgreSQL silent {first:.0}, then {silent:.0}; well again {after:.0}: {:.2}, then {:.2} of the rate",
+                first / well,
+                silent / well
+            );
+        }
+        // ordering: Relaxed — as above.
+        is_over.store(true, Ordering::Relaxed);
+    });
+    mill.close();
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let Some(at) = args.iter().position(|arg| arg == "member") {
@@ -185,6 +256,11 @@ fn main() {
     if !args.iter().any(|arg| arg == "--bench") {
         println!("a benchmark, not a test: cargo bench -p keymill --all-features --bench bank");
         return;
+    }
+    if args.iter().any(|arg| arg == "silent") {
+        let url =
+            |variable: &str| std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set"));
+        return one_silent(&url("KEYMILL_TEST_MYSQL"), &url("KEYMILL_TEST_POSTGRES"));
     }
     if !args.iter().any(|arg| arg == "crowd") {
         let folder = tempfile::tempdir_in(".").expect("a folder on a real disk");

@@ -188,6 +188,25 @@ fn a_store_that_was_down_while_a_pool_was_compared_is_compared_before_it_leases_
 }
 
 #[test]
+fn a_store_that_lost_its_rows_after_a_pool_was_compared_leases_none() {
+    let [a, b] = memories();
+    let empty = b.snapshot();
+    let (mut stores, _) = at_hand(&[&a, &b]);
+    let wide = |token| Take { slots: Slots { first: 0, last: 99 }, ..take(token) };
+    for token in 1..=4 {
+        stores.take_slot(&wide(token)).expect("a slot");
+    }
+    b.restore(&empty);
+    for token in 5..=20 {
+        assert_eq!(stores.take_slot(&wide(token)).expect("a slot of the other store").slot % 2, 0);
+    }
+    assert!(slots_of(&b).is_empty());
+    let one = Take { slots: Slots { first: 1, last: 1 }, ..take(21) };
+    let fault = stores.take_slot(&one).expect_err("its store has lost the record");
+    assert!(wordless::says(&fault, "it has no record of pool"), "{fault}");
+}
+
+#[test]
 fn a_pool_that_began_in_some_stores_only_goes_on_where_no_slot_was_leased() {
     let [a, b] = memories();
     let mut stores = of_memories(&[&a, &b], CHUNK);

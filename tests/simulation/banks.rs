@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use keymill::keeper::{Keeper, KeptSource};
-use keymill::planner::{Batch, Now, Slot};
+use keymill::planner::{Batch, Now, SourceIndex};
 use keymill::simulation::{BankAnswer, BankAsk, BankSource, MillConfig, ReadyQueue, Spec, counter_key};
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::{BankStore, Fault, FaultKind, GiveBack};
@@ -73,7 +73,7 @@ struct Process {
     ends_at: u64,
     closes: bool,
     /// An answer that is on its way, and when it arrives.
-    answer: Option<(u64, Slot, BankAnswer)>,
+    answer: Option<(u64, SourceIndex, BankAnswer)>,
     /// The highest number of each gene.
     highest: HashMap<u16, u64>,
     served: bool,

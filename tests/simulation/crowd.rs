@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use keymill::keeper::{Keeper, KeptSource};
-use keymill::planner::{Answer, Ask, Batch, Now, Slot};
+use keymill::planner::{Answer, Ask, Batch, Now, SourceIndex};
 use keymill::simulation::{MillConfig, ReadyQueue};
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::{Fault, Renewed, SlotStore};
@@ -48,8 +48,8 @@ enum Event {
     /// A request arrives at the store.
     Arrive(usize, Micros, Batch),
     /// Its answer arrives.
-    Taken(usize, Slot, Result<Answer, Fault>),
-    Renewed(usize, Vec<Slot>, Micros, Renewed),
+    Taken(usize, SourceIndex, Result<Answer, Fault>),
+    Renewed(usize, Vec<SourceIndex>, Micros, Renewed),
 }
 
 /// By time, and in the order in which they were added.

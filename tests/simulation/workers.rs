@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use keymill::Code;
 use keymill::keeper::{Keeper, KeptSource};
-use keymill::planner::{Answer, Ask, Batch, Now, Slot};
+use keymill::planner::{Answer, Ask, Batch, Now, SourceIndex};
 use keymill::simulation::{MillConfig, ReadyQueue, Spec};
 use keymill::store::memory::{Memory, MemoryBackup, MemoryStore};
 use keymill::store::{Fault, FaultKind, Left, Renewal, Renewed, SlotStore, Take};
@@ -85,8 +85,8 @@ struct Process {
 }
 
 enum Late {
-    One(Slot, Result<Answer, Fault>),
-    Renewed(Vec<Slot>, Result<Renewed, Fault>),
+    One(SourceIndex, Result<Answer, Fault>),
+    Renewed(Vec<SourceIndex>, Result<Renewed, Fault>),
 }
 
 struct World {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use keymill::planner::{Answer, Ask, Slot};
+use keymill::planner::{Answer, Ask, SourceIndex};
 use keymill::store::{GiveBack, Key};
 
 use super::check::{Figures, KeyId, Ledger, Life, clock};
@@ -32,8 +32,8 @@ enum Event {
     Carry(usize),
     Reply(usize),
     GiveUp(usize),
-    Call(Life, Slot),
-    Retry(Life, Slot, u64),
+    Call(Life, SourceIndex),
+    Retry(Life, SourceIndex, u64),
     Begin(usize),
     End(usize),
     Copy(usize),

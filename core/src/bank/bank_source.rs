@@ -81,12 +81,12 @@ impl BankSource {
         spec: Arc<Spec>,
         bank: BankSpec,
         ready: Arc<ReadyQueue>,
-        slot: usize,
+        index: usize,
         clock: Clock,
     ) -> Self {
         let most = if bank.is_named { bank.counters } else { MOST_COUNTERS };
         BankSource {
-            callers: Callers::new(spec, ready, slot, clock),
+            callers: Callers::new(spec, ready, index, clock),
             given: bank,
             counted: if bank.is_named { Counted::new(bank).into() } else { OnceLock::new() },
             word: RevocationWord::new(),

@@ -94,13 +94,13 @@ impl LastError {
 static IDS: AtomicU64 = AtomicU64::new(1);
 
 impl Callers {
-    pub(crate) fn new(spec: Arc<Spec>, ready: Arc<ReadyQueue>, slot: usize, clock: Clock) -> Self {
+    pub(crate) fn new(spec: Arc<Spec>, ready: Arc<ReadyQueue>, index: usize, clock: Clock) -> Self {
         Callers {
             spec,
             // ordering: Relaxed — only uniqueness matters.
             id: IDS.fetch_add(1, Ordering::Relaxed),
             counters: Counters::default(),
-            waker: Arc::new(Waker::new(ready, slot)),
+            waker: Arc::new(Waker::new(ready, index)),
             clock,
             last_error: Mutex::default(),
             changed: Condvar::new(),

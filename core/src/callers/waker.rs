@@ -47,17 +47,17 @@ impl ReadyQueue {
 #[derive(Debug)]
 pub(crate) struct Waker {
     queue: Arc<ReadyQueue>,
-    slot: usize,
+    index: usize,
     queued: AtomicBool,
 }
 
 impl Waker {
-    pub(crate) fn new(queue: Arc<ReadyQueue>, slot: usize) -> Self {
-        Waker { queue, slot, queued: AtomicBool::new(false) }
+    pub(crate) fn new(queue: Arc<ReadyQueue>, index: usize) -> Self {
+        Waker { queue, index, queued: AtomicBool::new(false) }
     }
 
-    pub(crate) fn slot(&self) -> usize {
-        self.slot
+    pub(crate) fn index(&self) -> usize {
+        self.index
     }
 
     /// Queues the source and unparks the keeper, unless the source is queued already.
@@ -72,7 +72,7 @@ impl Waker {
         // ordering: AcqRel — release: the keeper that acknowledges sees why the source was queued; acquire pairs with
         // `acknowledge`.
         if !self.queued.swap(true, Ordering::AcqRel) {
-            self.queue.ready.push(self.slot);
+            self.queue.ready.push(self.index);
             self.queue.unpark();
         }
     }

@@ -40,7 +40,7 @@ pub(crate) struct Engine {
     ready: Arc<ReadyQueue>,
     commands: Sender<Command>,
     sources: Mutex<OpenSources>,
-    next_slot: AtomicUsize,
+    next_index: AtomicUsize,
     closed: AtomicBool,
     pub(crate) counters: Arc<MillCounters>,
     pub(crate) events: Arc<Events>,
@@ -154,7 +154,7 @@ impl Engine {
             ready: ready.clone(),
             commands,
             sources: Mutex::default(),
-            next_slot: AtomicUsize::new(0),
+            next_index: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             counters: Arc::default(),
             events: Arc::new(Events::new()),
@@ -279,8 +279,8 @@ impl Engine {
             }
         }
         // ordering: Relaxed — only uniqueness matters.
-        let slot = self.next_slot.fetch_add(1, Ordering::Relaxed);
-        let source = KeptSource::new(spec.clone(), self.ready.clone(), slot, self.clock.clone())?;
+        let index = self.next_index.fetch_add(1, Ordering::Relaxed);
+        let source = KeptSource::new(spec.clone(), self.ready.clone(), index, self.clock.clone())?;
         self.command(Command::Add(source.clone()))?;
         sources.snowflakes.extend(spec.fixed_worker());
         sources.all.insert(identity, source.clone());

@@ -12,7 +12,7 @@ use super::{Keeper, KeptSource};
 use crate::bank::BankView;
 use crate::callers::waker::ReadyQueue;
 use crate::config::MillConfig;
-use crate::planner::{Action, Answer, Ask, Batch, Now, Planner, Slot, View};
+use crate::planner::{Action, Answer, Ask, Batch, Now, Planner, SourceIndex, View};
 use crate::process::random::token;
 use crate::request::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
 use crate::segment::{SegmentAction, SegmentSource, Snapshot};
@@ -27,8 +27,8 @@ fn spec(text: &str) -> Arc<crate::spec::Spec> {
 /// A planner of so many segments.
 fn planner(sources: usize) -> Planner {
     let mut planner = Planner::new(1);
-    for slot in 0..sources {
-        planner.add(slot, spec(&format!("segment:s{slot}?min_step=10&max_step=1000")));
+    for index in 0..sources {
+        planner.add(index, spec(&format!("segment:s{index}?min_step=10&max_step=1000")));
     }
     planner
 }
@@ -38,30 +38,30 @@ fn at(boot_ms: u64) -> Now {
 }
 
 /// A caller waits for a number of this source.
-fn lack(planner: &mut Planner, slot: Slot, now: Now) {
+fn lack(planner: &mut Planner, index: SourceIndex, now: Now) {
     let dry = View::Segments(Snapshot { wanted: 1, room: 8, ..Snapshot::default() });
-    planner.check(slot, &dry, now);
+    planner.check(index, &dry, now);
 }
 
 /// This source runs low, and no caller waits for it.
-fn run_low(planner: &mut Planner, slot: Slot, now: Now) {
+fn run_low(planner: &mut Planner, index: SourceIndex, now: Now) {
     let low = View::Segments(Snapshot { left: 1, room: 8, issued: 10 * now.boot_ms, ..Snapshot::default() });
-    planner.check(slot, &low, now);
+    planner.check(index, &low, now);
 }
 
-fn together(batch: Option<Batch<()>>) -> Vec<Slot> {
+fn together(batch: Option<Batch<()>>) -> Vec<SourceIndex> {
     match batch {
-        Some(Batch::Several(slots, requests)) => {
-            assert_eq!(slots.len(), requests.len());
-            slots
+        Some(Batch::Several(indexes, requests)) => {
+            assert_eq!(indexes.len(), requests.len());
+            indexes
         }
         other => panic!("not one batch: {other:?}"),
     }
 }
 
-fn alone(batch: Option<Batch<()>>) -> Slot {
+fn alone(batch: Option<Batch<()>>) -> SourceIndex {
     match batch {
-        Some(Batch::One(slot, _)) => slot,
+        Some(Batch::One(index, _)) => index,
         other => panic!("not one source alone: {other:?}"),
     }
 }
@@ -77,8 +77,8 @@ fn lost() -> Result<Answer, Fault> {
 #[test]
 fn sources_that_are_due_together_fly_together_as_many_as_the_store_takes() {
     let mut planner = planner(5);
-    for slot in 0..5 {
-        lack(&mut planner, slot, at(0));
+    for index in 0..5 {
+        lack(&mut planner, index, at(0));
     }
     assert_eq!(together(planner.next_batch(at(0), 3, token)), [0, 1, 2]);
     assert_eq!(together(planner.next_batch(at(0), 3, token)), [3, 4]);
@@ -101,12 +101,12 @@ fn one_source_or_a_store_that_takes_one_flies_as_ever() {
 fn a_source_that_stands_in_both_lines_flies_once() {
     let mut planner = planner(2);
     for now in [at(0), at(1_000)] {
-        for slot in 0..2 {
-            run_low(&mut planner, slot, now);
+        for index in 0..2 {
+            run_low(&mut planner, index, now);
         }
     }
-    for slot in 0..2 {
-        lack(&mut planner, slot, at(1_000));
+    for index in 0..2 {
+        lack(&mut planner, index, at(1_000));
     }
     assert_eq!(together(planner.next_batch(at(1_000), 64, token)), [0, 1]);
     assert!(planner.next_batch(at(1_000), 64, token).is_none(), "both are on their way");
@@ -116,50 +116,50 @@ fn a_source_that_stands_in_both_lines_flies_once() {
 fn urgent_and_background_requests_are_never_batched_together() {
     let mut planner = planner(5);
     for now in [at(0), at(1_000)] {
-        for slot in [0, 2, 4] {
-            run_low(&mut planner, slot, now);
+        for index in [0, 2, 4] {
+            run_low(&mut planner, index, now);
         }
     }
-    for slot in [1, 3] {
-        lack(&mut planner, slot, at(1_000));
+    for index in [1, 3] {
+        lack(&mut planner, index, at(1_000));
     }
     assert_eq!(together(planner.next_batch(at(1_000), 64, token)), [1, 3]);
     assert_eq!(together(planner.next_batch(at(1_000), 64, token)), [0, 2, 4]);
 }
 
 /// Callers wait for a bank all the time, or it wants numbers and none waits.
-fn want(planner: &mut Planner, slot: Slot, waiting: bool, now: Now) {
-    planner.check(slot, &View::Bank(BankView { wants: true, waiting, reserved: 0 }), now);
+fn want(planner: &mut Planner, index: SourceIndex, waiting: bool, now: Now) {
+    planner.check(index, &View::Bank(BankView { wants: true, waiting, reserved: 0 }), now);
 }
 
 #[test]
 fn a_bank_whose_callers_always_wait_lets_every_other_source_go_first_after_each_turn() {
     let mut planner = planner(6);
-    for slot in [6, 7] {
-        planner.add(slot, spec("business:order?counters=65536"));
+    for index in [6, 7] {
+        planner.add(index, spec("business:order?counters=65536"));
     }
     let served = |planner: &mut Planner, now: Now| match planner.next_batch(now, 2, token) {
-        Some(Batch::Bank(slot, ())) => {
-            planner.complete(slot, Ok(Answer::Counters), now);
-            want(planner, slot, true, now);
-            vec![slot]
+        Some(Batch::Bank(index, ())) => {
+            planner.complete(index, Ok(Answer::Counters), now);
+            want(planner, index, true, now);
+            vec![index]
         }
-        Some(Batch::One(slot, _)) => {
-            planner.complete(slot, Ok(reserved(1 + now.boot_ms)), now);
-            vec![slot]
+        Some(Batch::One(index, _)) => {
+            planner.complete(index, Ok(reserved(1 + now.boot_ms)), now);
+            vec![index]
         }
-        Some(Batch::Several(slots, _)) => {
-            for slot in &slots {
-                planner.complete(*slot, Ok(reserved(1 + now.boot_ms)), now);
+        Some(Batch::Several(indexes, _)) => {
+            for index in &indexes {
+                planner.complete(*index, Ok(reserved(1 + now.boot_ms)), now);
             }
-            slots
+            indexes
         }
         other => panic!("{other:?}"),
     };
     want(&mut planner, 6, true, at(0));
-    for slot in 0..5 {
-        run_low(&mut planner, slot, at(0));
-        run_low(&mut planner, slot, at(1_000));
+    for index in 0..5 {
+        run_low(&mut planner, index, at(0));
+        run_low(&mut planner, index, at(1_000));
     }
     let turns: Vec<_> = (0..8).map(|_| served(&mut planner, at(1_000))).collect();
     assert_eq!(turns, [vec![6], vec![0, 1], vec![6], vec![2, 3], vec![6], vec![4], vec![6], vec![6]]);
@@ -178,12 +178,12 @@ fn a_bank_whose_callers_always_wait_lets_every_other_source_go_first_after_each_
 fn a_snowflakes_mark_flies_alone_and_keeps_its_place() {
     let mut planner = planner(4);
     planner.add(4, spec("snowflake:f?worker=1"));
-    for slot in [0, 1] {
-        lack(&mut planner, slot, at(0));
+    for index in [0, 1] {
+        lack(&mut planner, index, at(0));
     }
     planner.check(4, &View::Snowflake(SnowflakeView::Mark { wanted: Some(0), waiting: true }), at(0));
-    for slot in [2, 3] {
-        lack(&mut planner, slot, at(0));
+    for index in [2, 3] {
+        lack(&mut planner, index, at(0));
     }
     assert_eq!(together(planner.next_batch(at(0), 64, token)), [0, 1]);
     assert!(matches!(planner.next_batch(at(0), 64, token), Some(Batch::One(4, Ask::Raise { .. }))));
@@ -194,8 +194,8 @@ fn a_snowflakes_mark_flies_alone_and_keeps_its_place() {
 fn a_source_that_the_store_serves_only_alone_is_retried_alone_once_and_overtakes_no_caller() {
     let mut planner = planner(6);
     for now in [at(0), at(1_000)] {
-        for slot in 0..3 {
-            run_low(&mut planner, slot, now);
+        for index in 0..3 {
+            run_low(&mut planner, index, now);
         }
     }
     assert_eq!(together(planner.next_batch(at(1_000), 64, token)), [0, 1, 2]);
@@ -209,8 +209,8 @@ fn a_source_that_the_store_serves_only_alone_is_retried_alone_once_and_overtakes
     planner.complete(1, Ok(reserved(1)), at(1_000));
     assert_eq!(alone(planner.next_batch(at(1_000), 64, token)), 2);
     planner.complete(2, Ok(reserved(1)), at(1_000));
-    for slot in 1..3 {
-        lack(&mut planner, slot, at(2_000));
+    for index in 1..3 {
+        lack(&mut planner, index, at(2_000));
     }
     assert_eq!(together(planner.next_batch(at(2_000), 64, token)), [1, 2], "together again");
 }
@@ -218,20 +218,20 @@ fn a_source_that_the_store_serves_only_alone_is_retried_alone_once_and_overtakes
 #[test]
 fn a_source_that_fails_alone_is_retried_alone_and_delays_no_other() {
     let mut planner = planner(3);
-    for slot in 0..3 {
-        lack(&mut planner, slot, at(0));
+    for index in 0..3 {
+        lack(&mut planner, index, at(0));
     }
     assert_eq!(together(planner.next_batch(at(0), 64, token)), [0, 1, 2]);
-    for slot in 0..3 {
-        planner.retry_alone(slot);
+    for index in 0..3 {
+        planner.retry_alone(index);
     }
-    for slot in 0..3 {
-        assert_eq!(alone(planner.next_batch(at(0), 64, token)), slot);
+    for index in 0..3 {
+        assert_eq!(alone(planner.next_batch(at(0), 64, token)), index);
         // The last one's row is locked.
-        planner.complete(slot, if slot == 2 { lost() } else { Ok(reserved(1)) }, at(0));
+        planner.complete(index, if index == 2 { lost() } else { Ok(reserved(1)) }, at(0));
     }
-    for slot in 0..2 {
-        lack(&mut planner, slot, at(60_000));
+    for index in 0..2 {
+        lack(&mut planner, index, at(60_000));
     }
     assert_eq!(alone(planner.next_batch(at(60_000), 64, token)), 2, "it has waited for longest");
     assert_eq!(together(planner.next_batch(at(60_000), 64, token)), [0, 1]);
@@ -240,20 +240,20 @@ fn a_source_that_fails_alone_is_retried_alone_and_delays_no_other() {
 #[test]
 fn a_batch_that_fails_is_one_failure_however_many_it_carried() {
     let mut planner = planner(64);
-    for slot in 0..64 {
-        lack(&mut planner, slot, at(0));
+    for index in 0..64 {
+        lack(&mut planner, index, at(0));
     }
     for failures in 1..4 {
         let now = at(u64::from(failures) * 60_000);
-        let slots = together(planner.next_batch(now, 64, token));
-        let pauses: Vec<Duration> = slots
+        let indexes = together(planner.next_batch(now, 64, token));
+        let pauses: Vec<Duration> = indexes
             .iter()
-            .map(|slot| match &planner.complete(*slot, lost(), now)[..] {
+            .map(|index| match &planner.complete(*index, lost(), now)[..] {
                 [Action::Fail(error)] => error.retry_after.expect("a hint"),
                 other => panic!("its callers get no error: {other:?}"),
             })
             .collect();
-        assert_eq!((slots.len(), planner.failures()), (64, failures));
+        assert_eq!((indexes.len(), planner.failures()), (64, failures));
         assert!(pauses.iter().all(|pause| *pause == pauses[0]), "one backoff for all: {pauses:?}");
         // 50 ms doubled each time, half of it left to chance.
         assert!(pauses[0] <= Duration::from_millis(50 << (failures - 1)), "{pauses:?}");
@@ -265,20 +265,20 @@ fn a_batch_that_fails_is_one_failure_however_many_it_carried() {
 fn answers_before_the_connection_died_count_and_the_store_is_backed_off_from() {
     for order in [[0, 1, 2], [2, 1, 0]] {
         let mut planner = planner(3);
-        for slot in 0..3 {
-            lack(&mut planner, slot, at(0));
+        for index in 0..3 {
+            lack(&mut planner, index, at(0));
         }
         for _ in 0..3 {
             planner.next_batch(at(0), 1, token);
         }
-        for slot in 0..3 {
-            drop(planner.complete(slot, lost(), at(0)));
+        for index in 0..3 {
+            drop(planner.complete(index, lost(), at(0)));
         }
         assert_eq!(together(planner.next_batch(at(60_000), 64, token)), [0, 1, 2]);
-        for slot in order {
-            let answer = if slot == 0 { Ok(reserved(1)) } else { lost() };
-            let actions = planner.complete(slot, answer, at(60_000));
-            let failed = if slot == 0 {
+        for index in order {
+            let answer = if index == 0 { Ok(reserved(1)) } else { lost() };
+            let actions = planner.complete(index, answer, at(60_000));
+            let failed = if index == 0 {
                 matches!(actions[..], [.., Action::Segment(SegmentAction::Publish(_))])
             } else {
                 matches!(actions[..], [Action::Fail(_)])
@@ -361,8 +361,8 @@ fn executor(
     let ready = Arc::new(ReadyQueue::default());
     let clock = Clock::Manual(Arc::new(ManualClock::new(0)));
     let mut keeper = Keeper::new(1, ready);
-    for slot in 0..8 {
-        let source = keeper.open(slot, spec(&format!("segment:s{slot}")), clock.clone()).expect("a source");
+    for index in 0..8 {
+        let source = keeper.open(index, spec(&format!("segment:s{index}")), clock.clone()).expect("a source");
         assert!(source.try_next().is_err(), "nothing is in memory, so the caller asks");
     }
     let asked = Arc::new(AtomicU64::new(0));
@@ -489,8 +489,8 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
     };
     let thread = std::thread::spawn(move || executor.run());
     ready.set_keeper(thread.thread().clone());
-    let open = |text: &str, slot| {
-        let source = Arc::new(SegmentSource::new(spec(text), ready.clone(), slot, Clock::System));
+    let open = |text: &str, index| {
+        let source = Arc::new(SegmentSource::new(spec(text), ready.clone(), index, Clock::System));
         commands.send(Command::Add(KeptSource::Segment(source.clone()))).expect("a keeper");
         ready.unpark();
         source

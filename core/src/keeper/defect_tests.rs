@@ -62,8 +62,8 @@ impl Scene {
         Scene { memory, ready, commands, counters, events, thread: Some(thread) }
     }
 
-    fn open(&self, slot: usize, text: &str) -> KeptSource {
-        let source = KeptSource::new(spec(text), self.ready.clone(), slot, Clock::System).expect("a source");
+    fn open(&self, index: usize, text: &str) -> KeptSource {
+        let source = KeptSource::new(spec(text), self.ready.clone(), index, Clock::System).expect("a source");
         self.say(Command::Add(source.clone()));
         source
     }
@@ -197,7 +197,7 @@ fn a_snowflake_goes_on_above_its_mark_after_a_defect() {
 #[test]
 fn a_source_whose_check_panics_each_time_keeps_no_other_source_waiting() {
     let scene = Scene::of(|keeper| keeper.panics_on = Some(1));
-    let sources = [0, 1, 2].map(|slot| scene.open(slot, &format!("segment:s{slot}?deadline=20s&step=10")));
+    let sources = [0, 1, 2].map(|index| scene.open(index, &format!("segment:s{index}?deadline=20s&step=10")));
     let [first, broken, last] = &sources;
     for _ in 0..5 {
         assert_eq!(broken.next().unwrap_err().code, Code::Internal);

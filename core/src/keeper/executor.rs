@@ -13,7 +13,7 @@ use crate::error::fault::FaultKind;
 use crate::error::{Code, Error};
 use crate::monitoring::events::{Event, EventKind, Events};
 use crate::monitoring::mill_counters::MillCounters;
-use crate::planner::{Answer, Ask, Batch, Slot};
+use crate::planner::{Answer, Ask, Batch, SourceIndex};
 use crate::process::thread::panic_words;
 use crate::request::bank_spec::counter_key;
 use crate::request::reservation::{Fault, GiveBack};
@@ -221,11 +221,11 @@ impl Executor {
         }
         let started = Instant::now();
         match batch {
-            Batch::Renew(slots, renewals) => {
+            Batch::Renew(indexes, renewals) => {
                 let answer = store.ask(|store| store.renew_slots(&renewals));
-                self.renewed(&slots, answer);
+                self.renewed(&indexes, answer);
             }
-            Batch::Bank(slot, ask) => {
+            Batch::Bank(index, ask) => {
                 let answer = match ask {
                     BankAsk::Open { key, bank } => {
                         BankAnswer::Opened(store.ask(|store| store.open_bank(&key, bank)))
@@ -237,27 +237,32 @@ impl Executor {
                         BankAnswer::Reserved(indexes, answers)
                     }
                 };
-                self.answered_bank(slot, answer, started.elapsed());
+                self.answered_bank(index, answer, started.elapsed());
             }
-            Batch::One(slot, ask) => {
+            Batch::One(index, ask) => {
                 let answer = store.ask(|store| execute(store, &ask));
-                self.answered(vec![slot], vec![Some(answer)], started.elapsed());
+                self.answered(vec![index], vec![Some(answer)], started.elapsed());
             }
-            Batch::Several(slots, requests) => {
+            Batch::Several(indexes, requests) => {
                 let failed = |fault| Some(Err(fault));
                 let reserved = store
                     .ask_for_all(requests.len(), |store| store.reserve_all(&requests), failed)
                     .into_iter();
                 let answers =
                     reserved.map(|answer| answer.map(|range| range.map(Answer::Reserved))).collect();
-                self.answered(slots, answers, started.elapsed());
+                self.answered(indexes, answers, started.elapsed());
             }
         }
         true
     }
 
     /// The store answered requests of sources; `None`: it would not serve this one together with others.
-    fn answered(&mut self, slots: Vec<Slot>, answers: Vec<Option<Result<Answer, Fault>>>, took: Duration) {
+    fn answered(
+        &mut self,
+        indexes: Vec<SourceIndex>,
+        answers: Vec<Option<Result<Answer, Fault>>>,
+        took: Duration,
+    ) {
         for answer in answers.iter().flatten() {
             // Every source of a batch has waited for all of it.
             self.counters.refilled(took, answer.is_ok());
@@ -272,17 +277,17 @@ impl Executor {
         let now = self.clock.now();
         // A store that answered too few requests has said nothing about the rest, which are retried.
         let answers = answers.into_iter().chain(std::iter::repeat_with(|| None));
-        for (slot, answer) in slots.into_iter().zip(answers) {
+        for (index, answer) in indexes.into_iter().zip(answers) {
             match answer {
-                Some(answer) => self.keeper.complete(slot, answer, now),
-                None => self.keeper.retry_alone(slot),
+                Some(answer) => self.keeper.complete(index, answer, now),
+                None => self.keeper.retry_alone(index),
             }
         }
         self.counters.set_skew(self.keeper.skew_ms(now));
     }
 
     /// The store answered a bank.
-    fn answered_bank(&mut self, slot: Slot, answer: BankAnswer, took: Duration) {
+    fn answered_bank(&mut self, index: SourceIndex, answer: BankAnswer, took: Duration) {
         let faults: Vec<&Fault> = match &answer {
             BankAnswer::Opened(opened) => opened.as_ref().err().into_iter().collect(),
             BankAnswer::Reserved(_, answers) => {
@@ -294,7 +299,7 @@ impl Executor {
         };
         self.conversed(faults.is_empty(), &faults, "counters of this batch failed", &[]);
         let now = self.clock.now();
-        self.keeper.complete_bank(slot, answer, now);
+        self.keeper.complete_bank(index, answer, now);
     }
 
     /// What every conversation leaves, except for a renewal: its count, warnings of a store that is well, files that it made, one event
@@ -323,7 +328,7 @@ impl Executor {
     }
 
     /// The store answered the renewal of the leased workers.
-    fn renewed(&mut self, slots: &[Slot], answer: Result<Renewed, Fault>) {
+    fn renewed(&mut self, indexes: &[SourceIndex], answer: Result<Renewed, Fault>) {
         self.counters.count_round_trip();
         let faults: Vec<&Fault> = match &answer {
             Ok(renewed) => renewed.marks.iter().filter_map(|mark| mark.as_ref().err()).collect(),
@@ -335,7 +340,7 @@ impl Executor {
         // A worker that another process has is an answer.
         self.counters.renewed(faults.iter().all(|fault| fault.kind == FaultKind::Taken));
         let now = self.clock.now();
-        self.keeper.renewed(slots, answer, now);
+        self.keeper.renewed(indexes, answer, now);
         self.counters.set_skew(self.keeper.skew_ms(now));
     }
 

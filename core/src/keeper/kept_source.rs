@@ -26,13 +26,13 @@ pub enum KeptSource {
 
 impl KeptSource {
     /// A source without ids yet.
-    pub(crate) fn new(spec: Arc<Spec>, ready: Arc<ReadyQueue>, slot: usize, clock: Clock) -> Result<Self> {
+    pub(crate) fn new(spec: Arc<Spec>, ready: Arc<ReadyQueue>, index: usize, clock: Clock) -> Result<Self> {
         if let Some(bank) = spec.bank {
-            return Ok(KeptSource::Bank(Arc::new(BankSource::new(spec, bank, ready, slot, clock))));
+            return Ok(KeptSource::Bank(Arc::new(BankSource::new(spec, bank, ready, index, clock))));
         }
         Ok(match spec.snowflake {
-            Some(of) => KeptSource::Snowflake(Arc::new(SnowflakeSource::new(spec, of, ready, slot, clock)?)),
-            None => KeptSource::Segment(Arc::new(SegmentSource::new(spec, ready, slot, clock))),
+            Some(of) => KeptSource::Snowflake(Arc::new(SnowflakeSource::new(spec, of, ready, index, clock)?)),
+            None => KeptSource::Segment(Arc::new(SegmentSource::new(spec, ready, index, clock))),
         })
     }
 

@@ -44,12 +44,12 @@ impl Process {
     /// What the keeper's thread does when it wakes.
     fn wake(&mut self) {
         while let Some(batch) = self.keeper.poll(self.now(), 1) {
-            let Batch::One(slot, Ask::Raise { key, expect, to, .. }) = batch else {
+            let Batch::One(index, Ask::Raise { key, expect, to, .. }) = batch else {
                 panic!("a snowflake asks for marks only: {batch:?}")
             };
             self.writes += u64::from(to > 0);
             let answer = self.store.raise(&key, expect, to).map(Answer::Raised);
-            self.keeper.complete(slot, answer, self.now());
+            self.keeper.complete(index, answer, self.now());
         }
     }
 

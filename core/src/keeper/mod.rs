@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::bank::BankAnswer;
 use crate::callers::waker::ReadyQueue;
 use crate::error::{Error, Result};
-use crate::planner::{Answer, Ask, Batch, LastMark, Planner, Slot};
+use crate::planner::{Answer, Ask, Batch, LastMark, Planner, SourceIndex};
 use crate::request::reservation::{Fault, GiveBack, Key};
 use crate::request::worker::{Release, Renewed};
 use crate::spec::Spec;
@@ -60,17 +60,17 @@ pub struct BankRest {
 #[derive(Debug)]
 pub struct Keeper {
     planner: Planner,
-    sources: HashMap<Slot, KeptSource>,
+    sources: HashMap<SourceIndex, KeptSource>,
     ready: Arc<ReadyQueue>,
     /// Draws the tokens of leased workers.
     tokens: fn() -> u64,
     /// The source that is being checked or whose request is completed, for a keeper that goes on after a panic in there.
-    checking: Option<Slot>,
+    checking: Option<SourceIndex>,
     /// The sources whose last check panicked.
-    defective: HashMap<Slot, Defective>,
+    defective: HashMap<SourceIndex, Defective>,
     /// The source whose check panics, as a defect would make it.
     #[cfg(test)]
-    panics_on: Option<Slot>,
+    panics_on: Option<SourceIndex>,
 }
 
 /// A source whose check panicked: it is checked only while no other source needs the store, so that others do not wait
@@ -121,10 +121,10 @@ impl Keeper {
 
     /// Takes a source in.
     pub fn add(&mut self, source: KeptSource) {
-        let slot = source.callers().waker.slot();
+        let index = source.callers().waker.index();
         // First, so that a keeper that starts anew knows the source even if the planner panics on it.
-        let source = self.sources.entry(slot).or_insert(source);
-        self.planner.add(slot, source.spec().clone());
+        let source = self.sources.entry(index).or_insert(source);
+        self.planner.add(index, source.spec().clone());
         // A caller may have queued the source before the keeper knew it: that entry was dropped, and no caller queues the
         // source again before it is acknowledged.
         let waker = &source.callers().waker;
@@ -137,32 +137,32 @@ impl Keeper {
     ///
     /// # Errors
     /// As the source's kind says.
-    pub fn open(&mut self, slot: Slot, spec: Arc<Spec>, clock: Clock) -> Result<KeptSource> {
-        let source = KeptSource::new(spec, self.ready.clone(), slot, clock)?;
+    pub fn open(&mut self, index: SourceIndex, spec: Arc<Spec>, clock: Clock) -> Result<KeptSource> {
+        let source = KeptSource::new(spec, self.ready.clone(), index, clock)?;
         self.add(source.clone());
         Ok(source)
     }
 
     /// Checks every queued source and every source whose timer is due, then returns the next batch, for at most `most` sources.
     pub fn poll(&mut self, now: Now, most: usize) -> Option<Batch> {
-        while let Some(slot) = self.ready.pop() {
+        while let Some(index) = self.ready.pop() {
             // A defective source is due by itself.
-            if self.defective.contains_key(&slot) {
+            if self.defective.contains_key(&index) {
                 continue;
             }
             // While the store may not be asked for it, the source is not acknowledged: its callers go on from memory, and
             // none of them wakes the keeper again.
-            let source = self.sources.get(&slot);
+            let source = self.sources.get(&index);
             let is_waited_for = source.is_some_and(KeptSource::is_waited_for);
             // Numbers that lie in memory need no store.
             let has_numbers = matches!(source, Some(KeptSource::Bank(bank)) if bank.has_ahead());
-            if has_numbers || !self.planner.postpone(slot, is_waited_for, now) {
-                self.check(slot, now);
+            if has_numbers || !self.planner.postpone(index, is_waited_for, now) {
+                self.check(index, now);
             }
         }
-        for slot in self.planner.due(now) {
-            if !self.defective.contains_key(&slot) {
-                self.check(slot, now);
+        for index in self.planner.due(now) {
+            if !self.defective.contains_key(&index) {
+                self.check(index, now);
             }
         }
         let batch = self.next_batch(now, most);
@@ -170,8 +170,8 @@ impl Keeper {
             return batch;
         }
         let due = self.defective.iter().filter(|(_, defective)| now.boot_ms >= defective.until_ms);
-        for slot in due.map(|(slot, _)| *slot).collect::<Vec<_>>() {
-            self.check(slot, now);
+        for index in due.map(|(index, _)| *index).collect::<Vec<_>>() {
+            self.check(index, now);
         }
         self.next_batch(now, most)
     }
@@ -179,71 +179,76 @@ impl Keeper {
     /// The planner's next batch; that of a bank with what its counters need.
     fn next_batch(&mut self, now: Now, most: usize) -> Option<Batch> {
         loop {
-            let slot = match self.planner.next_batch(now, most, self.tokens)? {
-                Batch::One(slot, ask) => return Some(Batch::One(slot, ask)),
-                Batch::Several(slots, requests) => return Some(Batch::Several(slots, requests)),
-                Batch::Renew(slots, renewals) => return Some(Batch::Renew(slots, renewals)),
-                Batch::Bank(slot, ()) => slot,
+            let index = match self.planner.next_batch(now, most, self.tokens)? {
+                Batch::One(index, ask) => return Some(Batch::One(index, ask)),
+                Batch::Several(indexes, requests) => return Some(Batch::Several(indexes, requests)),
+                Batch::Renew(indexes, renewals) => return Some(Batch::Renew(indexes, renewals)),
+                Batch::Bank(index, ()) => index,
             };
-            if let Some(KeptSource::Bank(bank)) = self.sources.get(&slot)
+            if let Some(KeptSource::Bank(bank)) = self.sources.get(&index)
                 && let Some(ask) = bank.ask_for(COUNTERS_AT_ONCE, now)
             {
-                return Some(Batch::Bank(slot, ask));
+                return Some(Batch::Bank(index, ask));
             }
             // Its callers were served meanwhile, or their counters rest after a refusal.
-            self.planner.skipped(slot);
+            self.planner.skipped(index);
         }
     }
 
     /// Checks a source and does what the planner decides.
-    pub fn check(&mut self, slot: Slot, now: Now) {
-        let Some(source) = self.sources.get(&slot) else { return };
-        self.checking = Some(slot);
+    pub fn check(&mut self, index: SourceIndex, now: Now) {
+        let Some(source) = self.sources.get(&index) else { return };
+        self.checking = Some(index);
         #[cfg(test)]
-        assert_ne!(Some(slot), self.panics_on, "a defect");
+        assert_ne!(Some(index), self.panics_on, "a defect");
         source.expire(now);
         limit_marks(source, &mut self.planner, now);
-        for action in self.planner.check(slot, &source.view(now), now) {
+        for action in self.planner.check(index, &source.view(now), now) {
             source.act(action, now);
         }
-        source.callers().counters.set_rate(self.planner.rate_per_1000s(slot, now));
+        source.callers().counters.set_rate(self.planner.rate_per_1000s(index, now));
         self.checking = None;
         if !self.defective.is_empty() {
-            self.defective.remove(&slot);
+            self.defective.remove(&index);
         }
     }
 
     /// The store answered a request of a batch.
-    pub fn complete(&mut self, slot: Slot, answer: std::result::Result<Answer, Fault>, now: Now) {
-        let Some(source) = self.sources.get(&slot) else { return };
-        self.checking = Some(slot);
-        let actions = self.planner.complete(slot, answer, now);
+    pub fn complete(&mut self, index: SourceIndex, answer: std::result::Result<Answer, Fault>, now: Now) {
+        let Some(source) = self.sources.get(&index) else { return };
+        self.checking = Some(index);
+        let actions = self.planner.complete(index, answer, now);
         limit_marks(source, &mut self.planner, now);
         for action in actions {
             source.act(action, now);
         }
-        self.check(slot, now);
+        self.check(index, now);
     }
 
     /// The store answered a bank.
-    pub fn complete_bank(&mut self, slot: Slot, answer: BankAnswer, now: Now) {
-        let Some(KeptSource::Bank(bank)) = self.sources.get(&slot) else { return };
+    pub fn complete_bank(&mut self, index: SourceIndex, answer: BankAnswer, now: Now) {
+        let Some(KeptSource::Bank(bank)) = self.sources.get(&index) else { return };
         let fault = match answer {
             BankAnswer::Reserved(indexes, answers) => bank.reserved(&indexes, answers, now),
             BankAnswer::Opened(opened) => opened.map(|open| bank.opened(open)).err(),
         };
-        self.complete(slot, fault.map_or(Ok(Answer::Counters), Err), now);
+        self.complete(index, fault.map_or(Ok(Answer::Counters), Err), now);
     }
 
     /// The store answered a renewal of leased workers.
-    pub fn renewed(&mut self, slots: &[Slot], answer: std::result::Result<Renewed, Fault>, now: Now) {
-        for (slot, action) in self.planner.renewed(slots, answer, now) {
-            if let Some(source) = self.sources.get(&slot) {
+    pub fn renewed(
+        &mut self,
+        indexes: &[SourceIndex],
+        answer: std::result::Result<Renewed, Fault>,
+        now: Now,
+    ) {
+        for (index, action) in self.planner.renewed(indexes, answer, now) {
+            if let Some(source) = self.sources.get(&index) {
                 source.act(action, now);
             }
         }
-        for &slot in slots {
-            self.check(slot, now);
+        for &index in indexes {
+            self.check(index, now);
         }
     }
 
@@ -259,24 +264,24 @@ impl Keeper {
     }
 
     /// The store would not serve this source together with others, and changed nothing for it.
-    pub fn retry_alone(&mut self, slot: Slot) {
-        self.planner.retry_alone(slot);
+    pub fn retry_alone(&mut self, index: SourceIndex) {
+        self.planner.retry_alone(index);
     }
 
     /// Goes on after a defect in keymill, with a new planner that knows every source's progress and has no request in flight.
     /// Every waiting caller gets `error`; the numbers in memory were reserved and stay.
     pub(crate) fn start_anew(&mut self, seed: u64, error: &Error, now: Now) {
         self.planner = self.planner.successor(seed);
-        if let Some(slot) = self.checking.take() {
-            let defective = self.defective.entry(slot).or_insert(Defective { panics: 0, until_ms: 0 });
+        if let Some(index) = self.checking.take() {
+            let defective = self.defective.entry(index).or_insert(Defective { panics: 0, until_ms: 0 });
             let rest = (DEFECTIVE_REST_MS.0 << defective.panics.min(16)).min(DEFECTIVE_REST_MS.1);
             defective.panics = defective.panics.saturating_add(1);
             defective.until_ms = now.boot_ms + rest;
         }
-        for (slot, source) in &self.sources {
-            self.planner.add_if_missing(*slot, source.spec());
+        for (index, source) in &self.sources {
+            self.planner.add_if_missing(*index, source.spec());
             let mut error = error.clone();
-            if let Some(defective) = self.defective.get(slot) {
+            if let Some(defective) = self.defective.get(index) {
                 error = error.after(Duration::from_millis(defective.until_ms.saturating_sub(now.boot_ms)));
             }
             source.fail(error, now);
@@ -310,17 +315,17 @@ impl Keeper {
 
     /// Closes every source. Returns what the store has yet to do for them.
     pub fn close(&mut self) -> FinalRequests {
-        let mut slots: Vec<_> = self.sources.keys().copied().collect();
-        slots.sort_unstable();
+        let mut indexes: Vec<_> = self.sources.keys().copied().collect();
+        indexes.sort_unstable();
         let mut last = FinalRequests::default();
-        for slot in slots {
-            let Some(source) = self.sources.get(&slot) else { continue };
+        for index in indexes {
+            let Some(source) = self.sources.get(&index) else { continue };
             let key = &source.spec().key;
             match source {
                 KeptSource::Segment(source) => {
                     let rest = source.close();
                     source.callers.counters.lose(rest.iter().map(|(_, lo, hi)| hi - lo).sum());
-                    if let Some((period, lo, hi)) = self.planner.give_back(slot, &rest) {
+                    if let Some((period, lo, hi)) = self.planner.give_back(index, &rest) {
                         let (lo, hi) = (key.stride.nth(lo), key.stride.nth(hi));
                         last.give_back.push(GiveBack { key: key.clone(), period, lo, hi });
                     }
@@ -335,10 +340,10 @@ impl Keeper {
                 KeptSource::Snowflake(source) => {
                     let Some(above) = source.close() else { continue };
                     if !source.keeps_mark() {
-                        last.free.extend(self.planner.release(slot, above));
+                        last.free.extend(self.planner.release(index, above));
                         continue;
                     }
-                    match self.planner.last_mark(slot, above) {
+                    match self.planner.last_mark(index, above) {
                         Some(LastMark::Raise { expect }) => {
                             let key = key.clone();
                             last.raise.push(Ask::Raise { key, expect, to: above, clock: false, begin: None });
@@ -361,8 +366,8 @@ impl Keeper {
 
     /// The rate of a source as the keeper measures it, per 1000 s.
     #[must_use]
-    pub fn rate_per_1000s(&self, slot: Slot, now: Now) -> u64 {
-        self.planner.rate_per_1000s(slot, now)
+    pub fn rate_per_1000s(&self, index: SourceIndex, now: Now) -> u64 {
+        self.planner.rate_per_1000s(index, now)
     }
 }
 

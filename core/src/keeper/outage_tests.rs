@@ -43,11 +43,11 @@ impl Process {
     fn wake(&mut self) {
         self.wakes += 1;
         while let Some(batch) = self.keeper.poll(self.now(), 1) {
-            let (slot, ask) = match batch {
-                Batch::One(slot, ask) => (slot, ask),
-                Batch::Renew(slots, renewals) => {
+            let (index, ask) = match batch {
+                Batch::One(index, ask) => (index, ask),
+                Batch::Renew(indexes, renewals) => {
                     let answer = self.store.renew_slots(&renewals);
-                    self.keeper.renewed(&slots, answer, self.now());
+                    self.keeper.renewed(&indexes, answer, self.now());
                     continue;
                 }
                 other => panic!("one source: {other:?}"),
@@ -57,7 +57,7 @@ impl Process {
                 Some(kind) => Err(Fault::new(kind, "down")),
                 None => execute(&mut self.store, &ask),
             };
-            self.keeper.complete(slot, answer, self.now());
+            self.keeper.complete(index, answer, self.now());
         }
     }
 

@@ -10,20 +10,20 @@ use crate::bank::BankAsk;
 use crate::request::reservation::Request;
 use crate::request::worker::Renewal;
 
-use super::{Ask, Now, Planner, Slot, Want};
+use super::{Ask, Now, Planner, SourceIndex, Want};
 
 /// What goes to the store in one round trip. `Counters` is what a bank asks: the planner does not know, and the keeper has the bank say
 /// it.
 #[derive(Clone, Debug)]
 pub enum Batch<Counters = BankAsk> {
     /// For one source.
-    One(Slot, Ask),
-    /// For several sources, each once: their requests, in the order of their slots.
-    Several(Vec<Slot>, Vec<Request>),
+    One(SourceIndex, Ask),
+    /// For several sources, each once: their requests, in the order of the sources.
+    Several(Vec<SourceIndex>, Vec<Request>),
     /// The renewal of every leased worker of the mill, with the sources that have them.
-    Renew(Vec<Slot>, Vec<Renewal>),
+    Renew(Vec<SourceIndex>, Vec<Renewal>),
     /// For counters of one bank.
-    Bank(Slot, Counters),
+    Bank(SourceIndex, Counters),
 }
 
 /// What a source asks for in its turn.
@@ -37,8 +37,8 @@ enum Turn {
 }
 
 impl Planner {
-    pub(super) fn enqueue(&mut self, slot: Slot, urgent: bool) {
-        let Some(plan) = self.plan(slot) else { return };
+    pub(super) fn enqueue(&mut self, index: SourceIndex, urgent: bool) {
+        let Some(plan) = self.plan(index) else { return };
         // One place in each queue at most: callers may wake the keeper a thousand times a second during the backoff. A place in
         // both is harmless: a source that wants nothing when its turn comes is skipped.
         if plan.in_urgent {
@@ -46,10 +46,10 @@ impl Planner {
         }
         if urgent {
             plan.in_urgent = true;
-            self.urgent.push_back(slot);
+            self.urgent.push_back(index);
         } else if !plan.in_background {
             plan.in_background = true;
-            self.background.push_back(slot);
+            self.background.push_back(index);
         }
     }
 
@@ -64,53 +64,53 @@ impl Planner {
             return None;
         }
         self.failed = false;
-        let (mut slots, mut requests) = (Vec::new(), Vec::new());
+        let (mut indexes, mut requests) = (Vec::new(), Vec::new());
         let mut resting = Vec::new();
         let mut single = None;
         let mut urgent = false;
-        while slots.len() < most.max(1) {
+        while indexes.len() < most.max(1) {
             if urgent && self.urgent.is_empty() {
                 break;
             }
-            let Some((slot, caller_waits)) = self.dequeue(now) else { break };
-            let Some(plan) = self.plan(slot) else { continue };
+            let Some((index, caller_waits)) = self.dequeue(now) else { break };
+            let Some(plan) = self.plan(index) else { continue };
             if plan.wanted.is_none() || plan.in_flight.is_some() {
                 continue;
             }
             if now.boot_ms < plan.retry_at_ms {
-                resting.push(slot);
+                resting.push(index);
                 continue;
             }
             let alone = plan.alone || !matches!(plan.wanted, Some(Want::Numbers { .. }));
-            if alone && !slots.is_empty() {
-                self.put_back(slot, caller_waits);
+            if alone && !indexes.is_empty() {
+                self.put_back(index, caller_waits);
                 break;
             }
-            let Some(turn) = self.take_turn(slot, caller_waits, now, &token) else { continue };
+            let Some(turn) = self.take_turn(index, caller_waits, now, &token) else { continue };
             single = Some(match turn {
                 Turn::Numbers(request) if !alone => {
                     urgent = caller_waits;
-                    slots.push(slot);
+                    indexes.push(index);
                     requests.push(request);
                     continue;
                 }
-                Turn::Numbers(request) => Batch::One(slot, Ask::Reserve(request)),
-                Turn::Alone(ask) => Batch::One(slot, ask),
-                Turn::Counters => Batch::Bank(slot, ()),
+                Turn::Numbers(request) => Batch::One(index, Ask::Reserve(request)),
+                Turn::Alone(ask) => Batch::One(index, ask),
+                Turn::Counters => Batch::Bank(index, ()),
             });
             break;
         }
-        for slot in resting {
-            self.enqueue(slot, false);
+        for index in resting {
+            self.enqueue(index, false);
         }
         self.after_bank = match &single {
-            Some(Batch::Bank(slot, ())) => self.plan(*slot).is_some_and(|plan| plan.caller_waits),
-            _ => self.after_bank && slots.is_empty(),
+            Some(Batch::Bank(index, ())) => self.plan(*index).is_some_and(|plan| plan.caller_waits),
+            _ => self.after_bank && indexes.is_empty(),
         };
-        match (single, slots.as_slice()) {
+        match (single, indexes.as_slice()) {
             (None, []) => None,
-            (None, [slot]) => requests.pop().map(|request| Batch::One(*slot, Ask::Reserve(request))),
-            (None, _) => Some(Batch::Several(slots, requests)),
+            (None, [index]) => requests.pop().map(|request| Batch::One(*index, Ask::Reserve(request))),
+            (None, _) => Some(Batch::Several(indexes, requests)),
             (single, _) => single,
         }
     }
@@ -118,24 +118,24 @@ impl Planner {
     /// What the source whose turn it is asks for. From now on it is in flight.
     fn take_turn(
         &mut self,
-        slot: Slot,
+        index: SourceIndex,
         caller_waits: bool,
         now: Now,
         token: impl Fn() -> u64,
     ) -> Option<Turn> {
-        let turn = match self.plan(slot)?.wanted? {
+        let turn = match self.plan(index)?.wanted? {
             Want::Numbers { len, single, period } => {
-                Turn::Numbers(self.plan(slot)?.request(len, single, period, now))
+                Turn::Numbers(self.plan(index)?.request(len, single, period, now))
             }
             Want::Mark { to } => {
                 // A store that shows the same time ends the doubt.
                 let doubts_clock = self.latest_ms(now).is_some();
-                Turn::Alone(self.plan(slot)?.raise(to, doubts_clock))
+                Turn::Alone(self.plan(index)?.raise(to, doubts_clock))
             }
-            Want::Worker => Turn::Alone(self.ask_worker(slot, now, token())?),
+            Want::Worker => Turn::Alone(self.ask_worker(index, now, token())?),
             Want::Counters => Turn::Counters,
         };
-        let plan = self.plan(slot)?;
+        let plan = self.plan(index)?;
         (plan.in_flight, plan.caller_waits) = (plan.wanted, caller_waits);
         Some(turn)
     }
@@ -147,52 +147,52 @@ impl Planner {
 
     /// Whether the background queue has a turn between two turns of banks whose callers wait.
     fn yields(&self, now: Now) -> bool {
-        let next = self.urgent.front().and_then(|slot| self.plans.get(*slot)?.as_ref());
+        let next = self.urgent.front().and_then(|index| self.plans.get(*index)?.as_ref());
         let is_bank = next.is_some_and(|plan| matches!(plan.wanted, Some(Want::Counters)));
         self.after_bank && is_bank && !self.background.is_empty() && now.boot_ms >= self.store_retry_at_ms
     }
 
     /// Takes the next source, and whether a caller waits for it.
-    fn dequeue(&mut self, now: Now) -> Option<(Slot, bool)> {
+    fn dequeue(&mut self, now: Now) -> Option<(SourceIndex, bool)> {
         if !self.yields(now)
-            && let Some(slot) = self.urgent.pop_front()
+            && let Some(index) = self.urgent.pop_front()
         {
-            if let Some(plan) = self.plan(slot) {
+            if let Some(plan) = self.plan(index) {
                 plan.in_urgent = false;
             }
-            return Some((slot, true));
+            return Some((index, true));
         }
-        let slot = self.background.pop_front()?;
-        if let Some(plan) = self.plan(slot) {
+        let index = self.background.pop_front()?;
+        if let Some(plan) = self.plan(index) {
             plan.in_background = false;
         }
-        Some((slot, false))
+        Some((index, false))
     }
 
     /// Puts a source back to the front of its queue.
-    fn put_back(&mut self, slot: Slot, caller_waits: bool) {
-        let Some(plan) = self.plan(slot) else { return };
+    fn put_back(&mut self, index: SourceIndex, caller_waits: bool) {
+        let Some(plan) = self.plan(index) else { return };
         if caller_waits {
             plan.in_urgent = true;
-            self.urgent.push_front(slot);
+            self.urgent.push_front(index);
         } else {
             plan.in_background = true;
-            self.background.push_front(slot);
+            self.background.push_front(index);
         }
     }
 
     /// The bank whose turn it was needs nothing of the store.
-    pub(crate) fn skipped(&mut self, slot: Slot) {
-        let Some(plan) = self.plan(slot) else { return };
+    pub(crate) fn skipped(&mut self, index: SourceIndex) {
+        let Some(plan) = self.plan(index) else { return };
         (plan.wanted, plan.in_flight) = (None, None);
     }
 
     /// The store would not serve this source together with the others of its batch: it is queued again, to be served alone.
-    pub(crate) fn retry_alone(&mut self, slot: Slot) {
-        let Some(plan) = self.plan(slot) else { return };
+    pub(crate) fn retry_alone(&mut self, index: SourceIndex) {
+        let Some(plan) = self.plan(index) else { return };
         plan.in_flight = None;
         plan.alone = true;
         let caller_waits = plan.caller_waits;
-        self.enqueue(slot, caller_waits);
+        self.enqueue(index, caller_waits);
     }
 }

@@ -9,7 +9,7 @@ use crate::snowflake::SnowflakeAction;
 use crate::spec::Kind;
 
 use super::period::until_check;
-use super::{Action, Answer, Now, Planner, Slot, Want};
+use super::{Action, Answer, Now, Planner, SourceIndex, Want};
 
 /// The shortest wait between two tries of a store that fails, and the longest in the first minute.
 pub(super) const BACKOFF_MS: (u64, u64) = (50, 5_000);
@@ -28,7 +28,12 @@ const PART_OF_OUTAGE: u64 = 12;
 
 impl Planner {
     /// The store answered the request of a source.
-    pub(crate) fn complete(&mut self, slot: Slot, answer: Result<Answer, Fault>, now: Now) -> Vec<Action> {
+    pub(crate) fn complete(
+        &mut self,
+        index: SourceIndex,
+        answer: Result<Answer, Fault>,
+        now: Now,
+    ) -> Vec<Action> {
         let outage = answer.as_ref().is_err_and(Fault::is_outage);
         let held = answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked);
         let actions = match answer {
@@ -39,28 +44,28 @@ impl Planner {
                 if !self.failed {
                     (self.store_retry_at_ms, self.store_urgent_at_ms) = (0, 0);
                 }
-                self.succeeded(slot, answer, now)
+                self.succeeded(index, answer, now)
             }
             Err(fault) => {
-                if let (FaultKind::Unknown, Some(plan)) = (fault.kind, self.plan(slot))
+                if let (FaultKind::Unknown, Some(plan)) = (fault.kind, self.plan(index))
                     && let Some(Want::Mark { to }) = plan.in_flight
                     && plan.mark.is_some()
                 {
                     plan.doubts.push(to);
                     plan.doubts.dedup();
                 }
-                vec![self.failed_with(slot, &fault, now)]
+                vec![self.failed_with(index, &fault, now)]
             }
         };
-        if let Some(plan) = self.plan(slot) {
+        if let Some(plan) = self.plan(index) {
             plan.in_flight = None;
             plan.alone = held || plan.alone && outage;
         }
         actions
     }
 
-    fn succeeded(&mut self, slot: Slot, answer: Answer, now: Now) -> Vec<Action> {
-        let Some(plan) = self.plan(slot) else { return Vec::new() };
+    fn succeeded(&mut self, index: SourceIndex, answer: Answer, now: Now) -> Vec<Action> {
+        let Some(plan) = self.plan(index) else { return Vec::new() };
         plan.failures = 0;
         plan.retry_at_ms = 0;
         match answer {
@@ -70,28 +75,28 @@ impl Planner {
                 let key = &plan.spec.key;
                 match range.above(plan.seen, key.stride, || plan.spec.label.clone(), &key.name) {
                     Ok(end) => plan.seen = end,
-                    Err(fault) => return vec![self.failed_with(slot, &fault, now)],
+                    Err(fault) => return vec![self.failed_with(index, &fault, now)],
                 }
                 plan.row_ttl_ms = range.ttl_ms;
-                self.publish(slot, range, now)
+                self.publish(index, range, now)
             }
-            Answer::Taken(taken) => self.taken(slot, taken, now),
+            Answer::Taken(taken) => self.taken(index, taken, now),
             Answer::Counters => {
                 plan.wanted = None;
                 Vec::new()
             }
-            Answer::Node(number) => self.node_made(slot, number, now),
-            Answer::Raised(before) => self.raised(slot, before, now),
+            Answer::Node(number) => self.node_made(index, number, now),
+            Answer::Raised(before) => self.raised(index, before, now),
             Answer::RaisedAt(before, now_ms) => {
                 self.store_showed(now_ms, now);
-                self.raised(slot, before, now)
+                self.raised(index, before, now)
             }
         }
     }
 
     /// The mark of a fixed worker stood at `before`, and was raised.
-    fn raised(&mut self, slot: Slot, before: u64, now: Now) -> Vec<Action> {
-        let Some(plan) = self.plan(slot) else { return Vec::new() };
+    fn raised(&mut self, index: SourceIndex, before: u64, now: Now) -> Vec<Action> {
+        let Some(plan) = self.plan(index) else { return Vec::new() };
         let Some(Want::Mark { to }) = plan.in_flight.take() else { return Vec::new() };
         plan.wanted = None;
         if let Some(mark) = plan.mark
@@ -105,7 +110,7 @@ impl Planner {
                     plan.spec.label
                 ),
             );
-            return vec![self.failed_with(slot, &fault, now)];
+            return vec![self.failed_with(index, &fault, now)];
         }
         let stands = to.max(before);
         plan.mark = Some(stands);
@@ -118,8 +123,8 @@ impl Planner {
         }]
     }
 
-    fn publish(&mut self, slot: Slot, range: Reserved, now: Now) -> Vec<Action> {
-        let Some(plan) = self.plan(slot) else { return Vec::new() };
+    fn publish(&mut self, index: SourceIndex, range: Reserved, now: Now) -> Vec<Action> {
+        let Some(plan) = self.plan(index) else { return Vec::new() };
         plan.wanted = None;
         let pattern = plan.spec.pattern();
         let segment = Segment {
@@ -162,7 +167,7 @@ impl Planner {
         }
         plan.note_refill(segment.len(), asked_len, now);
         if let Some(end) = plan.period_end_ms {
-            self.dated.insert(slot);
+            self.dated.insert(index);
             // For this source alone: to check every source after each answer would take n² steps for n sources.
             self.next_period_check_ms = self.next_period_check_ms.min(now.boot_ms + until_check(end, now));
         }
@@ -170,8 +175,8 @@ impl Planner {
         actions
     }
 
-    pub(super) fn failed_with(&mut self, slot: Slot, fault: &Fault, now: Now) -> Action {
-        let spec = self.plan(slot).map(|plan| plan.spec.clone());
+    pub(super) fn failed_with(&mut self, index: SourceIndex, fault: &Fault, now: Now) -> Action {
+        let spec = self.plan(index).map(|plan| plan.spec.clone());
         let mut error = fault.error(spec.as_ref().map_or(CommandLine::BARE, |spec| spec.command_line()));
         if fault.kind == FaultKind::Exhausted && spec.as_ref().is_some_and(|spec| spec.kind() == Kind::Serial)
         {
@@ -185,7 +190,7 @@ impl Planner {
         let mut wait = if store_failed {
             self.back_off(now)
         } else {
-            let failures = self.plan(slot).map_or(1, |plan| {
+            let failures = self.plan(index).map_or(1, |plan| {
                 plan.failures = plan.failures.saturating_add(1);
                 plan.failures
             });
@@ -194,16 +199,16 @@ impl Planner {
             if is_spent { SPENT_MS } else { self.backoff(failures, longest) }
         };
         if fault.kind == FaultKind::Exhausted
-            && let Some(pattern) = self.plan(slot).and_then(|plan| plan.spec.pattern())
+            && let Some(pattern) = self.plan(index).and_then(|plan| plan.spec.pattern())
             && let Some(end) = pattern.period_end_ms(pattern.period_at(now.wall_ms))
         {
             // The next period has numbers: the error of this one holds into it for the shortest backoff only.
             wait = wait.min((end.saturating_sub(now.wall_ms).max(0) as u64).max(BACKOFF_MS.0 / 2));
         }
         if store_failed {
-            let caller_waits = self.plan(slot).is_some_and(|plan| plan.caller_waits);
-            self.enqueue(slot, caller_waits);
-        } else if let Some(plan) = self.plan(slot) {
+            let caller_waits = self.plan(index).is_some_and(|plan| plan.caller_waits);
+            self.enqueue(index, caller_waits);
+        } else if let Some(plan) = self.plan(index) {
             plan.retry_at_ms = now.boot_ms + wait;
             // The next caller asks again; this source does not delay the others.
             plan.wanted = None;

@@ -322,8 +322,8 @@ mod outages {
         planner.failures = 3;
         let mut next = planner.successor(2);
         assert_eq!(next.seen(0), Mark { period: 0, next: 1001 });
-        let plan = |planner: &Planner, slot: Slot| {
-            let plan = planner.plans[slot].as_ref().expect("a plan");
+        let plan = |planner: &Planner, index: SourceIndex| {
+            let plan = planner.plans[index].as_ref().expect("a plan");
             (plan.row_ttl_ms, plan.mark, plan.doubts.clone(), plan.period, plan.period_end_ms, plan.ahead)
         };
         assert_eq!(plan(&next, 0), (Some(9_000), None, vec![], 0, None, None));

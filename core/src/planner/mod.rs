@@ -39,7 +39,7 @@ use worker_lease::{Clocks, WorkerLease};
 const CHECK_MS: u64 = 1_000;
 
 /// A source's place in its planner.
-pub type Slot = usize;
+pub type SourceIndex = usize;
 
 /// What a source asks of the store.
 #[derive(Clone, Debug)]
@@ -191,14 +191,14 @@ enum Want {
 pub struct Planner {
     plans: Vec<Option<Plan>>,
     /// Sources that want something of the store: those with waiting callers, and the others.
-    urgent: VecDeque<Slot>,
-    background: VecDeque<Slot>,
+    urgent: VecDeque<SourceIndex>,
+    background: VecDeque<SourceIndex>,
     /// The last batch was a bank's whose callers waited.
     after_bank: bool,
     /// Wake-ups by boot time.
-    timers: BTreeSet<(u64, Slot)>,
+    timers: BTreeSet<(u64, SourceIndex)>,
     /// Sources whose period has an end.
-    dated: BTreeSet<Slot>,
+    dated: BTreeSet<SourceIndex>,
     next_period_check_ms: u64,
     /// The store's failures in a row, and when it may be tried again.
     failures: u32,
@@ -210,7 +210,7 @@ pub struct Planner {
     /// Since when the store fails.
     failing_since_ms: Option<u64>,
     /// The sources with a leased worker, when they are renewed, and whether that is in flight.
-    leases: BTreeSet<Slot>,
+    leases: BTreeSet<SourceIndex>,
     renew_at_ms: u64,
     renewing: bool,
     /// Renewals that failed in a row.
@@ -237,7 +237,7 @@ impl Planner {
     }
 
     /// Takes a source in.
-    pub(crate) fn add(&mut self, slot: Slot, spec: Arc<Spec>) {
+    pub(crate) fn add(&mut self, index: SourceIndex, spec: Arc<Spec>) {
         let plan = Plan {
             spec,
             meter: Meter::default(),
@@ -266,16 +266,16 @@ impl Planner {
             taking: None,
             worker_mark: 0,
         };
-        if self.plans.len() <= slot {
-            self.plans.resize_with(slot + 1, || None);
+        if self.plans.len() <= index {
+            self.plans.resize_with(index + 1, || None);
         }
-        self.plans[slot] = Some(plan);
+        self.plans[index] = Some(plan);
     }
 
     /// Takes a source in, unless the planner knows it.
-    pub(crate) fn add_if_missing(&mut self, slot: Slot, spec: &Arc<Spec>) {
-        if self.plan(slot).is_none() {
-            self.add(slot, spec.clone());
+    pub(crate) fn add_if_missing(&mut self, index: SourceIndex, spec: &Arc<Spec>) {
+        if self.plan(index).is_none() {
+            self.add(index, spec.clone());
         }
     }
 
@@ -283,10 +283,10 @@ impl Planner {
     /// that goes on after a defect.
     pub(crate) fn successor(&mut self, seed: u64) -> Planner {
         let mut planner = Planner::new(seed);
-        for (slot, old) in self.plans.iter_mut().enumerate() {
+        for (index, old) in self.plans.iter_mut().enumerate() {
             let Some(old) = old else { continue };
-            planner.add(slot, old.spec.clone());
-            let Some(plan) = planner.plan(slot) else { continue };
+            planner.add(index, old.spec.clone());
+            let Some(plan) = planner.plan(index) else { continue };
             // The high-water mark first of all: without it a store that went backwards would be believed.
             plan.seen = old.seen;
             plan.mark = old.mark;
@@ -300,40 +300,42 @@ impl Planner {
             plan.period_end_ms = old.period_end_ms;
             plan.ahead = old.ahead.take();
             if plan.period_end_ms.is_some() {
-                planner.dated.insert(slot);
+                planner.dated.insert(index);
             }
         }
         planner.inherit_leases(self);
         planner
     }
 
-    fn plan(&mut self, slot: Slot) -> Option<&mut Plan> {
-        self.plans.get_mut(slot).and_then(Option::as_mut)
+    fn plan(&mut self, index: SourceIndex) -> Option<&mut Plan> {
+        self.plans.get_mut(index).and_then(Option::as_mut)
     }
 
     /// Checks a source and decides what it needs.
-    pub(crate) fn check(&mut self, slot: Slot, view: &View, now: Now) -> Vec<Action> {
+    pub(crate) fn check(&mut self, index: SourceIndex, view: &View, now: Now) -> Vec<Action> {
         let mut actions = Vec::new();
         match view {
-            View::Segments(snapshot) => self.check_buffer(slot, snapshot, now, &mut actions),
+            View::Segments(snapshot) => self.check_buffer(index, snapshot, now, &mut actions),
             View::Snowflake(SnowflakeView::Mark { wanted, waiting }) => {
-                self.check_mark(slot, *wanted, *waiting, now);
+                self.check_mark(index, *wanted, *waiting, now);
             }
-            View::Snowflake(SnowflakeView::Worker(view)) => self.check_worker(slot, *view, now, &mut actions),
-            View::Bank(view) => self.check_bank(slot, *view, now),
+            View::Snowflake(SnowflakeView::Worker(view)) => {
+                self.check_worker(index, *view, now, &mut actions)
+            }
+            View::Bank(view) => self.check_bank(index, *view, now),
         }
         actions
     }
 
-    fn check_buffer(&mut self, slot: Slot, snapshot: &Snapshot, now: Now, actions: &mut Vec<Action>) {
+    fn check_buffer(&mut self, index: SourceIndex, snapshot: &Snapshot, now: Now, actions: &mut Vec<Action>) {
         let mut left = snapshot.left;
-        left = self.turn_period(slot, left, now, actions);
-        if let Some(action) = self.drop_aged(slot, snapshot, now) {
+        left = self.turn_period(index, left, now, actions);
+        if let Some(action) = self.drop_aged(index, snapshot, now) {
             // The rest is seen at the next check, which is due at once.
             actions.push(action);
             return;
         }
-        let Some(plan) = self.plan(slot) else { return };
+        let Some(plan) = self.plan(index) else { return };
         plan.meter.sample(now.boot_ms, snapshot.issued);
         plan.last_issued = snapshot.issued;
         let rules = plan.rules();
@@ -367,59 +369,59 @@ impl Planner {
             actions.push(Action::Segment(SegmentAction::WakeBelow(mark.max(left / 2).min(left - 1))));
         }
         if wants {
-            self.enqueue(slot, lacking > 0);
+            self.enqueue(index, lacking > 0);
         }
         if let Some(pause) = pause {
-            self.set_timer_by(slot, pause.until_ms);
+            self.set_timer_by(index, pause.until_ms);
         }
     }
 
     /// Drops segments that outlived `ttl`; else sets the timer to when the oldest will have.
-    fn drop_aged(&mut self, slot: Slot, snapshot: &Snapshot, now: Now) -> Option<Action> {
-        let ttl = self.plan(slot)?.rules().ttl_ms?;
+    fn drop_aged(&mut self, index: SourceIndex, snapshot: &Snapshot, now: Now) -> Option<Action> {
+        let ttl = self.plan(index)?.rules().ttl_ms?;
         let born = snapshot.born_ms?;
         let aged = now.boot_ms >= born + ttl;
-        self.set_timer(slot, if aged { now.boot_ms } else { born + ttl });
+        self.set_timer(index, if aged { now.boot_ms } else { born + ttl });
         aged.then(|| Action::Segment(SegmentAction::DropOlder(now.boot_ms - ttl)))
     }
 
-    fn set_timer(&mut self, slot: Slot, at_ms: u64) {
-        let Some(plan) = self.plan(slot) else { return };
+    fn set_timer(&mut self, index: SourceIndex, at_ms: u64) {
+        let Some(plan) = self.plan(index) else { return };
         let before = plan.timer_ms.replace(at_ms);
         if let Some(before) = before {
-            self.timers.remove(&(before, slot));
+            self.timers.remove(&(before, index));
         }
-        self.timers.insert((at_ms, slot));
+        self.timers.insert((at_ms, index));
     }
 
     /// As [`Planner::set_timer`], but an earlier timer stays.
-    fn set_timer_by(&mut self, slot: Slot, at_ms: u64) {
-        if self.plan(slot).is_some_and(|plan| plan.timer_ms.is_none_or(|before| at_ms < before)) {
-            self.set_timer(slot, at_ms);
+    fn set_timer_by(&mut self, index: SourceIndex, at_ms: u64) {
+        if self.plan(index).is_some_and(|plan| plan.timer_ms.is_none_or(|before| at_ms < before)) {
+            self.set_timer(index, at_ms);
         }
     }
 
-    fn check_mark(&mut self, slot: Slot, wanted_mark: Option<u64>, waiting: bool, now: Now) {
-        let Some(plan) = self.plan(slot) else { return };
+    fn check_mark(&mut self, index: SourceIndex, wanted_mark: Option<u64>, waiting: bool, now: Now) {
+        let Some(plan) = self.plan(index) else { return };
         plan.wanted = wanted_mark.map(|to| Want::Mark { to });
         let max_lead_ms = plan.spec.snowflake.map_or(0, |of| of.max_lead_ms);
         let again = now.boot_ms + (max_lead_ms / 3).max(1);
         if plan.wanted.is_some() {
-            self.enqueue(slot, waiting);
+            self.enqueue(index, waiting);
             // The mark is kept ahead while ids are taken; an idle snowflake sets no timer and costs nothing.
-            self.set_timer(slot, again);
+            self.set_timer(index, again);
         }
     }
 
-    fn check_bank(&mut self, slot: Slot, view: BankView, now: Now) {
+    fn check_bank(&mut self, index: SourceIndex, view: BankView, now: Now) {
         let BankView { wants, waiting, reserved } = view;
-        let Some(plan) = self.plan(slot) else { return };
+        let Some(plan) = self.plan(index) else { return };
         // A bank's rate is that of its refills: to count what is left in every cell would cost more than the refills.
         plan.meter.sample(now.boot_ms, reserved);
         plan.last_issued = reserved;
         plan.wanted = wants.then_some(Want::Counters);
         if wants {
-            self.enqueue(slot, waiting);
+            self.enqueue(index, waiting);
         }
     }
 
@@ -427,9 +429,9 @@ impl Planner {
     /// anything. A timer makes the check due then.
     ///
     /// While the store may be asked for waiting callers only, a source without any is checked once a second: it may run dry.
-    pub(crate) fn postpone(&mut self, slot: Slot, is_waited_for: bool, now: Now) -> bool {
+    pub(crate) fn postpone(&mut self, index: SourceIndex, is_waited_for: bool, now: Now) -> bool {
         let (urgent, calm) = (self.store_urgent_at_ms, self.store_retry_at_ms);
-        let Some(plan) = self.plan(slot) else { return false };
+        let Some(plan) = self.plan(index) else { return false };
         let mut until = urgent.max(plan.retry_at_ms);
         if now.boot_ms >= until && !is_waited_for {
             until = calm.min(now.boot_ms + CHECK_MS);
@@ -437,22 +439,22 @@ impl Planner {
         if now.boot_ms >= until || plan.wanted.is_none() {
             return false;
         }
-        self.set_timer_by(slot, until);
+        self.set_timer_by(index, until);
         true
     }
 
     /// The sources whose timers are due.
-    pub fn due(&mut self, now: Now) -> Vec<Slot> {
+    pub fn due(&mut self, now: Now) -> Vec<SourceIndex> {
         let mut due = Vec::new();
-        while let Some(&(at, slot)) = self.timers.first() {
+        while let Some(&(at, index)) = self.timers.first() {
             if at > now.boot_ms {
                 break;
             }
             self.timers.pop_first();
-            if let Some(plan) = self.plan(slot) {
+            if let Some(plan) = self.plan(index) {
                 plan.timer_ms = None;
             }
-            due.push(slot);
+            due.push(index);
         }
         if !self.dated.is_empty() && now.boot_ms >= self.next_period_check_ms {
             self.check_periods(now, &mut due);
@@ -481,8 +483,8 @@ impl Planner {
 
     /// What may be given back of the unused numbers: the topmost range, if it ends where this source's last reservation ends.
     #[must_use]
-    pub(crate) fn give_back(&self, slot: Slot, rest: &[(u64, u64, u64)]) -> Option<(u64, u64, u64)> {
-        let plan = self.plans.get(slot)?.as_ref()?;
+    pub(crate) fn give_back(&self, index: SourceIndex, rest: &[(u64, u64, u64)]) -> Option<(u64, u64, u64)> {
+        let plan = self.plans.get(index)?.as_ref()?;
         let Mark { period, next } = plan.seen;
         // Ranges of an earlier period stand below those of the last one.
         let of_last: Vec<_> =
@@ -493,8 +495,8 @@ impl Planner {
 
     /// What a close does to a snowflake's mark, where `above` is the lowest mark that covers every id it issued.
     #[must_use]
-    pub(crate) fn last_mark(&self, slot: Slot, above: u64) -> Option<LastMark> {
-        let plan = self.plans.get(slot)?.as_ref()?;
+    pub(crate) fn last_mark(&self, index: SourceIndex, above: u64) -> Option<LastMark> {
+        let plan = self.plans.get(index)?.as_ref()?;
         let mark = plan.mark?;
         match above.cmp(&mark) {
             Ordering::Greater => Some(LastMark::Raise { expect: plan.expected_mark() }),
@@ -505,8 +507,8 @@ impl Planner {
 
     /// The highest place this process has seen of a source.
     #[must_use]
-    pub fn seen(&self, slot: Slot) -> Mark {
-        self.plans.get(slot).and_then(Option::as_ref).map_or(Mark::default(), |p| p.seen)
+    pub fn seen(&self, index: SourceIndex) -> Mark {
+        self.plans.get(index).and_then(Option::as_ref).map_or(Mark::default(), |p| p.seen)
     }
 
     /// The store's failures in a row: 0 while it answers.
@@ -517,9 +519,9 @@ impl Planner {
 
     /// The rate of a source, in numbers per 1000 s, as of the last check.
     #[must_use]
-    pub fn rate_per_1000s(&self, slot: Slot, now: Now) -> u64 {
+    pub fn rate_per_1000s(&self, index: SourceIndex, now: Now) -> u64 {
         self.plans
-            .get(slot)
+            .get(index)
             .and_then(Option::as_ref)
             .map_or(0, |p| p.meter.per_1000s(now.boot_ms, p.last_issued))
     }

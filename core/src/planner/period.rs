@@ -4,7 +4,7 @@ use crate::request::reservation::Scheme;
 use crate::segment::SegmentAction;
 use crate::serial::SerialPattern;
 
-use super::{Action, Now, Plan, Planner, Slot};
+use super::{Action, Now, Plan, Planner, SourceIndex};
 
 /// A new period is reserved this long before it begins.
 const AHEAD_MS: i64 = 2_000;
@@ -39,8 +39,14 @@ pub(super) fn until_check(end: i64, now: Now) -> u64 {
 impl Planner {
     /// Ends a period that is over. Returns how many numbers are in memory afterwards: the source has dropped those of the old
     /// period already, and begun with those that were reserved ahead (`SegmentSource::expire`).
-    pub(super) fn turn_period(&mut self, slot: Slot, left: u64, now: Now, actions: &mut Vec<Action>) -> u64 {
-        let Some(plan) = self.plan(slot) else { return left };
+    pub(super) fn turn_period(
+        &mut self,
+        index: SourceIndex,
+        left: u64,
+        now: Now,
+        actions: &mut Vec<Action>,
+    ) -> u64 {
+        let Some(plan) = self.plan(index) else { return left };
         let over = plan.period_end_ms.is_some_and(|end| now.wall_ms >= end);
         if !over {
             return left;
@@ -60,17 +66,17 @@ impl Planner {
             return left;
         }
         plan.period_end_ms = None;
-        self.dated.remove(&slot);
+        self.dated.remove(&index);
         0
     }
 
     /// Adds the sources whose period is over or about to end to `due`, and sets the time of the next check.
-    pub(super) fn check_periods(&mut self, now: Now, due: &mut Vec<Slot>) {
+    pub(super) fn check_periods(&mut self, now: Now, due: &mut Vec<SourceIndex>) {
         let mut next = PERIOD_CHECK_MS;
-        for &slot in &self.dated {
-            let Some(end) = self.plans[slot].as_ref().and_then(|plan| plan.period_end_ms) else { continue };
+        for &index in &self.dated {
+            let Some(end) = self.plans[index].as_ref().and_then(|plan| plan.period_end_ms) else { continue };
             if end - AHEAD_MS <= now.wall_ms {
-                due.push(slot);
+                due.push(index);
             }
             next = next.min(until_check(end, now));
         }

@@ -16,11 +16,11 @@ pub(super) fn at(boot_ms: u64) -> Now {
     Now { boot_ms, wall_ms: 1_795_218_600_000 }
 }
 
-fn next(planner: &mut Planner, now: Now) -> Option<(Slot, Ask)> {
+fn next(planner: &mut Planner, now: Now) -> Option<(SourceIndex, Ask)> {
     planner.next_batch(now, 1, token).map(|batch| match batch {
-        Batch::One(slot, ask) => (slot, ask),
-        Batch::Several(slots, _) | Batch::Renew(slots, _) => panic!("{slots:?} in one batch"),
-        Batch::Bank(slot, ()) => panic!("{slot} is no bank"),
+        Batch::One(index, ask) => (index, ask),
+        Batch::Several(indexes, _) | Batch::Renew(indexes, _) => panic!("{indexes:?} in one batch"),
+        Batch::Bank(index, ()) => panic!("{index} is no bank"),
     })
 }
 
@@ -40,8 +40,8 @@ fn two_lost_answers_in_a_row_leave_a_mark_that_may_stand_in_either_place() {
             &View::Snowflake(SnowflakeView::Mark { wanted: Some(to), waiting: false }),
             at(boot),
         );
-        let (slot, ask) = next(planner, at(boot)).expect("a batch");
-        (ask, planner.complete(slot, answer, at(boot)))
+        let (index, ask) = next(planner, at(boot)).expect("a batch");
+        (ask, planner.complete(index, answer, at(boot)))
     };
     raise(&mut planner, 0, Ok(Answer::Raised(0)));
     raise(&mut planner, 100, Ok(Answer::Raised(0)));
@@ -62,8 +62,8 @@ fn callers_who_wake_the_keeper_during_the_backoff_take_one_place_in_the_queue() 
     let mut planner = planner_of("segment:orders");
     let dry = View::Segments(Snapshot { wanted: 1, room: 8, ..Snapshot::default() });
     planner.check(0, &dry, at(0));
-    let (slot, _) = next(&mut planner, at(0)).expect("a batch");
-    planner.complete(slot, lost(), at(0));
+    let (index, _) = next(&mut planner, at(0)).expect("a batch");
+    planner.complete(index, lost(), at(0));
     for _ in 0..1000 {
         planner.check(0, &dry, at(1));
         assert!(next(&mut planner, at(1)).is_none());
@@ -84,8 +84,8 @@ fn tries(waiting: bool, length_ms: u64) -> Vec<u64> {
     for boot_ms in (0..length_ms).step_by(10) {
         let low = low(boot_ms);
         planner.check(0, if waiting { &dry } else { &low }, at(boot_ms));
-        if let Some((slot, _)) = next(&mut planner, at(boot_ms)) {
-            planner.complete(slot, lost(), at(boot_ms));
+        if let Some((index, _)) = next(&mut planner, at(boot_ms)) {
+            planner.complete(index, lost(), at(boot_ms));
             tries.push(boot_ms);
         }
     }
@@ -121,8 +121,8 @@ fn a_caller_in_a_long_outage_is_tried_for_within_ten_seconds() {
     let (mut last, mut now) = (0, 0);
     while now < 600_000 {
         planner.check(0, &low(now), at(now));
-        if let Some((slot, _)) = next(&mut planner, at(now)) {
-            planner.complete(slot, lost(), at(now));
+        if let Some((index, _)) = next(&mut planner, at(now)) {
+            planner.complete(index, lost(), at(now));
             last = now;
         }
         now += 10;
@@ -143,20 +143,20 @@ fn a_store_that_is_back_is_asked_for_everybody_at_once() {
     planner.add(1, Arc::new(spec));
     let mut now = 0;
     while now < 600_000 {
-        for slot in 0..2 {
-            planner.check(slot, &low(now), at(now));
+        for index in 0..2 {
+            planner.check(index, &low(now), at(now));
         }
-        if let Some((slot, _)) = next(&mut planner, at(now)) {
-            planner.complete(slot, lost(), at(now));
+        if let Some((index, _)) = next(&mut planner, at(now)) {
+            planner.complete(index, lost(), at(now));
         }
         now += 10;
     }
     now = planner.wake_at(at(now)).expect("a time");
-    let (slot, _) = next(&mut planner, at(now)).expect("a try");
+    let (index, _) = next(&mut planner, at(now)).expect("a try");
     let range = crate::request::reservation::Reserved { lo: 1, hi: 1001, period: 0, ttl_ms: None };
-    planner.complete(slot, Ok(Answer::Reserved(range)), at(now));
+    planner.complete(index, Ok(Answer::Reserved(range)), at(now));
     let (other, _) = next(&mut planner, at(now)).expect("the other source's turn");
-    assert_ne!(slot, other);
+    assert_ne!(index, other);
     assert_eq!(planner.failures(), 0);
     // The next outage begins anew.
     planner.complete(other, lost(), at(now));
@@ -203,11 +203,11 @@ fn an_answer_causes_no_check_of_other_dated_sources() {
     let today = pattern.period_at(at(0).wall_ms);
     let end = pattern.period_end_ms(today).expect("an end");
     planner.add(1, Arc::new(spec.clone()));
-    let land = |planner: &mut Planner, slot: Slot, lo: u64, now: Now| {
-        planner.check(slot, &View::Segments(Snapshot { wanted: 1, room: 8, ..Snapshot::default() }), now);
+    let land = |planner: &mut Planner, index: SourceIndex, lo: u64, now: Now| {
+        planner.check(index, &View::Segments(Snapshot { wanted: 1, room: 8, ..Snapshot::default() }), now);
         next(planner, now).expect("a request");
         let range = crate::request::reservation::Reserved { lo, hi: lo + 1000, period: today, ttl_ms: None };
-        planner.complete(slot, Ok(Answer::Reserved(range)), now);
+        planner.complete(index, Ok(Answer::Reserved(range)), now);
     };
     let now = |boot_ms: u64, before_end_ms: i64| Now { boot_ms, wall_ms: end - before_end_ms };
     land(&mut planner, 0, 1, now(10_000, 60_000));

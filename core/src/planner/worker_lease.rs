@@ -17,7 +17,7 @@ use crate::snowflake::{SnowflakeAction, WorkerView};
 use crate::spec::{SnowflakeSpec, Worker};
 
 use super::completion::BACKOFF_MS;
-use super::{Action, Ask, Batch, Now, Planner, Slot, Want};
+use super::{Action, Ask, Batch, Now, Planner, SourceIndex, Want};
 
 /// A lease is renewed each time this part of it has passed.
 const RENEWED_EACH: u64 = 3;
@@ -152,9 +152,15 @@ impl Planner {
         self.owner.clone().unwrap_or_else(|| "keymill".into())
     }
 
-    pub(super) fn check_worker(&mut self, slot: Slot, view: WorkerView, now: Now, actions: &mut Vec<Action>) {
+    pub(super) fn check_worker(
+        &mut self,
+        index: SourceIndex,
+        view: WorkerView,
+        now: Now,
+        actions: &mut Vec<Action>,
+    ) {
         let wall_ms = if view.idle { self.clocks.believed(now) } else { now.wall_ms };
-        let Some(plan) = self.plan(slot) else { return };
+        let Some(plan) = self.plan(index) else { return };
         plan.worker_mark = view.mark;
         match &plan.lease {
             Some(lease) if now.boot_ms >= lease.until_ms => {
@@ -177,7 +183,7 @@ impl Planner {
                     }));
                 }
                 plan.wanted = None;
-                self.set_timer(slot, until_ms);
+                self.set_timer(index, until_ms);
             }
             None => match plan.node {
                 Some(worker) if view.idle => {
@@ -187,7 +193,7 @@ impl Planner {
                 _ => {
                     plan.wanted = view.wanted.then_some(Want::Worker);
                     if view.wanted {
-                        self.enqueue(slot, true);
+                        self.enqueue(index, true);
                     }
                 }
             },
@@ -195,10 +201,10 @@ impl Planner {
     }
 
     /// The request for a slot.
-    pub(super) fn ask_worker(&mut self, slot: Slot, now: Now, token: u64) -> Option<Ask> {
+    pub(super) fn ask_worker(&mut self, index: SourceIndex, now: Now, token: u64) -> Option<Ask> {
         let owner = self.owner();
         let wall_ms = self.clocks.believed(now);
-        let plan = self.plan(slot)?;
+        let plan = self.plan(index)?;
         let of = plan.spec.snowflake?;
         let Worker::Leased { lease_ms, slots } = of.worker else {
             return Some(Ask::Node { key: plan.spec.key.clone(), owner });
@@ -224,11 +230,11 @@ impl Planner {
     }
 
     /// The store leased a slot.
-    pub(super) fn taken(&mut self, slot: Slot, taken: Taken, now: Now) -> Vec<Action> {
+    pub(super) fn taken(&mut self, index: SourceIndex, taken: Taken, now: Now) -> Vec<Action> {
         self.clocks.answered(taken.now_ms, now);
         let wall_ms = self.clocks.believed(now);
         let owner = self.owner();
-        let Some(plan) = self.plan(slot) else { return Vec::new() };
+        let Some(plan) = self.plan(index) else { return Vec::new() };
         plan.wanted = None;
         let Some((token, sent_ms)) = plan.taking.take() else { return Vec::new() };
         let Some(SnowflakeSpec { worker: Worker::Leased { lease_ms, .. }, .. }) = plan.spec.snowflake else {
@@ -242,15 +248,15 @@ impl Planner {
         if self.leases.is_empty() {
             self.renew_at_ms = u64::MAX;
         }
-        self.leases.insert(slot);
+        self.leases.insert(index);
         let wait = self.any_part(lease_ms / RENEWED_EACH);
         self.renew_at_ms = self.renew_at_ms.min(sent_ms.saturating_add(wait));
         vec![Action::Snowflake(SnowflakeAction::Begin { worker, start, mark, until_ms, wall_ms })]
     }
 
     /// The store made a row whose number is a worker.
-    pub(super) fn node_made(&mut self, slot: Slot, number: u64, now: Now) -> Vec<Action> {
-        let Some(plan) = self.plan(slot) else { return Vec::new() };
+    pub(super) fn node_made(&mut self, index: SourceIndex, number: u64, now: Now) -> Vec<Action> {
+        let Some(plan) = self.plan(index) else { return Vec::new() };
         plan.wanted = None;
         let Some(SnowflakeSpec { layout, .. }) = plan.spec.snowflake else { return Vec::new() };
         if number <= layout.max_worker() {
@@ -265,7 +271,7 @@ impl Planner {
                 layout.max_worker()
             ),
         );
-        vec![self.failed_with(slot, &fault, now)]
+        vec![self.failed_with(index, &fault, now)]
     }
 
     /// A random part of a third of a lease. Processes that started at once, or after an outage, would renew at once for ever.
@@ -286,30 +292,30 @@ impl Planner {
         }
         let wall_ms = self.clocks.believed(now);
         let token = token();
-        let (mut slots, mut renewals) = (Vec::new(), Vec::new());
-        for &slot in &self.leases {
-            let Some(plan) = self.plans.get_mut(slot).and_then(Option::as_mut) else { continue };
+        let (mut indexes, mut renewals) = (Vec::new(), Vec::new());
+        for &index in &self.leases {
+            let Some(plan) = self.plans.get_mut(index).and_then(Option::as_mut) else { continue };
             let (Some(lease), Some(of)) = (&mut plan.lease, &plan.spec.snowflake) else { continue };
             let least =
                 lease.left.iter().map(|left| left.mark).max().unwrap_or_default().max(plan.worker_mark);
             let to = Left { token, mark: mark_at(of, wall_ms, lease.length_ms).max(least) };
             lease.asked = Some((to, now.boot_ms));
-            slots.push(slot);
+            indexes.push(index);
             let own = lease.own(&plan.spec.key);
             renewals.push(Renewal { own, to, lease_ms: lease.length_ms });
         }
         self.renewing = true;
         self.failed = false;
-        Some(Batch::Renew(slots, renewals))
+        Some(Batch::Renew(indexes, renewals))
     }
 
     /// The store answered a renewal.
     pub(crate) fn renewed(
         &mut self,
-        slots: &[Slot],
+        indexes: &[SourceIndex],
         answer: Result<Renewed, Fault>,
         now: Now,
-    ) -> Vec<(Slot, Action)> {
+    ) -> Vec<(SourceIndex, Action)> {
         self.renewing = false;
         let answer = match answer {
             Ok(renewed) => {
@@ -328,29 +334,34 @@ impl Planner {
         let mut actions = Vec::new();
         let mut errors = Vec::new();
         let mut failed = answer.is_err();
-        for (at, &slot) in slots.iter().enumerate() {
+        for (at, &index) in indexes.iter().enumerate() {
             let answer = match &answer {
                 Ok(marks) => marks.get(at).cloned(),
                 Err(fault) => Some(Err(fault.clone())),
             };
-            match self.lease_renewed(slot, answer, now) {
-                Some(Outcome::Known(action)) => actions.push((slot, Action::Snowflake(action))),
+            match self.lease_renewed(index, answer, now) {
+                Some(Outcome::Known(action)) => actions.push((index, Action::Snowflake(action))),
                 Some(Outcome::Failed(error)) => {
                     failed = true;
-                    errors.extend(error.map(|error| (slot, error)));
+                    errors.extend(error.map(|error| (index, error)));
                 }
                 None => {}
             }
         }
         // Callers of a source whose lease is over wait for this.
         let wait = Duration::from_millis(self.next_renewal_after(failed, now));
-        actions.extend(errors.into_iter().map(|(slot, error)| (slot, Action::Fail(error.after(wait)))));
+        actions.extend(errors.into_iter().map(|(index, error)| (index, Action::Fail(error.after(wait)))));
         actions
     }
 
     /// The store answered for one lease of a renewal; `None`: no renewal of it is in flight.
-    fn lease_renewed(&mut self, slot: Slot, answer: Option<Result<u64, Fault>>, now: Now) -> Option<Outcome> {
-        let plan = self.plan(slot)?;
+    fn lease_renewed(
+        &mut self,
+        index: SourceIndex,
+        answer: Option<Result<u64, Fault>>,
+        now: Now,
+    ) -> Option<Outcome> {
+        let plan = self.plan(index)?;
         let lease = plan.lease.as_mut()?;
         let (to, sent_ms) = lease.asked.take()?;
         Some(match answer {
@@ -358,12 +369,12 @@ impl Planner {
                 lease.left = vec![Left { mark, ..to }];
                 let until_ms = sent_ms.saturating_add(used_ms(lease.length_ms));
                 lease.until_ms = until_ms;
-                self.set_timer(slot, until_ms);
+                self.set_timer(index, until_ms);
                 Outcome::Known(SnowflakeAction::Renewed { mark, until_ms })
             }
             Some(Err(fault)) if fault.kind == FaultKind::Taken => {
                 plan.lease = None;
-                self.leases.remove(&slot);
+                self.leases.remove(&index);
                 Outcome::Known(SnowflakeAction::Lapse)
             }
             Some(Err(fault)) => {
@@ -381,7 +392,7 @@ impl Planner {
     fn next_renewal_after(&mut self, failed: bool, now: Now) -> u64 {
         let had_failed = self.renew_failures > 0;
         self.renew_failures = if failed { self.renew_failures.saturating_add(1) } else { 0 };
-        let leases = self.leases.iter().filter_map(|&slot| self.plans.get(slot)?.as_ref()?.lease.as_ref());
+        let leases = self.leases.iter().filter_map(|&index| self.plans.get(index)?.as_ref()?.lease.as_ref());
         let third = leases.map(|lease| lease.length_ms).min().unwrap_or(0) / RENEWED_EACH;
         let wait = match self.renew_failures {
             0 if had_failed => self.any_part(third),
@@ -393,8 +404,8 @@ impl Planner {
     }
 
     /// What frees the slot of a source, where `used` is the first tick that it has not used.
-    pub(crate) fn release(&self, slot: Slot, used: u64) -> Option<Release> {
-        let plan = self.plans.get(slot)?.as_ref()?;
+    pub(crate) fn release(&self, index: SourceIndex, used: u64) -> Option<Release> {
+        let plan = self.plans.get(index)?.as_ref()?;
         Some(Release { own: plan.lease.as_ref()?.own(&plan.spec.key), used })
     }
 
@@ -402,14 +413,14 @@ impl Planner {
     pub(super) fn inherit_leases(&mut self, old: &mut Planner) {
         self.owner = old.owner.take();
         self.clocks = old.clocks;
-        for &slot in &old.leases {
-            let lease = old.plans.get_mut(slot).and_then(Option::as_mut).and_then(|plan| plan.lease.take());
-            let (Some(mut lease), Some(plan)) = (lease, self.plan(slot)) else { continue };
+        for &index in &old.leases {
+            let lease = old.plans.get_mut(index).and_then(Option::as_mut).and_then(|plan| plan.lease.take());
+            let (Some(mut lease), Some(plan)) = (lease, self.plan(index)) else { continue };
             if let Some((to, _)) = lease.asked.take() {
                 lease.doubt(to);
             }
             plan.lease = Some(lease);
-            self.leases.insert(slot);
+            self.leases.insert(index);
         }
     }
 

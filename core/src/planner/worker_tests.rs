@@ -26,29 +26,29 @@ const IDLE: View = View::Snowflake(SnowflakeView::Worker(WorkerView { wanted: fa
 /// A planner with a source for each spec.
 fn planner(specs: &[&str]) -> Planner {
     let mut planner = Planner::new(7);
-    for (slot, spec) in specs.iter().enumerate() {
+    for (index, spec) in specs.iter().enumerate() {
         let spec = MillConfig::parse("memory:").and_then(|config| config.spec(spec)).expect("a spec");
-        planner.add(slot, Arc::new(spec));
+        planner.add(index, Arc::new(spec));
     }
     planner
 }
 
 /// The request for a slot that is due now, sent.
-fn take(planner: &mut Planner, now: Now) -> (Slot, Take) {
+fn take(planner: &mut Planner, now: Now) -> (SourceIndex, Take) {
     match planner.next_batch(now, 9, token) {
-        Some(Batch::One(slot, Ask::Take(take))) => (slot, take),
+        Some(Batch::One(index, Ask::Take(take))) => (index, take),
         other => panic!("no request for a worker: {other:?}"),
     }
 }
 
 /// A source gets this worker.
-fn lease(planner: &mut Planner, slot: Slot, worker: u64, now: Now) -> Take {
-    planner.check(slot, &WAITING, now);
+fn lease(planner: &mut Planner, index: SourceIndex, worker: u64, now: Now) -> Take {
+    planner.check(index, &WAITING, now);
     let (asked, take) = take(planner, now);
-    assert_eq!(asked, slot);
+    assert_eq!(asked, index);
     let taken =
         Taken { slot: worker, start: 0, mark: take.mark, now_ms: now.wall_ms as u64, has_moved: false };
-    let actions = planner.complete(slot, Ok(Answer::Taken(taken)), now);
+    let actions = planner.complete(index, Ok(Answer::Taken(taken)), now);
     assert!(
         matches!(actions[..], [Action::Snowflake(SnowflakeAction::Begin { start: 0, .. })]),
         "{actions:?}"
@@ -61,15 +61,15 @@ fn renewed_once(planner: &mut Planner, from: Now) -> u64 {
     let due = planner.wake_at(from).expect("a time");
     assert!((from.boot_ms..=from.boot_ms + THIRD).contains(&due), "{due}");
     let now = at(due);
-    let (slots, renewals) = renewal(planner, now).expect("it is due");
-    planner.renewed(&slots, Ok(done(&renewals, now)), now);
+    let (indexes, renewals) = renewal(planner, now).expect("it is due");
+    planner.renewed(&indexes, Ok(done(&renewals, now)), now);
     due + THIRD
 }
 
 /// The renewal that is due now, sent.
-fn renewal(planner: &mut Planner, now: Now) -> Option<(Vec<Slot>, Vec<Renewal>)> {
+fn renewal(planner: &mut Planner, now: Now) -> Option<(Vec<SourceIndex>, Vec<Renewal>)> {
     match planner.next_batch(now, 9, token)? {
-        Batch::Renew(slots, renewals) => Some((slots, renewals)),
+        Batch::Renew(indexes, renewals) => Some((indexes, renewals)),
         other => panic!("no renewal: {other:?}"),
     }
 }
@@ -124,10 +124,10 @@ fn a_lease_is_renewed_each_third_of_it_idle_or_in_use() {
     for turn in 0..10 {
         let now = at(due + turn * THIRD);
         assert!(renewal(&mut planner, at(now.boot_ms - 1)).is_none());
-        let (slots, renewals) = renewal(&mut planner, now).expect("it is due");
-        assert_eq!((slots.as_slice(), renewals[0].own.slot), ([0].as_slice(), 5));
+        let (indexes, renewals) = renewal(&mut planner, now).expect("it is due");
+        assert_eq!((indexes.as_slice(), renewals[0].own.slot), ([0].as_slice(), 5));
         assert!(planner.next_batch(now, 9, token).is_none(), "one is in flight");
-        let actions = planner.renewed(&slots, Ok(done(&renewals, now)), now);
+        let actions = planner.renewed(&indexes, Ok(done(&renewals, now)), now);
         let until = now.boot_ms + USED;
         assert!(
             matches!(actions[..], [(0, Action::Snowflake(SnowflakeAction::Renewed { until_ms, .. }))] if until_ms == until),
@@ -141,11 +141,11 @@ fn a_renewal_raises_the_mark_by_the_time_that_passed_and_names_the_last_one() {
     let mut planner = planner(&["snowflake:tx?max_lead=3s"]);
     let first = lease(&mut planner, 0, 5, at(0));
     let later = Now { boot_ms: THIRD, wall_ms: at(0).wall_ms + THIRD as i64 };
-    let (slots, renewals) = renewal(&mut planner, later).expect("it is due");
+    let (indexes, renewals) = renewal(&mut planner, later).expect("it is due");
     assert_eq!(renewals[0].own.left, [Left { token: first.token, mark: first.mark }]);
     assert_eq!(renewals[0].to.mark, first.mark + THIRD, "a tick is a millisecond");
     assert_ne!(renewals[0].to.token, first.token, "each request has a token of its own");
-    planner.renewed(&slots, Ok(done(&renewals, later)), later);
+    planner.renewed(&indexes, Ok(done(&renewals, later)), later);
     let later = Now { boot_ms: 2 * THIRD, ..later };
     let (_, again) = renewal(&mut planner, later).expect("it is due");
     assert_eq!(again[0].own.left, [renewals[0].to]);
@@ -161,11 +161,11 @@ fn every_lease_of_a_mill_is_renewed_in_one_batch_before_anything_else() {
     lease(&mut planner, 3, 3, at(1_200));
     let dry = View::Segments(Snapshot { wanted: 1, room: 8, ..Snapshot::default() });
     planner.check(2, &dry, at(THIRD));
-    let (slots, renewals) = renewal(&mut planner, at(THIRD)).expect("a third of the shortest lease");
-    assert_eq!(slots, [0, 1, 3]);
+    let (indexes, renewals) = renewal(&mut planner, at(THIRD)).expect("a third of the shortest lease");
+    assert_eq!(indexes, [0, 1, 3]);
     assert_eq!(renewals.iter().map(|renewal| renewal.own.slot).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(renewals[1].lease_ms, 60_000);
-    planner.renewed(&slots, Ok(done(&renewals, at(THIRD))), at(THIRD));
+    planner.renewed(&indexes, Ok(done(&renewals, at(THIRD))), at(THIRD));
     assert!(matches!(planner.next_batch(at(THIRD), 9, token), Some(Batch::One(2, Ask::Reserve(_)))));
     assert!(renewal(&mut planner, at(2 * THIRD - 1)).is_none());
     assert_eq!(renewal(&mut planner, at(2 * THIRD)).expect("it is due").0, [0, 1, 3]);
@@ -177,17 +177,17 @@ fn a_failed_renewal_is_tried_again_within_a_quarter_of_a_third_and_stops_at_no_b
     lease(&mut planner, 0, 5, at(0));
     let (mut tries, mut waits) = (Vec::new(), Vec::new());
     for boot_ms in THIRD..THIRD + 60_000 {
-        let Some((slots, _)) = renewal(&mut planner, at(boot_ms)) else { continue };
+        let Some((indexes, _)) = renewal(&mut planner, at(boot_ms)) else { continue };
         waits.extend(tries.last().map(|last| boot_ms - last));
         tries.push(boot_ms);
-        planner.renewed(&slots, unavailable(), at(boot_ms));
+        planner.renewed(&indexes, unavailable(), at(boot_ms));
     }
     assert!(waits[0] <= 50, "{waits:?}");
     assert!(waits.iter().all(|wait| *wait <= THIRD / 4), "{waits:?}");
     assert!(waits.iter().skip(8).all(|wait| *wait >= THIRD / 8), "it rests between: {waits:?}");
     let now = at(THIRD + 60_000 + THIRD);
-    let (slots, renewals) = renewal(&mut planner, now).expect("it goes on");
-    planner.renewed(&slots, Ok(done(&renewals, now)), now);
+    let (indexes, renewals) = renewal(&mut planner, now).expect("it goes on");
+    planner.renewed(&indexes, Ok(done(&renewals, now)), now);
     let due = renewed_once(&mut planner, now);
     assert_eq!(planner.wake_at(now), Some(due), "and is regular again, at a moment of its own");
 }
@@ -197,13 +197,13 @@ fn a_lost_answer_leaves_a_mark_that_may_stand_in_either_place() {
     let mut planner = planner(&["snowflake:tx"]);
     let Take { token, mark, .. } = lease(&mut planner, 0, 5, at(0));
     let later = |boot_ms: u64| Now { boot_ms, wall_ms: at(0).wall_ms + boot_ms as i64 };
-    let (slots, lost) = renewal(&mut planner, later(THIRD)).expect("it is due");
-    planner.renewed(&slots, unknown(), later(THIRD));
+    let (indexes, lost) = renewal(&mut planner, later(THIRD)).expect("it is due");
+    planner.renewed(&indexes, unknown(), later(THIRD));
     let now = later(THIRD + 100);
-    let (slots, again) = renewal(&mut planner, now).expect("it is tried again");
+    let (indexes, again) = renewal(&mut planner, now).expect("it is tried again");
     assert_eq!(again[0].own.left, [Left { token, mark }, lost[0].to]);
     assert!(again[0].to.mark >= lost[0].to.mark, "never below what the store may hold");
-    planner.renewed(&slots, Ok(done(&again, now)), now);
+    planner.renewed(&indexes, Ok(done(&again, now)), now);
     let (_, third) = renewal(&mut planner, later(2 * THIRD + 100)).expect("it is due");
     assert_eq!(third[0].own.left, [again[0].to], "nothing is in doubt any more");
 }
@@ -213,8 +213,8 @@ fn a_lease_that_was_not_renewed_lapses_before_the_store_would_give_it_away() {
     let mut planner = planner(&["snowflake:tx"]);
     lease(&mut planner, 0, 5, at(0));
     for boot_ms in (THIRD..USED).step_by(1_250) {
-        if let Some((slots, _)) = renewal(&mut planner, at(boot_ms)) {
-            let actions = planner.renewed(&slots, unavailable(), at(boot_ms));
+        if let Some((indexes, _)) = renewal(&mut planner, at(boot_ms)) {
+            let actions = planner.renewed(&indexes, unavailable(), at(boot_ms));
             assert!(actions.is_empty(), "callers have ids until the end of the lease: {actions:?}");
         }
     }
@@ -226,8 +226,8 @@ fn a_lease_that_was_not_renewed_lapses_before_the_store_would_give_it_away() {
     const { assert!(USED < LEASE) }
     // Callers that now wait get the reason at each try.
     let now = at(USED + 5_000);
-    let (slots, _) = renewal(&mut planner, now).expect("it is tried again");
-    let actions = planner.renewed(&slots, unavailable(), now);
+    let (indexes, _) = renewal(&mut planner, now).expect("it is tried again");
+    let actions = planner.renewed(&indexes, unavailable(), now);
     assert!(
         matches!(&actions[..], [(0, Action::Fail(error))] if error.code == Code::StoreUnavailable),
         "{actions:?}"
@@ -238,15 +238,15 @@ fn a_lease_that_was_not_renewed_lapses_before_the_store_would_give_it_away() {
 fn the_length_of_a_lease_counts_from_when_it_was_asked_for() {
     let mut planner = planner(&["snowflake:tx"]);
     planner.check(0, &WAITING, at(0));
-    let (slot, asked) = take(&mut planner, at(0));
+    let (index, asked) = take(&mut planner, at(0));
     let taken = Taken { slot: 5, start: 0, mark: asked.mark, now_ms: 0, has_moved: false };
-    let actions = planner.complete(slot, Ok(Answer::Taken(taken)), at(4_000));
+    let actions = planner.complete(index, Ok(Answer::Taken(taken)), at(4_000));
     assert!(
         matches!(actions[..], [Action::Snowflake(SnowflakeAction::Begin { until_ms: USED, .. })]),
         "{actions:?}"
     );
-    let (slots, renewals) = renewal(&mut planner, at(THIRD)).expect("a third after it was asked for");
-    let actions = planner.renewed(&slots, Ok(done(&renewals, at(THIRD))), at(THIRD + 4_000));
+    let (indexes, renewals) = renewal(&mut planner, at(THIRD)).expect("a third after it was asked for");
+    let actions = planner.renewed(&indexes, Ok(done(&renewals, at(THIRD))), at(THIRD + 4_000));
     let until = THIRD + USED;
     assert!(
         matches!(actions[..], [(0, Action::Snowflake(SnowflakeAction::Renewed { until_ms, .. }))] if until_ms == until),
@@ -260,8 +260,8 @@ fn a_lapsed_lease_that_no_process_took_goes_on_with_its_worker() {
     let first = lease(&mut planner, 0, 5, at(0));
     let late = at(LEASE + 7_000);
     assert!(matches!(planner.check(0, &BUSY, late)[..], [Action::Snowflake(SnowflakeAction::Lapse)]));
-    let (slots, renewals) = renewal(&mut planner, late).expect("it is due");
-    let actions = planner.renewed(&slots, Ok(done(&renewals, late)), late);
+    let (indexes, renewals) = renewal(&mut planner, late).expect("it is due");
+    let actions = planner.renewed(&indexes, Ok(done(&renewals, late)), late);
     assert!(matches!(actions[..], [(0, Action::Snowflake(SnowflakeAction::Renewed { .. }))]), "{actions:?}");
     let begun = planner.check(0, &IDLE, late);
     assert!(
@@ -275,10 +275,10 @@ fn a_worker_that_another_process_took_is_given_up_and_the_next_caller_gets_a_new
     let mut planner = planner(&["snowflake:tx"]);
     let first = lease(&mut planner, 0, 5, at(0));
     let late = at(LEASE + 7_000);
-    let (slots, _) = renewal(&mut planner, late).expect("it is due");
+    let (indexes, _) = renewal(&mut planner, late).expect("it is due");
     let taken = Err(Fault::new(FaultKind::Taken, "another process"));
     let answer = Ok(Renewed { marks: vec![taken], now_ms: late.wall_ms as u64 });
-    let actions = planner.renewed(&slots, answer, late);
+    let actions = planner.renewed(&indexes, answer, late);
     assert!(matches!(actions[..], [(0, Action::Snowflake(SnowflakeAction::Lapse))]), "{actions:?}");
     assert!(renewal(&mut planner, at(LEASE * 9)).is_none(), "nothing is left to renew");
     // Only where a caller lacks one: an idle source does not take workers from others.
@@ -303,10 +303,10 @@ fn one_lost_worker_does_not_end_the_leases_of_other_sources() {
     let mut planner = planner(&["snowflake:a", "snowflake:b"]);
     lease(&mut planner, 0, 1, at(0));
     lease(&mut planner, 1, 2, at(0));
-    let (slots, renewals) = renewal(&mut planner, at(THIRD)).expect("it is due");
+    let (indexes, renewals) = renewal(&mut planner, at(THIRD)).expect("it is due");
     let taken = Err(Fault::new(FaultKind::Taken, "another process"));
     let answer = Ok(Renewed { marks: vec![taken, Ok(renewals[1].to.mark)], now_ms: 0 });
-    let actions = planner.renewed(&slots, answer, at(THIRD));
+    let actions = planner.renewed(&indexes, answer, at(THIRD));
     assert!(
         matches!(
             actions[..],
@@ -348,8 +348,8 @@ fn a_keeper_that_begins_again_keeps_the_leases_and_doubts_what_was_in_flight() {
     let (_, lost) = renewal(&mut old, at(THIRD)).expect("it is due");
     let mut planner = old.successor(8);
     let now = at(THIRD + 10);
-    let (slots, renewals) = renewal(&mut planner, now).expect("what it inherits is renewed at once");
-    assert_eq!((slots.as_slice(), renewals[0].own.slot), ([0].as_slice(), 5));
+    let (indexes, renewals) = renewal(&mut planner, now).expect("what it inherits is renewed at once");
+    assert_eq!((indexes.as_slice(), renewals[0].own.slot), ([0].as_slice(), 5));
     assert_eq!(renewals[0].own.left, [Left { token: first.token, mark: first.mark }, lost[0].to]);
 }
 

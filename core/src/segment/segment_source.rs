@@ -38,9 +38,9 @@ impl std::fmt::Debug for SegmentSource {
 
 impl SegmentSource {
     /// A source without numbers yet.
-    pub(crate) fn new(spec: Arc<Spec>, ready: Arc<ReadyQueue>, slot: usize, clock: Clock) -> Self {
+    pub(crate) fn new(spec: Arc<Spec>, ready: Arc<ReadyQueue>, index: usize, clock: Clock) -> Self {
         let with_text = spec.kind() == Kind::Serial;
-        let callers = Callers::new(spec, ready, slot, clock);
+        let callers = Callers::new(spec, ready, index, clock);
         SegmentSource {
             buffer: Buffer::new(with_text, callers.waker.clone()),
             callers,

@@ -61,7 +61,7 @@ impl SnowflakeSource {
         spec: Arc<Spec>,
         of: SnowflakeSpec,
         ready: Arc<ReadyQueue>,
-        slot: usize,
+        index: usize,
         clock: Clock,
     ) -> Result<Self> {
         let SnowflakeSpec { layout, clock_back, max_lead_ms, .. } = of;
@@ -78,7 +78,7 @@ impl SnowflakeSource {
             wants_worker: AtomicBool::new(false),
             lease_until_ms: AtomicU64::new(0),
             renewed_ms: AtomicU64::new(0),
-            callers: Callers::new(spec, ready, slot, clock),
+            callers: Callers::new(spec, ready, index, clock),
             word: RevocationWord::new(),
             started: AtomicBool::new(false),
             start_again_ms: AtomicU64::new(0),

@@ -443,9 +443,6 @@ pub(super) fn raise_all(
     to: u64,
     dry: bool,
 ) -> Result<(Option<Row>, Row), Fault> {
-    let (mut highest, mut count, mut lowest) = (0, 0, u64::MAX);
-    // Where counters without a row begin: at the floor.
-    let mut unused = u64::MAX;
     let mut latest: Option<Record> = None;
     for part in &mut *parts {
         let record = part.ask(|store| recorded(store, key))?;
@@ -461,25 +458,13 @@ pub(super) fn raise_all(
         ));
     }
     let counters = latest.map_or(bank.counters, |record| record.counters);
-    for part in &mut *parts {
-        let floor = part.ask(|store| store.look(&floor_key(key)))?;
-        let rows = part.ask(|store| rows_of(store, key, counters))?;
-        if rows.iter().any(Option::is_none) {
-            unused = unused.min(floor.map_or(0, |row| row.mark.next));
-        }
-        for row in rows.into_iter().flatten() {
-            part.check(row)?;
-            highest = highest.max(part.stands(row.next));
-            lowest = lowest.min(part.stands(row.next));
-            count += 1;
-        }
-    }
-    if lowest.min(unused) > to {
+    let found = positions(parts, key, counters)?;
+    let lowest = found.lowest.min(found.unused);
+    if lowest > to {
         return Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "the lowest of its counters stands at {}, above {to}, and repair never lowers a row",
-                lowest.min(unused)
+                "the lowest of its counters stands at {lowest}, above {to}, and repair never lowers a row"
             ),
         ));
     }
@@ -498,6 +483,35 @@ pub(super) fn raise_all(
         text: format!("counters={counters} rows={rows} next={lowest} to {highest}"),
         counter: None,
     };
-    let before = (count > 0).then(|| shown(count, lowest, highest));
-    Ok((before, shown(u64::from(counters), to, highest.max(to))))
+    let before = (found.count > 0).then(|| shown(found.count, found.lowest, found.highest));
+    Ok((before, shown(u64::from(counters), to, found.highest.max(to))))
+}
+
+/// Where the counters of a bank stand in all stores.
+struct Positions {
+    /// How many rows there are.
+    count: u64,
+    lowest: u64,
+    highest: u64,
+    /// Where the counters without a row begin, in the store with the lowest floor.
+    unused: u64,
+}
+
+fn positions(parts: &mut [impl BankPart], key: &Arc<Key>, counters: u32) -> Result<Positions, Fault> {
+    let mut found = Positions { count: 0, lowest: u64::MAX, highest: 0, unused: u64::MAX };
+    for part in &mut *parts {
+        let floor = part.ask(|store| store.look(&floor_key(key)))?;
+        let rows = part.ask(|store| rows_of(store, key, counters))?;
+        if rows.iter().any(Option::is_none) {
+            found.unused = found.unused.min(floor.map_or(0, |row| row.mark.next));
+        }
+        for row in rows.into_iter().flatten() {
+            part.check(row)?;
+            let next = part.stands(row.next);
+            found.highest = found.highest.max(next);
+            found.lowest = found.lowest.min(next);
+            found.count += 1;
+        }
+    }
+    Ok(found)
 }

@@ -1,6 +1,6 @@
 //! Callers: when they come, what they take, how long they wait, and whether a refusal is excused.
 
-use keymill::planner::Slot;
+use keymill::planner::SourceIndex;
 use keymill::{Code, Error, Kind};
 
 use super::super::check::{Excuses, Life};
@@ -21,7 +21,7 @@ const MOST_WAITING: usize = 4;
 const FAR_MS: u64 = 600_000;
 
 impl World {
-    pub(super) fn pause_between_calls(&mut self, life: Life, slot: Slot) -> Micros {
+    pub(super) fn pause_between_calls(&mut self, life: Life, slot: SourceIndex) -> Micros {
         let Some(source) = self.processes[life].as_mut().map(|p| &mut p.sources[slot]) else { return SECOND };
         let mean = self.scenario.sources[source.plan].every;
         if self.scenario.even {
@@ -35,7 +35,7 @@ impl World {
         self.rng.u64(0..=2 * mean) * 100 / source.pace
     }
 
-    pub(super) fn call(&mut self, life: Life, slot: Slot) {
+    pub(super) fn call(&mut self, life: Life, slot: SourceIndex) {
         let want_up_to = {
             let Some(process) = &self.processes[life] else { return };
             self.scenario.sources[process.sources[slot].plan].want
@@ -57,7 +57,7 @@ impl World {
         self.serve(life, slot, caller);
     }
 
-    pub(super) fn retry(&mut self, life: Life, slot: Slot, id: u64) {
+    pub(super) fn retry(&mut self, life: Life, slot: SourceIndex, id: u64) {
         let Some(process) = &mut self.processes[life] else { return };
         let callers = &mut process.sources[slot].callers;
         let Some(at) = callers.iter().position(|c| c.id == id) else { return };
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    fn serve(&mut self, life: Life, slot: Slot, mut caller: Caller) {
+    fn serve(&mut self, life: Life, slot: SourceIndex, mut caller: Caller) {
         let Some(process) = &mut self.processes[life] else { return };
         let machine = process.machine;
         self.machines[machine].sync(self.now);
@@ -92,7 +92,7 @@ impl World {
     }
 
     /// Ids above the stored mark are a few round trips old at most, unless a fault prevents it.
-    fn check_cover(&mut self, life: Life, slot: Slot) {
+    fn check_cover(&mut self, life: Life, slot: SourceIndex) {
         let Some(process) = &self.processes[life] else { return };
         let (machine, db, holder) = (process.machine, process.db, process.sources[slot].holder);
         let Some(since) = self.ledger.uncovered_since(holder) else { return };
@@ -105,7 +105,7 @@ impl World {
     }
 
     /// A caller that got `NOT_READY` waits as `next` does, or gives up.
-    fn wait_or_go(&mut self, life: Life, slot: Slot, caller: Caller, error: &Error) {
+    fn wait_or_go(&mut self, life: Life, slot: SourceIndex, caller: Caller, error: &Error) {
         let Some(process) = &mut self.processes[life] else { return };
         let source = &mut process.sources[slot];
         let may_end = matches!(error.code, Code::NotReady | Code::StoreUnavailable);
@@ -130,7 +130,7 @@ impl World {
         self.go_away(life, slot, caller, error);
     }
 
-    fn go_away(&mut self, life: Life, slot: Slot, caller: Caller, error: &Error) {
+    fn go_away(&mut self, life: Life, slot: SourceIndex, caller: Caller, error: &Error) {
         let Some(process) = &mut self.processes[life] else { return };
         let (machine, db) = (process.machine, process.db);
         let source = &process.sources[slot];

@@ -4,7 +4,7 @@
 //! arrive together (SQLite, MariaDB, PostgreSQL), or one statement after another, where any statement or answer may be the
 //! last one (Redis).
 
-use keymill::planner::{self, Answer, Ask, Slot};
+use keymill::planner::{self, Answer, Ask, SourceIndex};
 use keymill::store::Fault as Refusal;
 
 use super::{Event, World};
@@ -13,7 +13,7 @@ use crate::simulation::store::{Applied, MS, Micros, unavailable, unknown};
 
 /// One source's statement.
 struct Leg {
-    slot: Slot,
+    slot: SourceIndex,
     holder: usize,
     row: KeyId,
     ask: Ask,
@@ -295,7 +295,7 @@ impl World {
             process.keeper.complete(leg.slot, answer, now);
         }
         self.outcome.story.push_str(&shown);
-        let slots: Vec<Slot> = f.legs.iter().map(|leg| leg.slot).collect();
+        let slots: Vec<SourceIndex> = f.legs.iter().map(|leg| leg.slot).collect();
         if let Event::Reply(_) = event {
             self.in_flight[batch] = None;
         }
@@ -304,7 +304,7 @@ impl World {
             return;
         }
         // The callers of these sources are woken, and the keeper continues at once.
-        let waiting = |slot: &Slot| {
+        let waiting = |slot: &SourceIndex| {
             let callers = process.sources[*slot].callers.iter();
             callers.map(|caller| (*slot, caller.id)).collect::<Vec<_>>()
         };

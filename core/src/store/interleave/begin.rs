@@ -6,7 +6,7 @@ use super::member::{Hold, LastResorts};
 use super::record::{self, Recorded};
 use super::rotation::{LeftOver, Rotation};
 use crate::store::model::rows;
-use crate::store::{Fault, FaultKind, MAX_NUMBER, Mark, Request, Reserved};
+use crate::store::{Fault, FaultKind, Mark, Request, Reserved};
 
 /// How often one reservation may raise a ticket's counter before the fault is that other processes are faster.
 const RAISES: u32 = 3;
@@ -17,26 +17,7 @@ impl Interleaved {
     pub(super) fn begin(&mut self, rotation: &mut Rotation, request: &Request) -> Result<(), Fault> {
         let doing = rows::reserving(request);
         let key = &request.key;
-        let mut found: Vec<Option<Recorded>> = vec![None; self.members.len()];
-        let (ready, paused) = self.order(rotation, 0);
-        let mut last_resorts = LastResorts::default();
-        let without_pause = ready.len();
-        for (nth, at) in ready.into_iter().chain(paused).enumerate() {
-            let has_answer = found.iter().any(Option::is_some);
-            if nth >= without_pause && (has_answer || !last_resorts.another(self.clock.boot_ms())) {
-                break;
-            }
-            match self.members[at].insist(|store| store.inspect_from(key, request.start)) {
-                Ok(row) => found[at] = Some(row),
-                Err(fault) => self.leave_out(rotation, at, fault),
-            }
-        }
-        if record::is_new(&found) || self.may_lack_rows(request, &found)? {
-            // All of them are needed.
-            for (member, row) in self.members.iter_mut().zip(&mut found).filter(|(_, row)| row.is_none()) {
-                *row = member.ask_alone(Hold::Alone, |store| store.inspect_from(key, request.start)).ok();
-            }
-        }
+        let mut found = self.find_rows(rotation, request)?;
         let is_missing = found.contains(&Some(Recorded::Nothing));
         if is_missing && self.is_complete(key, &found).map_err(|fault| fault.with_context(&doing))? {
             let missing = found.iter_mut().filter(|row| **row == Some(Recorded::Nothing));
@@ -47,9 +28,7 @@ impl Interleaved {
                 return Err(member.said(refusal).with_context(&doing));
             }
         }
-        let in_use = found.iter().zip(&self.members).any(|(row, member)| {
-            row.as_ref().is_some_and(|row| member.partition().has_issued(key, request.start, row))
-        });
+        let in_use = self.has_issued(request, &found);
         if !in_use && found.iter().all(Option::is_none) {
             return Err(self.none(rotation, &doing));
         }
@@ -79,14 +58,50 @@ impl Interleaved {
         Ok(())
     }
 
+    /// What each store has of a source; `None`: it did not answer. Paused stores are asked where no other answers, or where all of them
+    /// are needed.
+    fn find_rows(
+        &mut self,
+        rotation: &mut Rotation,
+        request: &Request,
+    ) -> Result<Vec<Option<Recorded>>, Fault> {
+        let key = &request.key;
+        let mut found: Vec<Option<Recorded>> = vec![None; self.members.len()];
+        let (ready, paused) = self.order(rotation, 0);
+        let mut last_resorts = LastResorts::default();
+        let without_pause = ready.len();
+        for (nth, at) in ready.into_iter().chain(paused).enumerate() {
+            let has_answer = found.iter().any(Option::is_some);
+            if nth >= without_pause && (has_answer || !last_resorts.another(self.clock.boot_ms())) {
+                break;
+            }
+            match self.members[at].insist(|store| store.inspect_from(key, request.start)) {
+                Ok(row) => found[at] = Some(row),
+                Err(fault) => self.leave_out(rotation, at, fault),
+            }
+        }
+        if record::is_new(&found) || self.may_lack_rows(request, &found)? {
+            // All of them are needed.
+            for (member, row) in self.members.iter_mut().zip(&mut found).filter(|(_, row)| row.is_none()) {
+                *row = member.ask_alone(Hold::Alone, |store| store.inspect_from(key, request.start)).ok();
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether a store that answers has issued numbers of the source.
+    pub(super) fn has_issued(&self, request: &Request, found: &[Option<Recorded>]) -> bool {
+        found.iter().zip(&self.members).any(|(row, member)| {
+            row.as_ref().is_some_and(|row| member.partition().has_issued(&request.key, request.start, row))
+        })
+    }
+
     /// Whether no number was issued that is known of, and a store that does not answer may lack its row: it may have failed while the
     /// rows were made. Once another store has issued numbers, that row would look like one that was deleted.
     fn may_lack_rows(&mut self, request: &Request, found: &[Option<Recorded>]) -> Result<bool, Fault> {
-        let key = &request.key;
-        let issued = found.iter().zip(&self.members).any(|(row, member)| {
-            row.as_ref().is_some_and(|row| member.partition().has_issued(key, request.start, row))
-        });
-        Ok(!issued && record::may_be_cut_off(found) && !self.is_complete(key, found)?)
+        Ok(!self.has_issued(request, found)
+            && record::may_be_cut_off(found)
+            && !self.is_complete(&request.key, found)?)
     }
 
     /// Begins a new source: every store records its partition before any of them issues a number. So a missing record
@@ -154,9 +169,7 @@ impl Interleaved {
             row.known = true;
         }
         let partition = member.partition();
-        let last = partition.last(request.last.min(MAX_NUMBER));
-        // The lowest own number that the caller may have.
-        let lowest = partition.first(request.high_water.next.max(1));
+        let (lowest, last) = partition.bounds(request);
         if lowest > last {
             let what = "every number of its partition has been reserved";
             return Err(member.said(Fault::new(FaultKind::Exhausted, what)));
@@ -166,15 +179,9 @@ impl Interleaved {
             // The context is in the store's own numbers.
             let reserve = |fault: Fault| fault.without_context();
             let got = match member.insist(|store| store.reserve(&asked).map_err(reserve)) {
-                Ok(got) => got,
+                Ok(got) => member.check_drawn(row, &asked, got)?,
                 Err(fault) => return Err(member.explain(request, row, fault)),
             };
-            if got.lo < row.seen.max(1) || got.hi <= got.lo || got.period != asked.period {
-                let what = format!("it answered with {}..{}, not above {}", got.lo, got.hi, row.seen);
-                return Err(member.said(Fault::new(FaultKind::WentBackwards, what)));
-            }
-            row.seen = got.hi;
-            row.pause = None;
             if got.hi > lowest {
                 let own =
                     LeftOver { member: at, lo: got.lo, hi: got.hi, since_ms: now_ms, ttl_ms: got.ttl_ms };

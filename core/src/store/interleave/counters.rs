@@ -9,7 +9,7 @@ use super::record::{self, Recorded};
 use super::rotation::{LeftOver, Rotation};
 use super::{Interleaved, gone};
 use crate::request::bank_spec::bank_of;
-use crate::store::{Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Request, Reserved};
+use crate::store::{Fault, GiveBack, Key, Request, Reserved};
 
 /// What the rows of some counters say in one store; `None`: it did not answer.
 type Found = Option<Vec<Recorded>>;
@@ -89,10 +89,7 @@ impl Interleaved {
         for (place, &at) in new.iter().enumerate() {
             let rows = of(&found, place);
             let is_ours = |row: &Option<Recorded>| matches!(row, None | Some(Recorded::Ours { .. }));
-            let (key, start) = (&requests[at].key, requests[at].start);
-            let issued = rows.iter().zip(&self.members).any(|(row, member)| {
-                row.as_ref().is_some_and(|row| member.partition().has_issued(key, start, row))
-            });
+            let issued = self.has_issued(&requests[at], &rows);
             let has_answer = rows.iter().any(Option::is_some);
             // A store that does not answer may have failed while the rows were made.
             let is_whole = issued || is_complete || !record::may_be_cut_off(&rows);
@@ -155,12 +152,15 @@ impl Interleaved {
             self.know_together(rotations, requests, at, &next);
             let partition = self.members[at].partition();
             let (mut own, mut asked) = (Vec::new(), Vec::new());
-            for of in next {
-                let (rotation, request) = (&rotations[of], &requests[of]);
-                let last = partition.last(request.last.min(MAX_NUMBER));
-                let lowest = partition.first(request.high_water.next.max(1));
-                if rotation.rows[at].known && lowest <= last {
-                    asked.push(partition.request_for(request, rotation.rows[at].seen, lowest, last));
+            for of in next.into_iter().filter(|of| rotations[*of].rows[at].known) {
+                let (lowest, last) = partition.bounds(&requests[of]);
+                if lowest <= last {
+                    asked.push(partition.request_for(
+                        &requests[of],
+                        rotations[of].rows[at].seen,
+                        lowest,
+                        last,
+                    ));
                     own.push((of, lowest));
                 }
             }
@@ -176,29 +176,21 @@ impl Interleaved {
             let mut is_told = false;
             for (((of, lowest), asked), got) in own.into_iter().zip(&asked).zip(got) {
                 let (rotation, request) = (&mut rotations[of], &requests[of]);
-                match got {
-                    Ok(got) => {
-                        let row = &mut rotation.rows[at];
-                        if got.lo < row.seen.max(1) || got.hi <= got.lo || got.period != asked.period {
-                            let what =
-                                format!("it answered with {}..{}, not above {}", got.lo, got.hi, row.seen);
-                            let fault = Fault::new(FaultKind::WentBackwards, what);
-                            let fault = self.members[at].said(fault);
-                            self.leave_out(rotation, at, fault);
-                            continue;
-                        }
-                        row.seen = got.hi;
-                        row.pause = None;
-                        if got.hi > lowest {
-                            let own =
-                                LeftOver { member: at, lo: got.lo, hi: got.hi, since_ms, ttl_ms: got.ttl_ms };
-                            answers[of] = self.issue(rotation, own, request).map(Ok);
-                        }
-                    }
+                let member = &mut self.members[at];
+                let drawn = match got {
+                    Ok(got) => member.check_drawn(&mut rotation.rows[at], asked, got),
                     // The store has its pause, or it answered for others: this counter is asked for again.
-                    Err(fault) if gone(fault.kind) => {}
+                    Err(fault) if gone(fault.kind) => continue,
+                    Err(fault) => Err(member.explain(request, &rotation.rows[at], fault)),
+                };
+                match drawn {
+                    Ok(got) if got.hi > lowest => {
+                        let own =
+                            LeftOver { member: at, lo: got.lo, hi: got.hi, since_ms, ttl_ms: got.ttl_ms };
+                        answers[of] = self.issue(rotation, own, request).map(Ok);
+                    }
+                    Ok(_) => {}
                     Err(fault) => {
-                        let fault = self.members[at].explain(request, &rotation.rows[at], fault);
                         self.leave_out(rotation, at, fault);
                         if std::mem::replace(&mut is_told, true) {
                             // One of a batch is reported.

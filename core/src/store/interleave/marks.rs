@@ -36,6 +36,31 @@ impl Interleaved {
                 store.begin_mark(&own)
             });
         };
+        let down = self.check_new_mark(begin, home, seen)?;
+        // The row comes before the records of the other stores: a record without the row means that the row is lost.
+        self.members[home].ask_alone(Hold::Alone, |store| {
+            let own = own(store);
+            places::announce(&mut **store, &own, seen)
+        })?;
+        for member in others(&mut self.members, home) {
+            let recorded = member.ask_alone(Hold::Alone, |store| record(store, &begin.key));
+            // A worker of 0.1.0 has no records: those of the stores that are down are made at no time.
+            recorded.or_else(|fault| if down.is_some() { Ok(()) } else { Err(fault) })?;
+        }
+        self.members[home].ask_alone(Hold::Alone, |store| {
+            let own = own(store);
+            store.begin_mark(&own)
+        })
+    }
+
+    /// Refuses a worker that another store has recorded and its own has lost, and a new one while a store does not answer. The worker's
+    /// store has seen it at `seen`. Answers with the outage of a store that a worker which has begun can do without.
+    fn check_new_mark(
+        &mut self,
+        begin: &BeginMark,
+        home: usize,
+        seen: Option<Mark>,
+    ) -> Result<Option<Fault>, Fault> {
         let keys = begin.places.fixed_rows(begin.worker);
         let is_known = seen.is_some()
             || self.members[home]
@@ -76,26 +101,15 @@ impl Interleaved {
         }
         // A worker that was only announced may lack the records of other stores.
         let is_new = !is_known || seen.is_some_and(|mark| mark.period == BEGINNING);
-        if let Some(fault) = down.as_ref().filter(|_| is_new) {
-            let why = format!(
-                "a new worker begins when every store answers, and one does not: {fault}; workers that have begun go on"
-            );
-            return Err(Fault::new(FaultKind::Refused, why));
+        match down {
+            Some(fault) if is_new => {
+                let why = format!(
+                    "a new worker begins when every store answers, and one does not: {fault}; workers that have begun go on"
+                );
+                Err(Fault::new(FaultKind::Refused, why))
+            }
+            down => Ok(down),
         }
-        // The row comes before the records of the other stores: a record without the row means that the row is lost.
-        self.members[home].ask_alone(Hold::Alone, |store| {
-            let own = own(store);
-            places::announce(&mut **store, &own, seen)
-        })?;
-        for member in others(&mut self.members, home) {
-            let recorded = member.ask_alone(Hold::Alone, |store| record(store, &begin.key));
-            // A worker of 0.1.0 has no records: those of the stores that are down are made at no time.
-            recorded.or_else(|fault| if down.is_some() { Ok(()) } else { Err(fault) })?;
-        }
-        self.members[home].ask_alone(Hold::Alone, |store| {
-            let own = own(store);
-            store.begin_mark(&own)
-        })
     }
 
     /// A worker that has begun is recorded by the stores that lack it and answer: one of them may have taken the place of another, and

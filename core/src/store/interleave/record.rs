@@ -19,7 +19,7 @@ use crate::request::bank_spec::{CLOSED_PERIOD, is_counter};
 use crate::store::model::decide::closed_counter;
 use crate::store::model::partition::Partition;
 use crate::store::model::rows;
-use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Request, Row, Scheme};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Reserved, Row, Scheme};
 
 /// The state of a source in one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +131,11 @@ impl Partition {
             Recorded::Plain { next } if !in_row(key) => own.max(*next),
             _ => own,
         })
+    }
+
+    /// The lowest own number that the caller may have, and the last one.
+    pub(super) fn bounds(self, request: &Request) -> (u64, u64) {
+        (self.first(request.high_water.next.max(1)), self.last(request.last.min(MAX_NUMBER)))
     }
 
     /// The request to the store, in its own numbers. `seen`: where this process saw the row last (0: never); `lowest` and
@@ -277,6 +282,22 @@ impl Conversation<'_> {
 }
 
 impl Member {
+    /// Refuses an answer that is not above the numbers that this process has received from the store; notes one that is.
+    pub(super) fn check_drawn(
+        &self,
+        row: &mut MemberRow,
+        asked: &Request,
+        got: Reserved,
+    ) -> Result<Reserved, Fault> {
+        if got.lo < row.seen.max(1) || got.hi <= got.lo || got.period != asked.period {
+            let what = format!("it answered with {}..{}, not above {}", got.lo, got.hi, row.seen);
+            return Err(self.said(Fault::new(FaultKind::WentBackwards, what)));
+        }
+        row.seen = got.hi;
+        row.pause = None;
+        Ok(got)
+    }
+
     /// Translates a reservation's fault into the numbers that callers know: it is in the store's own numbers.
     pub(super) fn explain(&mut self, request: &Request, row: &MemberRow, fault: Fault) -> Fault {
         let told = [FaultKind::WentBackwards, FaultKind::ClockBehind, FaultKind::Refused, FaultKind::Closed];

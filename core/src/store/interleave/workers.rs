@@ -24,6 +24,15 @@ pub(super) struct ComparedPool {
     is_compared: bool,
 }
 
+/// What the stores have of a pool.
+struct FoundPools {
+    each: Vec<Result<PoolRows, Fault>>,
+    /// Of a store that did not answer.
+    down: Option<Fault>,
+    /// A store has a slot of it, or the note that all stores have recorded it.
+    has_leased: bool,
+}
+
 /// Adds the rows of one store to those of others.
 fn add(all: &mut PoolRows, pool: PoolRows) {
     all.layout = all.layout.take().or(pool.layout);
@@ -68,28 +77,10 @@ impl Interleaved {
         if self.pools.get(&pool).is_some_and(|of| of.is_compared && of.left_out.is_empty()) {
             return Ok(Vec::new());
         }
-        let mut found = self.recorded_pools(take);
-        let has_leased = |pool: &PoolRows| pool.floor > 0 || !pool.slots.is_empty();
-        if !found.iter().flatten().any(has_leased) {
-            // All of them are needed.
-            for (member, pool) in self.members.iter_mut().zip(&mut found).filter(|(_, pool)| is_outage(pool))
-            {
-                *pool = member.ask_alone(Hold::Alone, |store| recorded_pool(store, take));
-            }
-        }
-        let down = found.iter().find_map(|pool| pool.as_ref().err()).cloned();
-        if let Some(fault) = down.as_ref().filter(|fault| !gone(fault.kind)) {
-            return Err(fault.clone());
-        }
-        let pools = || found.iter().filter_map(|pool| pool.as_ref().ok());
-        let is_begun = pools().any(|pool| pool.layout.is_some());
-        let has_leased = pools().any(has_leased);
-        // Without a note or a slot the beginning may have been cut off, and the store that is down may lack the record.
-        if let Some(fault) = down.clone().filter(|_| !has_leased) {
-            return Err(fault
-                .with_context("beginning a pool of leased workers, for which every store has to answer,"));
-        }
-        if let Some(places) = take.beside.places.as_ref().filter(|_| !is_begun) {
+        let FoundPools { each, down, has_leased } = self.find_pools(take)?;
+        if let Some(places) = take.beside.places.as_ref()
+            && !each.iter().flatten().any(|pool| pool.layout.is_some())
+        {
             for member in &mut self.members {
                 member.ask(|store| {
                     let place = store.place();
@@ -98,26 +89,9 @@ impl Interleaved {
             }
         }
         let mut left_out: Vec<usize> =
-            (0..found.len()).filter(|at| matches!(&found[*at], Ok(pool) if pool.layout.is_none())).collect();
-        let doing = format!("beginning pool `{}`", take.key.name);
-        if down.is_none() && !has_leased {
-            for at in left_out.drain(..) {
-                self.members[at].ask(|store| {
-                    let own = Take { member: store.place(), ..take.clone() };
-                    on_slots(&mut **store, &take.key, &doing, |rows, _| slot_rows::begin(rows, &own))
-                        .map(drop)
-                })?;
-            }
-        }
-        if down.is_none() && left_out.is_empty() {
-            let noted = |pool: &Result<PoolRows, Fault>| pool.as_ref().is_ok_and(|pool| pool.floor > 0);
-            for at in (0..found.len()).filter(|at| !noted(&found[*at])) {
-                self.members[at].ask(|store| {
-                    on_slots(&mut **store, &take.key, &doing, |rows, _| {
-                        slot_rows::note_recorded(rows, &take.key)
-                    })
-                })?;
-            }
+            (0..each.len()).filter(|at| matches!(&each[*at], Ok(pool) if pool.layout.is_none())).collect();
+        if down.is_none() {
+            self.record_pool(take, &each, &mut left_out, has_leased)?;
         }
         // Another process may have begun the pool between two of the questions.
         left_out.retain(|at| match self.members[*at].ask(|store| store.slots(&take.key)) {
@@ -135,6 +109,58 @@ impl Interleaved {
         Ok(left_out)
     }
 
+    /// What each store has of a pool. Where a store does not answer, the others have to know that the pool has leased.
+    fn find_pools(&mut self, take: &Take) -> Result<FoundPools, Fault> {
+        let has_leased = |pool: &PoolRows| pool.floor > 0 || !pool.slots.is_empty();
+        let mut each = self.recorded_pools(take);
+        if !each.iter().flatten().any(has_leased) {
+            // All of them are needed.
+            for (member, pool) in self.members.iter_mut().zip(&mut each).filter(|(_, pool)| is_outage(pool)) {
+                *pool = member.ask_alone(Hold::Alone, |store| recorded_pool(store, take));
+            }
+        }
+        let down = each.iter().find_map(|pool| pool.as_ref().err()).cloned();
+        let has_leased = each.iter().flatten().any(has_leased);
+        match down {
+            Some(fault) if !gone(fault.kind) => Err(fault),
+            // Without a note or a slot the beginning may have been cut off, and the store that is down may lack the record.
+            Some(fault) if !has_leased => Err(fault
+                .with_context("beginning a pool of leased workers, for which every store has to answer,")),
+            down => Ok(FoundPools { each, down, has_leased }),
+        }
+    }
+
+    /// Records a pool that has leased nothing in the stores without the record, which leaves none of them out. Where all stores have the
+    /// record, each that lacks it gets the note that they have.
+    fn record_pool(
+        &mut self,
+        take: &Take,
+        each: &[Result<PoolRows, Fault>],
+        left_out: &mut Vec<usize>,
+        has_leased: bool,
+    ) -> Result<(), Fault> {
+        let doing = format!("beginning pool `{}`", take.key.name);
+        if !has_leased {
+            for at in left_out.drain(..) {
+                self.members[at].ask(|store| {
+                    let own = Take { member: store.place(), ..take.clone() };
+                    on_slots(&mut **store, &take.key, &doing, |rows, _| slot_rows::begin(rows, &own))
+                        .map(drop)
+                })?;
+            }
+        }
+        if !left_out.is_empty() {
+            return Ok(());
+        }
+        let has_note = |pool: &Result<PoolRows, Fault>| pool.as_ref().is_ok_and(|pool| pool.floor > 0);
+        for (member, _) in self.members.iter_mut().zip(each).filter(|(_, pool)| !has_note(pool)) {
+            member.ask(|store| {
+                on_slots(&mut **store, &take.key, &doing, |rows, _| slot_rows::note_recorded(rows, &take.key))
+            })?;
+        }
+        Ok(())
+    }
+
     fn recorded_pools(&mut self, take: &Take) -> Vec<Result<PoolRows, Fault>> {
         self.ask_each(|_, store| recorded_pool(store, take))
     }
@@ -142,8 +168,6 @@ impl Interleaved {
     /// Asks the stores in turn, from a random one on; those that failed a moment ago come last.
     pub(super) fn take_from_one(&mut self, take: &Take) -> Result<Taken, Fault> {
         let left_out = self.begin_pool(take)?;
-        let pool = (take.key.table.clone(), take.key.name.clone());
-        let is_compared = self.pools.get(&pool).is_some_and(|of| of.is_compared);
         let count = self.members.len();
         let first = fastrand::usize(..count.max(1));
         let all = (0..count).map(|after| (first + after) % count).filter(|at| !left_out.contains(at));
@@ -162,8 +186,8 @@ impl Interleaved {
                 false => break,
             };
             let taken = self.members[at].ask_alone(hold, |store| {
-                // One that did not answer a moment ago may be back, without the record.
-                if !is_compared && recorded_pool(store, take)?.layout.is_none() {
+                // A store may have lost its rows since the records were compared.
+                if recorded_pool(store, take)?.layout.is_none() {
                     return Err(lost_pool(take));
                 }
                 let own = Take { member: store.place(), ..take.clone() };
