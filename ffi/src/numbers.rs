@@ -245,10 +245,9 @@ pub unsafe extern "C" fn km_numbers_seal_all(
 ) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
-        let (numbers, ids) = unsafe { (held(numbers)?, values(ids, count, "ids")?) };
+        let sealed = unsafe { held(numbers)?.seal_all(values(ids, count, "ids")?) }?;
         // SAFETY: as above.
-        let order_nos = unsafe { self::ids(order_nos.cast::<[u8; ORDER_NO]>(), count) }?;
-        order_nos.copy_from_slice(&numbers.seal_all(ids)?);
+        unsafe { self::ids(order_nos.cast::<[u8; ORDER_NO]>(), count) }?.copy_from_slice(&sealed);
         Ok(())
     })
 }
@@ -265,15 +264,15 @@ pub unsafe extern "C" fn km_numbers_unseal_all(
 ) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
-        let (numbers, ids) = unsafe { (held(numbers)?, self::ids(ids, count)?) };
+        let (numbers, order_nos) = unsafe { (held(numbers)?, values(order_nos.cast(), count, "order_nos")?) };
+        let opened = numbers.unseal_all(order_nos)?;
         // SAFETY: as above.
-        let order_nos = unsafe { values(order_nos.cast::<[u8; ORDER_NO]>(), count, "order_nos") }?;
-        ids.copy_from_slice(&numbers.unseal_all(order_nos)?);
+        unsafe { self::ids(ids, count) }?.copy_from_slice(&opened);
         Ok(())
     })
 }
 
-/// The order numbers of 8 bytes of `count` ids: all of them, or none and an error.
+/// The order numbers of 8 bytes of `count` ids: all of them, or none and an error. `order_nos` may be the array of the ids.
 ///
 /// As km_numbers_seal8.
 #[unsafe(no_mangle)]
@@ -285,10 +284,9 @@ pub unsafe extern "C" fn km_numbers_seal8_all(
 ) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
-        let (numbers, ids) = unsafe { (held(numbers)?, values(ids, count, "ids")?) };
+        let sealed = unsafe { held(numbers)?.seal8_all(values(ids, count, "ids")?) }?;
         // SAFETY: as above.
-        let order_nos = unsafe { self::ids(order_nos, count) }?;
-        order_nos.copy_from_slice(&numbers.seal8_all(ids)?);
+        unsafe { self::ids(order_nos, count) }?.copy_from_slice(&sealed);
         Ok(())
     })
 }
@@ -305,10 +303,9 @@ pub unsafe extern "C" fn km_numbers_unseal8_all(
 ) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
-        let (numbers, ids) = unsafe { (held(numbers)?, self::ids(ids, count)?) };
+        let opened = unsafe { held(numbers)?.unseal8_all(values(order_nos, count, "order_nos")?) }?;
         // SAFETY: as above.
-        let order_nos = unsafe { values(order_nos, count, "order_nos") }?;
-        ids.copy_from_slice(&numbers.unseal8_all(order_nos)?);
+        unsafe { self::ids(ids, count) }?.copy_from_slice(&opened);
         Ok(())
     })
 }

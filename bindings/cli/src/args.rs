@@ -74,8 +74,8 @@ pub struct OrderKeys {
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub table: String,
     /// The key's version, 1 to 255; an order number of 16 bytes has to be of this version
-    #[arg(long, value_name = "V")]
-    pub key_version: Option<u8>,
+    #[arg(long, value_name = "V", value_parser = clap::value_parser!(u16).range(0..=255))]
+    pub key_version: Option<u16>,
     /// The id is one of 128 bits
     #[arg(long)]
     pub wide: bool,

@@ -54,7 +54,8 @@ fn numbers(keys: &OrderKeys) -> Result<OrderNumbers> {
             .map_err(|e| Error::new(e.code, format!("no --keys FILE is given, and {}", e.message)))?,
     };
     match keys.key_version {
-        Some(version) => numbers.with_version(version),
+        // clap lets no more than 255 through.
+        Some(version) => numbers.with_version(version as u8),
         None => Ok(numbers),
     }
 }

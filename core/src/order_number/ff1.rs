@@ -119,8 +119,9 @@ pub(super) struct Lane {
     pub(super) right: u64,
 }
 
-/// Moves one number through the permutation. `low` is the lower half of the chain's value.
-#[inline]
+/// Moves one number through the permutation. `low` is the lower half of the chain's value. Not inlined: the rounds without AES instructions
+/// would be in each caller.
+#[inline(never)]
 pub(super) fn permute<C, H>(cipher: &C, shape: &Shape<H>, low: u64, way: Way, lane: &mut Lane)
 where
     C: BlockCipherEncrypt<BlockSize = U16>,

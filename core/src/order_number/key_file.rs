@@ -10,8 +10,6 @@
 //! No message holds a value of the file, nor a name that may be a key in the wrong place. What the parser says about a value quotes it, so only
 //! its line number is told.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -26,10 +24,11 @@ const LONGEST_SHOWN: usize = 32;
 /// A key of 32 bytes.
 pub(super) type KeyBytes = Zeroizing<[u8; 32]>;
 
-/// The keys of a file, by version.
+/// The keys of a file.
 pub(crate) struct KeyFile {
     pub(super) seal_with: u8,
-    pub(super) keys: BTreeMap<u8, KeyBytes>,
+    /// By rising version.
+    pub(super) keys: Vec<(u8, KeyBytes)>,
 }
 
 impl KeyFile {
@@ -38,27 +37,29 @@ impl KeyFile {
     /// # Errors
     /// `INVALID_ARGUMENT`: no key, one that has not 32 bytes, version 0, a version that is there twice, or `seal_with` without a key.
     pub(crate) fn of_keys(keys: &[(u8, &[u8])], seal_with: u8) -> Result<KeyFile> {
-        let mut found = BTreeMap::new();
-        for &(version, bytes) in keys {
-            if version == 0 {
+        for (at, (version, key)) in keys.iter().enumerate() {
+            if *version == 0 {
                 return Err(Error::argument("key version 0 is reserved; versions are 1 to 255"));
             }
-            let mut key = Zeroizing::new([0; 32]);
-            if bytes.len() != key.len() {
-                return Err(Error::argument(format!(
-                    "key {version} has {} bytes; a key has 32",
-                    bytes.len()
-                )));
+            if key.len() != 32 {
+                return Err(Error::argument(format!("key {version} has {} bytes; a key has 32", key.len())));
             }
-            key.copy_from_slice(bytes);
-            if found.insert(version, key).is_some() {
+            if keys[..at].iter().any(|(other, _)| other == version) {
                 return Err(Error::argument(format!("key version {version} is given twice")));
             }
         }
-        if !found.contains_key(&seal_with) {
+        let mut found = Vec::new();
+        for wanted in 1..=u8::MAX {
+            for (_, bytes) in keys.iter().filter(|(version, _)| *version == wanted) {
+                let mut key = Zeroizing::new([0; 32]);
+                key.copy_from_slice(bytes);
+                found.push((wanted, key));
+            }
+        }
+        if !found.iter().any(|(version, _)| *version == seal_with) {
             return Err(Error::argument(format!(
                 "there is no key of version {seal_with}, which is to seal; given are {}",
-                versions(found.keys())
+                versions(found.iter().map(|(version, _)| version))
             )));
         }
         Ok(KeyFile { seal_with, keys: found })
@@ -93,12 +94,12 @@ pub(super) fn versions<'v>(versions: impl Iterator<Item = &'v u8>) -> String {
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
-/// The document of a key file, whose texts are wiped.
-struct KeyDocument(Map<String, Value>);
+/// The document of a key file, whose texts are wiped. The type is that of route tables, so that the reader is compiled once.
+struct KeyDocument(Value);
 
 impl Drop for KeyDocument {
     fn drop(&mut self) {
-        self.0.values_mut().for_each(wipe);
+        wipe(&mut self.0);
     }
 }
 
@@ -114,7 +115,13 @@ fn wipe(value: &mut Value) {
 impl KeyDocument {
     fn checked(&self) -> Result<KeyFile> {
         let mut faults = Vec::new();
-        for name in self.0.keys().filter(|name| !["seal_with", "key"].contains(&name.as_str())) {
+        for name in self
+            .0
+            .as_object()
+            .into_iter()
+            .flat_map(Map::keys)
+            .filter(|name| !["seal_with", "key"].contains(&name.as_str()))
+        {
             faults.push(format!("it has {}, which is neither `seal_with` nor `key`", named_as(name)));
         }
         let given = match self.0.get("key") {
@@ -125,36 +132,45 @@ impl KeyDocument {
             }
             None => None,
         };
-        let mut keys = BTreeMap::new();
-        let mut named = Vec::new();
-        for (name, key) in given.into_iter().flatten() {
-            // One spelling for each version: `01` and `1` would be two names of one.
-            let version = name.parse::<u8>().ok().filter(|version| version.to_string() == *name && *version > 0);
-            let Some(version) = version else {
-                faults.push(format!("`key` has {}, and versions are 1 to 255", named_as(name)));
-                continue;
-            };
+        let mut known = 0;
+        let (mut keys, mut named) = (Vec::new(), Vec::new());
+        for version in 1..=u8::MAX {
+            let Some(key) = given.and_then(|given| given.get(&version.to_string())) else { continue };
+            known += 1;
             named.push(version);
             match key.as_str().map(|text| (key_of_hex(text), text.chars().count())) {
-                Some((Some(key), _)) => _ = keys.insert(version, key),
+                Some((Some(key), _)) => keys.push((version, key)),
                 Some((None, length)) => faults.push(format!(
                     "key {version} is not 64 hexadecimal digits: it has {length} characters; make one with `openssl rand -hex 32`"
                 )),
                 None => faults.push(format!("key {version} is not a text of 64 hexadecimal digits")),
             }
         }
-        named.sort_unstable();
+        if let Some(given) = given.filter(|given| given.len() > known) {
+            // One spelling for each version: `01` and `1` would be two names of one.
+            let is_version = |name: &String| named.iter().any(|version| version.to_string() == *name);
+            for name in given.keys().filter(|name| !is_version(name)) {
+                faults.push(format!("`key` has {}, and versions are 1 to 255", named_as(name)));
+            }
+        }
         if named.is_empty() {
-            faults.push("it has no key: write one below `[key]`, such as `1 = \"64 hexadecimal digits\"`".to_owned());
+            faults.push(
+                "it has no key: write one below `[key]`, such as `1 = \"64 hexadecimal digits\"`".to_owned(),
+            );
         }
         let mut seal_with = 0;
         match self.0.get("seal_with").map(Value::as_i64) {
-            None => faults.push("`seal_with` is missing: it says which version seals, such as `seal_with = 1`".to_owned()),
+            None => faults.push(
+                "`seal_with` is missing: it says which version seals, such as `seal_with = 1`".to_owned(),
+            ),
             Some(None) => faults.push("`seal_with` is not a whole number from 1 to 255".to_owned()),
             Some(Some(given)) => match u8::try_from(given).ok().filter(|version| *version > 0) {
                 None => faults.push(format!("`seal_with = {given}`, and versions are 1 to 255")),
                 Some(version) if !named.contains(&version) => {
-                    faults.push(format!("`seal_with = {version}`, and the file's keys are {}", versions(named.iter())));
+                    faults.push(format!(
+                        "`seal_with = {version}`, and the file's keys are {}",
+                        versions(named.iter())
+                    ));
                 }
                 Some(version) => seal_with = version,
             },
@@ -190,6 +206,7 @@ fn key_of_hex(text: &str) -> Option<KeyBytes> {
 mod tests {
     use super::*;
     use crate::error::Code;
+    use proptest::prelude::*;
 
     const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1F";
 
@@ -206,15 +223,15 @@ mod tests {
         ] {
             let found = file(text)?;
             assert_eq!(
-                (found.seal_with, found.keys.keys().copied().collect()),
+                (found.seal_with, found.keys.iter().map(|(version, _)| *version).collect()),
                 (255, vec![1, 255]),
                 "{text}"
             );
             assert!(
                 found
                     .keys
-                    .values()
-                    .all(|key| key.iter().enumerate().all(|(at, byte)| at == usize::from(*byte)))
+                    .iter()
+                    .all(|(_, key)| key.iter().enumerate().all(|(at, byte)| at == usize::from(*byte)))
             );
         }
         Ok(())
@@ -275,6 +292,14 @@ mod tests {
             error.message.contains("it has 64 characters") && !error.message.contains(&wrong[..8]),
             "{error}"
         );
+    }
+
+    proptest! {
+        #[test]
+        fn no_other_text_is_taken(text in "\\PC*", keys in "(seal_with|key|\\[|\\]|=|1|\"|\n|\\{|\\}|\\.| )*") {
+            prop_assert!(KeyFile::parse(&text).is_err());
+            prop_assert!(KeyFile::parse(&keys).is_err());
+        }
     }
 
     #[test]

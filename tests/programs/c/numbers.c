@@ -68,6 +68,10 @@ static void verbs(void) {
     wide.lo = 0;
     OK(km_numbers_unseal_wide_text(numbers, text, &wide));
     CHECK(wide.lo == 42);
+    /* One array for both. */
+    memcpy(back, ids, sizeof ids);
+    OK(km_numbers_seal8_all(numbers, back, 3, back));
+    CHECK(memcmp(shorts, back, sizeof shorts) == 0);
     /* A batch with one wrong number writes none. */
     many[16 + 9] ^= 1;
     back[0] = back[1] = back[2] = 7;

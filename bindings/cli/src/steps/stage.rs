@@ -147,27 +147,27 @@ impl Stage {
             let is_one = verb.starts_with("seal") || verb.starts_with("unseal");
             return if is_one { Err(format!("no order numbers are called `{name}`")) } else { Ok(None) };
         };
-        let order_no = || bytes(text(step, "no")?);
         let answer = match verb {
-            "seal" => numbers.seal(number(step, "id")?).map(|no| hex(&no)),
-            "unseal" => numbers.unseal(&order_no()?).map(|id| id.to_string()),
-            "seal_wide" => numbers.seal_wide(number(step, "id")?).map(|no| hex(&no)),
-            "unseal_wide" => numbers.unseal_wide(&order_no()?).map(|id| id.to_string()),
-            "seal8" => numbers.seal8(number(step, "id")?).map(|no| no.to_string()),
-            "unseal8" => numbers.unseal8(number(step, "no")?).map(|id| id.to_string()),
-            "seal_text" => numbers.seal_text(number(step, "id")?),
-            "unseal_text" => numbers.unseal_text(text(step, "no")?).map(|id| id.to_string()),
-            "seal_wide_text" => numbers.seal_wide_text(number(step, "id")?),
-            "unseal_wide_text" => numbers.unseal_wide_text(text(step, "no")?).map(|id| id.to_string()),
-            "seal8_text" => numbers.seal8_text(number(step, "id")?),
-            "unseal8_text" => numbers.unseal8_text(text(step, "no")?).map(|id| id.to_string()),
-            "numbers_version" => Ok(numbers.version().to_string()),
-            _ => {
-                return all(numbers, verb, step)
-                    .map(|answer| answer.map(|answer| answer.map(|list| Some(list.into()))));
-            }
+            "seal" => numbers.seal(number(step, "id")?).map(Sealed::Bytes),
+            "seal_wide" => numbers.seal_wide(number(step, "id")?).map(Sealed::Bytes),
+            "seal8" => numbers.seal8(number(step, "id")?).map(Sealed::Number),
+            "unseal" => numbers.unseal(&bytes(text(step, "no")?)?).map(Sealed::Number),
+            "unseal_wide" => numbers.unseal_wide(&bytes(text(step, "no")?)?).map(Sealed::Wide),
+            "unseal8" => numbers.unseal8(number(step, "no")?).map(Sealed::Number),
+            "seal_text" => numbers.seal_text(number(step, "id")?).map(Sealed::Text),
+            "seal_wide_text" => numbers.seal_wide_text(number(step, "id")?).map(Sealed::Text),
+            "seal8_text" => numbers.seal8_text(number(step, "id")?).map(Sealed::Text),
+            "unseal_text" => numbers.unseal_text(text(step, "no")?).map(Sealed::Number),
+            "unseal_wide_text" => numbers.unseal_wide_text(text(step, "no")?).map(Sealed::Wide),
+            "unseal8_text" => numbers.unseal8_text(text(step, "no")?).map(Sealed::Number),
+            "seal_all" => numbers.seal_all(&all(step, "ids")?).map(Sealed::AllBytes),
+            "unseal_all" => numbers.unseal_all(&all_bytes(step)?).map(Sealed::All),
+            "seal8_all" => numbers.seal8_all(&all(step, "ids")?).map(Sealed::All),
+            "unseal8_all" => numbers.unseal8_all(&all(step, "nos")?).map(Sealed::All),
+            "numbers_version" => Ok(Sealed::Number(numbers.version().into())),
+            _ => return Ok(None),
         };
-        Ok(Some(answer.map(|text| Some(text.into()))))
+        Ok(Some(answer.map(|sealed| Some(sealed.shown()))))
     }
 
     /// Closes the mill and forgets its sources.
@@ -211,29 +211,39 @@ fn opened(step: &Value) -> std::result::Result<Result<OrderNumbers>, String> {
     Ok(numbers.and_then(|numbers| numbers.with_version(version)))
 }
 
-/// The verbs of many order numbers; `None`: it is none of them.
-fn all(
-    numbers: &OrderNumbers,
-    verb: &str,
-    step: &Value,
-) -> std::result::Result<Option<Result<Vec<String>>>, String> {
-    let list = |field| -> std::result::Result<Vec<u64>, String> {
-        let digits = texts(step.get(field), field)?.into_iter();
-        digits.map(|digits| digits.parse().map_err(|_| format!("`{digits}` is no number"))).collect()
-    };
-    let decimal = |all: Vec<u64>| all.iter().map(u64::to_string).collect();
-    Ok(Some(match verb {
-        "seal_all" => numbers.seal_all(&list("ids")?).map(|all| all.iter().map(|no| hex(no)).collect()),
-        "unseal_all" => {
-            let order_nos = texts(step.get("nos"), "nos")?.into_iter().map(|digits| {
-                <[u8; 16]>::try_from(bytes(digits)?).map_err(|_| format!("`{digits}` is not 16 bytes"))
-            });
-            numbers.unseal_all(&order_nos.collect::<std::result::Result<Vec<_>, String>>()?).map(decimal)
+/// What a verb of order numbers answers.
+enum Sealed {
+    Bytes([u8; 16]),
+    Number(u64),
+    Wide(u128),
+    Text(String),
+    AllBytes(Vec<[u8; 16]>),
+    All(Vec<u64>),
+}
+
+impl Sealed {
+    fn shown(self) -> Value {
+        match self {
+            Sealed::Bytes(bytes) => hex(&bytes).into(),
+            Sealed::Number(number) => number.to_string().into(),
+            Sealed::Wide(number) => number.to_string().into(),
+            Sealed::Text(text) => text.into(),
+            Sealed::AllBytes(all) => all.iter().map(|bytes| hex(bytes)).collect(),
+            Sealed::All(all) => all.iter().map(u64::to_string).collect(),
         }
-        "seal8_all" => numbers.seal8_all(&list("ids")?).map(decimal),
-        "unseal8_all" => numbers.unseal8_all(&list("nos")?).map(decimal),
-        _ => return Ok(None),
-    }))
+    }
+}
+
+fn all(step: &Value, field: &str) -> std::result::Result<Vec<u64>, String> {
+    let digits = texts(step.get(field), field)?.into_iter();
+    digits.map(|digits| digits.parse().map_err(|_| format!("`{digits}` is no number"))).collect()
+}
+
+fn all_bytes(step: &Value) -> std::result::Result<Vec<[u8; 16]>, String> {
+    let digits = texts(step.get("nos"), "nos")?.into_iter();
+    digits
+        .map(|digits| bytes(digits)?.try_into().map_err(|_| format!("`{digits}` is not 16 bytes")))
+        .collect()
 }
 
 fn hex(bytes: &[u8]) -> String {
