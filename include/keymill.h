@@ -958,7 +958,7 @@ km_code km_numbers_seal_all(const km_numbers *numbers,
 km_code km_numbers_unseal_all(const km_numbers *numbers, const uint8_t *order_nos, size_t count, uint64_t *ids);
 
 /**
- * The order numbers of 8 bytes of `count` ids: all of them, or none and an error.
+ * The order numbers of 8 bytes of `count` ids: all of them, or none and an error. `order_nos` may be the array of the ids.
  *
  * As km_numbers_seal8.
  */
