@@ -63,8 +63,12 @@ fn numbers(keys: &OrderKeys) -> Result<OrderNumbers> {
 /// The order number of an id.
 pub fn seal(id: &str, keys: &OrderKeys, short: bool, json: bool) -> Result<()> {
     let numbers = numbers(keys)?;
-    let number: u128 =
-        id.parse().map_err(|_| Error::argument(format!("`{id}` is no id: a decimal number")))?;
+    let no_id = || Error::argument(format!("`{id}` is no id: a decimal number"));
+    // `parse` allows a sign.
+    if !id.bytes().all(|c| c.is_ascii_digit()) {
+        return Err(no_id());
+    }
+    let number: u128 = id.parse().map_err(|_| no_id())?;
     let narrow = || {
         u64::try_from(number).map_err(|_| {
             Error::argument(format!("`{id}` has more than 64 bits; add --wide for ids of 128 bits"))

@@ -108,7 +108,7 @@ fn what_is_no_order_number_is_refused_with_the_forms_that_are() {
     }
     with(&home, "keys.toml", &["unseal", "6WFC0Z3J6MZTAKV7NK3VWK76VC"]).refused("FORGED");
     home.run(&["unseal", TEXT, "--keys", "keys.toml", "--tenant", "acme"]).refused("FORGED");
-    for id in ["abc", "", "9223372036854775808"] {
+    for id in ["abc", "", "+5", "9223372036854775808"] {
         with(&home, "keys.toml", &["seal", id]).refused("INVALID_ARGUMENT");
     }
 }
