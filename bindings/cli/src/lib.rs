@@ -13,6 +13,7 @@ mod heat;
 mod ids;
 mod layout;
 mod operate;
+mod order_table;
 mod print;
 mod route;
 mod signal;
