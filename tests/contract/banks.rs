@@ -16,7 +16,7 @@ use crate::bench::{Bench, Kind, Place, unique};
 /// How many counters go into one batch here.
 const MANY: u32 = 300;
 
-fn key(bench: &Bench) -> Arc<Key> {
+pub(crate) fn key(bench: &Bench) -> Arc<Key> {
     Arc::new(Key { name: format!("business:{}", unique("bank")), ..Key::clone(&bench.key("x")) })
 }
 

@@ -9,6 +9,7 @@ mod business;
 mod enter;
 mod handle;
 mod operate;
+mod order_numbers;
 mod router;
 mod source;
 pub(crate) mod text;
@@ -30,6 +31,7 @@ pub use crate::spec::Kind;
 pub use business::Heat;
 pub use handle::{Handle, Iter};
 pub use operate::{Change, OldRow, Periods, Repair, Standing};
+pub use order_numbers::{ORDER_KEYS_VARIABLE, OrderNo, OrderNumbers};
 pub use router::{Route, Router, Stored, StoredRouter};
 pub use source::Source;
 

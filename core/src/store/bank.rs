@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::fault::{Fault, FaultKind, Remedy};
 use crate::request::bank_spec::{BankSpec, CLOSED_PERIOD, OpenBank, Record, counter_key, floor_key};
-use crate::request::reservation::{GiveBack, Key, Mark, Request, Reserved};
+use crate::request::reservation::{GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved};
 
 use super::model::decide::{decide, one_of_several};
 use super::model::partition::Partition;
@@ -181,36 +181,33 @@ pub(super) trait BankPart {
         self.partition().map_or(next, |partition| partition.stands(next))
     }
 
-    /// Changes the rows of these counters; `work` gets the row's position.
+    /// Changes the rows of these counters; `work` gets the index of the counter and the row's position.
     fn change(
         &mut self,
         bank: &Key,
         counters: u32,
-        mut work: impl FnMut(Option<Mark>) -> Result<Option<Mark>, Fault>,
+        mut work: impl FnMut(u32, Option<Mark>) -> Result<Option<Mark>, Fault>,
     ) -> Result<(), Fault> {
         for from in (0..counters).step_by(ROWS_AT_ONCE as usize) {
             let to = from.saturating_add(ROWS_AT_ONCE).min(counters);
-            let mut keys: Vec<_> = (from..to).map(|index| counter_key(bank, counters, index)).collect();
+            let mut indexes: Vec<u32> = (from..to).collect();
             let mut attempts = 0;
-            while !keys.is_empty() {
+            while !indexes.is_empty() {
+                let keys: Vec<_> = indexes.iter().map(|&index| counter_key(bank, counters, index)).collect();
                 let mut refused = None;
-                let mut decide = |_: usize, row: Result<Option<Mark>, Fault>| match row.and_then(&mut work) {
-                    Ok(after) => after,
-                    Err(fault) => {
+                let mut decide = |at: usize, row: Result<Option<Mark>, Fault>| {
+                    let index = *indexes.get(at)?;
+                    row.and_then(|row| work(index, row)).unwrap_or_else(|fault| {
                         refused.get_or_insert(fault);
                         None
-                    }
+                    })
                 };
                 let written = self.ask(|store| store.change_rows(&keys, &mut RowsWork::new(&mut decide)))?;
                 if let Some(fault) = refused {
                     return Err(self.said(fault));
                 }
-                keys = keys
-                    .into_iter()
-                    .zip(written)
-                    .filter(|(_, written)| !written)
-                    .map(|(key, _)| key)
-                    .collect();
+                let mut written = written.into_iter();
+                indexes.retain(|_| written.next() == Some(false));
                 attempts += 1;
                 if attempts == ATTEMPTS {
                     return Err(self.said(rows::moved_on()));
@@ -220,14 +217,11 @@ pub(super) trait BankPart {
         Ok(())
     }
 
-    /// The highest number of the bank at which a row of these counters stands, open or closed; and how many rows there are.
-    fn highest(&mut self, bank: &Key, counters: u32) -> Result<(u64, u64), Fault> {
-        let (mut highest, mut count) = (0, 0);
-        for row in self.ask(|store| rows_of(store, bank, counters))?.into_iter().flatten() {
-            highest = highest.max(self.stands(row.next));
-            count += 1;
-        }
-        Ok((highest, count))
+    /// The rows of these counters, by index; and the highest number of the bank at which one of them stands, open or closed.
+    fn seen(&mut self, bank: &Key, counters: u32) -> Result<(Vec<Option<Mark>>, u64), Fault> {
+        let rows = self.ask(|store| rows_of(store, bank, counters))?;
+        let highest = rows.iter().flatten().map(|row| self.stands(row.next)).max().unwrap_or(0);
+        Ok((rows, highest))
     }
 
     /// Refuses a row whose period is not that of this part of the bank.
@@ -345,7 +339,20 @@ pub struct BankChange {
 /// of counters is refused at its next reservation, whichever counter it is for. So the highest of them is final. Then every new
 /// counter begins above it: those without a row at the floor, which is recorded before the number of counters is; and those of an
 /// earlier time with as many counters are raised and opened again at last, when the record says that they count.
+///
+/// Of several commands at once one is carried out, whatever they are, and whenever each of them goes on:
+/// * a command that opens rows has recorded a new generation before, by compare-and-set. One that began earlier is refused there;
+/// * a row is opened only as it stood before that, and closing moves closed rows too. What a later command has closed stays closed.
 pub(super) fn change(
+    parts: &mut [impl BankPart],
+    key: &Arc<Key>,
+    counters: u32,
+    dry: bool,
+) -> Result<BankChange, Fault> {
+    try_change(parts, key, counters, dry).map_err(refused)
+}
+
+fn try_change(
     parts: &mut [impl BankPart],
     key: &Arc<Key>,
     counters: u32,
@@ -360,47 +367,79 @@ pub(super) fn change(
     }
     let latest = records.iter().flatten().max_by_key(|record| record.generation).copied();
     let mut old: Vec<u32> = records.iter().flatten().map(|record| record.counters).collect();
+    old.retain(|of| *of != counters);
     old.sort_unstable();
     old.dedup();
     let mut count = 0;
-    for &of in old.iter().chain([&counters]) {
-        if of == counters && count > 0 && old.contains(&counters) {
-            continue; // they are among the old ones
-        }
+    for of in old {
         for part in &mut *parts {
-            if !dry && of != counters {
+            if !dry {
                 close(part, key, of)?;
             }
-            let (highest, rows) = part.highest(key, of)?;
+            let (rows, highest) = part.seen(key, of)?;
             floor = floor.max(highest);
-            count += if of == counters { 0 } else { rows };
+            count += rows.iter().flatten().count() as u64;
         }
+    }
+    let mut seen = Vec::with_capacity(parts.len());
+    for part in &mut *parts {
+        let (rows, highest) = part.seen(key, counters)?;
+        floor = floor.max(highest);
+        seen.push(rows);
     }
     let before = latest.map(|record| record.counters);
     let done = BankChange { before, after: counters, rows: count, floor };
     if dry {
         return Ok(done);
     }
-    let generation = match latest {
-        Some(latest) if latest.counters == counters => latest.generation,
-        Some(latest) => latest.generation + 1,
-        None => 1,
-    };
-    let position = Record { generation, counters }.to_position();
+    let record = next_record(latest, counters);
     for part in &mut *parts {
         part.ask(|store| store.raise(&floor_key(key), None, floor))?;
     }
-    for (part, record) in parts.iter_mut().zip(&records) {
-        let expect = record.map_or(0, Record::to_position);
-        part.ask(|store| store.raise(key, Some(expect), position))?;
+    for (part, before) in parts.iter_mut().zip(&records) {
+        replace_record(part, key, *before, record)?;
     }
-    for part in &mut *parts {
-        open_at(part, key, counters, floor, false)?;
+    for (part, seen) in parts.iter_mut().zip(&seen) {
+        open_at(part, key, floor, seen, false)?;
     }
     Ok(done)
 }
 
-/// Closes the rows of these counters, and makes closed ones of those that are missing.
+fn next_record(latest: Option<Record>, counters: u32) -> Record {
+    Record { generation: latest.map_or(1, |record| record.generation + 1), counters }
+}
+
+/// Replaces the record that was read.
+fn replace_record(
+    part: &mut impl BankPart,
+    key: &Arc<Key>,
+    before: Option<Record>,
+    record: Record,
+) -> Result<(), Fault> {
+    let expect = before.map_or(0, Record::to_position);
+    match part.ask(|store| store.raise(key, Some(expect), record.to_position())) {
+        Err(fault) if fault.kind == FaultKind::Taken => Err(part.said(changed_meanwhile())),
+        answer => answer.map(drop),
+    }
+}
+
+/// Another command was faster.
+fn changed_meanwhile() -> Fault {
+    Fault::new(
+        FaultKind::Taken,
+        "another `keymill repair` has changed this bank meanwhile: look at `keymill status`, and run the command that shall hold again",
+    )
+}
+
+/// No worker was taken: to users the command is refused.
+fn refused(mut fault: Fault) -> Fault {
+    if fault.kind == FaultKind::Taken {
+        fault.kind = FaultKind::Refused;
+    }
+    fault
+}
+
+/// Closes the rows of these counters, and makes closed ones of those that are missing. A row that is closed moves on by one number.
 fn close(part: &mut impl BankPart, key: &Arc<Key>, counters: u32) -> Result<(), Fault> {
     let period = part.period();
     let mut first = None;
@@ -412,21 +451,33 @@ fn close(part: &mut impl BankPart, key: &Arc<Key>, counters: u32) -> Result<(), 
     if let Some(fault) = first {
         return Err(part.said(fault));
     }
-    part.change(key, counters, |row| {
-        Ok(match row {
-            None => Some(Mark { period: CLOSED_PERIOD + period, next: 1 }),
-            Some(row) if row.period >= CLOSED_PERIOD => None,
-            Some(row) => Some(Mark { period: CLOSED_PERIOD + row.period, ..row }),
-        })
+    part.change(key, counters, |_, row| {
+        Ok(Some(match row {
+            None => Mark { period: CLOSED_PERIOD + period, next: 1 },
+            Some(row) if row.period >= CLOSED_PERIOD => {
+                Mark { next: row.next.saturating_add(1).min(MAX_NUMBER), ..row }
+            }
+            Some(row) => Mark { period: CLOSED_PERIOD + row.period, ..row },
+        }))
     })
 }
 
-/// Opens the rows of these counters and raises them to `to` at least; with `all` makes those that are missing.
-fn open_at(part: &mut impl BankPart, key: &Arc<Key>, counters: u32, to: u64, all: bool) -> Result<(), Fault> {
+/// Opens the rows of the counters that were `seen` so and raises them to `to` at least; with `all` makes those that are missing.
+fn open_at(
+    part: &mut impl BankPart,
+    key: &Arc<Key>,
+    to: u64,
+    seen: &[Option<Mark>],
+    all: bool,
+) -> Result<(), Fault> {
     let (period, next) = (part.period(), part.first(to));
-    part.change(key, counters, |row| {
+    let is_seen = |index: u32, row: Mark| seen.get(index as usize) == Some(&Some(row));
+    part.change(key, seen.len() as u32, |index, row| {
         Ok(match row {
             None if all => Some(Mark { period, next }),
+            Some(row) if row.period >= CLOSED_PERIOD && !is_seen(index, row) => {
+                return Err(changed_meanwhile());
+            }
             Some(row) if row.period >= CLOSED_PERIOD || row.next < next => {
                 Some(Mark { period: row.period % CLOSED_PERIOD, next: row.next.max(next) })
             }
@@ -435,7 +486,8 @@ fn open_at(part: &mut impl BankPart, key: &Arc<Key>, counters: u32, to: u64, all
     })
 }
 
-/// Raises every counter of a bank to `to` at least, after a restored backup; missing rows are made.
+/// Raises every counter of a bank to `to` at least, after a restored backup; missing rows are made. It begins again where another
+/// command was faster.
 pub(super) fn raise_all(
     parts: &mut [impl BankPart],
     key: &Arc<Key>,
@@ -443,11 +495,27 @@ pub(super) fn raise_all(
     to: u64,
     dry: bool,
 ) -> Result<(Option<Row>, Row), Fault> {
-    let mut latest: Option<Record> = None;
-    for part in &mut *parts {
-        let record = part.ask(|store| recorded(store, key))?;
-        latest = latest.into_iter().chain(record).max_by_key(|record| record.generation);
+    for _ in 1..ATTEMPTS {
+        match try_raise_all(parts, key, bank, to, dry) {
+            Err(fault) if fault.kind == FaultKind::Taken => {}
+            done => return done,
+        }
     }
+    try_raise_all(parts, key, bank, to, dry).map_err(refused)
+}
+
+fn try_raise_all(
+    parts: &mut [impl BankPart],
+    key: &Arc<Key>,
+    bank: BankSpec,
+    to: u64,
+    dry: bool,
+) -> Result<(Option<Row>, Row), Fault> {
+    let mut records = Vec::with_capacity(parts.len());
+    for part in &mut *parts {
+        records.push(part.ask(|store| recorded(store, key))?);
+    }
+    let latest = records.iter().flatten().max_by_key(|record| record.generation).copied();
     if latest.is_none() && !bank.is_named {
         return Err(Fault::new(
             FaultKind::Refused,
@@ -469,13 +537,17 @@ pub(super) fn raise_all(
         ));
     }
     if !dry {
+        let record = next_record(latest, counters);
         for part in &mut *parts {
             part.ask(|store| store.raise(&floor_key(key), None, to))?;
-            if part.ask(|store| recorded(store, key))?.is_none() {
-                let position = Record { generation: 1, counters }.to_position();
-                part.ask(|store| store.raise(key, Some(0), position))?;
-            }
-            open_at(part, key, counters, to, true)?;
+        }
+        // A store that records other counters has missed a change, which `--counters` completes.
+        let is_current = |before: &Option<Record>| before.is_none_or(|before| before.counters == counters);
+        for (part, before) in parts.iter_mut().zip(&records).filter(|(_, before)| is_current(before)) {
+            replace_record(part, key, *before, record)?;
+        }
+        for (part, seen) in parts.iter_mut().zip(&found.seen) {
+            open_at(part, key, to, seen, true)?;
         }
     }
     let shown = |rows: u64, lowest: u64, highest: u64| Row {
@@ -489,6 +561,8 @@ pub(super) fn raise_all(
 
 /// Where the counters of a bank stand in all stores.
 struct Positions {
+    /// The rows of each store, by index.
+    seen: Vec<Vec<Option<Mark>>>,
     /// How many rows there are.
     count: u64,
     lowest: u64,
@@ -498,20 +572,20 @@ struct Positions {
 }
 
 fn positions(parts: &mut [impl BankPart], key: &Arc<Key>, counters: u32) -> Result<Positions, Fault> {
-    let mut found = Positions { count: 0, lowest: u64::MAX, highest: 0, unused: u64::MAX };
+    let mut found = Positions { seen: Vec::new(), count: 0, lowest: u64::MAX, highest: 0, unused: u64::MAX };
     for part in &mut *parts {
         let floor = part.ask(|store| store.look(&floor_key(key)))?;
-        let rows = part.ask(|store| rows_of(store, key, counters))?;
+        let (rows, highest) = part.seen(key, counters)?;
+        found.highest = found.highest.max(highest);
         if rows.iter().any(Option::is_none) {
             found.unused = found.unused.min(floor.map_or(0, |row| row.mark.next));
         }
-        for row in rows.into_iter().flatten() {
-            part.check(row)?;
-            let next = part.stands(row.next);
-            found.highest = found.highest.max(next);
-            found.lowest = found.lowest.min(next);
+        for row in rows.iter().flatten() {
+            part.check(*row)?;
+            found.lowest = found.lowest.min(part.stands(row.next));
             found.count += 1;
         }
+        found.seen.push(rows);
     }
     Ok(found)
 }

@@ -5,6 +5,7 @@ mod cold;
 mod config;
 mod memory_model;
 mod order;
+mod order_numbers;
 mod panics;
 mod pending;
 mod refusals;

@@ -2,6 +2,7 @@
 
 mod common;
 mod operator;
+mod order_numbers;
 mod order_table;
 mod postgres;
 mod refusals;

@@ -128,21 +128,25 @@ impl Server {
         command
     }
 
+    fn statement(&self, sql: &str) -> Command {
+        let mut client = match self {
+            Server::MariaDb { .. } => self.client("mariadb"),
+            Server::Postgres { .. } => self.client("psql"),
+        };
+        match self {
+            Server::MariaDb { database, .. } => client.args(["-N", "-e", sql, database]),
+            Server::Postgres { .. } => client.args(["-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", sql]),
+        };
+        client
+    }
+
     /// What a statement answers, one row a line.
     pub(crate) fn say(&self, sql: &str) -> String {
         self.try_say(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
     pub(crate) fn try_say(&self, sql: &str) -> Result<String, String> {
-        let answer = match self {
-            Server::MariaDb { database, .. } => {
-                try_done(self.client("mariadb").args(["-N", "-e", sql, database]))
-            }
-            Server::Postgres { .. } => {
-                try_done(self.client("psql").args(["-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", sql]))
-            }
-        };
-        answer.map(|answer| answer.trim().to_owned())
+        try_done(&mut self.statement(sql)).map(|answer| answer.trim().to_owned())
     }
 
     fn dump(&self) -> String {
@@ -208,15 +212,23 @@ impl Server {
 }
 
 impl Drop for Server {
+    /// A test that fails leaves nothing to the others either. What it started may still hold locks, and a second panic would end all tests.
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            return;
-        }
-        match &*self {
+        let mut client = match &*self {
             Server::MariaDb { database, .. } => {
-                done(script("mariadb").args(["root", "-e", &format!("DROP DATABASE {database}")]));
+                let sql = format!("SET lock_wait_timeout = 10; DROP DATABASE {database}");
+                let mut client = script("mariadb");
+                client.args(["root", "-e", &sql]);
+                client
             }
-            Server::Postgres { .. } => drop(self.say(&format!("DROP SCHEMA {} CASCADE", self.database()))),
+            Server::Postgres { database, .. } => {
+                self.statement(&format!("SET lock_timeout = '10s'; DROP SCHEMA {database} CASCADE"))
+            }
+        };
+        let dropped = client.stdin(Stdio::null()).output();
+        if !std::thread::panicking() {
+            let output = dropped.unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
     }
 }

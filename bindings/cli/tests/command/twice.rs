@@ -162,7 +162,7 @@ fn repair_raises_to_the_last_number_and_no_further() {
     let run = |args: &[&str]| home.run(&[&mill[..], args].concat());
     for (spec, last, beyond) in [
         ("segment:orders", "9223372036854775807", "9223372036854775808"),
-        ("segment:leaf?scheme=leaf_alloc&step=1", "9223372036854775806", "9223372036854775808"),
+        ("segment:leaf?scheme=leaf_alloc&step=1", "9223372036854775806", "9223372036854775807"),
         ("segment:cosid?scheme=cosid&step=1", "9223372036854775807", "9223372036854775808"),
         ("serial:cust_info/custid?number=00", "99", "100"),
         ("business:order?counters=2", "140737488355327", "140737488355328"),

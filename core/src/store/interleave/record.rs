@@ -67,10 +67,11 @@ impl Partition {
         if in_row(key) { self.first(start) } else { unused(key, self.first(start)) }
     }
 
-    /// Whether numbers of a source that begins at `start` were issued, or may have been.
+    /// Whether numbers of a source that begins at `start` were issued, or may have been. A process with another `start` may have made
+    /// the row, or issued numbers below this one.
     pub(super) fn has_issued(self, key: &Key, start: u64, found: &Recorded) -> bool {
         match found {
-            Recorded::Ours { next } => *next > self.first_of(key, start),
+            Recorded::Ours { next } => *next > self.first_of(key, 1) && *next != self.first_of(key, start),
             // A deleted row may have stood anywhere.
             Recorded::Lost => true,
             _ => false,
@@ -92,7 +93,9 @@ impl Partition {
                     above: "every number that was ever issued",
                 }))
             }
-            Recorded::Foreign { code } if is_counter(key) && *code >= CLOSED_PERIOD => Some(closed_counter()),
+            Recorded::Foreign { code } if is_counter(key) && *code >= CLOSED_PERIOD => {
+                Some(closed_counter(key))
+            }
             Recorded::Foreign { code } => {
                 let recorded = Partition::of_code(*code)
                     .map_or_else(|| format!("code {code}"), |other| other.to_string());

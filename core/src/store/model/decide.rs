@@ -1,8 +1,8 @@
 //! Decides the range of a request from a row: the one place for every store and scheme. Pure: no I/O, no clock.
 
 use super::partition::Partition;
-use crate::request::bank_spec::{CLOSED_PERIOD, is_counter};
-use crate::store::{Fault, FaultKind, MAX_NUMBER, Mark, PARKED_AT, Remedy, Request, Reserved, Scheme};
+use crate::request::bank_spec::{CLOSED_PERIOD, bank_of, is_counter};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, PARKED_AT, Remedy, Request, Reserved, Scheme};
 
 /// The range that `request` gets from a row at `row` (`None`: no row, or a row that says nothing).
 ///
@@ -86,16 +86,19 @@ fn imported(request: &Request) -> Fault {
 }
 
 /// Why a counter of a bank is refused whose row was closed.
-pub(crate) fn closed_counter() -> Fault {
+pub(crate) fn closed_counter(key: &Key) -> Fault {
+    let counters = bank_of(key).map_or(0, |(_, counters)| counters);
     Fault::new(
         FaultKind::Closed,
-        "the bank has another number of counters since, and this counter was closed; nothing was changed. Open the source with the `counters` that the store records",
+        format!(
+            "the bank has another number of counters since, and this counter was closed; nothing was changed. Open the source with the `counters` that the store records; where it records counters={counters}, a change was cut off and has to be run again"
+        ),
     )
 }
 
 fn behind(at: Mark, request: &Request) -> Fault {
     if is_counter(&request.key) && at.period >= CLOSED_PERIOD {
-        return closed_counter();
+        return closed_counter(&request.key);
     }
     if request.period == 0
         && let Some(fault) = one_of_several(at)

@@ -173,6 +173,12 @@ pub(crate) fn raise(
     if let Some(expect) = expect
         && expect != before
     {
+        if stored.is_none() {
+            let gone = format!(
+                "its row is gone, and stood at {expect}: it was deleted, or a backup was restored; `keymill repair` it to a time above every id"
+            );
+            return Err(Fault::new(FaultKind::Taken, gone));
+        }
         return Err(Fault::new(
             FaultKind::Taken,
             format!(
@@ -214,6 +220,14 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
 /// The row that `repair` would leave for `before`.
 pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
     not_lower(before, to)?;
+    // A row that keeps the next number stands one higher when its last one is reserved.
+    if let Some(last) = Counter::of(key).map(|counter| counter.last()).filter(|last| to.next > *last) {
+        let table = &key.table;
+        return Err(Fault::new(
+            FaultKind::Refused,
+            format!("{} cannot be the next number: the last one of a row in `{table}` is {last}", to.next),
+        ));
+    }
     moved(key, before, to)
 }
 
