@@ -98,17 +98,19 @@ pub fn statements(name: &str, dialect: Dialect, is_wide: bool, variant: Option<V
         _ => ("", ""),
     };
     let table = quoted(name, words.quote);
-    let (number, gene) = (index(name, "order_no", words.quote), index(name, "shard_gene", words.quote));
+    let [number, buyer, gene] =
+        ["order_no", "buyer_id", "shard_gene"].map(|column| index(name, column, words.quote));
     let columns = [
         format!("order_id {id} NOT NULL PRIMARY KEY{how}"),
         format!("order_no {} NOT NULL", words.bytes),
         format!("order_no_kv {} NOT NULL", words.version),
+        format!("buyer_id {} NOT NULL", words.number),
         words.gene(&expression),
         format!("version {} NOT NULL DEFAULT 1", words.number),
         format!("created_at {}", words.created),
     ];
     let mut all = vec![
-        "-- order_id: the id of `next_for`. An id begins with the gene of its key: rows of one key are neighbours, those of different keys are spread.".to_owned(),
+        "-- order_id: the id of `next_for(buyer_id)`, so buyer_id has the type of your keys. An id begins with the gene of its key: rows of one key are neighbours, those of different keys are spread.".to_owned(),
         format!("-- order_no: what `seal` makes of it, with key version order_no_kv; of `seal8` it is {}.", words.number),
         "-- shard_gene: the gene in the id. version: every UPDATE raises it by 1, so that a copy of a row never replaces a newer one.".to_owned(),
     ];
@@ -122,10 +124,11 @@ pub fn statements(name: &str, dialect: Dialect, is_wide: bool, variant: Option<V
             };
             let of = if dialect == Dialect::Sqlite { quoted(name.rsplit('.').next().unwrap_or(name), words.quote) } else { table.clone() };
             all.push(format!("CREATE UNIQUE INDEX {on}{number} ON {of} (order_no)"));
+            all.push(format!("CREATE INDEX {on}{buyer} ON {of} (buyer_id)"));
             all.push(format!("CREATE INDEX {on}{gene} ON {of} (shard_gene)"));
         }
         Dialect::Mysql | Dialect::Mariadb | Dialect::Tidb => all.push(format!(
-            "CREATE TABLE {table} (\n  {},\n  UNIQUE KEY {number} (order_no),\n  KEY {gene} (shard_gene)\n){end}",
+            "CREATE TABLE {table} (\n  {},\n  UNIQUE KEY {number} (order_no),\n  KEY {buyer} (buyer_id),\n  KEY {gene} (shard_gene)\n){end}",
             columns.join(",\n  ")
         )),
     }
@@ -157,13 +160,15 @@ fn widening(words: &Words, table: &str, gene: &str, dialect: Dialect) -> Vec<Str
             format!(
                 "ALTER TABLE {table} DROP PRIMARY KEY, DROP COLUMN order_id, CHANGE COLUMN order_id_16 order_id VARBINARY(16) NOT NULL FIRST, ADD PRIMARY KEY (order_id)"
             ),
-            format!("ALTER TABLE {table} ADD COLUMN {shard_gene} AFTER order_no_kv, ADD KEY {gene} (shard_gene)"),
+            format!(
+                "ALTER TABLE {table} ADD COLUMN {shard_gene} AFTER buyer_id, ADD KEY {gene} (shard_gene)"
+            ),
         ],
         // Neither changes the primary key of a table that has rows.
         Dialect::Tidb | Dialect::Sqlite => return Vec::new(),
     };
     let mut lines = vec![
-        "-- From a table with ids of 64 bits to this one, while no program writes; both lengths may stand in one column:".to_owned(),
+        "-- From a table with ids of 64 bits to this one; both lengths may stand in one column. The first two steps may run while programs write. Then no program may: repeat the second, and go on.".to_owned(),
     ];
     lines.extend(steps.into_iter().map(|step| format!("-- {step};")));
     lines
