@@ -146,19 +146,23 @@ fn widening(words: &Words, table: &str, gene: &str, dialect: Dialect) -> Vec<Str
         Dialect::Postgres => vec![
             format!("ALTER TABLE {table} ADD COLUMN order_id_16 bytea"),
             format!("UPDATE {table} SET order_id_16 = int8send(order_id) WHERE order_id_16 IS NULL"),
-            format!("ALTER TABLE {table} DROP COLUMN shard_gene, DROP COLUMN order_id"),
+            format!(
+                "ALTER TABLE {table} DROP COLUMN shard_gene, DROP COLUMN order_id, ALTER COLUMN order_id_16 SET NOT NULL"
+            ),
             format!("ALTER TABLE {table} RENAME COLUMN order_id_16 TO order_id"),
             format!("ALTER TABLE {table} ADD PRIMARY KEY (order_id), ADD COLUMN {shard_gene}"),
             format!("CREATE INDEX {gene} ON {table} (shard_gene)"),
         ],
         Dialect::Mysql | Dialect::Mariadb => vec![
             format!("ALTER TABLE {table} ADD COLUMN order_id_16 VARBINARY(16)"),
+            // Any other mode makes an empty id of a row that was not filled, and an id of 8 bytes of one that has 16, where the steps are
+            // taken twice: `+ 0` is refused for bytes.
+            "SET SESSION sql_mode = 'STRICT_ALL_TABLES'".to_owned(),
             format!(
-                "UPDATE {table} SET order_id_16 = UNHEX(LPAD(HEX(order_id), 16, '0')) WHERE order_id_16 IS NULL"
+                "UPDATE {table} SET order_id_16 = UNHEX(LPAD(HEX(order_id + 0), 16, '0')) WHERE order_id_16 IS NULL"
             ),
-            format!("ALTER TABLE {table} DROP COLUMN shard_gene"),
             format!(
-                "ALTER TABLE {table} DROP PRIMARY KEY, DROP COLUMN order_id, CHANGE COLUMN order_id_16 order_id VARBINARY(16) NOT NULL FIRST, ADD PRIMARY KEY (order_id)"
+                "ALTER TABLE {table} DROP COLUMN shard_gene, DROP PRIMARY KEY, DROP COLUMN order_id, CHANGE COLUMN order_id_16 order_id VARBINARY(16) NOT NULL FIRST, ADD PRIMARY KEY (order_id)"
             ),
             format!(
                 "ALTER TABLE {table} ADD COLUMN {shard_gene} AFTER buyer_id, ADD KEY {gene} (shard_gene)"
@@ -168,7 +172,7 @@ fn widening(words: &Words, table: &str, gene: &str, dialect: Dialect) -> Vec<Str
         Dialect::Tidb | Dialect::Sqlite => return Vec::new(),
     };
     let mut lines = vec![
-        "-- From a table with ids of 64 bits to this one; both lengths may stand in one column. The first two steps may run while programs write. Then no program may: repeat the second, and go on.".to_owned(),
+        "-- From a table with ids of 64 bits to this one; both lengths may stand in one column. The steps up to UPDATE may run while programs write. Then stop the programs, and go on from the second step.".to_owned(),
     ];
     lines.extend(steps.into_iter().map(|step| format!("-- {step};")));
     lines
