@@ -2,9 +2,10 @@
 //! pages as the table grows.
 //!
 //! ```text
-//! KEYMILL_CI_DIR=/tmp/fill KEYMILL_CI_MARIADB_ARGS="--innodb-buffer-pool-size=2G --innodb-log-file-size=512M" ci/servers/mariadb run sh -c '
-//!     ci/servers/mariadb root -e "GRANT PROCESS ON *.* TO keymill@\"%\""
-//!     cargo run -p keymill-tests --example page_fill -- "$KEYMILL_TEST_MYSQL" [ROWS [GENES]]'
+//! export KEYMILL_CI_DIR=/tmp/page-fill KEYMILL_CI_MARIADB_ARGS="--innodb-buffer-pool-size=2G --innodb-log-file-size=512M"
+//! ci/servers/mariadb start
+//! ci/servers/mariadb root -e "GRANT PROCESS ON *.* TO keymill@'%'"
+//! cargo run -p keymill-tests --example page_fill -- "$(ci/servers/mariadb url)" [ROWS [GENES]]
 //! ```
 //!
 //! The server says of each page in its memory how many bytes of rows it holds, so the whole table has to be there. Buyers come at random,
