@@ -16,6 +16,7 @@ mod move_args;
 mod moves;
 mod operate;
 mod order_numbers;
+mod order_table;
 mod print;
 mod route;
 mod signal;

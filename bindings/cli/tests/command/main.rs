@@ -4,6 +4,7 @@ mod common;
 mod moves;
 mod operator;
 mod order_numbers;
+mod order_table;
 mod postgres;
 mod refusals;
 mod restore;
