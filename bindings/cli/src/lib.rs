@@ -17,6 +17,7 @@ mod moves;
 mod operate;
 mod print;
 mod route;
+mod rows;
 mod signal;
 mod split;
 mod spread;

@@ -47,6 +47,19 @@ pub enum MoveVerb {
         #[command(flatten)]
         how: How,
     },
+    /// Copy the rows of before from the old shard to the new one
+    Copy {
+        /// The router's name
+        router: String,
+        #[command(flatten)]
+        rows: RowsArgs,
+        /// The most rows a second
+        #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+        rows_per_second: u64,
+        /// Write it
+        #[arg(long)]
+        yes: bool,
+    },
     /// Wait until both shards may be compared, or record that they are alike
     #[command(long_about = "\
 Wait until both shards may be compared, or record that they are alike.
@@ -95,6 +108,26 @@ are alike say so with that time.")]
         /// The router's name
         router: String,
     },
+}
+
+/// Where the rows are.
+#[derive(Debug, Args)]
+pub struct RowsArgs {
+    /// The table; may be given several times
+    #[arg(long, value_name = "T", required = true)]
+    pub table: Vec<String>,
+    /// The column of the ids, the first of the primary key; one for all tables, or one for each
+    #[arg(long, value_name = "COLUMN", required = true)]
+    pub key: Vec<String>,
+    /// The database of the old shard: mysql://…, postgres://…, or file:CONFIG.toml
+    #[arg(long, value_name = "URL")]
+    pub from: String,
+    /// The database of the new shard
+    #[arg(long, value_name = "URL")]
+    pub to: String,
+    /// Print the SQL instead
+    #[arg(long)]
+    pub print: bool,
 }
 
 /// How a step is made.

@@ -7,7 +7,7 @@ use keymill::{Change, Code, Error, Mill, MoveOptions, MovePlan, MoveStatus, Move
 use serde_json::{Value, json};
 
 use crate::move_args::{How, MoveVerb};
-use crate::print;
+use crate::{print, rows};
 
 /// The longest pause between two tries of a step that waits.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -30,6 +30,9 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
             let plan = MovePlan::from_text(&text)?;
             let options = MoveOptions { steps: steps.clone(), watch: *watch, by_gene: by == "gene" };
             step(mill, router, how, json, |moves, change| moves.start(&plan, *nth, &options, change))
+        }
+        MoveVerb::Copy { router, rows: of, rows_per_second, yes } => {
+            rows::copy(mill, router, of, *rows_per_second, *yes, json)
         }
         MoveVerb::Verify { router, began: Some(began), how } => {
             step(mill, router, how, json, |moves, change| moves.verified(*began, change))

@@ -11,6 +11,8 @@ mod handle;
 mod moves;
 mod operate;
 mod router;
+#[cfg(all(feature = "mysql", feature = "postgres"))]
+pub(crate) mod shard;
 mod source;
 pub(crate) mod text;
 

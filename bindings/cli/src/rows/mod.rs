@@ -1,0 +1,188 @@
+//! The rows of a range that moves: copied from the old shard to the new one, compared, repaired, and in the end removed.
+//!
+//! The ids of a range of genes are one range of the primary key, so everything goes chunk by chunk along the key.
+
+mod copy;
+mod key;
+mod pace;
+mod progress;
+mod sql;
+mod table;
+
+use std::time::{Duration, Instant};
+
+use keymill::binding::{Shard, ShardKind};
+use keymill::{Code, Error, Mill, Moving, Result};
+
+use crate::move_args::RowsArgs;
+use crate::{print, signal};
+use key::IdRange;
+use pace::Pace;
+use progress::Progress;
+use table::Table;
+
+/// How long a statement is tried again that a lock, a deadlock or a lost connection stopped.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// One table on both shards.
+pub struct Both {
+    from: Shard,
+    to: Shard,
+    /// The table as the old shard has it.
+    old: Table,
+    /// The same columns in the same order, as the new shard has it.
+    new: Table,
+}
+
+impl Both {
+    fn open(rows: &RowsArgs, name: &str, key: &str) -> Result<Both> {
+        let (mut from, mut to) = (Shard::open("--from", &rows.from)?, Shard::open("--to", &rows.to)?);
+        let old = Table::read(&mut from, name, key)?;
+        let mut new = Table::read(&mut to, name, key)?;
+        check_apart(&mut from, &mut to, &old, &new)?;
+        old.check_alike(&from.at(), &new, &to.at())?;
+        new.in_order_of(&old);
+        Ok(Both { from, to, old, new })
+    }
+
+    fn is_alike(&mut self, _chunk: &IdRange) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+/// Refuses one table under two names. A lock shows it, whatever the spelling: host names, sockets and proxies say nothing.
+fn check_apart(from: &mut Shard, to: &mut Shard, old: &Table, new: &Table) -> Result<()> {
+    if from.kind() != to.kind() {
+        return Ok(());
+    }
+    let secret = format!("keymill move {:016x}", fastrand_u64());
+    let is_one = match from.kind() {
+        ShardKind::MySql => {
+            let lock = sql::text_literal(ShardKind::MySql, &secret);
+            from.read(&format!("SELECT GET_LOCK({lock}, 0)"), |_| {})?;
+            let held = copy::number(to, &format!("SELECT IS_USED_LOCK({lock}) IS NOT NULL"))? == 1;
+            from.read(&format!("SELECT RELEASE_LOCK({lock})"), |_| {})?;
+            let name = "SELECT IF(@@lower_case_table_names, LOWER(DATABASE()), DATABASE())";
+            let cluster = "SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'";
+            let of_cluster = table::texts(from, cluster)?;
+            let one_server = held || !of_cluster.is_empty() && of_cluster == table::texts(to, cluster)?;
+            one_server && table::texts(from, name)? == table::texts(to, name)?
+        }
+        ShardKind::Postgres => {
+            let lock = format!("pg_catalog.hashtextextended('{secret}', 0)");
+            from.read(&format!("BEGIN; SELECT pg_catalog.pg_advisory_xact_lock({lock})"), |_| {})?;
+            let free = copy::number(to, &format!("SELECT pg_catalog.pg_try_advisory_xact_lock({lock})::int"));
+            from.read("ROLLBACK", |_| {})?;
+            free? == 0 && old.quoted == new.quoted
+        }
+    };
+    if is_one {
+        return Err(Error::config(format!(
+            "--from ({}) and --to ({}) are one database: `{}` would be copied into itself; name the databases of the two shards",
+            from.at(),
+            to.at(),
+            old.name
+        )));
+    }
+    Ok(())
+}
+
+fn fastrand_u64() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+/// Tries again what a lock or a lost connection stopped. What is sent here may be sent twice.
+fn persist<T>(mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    let (began, mut pause) = (Instant::now(), Duration::from_millis(20));
+    loop {
+        match work() {
+            Err(error)
+                if error.code == Code::StoreUnavailable
+                    && began.elapsed() < PATIENCE
+                    && !is_asked_to_end() =>
+            {
+                print::note(&format!("keymill: tried again: {}", error.message));
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Whether a signal came.
+fn is_asked_to_end() -> bool {
+    signal::exit_code().is_some()
+}
+
+/// The tables, each with its key.
+fn tables(rows: &RowsArgs) -> Result<Vec<(&str, &str)>> {
+    let (tables, keys) = (&rows.table, &rows.key);
+    if keys.len() != 1 && keys.len() != tables.len() {
+        return Err(Error::argument(format!(
+            "{} tables and {} keys: write one --key for all tables, or one for each",
+            tables.len(),
+            keys.len()
+        )));
+    }
+    let key = |at: usize| keys.get(at).or(keys.first()).map_or("", String::as_str);
+    Ok(tables.iter().enumerate().map(|(at, table)| (table.as_str(), key(at))).collect())
+}
+
+/// The range that moves.
+fn moving(mill: &Mill, router: &str) -> Result<Moving> {
+    mill.moves(router)?.status()?.moving.ok_or_else(|| {
+        Error::config(format!(
+            "no range of router `{}` moves, so programs write to one shard only, and a copy would miss what they write meanwhile; begin with `keymill move start`",
+            print::one_line(router)
+        ))
+    })
+}
+
+/// `move copy`.
+pub fn copy(
+    mill: &Mill,
+    router: &str,
+    rows: &RowsArgs,
+    per_second: u64,
+    yes: bool,
+    json: bool,
+) -> Result<()> {
+    let moving = moving(mill, router)?;
+    signal::listen();
+    let mut fields = Vec::new();
+    for (name, key) in tables(rows)? {
+        let mut both = Both::open(rows, name, key)?;
+        let ranges = IdRange::of(&moving.of, both.old.is_wide);
+        let mut pace = Pace::new(per_second, Instant::now());
+        let mut copied = copy::Copied::default();
+        for range in &ranges {
+            if !yes {
+                copied.sent += copy::number(&mut both.from, &both.old.count(range))?;
+                copied.alike += copy::number(&mut both.to, &both.new.count(range))?;
+                continue;
+            }
+            let mut progress = Progress::new(format!("copying `{name}`"));
+            let of_range = copy::copy(&mut both, range, &mut pace, &mut progress)?;
+            copied.sent += of_range.sent;
+            copied.alike += of_range.alike;
+        }
+        let [sent, alike] = if yes {
+            ["rows copied", "rows there before"]
+        } else {
+            ["rows to copy", "rows in the new shard"]
+        };
+        fields.extend([
+            ("table", name.to_owned()),
+            (sent, copied.sent.to_string()),
+            (alike, copied.alike.to_string()),
+        ]);
+    }
+    print::fields(json, &fields)?;
+    if !yes {
+        print::note("keymill: nothing was written; --yes writes it");
+    }
+    Ok(())
+}
