@@ -13,7 +13,7 @@
  * Strings in are NUL-terminated UTF-8; other bytes give KM_INVALID_ARGUMENT.
  * Buffers    `buf, size, len`: size counts the NUL that is always written. On KM_OK *len is the text's length without
  *            its NUL; on KM_BUFFER_TOO_SMALL the size the buffer needs, NUL included.
- * Ownership  The caller frees each km_mill, km_source and km_router once, in any order. A source stays a valid handle when its
+ * Ownership  The caller frees each km_mill, km_source, km_router and km_numbers once, in any order. A source stays a valid handle when its
  *            mill is closed or freed: it answers KM_CLOSED.
  * Threads    Every function but the free functions and those of km_cursor may be called on one handle by any number of
  *            threads at once, while others close the mill too. Freeing a handle that another thread is using is a fault
@@ -231,6 +231,11 @@ typedef int32_t km_code;
  * A mill: one store, one background thread, any number of sources. Opaque.
  */
 typedef struct km_mill km_mill;
+
+/**
+ * Keys that turn business ids into order numbers and back. Opaque.
+ */
+typedef struct km_numbers km_numbers;
 
 /**
  * Which shard an id or a business key belongs to. Opaque.
@@ -797,6 +802,32 @@ km_code km_router_route_key_u64(const km_router *router, uint64_t key, km_route 
 km_code km_router_route_key_text(const km_router *router, const char *key, size_t len, km_route *route);
 
 /**
+ * Where the order belongs that has this order number, which needs no key: `len` is 16, or 8 for the bytes of a number in big-endian
+ * order. Where a range moves by number, the id decides, which is encrypted: `also` names the second shard then. Use km_router_route with
+ * the unsealed id to get one.
+ *
+ * KM_INVALID_ARGUMENT for another length, and for what is no order number.
+ */
+km_code km_router_route_order_no(const km_router *router,
+                                 const uint8_t *order_no,
+                                 size_t len,
+                                 km_route *route);
+
+/**
+ * As km_router_route_order_no for an order number of 8 bytes.
+ *
+ * KM_INVALID_ARGUMENT for a number of 2^63 or more.
+ */
+km_code km_router_route_order_no8(const km_router *router, uint64_t order_no, km_route *route);
+
+/**
+ * As km_router_route_order_no for the text of an order number, of 26 or of 14 characters.
+ *
+ * KM_INVALID_ARGUMENT for another length or other characters.
+ */
+km_code km_router_route_order_no_text(const km_router *router, const char *text, km_route *route);
+
+/**
  * The version of the present table.
  *
  * KM_INVALID_ARGUMENT.
@@ -816,6 +847,184 @@ km_code km_router_age(const km_router *router, int64_t *age_ms);
  * KM_INVALID_ARGUMENT when it was freed before.
  */
 km_code km_router_free(km_router *router);
+
+/**
+ * Order numbers with the keys of a file, for one tenant and one table; either may be empty. The file is read once. It has
+ * `seal_with = 2` and, below `[key]`, lines such as `2 = "64 hexadecimal digits"`, and other users must not be able to read it.
+ * `*numbers` is the caller's, who frees it with km_numbers_free; the last free of one wipes the keys.
+ *
+ * KM_INVALID_ARGUMENT where the file cannot be read, KM_INVALID_CONFIG where others can read it, and with what is wrong in it.
+ */
+km_code km_numbers_open(const char *file, const char *tenant, const char *table, km_numbers **numbers);
+
+/**
+ * As km_numbers_open with the environment variable KEYMILL_ORDER_KEYS, which has the text of a key file.
+ *
+ * KM_INVALID_ARGUMENT, KM_INVALID_CONFIG where it is not set, and with what is wrong in it.
+ */
+km_code km_numbers_open_env(const char *tenant, const char *table, km_numbers **numbers);
+
+/**
+ * As km_numbers_open with `count` keys of the caller's: `versions` holds their versions, 1 to 255, and `keys` 32 bytes for each. The
+ * caller wipes its own copy.
+ *
+ * KM_INVALID_ARGUMENT for a version that is 0 or there twice, and where `seal_with` has no key.
+ */
+km_code km_numbers_open_keys(const uint8_t *versions,
+                             const uint8_t *keys,
+                             size_t count,
+                             uint8_t seal_with,
+                             const char *tenant,
+                             const char *table,
+                             km_numbers **numbers);
+
+/**
+ * The same keys, of which only this version is used: it seals, it opens order numbers of 8 bytes, and those of 16 bytes have to be of
+ * this version. `*chosen` is the caller's, who frees it with km_numbers_free; `numbers` may be freed before.
+ *
+ * KM_INVALID_ARGUMENT for a version that is 0 or not loaded.
+ */
+km_code km_numbers_with_version(const km_numbers *numbers,
+                                uint8_t version,
+                                km_numbers **chosen);
+
+/**
+ * The version that seals, which belongs into a column beside order numbers of 8 bytes.
+ *
+ * KM_INVALID_ARGUMENT.
+ */
+km_code km_numbers_version(const km_numbers *numbers, uint8_t *version);
+
+/**
+ * The order number of an id of 64 bits: writes 16 bytes to `order_no`.
+ *
+ * KM_INVALID_ARGUMENT for an id of 2^63 or more.
+ */
+km_code km_numbers_seal(const km_numbers *numbers, uint64_t id, uint8_t *order_no);
+
+/**
+ * The id in an order number of 16 bytes; `len` is 16.
+ *
+ * KM_FORGED for what was not sealed with these keys for this tenant and this table. KM_INVALID_ARGUMENT for another length, and for a
+ * key version that is 0 or not loaded.
+ */
+km_code km_numbers_unseal(const km_numbers *numbers,
+                          const uint8_t *order_no,
+                          size_t len,
+                          uint64_t *id);
+
+/**
+ * The order number of an id of 128 bits: writes 16 bytes to `order_no`.
+ *
+ * KM_INVALID_ARGUMENT for an id of another form.
+ */
+km_code km_numbers_seal_wide(const km_numbers *numbers, km_wide id, uint8_t *order_no);
+
+/**
+ * The id of 128 bits in an order number.
+ *
+ * As km_numbers_unseal; KM_FORGED for the order number of an id of 64 bits.
+ */
+km_code km_numbers_unseal_wide(const km_numbers *numbers, const uint8_t *order_no, size_t len, km_wide *id);
+
+/**
+ * The order number of 8 bytes: a number below 2^63. It hides the number in the id and has no room for a check: every number below 2^63
+ * opens as some id.
+ *
+ * As km_numbers_seal.
+ */
+km_code km_numbers_seal8(const km_numbers *numbers,
+                         uint64_t id,
+                         uint64_t *order_no);
+
+/**
+ * The id in an order number of 8 bytes. Its key version is that of km_numbers_with_version, or the only one that is loaded.
+ *
+ * KM_INVALID_ARGUMENT where several versions are loaded and none was chosen, and for a number of 2^63 or more.
+ */
+km_code km_numbers_unseal8(const km_numbers *numbers, uint64_t order_no, uint64_t *id);
+
+/**
+ * The order numbers of `count` ids, several times as fast as one by one: writes `16 * count` bytes, all of them or none and an error.
+ *
+ * As km_numbers_seal.
+ */
+km_code km_numbers_seal_all(const km_numbers *numbers,
+                            const uint64_t *ids,
+                            size_t count,
+                            uint8_t *order_nos);
+
+/**
+ * The ids in `count` order numbers of 16 bytes each: all of them, or none and an error that says which one is wrong.
+ *
+ * As km_numbers_unseal.
+ */
+km_code km_numbers_unseal_all(const km_numbers *numbers, const uint8_t *order_nos, size_t count, uint64_t *ids);
+
+/**
+ * The order numbers of 8 bytes of `count` ids: all of them, or none and an error. `order_nos` may be the array of the ids.
+ *
+ * As km_numbers_seal8.
+ */
+km_code km_numbers_seal8_all(const km_numbers *numbers, const uint64_t *ids, size_t count, uint64_t *order_nos);
+
+/**
+ * The ids in `count` order numbers of 8 bytes, which one version has sealed.
+ *
+ * As km_numbers_unseal8.
+ */
+km_code km_numbers_unseal8_all(const km_numbers *numbers, const uint64_t *order_nos, size_t count, uint64_t *ids);
+
+/**
+ * The order number of an id of 64 bits as text: 26 characters of Crockford's base 32, and a NUL.
+ *
+ * As km_numbers_seal; KM_BUFFER_TOO_SMALL.
+ */
+km_code km_numbers_seal_text(const km_numbers *numbers, uint64_t id, char *buf, size_t size, size_t *len);
+
+/**
+ * The id in the text of an order number of 16 bytes. Small letters are read too, and i, l and o as the digits that they look like.
+ *
+ * As km_numbers_unseal; KM_INVALID_ARGUMENT for a text of another length or with other characters.
+ */
+km_code km_numbers_unseal_text(const km_numbers *numbers,
+                               const char *text,
+                               uint64_t *id);
+
+/**
+ * The order number of an id of 128 bits as text of 26 characters, and a NUL.
+ *
+ * As km_numbers_seal_wide; KM_BUFFER_TOO_SMALL.
+ */
+km_code km_numbers_seal_wide_text(const km_numbers *numbers, km_wide id, char *buf, size_t size, size_t *len);
+
+/**
+ * The id of 128 bits in the text of an order number.
+ *
+ * As km_numbers_unseal_text; KM_FORGED for the order number of an id of 64 bits.
+ */
+km_code km_numbers_unseal_wide_text(const km_numbers *numbers, const char *text, km_wide *id);
+
+/**
+ * The order number of 8 bytes as text: 13 characters of Crockford's base 32, his check symbol, and a NUL.
+ *
+ * As km_numbers_seal8; KM_BUFFER_TOO_SMALL.
+ */
+km_code km_numbers_seal8_text(const km_numbers *numbers, uint64_t id, char *buf, size_t size, size_t *len);
+
+/**
+ * The id in the text of an order number of 8 bytes.
+ *
+ * As km_numbers_unseal8; KM_INVALID_ARGUMENT for a text of another length, with other characters, or with another check symbol.
+ */
+km_code km_numbers_unseal8_text(const km_numbers *numbers, const char *text, uint64_t *id);
+
+/**
+ * Frees order numbers. NULL is nothing.
+ *
+ * KM_INVALID_ARGUMENT when it was freed before.
+ */
+km_code km_numbers_free(km_numbers *numbers);
 
 /**
  * Leases the cursor's next block and takes its first id. km_cursor_next calls it when the block is used up, the mill was

@@ -83,6 +83,7 @@ struct Free {
     void operator()(km_mill *mill) const noexcept { km_mill_free(mill); }
     void operator()(km_source *source) const noexcept { km_source_free(source); }
     void operator()(km_router *router) const noexcept { km_router_free(router); }
+    void operator()(km_numbers *numbers) const noexcept { km_numbers_free(numbers); }
 };
 
 } // namespace detail
@@ -167,6 +168,9 @@ inline std::uint16_t gene(std::string_view key) {
     return gene;
 }
 
+/// The 16 bytes of an order number, for a VARBINARY(16).
+using OrderNo = std::array<unsigned char, 16>;
+
 /// Where an id or a business key belongs. The names are readable as long as the Router is.
 struct Route {
     std::uint16_t gene;
@@ -246,6 +250,23 @@ public:
         });
     }
 
+    /// Where the order belongs that has this order number, which needs no key. Where a range moves by number, the id decides, which is
+    /// encrypted: `also` names the second shard then.
+    Route route_order_no(const OrderNo &order_no) const {
+        return detail::routed([&](km_route *route) { return km_router_route_order_no(get(), order_no.data(), order_no.size(), route); });
+    }
+
+    /// The same for an order number of 8 bytes.
+    Route route_order_no(std::uint64_t order_no) const {
+        return detail::routed([&](km_route *route) { return km_router_route_order_no8(get(), order_no, route); });
+    }
+
+    /// The same for the text of an order number.
+    Route route_order_no(const std::string &text) const {
+        return detail::routed(
+            [&](km_route *route) { return km_router_route_order_no_text(get(), detail::c_str(text, "text"), route); });
+    }
+
     /// The version of the present table.
     std::uint64_t version() const {
         std::uint64_t version;
@@ -266,6 +287,172 @@ public:
 
 private:
     std::unique_ptr<km_router, detail::Free> router_;
+};
+
+/// Turns business ids into order numbers, which may be shown to anyone, and back. What was not sealed with these keys for this tenant and this
+/// table throws KM_FORGED.
+class OrderNumbers {
+public:
+    /// Takes over a handle.
+    explicit OrderNumbers(km_numbers *numbers) noexcept : numbers_(numbers) {}
+
+    /// With the keys of a file that other users cannot read, for one tenant and one table; either may be empty.
+    static OrderNumbers open(const std::string &file, const std::string &tenant, const std::string &table) {
+        km_numbers *numbers = nullptr;
+        detail::check(km_numbers_open(detail::c_str(file, "file"), detail::c_str(tenant, "tenant"), detail::c_str(table, "table"), &numbers));
+        return OrderNumbers(numbers);
+    }
+
+    /// With the keys in the environment variable KEYMILL_ORDER_KEYS, which has the text of a key file.
+    static OrderNumbers from_env(const std::string &tenant, const std::string &table) {
+        km_numbers *numbers = nullptr;
+        detail::check(km_numbers_open_env(detail::c_str(tenant, "tenant"), detail::c_str(table, "table"), &numbers));
+        return OrderNumbers(numbers);
+    }
+
+    /// With keys of the caller's by their versions, 1 to 255, of which `seal_with` seals.
+    static OrderNumbers from_keys(const std::vector<std::pair<std::uint8_t, std::array<unsigned char, 32>>> &keys, std::uint8_t seal_with,
+                                  const std::string &tenant, const std::string &table) {
+        std::vector<std::uint8_t> versions, bytes;
+        versions.reserve(keys.size() + 1);
+        bytes.reserve(32 * keys.size() + 1);
+        for (const auto &key : keys) {
+            versions.push_back(key.first);
+            bytes.insert(bytes.end(), key.second.begin(), key.second.end());
+        }
+        km_numbers *numbers = nullptr;
+        km_code code = km_numbers_open_keys(versions.data(), bytes.data(), keys.size(), seal_with, detail::c_str(tenant, "tenant"),
+                                            detail::c_str(table, "table"), &numbers);
+        for (std::size_t i = 0; i < bytes.size(); i++) *const_cast<volatile std::uint8_t *>(&bytes[i]) = 0;
+        detail::check(code);
+        return OrderNumbers(numbers);
+    }
+
+    /// The same keys, of which only this version is used: it seals, and only its order numbers open.
+    OrderNumbers with_version(std::uint8_t version) const {
+        km_numbers *chosen = nullptr;
+        detail::check(km_numbers_with_version(get(), version, &chosen));
+        return OrderNumbers(chosen);
+    }
+
+    /// The version that seals, which belongs into a column beside order numbers of 8 bytes.
+    std::uint8_t version() const {
+        std::uint8_t version;
+        detail::check(km_numbers_version(get(), &version));
+        return version;
+    }
+
+    /// The order number of an id of 64 bits.
+    OrderNo seal(std::uint64_t id) const {
+        OrderNo order_no;
+        detail::check(km_numbers_seal(get(), id, order_no.data()));
+        return order_no;
+    }
+
+    /// The id in an order number.
+    std::uint64_t unseal(const OrderNo &order_no) const {
+        std::uint64_t id;
+        detail::check(km_numbers_unseal(get(), order_no.data(), order_no.size(), &id));
+        return id;
+    }
+
+    /// The order number of an id of 128 bits.
+    OrderNo seal_wide(km_wide id) const {
+        OrderNo order_no;
+        detail::check(km_numbers_seal_wide(get(), id, order_no.data()));
+        return order_no;
+    }
+
+    /// The id of 128 bits in an order number.
+    Wide unseal_wide(const OrderNo &order_no) const {
+        km_wide id;
+        detail::check(km_numbers_unseal_wide(get(), order_no.data(), order_no.size(), &id));
+        return {id.hi, id.lo};
+    }
+
+    /// The order number of 8 bytes, which has no room for a check: every number below 2^63 opens as some id.
+    std::uint64_t seal8(std::uint64_t id) const {
+        std::uint64_t order_no;
+        detail::check(km_numbers_seal8(get(), id, &order_no));
+        return order_no;
+    }
+
+    /// The id in an order number of 8 bytes, of the chosen version or the only one that is loaded.
+    std::uint64_t unseal8(std::uint64_t order_no) const {
+        std::uint64_t id;
+        detail::check(km_numbers_unseal8(get(), order_no, &id));
+        return id;
+    }
+
+    /// The order numbers of many ids, several times as fast as one by one.
+    std::vector<OrderNo> seal_all(const std::vector<std::uint64_t> &ids) const {
+        std::vector<OrderNo> order_nos(ids.size());
+        if (!ids.empty()) detail::check(km_numbers_seal_all(get(), ids.data(), ids.size(), order_nos.data()->data()));
+        return order_nos;
+    }
+
+    /// The ids in many order numbers.
+    std::vector<std::uint64_t> unseal_all(const std::vector<OrderNo> &order_nos) const {
+        std::vector<std::uint64_t> ids(order_nos.size());
+        if (!ids.empty()) detail::check(km_numbers_unseal_all(get(), order_nos.data()->data(), ids.size(), ids.data()));
+        return ids;
+    }
+
+    /// The order numbers of 8 bytes of many ids.
+    std::vector<std::uint64_t> seal8_all(const std::vector<std::uint64_t> &ids) const {
+        std::vector<std::uint64_t> order_nos(ids.size());
+        if (!ids.empty()) detail::check(km_numbers_seal8_all(get(), ids.data(), ids.size(), order_nos.data()));
+        return order_nos;
+    }
+
+    /// The ids in many order numbers of 8 bytes.
+    std::vector<std::uint64_t> unseal8_all(const std::vector<std::uint64_t> &order_nos) const {
+        std::vector<std::uint64_t> ids(order_nos.size());
+        if (!ids.empty()) detail::check(km_numbers_unseal8_all(get(), order_nos.data(), ids.size(), ids.data()));
+        return ids;
+    }
+
+    /// The order number of an id of 64 bits as text of 26 characters.
+    std::string seal_text(std::uint64_t id) const {
+        return detail::text(27, [&](char *buf, std::size_t size, std::size_t *len) { return km_numbers_seal_text(get(), id, buf, size, len); });
+    }
+
+    /// The id in the text of an order number.
+    std::uint64_t unseal_text(const std::string &text) const {
+        std::uint64_t id;
+        detail::check(km_numbers_unseal_text(get(), detail::c_str(text, "text"), &id));
+        return id;
+    }
+
+    /// The order number of an id of 128 bits as text of 26 characters.
+    std::string seal_wide_text(km_wide id) const {
+        return detail::text(27, [&](char *buf, std::size_t size, std::size_t *len) { return km_numbers_seal_wide_text(get(), id, buf, size, len); });
+    }
+
+    /// The id of 128 bits in the text of an order number.
+    Wide unseal_wide_text(const std::string &text) const {
+        km_wide id;
+        detail::check(km_numbers_unseal_wide_text(get(), detail::c_str(text, "text"), &id));
+        return {id.hi, id.lo};
+    }
+
+    /// The order number of 8 bytes as text of 14 characters, the last of which finds typing errors.
+    std::string seal8_text(std::uint64_t id) const {
+        return detail::text(15, [&](char *buf, std::size_t size, std::size_t *len) { return km_numbers_seal8_text(get(), id, buf, size, len); });
+    }
+
+    /// The id in the text of an order number of 8 bytes.
+    std::uint64_t unseal8_text(const std::string &text) const {
+        std::uint64_t id;
+        detail::check(km_numbers_unseal8_text(get(), detail::c_str(text, "text"), &id));
+        return id;
+    }
+
+    /// The handle, for calls of keymill.h; it stays this object's.
+    km_numbers *get() const noexcept { return numbers_.get(); }
+
+private:
+    std::unique_ptr<km_numbers, detail::Free> numbers_;
 };
 
 /// A block of numbers counted through inline: the fastest ids one by one, for one thread at a time. Lives no longer than

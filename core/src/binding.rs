@@ -23,6 +23,20 @@ use crate::api::text::ascii;
 use crate::api::{Kind, Route, Router, Source};
 use crate::layout::scatter::Scatter;
 use crate::layout::{parse_time, rfc3339};
+pub use crate::order_number::{read_text as order_no_bytes, read_text8 as order_no_number};
+use crate::order_number::{text_of, text8_of};
+
+/// The text of an order number of 16 bytes.
+#[must_use]
+pub fn order_no_text(order_no: &[u8; 16]) -> String {
+    ascii(&text_of(order_no)).to_owned()
+}
+
+/// The text of an order number of 8 bytes.
+#[must_use]
+pub fn order_no_text8(order_no: u64) -> String {
+    ascii(&text8_of(order_no)).to_owned()
+}
 
 /// Numbers leased to the caller alone, with the word that revokes them: all a language needs to count by itself.
 ///

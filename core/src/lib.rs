@@ -26,7 +26,7 @@
 //     3  engine keeper config      assembly, and the one thread
 //     2  store monitoring          all I/O; events and counters for operators
 //     1  planner segment snowflake bank callers router moves   state machines; no I/O, time is passed in
-//     0  refill spec request layout serial gene time error process   pure functions and types, and what the process gives
+//     0  refill spec request layout serial gene order_number time error process   pure functions and types, and what the process gives
 //
 // Users see what is listed at the end of this file. The languages of this repository also use `binding`. With the feature
 // `internals`, which has no promise and no documentation, tests, benches and the simulation see the modules below.
@@ -49,6 +49,7 @@ pub mod keeper;
 mod layout;
 mod monitoring;
 mod moves;
+mod order_number;
 #[cfg(not(feature = "internals"))]
 mod planner;
 #[cfg(feature = "internals")]
@@ -88,8 +89,9 @@ mod time;
 pub mod time;
 
 pub use api::{
-    Change, Handle, Heat, Iter, Kind, Mill, MoveOptions, MoveStatus, Moves, Moving, OldRow, Parts, Periods,
-    Repair, Route, Router, Source, Standing, Stored, StoredRouter, Table, VERSION,
+    Change, Handle, Heat, Iter, Kind, Mill, MoveOptions, MoveStatus, Moves, Moving, ORDER_KEYS_VARIABLE,
+    OldRow, OrderNo, OrderNumbers, Parts, Periods, Repair, Route, Router, Source, Standing, Stored,
+    StoredRouter, Table, VERSION,
 };
 /// The tables of options that the documentation shows.
 #[cfg(feature = "internals")]
@@ -115,6 +117,6 @@ pub use store::{BankChange, Facts, Import, Mark, Row, Scheme};
 const _: () = {
     const fn shared_and_sent<T: Send + Sync>() {}
     const fn sent<T: Send>() {}
-    shared_and_sent::<(Mill, Source, Router, Error, Stats, Event)>();
+    shared_and_sent::<(Mill, Source, Router, OrderNumbers, Error, Stats, Event)>();
     sent::<(Handle, Iter)>();
 };

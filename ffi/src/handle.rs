@@ -1,4 +1,4 @@
-//! Handles: what C holds for a mill, a source or a router. The only place where pointers change their type.
+//! Handles: what C holds for a mill, a source, a router or keys of order numbers. The only place where pointers change their type.
 //!
 //! A handle is a small header. `free` drops what it holds and marks it, so a handle that is used after its free, or freed
 //! twice, or passed as the other kind, is an error instead of undefined behaviour. The memory of a freed header is used again
@@ -11,7 +11,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use keymill_core::{Code, Error, Mill, Result, Router, Source};
+use keymill_core::{Code, Error, Mill, OrderNumbers, Result, Router, Source};
 
 use crate::error::retry_ms;
 
@@ -33,17 +33,24 @@ pub struct km_router {
     _opaque: [u8; 0],
 }
 
+/// Keys that turn business ids into order numbers and back. Opaque.
+#[derive(Debug)]
+pub struct km_numbers {
+    _opaque: [u8; 0],
+}
+
 /// "keymill" and a digit: what the header's mark reads.
 const MILL: u64 = u64::from_be_bytes(*b"keymill1");
 const SOURCE: u64 = u64::from_be_bytes(*b"keymill2");
 const ROUTER: u64 = u64::from_be_bytes(*b"keymill3");
+const NUMBERS: u64 = u64::from_be_bytes(*b"keymill4");
 const FREED: u64 = u64::from_be_bytes(*b"keymill0");
 
 /// So many of the handles that were freed last answer that they were freed.
 const KEPT: usize = 1024;
 
 struct Header {
-    /// `MILL`, `SOURCE`, `ROUTER` or `FREED`.
+    /// `MILL`, `SOURCE`, `ROUTER`, `NUMBERS` or `FREED`.
     mark: AtomicU64,
     /// Written before the header is given out and by the thread that turned the mark to `FREED`; else only read.
     object: UnsafeCell<Object>,
@@ -54,6 +61,7 @@ pub(crate) enum Object {
     Mill(Mill),
     Source(Source),
     Router(Router),
+    Numbers(OrderNumbers),
 }
 
 /// A header that was freed: `FREED`, without an object.
@@ -139,6 +147,19 @@ impl Kind for km_router {
     }
 }
 
+impl Kind for km_numbers {
+    type Held = OrderNumbers;
+    const MARK: u64 = NUMBERS;
+    const NAME: &'static str = "numbers";
+    fn wrap(held: OrderNumbers) -> Object {
+        Object::Numbers(held)
+    }
+    #[inline]
+    fn held(object: &Object) -> Option<&OrderNumbers> {
+        if let Object::Numbers(numbers) = object { Some(numbers) } else { None }
+    }
+}
+
 /// A handle for C to hold until it is freed.
 pub(crate) fn give<K: Kind>(held: K::Held) -> *mut K {
     new_header(K::MARK, K::wrap(held)).cast()
@@ -195,6 +216,7 @@ fn wrong<K: Kind>(mark: u64) -> Error {
         MILL => format!("a mill was passed where a {wanted} belongs"),
         SOURCE => format!("a source was passed where a {wanted} belongs"),
         ROUTER => format!("a router was passed where a {wanted} belongs"),
+        NUMBERS => format!("a numbers handle was passed where a {wanted} belongs"),
         _ => format!("the {wanted} is no handle that keymill gave out"),
     })
 }
@@ -244,6 +266,21 @@ pub(crate) unsafe fn ids<'a, T: Copy>(ids: *mut T, count: usize) -> Result<&'a m
     }
     // SAFETY: by the contract, and no longer than an object can be.
     Ok(unsafe { std::slice::from_raw_parts_mut(ids, count) })
+}
+
+/// A caller's values that are read, `count` of them.
+///
+/// # Safety
+/// `values` is NULL or may be read for `count` values, which do not change until the call ends.
+pub(crate) unsafe fn values<'a, T: Copy>(values: *const T, count: usize, name: &str) -> Result<&'a [T]> {
+    if values.is_null() {
+        return Err(null(name));
+    }
+    if count > isize::MAX as usize / size_of::<T>() {
+        return Err(Error::argument(format!("`{name}`: {count} values do not fit into memory")));
+    }
+    // SAFETY: by the contract, and no longer than an object can be.
+    Ok(unsafe { std::slice::from_raw_parts(values, count) })
 }
 
 /// A caller's buffer, as bytes.

@@ -3,7 +3,7 @@
 //! * `error`: `enter`, which every function passes, and the thread's last message.
 //! * `handle`: what C holds; the only place where pointers change their type.
 //! * `text`: strings in, outputs out.
-//! * `mill`, `source`, `business`, `cursor`, `router`, `spec`, `version`: the verbs.
+//! * `mill`, `source`, `business`, `cursor`, `router`, `numbers`, `spec`, `version`: the verbs.
 //!
 //! Doc comments of `extern "C"` functions are C documentation: `tests/header.rs` renders them into `include/keymill.h`.
 //! The conventions page at its head and the inline cursor at its end stand in `cbindgen.toml`.
@@ -20,6 +20,7 @@ mod cursor;
 mod error;
 mod handle;
 mod mill;
+mod numbers;
 mod router;
 mod source;
 mod spec;
@@ -29,6 +30,6 @@ mod version;
 pub use business::km_wide;
 pub use cursor::km_cursor;
 pub use error::km_code;
-pub use handle::{km_mill, km_router, km_source};
+pub use handle::{km_mill, km_numbers, km_router, km_source};
 pub use router::km_route;
 pub use source::km_parts;

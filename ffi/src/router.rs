@@ -6,7 +6,7 @@ use keymill_core::{Gene, Route, Router};
 
 use crate::business::{bytes_in, km_wide};
 use crate::error::{enter, km_code};
-use crate::handle::{Out, free, give, held, km_mill, km_router};
+use crate::handle::{Out, free, give, held, km_mill, km_router, values};
 use crate::source::{Grows, StructOut};
 use crate::text::text_in;
 
@@ -206,6 +206,64 @@ pub unsafe extern "C" fn km_router_route_key_text(
         // SAFETY: as above.
         let key = unsafe { bytes_in(key, len) }?;
         out.set(&router.route_key(key)?);
+        Ok(())
+    })
+}
+
+/// Where the order belongs that has this order number, which needs no key: `len` is 16, or 8 for the bytes of a number in big-endian
+/// order. Where a range moves by number, the id decides, which is encrypted: `also` names the second shard then. Use km_router_route with
+/// the unsealed id to get one.
+///
+/// KM_INVALID_ARGUMENT for another length, and for what is no order number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_router_route_order_no(
+    router: *const km_router,
+    order_no: *const u8,
+    len: usize,
+    route: *mut km_route,
+) -> km_code {
+    enter(|| {
+        // SAFETY: the conventions page.
+        let (router, out) = unsafe { (held(router)?, StructOut::new(route, "route", "km_route")?) };
+        // SAFETY: as above.
+        let order_no = unsafe { values(order_no, len, "order_no") }?;
+        out.set(&router.route_order_no(order_no)?);
+        Ok(())
+    })
+}
+
+/// As km_router_route_order_no for an order number of 8 bytes.
+///
+/// KM_INVALID_ARGUMENT for a number of 2^63 or more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_router_route_order_no8(
+    router: *const km_router,
+    order_no: u64,
+    route: *mut km_route,
+) -> km_code {
+    enter(|| {
+        // SAFETY: the conventions page.
+        let (router, out) = unsafe { (held(router)?, StructOut::new(route, "route", "km_route")?) };
+        out.set(&router.route_order_no(order_no)?);
+        Ok(())
+    })
+}
+
+/// As km_router_route_order_no for the text of an order number, of 26 or of 14 characters.
+///
+/// KM_INVALID_ARGUMENT for another length or other characters.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_router_route_order_no_text(
+    router: *const km_router,
+    text: *const c_char,
+    route: *mut km_route,
+) -> km_code {
+    enter(|| {
+        // SAFETY: the conventions page.
+        let (router, out) = unsafe { (held(router)?, StructOut::new(route, "route", "km_route")?) };
+        // SAFETY: as above.
+        let text = unsafe { text_in(text, "text") }?;
+        out.set(&router.route_order_no(text)?);
         Ok(())
     })
 }

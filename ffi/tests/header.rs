@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 /// In the header's order.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "src/handle.rs",
     "src/mill.rs",
     "src/source.rs",
     "src/business.rs",
     "src/router.rs",
+    "src/numbers.rs",
     "src/cursor.rs",
     "src/spec.rs",
     "src/error.rs",

@@ -12,6 +12,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("process", 0),
     ("time", 0),
     ("gene", 0),
+    ("order_number", 0),
     ("serial", 0),
     ("layout", 0),
     ("request", 0),

@@ -56,6 +56,28 @@ Router::route_bytes  -i                     -i                  Router.route    
 Router::route_key    km_router_route_key_u64 Router.route_key   Router.routeKey    Router.route_key     Router.routeKey      Route
 Router::version      km_router_version      Router.version      Router.version     Router.version       Router.version       Route
 Router::age          km_router_age          Router.age          Router.age         Router.age           Router.age           -b
+Router::route_order_no          km_router_route_order_no     Router.route_order_no          Router.routeOrderNo          Router.route_order_no          Router.routeOrderNo          Route
+OrderNumbers::open              km_numbers_open              OrderNumbers.open              OrderNumbers.open            OrderNumbers.open              OrderNumbers.open            Seal
+OrderNumbers::from_env          km_numbers_open_env          OrderNumbers.from_env          OrderNumbers.fromEnv         OrderNumbers.from_env          OrderNumbers.fromEnv         Seal
+OrderNumbers::from_keys         km_numbers_open_keys         OrderNumbers.from_keys         OrderNumbers.fromKeys        OrderNumbers.from_keys         OrderNumbers.fromKeys        Steps
+OrderNumbers::with_version      km_numbers_with_version      OrderNumbers.with_version      OrderNumbers.withVersion     OrderNumbers.with_version      OrderNumbers.withVersion     Seal
+OrderNumbers::version           km_numbers_version           OrderNumbers.version           OrderNumbers.version         OrderNumbers.version           OrderNumbers.version         Seal
+OrderNumbers::seal              km_numbers_seal              OrderNumbers.seal              OrderNumbers.seal            OrderNumbers.seal              OrderNumbers.seal            Seal
+OrderNumbers::unseal            km_numbers_unseal            OrderNumbers.unseal            OrderNumbers.unseal          OrderNumbers.unseal            OrderNumbers.unseal          Unseal
+OrderNumbers::seal_wide         km_numbers_seal_wide         OrderNumbers.seal_wide         OrderNumbers.sealWide        OrderNumbers.seal_wide         OrderNumbers.sealWide        Seal
+OrderNumbers::unseal_wide       km_numbers_unseal_wide       OrderNumbers.unseal_wide       OrderNumbers.unsealWide      OrderNumbers.unseal_wide       OrderNumbers.unsealWide      Unseal
+OrderNumbers::seal8             km_numbers_seal8             OrderNumbers.seal8             OrderNumbers.seal8           OrderNumbers.seal8             OrderNumbers.seal8           Seal
+OrderNumbers::unseal8           km_numbers_unseal8           OrderNumbers.unseal8           OrderNumbers.unseal8         OrderNumbers.unseal8           OrderNumbers.unseal8         Unseal
+OrderNumbers::seal_all          km_numbers_seal_all          OrderNumbers.seal_all          OrderNumbers.sealAll         OrderNumbers.seal_all          OrderNumbers.sealAll         Steps
+OrderNumbers::unseal_all        km_numbers_unseal_all        OrderNumbers.unseal_all        OrderNumbers.unsealAll       OrderNumbers.unseal_all        OrderNumbers.unsealAll       Steps
+OrderNumbers::seal8_all         km_numbers_seal8_all         OrderNumbers.seal8_all         OrderNumbers.seal8All        OrderNumbers.seal8_all         OrderNumbers.seal8All        Steps
+OrderNumbers::unseal8_all       km_numbers_unseal8_all       OrderNumbers.unseal8_all       OrderNumbers.unseal8All      OrderNumbers.unseal8_all       OrderNumbers.unseal8All      Steps
+OrderNumbers::seal_text         km_numbers_seal_text         OrderNumbers.seal_text         OrderNumbers.sealText        OrderNumbers.seal_text         OrderNumbers.sealText        Seal
+OrderNumbers::unseal_text       km_numbers_unseal_text       OrderNumbers.unseal_text       OrderNumbers.unsealText      OrderNumbers.unseal_text       OrderNumbers.unsealText      Unseal
+OrderNumbers::seal_wide_text    km_numbers_seal_wide_text    OrderNumbers.seal_wide_text    OrderNumbers.sealWideText    OrderNumbers.seal_wide_text    OrderNumbers.sealWideText    Seal
+OrderNumbers::unseal_wide_text  km_numbers_unseal_wide_text  OrderNumbers.unseal_wide_text  OrderNumbers.unsealWideText  OrderNumbers.unseal_wide_text  OrderNumbers.unsealWideText  Unseal
+OrderNumbers::seal8_text        km_numbers_seal8_text        OrderNumbers.seal8_text        OrderNumbers.seal8Text       OrderNumbers.seal8_text        OrderNumbers.seal8Text       Seal
+OrderNumbers::unseal8_text      km_numbers_unseal8_text      OrderNumbers.unseal8_text      OrderNumbers.unseal8Text     OrderNumbers.unseal8_text      OrderNumbers.unseal8Text     Unseal
 Gene::of             km_gene_u64            gene                Gene.of            gene                 gene                 Gene
 ";
 
@@ -134,6 +156,9 @@ const OTHER: [(&str, &[&str]); 6] = [
             "km_gene_text",
             "km_router_route_key_text",
             "km_router_free",
+            "km_router_route_order_no8",
+            "km_router_route_order_no_text",
+            "km_numbers_free",
             "km_last_error",
             "km_last_retry_ms",
             "km_code_name",
@@ -150,6 +175,8 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Source.text_len",
             "Router.Router",
             "Router.get",
+            "OrderNumbers.OrderNumbers",
+            "OrderNumbers.get",
         ],
     ),
     (
@@ -172,6 +199,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Serial.stats",
             "Serial.toString",
             "Router.toString",
+            "OrderNumbers.toString",
             "Business.nextWideInteger",
             "Business.stats",
             "Business.settings",
@@ -303,7 +331,7 @@ fn cpp() -> BTreeSet<String> {
 
 fn java() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for class in ["Mill", "Source", "Serial", "Business", "Router", "Gene"] {
+    for class in ["Mill", "Source", "Serial", "Business", "Router", "OrderNumbers", "Gene"] {
         let text = read(&format!("bindings/java/java/src/main/java/io/keymill/{class}.java"));
         let public = text.lines().filter_map(|line| line.strip_prefix("    public "));
         found.extend(public.filter_map(declared).map(|name| format!("{class}.{name}")));
@@ -325,7 +353,7 @@ fn python() -> BTreeSet<String> {
 
 fn node() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for file in ["mill", "source", "business", "router"] {
+    for file in ["mill", "source", "business", "router", "order_numbers"] {
         // What is marked internal is not in the package's declarations.
         let text = read(&format!("bindings/node/ts/{file}.ts"));
         let mut internal = false;
@@ -418,11 +446,12 @@ fn a_language_has_no_verb_of_its_own() {
         let listed: BTreeSet<_> = rows().map(|row| row[column]).chain(other.iter().copied()).collect();
         let of_class = |name: &&String| {
             let rust = name.split_once("::").map(|(class, _)| class);
-            let is_rusts =
-                rust.is_some_and(|class| ["Mill", "Source", "Handle", "Router", "Gene"].contains(&class));
+            let is_rusts = rust.is_some_and(|class| {
+                ["Mill", "Source", "Handle", "Router", "OrderNumbers", "Gene"].contains(&class)
+            });
             is_rusts
                 || rust.is_none() && !name.contains('.')
-                || ["Mill.", "Source.", "Serial.", "Business.", "Router."]
+                || ["Mill.", "Source.", "Serial.", "Business.", "Router.", "OrderNumbers."]
                     .iter()
                     .any(|class| name.starts_with(class))
         };

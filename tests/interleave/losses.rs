@@ -295,3 +295,26 @@ fn a_store_that_fails_while_a_source_begins_is_not_taken_for_one_that_lost_its_r
         }
     }
 }
+
+#[test]
+fn a_deleted_row_is_not_made_again_by_a_process_with_a_higher_start() {
+    for start in [CHUNK, CHUNK + 1, CHUNK + 200, CHUNK + 500] {
+        for scheme in [Scheme::Keymill].into_iter().chain(counters().take(1)) {
+            let [a, b] = memories();
+            let key = key(scheme, "orders");
+            let request = keymill_tests::request(&key, 100);
+            let mut ranges = take(&mut of_memories(&[&a, &b], CHUNK), &mut request.clone(), 3);
+            // The second store gives numbers while the first is away.
+            a.set_down(true);
+            ranges.extend(take(&mut of_memories(&[&a, &b], CHUNK), &mut request.clone(), 6));
+            a.set_down(false);
+            assert!(b.delete_row(&key));
+            let higher = Request { start, ..request };
+            // Each process begins with a store drawn at random.
+            for _ in 0..6 {
+                ranges.extend(take(&mut of_memories(&[&a, &b], CHUNK), &mut higher.clone(), 1));
+            }
+            assert_disjoint(ranges);
+        }
+    }
+}

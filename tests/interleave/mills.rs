@@ -170,3 +170,26 @@ fn leased_workers_routes_and_status_of_one_mill_go_on_beside_a_silent_server() {
         assert!(tried <= 4 + took.as_secs() / 8, "{tried} connections in {took:?}");
     }
 }
+
+#[test]
+fn leased_workers_of_a_server_that_falls_silent_move_to_the_other_when_their_leases_are_over() {
+    for silent in 0..2 {
+        let servers = Servers::start(silent);
+        let name = unique("moves");
+        let spec = |n: usize| format!("snowflake:{name}{n}?worker=lease&lease=6s&deadline=60s");
+        let mill = Mill::open(&servers.config()).expect("a mill");
+        persistently(|| mill.init(&[&spec(0)], Change::Apply)).expect("its table");
+        let is_of_other = |source: &Source| {
+            let id = persistently(|| source.next()).expect("an id");
+            source.parse(id).expect("its parts").worker.expect("a worker") % 2 != silent as u64
+        };
+        let mut sources: Vec<Source> = Vec::new();
+        until("the server leases workers", || {
+            sources.push(mill.source(&spec(sources.len())).expect("a source"));
+            sources.iter().filter(|source| !is_of_other(source)).count() >= 2
+        });
+        servers.silence();
+        until("every source has a worker of the other server", || sources.iter().all(is_of_other));
+        mill.close();
+    }
+}

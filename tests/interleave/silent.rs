@@ -148,6 +148,32 @@ fn a_bank_goes_on_with_counters_that_were_used_and_with_those_that_were_not() {
     }
 }
 
+#[test]
+fn a_batch_of_counters_waits_once_where_every_store_is_silent() {
+    for is_used in [true, false] {
+        let two = Two::new();
+        let mut store = two.open();
+        let spec = BankSpec { counters: 65_536, is_named: true, wide: false };
+        store.open_bank(&banks::bank(), spec).expect("a new bank");
+        if is_used {
+            banks::all(store.reserve_counters(&counters(0..100, 0)));
+        }
+        two.silence();
+        two.well.set_silent(Some(Silence { clock: Arc::clone(&two.clock), timeout_ms: TIMEOUT_MS }));
+        let began_ms = two.clock.boot_ms();
+        for answer in store.reserve_counters(&counters(0..100, 0)) {
+            assert_eq!(answer.expect_err("no store answers").kind, FaultKind::Unavailable);
+        }
+        let timeouts = (two.clock.boot_ms() - began_ms) / TIMEOUT_MS;
+        assert!(timeouts <= 3, "used: {is_used}: {timeouts} timeouts");
+        two.well.set_silent(None);
+        two.clock.advance(PAUSE_MS);
+        if is_used {
+            banks::all(store.reserve_counters(&counters(0..100, 0)));
+        }
+    }
+}
+
 fn pool(n: u64) -> Arc<Key> {
     Arc::new(Key { name: format!("tx{n}"), ..Key::clone(&key(Scheme::Worker, "tx")) })
 }

@@ -62,6 +62,26 @@ impl KeyArgs {
     }
 }
 
+/// The keys of order numbers, and whose they are.
+#[derive(clap::Args, Clone, Debug)]
+pub struct OrderKeys {
+    /// The key file; other users must not be able to read it [default: the text in $KEYMILL_ORDER_KEYS]
+    #[arg(long, value_name = "FILE")]
+    pub keys: Option<std::path::PathBuf>,
+    /// Whose orders these are; the keys of each tenant are keys of their own
+    #[arg(long, value_name = "T", default_value = "", hide_default_value = true)]
+    pub tenant: String,
+    /// The table of the orders; it has keys of its own, too
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub table: String,
+    /// The key's version, 1 to 255; an order number of 16 bytes has to be of this version
+    #[arg(long, value_name = "V", value_parser = clap::value_parser!(u16).range(0..=255))]
+    pub key_version: Option<u16>,
+    /// The id is one of 128 bits
+    #[arg(long)]
+    pub wide: bool,
+}
+
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
@@ -143,16 +163,20 @@ Examples:
   keymill route 7943786259550846977 orders
   keymill route --key 42 orders
   keymill route --key-text buyer-42 --table routes.json --json
+  keymill route --order-no 6WFC0Z3J6MZTAKV7NK3VWK76VB --table routes.toml
   keymill route 0x6e3d8000000000000000000000000001 --table routes.toml")]
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Route {
         #[command(subcommand)]
         put: Option<RouteVerb>,
-        /// The id, and the router's name [default: default]; with --key or --key-text only the name
-        #[arg(value_name = "ID] [NAME", num_args = 0..=2, required_unless_present_any = ["key", "key_text"])]
+        /// The id, and the router's name [default: default]; with --key, --key-text or --order-no only the name
+        #[arg(value_name = "ID] [NAME", num_args = 0..=2, required_unless_present_any = ["key", "key_text", "order_no"])]
         words: Vec<String>,
         #[command(flatten)]
         key: KeyArgs,
+        /// An order number: 26 or 14 characters, a decimal number, or 0x and 32 or 16 hexadecimal digits
+        #[arg(long, value_name = "N", conflicts_with_all = ["key", "key_text", "wide"])]
+        order_no: Option<String>,
         /// The id is one of 128 bits
         #[arg(long)]
         wide: bool,
@@ -181,6 +205,44 @@ Examples:
     Move {
         #[command(subcommand)]
         verb: MoveVerb,
+    },
+
+    /// Print the order number of a business id: what it is called outside
+    #[command(long_about = "\
+Print the order number of a business id: what it is called outside. Its gene stays readable, so `keymill route --order-no` needs no key; the
+number in the id is encrypted. --json has the order number in each of its forms.")]
+    #[command(after_help = "\
+A key file has `seal_with = 1` and, below `[key]`, lines such as `1 = \"64 hexadecimal digits\"`. Make one, for you alone:
+  (umask 077; printf 'seal_with = 1\n[key]\n1 = \"%s\"\n' \"$(openssl rand -hex 32)\" > keys.toml)
+
+Examples:
+  keymill seal 7943646055239778305 --keys keys.toml --table orders
+  keymill seal 7943646055239778305 --keys keys.toml --tenant acme --table orders --json
+  keymill seal 7943646055239778305 --keys keys.toml --form 8 --key-version 1")]
+    Seal {
+        /// The id, in decimal
+        id: String,
+        #[command(flatten)]
+        keys: OrderKeys,
+        /// How many bytes: 16, or 8 for a BIGINT, which has no check against forgery
+        #[arg(long, value_name = "16|8", default_value = "16", value_parser = ["16", "8"], conflicts_with = "wide")]
+        form: String,
+    },
+
+    /// Print the id in an order number
+    #[command(after_help = "\
+An order number of 16 bytes is 26 characters, or 0x and 32 hexadecimal digits; one of 8 bytes is 14 characters, a decimal number, or
+0x and 16 hexadecimal digits. What these keys did not seal for this tenant and this table is FORGED; one of 8 bytes always opens.
+
+Examples:
+  keymill unseal 6WFC0Z3J6MZTAKV7NK3VWK76VB --keys keys.toml --tenant acme --table orders
+  keymill unseal 7943719833957099537 --keys keys.toml --tenant acme --table orders --key-version 1")]
+    Unseal {
+        /// The order number
+        #[arg(value_name = "NUMBER")]
+        order_no: String,
+        #[command(flatten)]
+        keys: OrderKeys,
     },
 
     /// Explain a snowflake layout: fields, capacity, the day it ends; or propose one
@@ -478,7 +540,12 @@ the scenario, a line that is no step does. All scalars are strings. The steps ar
   {\"do\":\"clock_set\",\"ms\":MS}               {\"do\":\"clock_advance\",\"ms\":MS}    with a mill on clock=manual
   {\"do\":\"gene\",KEY}                        KEY: \"key\":N, or \"key_text\":TEXT with \"times\":N where it is repeated
   {\"do\":\"router\",\"as\":R,\"table\":TEXT}       {\"do\":\"load\",\"of\":R,\"table\":TEXT}
-  {\"do\":\"route\",\"of\":R,\"id\":ID}            {\"do\":\"route_wide\",\"of\":R,\"id\":ID}       {\"do\":\"route_key\",\"of\":R,KEY}")]
+  {\"do\":\"route\",\"of\":R,\"id\":ID}            {\"do\":\"route_wide\",\"of\":R,\"id\":ID}       {\"do\":\"route_key\",\"of\":R,KEY}
+  {\"do\":\"route_order_no\",\"of\":R,NO}       NO: \"no\":HEX, \"number\":N or \"text\":TEXT
+  {\"do\":\"numbers\",\"as\":N,\"keys\":[[VERSION,HEX]…],\"seal_with\":V,\"tenant\":T,\"table\":T}    \"version\":V chooses one
+  {\"do\":\"seal\",\"of\":N,\"id\":ID}             {\"do\":\"unseal\",\"of\":N,\"no\":HEX}
+                                            alike seal_wide, seal8, seal_text, seal_wide_text, seal8_text; seal_all and
+                                            seal8_all with \"ids\", and back with \"nos\"; numbers_version")]
     #[command(after_help = "\
 Examples:
   printf '%s\\n' '{\"do\":\"source\",\"as\":\"a\",\"spec\":\"segment:orders\"}' '{\"do\":\"next\",\"of\":\"a\"}' |

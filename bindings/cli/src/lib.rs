@@ -15,6 +15,7 @@ mod layout;
 mod move_args;
 mod moves;
 mod operate;
+mod order_numbers;
 mod print;
 mod route;
 mod rows;
@@ -72,8 +73,10 @@ fn answer(args: &Args, notes: &mut Vec<String>) -> Result<()> {
         },
         Verb::Completions { shell } => completions(*shell),
         Verb::Gene { key } => route::gene(key, args.json),
-        Verb::Route { put: None, words, key, wide, table: Some(table) } => {
-            let wanted = route::Lookup::new(words, key, *wide)?;
+        Verb::Seal { id, keys, form } => order_numbers::seal(id, keys, form == "8", args.json),
+        Verb::Unseal { order_no, keys } => order_numbers::unseal(order_no, keys, args.json),
+        Verb::Route { put: None, words, key, order_no, wide, table: Some(table) } => {
+            let wanted = route::Lookup::new(words, key, order_no.as_deref(), *wide)?;
             route::route(&keymill::Router::open(table)?, &wanted, args.json)
         }
         Verb::Spread { source, regions, modulo, workers, svg } => {
@@ -152,8 +155,8 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
         Verb::Route { put: Some(RouteVerb::Put { name, file, yes }), .. } => {
             route::put(mill, name, file, *yes, json)
         }
-        Verb::Route { put: None, words, key, wide, table: None } => {
-            let wanted = route::Lookup::new(words, key, *wide)?;
+        Verb::Route { put: None, words, key, order_no, wide, table: None } => {
+            let wanted = route::Lookup::new(words, key, order_no.as_deref(), *wide)?;
             route::route(&keymill::Router::from_text(&mill.route_table(wanted.name)?)?, &wanted, json)
         }
         Verb::Move { verb } => moves::run(mill, verb, json),
@@ -166,6 +169,8 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
         | Verb::Spread { .. }
         | Verb::Steps
         | Verb::Gene { .. }
+        | Verb::Seal { .. }
+        | Verb::Unseal { .. }
         | Verb::Route { put: None, table: Some(_), .. } => Ok(()),
     }
 }

@@ -5,10 +5,12 @@ use std::path::Path;
 use keymill::{Change, Error, Mill, Result, Route, Router};
 
 use crate::args::KeyArgs;
+use crate::order_numbers::OrderNumber;
 use crate::{ids, print};
 
-/// What to look up: an id, else a key.
+/// What to look up: an order number, an id, else a key.
 pub struct Lookup<'a> {
+    order_no: Option<&'a str>,
     id: Option<&'a str>,
     key: &'a KeyArgs,
     /// The id is one of 128 bits.
@@ -18,10 +20,18 @@ pub struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// From the words of the command line: the id unless a key is given, then the name.
-    pub fn new(words: &'a [String], key: &'a KeyArgs, wide: bool) -> Result<Lookup<'a>> {
-        let (id, rest) =
-            if key.is_given() { (None, words) } else { (words.first(), words.get(1..).unwrap_or_default()) };
+    /// From the words of the command line: the id unless a key or an order number is given, then the name.
+    pub fn new(
+        words: &'a [String],
+        key: &'a KeyArgs,
+        order_no: Option<&'a str>,
+        wide: bool,
+    ) -> Result<Lookup<'a>> {
+        let (id, rest) = if key.is_given() || order_no.is_some() {
+            (None, words)
+        } else {
+            (words.first(), words.get(1..).unwrap_or_default())
+        };
         if rest.len() > 1 {
             return Err(Error::argument(format!(
                 "`{}` is one word too many: a key, then the router's name",
@@ -29,7 +39,7 @@ impl<'a> Lookup<'a> {
             )));
         }
         let name = rest.first().map_or(DEFAULT_ROUTER, String::as_str);
-        Ok(Lookup { id: id.map(String::as_str), key, wide, name })
+        Ok(Lookup { order_no, id: id.map(String::as_str), key, wide, name })
     }
 }
 
@@ -42,11 +52,15 @@ pub fn gene(key: &KeyArgs, json: bool) -> Result<()> {
     print::fields(json, &[("gene", gene.to_string())])
 }
 
-/// Where the id or the key belongs.
+/// Where the order number, the id or the key belongs.
 pub fn route(router: &Router, wanted: &Lookup<'_>, json: bool) -> Result<()> {
-    let route = match wanted.id {
-        Some(id) => of_id(router, id, wanted.wide)?,
-        None => router.route_gene(
+    let route = match (wanted.order_no, wanted.id) {
+        (Some(order_no), _) => match OrderNumber::read(order_no)? {
+            OrderNumber::Long(bytes) => router.route_order_no(&bytes)?,
+            OrderNumber::Short(number) => router.route_order_no(number)?,
+        },
+        (None, Some(id)) => of_id(router, id, wanted.wide)?,
+        (None, None) => router.route_gene(
             ids::gene(wanted.key)?.ok_or_else(|| Error::argument("no id and no key is given"))?,
         )?,
     };
@@ -86,7 +100,8 @@ fn of_id<'r>(router: &'r Router, id: &str, wide: bool) -> Result<Route<'r>> {
     }
 }
 
-fn bytes(digits: &str) -> Option<Vec<u8>> {
+/// The bytes that hexadecimal digits write.
+pub fn bytes(digits: &str) -> Option<Vec<u8>> {
     // `from_str_radix` allows a sign.
     if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;

@@ -18,6 +18,7 @@ const says = {
   'verbs.mjs': /time: \d{4}-.*worker: 5.*\n\d+\n\d+ \d+\n\[\n.*store_created.*\n\]\nINVALID_CONFIG\n$/,
   'sales.mjs': /^{ gene: 56443, number: 1n }\n56443\n$/,
   'router.mjs': /^{[^]*gene: 56443,[^]*shard: 's2',[^]*version: 7[^]*}\n$/,
+  'numbers.mjs': /^$/,
   'server.mjs': /^{"id":"1"}\n$/,
 }
 

@@ -5,7 +5,7 @@ import { appendFileSync, existsSync, readFileSync, readdirSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { test } from 'node:test'
-import { KeymillError, Router, gene, open } from 'keymill'
+import { KeymillError, OrderNumbers, Router, gene, open } from 'keymill'
 
 const require = createRequire(import.meta.url)
 const root = process.env.KEYMILL_ROOT ?? fileURLToPath(new URL('../../..', import.meta.url))
@@ -62,6 +62,41 @@ const steps = {
   route_wide: (it, { of, id }) => texts(it.routers[of].routeWide(BigInt(id))),
   route_key: (it, step) => texts(it.routers[step.of].routeKey(key(step))),
   spec: (_, { kind, name, options }) => native.specString(kind, name, options),
+  route_order_no: (it, { of, no, number, text: given }) => texts(it.routers[of].routeOrderNo(given ?? (no === undefined ? BigInt(number) : bytes(no)))),
+  numbers(it, { as, keys, seal_with, tenant, table, version }) {
+    const all = new Map(keys.map(([name, key]) => [Number(name), bytes(key)]))
+    const numbers = OrderNumbers.fromKeys(all, Number(seal_with), tenant, table)
+    it.numbers[as] = version === undefined ? numbers : numbers.withVersion(Number(version))
+  },
+  numbers_version: (it, { of }) => text(it.numbers[of].version),
+}
+
+const bytes = (digits) => Buffer.from(digits, 'hex')
+const told = (answer) => (Array.isArray(answer) ? answer.map(told) : answer instanceof Uint8Array ? answer.toString('hex') : text(answer))
+// The verbs of order numbers: 16 bytes are hexadecimal digits in the vectors.
+for (const [verb, given] of [
+  ['seal', BigInt],
+  ['unseal', bytes],
+  ['seal_wide', BigInt],
+  ['unseal_wide', bytes],
+  ['seal8', BigInt],
+  ['unseal8', BigInt],
+  ['seal_text', BigInt],
+  ['unseal_text', text],
+  ['seal_wide_text', BigInt],
+  ['unseal_wide_text', text],
+  ['seal8_text', BigInt],
+  ['unseal8_text', text],
+  ['seal_all', BigInt],
+  ['unseal_all', bytes],
+  ['seal8_all', BigInt],
+  ['unseal8_all', BigInt],
+]) {
+  const name = verb.replace(/_(.)/g, (_, letter) => letter.toUpperCase())
+  steps[verb] = (it, { of, id, no, ids, nos }) => {
+    const all = ids ?? nos
+    return told(it.numbers[of][name](all ? all.map((one) => given(one)) : given(id ?? no)))
+  }
 }
 
 function play(it, step) {
@@ -88,7 +123,7 @@ if (!existsSync(folder)) {
     const { cases } = JSON.parse(readFileSync(join(folder, file), 'utf8'))
     for (const { name, mill, steps: list } of cases) {
       test(`${stem}/${name}`, () => {
-        const it = { mill: mill === undefined ? undefined : open(mill), sources: {}, routers: {} }
+        const it = { mill: mill === undefined ? undefined : open(mill), sources: {}, routers: {}, numbers: {} }
         try {
           list.forEach((step, at) => {
             try {

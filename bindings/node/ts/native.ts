@@ -8,6 +8,7 @@ export type OpeningBox = { [opaque]: 'opening' }
 export type SourceBox = { [opaque]: 'source' }
 export type BatchBox = { [opaque]: 'batch' }
 export type RouterBox = { [opaque]: 'router' }
+export type NumbersBox = { [opaque]: 'numbers' }
 
 export interface SourceFacts {
   kind: 'segment' | 'snowflake' | 'serial' | 'business'
@@ -126,8 +127,32 @@ export interface Native {
   routeBytes(router: RouterBox, id: Uint8Array): Route
   routeNumber(router: RouterBox, key: bigint): Route
   routeText(router: RouterBox, key: string): Route
+  routeOrderNo(router: RouterBox, orderNo: Uint8Array): Route
+  routeOrderNo8(router: RouterBox, orderNo: bigint): Route
+  routeOrderNoText(router: RouterBox, text: string): Route
   routerVersion(router: RouterBox): number
   routerAge(router: RouterBox): number | null
+  openNumbers(file: string, tenant: string, table: string): NumbersBox
+  numbersFromEnv(tenant: string, table: string): NumbersBox
+  numbersFromKeys(versions: number[], keys: Uint8Array[], sealWith: number, tenant: string, table: string): NumbersBox
+  numbersWithVersion(numbers: NumbersBox, version: number): NumbersBox
+  numbersVersion(numbers: NumbersBox): number
+  seal(numbers: NumbersBox, id: bigint): Buffer
+  unseal(numbers: NumbersBox, orderNo: Uint8Array): bigint
+  sealWide(numbers: NumbersBox, id: bigint): Buffer
+  unsealWide(numbers: NumbersBox, orderNo: Uint8Array): bigint
+  seal8(numbers: NumbersBox, id: bigint): bigint
+  unseal8(numbers: NumbersBox, orderNo: bigint): bigint
+  sealAll(numbers: NumbersBox, ids: BigUint64Array): Buffer
+  unsealAll(numbers: NumbersBox, orderNos: Uint8Array): BigUint64Array
+  seal8All(numbers: NumbersBox, ids: BigUint64Array): BigUint64Array
+  unseal8All(numbers: NumbersBox, orderNos: BigUint64Array): BigUint64Array
+  sealText(numbers: NumbersBox, id: bigint): string
+  unsealText(numbers: NumbersBox, text: string): bigint
+  sealWideText(numbers: NumbersBox, id: bigint): string
+  unsealWideText(numbers: NumbersBox, text: string): bigint
+  seal8Text(numbers: NumbersBox, id: bigint): string
+  unseal8Text(numbers: NumbersBox, text: string): bigint
 }
 
 export const native = load() as Native

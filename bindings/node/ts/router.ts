@@ -8,7 +8,7 @@ import { native, type Route, type RouterBox } from './native'
 export type Key = bigint | number | string
 
 /** Runs a verb of the native part. */
-function asked<T>(verb: () => T): T {
+export function asked<T>(verb: () => T): T {
   try {
     return verb()
   } catch (e) {
@@ -16,7 +16,7 @@ function asked<T>(verb: () => T): T {
   }
 }
 
-function text(what: string, value: unknown): string {
+export function text(what: string, value: unknown): string {
   if (typeof value !== 'string') throw argument(`${what} must be a string, not ${shown(value)}`)
   // On its way to Rust half a character would become U+FFFD, and two keys one.
   if (/\p{Surrogate}/u.test(value)) throw argument(`${what} holds half of a surrogate pair, which is no character; write whole ones`)
@@ -24,13 +24,13 @@ function text(what: string, value: unknown): string {
 }
 
 /** A whole number; a `number` only as far as it is exact. */
-function whole(what: string, value: unknown): bigint {
+export function whole(what: string, value: unknown): bigint {
   if (typeof value === 'bigint') return value
   if (typeof value === 'number' && Number.isSafeInteger(value)) return BigInt(value)
   throw argument(`${what} must be a bigint or a safe integer, not ${shown(value)}`)
 }
 
-function of64(what: string, value: unknown, least: bigint): bigint {
+export function of64(what: string, value: unknown, least: bigint): bigint {
   const number = whole(what, value)
   if (number < least || number > 0xffff_ffff_ffff_ffffn) throw argument(`${what} has more than 64 bits, or a sign: ${shown(number)}`)
   return number
@@ -97,6 +97,16 @@ export class Router {
   routeKey(key: Key): Route {
     if (typeof key === 'string') return asked(() => native.routeText(this.#box, text('a key', key)))
     return asked(() => native.routeNumber(this.#box, keyOf(key)))
+  }
+
+  /**
+   * Where the order belongs that has this order number, which needs no key: 16 bytes, a bigint of 8 bytes, or a text. Where a range moves by
+   * number, the id decides, which is encrypted: `also` names the second shard then.
+   */
+  routeOrderNo(orderNo: Uint8Array | bigint | number | string): Route {
+    if (orderNo instanceof Uint8Array) return asked(() => native.routeOrderNo(this.#box, orderNo))
+    if (typeof orderNo === 'string') return asked(() => native.routeOrderNoText(this.#box, text('an order number', orderNo)))
+    return asked(() => native.routeOrderNo8(this.#box, of64('an order number', orderNo, 0n)))
   }
 
   /** The version of the present table. */

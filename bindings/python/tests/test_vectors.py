@@ -46,6 +46,7 @@ class Runner:
         self.mill = None if config is None else keymill.open(config)
         self.sources = {}
         self.routers = {}
+        self.numbers = {}
 
     def do(self, step):
         verb = getattr(self, "do_" + step["do"], None)
@@ -122,6 +123,42 @@ class Runner:
 
     def do_route_key(self, step):
         return shown(self.routers[step["of"]].route_key(key_of(step)))
+
+    def do_route_order_no(self, step):
+        order_no = step.get("text")
+        if "no" in step:
+            order_no = bytes.fromhex(step["no"])
+        elif "number" in step:
+            order_no = int(step["number"])
+        return shown(self.routers[step["of"]].route_order_no(order_no))
+
+    def do_numbers(self, step):
+        keys = {int(version): bytes.fromhex(key) for version, key in step["keys"]}
+        numbers = keymill.OrderNumbers.from_keys(keys, int(step["seal_with"]), step["tenant"], step["table"])
+        self.numbers[step["as"]] = numbers.with_version(int(step["version"])) if "version" in step else numbers
+
+    def do_numbers_version(self, step):
+        return str(self.numbers[step["of"]].version)
+
+    def of_numbers(self, step):
+        """A verb of order numbers; 16 bytes are hexadecimal digits in the vectors."""
+        verb = getattr(self.numbers[step["of"]], step["do"])
+
+        def told(value):
+            return value.hex() if isinstance(value, bytes) else str(value)
+
+        if step["do"].endswith("_all"):
+            given = step["ids"] if "ids" in step else step["nos"]
+            return [told(one) for one in verb([bytes.fromhex(one) if step["do"] == "unseal_all" else int(one) for one in given])]
+        if "id" in step:
+            return told(verb(int(step["id"])))
+        if step["do"].endswith("_text"):
+            return told(verb(step["no"]))
+        return told(verb(int(step["no"]) if step["do"] == "unseal8" else bytes.fromhex(step["no"])))
+
+    do_seal = do_unseal = do_seal_wide = do_unseal_wide = do_seal8 = do_unseal8 = of_numbers
+    do_seal_text = do_unseal_text = do_seal_wide_text = do_unseal_wide_text = do_seal8_text = do_unseal8_text = of_numbers
+    do_seal_all = do_unseal_all = do_seal8_all = do_unseal8_all = of_numbers
 
     def do_spec(self, step):
         return keymill._keymill.spec_string(step["kind"], step["name"], dict(step.get("options", [])))

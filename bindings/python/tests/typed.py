@@ -26,6 +26,14 @@ async def later(source: keymill.Source[str]) -> list[str]:
     return []
 
 
+def order_numbers(numbers: keymill.OrderNumbers, router: keymill.Router) -> list[int]:
+    sealed: bytes = numbers.seal(5)
+    short: int = numbers.with_version(numbers.version).seal8(5)
+    text: str = numbers.seal_text(5)
+    print(router.route_order_no(sealed).shard, router.route_order_no(short).gene, router.route_order_no(text).also)
+    return [numbers.unseal(bytearray(sealed)), numbers.unseal_text(text), *numbers.unseal_all(numbers.seal_all([1, 2]))]
+
+
 with keymill.open("memory:") as mill:
     numbers(mill.segment("orders", step=1000, deadline=timedelta(seconds=1)))
     numbers(mill.snowflake("tx", worker=5))

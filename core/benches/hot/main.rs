@@ -6,6 +6,7 @@
 mod facts;
 mod harness;
 mod keys;
+mod order_numbers;
 mod segments;
 mod snowflakes;
 
@@ -124,7 +125,7 @@ fn main() {
         all.insert("many".into(), facts.iter().map(Fact::json).collect());
     }
     let mill = Mill::open("memory:").expect("a mill");
-    let sections: [(&str, &str, Section); 8] = [
+    let sections: [(&str, &str, Section); 9] = [
         ("segment", "Segments", segments::segments),
         ("snowflake", "Snowflakes, time:41@1ms,worker:1,seq:21", snowflakes::snowflakes),
         ("burst", "Snowflakes, 41/10/12, 1000 ids of a fresh millisecond", snowflakes::bursts),
@@ -132,6 +133,7 @@ fn main() {
         ("gene", "Genes of 16-byte keys", keys::genes),
         ("business", "Ids for keys, 65 536 counters", keys::business),
         ("route", "Routes of random ids", keys::routes),
+        ("seal", "Order numbers", order_numbers::seals),
         ("text", "Serial numbers, eight characters of date and eight digits", segments::serials),
     ];
     for (name, title, section) in sections {
@@ -141,10 +143,11 @@ fn main() {
             all.insert(name.into(), outcomes.iter().map(Outcome::json).collect());
         }
     }
-    let facts: [(&str, &str, &Facts); 4] = [
+    let facts: [(&str, &str, &Facts); 5] = [
         ("outage", "An outage of the store, 20 000 ids a second", &facts::outage),
         ("sustained", "Snowflakes, 41/10/12, sustained", &|| snowflakes::caps(&mill)),
         ("default", "Default options", &facts::defaults),
+        ("timing", "Order numbers: does the time depend on the number?", &order_numbers::timing),
         ("large", "Large batches", &|| facts::large_batches(&mill)),
     ];
     for (name, title, section) in facts {

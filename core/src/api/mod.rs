@@ -10,6 +10,7 @@ mod enter;
 mod handle;
 mod moves;
 mod operate;
+mod order_numbers;
 mod router;
 #[cfg(all(feature = "mysql", feature = "postgres"))]
 pub(crate) mod shard;
@@ -34,6 +35,7 @@ pub use business::Heat;
 pub use handle::{Handle, Iter};
 pub use moves::{MoveOptions, MoveStatus, Moves, Moving};
 pub use operate::{Change, OldRow, Periods, Repair, Standing};
+pub use order_numbers::{ORDER_KEYS_VARIABLE, OrderNo, OrderNumbers};
 pub use router::{Route, Router, Stored, StoredRouter};
 pub use source::Source;
 

@@ -37,6 +37,8 @@ pub(crate) struct BankView {
     pub(crate) waiting: bool,
     /// How many numbers were reserved.
     pub(crate) reserved: u64,
+    /// The boot time at which a refill that failed is due again.
+    pub(crate) due_ms: Option<u64>,
 }
 
 /// What a bank asks of the store.
@@ -124,6 +126,8 @@ pub(super) struct Supply {
     ahead: BTreeMap<u32, Ahead>,
     /// Counters whose rows another session had locked: they are asked for alone.
     alone: BTreeSet<u32>,
+    /// The one of them that the last batch passed over: the next batch is its, so that it has its turn beside counters that never rest.
+    passed_over: Option<u32>,
     /// How many counters go into one batch, after a locked row fewer.
     most: usize,
     /// How often in a row another process was faster at the rows of these counters.
@@ -142,6 +146,7 @@ impl Supply {
             floor: None,
             ahead: BTreeMap::new(),
             alone: BTreeSet::new(),
+            passed_over: None,
             most: usize::MAX,
             conflicts: BTreeMap::new(),
             later: BTreeSet::new(),
@@ -226,11 +231,12 @@ impl BankSource {
     pub(crate) fn view(&self, now: Now) -> BankView {
         self.callers.waker.acknowledge();
         self.serve(now);
-        self.ask_later(now);
+        let due_ms = self.ask_later(now);
         BankView {
             wants: self.urgent.has_any() || self.background.has_any() || self.is_wanted_early(),
             waiting: self.is_waited_for(),
             reserved: crate::callers::counters::Counters::get(&self.callers.counters.reserved),
+            due_ms,
         }
     }
 
@@ -327,7 +333,11 @@ impl BankSource {
             return Some(BankAsk::Open { key: self.spec().key.clone(), bank: self.bank() });
         };
         let most = most.min(supply.most).max(1);
-        let found = self.wanted(most);
+        let mut found = self.wanted(most);
+        if let Some(first) = supply.passed_over.take() {
+            found.retain(|index| *index != first);
+            found.insert(0, first);
+        }
         let (mut indexes, mut requests) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
         for index in found {
             self.urgent.clear(index);
@@ -338,6 +348,7 @@ impl BankSource {
             let alone = supply.alone.contains(&index);
             if alone && !indexes.is_empty() {
                 self.urgent.set(index);
+                supply.passed_over.get_or_insert(index);
                 continue;
             }
             let Some(request) = self.request(&mut supply, index, floor, now) else { continue };
@@ -468,15 +479,17 @@ impl BankSource {
         }
     }
 
-    /// Asks again for counters whose refill failed.
-    fn ask_later(&self, now: Now) {
+    /// Asks again for counters whose refill failed; answers with when the next of them is due.
+    fn ask_later(&self, now: Now) -> Option<u64> {
         let mut supply = self.lock();
-        while let Some((_, index)) =
-            supply.later.first().copied().filter(|(due_ms, _)| *due_ms <= now.boot_ms)
-        {
+        while let Some((due_ms, index)) = supply.later.first().copied() {
+            if due_ms > now.boot_ms {
+                return Some(due_ms);
+            }
             supply.later.pop_first();
             self.background.set(index);
         }
+        None
     }
 
     /// The bank as a whole was refused: no counter is asked for before a caller comes again.

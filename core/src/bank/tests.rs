@@ -17,18 +17,18 @@ use crate::store::memory::{Memory, MemoryStore, Step};
 use crate::store::{Fault, FaultKind, GiveBack, Mark};
 use crate::time::{Clock, ManualClock, Now};
 
-struct Stage {
+pub(super) struct Stage {
     memory: Arc<Memory>,
-    store: MemoryStore,
-    keeper: Keeper,
-    clock: Arc<ManualClock>,
-    bank: Arc<BankSource>,
+    pub(super) store: MemoryStore,
+    pub(super) keeper: Keeper,
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) bank: Arc<BankSource>,
     /// How many counters each batch had.
     batches: Vec<usize>,
 }
 
 impl Stage {
-    fn new(spec: &str) -> Stage {
+    pub(super) fn new(spec: &str) -> Stage {
         Stage::on(&Memory::new(), spec)
     }
 
@@ -43,7 +43,7 @@ impl Stage {
         Stage { memory: memory.clone(), store, keeper, clock, bank, batches: Vec::new() }
     }
 
-    fn now(&self) -> Now {
+    pub(super) fn now(&self) -> Now {
         Clock::Manual(self.clock.clone()).now()
     }
 
@@ -63,7 +63,7 @@ impl Stage {
     }
 
     /// A number of a gene, brought by the keeper if none is in memory.
-    fn next(&mut self, gene: u16) -> Result<u64, Error> {
+    pub(super) fn next(&mut self, gene: u16) -> Result<u64, Error> {
         if let Ok(taken) = self.bank.try_take(Gene::from(gene), 1, 1) {
             return Ok(taken.start);
         }
@@ -71,7 +71,7 @@ impl Stage {
         self.bank.try_take(Gene::from(gene), 1, 1).map(|taken| taken.start)
     }
 
-    fn numbers(&mut self, gene: u16, count: usize) -> Vec<u64> {
+    pub(super) fn numbers(&mut self, gene: u16, count: usize) -> Vec<u64> {
         (0..count).map(|_| self.next(gene).expect("a number")).collect()
     }
 
@@ -601,76 +601,4 @@ fn a_used_counter_lasts_for_its_buffer_whatever_its_rate_and_whenever_the_outage
             assert!(lasted_ms >= 30_000, "one in {pause_ms} ms, down after {warm_ms}: {lasted_ms} ms");
         }
     }
-}
-
-/// What becomes of the background refill of a counter that this answer failed, without a caller that lacks numbers.
-fn asked_again_after(fault: &Fault) -> bool {
-    let mut stage = Stage::new("business:b?counters=4");
-    stage.numbers(0, 1);
-    let asked = |stage: &mut Stage| match stage.keeper.poll(stage.now(), 1) {
-        Some(Batch::Bank(slot, BankAsk::Reserve { indexes, .. })) => Some((slot, indexes)),
-        None => None,
-        other => panic!("{other:?}"),
-    };
-    let (slot, indexes) = loop {
-        stage.bank.try_take(Gene::from(0), 1, 1).expect("a number in memory");
-        if let Some(asked) = asked(&mut stage) {
-            break asked;
-        }
-    };
-    assert!(stage.bank.holds(0).left > 0, "no caller lacks one");
-    let answers = indexes.iter().map(|_| Err(fault.clone())).collect();
-    stage.keeper.complete_bank(slot, BankAnswer::Reserved(indexes, answers), stage.now());
-    for _ in 0..600 {
-        stage.clock.advance(100);
-        // Another counter of the bank is used meanwhile, which wakes the keeper.
-        let _ = stage.bank.try_take(Gene::from(u16::MAX), 1, 1);
-        if let Some((slot, indexes)) = asked(&mut stage) {
-            if indexes.contains(&0) {
-                return true;
-            }
-            let answers = indexes.iter().map(|_| Err(Fault::new(FaultKind::Conflict, "x"))).collect();
-            stage.keeper.complete_bank(slot, BankAnswer::Reserved(indexes, answers), stage.now());
-        }
-    }
-    false
-}
-
-#[test]
-fn a_refill_that_failed_is_asked_for_again_before_its_counter_is_dry() {
-    let down = Fault::new(FaultKind::Unavailable, "down");
-    let locked = Fault::new(FaultKind::Locked, "held");
-    let each = [("outage", down.clone()), ("outage of one store", down.of_one_store()), ("locked", locked)];
-    let each = each.map(|(name, fault)| (name, asked_again_after(&fault)));
-    assert_eq!(each, [("outage", true), ("outage of one store", true), ("locked", true)]);
-}
-
-#[test]
-fn a_row_whose_changes_are_always_undone_is_found_and_rests_and_its_neighbours_are_served() {
-    let mut stage = Stage::new("business:order?counters=64");
-    let genes: Vec<u16> = (0..64).map(|index| index * 1_024).collect();
-    stage.numbers(0, 1);
-    for gene in &genes {
-        while stage.bank.try_take(Gene::from(*gene), 1, 1).is_ok() {}
-    }
-    // A batch that has this row fails as a whole.
-    let stuck = 5;
-    let mut asked = 0;
-    for _ in 0..200 {
-        let Some(Batch::Bank(slot, ask)) = stage.keeper.poll(stage.now(), 1) else { break };
-        let BankAsk::Reserve { indexes, requests } = ask else { panic!("{ask:?}") };
-        asked += 1;
-        let answers = if indexes.contains(&stuck) {
-            indexes.iter().map(|_| Err(Fault::new(FaultKind::Conflict, "undone"))).collect()
-        } else {
-            stage.store.reserve_counters(&requests)
-        };
-        stage.keeper.complete_bank(slot, BankAnswer::Reserved(indexes, answers), stage.now());
-    }
-    assert!(asked < 100, "it is asked for without rest: {asked}");
-    for (index, gene) in (0..).zip(&genes) {
-        assert_eq!(stage.bank.try_take(Gene::from(*gene), 1, 1).is_ok(), index != stuck, "counter {index}");
-    }
-    let refused = stage.bank.try_take(Gene::from(genes[stuck as usize]), 1, 1).expect_err("it rests");
-    assert_eq!(refused.code, Code::StoreUnavailable, "{refused}");
 }

@@ -129,7 +129,7 @@ fn urgent_and_background_requests_are_never_batched_together() {
 
 /// Callers wait for a bank all the time, or it wants numbers and none waits.
 fn want(planner: &mut Planner, index: SourceIndex, waiting: bool, now: Now) {
-    planner.check(index, &View::Bank(BankView { wants: true, waiting, reserved: 0 }), now);
+    planner.check(index, &View::Bank(BankView { wants: true, waiting, reserved: 0, due_ms: None }), now);
 }
 
 #[test]

@@ -414,7 +414,10 @@ impl Planner {
     }
 
     fn check_bank(&mut self, index: SourceIndex, view: BankView, now: Now) {
-        let BankView { wants, waiting, reserved } = view;
+        let BankView { wants, waiting, reserved, due_ms } = view;
+        if let Some(due_ms) = due_ms {
+            self.set_timer_by(index, due_ms);
+        }
         let Some(plan) = self.plan(index) else { return };
         // A bank's rate is that of its refills: to count what is left in every cell would cost more than the refills.
         plan.meter.sample(now.boot_ms, reserved);

@@ -2,7 +2,8 @@
 //!
 //! All leases of a mill are renewed together, each third of the shortest one, whether their sources are used or not. A lease that was
 //! not renewed ends by the boot clock before it ends by the store's; a renewal that still finds token and mark as this process left
-//! them goes on with the same slot, since no other process has taken it.
+//! them goes on with the same slot, since no other process has taken it. Where one of several stores fails, its leases are given up
+//! when they are over, and callers get workers of the others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +43,8 @@ pub(super) struct WorkerLease {
     length_ms: u64,
     /// The renewal in flight: what it writes, and when it was sent.
     asked: Option<(Left, u64)>,
+    /// Its store did not answer the last renewal, and other stores go on.
+    others_go_on: bool,
 }
 
 /// What the answer to a renewal means for one lease.
@@ -162,6 +165,14 @@ impl Planner {
         let wall_ms = if view.idle { self.clocks.believed(now) } else { now.wall_ms };
         let Some(plan) = self.plan(index) else { return };
         plan.worker_mark = view.mark;
+        // Its store gives it to another process when it is over there, and the next caller leases a worker of another store.
+        if plan.lease.take_if(|lease| lease.others_go_on && now.boot_ms >= lease.until_ms).is_some() {
+            self.leases.remove(&index);
+            if !view.idle {
+                actions.push(Action::Snowflake(SnowflakeAction::Lapse));
+            }
+        }
+        let Some(plan) = self.plan(index) else { return };
         match &plan.lease {
             Some(lease) if now.boot_ms >= lease.until_ms => {
                 if !view.idle {
@@ -244,7 +255,15 @@ impl Planner {
         let until_ms = sent_ms.saturating_add(used_ms(lease_ms));
         let left = vec![Left { token, mark }];
         let owner = plan.spec.places().map_or(owner.clone(), |places| noted(&owner, &places.source).into());
-        plan.lease = Some(WorkerLease { worker, left, owner, until_ms, length_ms: lease_ms, asked: None });
+        plan.lease = Some(WorkerLease {
+            worker,
+            left,
+            owner,
+            until_ms,
+            length_ms: lease_ms,
+            asked: None,
+            others_go_on: false,
+        });
         if self.leases.is_empty() {
             self.renew_at_ms = u64::MAX;
         }
@@ -367,6 +386,7 @@ impl Planner {
         Some(match answer {
             Some(Ok(mark)) => {
                 lease.left = vec![Left { mark, ..to }];
+                lease.others_go_on = false;
                 let until_ms = sent_ms.saturating_add(used_ms(lease.length_ms));
                 lease.until_ms = until_ms;
                 self.set_timer(index, until_ms);
@@ -381,6 +401,7 @@ impl Planner {
                 if fault.kind == FaultKind::Unknown {
                     lease.doubt(to);
                 }
+                lease.others_go_on = fault.kind.is_outage() && !fault.is_outage();
                 let is_over = now.boot_ms >= lease.until_ms;
                 Outcome::Failed(is_over.then(|| fault.error(plan.spec.command_line())))
             }

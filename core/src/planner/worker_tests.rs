@@ -299,6 +299,30 @@ fn a_worker_that_another_process_took_is_given_up_and_the_next_caller_gets_a_new
 }
 
 #[test]
+fn a_lapsed_lease_of_one_of_several_stores_is_given_up_while_others_go_on() {
+    let mut planner = planner(&["snowflake:tx"]);
+    let first = lease(&mut planner, 0, 5, at(0));
+    let down = || Fault::new(FaultKind::Unavailable, "store 2 of 2: down").of_one_store();
+    for boot_ms in (THIRD..USED).step_by(1_250) {
+        if let Some((slots, _)) = renewal(&mut planner, at(boot_ms)) {
+            let answer = Ok(Renewed { marks: vec![Err(down())], now_ms: 0 });
+            assert!(planner.renewed(&slots, answer, at(boot_ms)).is_empty());
+        }
+    }
+    assert!(planner.check(0, &BUSY, at(USED - 1)).is_empty(), "it is used to its end");
+    let late = at(USED);
+    assert_eq!(planner.due(late), [0], "a timer stands at its end");
+    let actions = planner.check(0, &BUSY, late);
+    assert!(matches!(actions[..], [Action::Snowflake(SnowflakeAction::Lapse)]), "{actions:?}");
+    assert_eq!(planner.wake_at(late), None, "nothing is renewed at the store that is down");
+    planner.check(0, &IDLE, late);
+    assert!(planner.next_batch(late, 9, token).is_none(), "no caller lacks a worker");
+    planner.check(0, &WAITING, late);
+    let (_, again) = take(&mut planner, late);
+    assert_ne!(again.token, first.token);
+}
+
+#[test]
 fn one_lost_worker_does_not_end_the_leases_of_other_sources() {
     let mut planner = planner(&["snowflake:a", "snowflake:b"]);
     lease(&mut planner, 0, 1, at(0));

@@ -252,6 +252,24 @@ pub(crate) fn give_up_after(stream: &std::net::TcpStream, limit: Duration) -> st
     Ok(())
 }
 
+/// Whether the test of an idle connection that began then has ended because the server did not answer. The kernel may end a wait a
+/// little early.
+#[cfg(feature = "_server")]
+pub(crate) fn was_silent(began: std::time::Instant, limit: Duration) -> bool {
+    began.elapsed() >= limit.mul_f64(0.9)
+}
+
+/// The fault of a server that was silent then: nothing was asked of it.
+#[cfg(feature = "_server")]
+pub(crate) fn silent_when_idle(options: &ServerOptions) -> Fault {
+    let cause = format!(
+        "{} did not answer within {:?} on a connection that was idle",
+        options.shown(),
+        options.read_timeout
+    );
+    Fault::new(FaultKind::Unavailable, cause)
+}
+
 /// The system's error for a refused connection, with what to check.
 #[cfg(feature = "_server")]
 pub(crate) fn unreached(kind: std::io::ErrorKind, words: &str) -> Option<String> {

@@ -6,6 +6,7 @@ mod config;
 mod memory_model;
 mod moves;
 mod order;
+mod order_numbers;
 mod panics;
 mod pending;
 mod refusals;

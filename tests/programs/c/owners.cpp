@@ -108,6 +108,32 @@ static void business() {
     throws(KM_INVALID_ARGUMENT, [&] { big.next_for(42); });
 }
 
+static void order_numbers() {
+    std::array<unsigned char, 32> key{};
+    for (unsigned i = 0; i < 32; i++) key[i] = static_cast<unsigned char>(i);
+    const std::uint64_t id = 7943646055239778305;
+    keymill::OrderNumbers numbers = keymill::OrderNumbers::from_keys({{std::uint8_t{1}, key}}, 1, "acme", "orders");
+    keymill::OrderNo order_no = numbers.seal(id);
+    CHECK(order_no[0] == 0xdc && order_no[2] == 1 && numbers.unseal(order_no) == id);
+    CHECK(numbers.seal_text(id) == "6WFC0Z3J6MZTAKV7NK3VWK76VB" && numbers.unseal8_text(numbers.seal8_text(id)) == id);
+    CHECK(numbers.unseal_all(numbers.seal_all({id, 1, 2})) == (std::vector<std::uint64_t>{id, 1, 2}) && numbers.seal_all({}).empty());
+    CHECK(numbers.unseal8_all(numbers.seal8_all({id, 1})) == (std::vector<std::uint64_t>{id, 1}));
+    keymill::Wide wide{std::uint64_t{56443} << 47, 42};
+    CHECK(numbers.unseal_wide(numbers.seal_wide(wide)) == wide && numbers.unseal_wide_text(numbers.seal_wide_text(wide)) == wide);
+    CHECK(numbers.with_version(1).version() == 1 && numbers.unseal8(numbers.seal8(id)) == id);
+    keymill::Router router = keymill::Router::from_text(R"({"version": 7, "range": [{"upper": 65535, "shard": "s1"}]})");
+    CHECK(router.route_order_no(order_no).gene == 56443 && router.route_order_no(numbers.seal8(id)).gene == 56443);
+    CHECK(router.route_order_no(numbers.seal_text(id)).shard == "s1");
+    order_no[9] ^= 1;
+    throws(KM_FORGED, [&] { numbers.unseal(order_no); });
+    throws(KM_INVALID_ARGUMENT, [&] { numbers.with_version(2); });
+    throws(KM_INVALID_ARGUMENT, [] { keymill::OrderNumbers::open("/nowhere/at/all", "", ""); });
+    throws(KM_INVALID_ARGUMENT, [&] { keymill::OrderNumbers::from_keys({{std::uint8_t{1}, key}}, 1, std::string("a\0b", 3), ""); });
+    keymill::OrderNumbers moved = std::move(numbers);
+    CHECK(moved.unseal_text("6WFC0Z3J6MZTAKV7NK3VWK76VB") == id);
+    throws(KM_INVALID_ARGUMENT, [&] { numbers.seal(1); });
+}
+
 static void routers() {
     keymill::Router router = keymill::Router::from_text(R"({"version": 7, "range": [{"upper": 65535, "shard": "s1"}]})");
     keymill::Route key = router.route_key("buyer-42");
@@ -247,6 +273,7 @@ int main() {
     verbs();
     business();
     routers();
+    order_numbers();
     order();
     lives();
     a_nul_inside_a_string_is_refused_everywhere();

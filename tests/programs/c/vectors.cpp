@@ -2,6 +2,7 @@
 //     vectors FILE.json...        KEYMILL_VECTORS_RAN names the list of cases that ran
 #include <keymill.hpp>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
@@ -214,6 +215,45 @@ std::string key_text(const Value &step) {
     return all;
 }
 
+// The bytes that hexadecimal digits write.
+std::vector<std::uint8_t> bytes(const std::string &digits) {
+    std::vector<std::uint8_t> bytes;
+    for (std::size_t at = 0; at < digits.size(); at += 2) bytes.push_back(static_cast<std::uint8_t>(std::stoul(digits.substr(at, 2), nullptr, 16)));
+    bytes.reserve(bytes.size() + 1); // data() of nothing may be NULL
+    return bytes;
+}
+
+Value hex(const keymill::OrderNo &order_no) {
+    std::string digits;
+    char pair[3];
+    for (unsigned char byte : order_no) {
+        std::snprintf(pair, sizeof pair, "%02x", byte);
+        digits += pair;
+    }
+    return text(digits);
+}
+
+Value list(std::vector<Value> values) {
+    Value value;
+    value.kind = Value::List;
+    value.list = std::move(values);
+    return value;
+}
+
+keymill::OrderNumbers opened(const Value &step) {
+    std::vector<std::pair<std::uint8_t, std::array<unsigned char, 32>>> keys;
+    for (const Value &pair : step["keys"].list) {
+        std::vector<std::uint8_t> given = bytes(pair.list.at(1).text);
+        std::array<unsigned char, 32> key{};
+        if (given.size() != key.size()) defect("a key has 32 bytes");
+        std::copy(given.begin(), given.end(), key.begin());
+        keys.emplace_back(static_cast<std::uint8_t>(std::stoul(pair.list.at(0).text)), key);
+    }
+    auto version = [&](const char *name) { return static_cast<std::uint8_t>(std::stoul(field(step, name))); };
+    auto numbers = keymill::OrderNumbers::from_keys(keys, version("seal_with"), field(step, "tenant"), field(step, "table"));
+    return step["version"].kind == Value::Text ? numbers.with_version(version("version")) : std::move(numbers);
+}
+
 class Stage {
 public:
     /// What the step answers; `None` where it answers nothing. Throws keymill::Error as the library does.
@@ -280,6 +320,14 @@ public:
             return shown(router(step).route_wide(wide(field(step, "id"))));
         } else if (verb == "route_key") {
             return shown(step["key_text"].kind == Value::Text ? router(step).route_key(key_text(step)) : router(step).route_key(whole(step, "key")));
+        } else if (verb == "route_order_no") {
+            return route_order_no(step);
+        } else if (verb == "numbers") {
+            keymill::OrderNumbers numbers = opened(step);
+            numbers_.erase(field(step, "as"));
+            numbers_.emplace(field(step, "as"), std::move(numbers));
+        } else if (verb.rfind("seal", 0) == 0 || verb.rfind("unseal", 0) == 0 || verb == "numbers_version") {
+            return sealing(verb, numbers(step), step);
         } else {
             defect("`" + verb + "` is no step");
         }
@@ -322,6 +370,86 @@ private:
         return value;
     }
 
+    Value route_order_no(const Value &step) {
+        keymill::Router &of = router(step);
+        if (step["number"].kind == Value::Text) return shown(of.route_order_no(whole(step, "number")));
+        if (step["text"].kind == Value::Text) return shown(of.route_order_no(step["text"].text));
+        std::vector<std::uint8_t> given = bytes(field(step, "no"));
+        if (given.size() == 16) {
+            keymill::OrderNo order_no;
+            std::copy(given.begin(), given.end(), order_no.begin());
+            return shown(of.route_order_no(order_no));
+        }
+        // Bytes of any length are C's.
+        km_route route = KM_ROUTE_INIT;
+        keymill::detail::check(km_router_route_order_no(of.get(), given.data(), given.size(), &route));
+        return shown(keymill::Route(route));
+    }
+
+    static Value sealing(const std::string &verb, const keymill::OrderNumbers &numbers, const Value &step) {
+        auto decimals = [](const std::vector<std::uint64_t> &all) {
+            std::vector<Value> values;
+            for (std::uint64_t one : all) values.push_back(text(std::to_string(one)));
+            return list(std::move(values));
+        };
+        auto all = [&](const char *name) {
+            std::vector<std::uint64_t> all;
+            for (const Value &one : step[name].list) all.push_back(std::stoull(one.text));
+            return all;
+        };
+        std::uint64_t id = 0;
+        km_wide wide_id{0, 0};
+        if (verb == "seal") return hex(numbers.seal(whole(step, "id")));
+        if (verb == "seal_wide") return hex(numbers.seal_wide(wide(field(step, "id"))));
+        if (verb == "seal8") return text(std::to_string(numbers.seal8(whole(step, "id"))));
+        if (verb == "seal_text") return text(numbers.seal_text(whole(step, "id")));
+        if (verb == "seal_wide_text") return text(numbers.seal_wide_text(wide(field(step, "id"))));
+        if (verb == "seal8_text") return text(numbers.seal8_text(whole(step, "id")));
+        if (verb == "unseal8") return text(std::to_string(numbers.unseal8(whole(step, "no"))));
+        if (verb == "unseal_text") return text(std::to_string(numbers.unseal_text(field(step, "no"))));
+        if (verb == "unseal_wide_text") return text(decimal(numbers.unseal_wide_text(field(step, "no"))));
+        if (verb == "unseal8_text") return text(std::to_string(numbers.unseal8_text(field(step, "no"))));
+        if (verb == "numbers_version") return text(std::to_string(numbers.version()));
+        if (verb == "seal8_all") return decimals(numbers.seal8_all(all("ids")));
+        if (verb == "unseal8_all") return decimals(numbers.unseal8_all(all("nos")));
+        if (verb == "seal_all") {
+            std::vector<Value> values;
+            for (const keymill::OrderNo &order_no : numbers.seal_all(all("ids"))) values.push_back(hex(order_no));
+            return list(std::move(values));
+        }
+        if (verb == "unseal_all") {
+            std::vector<keymill::OrderNo> order_nos;
+            for (const Value &one : step["nos"].list) {
+                std::vector<std::uint8_t> given = bytes(one.text);
+                if (given.size() != 16) defect("an order number of a batch has 16 bytes");
+                order_nos.emplace_back();
+                std::copy(given.begin(), given.end(), order_nos.back().begin());
+            }
+            return decimals(numbers.unseal_all(order_nos));
+        }
+        // Bytes of any length are C's; those of 16 the owner's.
+        std::vector<std::uint8_t> given = bytes(field(step, "no"));
+        keymill::OrderNo order_no{};
+        if (given.size() == 16) std::copy(given.begin(), given.end(), order_no.begin());
+        if (verb == "unseal") {
+            if (given.size() == 16) return text(std::to_string(numbers.unseal(order_no)));
+            keymill::detail::check(km_numbers_unseal(numbers.get(), given.data(), given.size(), &id));
+            return text(std::to_string(id));
+        }
+        if (verb == "unseal_wide") {
+            if (given.size() == 16) return text(decimal(numbers.unseal_wide(order_no)));
+            keymill::detail::check(km_numbers_unseal_wide(numbers.get(), given.data(), given.size(), &wide_id));
+            return text(decimal({wide_id.hi, wide_id.lo}));
+        }
+        defect("`" + verb + "` is no step");
+    }
+
+    keymill::OrderNumbers &numbers(const Value &step) {
+        auto found = numbers_.find(field(step, "of"));
+        if (found == numbers_.end()) defect("no order numbers are called `" + field(step, "of") + "`");
+        return found->second;
+    }
+
     keymill::Router &router(const Value &step) {
         auto found = routers_.find(field(step, "of"));
         if (found == routers_.end()) defect("no router is called `" + field(step, "of") + "`");
@@ -341,6 +469,7 @@ private:
     std::optional<keymill::Mill> mill_;
     std::map<std::string, Held> sources_;
     std::map<std::string, keymill::Router> routers_;
+    std::map<std::string, keymill::OrderNumbers> numbers_;
 };
 
 /// Empty where the step went as it says, else what happened.

@@ -2,21 +2,22 @@
 
 use std::collections::HashMap;
 
-use keymill::{Gene, GeneKey, Kind, Mill, Result, Route, Router, Source};
+use keymill::{Gene, GeneKey, Kind, Mill, OrderNumbers, Result, Route, Router, Source};
 use serde_json::Value;
 
-/// What the steps act on: one mill at a time, sources and routers by the names steps give them.
+/// What the steps act on: one mill at a time; sources, routers and order numbers by the names steps give them.
 #[derive(Debug)]
 pub struct Stage {
     mill: Option<Mill>,
     sources: HashMap<String, Source>,
     routers: HashMap<String, Router>,
+    numbers: HashMap<String, OrderNumbers>,
 }
 
 impl Stage {
     /// A stage with this mill open, or none.
     pub fn new(mill: Option<Mill>) -> Stage {
-        Stage { mill, sources: HashMap::new(), routers: HashMap::new() }
+        Stage { mill, sources: HashMap::new(), routers: HashMap::new(), numbers: HashMap::new() }
     }
 
     /// Carries out one step: what it answers, if anything, or the library's error. `Err`: it is no step, and why.
@@ -60,7 +61,10 @@ impl Stage {
             "gene" => Gene::of(key(step)?.as_key()).map(|gene| Some(gene.to_string().into())),
             verb => match self.ids(verb, step)? {
                 Some(ids) => ids.map(Some),
-                None => self.routing(verb, step)?.ok_or_else(|| format!("`{verb}` is no step"))?,
+                None => match self.routing(verb, step)? {
+                    Some(answer) => answer,
+                    None => self.sealing(verb, step)?.ok_or_else(|| format!("`{verb}` is no step"))?,
+                },
             },
         })
     }
@@ -110,8 +114,60 @@ impl Stage {
                 self.router(step)?.route_wide(number(step, "id")?).map(|route| Some(shown(route)))
             }
             "route_key" => self.router(step)?.route_key(key(step)?.as_key()).map(|route| Some(shown(route))),
+            "route_order_no" => {
+                let router = self.router(step)?;
+                let route = if step.get("number").is_some() {
+                    router.route_order_no(number::<u64>(step, "number")?)
+                } else if step.get("text").is_some() {
+                    router.route_order_no(text(step, "text")?)
+                } else {
+                    router.route_order_no(&*bytes(text(step, "no")?)?)
+                };
+                route.map(|route| Some(shown(route)))
+            }
             _ => return Ok(None),
         }))
+    }
+
+    /// The verbs of order numbers; `None`: it is none of them.
+    fn sealing(
+        &mut self,
+        verb: &str,
+        step: &Value,
+    ) -> std::result::Result<Option<Result<Option<Value>>>, String> {
+        if verb == "numbers" {
+            let name = text(step, "as")?.to_owned();
+            return Ok(Some(opened(step)?.map(|numbers| {
+                self.numbers.insert(name, numbers);
+                None
+            })));
+        }
+        let name = step.get("of").and_then(Value::as_str).unwrap_or_default();
+        let Some(numbers) = self.numbers.get(name) else {
+            let is_one = verb.starts_with("seal") || verb.starts_with("unseal");
+            return if is_one { Err(format!("no order numbers are called `{name}`")) } else { Ok(None) };
+        };
+        let answer = match verb {
+            "seal" => numbers.seal(number(step, "id")?).map(Sealed::Bytes),
+            "seal_wide" => numbers.seal_wide(number(step, "id")?).map(Sealed::Bytes),
+            "seal8" => numbers.seal8(number(step, "id")?).map(Sealed::Number),
+            "unseal" => numbers.unseal(&bytes(text(step, "no")?)?).map(Sealed::Number),
+            "unseal_wide" => numbers.unseal_wide(&bytes(text(step, "no")?)?).map(Sealed::Wide),
+            "unseal8" => numbers.unseal8(number(step, "no")?).map(Sealed::Number),
+            "seal_text" => numbers.seal_text(number(step, "id")?).map(Sealed::Text),
+            "seal_wide_text" => numbers.seal_wide_text(number(step, "id")?).map(Sealed::Text),
+            "seal8_text" => numbers.seal8_text(number(step, "id")?).map(Sealed::Text),
+            "unseal_text" => numbers.unseal_text(text(step, "no")?).map(Sealed::Number),
+            "unseal_wide_text" => numbers.unseal_wide_text(text(step, "no")?).map(Sealed::Wide),
+            "unseal8_text" => numbers.unseal8_text(text(step, "no")?).map(Sealed::Number),
+            "seal_all" => numbers.seal_all(&all(step, "ids")?).map(Sealed::AllBytes),
+            "unseal_all" => numbers.unseal_all(&all_bytes(step)?).map(Sealed::All),
+            "seal8_all" => numbers.seal8_all(&all(step, "ids")?).map(Sealed::All),
+            "unseal8_all" => numbers.unseal8_all(&all(step, "nos")?).map(Sealed::All),
+            "numbers_version" => Ok(Sealed::Number(numbers.version().into())),
+            _ => return Ok(None),
+        };
+        Ok(Some(answer.map(|sealed| Some(sealed.shown()))))
     }
 
     /// Closes the mill and forgets its sources.
@@ -135,6 +191,72 @@ impl Stage {
         let name = text(step, "of")?;
         self.sources.get(name).ok_or_else(|| format!("no source is called `{name}`"))
     }
+}
+
+/// The keys that a step gives, and the version that it chooses.
+fn opened(step: &Value) -> std::result::Result<Result<OrderNumbers>, String> {
+    let list = step.get("keys").and_then(Value::as_array).ok_or("it has no list `keys`")?;
+    let keys = list.iter().map(|pair| match texts(Some(pair), "keys")?[..] {
+        [version, key] => Ok((version.parse::<u8>().map_err(|_| "a version is 0 to 255")?, bytes(key)?)),
+        _ => Err("a key is a list of its version and its digits".to_owned()),
+    });
+    let keys = keys.collect::<std::result::Result<Vec<_>, String>>()?;
+    let keys: Vec<_> = keys.iter().map(|(version, key)| (*version, key.as_slice())).collect();
+    let (tenant, table) = (text(step, "tenant")?, text(step, "table")?);
+    let numbers = OrderNumbers::from_keys(&keys, number(step, "seal_with")?, tenant, table);
+    if step.get("version").is_none() {
+        return Ok(numbers);
+    }
+    let version = number(step, "version")?;
+    Ok(numbers.and_then(|numbers| numbers.with_version(version)))
+}
+
+/// What a verb of order numbers answers.
+enum Sealed {
+    Bytes([u8; 16]),
+    Number(u64),
+    Wide(u128),
+    Text(String),
+    AllBytes(Vec<[u8; 16]>),
+    All(Vec<u64>),
+}
+
+impl Sealed {
+    fn shown(self) -> Value {
+        match self {
+            Sealed::Bytes(bytes) => hex(&bytes).into(),
+            Sealed::Number(number) => number.to_string().into(),
+            Sealed::Wide(number) => number.to_string().into(),
+            Sealed::Text(text) => text.into(),
+            Sealed::AllBytes(all) => all.iter().map(|bytes| hex(bytes)).collect(),
+            Sealed::All(all) => all.iter().map(u64::to_string).collect(),
+        }
+    }
+}
+
+fn all(step: &Value, field: &str) -> std::result::Result<Vec<u64>, String> {
+    let digits = texts(step.get(field), field)?.into_iter();
+    digits.map(|digits| digits.parse().map_err(|_| format!("`{digits}` is no number"))).collect()
+}
+
+fn all_bytes(step: &Value) -> std::result::Result<Vec<[u8; 16]>, String> {
+    let digits = texts(step.get("nos"), "nos")?.into_iter();
+    digits
+        .map(|digits| bytes(digits)?.try_into().map_err(|_| format!("`{digits}` is not 16 bytes")))
+        .collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |all, byte| all + &format!("{byte:02x}"))
+}
+
+/// The bytes that hexadecimal digits write.
+fn bytes(digits: &str) -> std::result::Result<Vec<u8>, String> {
+    let byte = |at: usize| digits.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+    (0..digits.len())
+        .step_by(2)
+        .map(|at| byte(at).ok_or_else(|| format!("`{digits}` is not bytes")))
+        .collect()
 }
 
 /// A business key of a step.

@@ -3,6 +3,7 @@
 mod common;
 mod moves;
 mod operator;
+mod order_numbers;
 mod postgres;
 mod refusals;
 mod restore;

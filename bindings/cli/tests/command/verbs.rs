@@ -259,6 +259,8 @@ fn every_verb_s_help_has_examples_that_run_the_verb() {
         "next",
         "take",
         "parse",
+        "seal",
+        "unseal",
         "layout",
         "init",
         "status",

@@ -2,7 +2,7 @@
 //!
 //! * `call`: how a call comes in and how an error becomes a `KeymillException`.
 //! * `mill`, `source`, `business`: the verbs, as natives of `io.keymill.MillBox` and `io.keymill.SourceBox`.
-//! * `router`: natives of `io.keymill.RouterBox`.
+//! * `router`, `order_numbers`: natives of `io.keymill.RouterBox` and `io.keymill.NumbersBox`.
 //! * `library`: natives of `io.keymill.Native`, which belong to no mill.
 //!
 //! **What keeps memory alive.** A Java object holds the address of a box made here. Its natives are instance methods, so
@@ -20,5 +20,6 @@ mod business;
 mod call;
 mod library;
 mod mill;
+mod order_numbers;
 mod router;
 mod source;

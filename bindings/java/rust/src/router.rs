@@ -167,6 +167,53 @@ extern "system" fn Java_io_keymill_RouterBox_routeText<'local>(
     });
 }
 
+/// `void routeOrderNo(long address, byte[] orderNo, long[] out)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_routeOrderNo<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    order_no: JByteArray<'local>,
+    out: JLongArray<'local>,
+) {
+    enter_with(&mut env, (), |env| {
+        let order_no = env.convert_byte_array(&order_no)?;
+        // SAFETY: as above.
+        let route = unsafe { held(address) }.route_order_no(&order_no[..])?;
+        answer(env, &route, &out)
+    });
+}
+
+/// `void routeOrderNo8(long address, long orderNo, long[] out)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_routeOrderNo8<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    order_no: jlong,
+    out: JLongArray<'local>,
+) {
+    // SAFETY: as above.
+    routed(&mut env, &out, || unsafe { held(address) }.route_order_no(order_no as u64));
+}
+
+/// `void routeOrderNoText(long address, byte[] text, long[] out)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_routeOrderNoText<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    text: JByteArray<'local>,
+    out: JLongArray<'local>,
+) {
+    enter_with(&mut env, (), |env| {
+        let text = text_in(env, &text)?;
+        // SAFETY: as above.
+        let route = unsafe { held(address) }.route_order_no(&text)?;
+        answer(env, &route, &out)
+    });
+}
+
 /// `String name(long address, int number)`: a name of a shard.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_keymill_RouterBox_name<'local>(

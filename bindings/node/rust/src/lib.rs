@@ -13,6 +13,7 @@ mod contexts;
 mod direct;
 mod errors;
 mod mill;
+mod order_numbers;
 mod registry;
 mod router;
 mod source;

@@ -38,13 +38,13 @@ fn answer(route: &Route<'_>) -> RouteParts {
 }
 
 /// A number of 64 bits; JavaScript has checked its range.
-fn word(number: &BigInt) -> u64 {
+pub fn word(number: &BigInt) -> u64 {
     let bits = number.words.first().copied().unwrap_or(0);
     if number.sign_bit { bits.wrapping_neg() } else { bits }
 }
 
 /// A number of 128 bits.
-fn wide(number: &BigInt) -> keymill::Result<u128> {
+pub fn wide(number: &BigInt) -> keymill::Result<u128> {
     let part = |at: usize| u128::from(number.words.get(at).copied().unwrap_or(0));
     if number.sign_bit && number.words.iter().any(|word| *word != 0)
         || number.words.iter().skip(2).any(|word| *word != 0)
@@ -118,6 +118,24 @@ pub fn route_number(router: &External<RouterBox>, key: BigInt) -> Result<RoutePa
 #[napi]
 pub fn route_text(router: &External<RouterBox>, key: String) -> Result<RouteParts> {
     enter(|| router.0.route_key(&key).map(|route| answer(&route)))
+}
+
+/// Where the order belongs that has this order number of 16 or 8 bytes.
+#[napi]
+pub fn route_order_no(router: &External<RouterBox>, order_no: Uint8Array) -> Result<RouteParts> {
+    enter(|| router.0.route_order_no(&order_no[..]).map(|route| answer(&route)))
+}
+
+/// Where the order belongs that has this order number of 8 bytes.
+#[napi]
+pub fn route_order_no8(router: &External<RouterBox>, order_no: BigInt) -> Result<RouteParts> {
+    enter(|| router.0.route_order_no(word(&order_no)).map(|route| answer(&route)))
+}
+
+/// Where the order belongs whose order number has this text.
+#[napi]
+pub fn route_order_no_text(router: &External<RouterBox>, text: String) -> Result<RouteParts> {
+    enter(|| router.0.route_order_no(&text).map(|route| answer(&route)))
 }
 
 /// The version of the present table.

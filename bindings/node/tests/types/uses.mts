@@ -1,4 +1,4 @@
-import { KeymillError, Mill, NumberSource, Serial, Source, open, openAsync, version } from 'keymill'
+import { KeymillError, Mill, NumberSource, OrderNumbers, Router, Serial, Source, open, openAsync, version } from 'keymill'
 import type { Code, Parts, SourceOptions, SourceStats } from 'keymill'
 
 const mill: Mill = open('memory:')
@@ -37,3 +37,9 @@ mill[Symbol.dispose]()
 await other[Symbol.asyncDispose]()
 const retry: number | undefined = new KeymillError('NOT_READY', 'x', 5).retryAfterMs
 void [later, now, many, more, filled, signed, mine, text, texts, named, plain, small, parts, stats, code, retry, version]
+const numbers: OrderNumbers = OrderNumbers.fromKeys({ 1: new Uint8Array(32) }, 1, 'acme', 'orders')
+const sealed: Buffer = numbers.seal(5n)
+const all: Buffer[] = numbers.sealAll([1n, 2n])
+const opened: bigint[] = numbers.unsealAll(all)
+const shard: string = Router.open('routes.toml').routeOrderNo(sealed).shard
+void [opened, shard, numbers.withVersion(1).seal8(5).toString(), numbers.sealText(5n).length]

@@ -21,7 +21,7 @@ from . import _load
 
 _load.check()
 try:
-    from ._keymill import CODES, VERSION as __version__, Business, Handle, Mill, Route, Router, Source, gene, open
+    from ._keymill import CODES, VERSION as __version__, Business, Handle, Mill, OrderNumbers, Route, Router, Source, gene, open
 except ImportError as error:
     # An error of the module itself names no file.
     if error.path is None:
@@ -41,6 +41,7 @@ __all__ = [
     "Handle",
     "KeymillError",
     "Mill",
+    "OrderNumbers",
     "Route",
     "Router",
     "Source",

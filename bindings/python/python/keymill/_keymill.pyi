@@ -3,6 +3,7 @@ from typing import Any, Final, final
 from keymill import Business as Business
 from keymill import Handle as Handle
 from keymill import Mill as Mill
+from keymill import OrderNumbers as OrderNumbers
 from keymill import Route as Route
 from keymill import Router as Router
 from keymill import Source as Source

@@ -5,7 +5,7 @@
 //! * `fast`: the entries of `next`, `fill` and of iteration.
 //! * `batch`: many ids, all or none.
 //! * `wait`: pauses without the lock, in which signals are handled.
-//! * `mill`, `source`, `handle`, `business`, `router`: the classes.
+//! * `mill`, `source`, `handle`, `business`, `router`, `order_numbers`: the classes.
 //! * `buffer`, `value`, `error`: what crosses.
 //! * `command`: the command `keymill`, which the package brings along.
 
@@ -19,6 +19,7 @@ mod fast;
 mod handle;
 mod id_source;
 mod mill;
+mod order_numbers;
 mod router;
 mod source;
 mod value;
@@ -63,6 +64,7 @@ fn python_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::Batch>()?;
     module.add_class::<router::Router>()?;
     module.add_class::<router::Route>()?;
+    module.add_class::<order_numbers::OrderNumbers>()?;
     fast::install(py)?;
     module.add_function(wrap_pyfunction!(mill::open, module)?)?;
     module.add_function(wrap_pyfunction!(mill::spec_string, module)?)?;

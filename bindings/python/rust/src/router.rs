@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyString};
 
 use crate::error::{bad_argument, raised};
+use crate::order_numbers;
 use crate::value::{not_pickled, shown, text, whole};
 
 /// A business key: an int, a str or bytes.
@@ -183,6 +184,13 @@ impl Router {
     #[pyo3(signature = (key, /))]
     fn route_key(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Route> {
         answer(py, self.router.route_key(Key::of(key)?.as_key()))
+    }
+
+    /// Where the order belongs that has this order number, which needs no key: bytes, an int of 8 bytes, or a str. Where a range moves by
+    /// number, the id decides, which is encrypted: `also` names the second shard then.
+    #[pyo3(signature = (order_no, /))]
+    fn route_order_no(&self, py: Python<'_>, order_no: &Bound<'_, PyAny>) -> PyResult<Route> {
+        answer(py, order_numbers::route(&self.router, order_no)?)
     }
 
     /// The version of the present table.

@@ -14,10 +14,15 @@ const RAISES: u32 = 3;
 impl Interleaved {
     /// Compares the records of all stores before the first number: a store that was added, removed or has changed places
     /// would give numbers that another store owns.
-    pub(super) fn begin(&mut self, rotation: &mut Rotation, request: &Request) -> Result<(), Fault> {
+    pub(super) fn begin(
+        &mut self,
+        rotation: &mut Rotation,
+        request: &Request,
+        last_resorts: &mut LastResorts,
+    ) -> Result<(), Fault> {
         let doing = rows::reserving(request);
         let key = &request.key;
-        let mut found = self.find_rows(rotation, request)?;
+        let mut found = self.find_rows(rotation, request, last_resorts)?;
         let is_missing = found.contains(&Some(Recorded::Nothing));
         if is_missing && self.is_complete(key, &found).map_err(|fault| fault.with_context(&doing))? {
             let missing = found.iter_mut().filter(|row| **row == Some(Recorded::Nothing));
@@ -64,11 +69,11 @@ impl Interleaved {
         &mut self,
         rotation: &mut Rotation,
         request: &Request,
+        last_resorts: &mut LastResorts,
     ) -> Result<Vec<Option<Recorded>>, Fault> {
         let key = &request.key;
         let mut found: Vec<Option<Recorded>> = vec![None; self.members.len()];
         let (ready, paused) = self.order(rotation, 0);
-        let mut last_resorts = LastResorts::default();
         let without_pause = ready.len();
         for (nth, at) in ready.into_iter().chain(paused).enumerate() {
             let has_answer = found.iter().any(Option::is_some);

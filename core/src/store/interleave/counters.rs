@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::member::LastResorts;
 use super::record::{self, Recorded};
 use super::rotation::{LeftOver, Rotation};
 use super::{Interleaved, gone};
@@ -40,10 +41,12 @@ impl Interleaved {
             }
         }
         let mut done = Vec::with_capacity(requests.len());
+        // One for all of them: where every store is silent, each counter would wait for a timeout of its own.
+        let mut last_resorts = LastResorts::default();
         for ((request, mut rotation), answer) in requests.iter().zip(rotations).zip(answers) {
             done.push(match answer {
                 Some(answer) => answer,
-                None => self.reserve_in_rotation(&mut rotation, request),
+                None => self.reserve_in_rotation(&mut rotation, request, &mut last_resorts),
             });
             self.keep(&request.key, rotation);
         }

@@ -212,15 +212,20 @@ impl Interleaved {
         Fault::all(kind, faults).with_context(doing)
     }
 
-    fn reserve_in_rotation(&mut self, rotation: &mut Rotation, request: &Request) -> Result<Reserved, Fault> {
+    /// Reserves for one source, or for one counter of several, which share the last resorts.
+    fn reserve_in_rotation(
+        &mut self,
+        rotation: &mut Rotation,
+        request: &Request,
+        last_resorts: &mut LastResorts,
+    ) -> Result<Reserved, Fault> {
         if let Some(reserved) = self.left_over(rotation, request) {
             return Ok(reserved);
         }
         if !rotation.begun {
-            self.begin(rotation, request)?;
+            self.begin(rotation, request, last_resorts)?;
         }
         let (ready, paused) = self.order(rotation, rotation.turn);
-        let mut last_resorts = LastResorts::default();
         let without_pause = ready.len();
         for (nth, at) in ready.into_iter().chain(paused).enumerate() {
             if nth >= without_pause && !last_resorts.another(self.clock.boot_ms()) {
@@ -312,7 +317,7 @@ impl RowStore for Interleaved {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
         check_shared(&request.key)?;
         let mut rotation = self.rotation_of(&request.key);
-        let answer = self.reserve_in_rotation(&mut rotation, request);
+        let answer = self.reserve_in_rotation(&mut rotation, request, &mut LastResorts::default());
         self.keep(&request.key, rotation);
         self.judged(answer)
     }
@@ -351,7 +356,9 @@ impl SlotStore for Interleaved {
 
     fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
         let renewed = self.renew_in_each(renewals);
-        self.judged(renewed)
+        let mut renewed = self.judged(renewed)?;
+        renewed.marks = renewed.marks.into_iter().map(|mark| self.judged(mark)).collect();
+        Ok(renewed)
     }
 
     fn free_slots(&mut self, releases: &[Release]) -> Result<Vec<bool>, Fault> {

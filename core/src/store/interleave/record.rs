@@ -67,10 +67,11 @@ impl Partition {
         if in_row(key) { self.first(start) } else { unused(key, self.first(start)) }
     }
 
-    /// Whether numbers of a source that begins at `start` were issued, or may have been.
+    /// Whether numbers of a source that begins at `start` were issued, or may have been. A process with another `start` may have made
+    /// the row, or issued numbers below this one.
     pub(super) fn has_issued(self, key: &Key, start: u64, found: &Recorded) -> bool {
         match found {
-            Recorded::Ours { next } => *next > self.first_of(key, start),
+            Recorded::Ours { next } => *next > self.first_of(key, 1) && *next != self.first_of(key, start),
             // A deleted row may have stood anywhere.
             Recorded::Lost => true,
             _ => false,

@@ -108,10 +108,15 @@ impl RedisStore {
 
     /// The connection, or a new one.
     fn ready(&mut self) -> Result<RedisSession, Fault> {
-        if let Some(mut session) = self.session.take()
-            && session.is_alive()
-        {
-            return Ok(session);
+        let asked = Instant::now();
+        if let Some(mut session) = self.session.take() {
+            if session.is_alive() {
+                return Ok(session);
+            }
+            // To connect would take a timeout again.
+            if super::server::was_silent(asked, self.options.server.read_timeout) {
+                return Err(super::server::silent_when_idle(&self.options.server));
+            }
         }
         self.connect()
     }

@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::time::Instant;
 
-use crate::store::server::{READ_ONLY_FOR_STATUS, ServerOptions};
+use crate::store::server::{READ_ONLY_FOR_STATUS, ServerOptions, silent_when_idle, was_silent};
 use crate::store::{Durability, Facts, Fault, FaultKind};
 use crate::time::Clock;
 
@@ -14,6 +15,8 @@ use super::{Connection, Dialect};
 ///
 /// A store that fell back to another host stays there while it serves. The preferred host is tried again when a connection
 /// breaks, or has been closed because it was idle for `idle_timeout`.
+///
+/// A server that leaves the test without an answer is silent. The attempt ends there: to connect would take a timeout again.
 const IDLE_MS: u64 = 30_000;
 
 /// Makes connections.
@@ -69,12 +72,16 @@ fn with_live<D: Driver, T>(
     remote: &mut Remote<D, D::Connection>,
     work: impl FnOnce(&mut D::Connection) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
+    let asked = Instant::now();
     let alive = remote.kept.take().and_then(|mut kept| {
         let idle = Clock::System.boot_ms().saturating_sub(kept.state().used_ms);
         kept.is_alive(idle > IDLE_MS).then_some(kept)
     });
     let mut connection = match alive {
         Some(kept) => kept,
+        None if was_silent(asked, remote.options.read_timeout) => {
+            return Err(silent_when_idle(&remote.options));
+        }
         None => {
             let mut new = remote.driver.connect(&remote.options)?;
             new.state().numberless.clone_from(&remote.numberless);
@@ -156,5 +163,103 @@ impl<D: Driver> Server for Remote<D, D::Connection> {
         }
         self.kept = None;
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::model::value::{ColumnValue, Value};
+    use crate::store::sql::Digits;
+    use crate::store::sql::{Relation, State};
+    use crate::store::{Key, SerialKey};
+
+    /// How long one answer may take.
+    const LIMIT: Duration = Duration::from_millis(40);
+
+    /// A connection that answers no test.
+    struct Silent(State);
+
+    /// Counts the connections.
+    #[derive(Debug, Default)]
+    struct Dials(u32);
+
+    impl Driver for Dials {
+        type Connection = Silent;
+        const DIALECT: Dialect = Dialect::MySql;
+
+        fn connect(&mut self, options: &ServerOptions) -> Result<Silent, Fault> {
+            self.0 += 1;
+            Ok(Silent(State::new(options.durability, options.read_timeout, Clock::System.boot_ms())))
+        }
+    }
+
+    impl RemoteConnection for Silent {
+        fn is_alive(&mut self, idle: bool) -> bool {
+            if idle {
+                thread::sleep(LIMIT);
+            }
+            !idle
+        }
+
+        fn about(&self) -> (Facts, bool) {
+            (Facts::default(), false)
+        }
+    }
+
+    impl Connection for Silent {
+        fn dialect(&self) -> Dialect {
+            Dialect::MySql
+        }
+
+        fn state(&mut self) -> &mut State {
+            &mut self.0
+        }
+
+        fn query(&mut self, _sql: &str, _values: &[Value]) -> Result<Vec<Vec<ColumnValue>>, Fault> {
+            Ok(Vec::new())
+        }
+
+        fn change(&mut self, _sql: &str, _values: &[Value]) -> Result<u64, Fault> {
+            Ok(0)
+        }
+
+        fn begin(&mut self) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn commit(&mut self) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn roll_back(&mut self) {}
+
+        fn relation(&mut self, _key: &Key) -> Result<Option<Relation>, Fault> {
+            Ok(None)
+        }
+
+        fn create(&mut self, _key: &Key, _statement: &str) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn largest(&mut self, _: &SerialKey, _: &str, _: Digits) -> Result<Option<String>, Fault> {
+            Ok(None)
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_silent_on_an_idle_connection_costs_one_timeout() {
+        let options = ServerOptions { read_timeout: LIMIT, ..ServerOptions::default() };
+        let mut remote = Remote::new(options, Dials::default());
+        with_live(&mut remote, |_| Ok(())).expect("a new connection");
+        remote.kept.as_mut().expect("it is kept").state().used_ms = 0;
+        let fault = with_live(&mut remote, |_| Ok(())).expect_err("it does not answer");
+        assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
+        assert_eq!(remote.driver.0, 1, "it was not connected to again");
+        with_live(&mut remote, |_| Ok(())).expect("the next attempt connects");
+        assert_eq!(remote.driver.0, 2);
     }
 }

@@ -129,6 +129,40 @@ public final class Router {
     }
 
     /**
+     * Where the order belongs that has this order number, which needs no key. Where a range moves by number, the id decides, which is
+     * encrypted: {@link Route#also} names the second shard then, and {@link #route(long)} with the unsealed id one shard.
+     *
+     * @param orderNo 16 bytes, or the 8 bytes of a number in big-endian order
+     * @return the route
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT} for what is no order number
+     */
+    public Route routeOrderNo(byte[] orderNo) {
+        return box.routeOrderNo(OrderNumbers.given(orderNo));
+    }
+
+    /**
+     * As {@link #routeOrderNo(byte[])} for an order number of 8 bytes.
+     *
+     * @param orderNo the order number
+     * @return the route
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT} for a negative one
+     */
+    public Route routeOrderNo(long orderNo) {
+        return box.routeOrderNo(orderNo);
+    }
+
+    /**
+     * As {@link #routeOrderNo(byte[])} for the text of an order number, of 26 or of 14 characters.
+     *
+     * @param text the text
+     * @return the route
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT} for another length or other characters
+     */
+    public Route routeOrderNo(String text) {
+        return box.routeOrderNoText(Native.utf8(text, "the order number"));
+    }
+
+    /**
      * The version of the present table.
      *
      * @return the version

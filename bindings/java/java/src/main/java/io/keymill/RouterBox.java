@@ -80,6 +80,24 @@ final class RouterBox {
         return route(out);
     }
 
+    Route routeOrderNo(byte[] orderNo) {
+        long[] out = new long[3];
+        routeOrderNo(address, orderNo, out);
+        return route(out);
+    }
+
+    Route routeOrderNo(long orderNo) {
+        long[] out = new long[3];
+        routeOrderNo8(address, orderNo, out);
+        return route(out);
+    }
+
+    Route routeOrderNoText(byte[] text) {
+        long[] out = new long[3];
+        routeOrderNoText(address, text, out);
+        return route(out);
+    }
+
     long version() {
         return version(address);
     }
@@ -129,6 +147,12 @@ final class RouterBox {
     private native void routeKey(long address, long key, long[] out);
 
     private native void routeText(long address, byte[] key, long[] out);
+
+    private native void routeOrderNo(long address, byte[] orderNo, long[] out);
+
+    private native void routeOrderNo8(long address, long orderNo, long[] out);
+
+    private native void routeOrderNoText(long address, byte[] text, long[] out);
 
     private native String name(long address, int number);
 

@@ -23,6 +23,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
 import java.util.stream.Collectors;
+import java.util.stream.LongStream;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.TestFactory;
@@ -98,6 +99,7 @@ class VectorsTest {
         private Mill mill;
         private final Map<String, Source> sources = new HashMap<>();
         private final Map<String, Router> routers = new HashMap<>();
+        private final Map<String, OrderNumbers> numbers = new HashMap<>();
 
         JsonElement step(JsonObject step) {
             switch (text(step, "do")) {
@@ -160,9 +162,119 @@ class VectorsTest {
                     return shown(step.has("key_text") ? router(step).routeKey(keyText(step)) : router(step).routeKey(key(step)));
                 case "spec":
                     return spec(step);
+                case "route_order_no":
+                    return shown(routeOrderNo(router(step), step));
+                case "numbers":
+                    numbers.put(text(step, "as"), opened(step));
+                    return null;
                 default:
-                    throw new AssertionError("`" + text(step, "do") + "` is no step");
+                    return sealing(text(step, "do"), step);
             }
+        }
+
+        private static Route routeOrderNo(Router router, JsonObject step) {
+            if (step.has("number")) {
+                return router.routeOrderNo(Long.parseUnsignedLong(text(step, "number")));
+            }
+            return step.has("text") ? router.routeOrderNo(text(step, "text")) : router.routeOrderNo(bytes(text(step, "no")));
+        }
+
+        private static OrderNumbers opened(JsonObject step) {
+            Map<Integer, byte[]> keys = new LinkedHashMap<>();
+            for (JsonElement pair : step.getAsJsonArray("keys")) {
+                JsonArray both = pair.getAsJsonArray();
+                keys.put(Integer.valueOf(both.get(0).getAsString()), bytes(both.get(1).getAsString()));
+            }
+            int sealWith = Integer.parseInt(text(step, "seal_with"));
+            OrderNumbers numbers = OrderNumbers.fromKeys(keys, sealWith, text(step, "tenant"), text(step, "table"));
+            return step.has("version") ? numbers.withVersion(Integer.parseInt(text(step, "version"))) : numbers;
+        }
+
+        /** The verbs of order numbers: 16 bytes are hexadecimal digits in the vectors. */
+        private JsonElement sealing(String verb, JsonObject step) {
+            OrderNumbers of = numbers.get(step.has("of") ? text(step, "of") : "");
+            if (of == null) {
+                throw new AssertionError("`" + verb + "` is no step");
+            }
+            switch (verb) {
+                case "seal":
+                    return new JsonPrimitive(hex(of.seal(id(step))));
+                case "unseal":
+                    return decimal(of.unseal(bytes(text(step, "no"))));
+                case "seal_wide":
+                    return new JsonPrimitive(hex(of.sealWide(new BigInteger(text(step, "id")))));
+                case "unseal_wide":
+                    return new JsonPrimitive(new BigInteger(of.unsealWide(bytes(text(step, "no")))).toString());
+                case "seal8":
+                    return decimal(of.seal8(id(step)));
+                case "unseal8":
+                    return decimal(of.unseal8(Long.parseUnsignedLong(text(step, "no"))));
+                case "seal_text":
+                    return new JsonPrimitive(of.sealText(id(step)));
+                case "unseal_text":
+                    return decimal(of.unsealText(text(step, "no")));
+                case "seal_wide_text":
+                    return new JsonPrimitive(of.sealWideText(Router.wide(new BigInteger(text(step, "id")))));
+                case "unseal_wide_text":
+                    return new JsonPrimitive(new BigInteger(of.unsealWideText(text(step, "no"))).toString());
+                case "seal8_text":
+                    return new JsonPrimitive(of.seal8Text(id(step)));
+                case "unseal8_text":
+                    return decimal(of.unseal8Text(text(step, "no")));
+                case "seal_all":
+                    return list(Stream.of(of.sealAll(longs(step, "ids"))).map(Stage::hex));
+                case "unseal_all":
+                    byte[][] orderNos = texts(step, "nos").map(Stage::bytes).toArray(byte[][]::new);
+                    return list(LongStream.of(of.unsealAll(orderNos)).mapToObj(Long::toString));
+                case "seal8_all":
+                    return list(LongStream.of(of.seal8All(longs(step, "ids"))).mapToObj(Long::toString));
+                case "unseal8_all":
+                    return list(LongStream.of(of.unseal8All(longs(step, "nos"))).mapToObj(Long::toString));
+                case "numbers_version":
+                    return new JsonPrimitive(Integer.toString(of.version()));
+                default:
+                    throw new AssertionError("`" + verb + "` is no step");
+            }
+        }
+
+        private static long id(JsonObject step) {
+            return Long.parseUnsignedLong(text(step, "id"));
+        }
+
+        private static JsonElement decimal(long number) {
+            return new JsonPrimitive(Long.toString(number));
+        }
+
+        private static Stream<String> texts(JsonObject step, String field) {
+            List<String> all = new ArrayList<>();
+            step.getAsJsonArray(field).forEach(one -> all.add(one.getAsString()));
+            return all.stream();
+        }
+
+        private static long[] longs(JsonObject step, String field) {
+            return texts(step, field).mapToLong(Long::parseUnsignedLong).toArray();
+        }
+
+        private static JsonElement list(Stream<String> texts) {
+            JsonArray list = new JsonArray();
+            texts.forEach(list::add);
+            return list;
+        }
+
+        private static byte[] bytes(String digits) {
+            byte[] bytes = new byte[digits.length() / 2];
+            for (int i = 0; i < bytes.length; i++) {
+                bytes[i] = (byte) Integer.parseInt(digits.substring(2 * i, 2 * i + 2), 16);
+            }
+            return bytes;
+        }
+
+        private static String hex(byte[] bytes) {
+            StringBuilder digits = new StringBuilder();
+            for (byte one : bytes) {
+                digits.append(String.format("%02x", one));
+            }
+            return digits.toString();
         }
 
         private Router router(JsonObject step) {

@@ -1,0 +1,391 @@
+//! Natives of `io.keymill.NumbersBox`: order numbers.
+
+use jni::objects::{JByteArray, JClass, JLongArray, JObject, JString};
+use jni::sys::{jbyte, jint, jlong};
+use jni::{Env, EnvUnowned};
+use keymill::{Error, OrderNumbers};
+use zeroize::Zeroizing;
+
+use crate::call::{CallError, enter, enter_with, text_in, text_out};
+
+type Answer<T> = Result<T, CallError>;
+
+/// The bytes of a key, and of an order number.
+const KEY: usize = 32;
+const ORDER_NO: usize = 16;
+
+/// # Safety
+/// `address` came from [`boxed`] and was not freed; the reference does not outlive the native call.
+unsafe fn held<'a>(address: jlong) -> &'a OrderNumbers {
+    // SAFETY: the contract; Java frees a box only when no object can call with it any more.
+    unsafe { &*(address as *const OrderNumbers) }
+}
+
+fn boxed(numbers: OrderNumbers) -> jlong {
+    Box::into_raw(Box::new(numbers)) as jlong
+}
+
+/// Writes bytes into an array of the caller's.
+fn put(env: &mut Env<'_>, bytes: &[u8], out: &JByteArray<'_>) -> Answer<()> {
+    let bytes: Vec<jbyte> = bytes.iter().map(|byte| byte.cast_signed()).collect();
+    Ok(out.set_region(env, 0, &bytes)?)
+}
+
+/// The numbers of an array of the caller's.
+fn longs(env: &mut Env<'_>, array: &JLongArray<'_>) -> Answer<Vec<u64>> {
+    let mut values = vec![0; array.len(env)?];
+    array.get_region(env, 0, &mut values)?;
+    Ok(values.into_iter().map(jlong::cast_unsigned).collect())
+}
+
+/// Writes numbers into an array of the caller's.
+fn put_longs(env: &mut Env<'_>, values: &[u64], out: &JLongArray<'_>) -> Answer<()> {
+    let values: Vec<jlong> = values.iter().map(|value| value.cast_signed()).collect();
+    Ok(out.set_region(env, 0, &values)?)
+}
+
+/// The id of 128 bits that 16 bytes are.
+fn wide(env: &mut Env<'_>, id: &JByteArray<'_>) -> Answer<u128> {
+    let bytes = env.convert_byte_array(id)?;
+    match bytes.as_slice().try_into() {
+        Ok(bytes) => Ok(u128::from_be_bytes(bytes)),
+        Err(_) => {
+            Err(Error::argument(format!("an id of 128 bits has 16 bytes, and this one {}", bytes.len()))
+                .into())
+        }
+    }
+}
+
+/// `static long open(byte[] file, byte[] tenant, byte[] table)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_open<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JClass<'local>,
+    file: JByteArray<'local>,
+    tenant: JByteArray<'local>,
+    table: JByteArray<'local>,
+) -> jlong {
+    enter_with(&mut env, 0, |env| {
+        let (tenant, table) = (text_in(env, &tenant)?, text_in(env, &table)?);
+        Ok(boxed(OrderNumbers::open(text_in(env, &file)?, &tenant, &table)?))
+    })
+}
+
+/// `static long fromEnv(byte[] tenant, byte[] table)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_fromEnv<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JClass<'local>,
+    tenant: JByteArray<'local>,
+    table: JByteArray<'local>,
+) -> jlong {
+    enter_with(&mut env, 0, |env| {
+        let (tenant, table) = (text_in(env, &tenant)?, text_in(env, &table)?);
+        Ok(boxed(OrderNumbers::from_env(&tenant, &table)?))
+    })
+}
+
+/// `static long fromKeys(byte[] versions, byte[] keys, byte sealWith, byte[] tenant, byte[] table)`: 32 bytes a key, which Java has looked at.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_fromKeys<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JClass<'local>,
+    versions: JByteArray<'local>,
+    keys: JByteArray<'local>,
+    seal_with: jbyte,
+    tenant: JByteArray<'local>,
+    table: JByteArray<'local>,
+) -> jlong {
+    enter_with(&mut env, 0, |env| {
+        let (tenant, table) = (text_in(env, &tenant)?, text_in(env, &table)?);
+        let (versions, keys) =
+            (env.convert_byte_array(&versions)?, Zeroizing::new(env.convert_byte_array(&keys)?));
+        let keys: Vec<(u8, &[u8])> = versions.into_iter().zip(keys.chunks(KEY)).collect();
+        Ok(boxed(OrderNumbers::from_keys(&keys, seal_with.cast_unsigned(), &tenant, &table)?))
+    })
+}
+
+/// `static void free(long address)`: nothing in Java can reach the keys any more.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_free(mut env: EnvUnowned<'_>, _: JClass<'_>, address: jlong) {
+    enter(&mut env, (), || {
+        // SAFETY: from `boxed`, freed once: the reference queue hands a box out once.
+        drop(unsafe { Box::from_raw(address as *mut OrderNumbers) });
+        Ok(())
+    });
+}
+
+/// `long withVersion(long address, byte version)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_withVersion(
+    mut env: EnvUnowned<'_>,
+    _: JObject<'_>,
+    address: jlong,
+    version: jbyte,
+) -> jlong {
+    // SAFETY: a native of the box's owner; so below.
+    enter(&mut env, 0, || unsafe { held(address) }.with_version(version.cast_unsigned()).map(boxed))
+}
+
+/// `int version(long address)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_version(
+    mut env: EnvUnowned<'_>,
+    _: JObject<'_>,
+    address: jlong,
+) -> jint {
+    // SAFETY: a native of the box's owner; so below.
+    enter(&mut env, 0, || Ok(jint::from(unsafe { held(address) }.version())))
+}
+
+/// `long seal8(long address, long id)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_seal8(
+    mut env: EnvUnowned<'_>,
+    _: JObject<'_>,
+    address: jlong,
+    id: jlong,
+) -> jlong {
+    // SAFETY: a native of the box's owner; so below.
+    enter(&mut env, 0, || unsafe { held(address) }.seal8(id.cast_unsigned()).map(u64::cast_signed))
+}
+
+/// `long unseal8(long address, long orderNo)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_unseal8(
+    mut env: EnvUnowned<'_>,
+    _: JObject<'_>,
+    address: jlong,
+    order_no: jlong,
+) -> jlong {
+    // SAFETY: a native of the box's owner; so below.
+    enter(&mut env, 0, || unsafe { held(address) }.unseal8(order_no.cast_unsigned()).map(u64::cast_signed))
+}
+
+/// `void seal(long address, long id, byte[] out)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_seal<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    id: jlong,
+    out: JByteArray<'local>,
+) {
+    enter_with(&mut env, (), |env| {
+        // SAFETY: a native of the box's owner; so below.
+        let numbers = unsafe { held(address) };
+        let sealed = numbers.seal(id.cast_unsigned())?.map(u8::cast_signed);
+        Ok(out.set_region(env, 0, &sealed)?)
+    });
+}
+
+/// `long unseal(long address, byte[] orderNo)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_unseal<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    order_no: JByteArray<'local>,
+) -> jlong {
+    enter_with(&mut env, 0, |env| {
+        // SAFETY: a native of the box's owner; so below.
+        let numbers = unsafe { held(address) };
+        Ok(numbers.unseal(&env.convert_byte_array(&order_no)?)?.cast_signed())
+    })
+}
+
+/// `void sealWide(long address, byte[] id, byte[] out)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_sealWide<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    id: JByteArray<'local>,
+    out: JByteArray<'local>,
+) {
+    enter_with(&mut env, (), |env| {
+        // SAFETY: a native of the box's owner; so below.
+        let numbers = unsafe { held(address) };
+        let sealed = numbers.seal_wide(wide(env, &id)?)?;
+        put(env, &sealed, &out)
+    });
+}
+
+/// `void unsealWide(long address, byte[] orderNo, byte[] out)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_unsealWide<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    order_no: JByteArray<'local>,
+    out: JByteArray<'local>,
+) {
+    enter_with(&mut env, (), |env| {
+        // SAFETY: a native of the box's owner; so below.
+        let numbers = unsafe { held(address) };
+        let id = numbers.unseal_wide(&env.convert_byte_array(&order_no)?)?;
+        put(env, &id.to_be_bytes(), &out)
+    });
+}
+
+/// `void sealAll(long address, long[] ids, byte[] out)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_sealAll<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    ids: JLongArray<'local>,
+    out: JByteArray<'local>,
+) {
+    enter_with(&mut env, (), |env| {
+        // SAFETY: a native of the box's owner; so below.
+        let numbers = unsafe { held(address) };
+        let sealed = numbers.seal_all(&longs(env, &ids)?)?;
+        put(env, sealed.as_flattened(), &out)
+    });
+}
+
+/// `void unsealAll(long address, byte[] orderNos, long[] out)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_unsealAll<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    order_nos: JByteArray<'local>,
+    out: JLongArray<'local>,
+) {
+    enter_with(&mut env, (), |env| {
+        // SAFETY: a native of the box's owner; so below.
+        let numbers = unsafe { held(address) };
+        let order_nos = env.convert_byte_array(&order_nos)?;
+        let (order_nos, _) = order_nos.as_chunks::<ORDER_NO>();
+        put_longs(env, &numbers.unseal_all(order_nos)?, &out)
+    });
+}
+
+/// `void seal8All(long address, long[] given, long[] out)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_seal8All<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    given: JLongArray<'local>,
+    out: JLongArray<'local>,
+) {
+    enter_with(&mut env, (), |env| {
+        // SAFETY: a native of the box's owner; so below.
+        let numbers = unsafe { held(address) };
+        let answer = numbers.seal8_all(&longs(env, &given)?)?;
+        put_longs(env, &answer, &out)
+    });
+}
+
+/// `void unseal8All(long address, long[] given, long[] out)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_unseal8All<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    given: JLongArray<'local>,
+    out: JLongArray<'local>,
+) {
+    enter_with(&mut env, (), |env| {
+        // SAFETY: a native of the box's owner; so below.
+        let numbers = unsafe { held(address) };
+        let answer = numbers.unseal8_all(&longs(env, &given)?)?;
+        put_longs(env, &answer, &out)
+    });
+}
+
+/// `String sealText(long address, long id)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_sealText<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    id: jlong,
+) -> JString<'local> {
+    enter_with(&mut env, JString::null(), |env| {
+        // SAFETY: a native of the box's owner; so below.
+        let numbers = unsafe { held(address) };
+        text_out(env, &numbers.seal_text(id.cast_unsigned())?)
+    })
+}
+
+/// `String seal8Text(long address, long id)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_seal8Text<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    id: jlong,
+) -> JString<'local> {
+    enter_with(&mut env, JString::null(), |env| {
+        // SAFETY: a native of the box's owner; so below.
+        let numbers = unsafe { held(address) };
+        text_out(env, &numbers.seal8_text(id.cast_unsigned())?)
+    })
+}
+
+/// `long unsealText(long address, byte[] text)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_unsealText<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    text: JByteArray<'local>,
+) -> jlong {
+    enter_with(&mut env, 0, |env| {
+        // SAFETY: a native of the box's owner; so below.
+        let numbers = unsafe { held(address) };
+        Ok(numbers.unseal_text(&text_in(env, &text)?)?.cast_signed())
+    })
+}
+
+/// `long unseal8Text(long address, byte[] text)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_unseal8Text<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    text: JByteArray<'local>,
+) -> jlong {
+    enter_with(&mut env, 0, |env| {
+        // SAFETY: a native of the box's owner; so below.
+        let numbers = unsafe { held(address) };
+        Ok(numbers.unseal8_text(&text_in(env, &text)?)?.cast_signed())
+    })
+}
+
+/// `String sealWideText(long address, byte[] id)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_sealWideText<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    id: JByteArray<'local>,
+) -> JString<'local> {
+    enter_with(&mut env, JString::null(), |env| {
+        // SAFETY: a native of the box's owner; so below.
+        let numbers = unsafe { held(address) };
+        let text = numbers.seal_wide_text(wide(env, &id)?)?;
+        text_out(env, &text)
+    })
+}
+
+/// `void unsealWideText(long address, byte[] text, byte[] out)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_NumbersBox_unsealWideText<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    text: JByteArray<'local>,
+    out: JByteArray<'local>,
+) {
+    enter_with(&mut env, (), |env| {
+        // SAFETY: a native of the box's owner; so below.
+        let numbers = unsafe { held(address) };
+        let id = numbers.unseal_wide_text(&text_in(env, &text)?)?;
+        put(env, &id.to_be_bytes(), &out)
+    });
+}

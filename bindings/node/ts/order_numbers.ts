@@ -1,0 +1,164 @@
+import { argument, shown } from './error'
+import { native, type NumbersBox } from './native'
+import { asked, of64, text, whole } from './router'
+
+const BYTES = 16
+
+function bytes(what: string, value: unknown): Uint8Array {
+  if (value instanceof Uint8Array) return value
+  throw argument(`${what} must be a Buffer or a Uint8Array, not ${shown(value)}`)
+}
+
+function id(value: unknown): bigint {
+  return of64('an id', value, 0n)
+}
+
+function list(what: string, values: unknown): unknown[] | BigUint64Array {
+  if (Array.isArray(values) || values instanceof BigUint64Array) return values
+  throw argument(`${what} must be an array, not ${shown(values)}`)
+}
+
+function words(what: string, values: unknown): BigUint64Array {
+  const given = list(what, values)
+  return given instanceof BigUint64Array ? given : BigUint64Array.from(given, (value) => of64('one of the array', value, 0n))
+}
+
+function version(what: string, value: unknown): number {
+  if (Number.isInteger(value) && (value as number) >= 0 && (value as number) <= 255) return value as number
+  throw argument(`${what} must be a whole number from 1 to 255, not ${shown(value)}`)
+}
+
+/**
+ * Turns business ids into order numbers, which may be shown to anyone, and back. The gene in an order number stays readable, and the number is
+ * encrypted with keys of this tenant and this table. What was not sealed so throws `FORGED`.
+ */
+export class OrderNumbers {
+  readonly #box: NumbersBox
+
+  private constructor(box: unknown) {
+    if (typeof box !== 'object' || box === null) throw argument("order numbers are opened by OrderNumbers.open('keys.toml', 'tenant', 'orders'), not by new")
+    this.#box = box as NumbersBox
+  }
+
+  /** With the keys of a file, which other users must not be able to read, for one tenant and one table; either may be empty. */
+  static open(file: string, tenant = '', table = ''): OrderNumbers {
+    return asked(() => new OrderNumbers(native.openNumbers(text('a file', file), text('a tenant', tenant), text('a table', table))))
+  }
+
+  /** With the keys in the environment variable `KEYMILL_ORDER_KEYS`, which has the text of a key file. */
+  static fromEnv(tenant = '', table = ''): OrderNumbers {
+    return asked(() => new OrderNumbers(native.numbersFromEnv(text('a tenant', tenant), text('a table', table))))
+  }
+
+  /** With keys of the caller's: versions, 1 to 255, with 32 bytes each, of which `sealWith` seals. */
+  static fromKeys(keys: Map<number, Uint8Array> | Record<number, Uint8Array>, sealWith: number, tenant = '', table = ''): OrderNumbers {
+    if (typeof keys !== 'object' || keys === null) throw argument(`keys must be a Map or an object of versions and bytes, not ${shown(keys)}`)
+    const given: [unknown, unknown][] = keys instanceof Map ? [...keys] : Object.entries(keys).map(([name, key]) => [Number(name), key])
+    const versions = given.map(([name]) => version('a version', name))
+    const all = given.map(([, key]) => bytes('a key', key))
+    const seals = version('sealWith', sealWith)
+    return asked(() => new OrderNumbers(native.numbersFromKeys(versions, all, seals, text('a tenant', tenant), text('a table', table))))
+  }
+
+  /**
+   * The same keys, of which only this version is used: it seals, it opens order numbers of 8 bytes, and those of 16 bytes have to be of this
+   * version.
+   */
+  withVersion(chosen: number): OrderNumbers {
+    return asked(() => new OrderNumbers(native.numbersWithVersion(this.#box, version('a version', chosen))))
+  }
+
+  /** The version that seals, which belongs into a column beside order numbers of 8 bytes. */
+  get version(): number {
+    return native.numbersVersion(this.#box)
+  }
+
+  /** The order number of an id of 64 bits: 16 bytes. */
+  seal(of: bigint | number): Buffer {
+    return asked(() => native.seal(this.#box, id(of)))
+  }
+
+  /** The id in an order number of 16 bytes. */
+  unseal(orderNo: Uint8Array): bigint {
+    return asked(() => native.unseal(this.#box, bytes('an order number', orderNo)))
+  }
+
+  /** The order number of an id of 128 bits. */
+  sealWide(of: bigint): Buffer {
+    return asked(() => native.sealWide(this.#box, whole('an id', of)))
+  }
+
+  /** The id of 128 bits in an order number. */
+  unsealWide(orderNo: Uint8Array): bigint {
+    return asked(() => native.unsealWide(this.#box, bytes('an order number', orderNo)))
+  }
+
+  /** The order number of 8 bytes: a bigint below `2n ** 63n`. It has no room for a check: every such number opens as some id. */
+  seal8(of: bigint | number): bigint {
+    return asked(() => native.seal8(this.#box, id(of)))
+  }
+
+  /** The id in an order number of 8 bytes, of the version of `withVersion` or the only one that is loaded. */
+  unseal8(orderNo: bigint | number): bigint {
+    return asked(() => native.unseal8(this.#box, of64('an order number', orderNo, 0n)))
+  }
+
+  /** The order numbers of many ids, several times as fast as one by one. */
+  sealAll(ids: (bigint | number)[] | BigUint64Array): Buffer[] {
+    const given = words('ids', ids)
+    const all = asked(() => native.sealAll(this.#box, given))
+    return Array.from(given, (_, at) => all.subarray(BYTES * at, BYTES * (at + 1)))
+  }
+
+  /** The ids in many order numbers of 16 bytes: all of them, or an error that names one that is wrong. */
+  unsealAll(orderNos: Uint8Array[]): bigint[] {
+    const given = list('order numbers', orderNos)
+    const all = new Uint8Array(BYTES * given.length)
+    for (const [at, one] of given.entries()) {
+      const orderNo = bytes('an order number', one)
+      if (orderNo.length !== BYTES) throw argument(`order number ${at + 1} of ${given.length}: an order number has 16 bytes, and this one ${orderNo.length}`)
+      all.set(orderNo, BYTES * at)
+    }
+    return Array.from(asked(() => native.unsealAll(this.#box, all)))
+  }
+
+  /** The order numbers of 8 bytes of many ids. */
+  seal8All(ids: (bigint | number)[] | BigUint64Array): bigint[] {
+    return Array.from(asked(() => native.seal8All(this.#box, words('ids', ids))))
+  }
+
+  /** The ids in many order numbers of 8 bytes, which one version has sealed. */
+  unseal8All(orderNos: (bigint | number)[] | BigUint64Array): bigint[] {
+    return Array.from(asked(() => native.unseal8All(this.#box, words('order numbers', orderNos))))
+  }
+
+  /** The order number of an id of 64 bits as text of 26 characters. */
+  sealText(of: bigint | number): string {
+    return asked(() => native.sealText(this.#box, id(of)))
+  }
+
+  /** The id in the text of an order number of 16 bytes. Small letters are read too, and i, l and o as the digits that they look like. */
+  unsealText(orderNo: string): bigint {
+    return asked(() => native.unsealText(this.#box, text('an order number', orderNo)))
+  }
+
+  /** The order number of an id of 128 bits as text of 26 characters. */
+  sealWideText(of: bigint): string {
+    return asked(() => native.sealWideText(this.#box, whole('an id', of)))
+  }
+
+  /** The id of 128 bits in the text of an order number. */
+  unsealWideText(orderNo: string): bigint {
+    return asked(() => native.unsealWideText(this.#box, text('an order number', orderNo)))
+  }
+
+  /** The order number of 8 bytes as text of 14 characters, the last of which finds typing errors. */
+  seal8Text(of: bigint | number): string {
+    return asked(() => native.seal8Text(this.#box, id(of)))
+  }
+
+  /** The id in the text of an order number of 8 bytes. */
+  unseal8Text(orderNo: string): bigint {
+    return asked(() => native.unseal8Text(this.#box, text('an order number', orderNo)))
+  }
+}
