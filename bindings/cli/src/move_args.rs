@@ -60,18 +60,34 @@ pub enum MoveVerb {
         #[arg(long)]
         yes: bool,
     },
-    /// Wait until both shards may be compared, or record that they are alike
+    /// Compare the rows of both shards, and record that they are alike
     #[command(long_about = "\
-Wait until both shards may be compared, or record that they are alike.
+Compare the rows of both shards, and record that they are alike.
 
-A comparison counts that begins `settle` after every reader writes to both shards. Without --began this command records
-that they do, waits for `settle` and prints the time of the store. Compare the rows of both shards then, and where they
-are alike say so with that time.")]
+A comparison counts that begins `settle` after every reader writes to both shards; with --yes this command records that
+they do and waits for it. Sub-ranges are compared by count and checksum, and row by row where those differ; rows that
+differ are read again after `settle`. What still differs is printed, and the exit code is 1. Name all tables of the
+range: only a comparison of all of them allows the cut-over.
+
+Without --table it only waits and prints the time of the store: compare by other means then, and where both shards are
+alike say so with --began and that time.")]
+    #[command(after_help = "\
+Examples:
+  keymill move verify orders --table t_order --key order_id --from file:s1.toml --to file:s2.toml --wait --yes
+  keymill move verify orders --table t_order --table t_item --key order_id --from … --to … --repair --wait --yes")]
     Verify {
         /// The router's name
         router: String,
+        #[command(flatten)]
+        rows: Option<RowsArgs>,
+        /// Bring the newer row over; of one version the one whose shard counts
+        #[arg(long, requires = "RowsArgs")]
+        repair: bool,
+        /// With --repair: delete rows that only the new shard has, while the old one counts: they were deleted there
+        #[arg(long, requires = "repair")]
+        delete: bool,
         /// The comparison that began at this time of the store found no difference
-        #[arg(long, value_name = "MS")]
+        #[arg(long, value_name = "MS", conflicts_with = "RowsArgs")]
         began: Option<u64>,
         #[command(flatten)]
         how: How,

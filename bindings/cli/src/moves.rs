@@ -34,10 +34,13 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
         MoveVerb::Copy { router, rows: of, rows_per_second, yes } => {
             rows::copy(mill, router, of, *rows_per_second, *yes, json)
         }
-        MoveVerb::Verify { router, began: Some(began), how } => {
+        MoveVerb::Verify { router, rows: Some(of), repair, delete, how, .. } => {
+            rows::verify(mill, router, of, rows::Repairs { repair: *repair, delete: *delete }, how, json)
+        }
+        MoveVerb::Verify { router, began: Some(began), how, .. } => {
             step(mill, router, how, json, |moves, change| moves.verified(*began, change))
         }
-        MoveVerb::Verify { router, began: None, how } => begin_verify(mill, router, how, json),
+        MoveVerb::Verify { router, began: None, how, .. } => begin_verify(mill, router, how, json),
         MoveVerb::Next { router, watch, how } => {
             step(mill, router, how, json, |moves, change| moves.next(*watch, change))
         }
@@ -127,24 +130,30 @@ fn patiently<T>(how: &How, make: impl Fn() -> Result<T>) -> Result<T> {
     }
 }
 
-fn begin_verify(mill: &Mill, router: &str, how: &How, json: bool) -> Result<()> {
+/// Records that every reader writes to both shards, and waits for the routes of before. `None`: nothing was written.
+pub fn begin(mill: &Mill, router: &str, how: &How) -> Result<(MoveStatus, Option<u64>)> {
     let moves = mill.moves(router)?;
     forget(&moves, how)?;
     let change = if how.yes { Change::Apply } else { Change::DryRun };
     let status = patiently(how, || moves.begin_verify(change))?;
-    let Some((moving, began)) = status.moving.as_ref().and_then(|of| Some((of, of.verify_from?))) else {
-        return show(router, &status, json);
-    };
-    if !how.yes {
+    let began = status.moving.as_ref().and_then(|of| of.verify_from).filter(|_| how.yes);
+    if let Some(began) = began {
+        let settle_ms = began.saturating_sub(status.now_ms);
+        print::note(&format!(
+            "keymill: every reader writes to both shards; routes that were handed out before are waited for, {settle_ms} ms"
+        ));
+        std::thread::sleep(Duration::from_millis(settle_ms));
+    }
+    Ok((status, began))
+}
+
+fn begin_verify(mill: &Mill, router: &str, how: &How, json: bool) -> Result<()> {
+    let (status, began) = begin(mill, router, how)?;
+    let Some((moving, began)) = status.moving.as_ref().zip(began) else {
         show(router, &status, json)?;
         print::note("keymill: nothing was written; --yes writes it");
         return Ok(());
-    }
-    let settle_ms = began.saturating_sub(status.now_ms);
-    print::note(&format!(
-        "keymill: every reader writes to both shards; routes that were handed out before are waited for, {settle_ms} ms"
-    ));
-    std::thread::sleep(Duration::from_millis(settle_ms));
+    };
     print::fields(
         json,
         &[
@@ -211,7 +220,7 @@ pub fn reader_text(reader: &Reader) -> String {
     format!("{} {}: version {}, {end}", reader.member, reader.owner, reader.version)
 }
 
-fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
+pub fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
     if json {
         let moving = status.moving.as_ref().map(|moving| {
             json!({

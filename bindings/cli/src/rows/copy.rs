@@ -107,8 +107,8 @@ fn is_alike(both: &mut Both, chunk: &IdRange) -> Result<bool> {
 
 /// Sends the rows of a chunk while they are read. Sent again, it changes nothing more.
 fn send(both: &mut Both, chunk: &IdRange) -> Result<u64> {
-    let (Both { from, to, old, new, .. }, mut rows) = (both, 0);
-    let (head, tail) = (new.insert(), new.unless_newer());
+    let (Both { from, to, old, new }, mut rows) = (both, 0);
+    let (head, tail) = (new.insert(), new.unless_newer(">"));
     let (mut insert, mut failed) = (head.clone(), None);
     let mut flush = |insert: &mut String| {
         insert.push_str(&tail);

@@ -128,8 +128,44 @@ impl Table {
         self.columns.iter().map(value).collect::<Vec<_>>().join(", ")
     }
 
+    pub fn select_where(&self, condition: &str) -> String {
+        format!("SELECT {} FROM {} WHERE {condition}", self.values(), self.quoted)
+    }
+
+    /// The rows of a range with all their values.
     pub fn select(&self, range: &IdRange) -> String {
-        format!("SELECT {} FROM {} WHERE {}", self.values(), self.quoted, self.within(range))
+        self.select_where(&self.within(range))
+    }
+
+    /// The condition of these ids.
+    pub fn one_of<'i>(&self, ids: impl IntoIterator<Item = &'i Id>) -> String {
+        let ids: Vec<_> = ids.into_iter().map(|id| self.id(id)).collect();
+        format!("{} IN ({})", self.quoted_key(), ids.join(", "))
+    }
+
+    /// The primary key of a row of [`Table::select_where`].
+    pub fn primary_of(&self, row: Cells<'_>) -> Option<Vec<Vec<u8>>> {
+        self.primary.iter().map(|at| row.get(*at).copied().flatten().map(<[u8]>::to_vec)).collect()
+    }
+
+    /// Deletes rows that still have their versions.
+    pub fn delete(&self, rows: &[(&Vec<Vec<u8>>, i128)]) -> String {
+        let columns = || self.primary.iter().filter_map(|at| self.columns.get(*at));
+        let version = self.columns.get(self.version).map(|column| self.name_of(column)).unwrap_or_default();
+        let names: Vec<_> = columns().map(|column| self.name_of(column)).chain([version]).collect();
+        let row = |(primary, version): &(&Vec<Vec<u8>>, i128)| {
+            let mut out = "(".to_owned();
+            for (column, bytes) in columns().zip(primary.iter()) {
+                match self.id_of(primary).filter(|_| column.name == self.key()) {
+                    Some(id) => out.push_str(&self.id(&id)),
+                    None => write_literal(&mut out, self.dialect, &column.charset, bytes),
+                }
+                out.push_str(", ");
+            }
+            format!("{out}{version})")
+        };
+        let rows: Vec<_> = rows.iter().map(row).collect();
+        format!("DELETE FROM {} WHERE ({}) IN ({})", self.quoted, names.join(", "), rows.join(", "))
     }
 
     /// The beginning of an insert, up to its rows.
@@ -141,8 +177,8 @@ impl Table {
         format!("INSERT INTO {}{alias} ({}){own} VALUES ", self.quoted, self.names())
     }
 
-    /// The end of an insert: a row that is there already is replaced only by a newer one.
-    pub fn unless_newer(&self) -> String {
+    /// The end of an insert: a row that is there already is replaced only by one whose version compares so with its own, `>` or `>=`.
+    pub fn unless_newer(&self, compared: &str) -> String {
         let version = self.columns.get(self.version).map(|column| self.name_of(column)).unwrap_or_default();
         let is_primary = |at: &usize| self.primary.contains(at);
         let others = || {
@@ -159,7 +195,7 @@ impl Table {
             ShardKind::MySql => {
                 let mut newer: Vec<String> =
                     keys().map(|key| format!("VALUES({key}) = {}.{key}", self.quoted)).collect();
-                newer.push(format!("VALUES({version}) > {}.{version}", self.quoted));
+                newer.push(format!("VALUES({version}) {compared} {}.{version}", self.quoted));
                 let newer = newer.join(" AND ");
                 let set =
                     |name: String| format!("{name} = IF({newer}, VALUES({name}), {}.{name})", self.quoted);
@@ -173,7 +209,7 @@ impl Table {
                     .map(|name| format!("{name} = EXCLUDED.{name}"))
                     .collect();
                 format!(
-                    " ON CONFLICT ({}) DO UPDATE SET {} WHERE EXCLUDED.{version} > old_row.{version}",
+                    " ON CONFLICT ({}) DO UPDATE SET {} WHERE EXCLUDED.{version} {compared} old_row.{version}",
                     keys.join(", "),
                     sets.join(", ")
                 )
