@@ -81,13 +81,13 @@ Examples:
         #[command(flatten)]
         rows: Option<RowsArgs>,
         /// Bring the newer row over; of one version the one whose shard counts
-        #[arg(long, requires = "RowsArgs")]
+        #[arg(long, requires = "table")]
         repair: bool,
         /// With --repair: delete rows that only the new shard has, while the old one counts: they were deleted there
         #[arg(long, requires = "repair")]
         delete: bool,
         /// The comparison that began at this time of the store found no difference
-        #[arg(long, value_name = "MS", conflicts_with = "RowsArgs")]
+        #[arg(long, value_name = "MS", conflicts_with = "table")]
         began: Option<u64>,
         #[command(flatten)]
         how: How,
@@ -118,6 +118,34 @@ Examples:
         watch: Option<Duration>,
         #[command(flatten)]
         how: How,
+    },
+    /// Remove the rows of finished moves from the old shard, those that the new one has
+    #[command(long_about = "\
+Remove the rows of finished moves from the old shard, those that the new one has.
+
+First the whole range is checked: where the new shard lacks a row, or has an older one, nothing is removed. Then rows go
+in chunks, each only in the version that was checked.")]
+    #[command(after_help = "\
+Examples:
+  keymill move clean orders --table t_order --key order_id --from file:s1.toml --to file:s2.toml
+  keymill move clean orders --table t_order --key order_id --from file:s1.toml --to file:s2.toml --yes")]
+    Clean {
+        /// The router's name
+        router: String,
+        #[command(flatten)]
+        rows: RowsArgs,
+        /// The old shard and the new one, where moves between others are finished, too
+        #[arg(long, value_name = "FROM,TO", value_delimiter = ',', num_args = 2)]
+        shards: Vec<String>,
+        /// Only of moves that were finished so long ago
+        #[arg(long, value_name = "TIME", default_value = "7d", value_parser = time)]
+        older_than: Duration,
+        /// The most rows a second
+        #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+        rows_per_second: u64,
+        /// Remove them
+        #[arg(long)]
+        yes: bool,
     },
     /// Show where a move stands, and which processes follow the table
     Status {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use keymill::{Change, Code, Error, Mill, MoveOptions, MovePlan, MoveStatus, Moves, Reader, Result};
+use keymill::{Change, Code, Error, Mill, MoveOptions, MovePlan, MoveStatus, Moves, PlannedMove, Reader, Result};
 use serde_json::{Value, json};
 
 use crate::move_args::{How, MoveVerb};
@@ -47,6 +47,10 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
         MoveVerb::Back { router, how } => step(mill, router, how, json, Moves::back),
         MoveVerb::Finish { router, watch, how } => {
             step(mill, router, how, json, |moves, change| moves.finish(*watch, change))
+        }
+        MoveVerb::Clean { router, rows: of, shards, older_than, rows_per_second, yes } => {
+            let (older_than, per_second, yes) = (*older_than, *rows_per_second, *yes);
+            rows::clean(mill, router, &rows::Clean { rows: of, shards, older_than, per_second, yes }, json)
         }
         MoveVerb::Status { router } => show(router, &mill.moves(router)?.status()?, json),
     }
@@ -210,6 +214,16 @@ pub fn readers_json(readers: &[Reader]) -> Value {
     readers.iter().map(of).collect()
 }
 
+fn finished_json(status: &MoveStatus) -> Value {
+    let of = |moved: &keymill::FinishedMove| {
+        json!({
+            "first": moved.of.first, "last": moved.of.last, "from": moved.of.from, "to": moved.of.to,
+            "finished_at": moved.finished_at,
+        })
+    };
+    status.finished.iter().map(of).collect()
+}
+
 /// A reader in words.
 pub fn reader_text(reader: &Reader) -> String {
     let end = if reader.is_living() {
@@ -235,7 +249,7 @@ pub fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
         });
         return print::json(&json!({
             "router": router, "version": status.version, "settle_ms": status.settle.as_millis() as u64,
-            "now_ms": status.now_ms, "moving": moving, "readers": readers_json(&status.readers),
+            "now_ms": status.now_ms, "moving": moving, "finished": finished_json(status), "readers": readers_json(&status.readers),
         }));
     }
     let mut fields = vec![("router", router.to_owned()), ("version", status.version.to_string())];
@@ -256,6 +270,11 @@ pub fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
             fields.push(("verified", if moving.verified_at.is_some() { "yes" } else { "no" }.to_owned()));
         }
     }
+    fields.extend(status.finished.iter().map(|moved| {
+        let age_s = status.now_ms.saturating_sub(moved.finished_at) / 1000;
+        let PlannedMove { first, last, from, to, .. } = &moved.of;
+        ("finished", format!("genes {first}-{last}, {from} to {to}, {age_s} s ago"))
+    }));
     fields.extend(status.readers.iter().map(|reader| ("reader", reader_text(reader))));
     print::fields(false, &fields)
 }

@@ -157,7 +157,7 @@ pub fn compare(
 }
 
 /// The beginning of a range in which neither shard has more than so many ids.
-fn sub_range(both: &mut Both, left: &IdRange, most: u64) -> Result<IdRange> {
+pub fn sub_range(both: &mut Both, left: &IdRange, most: u64) -> Result<IdRange> {
     let old = persist(|| nth(&mut both.from, &both.old, left, most - 1))?;
     let new = persist(|| nth(&mut both.to, &both.new, left, most - 1))?;
     let last = old.into_iter().chain(new).min().unwrap_or_else(|| left.last.clone());

@@ -60,8 +60,16 @@ pub fn behind(range: &IdRange, done: &Id) -> Option<IdRange> {
     Some(IdRange { first, last: range.last.clone() })
 }
 
+/// How many rows of a range there are in the old shard, and in the new one.
+pub fn counted(both: &mut Both, range: &IdRange) -> Result<Copied> {
+    let sent = number(&mut both.from, &both.old.count(range))?;
+    Ok(Copied { sent, alike: number(&mut both.to, &both.new.count(range))? })
+}
+
 /// Copies a range.
-pub fn copy(both: &mut Both, range: &IdRange, pace: &mut Pace, progress: &mut Progress) -> Result<Copied> {
+pub fn whole(both: &mut Both, range: &IdRange, per_second: u64) -> Result<Copied> {
+    let mut progress = Progress::new(format!("copying `{}`", both.old.name));
+    let mut pace = Pace::new(per_second, Instant::now());
     let mut copied = Copied::default();
     let mut rest = Some(range.clone());
     while let Some(left) = rest {
@@ -73,21 +81,21 @@ pub fn copy(both: &mut Both, range: &IdRange, pace: &mut Pace, progress: &mut Pr
         let most = pace.most(CHUNK);
         let asked = Instant::now();
         let upto = persist(|| nth(&mut both.from, &both.old, &left, most - 1))?;
-        let (chunk, full) = match &upto {
-            Some(upto) => (IdRange { first: left.first.clone(), last: upto.clone() }, true),
-            None => (left.clone(), false),
-        };
+        let last = upto.as_ref().unwrap_or(&left.last).clone();
+        let chunk = IdRange { first: left.first.clone(), last };
         let mut reply = asked.elapsed();
-        let is_done = full && persist(|| is_alike(both, &chunk))?;
-        let rows = if is_done {
-            copied.alike += most;
-            0
-        } else {
-            let began = Instant::now();
-            let rows = persist(|| send(both, &chunk))?;
-            reply += began.elapsed();
-            copied.sent += rows;
-            rows
+        let rows = match persist(|| alike(both, &chunk))? {
+            Some(rows) => {
+                copied.alike += rows;
+                0
+            }
+            None => {
+                let began = Instant::now();
+                let rows = persist(|| send(both, &chunk))?;
+                reply += began.elapsed();
+                copied.sent += rows;
+                rows
+            }
         };
         progress.at(range.share(&chunk.last), copied.sent + copied.alike, pace.is_easing());
         std::thread::sleep(pace.pause(rows, reply, Instant::now()));
@@ -96,13 +104,13 @@ pub fn copy(both: &mut Both, range: &IdRange, pace: &mut Pace, progress: &mut Pr
     Ok(copied)
 }
 
-/// Whether both shards have the chunk alike. Only where the new one has as many rows it is worth asking for more than their count.
-fn is_alike(both: &mut Both, chunk: &IdRange) -> Result<bool> {
+/// How many rows the chunk has, where both shards have it alike. Only where they have as many it is worth asking for more than the count.
+fn alike(both: &mut Both, chunk: &IdRange) -> Result<Option<u64>> {
     let there = number(&mut both.to, &both.new.count(chunk))?;
     if there == 0 || there != number(&mut both.from, &both.old.count(chunk))? {
-        return Ok(false);
+        return Ok(None);
     }
-    both.is_alike(chunk)
+    Ok(both.is_alike(chunk)?.then_some(there))
 }
 
 /// Sends the rows of a chunk while they are read. Sent again, it changes nothing more.

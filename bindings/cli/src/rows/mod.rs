@@ -2,6 +2,7 @@
 //!
 //! The ids of a range of genes are one range of the primary key, so everything goes chunk by chunk along the key.
 
+mod clean;
 mod compare;
 mod copy;
 mod digest;
@@ -9,10 +10,12 @@ mod key;
 mod pace;
 mod progress;
 mod repair;
+mod script;
 mod sql;
 mod table;
 mod verify;
 
+pub use clean::{Clean, clean};
 pub use verify::{Repairs, verify};
 
 use std::time::{Duration, Instant};
@@ -23,8 +26,6 @@ use keymill::{Code, Error, Mill, Moving, Result};
 use crate::move_args::RowsArgs;
 use crate::{print, signal};
 use key::IdRange;
-use pace::Pace;
-use progress::Progress;
 use table::Table;
 
 /// How long a statement is tried again that a lock, a deadlock or a lost connection stopped.
@@ -143,46 +144,60 @@ fn moving(mill: &Mill, router: &str) -> Result<Moving> {
     })
 }
 
+/// What was done to each table.
+#[derive(Default)]
+struct Answer(Vec<(String, Vec<(&'static str, u64)>)>);
+
+impl Answer {
+    fn table(&mut self, name: &str, numbers: &[(&'static str, u64)]) {
+        self.0.push((name.to_owned(), numbers.to_vec()));
+    }
+
+    fn say(&self, json: bool) -> Result<()> {
+        if json {
+            let of = |(name, numbers): &(String, Vec<(&str, u64)>)| {
+                let mut fields = serde_json::Map::new();
+                fields.insert("table".to_owned(), name.as_str().into());
+                fields.extend(numbers.iter().map(|(what, number)| (what.replace(' ', "_"), (*number).into())));
+                serde_json::Value::Object(fields)
+            };
+            return print::json(&self.0.iter().map(of).collect());
+        }
+        let mut text = String::new();
+        for (name, numbers) in &self.0 {
+            text.push_str(&format!("table: {}\n", print::one_line(name)));
+            numbers.iter().for_each(|(what, number)| text.push_str(&format!("{what}: {number}\n")));
+        }
+        print::text(&text)
+    }
+}
+
 /// `move copy`.
-pub fn copy(
-    mill: &Mill,
-    router: &str,
-    rows: &RowsArgs,
-    per_second: u64,
-    yes: bool,
-    json: bool,
-) -> Result<()> {
+pub fn copy(mill: &Mill, router: &str, rows: &RowsArgs, per_second: u64, yes: bool, json: bool) -> Result<()> {
     let moving = moving(mill, router)?;
     signal::listen();
-    let mut fields = Vec::new();
+    let mut answer = Answer::default();
     for (name, key) in tables(rows)? {
         let mut both = Both::open(rows, name, key)?;
         let ranges = IdRange::of(&moving.of, both.old.is_wide);
-        let mut pace = Pace::new(per_second, Instant::now());
+        if rows.print {
+            print::text(&script::of_copy(&both, &ranges))?;
+            continue;
+        }
         let mut copied = copy::Copied::default();
         for range in &ranges {
-            if !yes {
-                copied.sent += copy::number(&mut both.from, &both.old.count(range))?;
-                copied.alike += copy::number(&mut both.to, &both.new.count(range))?;
-                continue;
-            }
-            let mut progress = Progress::new(format!("copying `{name}`"));
-            let of_range = copy::copy(&mut both, range, &mut pace, &mut progress)?;
-            copied.sent += of_range.sent;
-            copied.alike += of_range.alike;
+            let of = if yes { copy::whole(&mut both, range, per_second)? } else { copy::counted(&mut both, range)? };
+            copied.sent += of.sent;
+            copied.alike += of.alike;
         }
-        let [sent, alike] = if yes {
-            ["rows copied", "rows there before"]
-        } else {
-            ["rows to copy", "rows in the new shard"]
-        };
-        fields.extend([
-            ("table", name.to_owned()),
-            (sent, copied.sent.to_string()),
-            (alike, copied.alike.to_string()),
-        ]);
+        let [sent, alike] =
+            if yes { ["rows copied", "rows alike before"] } else { ["rows to copy", "rows in the new shard"] };
+        answer.table(name, &[(sent, copied.sent), (alike, copied.alike)]);
     }
-    print::fields(json, &fields)?;
+    if rows.print {
+        return Ok(());
+    }
+    answer.say(json)?;
     if !yes {
         print::note("keymill: nothing was written; --yes writes it");
     }

@@ -38,6 +38,13 @@ pub fn verify(
     for (name, key) in tables(rows)? {
         all.push(Both::open(rows, name, key)?);
     }
+    if rows.print {
+        for both in &all {
+            let ranges = IdRange::of(&before.of, both.old.is_wide);
+            print::text(&super::script::of_verify(both, &ranges))?;
+        }
+        return Ok(());
+    }
     signal::listen();
     // Later there is nothing to record: both shards were alike before the first ids were cut over.
     let began =
