@@ -73,7 +73,7 @@ Without --table it only waits and prints the time of the store: compare by other
 alike say so with --began and that time.")]
     #[command(after_help = "\
 Examples:
-  keymill move verify orders --table t_order --key order_id --from file:s1.toml --to file:s2.toml --wait --yes
+  keymill move verify orders --table t_order --key order_id --from s1=file:s1.toml --to s2=file:s2.toml --wait --yes
   keymill move verify orders --table t_order --table t_item --key order_id --from … --to … --repair --wait --yes")]
     Verify {
         /// The router's name
@@ -127,16 +127,13 @@ First the whole range is checked: where the new shard lacks a row, or has an old
 in chunks, each only in the version that was checked.")]
     #[command(after_help = "\
 Examples:
-  keymill move clean orders --table t_order --key order_id --from file:s1.toml --to file:s2.toml
-  keymill move clean orders --table t_order --key order_id --from file:s1.toml --to file:s2.toml --yes")]
+  keymill move clean orders --table t_order --key order_id --from s1=file:s1.toml --to s2=file:s2.toml
+  keymill move clean orders --table t_order --key order_id --from s1=file:s1.toml --to s2=file:s2.toml --yes")]
     Clean {
         /// The router's name
         router: String,
         #[command(flatten)]
         rows: RowsArgs,
-        /// The old shard and the new one, where moves between others are finished, too
-        #[arg(long, value_name = "FROM,TO", value_delimiter = ',', num_args = 2)]
-        shards: Vec<String>,
         /// Only of moves that were finished so long ago
         #[arg(long, value_name = "TIME", default_value = "7d", value_parser = time)]
         older_than: Duration,
@@ -163,11 +160,11 @@ pub struct RowsArgs {
     /// The column of the ids, the first of the primary key; one for all tables, or one for each
     #[arg(long, value_name = "COLUMN", required = true)]
     pub key: Vec<String>,
-    /// The database of the old shard: mysql://…, postgres://…, or file:CONFIG.toml
-    #[arg(long, value_name = "URL")]
+    /// The database of the old shard: mysql://…, postgres://… or file:CONFIG.toml, with the shard's name in front: s1=file:s1.toml
+    #[arg(long, value_name = "[NAME=]URL")]
     pub from: String,
     /// The database of the new shard
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "[NAME=]URL")]
     pub to: String,
     /// Print the SQL instead
     #[arg(long)]

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use keymill::{Change, Code, Error, Mill, MoveOptions, MovePlan, MoveStatus, Moves, PlannedMove, Reader, Result};
+use keymill::{
+    Change, Code, Error, Mill, MoveOptions, MovePlan, MoveStatus, Moves, PlannedMove, Reader, Result,
+};
 use serde_json::{Value, json};
 
 use crate::move_args::{How, MoveVerb};
@@ -48,9 +50,9 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
         MoveVerb::Finish { router, watch, how } => {
             step(mill, router, how, json, |moves, change| moves.finish(*watch, change))
         }
-        MoveVerb::Clean { router, rows: of, shards, older_than, rows_per_second, yes } => {
+        MoveVerb::Clean { router, rows: of, older_than, rows_per_second, yes } => {
             let (older_than, per_second, yes) = (*older_than, *rows_per_second, *yes);
-            rows::clean(mill, router, &rows::Clean { rows: of, shards, older_than, per_second, yes }, json)
+            rows::clean(mill, router, &rows::Clean { rows: of, older_than, per_second, yes }, json)
         }
         MoveVerb::Status { router } => show(router, &mill.moves(router)?.status()?, json),
     }

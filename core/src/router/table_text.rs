@@ -48,7 +48,11 @@ impl RouteTable {
             }
         }
         for Moved { first, last, from, to, finished_at } in &self.moved {
-            put(format_args!("[[moved]]\nfirst = {first}\nlast = {last}\nfrom = {}\nto = {}\n", quoted(from), quoted(to)));
+            put(format_args!(
+                "[[moved]]\nfirst = {first}\nlast = {last}\nfrom = {}\nto = {}\n",
+                quoted(from),
+                quoted(to)
+            ));
             put(format_args!("finished_at = {finished_at}\n"));
         }
         text

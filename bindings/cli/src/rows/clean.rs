@@ -10,7 +10,7 @@ use super::digest::{Primary, digests};
 use super::key::IdRange;
 use super::pace::Pace;
 use super::progress::Progress;
-use super::{Both, Answer, is_asked_to_end, persist, tables};
+use super::{Answer, Both, is_asked_to_end, persist, tables, url};
 use crate::move_args::RowsArgs;
 use crate::{print, signal};
 
@@ -23,8 +23,6 @@ const NAMED: usize = 5;
 #[derive(Debug)]
 pub struct Clean<'a> {
     pub rows: &'a RowsArgs,
-    /// The old and the new shard, where moves between others are finished, too.
-    pub shards: &'a [String],
     pub older_than: Duration,
     pub per_second: u64,
     pub yes: bool,
@@ -40,8 +38,9 @@ pub fn clean(mill: &Mill, router: &str, wanted: &Clean<'_>, json: bool) -> Resul
     }
     signal::listen();
     let mut answer = Answer::default();
+    let Some(of) = finished.first().map(|of| &of.of) else { return Ok(()) };
     for (name, key) in tables(wanted.rows)? {
-        let mut both = Both::open(wanted.rows, name, key)?;
+        let mut both = Both::open(wanted.rows, of, name, key)?;
         let ranges: Vec<_> = finished.iter().flat_map(|of| IdRange::of(&of.of, both.old.is_wide)).collect();
         if wanted.rows.print {
             print::text(&super::script::of_clean(&both, &ranges))?;
@@ -50,7 +49,8 @@ pub fn clean(mill: &Mill, router: &str, wanted: &Clean<'_>, json: bool) -> Resul
         // All of them before the first one goes: where a row is missing, something is wrong, and be it that the two shards were mixed up.
         let mut rows = 0;
         for range in &ranges {
-            rows += each_chunk(&mut both, range, u64::MAX, &format!("checking `{name}`"), &mut |_, _| Ok(()))?;
+            rows +=
+                each_chunk(&mut both, range, u64::MAX, &format!("checking `{name}`"), &mut |_, _| Ok(()))?;
         }
         if wanted.yes {
             rows = 0;
@@ -68,24 +68,22 @@ pub fn clean(mill: &Mill, router: &str, wanted: &Clean<'_>, json: bool) -> Resul
     Ok(())
 }
 
-/// The moves whose rows may go.
+/// The moves whose rows may go. The names of the shards must be there: a new shard that is taken for the old one would be emptied.
 fn finished(router: &str, status: &MoveStatus, wanted: &Clean<'_>) -> Result<Vec<FinishedMove>> {
-    let named = |of: &&FinishedMove| match wanted.shards {
-        [from, to] => of.of.from == *from && of.of.to == *to,
-        _ => true,
-    };
-    let all: Vec<_> = status.finished.iter().filter(named).cloned().collect();
-    let Some(first) = all.first() else {
+    let RowsArgs { from, to, .. } = wanted.rows;
+    let is_named = |of: &FinishedMove| url(from, &of.of.from).is_some() && url(to, &of.of.to).is_some();
+    let all: Vec<_> = status.finished.iter().filter(|of| is_named(of)).cloned().collect();
+    let Some(last) = status.finished.last() else {
         return Err(Error::config(format!(
-            "router `{}` has no finished move{}; rows are removed from the old shard after `keymill move finish`",
-            print::one_line(router),
-            if wanted.shards.is_empty() { "" } else { " between these shards" }
+            "router `{}` has no finished move; rows are removed from the old shard after `keymill move finish`",
+            print::one_line(router)
         )));
     };
-    if let Some(other) = all.iter().find(|of| (&of.of.from, &of.of.to) != (&first.of.from, &first.of.to)) {
+    if all.is_empty() {
         return Err(Error::argument(format!(
-            "moves from `{}` to `{}` and from `{}` to `{}` are finished; say which databases --from and --to are: --shards {},{}",
-            first.of.from, first.of.to, other.of.from, other.of.to, first.of.from, first.of.to
+            "--from and --to do not name the shards of a finished move; of the last one they are --from '{}=URL' and --to '{}=URL'",
+            print::one_line(&last.of.from),
+            print::one_line(&last.of.to)
         )));
     }
     let age = |of: &FinishedMove| Duration::from_millis(status.now_ms.saturating_sub(of.finished_at));
@@ -107,13 +105,18 @@ fn finished(router: &str, status: &MoveStatus, wanted: &Clean<'_>) -> Result<Vec
 /// Refuses a range that is not the new shard's alone: it moves, or has moved on.
 fn check_routes(routes: &Router, of: &FinishedMove) -> Result<()> {
     for range in IdRange::of(&of.of, false) {
-        let (super::key::Id::Number(first), super::key::Id::Number(last)) = (range.first, range.last) else { continue };
+        let (super::key::Id::Number(first), super::key::Id::Number(last)) = (range.first, range.last) else {
+            continue;
+        };
         for id in (first..=last).step_by(1 << 47) {
             let route = routes.route(id)?;
             if route.shard != of.of.to || route.mirror.is_some() {
                 return Err(Error::config(format!(
                     "gene {} was moved from `{}` to `{}`, and is `{}`'s now or moves; rows of ranges that have moved on are not removed by this command",
-                    id >> 47, of.of.from, of.of.to, route.shard
+                    id >> 47,
+                    of.of.from,
+                    of.of.to,
+                    route.shard
                 )));
             }
         }

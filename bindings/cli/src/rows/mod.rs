@@ -21,7 +21,7 @@ pub use verify::{Repairs, verify};
 use std::time::{Duration, Instant};
 
 use keymill::binding::{Shard, ShardKind};
-use keymill::{Code, Error, Mill, Moving, Result};
+use keymill::{Code, Error, Mill, Moving, PlannedMove, Result};
 
 use crate::move_args::RowsArgs;
 use crate::{print, signal};
@@ -43,8 +43,18 @@ pub struct Both {
 }
 
 impl Both {
-    fn open(rows: &RowsArgs, name: &str, key: &str) -> Result<Both> {
-        let (mut from, mut to) = (Shard::open("--from", &rows.from)?, Shard::open("--to", &rows.to)?);
+    fn open(rows: &RowsArgs, of: &PlannedMove, name: &str, key: &str) -> Result<Both> {
+        let (from, to) = (url_of("--from", &rows.from, &of.from, of)?, url_of("--to", &rows.to, &of.to, of)?);
+        let (mut from, mut to) = (Shard::open("--from", from)?, Shard::open("--to", to)?);
+        if from.kind() != to.kind() {
+            return Err(Error::config(format!(
+                "--from ({}) is {:?} and --to ({}) is {:?}: rows are moved between databases of one kind",
+                from.at(),
+                from.kind(),
+                to.at(),
+                to.kind()
+            )));
+        }
         let old = Table::read(&mut from, name, key)?;
         let mut new = Table::read(&mut to, name, key)?;
         check_apart(&mut from, &mut to, &old, &new)?;
@@ -54,11 +64,30 @@ impl Both {
     }
 }
 
+/// The URL behind `NAME=`, if this name stands there.
+fn url<'u>(word: &'u str, shard: &str) -> Option<&'u str> {
+    word.strip_prefix(shard)?.strip_prefix('=')
+}
+
+/// The URL of a shard, whose name may stand in front.
+fn url_of<'u>(option: &str, word: &'u str, shard: &str, of: &PlannedMove) -> Result<&'u str> {
+    if let Some(url) = url(word, shard) {
+        return Ok(url);
+    }
+    match word.split_once('=') {
+        // No URL has an `=` before its first colon.
+        Some((other, _)) if !other.contains(':') => Err(Error::argument(format!(
+            "{option} names shard `{}`; the move is from `{}` to `{}`",
+            print::one_line(other),
+            print::one_line(&of.from),
+            print::one_line(&of.to)
+        ))),
+        _ => Ok(word),
+    }
+}
+
 /// Refuses one table under two names. A lock shows it, whatever the spelling: host names, sockets and proxies say nothing.
 fn check_apart(from: &mut Shard, to: &mut Shard, old: &Table, new: &Table) -> Result<()> {
-    if from.kind() != to.kind() {
-        return Ok(());
-    }
     let secret = format!("keymill move {:016x}", fastrand_u64());
     let is_one = match from.kind() {
         ShardKind::MySql => {
@@ -158,7 +187,8 @@ impl Answer {
             let of = |(name, numbers): &(String, Vec<(&str, u64)>)| {
                 let mut fields = serde_json::Map::new();
                 fields.insert("table".to_owned(), name.as_str().into());
-                fields.extend(numbers.iter().map(|(what, number)| (what.replace(' ', "_"), (*number).into())));
+                fields
+                    .extend(numbers.iter().map(|(what, number)| (what.replace(' ', "_"), (*number).into())));
                 serde_json::Value::Object(fields)
             };
             return print::json(&self.0.iter().map(of).collect());
@@ -173,12 +203,19 @@ impl Answer {
 }
 
 /// `move copy`.
-pub fn copy(mill: &Mill, router: &str, rows: &RowsArgs, per_second: u64, yes: bool, json: bool) -> Result<()> {
+pub fn copy(
+    mill: &Mill,
+    router: &str,
+    rows: &RowsArgs,
+    per_second: u64,
+    yes: bool,
+    json: bool,
+) -> Result<()> {
     let moving = moving(mill, router)?;
     signal::listen();
     let mut answer = Answer::default();
     for (name, key) in tables(rows)? {
-        let mut both = Both::open(rows, name, key)?;
+        let mut both = Both::open(rows, &moving.of, name, key)?;
         let ranges = IdRange::of(&moving.of, both.old.is_wide);
         if rows.print {
             print::text(&script::of_copy(&both, &ranges))?;
@@ -186,12 +223,19 @@ pub fn copy(mill: &Mill, router: &str, rows: &RowsArgs, per_second: u64, yes: bo
         }
         let mut copied = copy::Copied::default();
         for range in &ranges {
-            let of = if yes { copy::whole(&mut both, range, per_second)? } else { copy::counted(&mut both, range)? };
+            let of = if yes {
+                copy::whole(&mut both, range, per_second)?
+            } else {
+                copy::counted(&mut both, range)?
+            };
             copied.sent += of.sent;
             copied.alike += of.alike;
         }
-        let [sent, alike] =
-            if yes { ["rows copied", "rows alike before"] } else { ["rows to copy", "rows in the new shard"] };
+        let [sent, alike] = if yes {
+            ["rows copied", "rows alike before"]
+        } else {
+            ["rows to copy", "rows in the new shard"]
+        };
         answer.table(name, &[(sent, copied.sent), (alike, copied.alike)]);
     }
     if rows.print {

@@ -36,7 +36,7 @@ pub fn verify(
     let before = moving(mill, router)?;
     let mut all = Vec::new();
     for (name, key) in tables(rows)? {
-        all.push(Both::open(rows, name, key)?);
+        all.push(Both::open(rows, &before.of, name, key)?);
     }
     if rows.print {
         for both in &all {
