@@ -270,7 +270,7 @@ fn postgres(shard: &mut Shard, name: &str) -> Result<Found> {
         sql::quoted(ShardKind::Postgres, name)
     );
     let question = format!(
-        "SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity, t.typcategory, t.typname FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum"
+        "SELECT a.attname, CASE WHEN t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace THEN pg_catalog.format_type(a.atttypid, a.atttypmod) ELSE t.typname || ' ' || a.atttypmod END, a.attnotnull, a.attidentity, t.typcategory, t.typname FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum"
     );
     let columns = texts(shard, &question)?.iter().map(|row| postgres_column(row)).collect();
     let question = format!(
@@ -284,6 +284,8 @@ fn postgres_column(row: &[String]) -> Column {
     let kind = cell(row, 1).to_owned();
     let class = match (cell(row, 4), cell(row, 5)) {
         (_, "bytea") => Class::Bytes,
+        // It is written with commas.
+        (_, "money") => Class::Text,
         ("N" | "B" | "D" | "T", _) => Class::Plain,
         _ => Class::Text,
     };

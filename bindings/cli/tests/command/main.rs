@@ -7,6 +7,7 @@ mod order_numbers;
 mod postgres;
 mod refusals;
 mod restore;
+mod rows;
 mod tables;
 mod twice;
 mod vectors;
