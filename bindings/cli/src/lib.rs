@@ -19,6 +19,7 @@ mod order_numbers;
 mod order_table;
 mod print;
 mod route;
+mod rows;
 mod signal;
 mod split;
 mod spread;

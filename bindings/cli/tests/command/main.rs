@@ -8,6 +8,7 @@ mod order_table;
 mod postgres;
 mod refusals;
 mod restore;
+mod rows;
 mod tables;
 mod twice;
 mod vectors;
