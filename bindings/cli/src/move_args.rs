@@ -56,9 +56,8 @@ pub enum MoveVerb {
         /// The most rows a second
         #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
         rows_per_second: u64,
-        /// Write it
-        #[arg(long)]
-        yes: bool,
+        #[command(flatten)]
+        how: How,
     },
     /// Compare the rows of both shards, and record that they are alike
     #[command(long_about = "\

@@ -33,8 +33,8 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
             let options = MoveOptions { steps: steps.clone(), watch: *watch, by_gene: by == "gene" };
             step(mill, router, how, json, |moves, change| moves.start(&plan, *nth, &options, change))
         }
-        MoveVerb::Copy { router, rows: of, rows_per_second, yes } => {
-            rows::copy(mill, router, of, *rows_per_second, *yes, json)
+        MoveVerb::Copy { router, rows: of, rows_per_second, how } => {
+            rows::copy(mill, router, of, *rows_per_second, how, json)
         }
         MoveVerb::Verify { router, rows: Some(of), repair, delete, how, .. } => {
             rows::verify(mill, router, of, rows::Repairs { repair: *repair, delete: *delete }, how, json)

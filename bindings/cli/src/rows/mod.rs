@@ -21,10 +21,10 @@ pub use verify::{Repairs, verify};
 use std::time::{Duration, Instant};
 
 use keymill::binding::{Shard, ShardKind};
-use keymill::{Code, Error, Mill, Moving, PlannedMove, Result};
+use keymill::{Code, Error, Mill, MovePhase, Moving, PlannedMove, Result};
 
-use crate::move_args::RowsArgs;
-use crate::{print, signal};
+use crate::move_args::{How, RowsArgs};
+use crate::{moves, print, signal};
 use key::IdRange;
 use table::Table;
 
@@ -208,10 +208,15 @@ pub fn copy(
     router: &str,
     rows: &RowsArgs,
     per_second: u64,
-    yes: bool,
+    how: &How,
     json: bool,
 ) -> Result<()> {
     let moving = moving(mill, router)?;
+    let yes = how.yes;
+    // A row that a program writes to the old shard only, behind the place where the copy is, would be missed.
+    if yes && !rows.print && moving.phase == MovePhase::Mirror {
+        moves::begin(mill, router, how)?;
+    }
     signal::listen();
     let mut answer = Answer::default();
     for (name, key) in tables(rows)? {

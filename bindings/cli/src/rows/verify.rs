@@ -45,10 +45,10 @@ pub fn verify(
         }
         return Ok(());
     }
-    signal::listen();
     // Later there is nothing to record: both shards were alike before the first ids were cut over.
     let began =
         if before.phase == MovePhase::Mirror && how.yes { moves::begin(mill, router, how)?.1 } else { None };
+    signal::listen();
     let mut found = Vec::new();
     for both in &mut all {
         found.push(of_table(mill, router, both, repairs, how.yes)?);
