@@ -118,6 +118,9 @@ fn differing(both: &mut Both, mut ids: BTreeSet<Id>, settle: Duration) -> Result
     Ok(found)
 }
 
+/// Gets the rows that differ, and answers with those that are left.
+type Resolve<'r> = dyn FnMut(&mut Both, Vec<Difference>) -> Result<Vec<Difference>> + 'r;
+
 /// Compares a range. `resolve` gets the rows that differ, and answers with those that are left.
 pub fn compare(
     both: &mut Both,
@@ -126,7 +129,7 @@ pub fn compare(
     pace: &mut Pace,
     progress: &mut Progress,
     most_left: usize,
-    resolve: &mut dyn FnMut(&mut Both, Vec<Difference>) -> Result<Vec<Difference>>,
+    resolve: &mut Resolve<'_>,
 ) -> Result<Compared> {
     let mut compared = Compared::default();
     let mut again = BTreeSet::new();

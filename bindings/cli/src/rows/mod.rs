@@ -196,7 +196,9 @@ impl Answer {
         let mut text = String::new();
         for (name, numbers) in &self.0 {
             text.push_str(&format!("table: {}\n", print::one_line(name)));
-            numbers.iter().for_each(|(what, number)| text.push_str(&format!("{what}: {number}\n")));
+            for (what, number) in numbers {
+                text.push_str(&format!("{what}: {number}\n"));
+            }
         }
         print::text(&text)
     }
