@@ -37,6 +37,7 @@ mod socket;
 #[cfg(feature = "_sql")]
 #[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code, unused_imports))]
 pub(crate) mod sql;
+pub(crate) mod time_budget;
 #[cfg(feature = "_server")]
 #[cfg_attr(not(all(feature = "mysql", feature = "postgres", feature = "redis")), allow(dead_code))]
 mod tls;

@@ -61,6 +61,7 @@ impl MysqlStore {
 
 impl RemoteConnection for MysqlSession {
     fn is_alive(&mut self, idle: bool) -> bool {
+        self.line.begin_conversation();
         !idle || self.connection.ping().is_ok()
     }
 

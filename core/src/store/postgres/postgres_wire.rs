@@ -28,6 +28,7 @@ use tokio_postgres::{
 
 use crate::store::Fault;
 use crate::store::server::{ServerOptions, Target};
+use crate::store::time_budget;
 use crate::store::tls::{Mode, Protection};
 
 /// How long any connection may take.
@@ -128,8 +129,8 @@ impl PostgresWire {
         let mut protection = Protection::None;
         let (client, reader, socket) = match target {
             Target::Tcp { address, .. } => {
-                let stream = TcpStream::connect_timeout(address, options.connect_timeout.max(AT_LEAST))
-                    .map_err(Failed::Io)?;
+                let stream =
+                    TcpStream::connect_timeout(address, options.time_to_connect()).map_err(Failed::Io)?;
                 stream.set_nodelay(true).map_err(Failed::Io)?;
                 let socket = stream.try_clone().map_err(Failed::Io)?;
                 stream.set_nonblocking(true).map_err(Failed::Io)?;
@@ -265,8 +266,9 @@ fn timely<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, Failed>>,
 ) -> Result<T, Failed> {
+    let end = time_budget::end_of_exchange(limit.max(AT_LEAST), time_budget::budget(limit));
     runtime.block_on(async {
-        match tokio::time::timeout(limit.max(AT_LEAST), work).await {
+        match tokio::time::timeout_at(end.into(), work).await {
             Ok(done) => done,
             Err(_) => Err(Failed::Silent),
         }
