@@ -173,7 +173,7 @@ pub fn texts(shard: &mut Shard, question: &str) -> Result<Vec<Vec<String>>> {
     let mut rows = Vec::new();
     shard.read(question, |row| {
         let text = |cell: Option<&[u8]>| {
-            cell.map_or_else(String::new, |bytes| String::from_utf8_lossy(bytes).into_owned())
+            cell.map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
         };
         rows.push(row.iter().copied().map(text).collect());
     })?;
