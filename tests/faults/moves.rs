@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use keymill::{Change, Code, Error, Mill, MoveOptions, MoveStatus, Moves};
 use keymill_tests::ci::patient;
 use keymill_tests::mariadb;
+use keymill_tests::victim::Victim;
 
 /// The variable that makes the test binary a reader (`read|CONFIG|ROUTER|LOG`) or an operator (`step|…`).
 const ROLE: &str = "KEYMILL_TEST_MOVES";
@@ -131,19 +132,23 @@ struct Stage {
     config: String,
     router: String,
     moves: Moves,
-    _mill: Mill,
+    mill: Mill,
 }
 
 impl Stage {
     fn new() -> Stage {
+        Stage::on(&mariadb::url())
+    }
+
+    fn on(url: &str) -> Stage {
         let folder = tempfile::tempdir().expect("a folder");
-        let config = patient(&format!("{}?reader_lease=1s", mariadb::url()));
+        let config = patient(&format!("{url}?reader_lease=1s"));
         let router = format!("moved{}", fastrand::u32(..));
         let mill = Mill::open(&config).expect("a mill");
         in_time(|| mill.init(&[], Change::Apply));
         in_time(|| mill.put_routes(&router, TABLE, Change::Apply));
         let moves = mill.moves(&router).expect("a name");
-        Stage { folder, config, router, moves, _mill: mill }
+        Stage { folder, config, router, moves, mill }
     }
 
     fn log(&self, name: &str) -> PathBuf {
@@ -157,9 +162,13 @@ impl Stage {
     }
 
     fn start(&self) {
-        let plan = in_time(|| self.moves.plan(&[("a", 1), ("b", 1)], None));
+        in_time(|| self.try_start());
+    }
+
+    fn try_start(&self) -> Result<MoveStatus, Error> {
+        let plan = self.moves.plan(&[("a", 1), ("b", 1)], None)?;
         let options = MoveOptions { watch: Duration::ZERO, ..MoveOptions::default() };
-        in_time(|| self.moves.start(&plan, 1, &options, Change::Apply));
+        self.moves.start(&plan, 1, &options, Change::Apply)
     }
 
     fn version(&self) -> u64 {
@@ -245,4 +254,36 @@ fn readers_and_operators_that_are_killed_in_every_phase_leave_a_move_that_goes_o
     is_monotone(&log);
     assert!(lines(&log).iter().rev().take(40).all(|(_, _, read, _)| read == "b"), "all were handed over");
     drop(stays);
+}
+
+#[test]
+fn a_server_that_is_restored_from_before_the_move_makes_no_step_until_the_last_table_is_stored_again() {
+    let server = mariadb::Private::start("");
+    let stage = Stage::on(&server.url());
+    server.backup();
+    stage.start();
+    let (_reader, log) = (stage.reader("reader"), stage.log("reader"));
+    for _ in 0..4 {
+        in_time(|| step(&stage.moves));
+    }
+    let (version, table) = (stage.version(), in_time(|| stage.mill.route_table(&stage.router)));
+    until("it follows", || lines(&log).last().is_some_and(|(_, seen, ..)| *seen == version));
+    server.restore();
+    let knows =
+        || stage.moves.status().is_ok_and(|of| of.readers.iter().any(|reader| reader.version == version));
+    until("the reader has a row again", knows);
+    assert_eq!(stage.version(), 1, "the table is the one of before");
+    let refused = in_time(|| match stage.try_start() {
+        Err(error) if error.code == Code::StoreRefused => Ok(error),
+        Err(error) => Err(error),
+        Ok(made) => panic!("a step was made: {made:?}"),
+    });
+    assert!(refused.message.contains("restored from a backup"), "{refused}");
+    let above = table.replace(&format!("version = {version}"), &format!("version = {}", version + 1));
+    assert_ne!(above, table);
+    in_time(|| stage.mill.put_routes(&stage.router, &above, Change::Apply));
+    while in_time(|| step(&stage.moves)).is_some() {}
+    let version = stage.version();
+    until("it follows to the end", || lines(&log).last().is_some_and(|(_, seen, ..)| *seen == version));
+    is_monotone(&log);
 }
