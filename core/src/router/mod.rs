@@ -10,6 +10,7 @@
 mod json;
 #[cfg(all(test, loom))]
 mod loom;
+mod moved;
 mod names;
 mod progress;
 mod ring;
@@ -26,6 +27,7 @@ use crate::gene::Gene;
 use crate::process::revocation::{ForkLock, ForkWord};
 use crate::time::Clock;
 
+pub(crate) use moved::Moved;
 use names::Names;
 pub(crate) use progress::{Progress, check_steps};
 use ring::Ring;

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::TryStreamExt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -21,7 +22,9 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::error::Severity;
 use tokio_postgres::tls::TlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Statement};
+use tokio_postgres::{
+    AsyncMessage, Client, Config, NoTls, Row, SimpleQueryMessage, SimpleQueryRow, Statement,
+};
 
 use crate::store::Fault;
 use crate::store::server::{ServerOptions, Target};
@@ -209,6 +212,25 @@ impl PostgresWire {
             .await;
             Ok(answers.into_iter().flatten().collect())
         })
+    }
+
+    /// Statements without values, by the simple protocol, with each row passed to `row` as it arrives. The limit is that of each wait.
+    pub(super) fn stream(
+        &self,
+        limit: Duration,
+        statements: &str,
+        mut row: impl FnMut(&SimpleQueryRow),
+    ) -> Result<u64, Failed> {
+        let mut answers = Box::pin(self.ask(limit, |client| client.simple_query_raw(statements))?);
+        let mut done = 0;
+        while let Some(message) = self.ask(limit, |_| answers.try_next())? {
+            match message {
+                SimpleQueryMessage::Row(found) => row(&found),
+                SimpleQueryMessage::CommandComplete(rows) => done = rows,
+                _ => {}
+            }
+        }
+        Ok(done)
     }
 
     /// Whether a commit since the last query did not wait for its standby. The server reports that in a warning, and calls
