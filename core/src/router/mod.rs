@@ -50,6 +50,8 @@ pub(crate) struct LiveTable {
     lease: Option<ForkWord>,
     /// The machine's, or that of a simulation. A process that stood still asks it before another thread of the mill had its turn.
     clock: Clock,
+    /// The kernel's tick in which the lease was last seen to last.
+    seen_in: AtomicU64,
     /// The router's name in the store.
     name: Option<Box<str>>,
     revival: OnceBox<Revival>,
@@ -88,6 +90,7 @@ impl LiveTable {
             confirmed_ms: AtomicU64::new(0),
             lease,
             clock,
+            seen_in: AtomicU64::new(0),
             name,
             revival: OnceBox::new(),
         };
@@ -118,14 +121,27 @@ impl LiveTable {
         self.ring.begin_anew();
     }
 
-    /// Whether it may answer for ranges that move. It reads the clock: the lease of a process that was frozen is over when it wakes.
+    /// Whether it may answer for ranges that move. The clock decides, once a tick of the kernel: the lease of a process that was frozen is
+    /// over when it wakes, and a tick is less than the part of a lease that is not used.
     #[inline]
     pub(crate) fn is_leased(&self) -> bool {
         self.lease.as_ref().is_none_or(|lease| {
-            let now_ms = self.clock.boot_ms().max(NOT_YET);
             // ordering: Relaxed — the word says only how long the lease lasts, and what follows does not depend on what came before.
-            lease.shared().load(Ordering::Relaxed) > ForkWord::OURS | now_ms
+            let until = lease.shared().load(Ordering::Relaxed);
+            let tick = self.clock.coarse_stamp().to_bits();
+            // ordering: Relaxed — a thread that misses the tick of another reads the clock itself.
+            until > NOT_LEASED_YET
+                && (self.seen_in.load(Ordering::Relaxed) == tick || self.lasts(until, tick))
         })
+    }
+
+    fn lasts(&self, until: u64, tick: u64) -> bool {
+        let lasts = until > ForkWord::OURS | self.clock.boot_ms();
+        if lasts {
+            // ordering: Relaxed — as above.
+            self.seen_in.store(tick, Ordering::Relaxed);
+        }
+        lasts
     }
 
     /// The boot time at which the lease ends; 0: it has.
