@@ -153,6 +153,9 @@ fn is_asked_to_end() -> bool {
 /// The tables, each with its key.
 fn tables(rows: &RowsArgs) -> Result<Vec<(&str, &str)>> {
     let (tables, keys) = (&rows.table, &rows.key);
+    if tables.is_empty() || keys.is_empty() {
+        return Err(Error::argument("name the table and the column of its ids: --table T --key COLUMN"));
+    }
     if keys.len() != 1 && keys.len() != tables.len() {
         return Err(Error::argument(format!(
             "{} tables and {} keys: write one --key for all tables, or one for each",
