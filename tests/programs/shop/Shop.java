@@ -27,8 +27,9 @@ import java.util.Random;
  */
 public class Shop {
     private static final int BUYERS = 2000;
-    /** A row is written as a whole, and never over a newer one. */
-    private static final String WRITE = "INSERT INTO t_order (order_id, order_no, order_no_kv, buyer_id, version) VALUES (?, ?, ?, ?, ?)"
+    /** A row is written as a whole and never over a newer one. No value is left to the database: two of them would say different times. */
+    private static final String WRITE = "INSERT INTO t_order (order_id, order_no, order_no_kv, buyer_id, version, created_at)"
+            + " VALUES (?, ?, ?, ?, ?, FROM_UNIXTIME(? / 1000))"
             + " ON DUPLICATE KEY UPDATE version = GREATEST(version, VALUES(version))";
     private static final String READ = "SELECT version FROM t_order WHERE order_id = ?";
     /** A write takes less than settle of the route table, or it does not count. */
@@ -39,6 +40,7 @@ public class Shop {
         byte[] number;
         long buyer;
         long version = 1;
+        final long created = System.currentTimeMillis();
     }
 
     private final Map<String, String> places = new HashMap<>();
@@ -72,6 +74,7 @@ public class Shop {
             statement.setInt(3, keyVersion);
             statement.setLong(4, order.buyer);
             statement.setLong(5, order.version);
+            statement.setLong(6, order.created);
             statement.executeUpdate();
         } catch (SQLException error) {
             forget(shard);
@@ -133,7 +136,7 @@ public class Shop {
             router = mill.router("orders");
             OrderNumbers numbers = OrderNumbers.open(keys, "acme", "t_order");
             keyVersion = numbers.version();
-            Business orders = mill.business("order?deadline=60s");
+            Business orders = mill.business("order?counters=1024&deadline=60s");
             while (!Files.exists(Paths.get(file + ".stop"))) {
                 Order order;
                 boolean isNew = mine.isEmpty() || chance.nextDouble() >= 0.2;

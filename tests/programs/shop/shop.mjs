@@ -7,8 +7,9 @@ import { KeymillError, open, OrderNumbers } from 'keymill'
 import mysql from 'mysql2/promise'
 
 const BUYERS = 2000
-// A row is written as a whole, and never over a newer one.
-const WRITE = `INSERT INTO t_order (order_id, order_no, order_no_kv, buyer_id, version) VALUES (?, ?, ?, ?, ?)
+// A row is written as a whole and never over a newer one. No value is left to the database: two of them would say different times.
+const WRITE = `INSERT INTO t_order (order_id, order_no, order_no_kv, buyer_id, version, created_at)
+VALUES (?, ?, ?, ?, ?, FROM_UNIXTIME(? / 1000))
 ON DUPLICATE KEY UPDATE version = GREATEST(version, VALUES(version))`
 const READ = 'SELECT version FROM t_order WHERE order_id = ?'
 // A write takes less than `settle` of the route table, or it does not count.
@@ -75,7 +76,7 @@ const weights = Array.from({ length: BUYERS }, (_, rank) => (sum += 1 / (rank + 
 const mill = open(config)
 const router = mill.router('orders')
 const numbers = OrderNumbers.open(keys, 'acme', 't_order')
-const orders = mill.business('order', { deadline: '60s' })
+const orders = mill.business('order', { counters: 1024, deadline: '60s' })
 const mine = []
 writeFileSync(log, '')
 while (!existsSync(`${log}.stop`)) {
@@ -84,12 +85,12 @@ while (!existsSync(`${log}.stop`)) {
   if (isNew) {
     const buyer = drawn()
     const id = await orders.nextAsync(buyer)
-    order = { id, number: numbers.seal(id), buyer, version: 1 }
+    order = { id, number: numbers.seal(id), buyer, version: 1, created: Date.now() }
   } else {
     order = mine[Math.floor(Math.random() * mine.length)]
     order.version += 1
   }
-  const shard = await write(order.id, [order.id, order.number, numbers.version, order.buyer, order.version])
+  const shard = await write(order.id, [order.id, order.number, numbers.version, order.buyer, order.version, order.created])
   appendFileSync(log, `${Date.now()} ${isNew ? 'placed' : 'changed'} ${order.id} ${order.number.toString('hex')} ${order.buyer} ${order.version} ${shard}\n`)
   if (isNew) mine.push(order)
   const one = mine[Math.floor(Math.random() * mine.length)]

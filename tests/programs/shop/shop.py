@@ -17,8 +17,9 @@ import keymill
 import pymysql
 
 BUYERS = 2000
-# A row is written as a whole, and never over a newer one.
-WRITE = """INSERT INTO t_order (order_id, order_no, order_no_kv, buyer_id, version) VALUES (%s, %s, %s, %s, %s)
+# A row is written as a whole and never over a newer one. No value is left to the database: two of them would say different times.
+WRITE = """INSERT INTO t_order (order_id, order_no, order_no_kv, buyer_id, version, created_at)
+VALUES (%s, %s, %s, %s, %s, FROM_UNIXTIME(%s / 1000))
 ON DUPLICATE KEY UPDATE version = GREATEST(version, VALUES(version))"""
 READ = "SELECT version FROM t_order WHERE order_id = %s"
 
@@ -78,8 +79,9 @@ def write(router, id, row):
 
 def shop(mill, log):
     router, numbers = mill.router("orders"), keymill.OrderNumbers.open(keys, "acme", "t_order")
-    orders, mine = mill.business("order", deadline="60s"), []
+    orders, mine = mill.business("order", counters=1024, deadline="60s"), []
     while not os.path.exists(log_file + ".stop"):
+        now = round(time.time() * 1000)
         if mine and chance.random() < 0.2:
             order = chance.choice(mine)
             order[3] += 1
@@ -87,14 +89,14 @@ def shop(mill, log):
         else:
             buyer = bisect.bisect(weights, chance.random() * weights[-1]) + 1
             id = orders.next(buyer)
-            order = [id, numbers.seal(id), buyer, 1]
+            order = [id, numbers.seal(id), buyer, 1, now]
             verb = "placed"
-        id, number, buyer, version = order
-        shard = write(router, id, (id, number, numbers.version, buyer, version))
+        id, number, buyer, version, created = order
+        shard = write(router, id, (id, number, numbers.version, buyer, version, created))
         print(round(time.time() * 1000), verb, id, number.hex(), buyer, version, shard, file=log, flush=True)
         if verb == "placed":
             mine.append(order)
-        id, _, _, version = chance.choice(mine)
+        id, _, _, version, _ = chance.choice(mine)
         found = None
         try:
             place = route(router, id)

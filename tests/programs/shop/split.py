@@ -10,6 +10,7 @@ On the way, the move is undone in its middle, a program is stopped by a signal f
 killed. With --long more programs run for longer, and every move of the plan is made.
 """
 
+import atexit
 import collections
 import os
 import re
@@ -28,7 +29,7 @@ config, server, folder, *languages = [word for word in sys.argv[1:] if word != "
 folder = Path(folder)
 SHARDS = ["s1", "s2", "s3", "s4"]
 PLACES = {shard: f"{server}/shop{shard[1]}" for shard in SHARDS}
-URLS = {shard: f"mysql://keymill:secret@{place}" for shard, place in PLACES.items()}
+FILES = {shard: f"file:{folder}/{shard}.toml" for shard in SHARDS}
 KEYS, PLAN = folder / "keys.toml", folder / "plan.toml"
 ROWS_BEFORE = 20_000 if IS_LONG else 1_500
 RATE = 1_000 if IS_LONG else 200
@@ -59,10 +60,8 @@ def keymill_command(*words):
 
 
 def type_in(*words, fails=False, keep=12):
-    """Runs a command and shows what it answers, without passwords and folders."""
+    """Runs a command and shows what it answers, without folders."""
     shown = " ".join(str(word) for word in words).replace(str(folder) + "/", "")
-    for shard, url in URLS.items():
-        shown = shown.replace(url, f"file:{shard}.toml")
     print(f"$ keymill {shown}", flush=True)
     done = subprocess.run(keymill_command(*words), capture_output=True, text=True, timeout=600)
     lines = (done.stdout + done.stderr).replace(str(folder) + "/", "").splitlines()
@@ -122,13 +121,8 @@ def placed():
     return sum(len(program.lines()) for program in programs)
 
 
-def range_of_move():
-    """The conditions, the old shard and the new one of a move."""
-    return re.findall(r"from (\S+) to (\S+)", PLAN.read_text())
-
-
 def copy(old, new, *more):
-    return ("move", "copy", "orders", "--table", "t_order", "--key", "order_id", "--from", URLS[old], "--to", URLS[new], *more)
+    return ("move", "copy", "orders", "--table", "t_order", "--key", "order_id", "--from", FILES[old], "--to", FILES[new], *more)
 
 
 def copy_and_kill(old, new):
@@ -147,7 +141,7 @@ def copy_and_kill(old, new):
 
 def compare(old, new):
     say("both shards are compared, while programs write to both")
-    type_in("move", "verify", "orders", "--table", "t_order", "--key", "order_id", "--from", URLS[old], "--to", URLS[new], "--wait", "--yes")
+    type_in("move", "verify", "orders", "--table", "t_order", "--key", "order_id", "--from", FILES[old], "--to", FILES[new], "--wait", "--yes")
 
 
 def freeze_a_program_for_a_step():
@@ -168,6 +162,7 @@ def make(number, old, new):
     say(f"move {number}: {old} → {new}")
     type_in("move", "start", "orders", "--plan", PLAN, "--move", number, "--watch", WATCH, "--yes")
     type_in("move", "status", "orders", keep=20)
+    type_in("move", "verify", "orders", "--wait", "--yes")
     copy_and_kill(old, new)
     compare(old, new)
     type_in("move", "next", "orders", "--wait", "--yes")
@@ -245,7 +240,10 @@ say("four shards, of which s4 is empty; the ids and the table of routes are in a
 (folder / "routes.toml").write_text(TABLE)
 KEYS.touch(mode=0o600)
 KEYS.write_text(f'seal_with = 1\n[key]\n1 = "{os.urandom(32).hex()}"\n')
-for shard in SHARDS:
+for shard, place in PLACES.items():
+    file = folder / f"{shard}.toml"
+    file.touch(mode=0o600)
+    file.write_text(f'store = "mysql://keymill:secret@{place}"\n')
     table = subprocess.run(keymill_command("ddl", "business:order", "t_order", "--dialect", "mariadb"), capture_output=True, text=True, check=True)
     for statement in "\n".join(line for line in table.stdout.splitlines() if not line.startswith("--")).split(";"):
         if statement.strip():
@@ -256,14 +254,15 @@ type_in("route", "put", "orders", folder / "routes.toml", "--yes")
 say("programs in Java, Python and Node place orders, change them and read them again")
 names = ["java", "python", "node"]
 programs = []
+atexit.register(lambda: [program.process.kill() for program in programs])
 for seed in range(2 if IS_LONG else 1):
     programs += [Program(name, command, seed) for name, command in zip(names, languages)]
 until("enough orders", lambda: placed() >= ROWS_BEFORE, 900)
 
 say("which shard is hot, and what would be moved")
 type_in("heat", "business:order", "--ranges", "4")
-type_in("move", "plan", "orders", "--shards", ",".join(SHARDS), "--hot", "business:order", "--out", PLAN)
-moves = range_of_move()
+plan = type_in("move", "plan", "orders", "--shards", ",".join(SHARDS), "--hot", "business:order", "--out", PLAN)
+moves = re.findall(r"^move \d+: genes \S+, (\S+) to (\S+),", plan, re.MULTILINE)
 made = moves if IS_LONG else moves[:1]
 for number, (old, new) in enumerate(made, 1):
     make(number, old, new)
@@ -276,7 +275,7 @@ for program in programs:
 
 say("the old rows are deleted, in small parts")
 for old, new in dict.fromkeys(made):
-    type_in("move", "clean", "orders", "--table", "t_order", "--key", "order_id", "--from", URLS[old], "--to", URLS[new], "--older-than", "0s", "--yes")
+    type_in("move", "clean", "orders", "--table", "t_order", "--key", "order_id", "--from", FILES[old], "--to", FILES[new], "--older-than", "0s", "--yes")
 orders = orders_of_logs()
 buyers, rows = find_all(orders)
 say(f"{len(orders)} orders of {buyers} buyers: each found by its id, by its order number and by its buyer, none lost, none twice")
