@@ -89,9 +89,9 @@ mod time;
 pub mod time;
 
 pub use api::{
-    Change, Handle, Heat, Iter, Kind, Mill, MoveOptions, MoveStatus, Moves, Moving, ORDER_KEYS_VARIABLE,
-    OldRow, OrderNo, OrderNumbers, Parts, Periods, Repair, Route, Router, Source, Standing, Stored,
-    StoredRouter, Table, VERSION,
+    Change, FinishedMove, Handle, Heat, Iter, Kind, Mill, MoveOptions, MoveStatus, Moves, Moving,
+    ORDER_KEYS_VARIABLE, OldRow, OrderNo, OrderNumbers, Parts, Periods, Repair, Route, Router, Source,
+    Standing, Stored, StoredRouter, Table, VERSION,
 };
 /// The tables of options that the documentation shows.
 #[cfg(feature = "internals")]

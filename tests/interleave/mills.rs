@@ -1,4 +1,4 @@
-//! Mills over two servers, one of which accepts and never answers: a real listener in front of it holds everything.
+//! Mills over two servers, one of which accepts and answers never or late: a real listener in front of it holds everything.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -191,5 +191,34 @@ fn leased_workers_of_a_server_that_falls_silent_move_to_the_other_when_their_lea
         servers.silence();
         until("every source has a worker of the other server", || sources.iter().all(is_of_other));
         mill.close();
+    }
+}
+
+#[test]
+fn a_server_that_gives_each_answer_just_in_time_is_left_after_one_timeout() {
+    for late in 0..2 {
+        let servers = Servers::start(late);
+        let table = unique("mills");
+        let spec = format!("segment:orders?step=10&max_step=10&buffer=1ms&deadline=60s&table={table}");
+        {
+            let mill = Mill::open(&servers.config()).expect("a mill");
+            persistently(|| mill.init(&[&spec], Change::Apply)).expect("its tables");
+            persistently(|| mill.source(&spec).expect("a source").next()).expect("an id");
+            mill.close();
+        }
+        let proxy = &servers.proxies[late];
+        let before = (proxy.connections(), proxy.turns());
+        // Each answer comes within the timeout of 2 s; a login with its first statements has more than two.
+        proxy.set(Answers::Late(Duration::from_millis(1_200)));
+        until("the late server was asked", || {
+            // A mill begins with a server drawn at random.
+            let mill = Mill::open(&servers.config()).expect("a mill");
+            persistently(|| mill.source(&spec).expect("a source").next()).expect("an id of the other server");
+            mill.close();
+            proxy.connections() - before.0 >= 2
+        });
+        let (connections, turns) = (proxy.connections() - before.0, proxy.turns() - before.1);
+        println!("late: {late}: {turns} answers in {connections} connections");
+        assert!(turns <= 2 * connections, "{turns} answers in {connections} connections");
     }
 }

@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// What the proxy does with the server's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum Answers {
     CutAt(usize),
     /// It forwards this many, and then holds.
     HoldAfter(u32),
+    /// It forwards each this much later.
+    Late(Duration),
     /// It holds them until this changes.
     Hold,
     /// It holds questions, too: a network that is parted. A client that has gone leaves questions that come late.
@@ -138,13 +141,21 @@ impl Shared {
         let mut buffer = vec![0; 65_536];
         while let Ok(read @ 1..) = from.read(&mut buffer) {
             // ordering: Relaxed — see `start`.
-            if asked.swap(false, Ordering::Relaxed) {
+            let is_first = asked.swap(false, Ordering::Relaxed);
+            if is_first {
                 self.turns.fetch_add(1, Ordering::Relaxed);
             }
             let mut answers = self.other_than(&[Answers::Hold, Answers::HoldAll]);
             if *answers == Answers::HoldAfter(0) {
                 *answers = Answers::Hold;
                 drop(answers);
+                answers = self.other_than(&[Answers::Hold, Answers::HoldAll]);
+            }
+            if let Answers::Late(wait) = *answers {
+                drop(answers);
+                if is_first {
+                    thread::sleep(wait);
+                }
                 answers = self.other_than(&[Answers::Hold, Answers::HoldAll]);
             }
             match *answers {
@@ -160,7 +171,7 @@ impl Shared {
                 }
                 Answers::CutAfter(more) => *answers = Answers::CutAfter(more - 1),
                 Answers::HoldAfter(more) => *answers = Answers::HoldAfter(more.saturating_sub(1)),
-                Answers::Pass | Answers::Hold | Answers::HoldAll => {}
+                Answers::Pass | Answers::Late(_) | Answers::Hold | Answers::HoldAll => {}
             }
             drop(answers);
             if to.write_all(&buffer[..read]).is_err() {

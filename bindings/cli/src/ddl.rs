@@ -5,7 +5,7 @@ use keymill::scatter::Scatter;
 use keymill::{Error, Kind, Result, Source};
 use serde_json::json;
 
-use crate::print;
+use crate::{order_table, print};
 
 /// The database that the table is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -70,7 +70,7 @@ struct Ids {
     /// 16 bytes.
     is_wide: bool,
     scattered: bool,
-    /// An id of a key begins with the key's gene, so ids of one moment are spread.
+    /// An id of a key begins with the key's gene.
     by_gene: bool,
     text_len: usize,
 }
@@ -86,14 +86,9 @@ impl Ids {
         }
     }
 
-    /// The type of the id's column: for texts, for 16 bytes, and for numbers.
-    fn column(&self, text: &str, wide: &str, number: &str) -> String {
-        match (self.is_text, self.is_wide) {
-            (true, _) => text,
-            (false, true) => wide,
-            (false, false) => number,
-        }
-        .to_owned()
+    /// The type of the id's column: for texts and for numbers.
+    fn column(&self, text: &str, number: &str) -> String {
+        if self.is_text { text } else { number }.to_owned()
     }
 
     fn varchar(&self) -> String {
@@ -102,7 +97,7 @@ impl Ids {
 
     /// The type on MySQL, MariaDB and TiDB.
     fn mysql_column(&self) -> String {
-        self.column(&self.varchar(), "VARBINARY(16)", "BIGINT")
+        self.column(&self.varchar(), "BIGINT")
     }
 }
 
@@ -118,9 +113,9 @@ fn check_variant(source: &Source, ids: &Ids, dialect: Dialect, variant: Option<V
             source.label()
         )));
     }
-    if ids.is_wide && matches!(variant, Some(Variant::Text | Variant::AutoRandom)) {
+    if ids.by_gene && matches!(variant, Some(Variant::Text | Variant::AutoRandom)) {
         return Err(Error::argument(format!(
-            "ids of `{}` have 128 bits, 16 bytes: valid are --variant clustered and nonclustered",
+            "ids of `{}` are numbers that begin with a gene: valid are --variant clustered and nonclustered",
             source.label()
         )));
     }
@@ -143,15 +138,18 @@ fn statements(
 ) -> Result<Vec<String>> {
     let ids = Ids::of(source);
     check_variant(source, &ids, dialect, variant)?;
+    if ids.by_gene {
+        return Ok(order_table::statements(name, dialect, ids.is_wide, variant));
+    }
     let table = |quote, id: &str, created| create_table(name, quote, id, " PRIMARY KEY", created, "");
     Ok(match dialect {
         Dialect::Mysql | Dialect::Mariadb => vec![table('`', &ids.mysql_column(), MYSQL_CREATED)],
         Dialect::Postgres => {
-            let id = ids.column(&ids.varchar(), "bytea", "bigint");
+            let id = ids.column(&ids.varchar(), "bigint");
             vec![table('"', &id, "timestamptz(3) NOT NULL DEFAULT now()")]
         }
         Dialect::Sqlite => {
-            let id = ids.column("TEXT", "BLOB", "INTEGER");
+            let id = ids.column("TEXT", "INTEGER");
             vec![table('"', &id, "TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP")]
         }
         Dialect::Tidb => tidb_statements(&ids, name, variant),
@@ -159,7 +157,7 @@ fn statements(
 }
 
 fn tidb_statements(ids: &Ids, name: &str, variant: Option<Variant>) -> Vec<String> {
-    let default = match (ids.scattered || ids.by_gene, ids.is_text) {
+    let default = match (ids.scattered, ids.is_text) {
         (true, _) => Variant::Clustered,
         (false, true) => Variant::Text,
         (false, false) => Variant::Nonclustered,
@@ -181,8 +179,6 @@ fn tidb_statements(ids: &Ids, name: &str, variant: Option<Variant>) -> Vec<Strin
         Variant::Clustered => {
             let note = if ids.scattered {
                 "-- `keymill split-sql` prints the statements that make its regions."
-            } else if ids.by_gene {
-                "-- An id begins with the gene of its key: rows of one key are neighbours, those of different keys are spread."
             } else {
                 "-- These ids rise: all new rows go to one region. Open the source with scatter=1, or take another variant."
             };

@@ -47,18 +47,46 @@ pub enum MoveVerb {
         #[command(flatten)]
         how: How,
     },
-    /// Wait until both shards may be compared, or record that they are alike
+    /// Copy the rows of before from the old shard to the new one
+    Copy {
+        /// The router's name
+        router: String,
+        #[command(flatten)]
+        rows: RowsArgs,
+        /// The most rows a second
+        #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+        rows_per_second: u64,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Compare the rows of both shards, and record that they are alike
     #[command(long_about = "\
-Wait until both shards may be compared, or record that they are alike.
+Compare the rows of both shards, and record that they are alike.
 
-A comparison counts that begins `settle` after every reader writes to both shards. Without --began this command records
-that they do, waits for `settle` and prints the time of the store. Compare the rows of both shards then, and where they
-are alike say so with that time.")]
+A comparison counts that begins `settle` after every reader writes to both shards; with --yes this command records that
+they do and waits for it. Sub-ranges are compared by count and checksum, and row by row where those differ; rows that
+differ are read again after `settle`. What still differs is printed, and the exit code is 1. Name all tables of the
+range: only a comparison of all of them allows the cut-over.
+
+Without --table it only waits and prints the time of the store: compare by other means then, and where both shards are
+alike say so with --began and that time.")]
+    #[command(after_help = "\
+Examples:
+  keymill move verify orders --table t_order --key order_id --from s1=file:s1.toml --to s2=file:s2.toml --wait --yes
+  keymill move verify orders --table t_order --table t_item --key order_id --from … --to … --repair --wait --yes")]
     Verify {
         /// The router's name
         router: String,
+        #[command(flatten)]
+        rows: Option<RowsArgs>,
+        /// Bring the newer row over; of one version the one whose shard counts
+        #[arg(long, requires = "table")]
+        repair: bool,
+        /// With --repair: delete rows that only the new shard has, while the old one counts: they were deleted there
+        #[arg(long, requires = "repair")]
+        delete: bool,
         /// The comparison that began at this time of the store found no difference
-        #[arg(long, value_name = "MS")]
+        #[arg(long, value_name = "MS", conflicts_with = "table")]
         began: Option<u64>,
         #[command(flatten)]
         how: How,
@@ -90,11 +118,56 @@ are alike say so with that time.")]
         #[command(flatten)]
         how: How,
     },
+    /// Remove the rows of finished moves from the old shard, those that the new one has
+    #[command(long_about = "\
+Remove the rows of finished moves from the old shard, those that the new one has.
+
+First the whole range is checked: where the new shard lacks a row, or has an older one, nothing is removed. Then rows go
+in chunks, each only in the version that was checked.")]
+    #[command(after_help = "\
+Examples:
+  keymill move clean orders --table t_order --key order_id --from s1=file:s1.toml --to s2=file:s2.toml
+  keymill move clean orders --table t_order --key order_id --from s1=file:s1.toml --to s2=file:s2.toml --yes")]
+    Clean {
+        /// The router's name
+        router: String,
+        #[command(flatten)]
+        rows: RowsArgs,
+        /// Only of moves that were finished so long ago
+        #[arg(long, value_name = "TIME", default_value = "7d", value_parser = time)]
+        older_than: Duration,
+        /// The most rows a second
+        #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+        rows_per_second: u64,
+        /// Remove them
+        #[arg(long)]
+        yes: bool,
+    },
     /// Show where a move stands, and which processes follow the table
     Status {
         /// The router's name
         router: String,
     },
+}
+
+/// Where the rows are.
+#[derive(Debug, Args)]
+pub struct RowsArgs {
+    /// The table; may be given several times
+    #[arg(long, value_name = "T", required = true)]
+    pub table: Vec<String>,
+    /// The column of the ids, the first of the primary key; one for all tables, or one for each
+    #[arg(long, value_name = "COLUMN", required = true)]
+    pub key: Vec<String>,
+    /// The database of the old shard: mysql://…, postgres://… or file:CONFIG.toml, with the shard's name in front: s1=file:s1.toml
+    #[arg(long, value_name = "[NAME=]URL")]
+    pub from: String,
+    /// The database of the new shard
+    #[arg(long, value_name = "[NAME=]URL")]
+    pub to: String,
+    /// Print the SQL instead
+    #[arg(long)]
+    pub print: bool,
 }
 
 /// How a step is made.

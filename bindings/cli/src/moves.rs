@@ -3,11 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use keymill::{Change, Code, Error, Mill, MoveOptions, MovePlan, MoveStatus, Moves, Reader, Result};
+use keymill::{
+    Change, Code, Error, Mill, MoveOptions, MovePlan, MoveStatus, Moves, PlannedMove, Reader, Result,
+};
 use serde_json::{Value, json};
 
 use crate::move_args::{How, MoveVerb};
-use crate::print;
+use crate::{print, rows};
 
 /// The longest pause between two tries of a step that waits.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -31,16 +33,26 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
             let options = MoveOptions { steps: steps.clone(), watch: *watch, by_gene: by == "gene" };
             step(mill, router, how, json, |moves, change| moves.start(&plan, *nth, &options, change))
         }
-        MoveVerb::Verify { router, began: Some(began), how } => {
+        MoveVerb::Copy { router, rows: of, rows_per_second, how } => {
+            rows::copy(mill, router, of, *rows_per_second, how, json)
+        }
+        MoveVerb::Verify { router, rows: Some(of), repair, delete, how, .. } => {
+            rows::verify(mill, router, of, rows::Repairs { repair: *repair, delete: *delete }, how, json)
+        }
+        MoveVerb::Verify { router, began: Some(began), how, .. } => {
             step(mill, router, how, json, |moves, change| moves.verified(*began, change))
         }
-        MoveVerb::Verify { router, began: None, how } => begin_verify(mill, router, how, json),
+        MoveVerb::Verify { router, began: None, how, .. } => begin_verify(mill, router, how, json),
         MoveVerb::Next { router, watch, how } => {
             step(mill, router, how, json, |moves, change| moves.next(*watch, change))
         }
         MoveVerb::Back { router, how } => step(mill, router, how, json, Moves::back),
         MoveVerb::Finish { router, watch, how } => {
             step(mill, router, how, json, |moves, change| moves.finish(*watch, change))
+        }
+        MoveVerb::Clean { router, rows: of, older_than, rows_per_second, yes } => {
+            let (older_than, per_second, yes) = (*older_than, *rows_per_second, *yes);
+            rows::clean(mill, router, &rows::Clean { rows: of, older_than, per_second, yes }, json)
         }
         MoveVerb::Status { router } => show(router, &mill.moves(router)?.status()?, json),
     }
@@ -124,24 +136,30 @@ fn patiently<T>(how: &How, make: impl Fn() -> Result<T>) -> Result<T> {
     }
 }
 
-fn begin_verify(mill: &Mill, router: &str, how: &How, json: bool) -> Result<()> {
+/// Records that every reader writes to both shards, and waits for the routes of before. `None`: nothing was written.
+pub fn begin(mill: &Mill, router: &str, how: &How) -> Result<(MoveStatus, Option<u64>)> {
     let moves = mill.moves(router)?;
     forget(&moves, how)?;
     let change = if how.yes { Change::Apply } else { Change::DryRun };
     let status = patiently(how, || moves.begin_verify(change))?;
-    let Some((moving, began)) = status.moving.as_ref().and_then(|of| Some((of, of.verify_from?))) else {
-        return show(router, &status, json);
-    };
-    if !how.yes {
+    let began = status.moving.as_ref().and_then(|of| of.verify_from).filter(|_| how.yes);
+    if let Some(began) = began {
+        let settle_ms = began.saturating_sub(status.now_ms);
+        print::note(&format!(
+            "keymill: every reader writes to both shards; routes that were handed out before are waited for, {settle_ms} ms"
+        ));
+        std::thread::sleep(Duration::from_millis(settle_ms));
+    }
+    Ok((status, began))
+}
+
+fn begin_verify(mill: &Mill, router: &str, how: &How, json: bool) -> Result<()> {
+    let (status, began) = begin(mill, router, how)?;
+    let Some((moving, began)) = status.moving.as_ref().zip(began) else {
         show(router, &status, json)?;
         print::note("keymill: nothing was written; --yes writes it");
         return Ok(());
-    }
-    let settle_ms = began.saturating_sub(status.now_ms);
-    print::note(&format!(
-        "keymill: every reader writes to both shards; routes that were handed out before are waited for, {settle_ms} ms"
-    ));
-    std::thread::sleep(Duration::from_millis(settle_ms));
+    };
     print::fields(
         json,
         &[
@@ -198,6 +216,16 @@ pub fn readers_json(readers: &[Reader]) -> Value {
     readers.iter().map(of).collect()
 }
 
+fn finished_json(status: &MoveStatus) -> Value {
+    let of = |moved: &keymill::FinishedMove| {
+        json!({
+            "first": moved.of.first, "last": moved.of.last, "from": moved.of.from, "to": moved.of.to,
+            "finished_at": moved.finished_at,
+        })
+    };
+    status.finished.iter().map(of).collect()
+}
+
 /// A reader in words.
 pub fn reader_text(reader: &Reader) -> String {
     let end = if reader.is_living() {
@@ -208,7 +236,7 @@ pub fn reader_text(reader: &Reader) -> String {
     format!("{} {}: version {}, {end}", reader.member, reader.owner, reader.version)
 }
 
-fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
+pub fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
     if json {
         let moving = status.moving.as_ref().map(|moving| {
             json!({
@@ -223,7 +251,7 @@ fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
         });
         return print::json(&json!({
             "router": router, "version": status.version, "settle_ms": status.settle.as_millis() as u64,
-            "now_ms": status.now_ms, "moving": moving, "readers": readers_json(&status.readers),
+            "now_ms": status.now_ms, "moving": moving, "finished": finished_json(status), "readers": readers_json(&status.readers),
         }));
     }
     let mut fields = vec![("router", router.to_owned()), ("version", status.version.to_string())];
@@ -244,6 +272,11 @@ fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
             fields.push(("verified", if moving.verified_at.is_some() { "yes" } else { "no" }.to_owned()));
         }
     }
+    fields.extend(status.finished.iter().map(|moved| {
+        let age_s = status.now_ms.saturating_sub(moved.finished_at) / 1000;
+        let PlannedMove { first, last, from, to, .. } = &moved.of;
+        ("finished", format!("genes {first}-{last}, {from} to {to}, {age_s} s ago"))
+    }));
     fields.extend(status.readers.iter().map(|reader| ("reader", reader_text(reader))));
     print::fields(false, &fields)
 }

@@ -4,7 +4,7 @@ export { Business } from './business'
 export type { Code } from './codes'
 export { KeymillError } from './error'
 export { Mill, open, openAsync, type AsBigInt, type AsNumber, type SourceOptions } from './mill'
-export { OrderNumbers } from './order_numbers'
+export { OrderNumbers, type Bytes } from './order_numbers'
 export { gene, Router, type Key } from './router'
 export { AnySource, NumberSource, Serial, Source, type Parts } from './source'
 export type { Route, SourceStats }

@@ -137,13 +137,13 @@ export interface Native {
   numbersFromKeys(versions: number[], keys: Uint8Array[], sealWith: number, tenant: string, table: string): NumbersBox
   numbersWithVersion(numbers: NumbersBox, version: number): NumbersBox
   numbersVersion(numbers: NumbersBox): number
-  seal(numbers: NumbersBox, id: bigint): Buffer
+  seal(numbers: NumbersBox, id: bigint): Uint8Array
   unseal(numbers: NumbersBox, orderNo: Uint8Array): bigint
-  sealWide(numbers: NumbersBox, id: bigint): Buffer
+  sealWide(numbers: NumbersBox, id: bigint): Uint8Array
   unsealWide(numbers: NumbersBox, orderNo: Uint8Array): bigint
   seal8(numbers: NumbersBox, id: bigint): bigint
   unseal8(numbers: NumbersBox, orderNo: bigint): bigint
-  sealAll(numbers: NumbersBox, ids: BigUint64Array): Buffer
+  sealAll(numbers: NumbersBox, ids: BigUint64Array): Uint8Array
   unsealAll(numbers: NumbersBox, orderNos: Uint8Array): BigUint64Array
   seal8All(numbers: NumbersBox, ids: BigUint64Array): BigUint64Array
   unseal8All(numbers: NumbersBox, orderNos: BigUint64Array): BigUint64Array

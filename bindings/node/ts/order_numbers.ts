@@ -4,6 +4,9 @@ import { asked, of64, text, whole } from './router'
 
 const BYTES = 16
 
+/** A `Buffer`. Programs without the types of Node see a `Uint8Array`. */
+export type Bytes = typeof globalThis extends { Buffer: { alloc(size: number): infer Found } } ? Found : Uint8Array
+
 function bytes(what: string, value: unknown): Uint8Array {
   if (value instanceof Uint8Array) return value
   throw argument(`${what} must be a Buffer or a Uint8Array, not ${shown(value)}`)
@@ -74,8 +77,8 @@ export class OrderNumbers {
   }
 
   /** The order number of an id of 64 bits: 16 bytes. */
-  seal(of: bigint | number): Buffer {
-    return asked(() => native.seal(this.#box, id(of)))
+  seal(of: bigint | number): Bytes {
+    return asked(() => native.seal(this.#box, id(of))) as Bytes
   }
 
   /** The id in an order number of 16 bytes. */
@@ -84,8 +87,8 @@ export class OrderNumbers {
   }
 
   /** The order number of an id of 128 bits. */
-  sealWide(of: bigint): Buffer {
-    return asked(() => native.sealWide(this.#box, whole('an id', of)))
+  sealWide(of: bigint): Bytes {
+    return asked(() => native.sealWide(this.#box, whole('an id', of))) as Bytes
   }
 
   /** The id of 128 bits in an order number. */
@@ -104,10 +107,10 @@ export class OrderNumbers {
   }
 
   /** The order numbers of many ids, several times as fast as one by one. */
-  sealAll(ids: (bigint | number)[] | BigUint64Array): Buffer[] {
+  sealAll(ids: (bigint | number)[] | BigUint64Array): Bytes[] {
     const given = words('ids', ids)
     const all = asked(() => native.sealAll(this.#box, given))
-    return Array.from(given, (_, at) => all.subarray(BYTES * at, BYTES * (at + 1)))
+    return Array.from(given, (_, at) => all.subarray(BYTES * at, BYTES * (at + 1)) as Bytes)
   }
 
   /** The ids in many order numbers of 16 bytes: all of them, or an error that names one that is wrong. */

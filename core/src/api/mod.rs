@@ -12,6 +12,8 @@ mod moves;
 mod operate;
 mod order_numbers;
 mod router;
+#[cfg(all(feature = "mysql", feature = "postgres"))]
+pub(crate) mod shard;
 mod source;
 pub(crate) mod text;
 
@@ -31,7 +33,7 @@ use crate::time::Clock;
 pub use crate::spec::Kind;
 pub use business::Heat;
 pub use handle::{Handle, Iter};
-pub use moves::{MoveOptions, MoveStatus, Moves, Moving};
+pub use moves::{FinishedMove, MoveOptions, MoveStatus, Moves, Moving};
 pub use operate::{Change, OldRow, Periods, Repair, Standing};
 pub use order_numbers::{ORDER_KEYS_VARIABLE, OrderNo, OrderNumbers};
 pub use router::{Route, Router, Stored, StoredRouter};

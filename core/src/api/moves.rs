@@ -11,7 +11,7 @@ use crate::gene::GENES;
 use crate::moves::{self, MovePhase, MovePlan, MoveStep, PlannedMove, follow, move_of};
 use crate::request::reader::{Reader, Readers};
 use crate::request::reservation::{Fault, Key};
-use crate::router::{By, Progress, RouteTable};
+use crate::router::{By, Moved, Progress, RouteTable};
 use crate::store::Store;
 
 use super::{Change, Mill, Source};
@@ -82,6 +82,28 @@ pub struct Moving {
     pub verified_at: Option<u64>,
 }
 
+/// A range whose move is finished.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FinishedMove {
+    /// Its genes and shards, as in [`Moving::of`].
+    pub of: PlannedMove,
+    /// When, by the store's clock, milliseconds since 1970.
+    pub finished_at: u64,
+}
+
+impl FinishedMove {
+    fn new(moved: &Moved) -> FinishedMove {
+        let Moved { first, last, from, to, finished_at } = moved.clone();
+        FinishedMove { of: PlannedMove { first, last, from, to, share: share(first, last) }, finished_at }
+    }
+}
+
+/// The share of these genes in all.
+fn share(first: u16, last: u16) -> f64 {
+    f64::from(u32::from(last.wrapping_sub(first)) + 1) / f64::from(GENES)
+}
+
 /// What the store says of a router: see [`Moves::status`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -92,6 +114,8 @@ pub struct MoveStatus {
     pub settle: Duration,
     /// The range that moves, if one does.
     pub moving: Option<Moving>,
+    /// The moves that are finished, the oldest first: the old shard may still have their rows.
+    pub finished: Vec<FinishedMove>,
     /// The processes that follow the table.
     pub readers: Vec<Reader>,
     /// The store's clock, milliseconds since 1970.
@@ -103,9 +127,8 @@ impl MoveStatus {
         let moving = if table.moves() {
             let (moves, first, last) = move_of(table)?;
             let from = table.ranges.iter().find(|range| range.upper == last).map(|range| range.shard.clone());
-            let genes = u32::from(last.wrapping_sub(first)) + 1;
-            let share = f64::from(genes) / f64::from(GENES);
-            let of = PlannedMove { first, last, from: from.unwrap_or_default(), to: moves.to.clone(), share };
+            let (from, to) = (from.unwrap_or_default(), moves.to.clone());
+            let of = PlannedMove { first, last, from, to, share: share(first, last) };
             let Progress { since, steps, watch_ms, stored_at, verify_from, verified_at } =
                 moves.progress.clone();
             let options =
@@ -118,6 +141,7 @@ impl MoveStatus {
             version: table.version(),
             settle: Duration::from_millis(table.settle_ms),
             moving,
+            finished: table.moved.iter().map(FinishedMove::new).collect(),
             readers: readers.all,
             now_ms: readers.now_ms,
         })

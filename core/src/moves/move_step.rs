@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::error::{Code, Error, Result, shown};
 use crate::request::reader::{Reader, Readers};
-use crate::router::{By, Move, Progress, Range, RouteTable, check_steps};
+use crate::router::{By, Move, Moved, Progress, Range, RouteTable, check_steps};
 
 use super::plan::{PlannedMove, given, intervals};
 
@@ -92,7 +92,7 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
         new.ranges = started(table, of, *by, progress)?;
         return Ok(new);
     }
-    let (old, ..) = move_of(table)?;
+    let (old, first, last) = move_of(table)?;
     let Some(range) = new.ranges.iter_mut().find(|range| range.moves.is_some()) else { return Ok(new) };
     let Some(moves) = &mut range.moves else { return Ok(new) };
     match step {
@@ -156,8 +156,9 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
             check_followed(table, &readers.all)?;
             check_aware(table, old, &readers.all)?;
             check_watched(old, *watch_ms, readers.now_ms)?;
-            range.shard.clone_from(&old.to);
+            let (from, to) = (std::mem::replace(&mut range.shard, old.to.clone()), old.to.clone());
             range.moves = None;
+            Moved::note(&mut new.moved, Moved { first, last, from, to, finished_at: readers.now_ms });
             join(&mut new.ranges);
         }
     }

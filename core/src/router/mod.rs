@@ -10,6 +10,7 @@
 mod json;
 #[cfg(all(test, loom))]
 mod loom;
+mod moved;
 mod names;
 mod progress;
 mod ring;
@@ -25,6 +26,7 @@ use crate::error::{Code, Error, Result};
 use crate::gene::Gene;
 use crate::process::revocation::{ForkLock, ForkWord};
 
+pub(crate) use moved::Moved;
 use names::Names;
 pub(crate) use progress::{Progress, check_steps};
 use ring::Ring;

@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::table::{LARGEST_VERSION, TableReader, said, whole};
+use crate::time::duration;
+
+use super::table::{LARGEST_VERSION, LONGEST_TIME_MS, TableReader, said, whole};
 
 /// What the steps of a move need to know beside the routes. A table that was written by hand says none of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +69,14 @@ impl TableReader {
             .get("watch")
             .map_or(Progress::WATCH_MS, |value| self.time(&format!("{of}: `watch`"), value));
         Progress { since, steps, watch_ms, stored_at, verify_from, verified_at }
+    }
+
+    pub(super) fn time(&mut self, of: &str, value: &Value) -> u64 {
+        let time = value.as_str().and_then(duration).filter(|ms| *ms <= LONGEST_TIME_MS);
+        time.unwrap_or_else(|| {
+            self.fault(format!("{of} is {}, not a time up to 7d, such as \"10s\"", said(value)));
+            0
+        })
     }
 
     fn steps(&mut self, of: &str, value: &Value) -> Vec<u8> {

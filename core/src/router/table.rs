@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result, shown};
-use crate::time::duration;
 
 use super::json::Unrepeated;
+use super::moved::Moved;
 use super::progress::Progress;
 use super::ring::GENES;
 
@@ -61,6 +61,7 @@ pub(crate) struct RouteTable {
     pub(crate) settle_ms: u64,
     /// By rising `upper`; at least one.
     pub(crate) ranges: Vec<Range>,
+    pub(crate) moved: Vec<Moved>,
 }
 
 /// `settle`, unless the table says another time.
@@ -227,7 +228,7 @@ impl TableReader {
         Error::config(message)
     }
 
-    fn unknown(&mut self, of: &str, fields: &Map<String, Value>, known: &[&str]) {
+    pub(super) fn unknown(&mut self, of: &str, fields: &Map<String, Value>, known: &[&str]) {
         for field in fields.keys().filter(|field| !known.contains(&field.as_str())) {
             self.fault(format!(
                 "{of} has an unknown field `{}`; known are {}",
@@ -240,7 +241,7 @@ impl TableReader {
     fn table(&mut self, value: &Value) -> RouteTable {
         let empty = Map::new();
         let fields = value.as_object().unwrap_or(&empty);
-        self.unknown("the table", fields, &["version", "shards", "settle", "range"]);
+        self.unknown("the table", fields, &["version", "shards", "settle", "range", "moved"]);
         let version = match fields.get("version") {
             None => {
                 self.fault("`version` is missing");
@@ -294,7 +295,8 @@ impl TableReader {
             read.push(range);
         }
         let shards = listed.map(|names| names.into_iter().map(str::to_owned).collect());
-        RouteTable { version, shards, settle_ms, ranges: read }
+        let moved = self.moved(fields.get("moved"));
+        RouteTable { version, shards, settle_ms, ranges: read, moved }
     }
 
     fn shards<'v>(&mut self, value: &'v Value) -> BTreeSet<&'v str> {
@@ -390,14 +392,6 @@ impl TableReader {
         };
         let progress = self.progress(of, fields);
         Range { upper: upper as u16, shard, moves: Some(Move { to, percent: percent as u8, by, progress }) }
-    }
-
-    pub(super) fn time(&mut self, of: &str, value: &Value) -> u64 {
-        let time = value.as_str().and_then(duration).filter(|ms| *ms <= LONGEST_TIME_MS);
-        time.unwrap_or_else(|| {
-            self.fault(format!("{of} is {}, not a time up to 7d, such as \"10s\"", said(value)));
-            0
-        })
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use crate::time::in_units;
 
+use super::moved::Moved;
 use super::progress::Progress;
 use super::table::{By, Move, RouteTable};
 
@@ -45,6 +46,14 @@ impl RouteTable {
                     put(format_args!("{field} = {number}\n"));
                 }
             }
+        }
+        for Moved { first, last, from, to, finished_at } in &self.moved {
+            put(format_args!(
+                "[[moved]]\nfirst = {first}\nlast = {last}\nfrom = {}\nto = {}\n",
+                quoted(from),
+                quoted(to)
+            ));
+            put(format_args!("finished_at = {finished_at}\n"));
         }
         text
     }

@@ -28,12 +28,16 @@ pub(crate) mod contained_store;
 mod model;
 pub(crate) mod places;
 pub(crate) mod secret_file;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code))]
+pub(crate) mod shard;
 #[cfg(any(feature = "mysql", feature = "redis"))]
 #[cfg_attr(not(all(feature = "mysql", feature = "redis")), allow(dead_code))]
 mod socket;
 #[cfg(feature = "_sql")]
 #[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code, unused_imports))]
 pub(crate) mod sql;
+pub(crate) mod time_budget;
 #[cfg(feature = "_server")]
 #[cfg_attr(not(all(feature = "mysql", feature = "postgres", feature = "redis")), allow(dead_code))]
 mod tls;

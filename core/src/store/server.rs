@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::printable;
 
 pub use super::resolve::Resolver;
+use super::time_budget;
 use super::{Durability, Fault, FaultKind, Secret, secret_file};
 
 /// `tls=`: encryption of the connection.
@@ -147,6 +148,14 @@ impl ServerOptions {
         Ok(Cow::Owned(ServerOptions { password, ..self.clone() }))
     }
 
+    /// How long a connection may take to be made, at least a millisecond: zero would mean without a limit.
+    #[cfg_attr(not(feature = "_server"), allow(dead_code))]
+    pub(crate) fn time_to_connect(&self) -> Duration {
+        let limit = self.connect_timeout;
+        let end = time_budget::end_of_exchange(limit, time_budget::budget(limit));
+        end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+    }
+
     /// Every address to try, the preferred host's first; unresolved names go to `failures`. A driver would give up after
     /// the first address of a name, which for `localhost` is often an IPv6 address without a listener.
     #[cfg_attr(not(feature = "_server"), allow(dead_code))]
@@ -162,7 +171,7 @@ impl ServerOptions {
     pub(crate) fn targets_at(&self, hosts: &[(String, u16)], failures: &mut Vec<String>) -> Vec<Target> {
         let names: Vec<_> =
             hosts.iter().map(|(host, _)| host.trim_start_matches('[').trim_end_matches(']')).collect();
-        let found = self.resolver.look_up(&names, self.connect_timeout);
+        let found = self.resolver.look_up(&names, self.time_to_connect());
         let mut targets = Vec::new();
         for (((_, port), name), found) in hosts.iter().zip(names).zip(found) {
             match found {

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use super::server::{self, ServerOptions, Target};
+use super::time_budget::{self, Budget};
 
 /// A timeout of zero would mean none.
 pub(crate) const AT_LEAST: Duration = Duration::from_millis(1);
@@ -26,7 +27,7 @@ pub(crate) struct Socket {
 impl Socket {
     /// Connects; the first exchange begins.
     pub(crate) fn connect(target: &Target, options: &ServerOptions) -> io::Result<Socket> {
-        let limit = options.connect_timeout.max(AT_LEAST);
+        let limit = options.time_to_connect();
         let stream = match target {
             Target::Tcp { address, .. } => {
                 let stream = TcpStream::connect_timeout(address, limit)?;
@@ -50,7 +51,12 @@ impl Socket {
 
     /// Begins an exchange, which may take this long.
     pub(crate) fn begin(&mut self, limit: Duration) {
-        self.until = Instant::now() + limit.max(AT_LEAST);
+        self.begin_in(limit, time_budget::budget(limit));
+    }
+
+    /// The same, in a conversation of another thread.
+    pub(crate) fn begin_in(&mut self, limit: Duration, budget: Option<Budget>) {
+        self.until = time_budget::end_of_exchange(limit.max(AT_LEAST), budget);
     }
 
     /// Whether the exchange has taken too long.

@@ -38,9 +38,15 @@ fn script(name: &str) -> Command {
 }
 
 fn done(command: &mut Command) -> String {
+    try_done(command).unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+fn try_done(command: &mut Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    if output.status.success() {
+        return Ok(String::from_utf8(output.stdout).unwrap());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// `user:password@host:port` of a URL.
@@ -136,7 +142,11 @@ impl Server {
 
     /// What a statement answers, one row a line.
     pub(crate) fn say(&self, sql: &str) -> String {
-        done(&mut self.statement(sql)).trim().to_owned()
+        self.try_say(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    pub(crate) fn try_say(&self, sql: &str) -> Result<String, String> {
+        try_done(&mut self.statement(sql)).map(|answer| answer.trim().to_owned())
     }
 
     fn dump(&self) -> String {

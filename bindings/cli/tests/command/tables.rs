@@ -129,7 +129,7 @@ fn a_table_holds_the_ids_of_its_source() {
     assert!(
         home.run(&["ddl", "business:order", "--dialect", "tidb"])
             .done()
-            .contains("id BIGINT NOT NULL PRIMARY KEY CLUSTERED")
+            .contains("order_id BIGINT NOT NULL PRIMARY KEY CLUSTERED")
     );
 }
 
@@ -137,11 +137,11 @@ fn a_table_holds_the_ids_of_its_source() {
 fn the_key_of_wide_ids_has_16_bytes() {
     let home = Home::new();
     for (dialect, holds) in [
-        ("tidb", "id VARBINARY(16) NOT NULL PRIMARY KEY CLUSTERED,"),
-        ("mysql", "id VARBINARY(16) NOT NULL PRIMARY KEY,"),
-        ("mariadb", "id VARBINARY(16) NOT NULL PRIMARY KEY,"),
-        ("postgres", "id bytea NOT NULL PRIMARY KEY,"),
-        ("sqlite", "id BLOB NOT NULL PRIMARY KEY,"),
+        ("tidb", "order_id VARBINARY(16) NOT NULL PRIMARY KEY CLUSTERED,"),
+        ("mysql", "order_id VARBINARY(16) NOT NULL PRIMARY KEY,"),
+        ("mariadb", "order_id VARBINARY(16) NOT NULL PRIMARY KEY,"),
+        ("postgres", "order_id bytea NOT NULL PRIMARY KEY,"),
+        ("sqlite", "order_id BLOB NOT NULL PRIMARY KEY,"),
     ] {
         let sql = home.run(&["ddl", "business:order?wide=on", "--dialect", dialect]).done();
         assert!(sql.contains(holds), "{dialect}: {sql}");

@@ -38,8 +38,8 @@ await other[Symbol.asyncDispose]()
 const retry: number | undefined = new KeymillError('NOT_READY', 'x', 5).retryAfterMs
 void [later, now, many, more, filled, signed, mine, text, texts, named, plain, small, parts, stats, code, retry, version]
 const numbers: OrderNumbers = OrderNumbers.fromKeys({ 1: new Uint8Array(32) }, 1, 'acme', 'orders')
-const sealed: Buffer = numbers.seal(5n)
-const all: Buffer[] = numbers.sealAll([1n, 2n])
+const sealed: Uint8Array = numbers.seal(5n)
+const all: Uint8Array[] = numbers.sealAll([1n, 2n])
 const opened: bigint[] = numbers.unsealAll(all)
 const shard: string = Router.open('routes.toml').routeOrderNo(sealed).shard
 void [opened, shard, numbers.withVersion(1).seal8(5).toString(), numbers.sealText(5n).length]

@@ -103,7 +103,7 @@ impl Interleaved {
 
     /// Every store answers, and is about to be changed.
     fn all_answer(&mut self, key: &Key) -> Result<(), Fault> {
-        self.insist_on_each(|_, store| store.look(key)).map(drop)
+        self.operate_on_each(|_, store| store.look(key)).map(drop)
     }
 
     /// Changes the number of counters in every store.

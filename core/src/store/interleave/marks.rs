@@ -182,19 +182,19 @@ impl Interleaved {
         let home = self.home_at(&begin.key);
         let keys = begin.places.fixed_rows(begin.worker);
         for member in others(&mut self.members, home) {
-            member.insist(|store| {
+            member.operate(|store| {
                 let rows = store.look_rows(&keys)?;
                 check_recorded(store, begin, &rows)?;
                 let place = store.place();
                 places::check_pools(&mut **store, &begin.places, place)
             })?;
         }
-        let repaired = self.home(&begin.key)?.insist(|store| {
+        let repaired = self.home(&begin.key)?.operate(|store| {
             let own = BeginMark { member: store.place(), ..begin.clone() };
             places::repair(&mut **store, &own, to, dry_run)
         })?;
         for member in others(&mut self.members, home).filter(|_| !dry_run) {
-            member.insist(|store| record(store, &begin.key))?;
+            member.operate(|store| record(store, &begin.key))?;
         }
         Ok(repaired)
     }

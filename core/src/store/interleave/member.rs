@@ -10,15 +10,21 @@
 //!   store that stays silent takes a twentieth of the time at most.
 //! * [`Member::ask_alone`]: only this store can, or all of them are needed. The pause ends after [`ALONE_MS`], or after ten
 //!   times as long as the failed try took, and for a lease so early that the lease can still be renewed.
-//! * [`Member::insist`]: an operator waits for all stores, or no store is left that has no pause. No pause holds.
+//! * [`Member::insist`]: all stores are needed now, or no store is left that has no pause. No pause holds.
+//! * [`Member::operate`]: an operator changes what a store holds. No pause holds.
+//!
+//! All exchanges of a conversation share one timeout, so a store that gives each answer just in time costs no more than one that is
+//! silent. Only an operator's conversation takes as long as it needs: it may make tables.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use super::gone;
 use crate::store::bank::BankPart;
 use crate::store::contained_store::ContainedStore;
 use crate::store::model::partition::Partition;
+use crate::store::time_budget::within_budget;
 use crate::store::{Catalogue, Fault, FaultKind, Remedy, Store};
 use crate::time::Clock;
 
@@ -204,6 +210,17 @@ impl Member {
         self.converse(Hold::AtMost(0), work)
     }
 
+    /// Asks for an operator, in spite of a pause; each exchange has a timeout of its own.
+    pub(super) fn operate<T>(
+        &mut self,
+        work: impl FnOnce(&mut Conversation<'_>) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let began_ms = self.may_ask(Hold::AtMost(0))?;
+        let partition = self.partition;
+        let answer = self.store.ask(|store| work(&mut Conversation { store, partition }));
+        self.judge(began_ms, None, answer)
+    }
+
     /// As [`ask`](Self::ask), for `count` things at once. The store has failed where it answered for none of them.
     pub(super) fn ask_for_all<T>(
         &mut self,
@@ -231,12 +248,25 @@ impl Member {
     ) -> Result<T, Fault> {
         let began_ms = self.may_ask(hold)?;
         let partition = self.partition;
-        match self.store.ask(|store| work(&mut Conversation { store, partition })) {
+        let store = &mut self.store;
+        let (answer, longest) =
+            within_budget(|| store.ask(|store| work(&mut Conversation { store, partition })));
+        self.judge(began_ms, longest, answer)
+    }
+
+    /// Any answer ends a pause, and an outage begins one.
+    fn judge<T>(
+        &mut self,
+        began_ms: u64,
+        longest: Option<Duration>,
+        answer: Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        match answer {
             Ok(answer) => {
                 self.pause = None;
                 Ok(answer)
             }
-            Err(fault) => Err(self.failed(began_ms, fault)),
+            Err(fault) => Err(self.failed(began_ms, longest, fault)),
         }
     }
 
@@ -255,7 +285,7 @@ impl Member {
     }
 
     /// An outage begins a pause; another fault is an answer, and ends it.
-    fn failed(&mut self, began_ms: u64, fault: Fault) -> Fault {
+    fn failed(&mut self, began_ms: u64, longest: Option<Duration>, fault: Fault) -> Fault {
         let fault = fault.at(&self.name);
         if !gone(fault.kind) {
             self.pause = None;
@@ -263,7 +293,9 @@ impl Member {
         }
         let now_ms = self.clock.boot_ms();
         self.news.push(fault.clone().with_remedy(Remedy::Text("the other stores go on")));
-        let took_ms = now_ms.saturating_sub(began_ms);
+        // A stop of this process is not the store's.
+        let longest_ms = longest.map_or(u64::MAX, |longest| longest.as_millis() as u64);
+        let took_ms = now_ms.saturating_sub(began_ms).min(longest_ms);
         self.pause = Some(Pause::after(self.pause.as_ref(), now_ms, took_ms, fault.clone()));
         fault
     }
@@ -293,7 +325,7 @@ impl BankPart for Member {
     }
 
     fn ask<T>(&mut self, work: impl FnOnce(&mut Self::Store) -> Result<T, Fault>) -> Result<T, Fault> {
-        self.insist(|conversation| work(conversation.store))
+        self.operate(|conversation| work(conversation.store))
     }
 
     fn said(&self, fault: Fault) -> Fault {

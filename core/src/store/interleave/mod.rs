@@ -153,13 +153,13 @@ impl Interleaved {
         answers
     }
 
-    /// Asks every store, in spite of pauses, until one of them fails.
-    fn insist_on_each<T>(
+    /// Asks every store for an operator, in spite of pauses, until one of them fails.
+    fn operate_on_each<T>(
         &mut self,
         mut work: impl FnMut(usize, &mut Conversation<'_>) -> Result<T, Fault>,
     ) -> Result<Vec<T>, Fault> {
         let each = (0..).zip(&mut self.members);
-        each.map(|(at, member)| member.insist(|store| work(at, store))).collect()
+        each.map(|(at, member)| member.operate(|store| work(at, store))).collect()
     }
 
     fn by_end_of_pause(&self, mut paused: Vec<usize>) -> Vec<usize> {

@@ -36,11 +36,11 @@ impl ReaderStore for Interleaved {
     }
 
     fn readers(&mut self, key: &Key) -> Result<Readers, Fault> {
-        self.insist_on_each(|_, store| store.readers(key)).map(reader_rows::joined)
+        self.operate_on_each(|_, store| store.readers(key)).map(reader_rows::joined)
     }
 
     fn forget_readers(&mut self, key: &Key, members: &[u64]) -> Result<Vec<u64>, Fault> {
-        let mut gone = self.insist_on_each(|_, store| store.forget_readers(key, members))?.concat();
+        let mut gone = self.operate_on_each(|_, store| store.forget_readers(key, members))?.concat();
         gone.sort_unstable();
         gone.dedup();
         Ok(gone)

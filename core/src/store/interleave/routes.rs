@@ -55,7 +55,7 @@ impl Interleaved {
         key: &Key,
         (version, text): (u64, &str),
     ) -> Result<bool, Fault> {
-        let found = self.insist_on_each(|_, store| store.read_route(key, 0));
+        let found = self.operate_on_each(|_, store| store.read_route(key, 0));
         // The stores were only read.
         let found =
             found.map_err(|fault| fault.and("; nothing was stored, because every store has to answer"))?;
@@ -80,7 +80,7 @@ impl Interleaved {
                 stored.push(member.name().to_owned());
                 continue;
             }
-            match member.insist(|store| store.replace_route(key, before, (version, text))) {
+            match member.operate(|store| store.replace_route(key, before, (version, text))) {
                 Ok(true) => stored.push(member.name().to_owned()),
                 // Another process was faster.
                 Ok(false) => return Ok(false),

@@ -86,7 +86,7 @@ impl Interleaved {
         let keys = record::keys_with_records(keys);
         let mut statements = Vec::new();
         for member in &mut self.members {
-            let own = member.insist(|store| store.init(&keys, dry_run))?;
+            let own = member.operate(|store| store.init(&keys, dry_run))?;
             if !own.is_empty() {
                 statements.push(format!("-- {}", member.name()));
             }
@@ -119,13 +119,13 @@ impl Interleaved {
 
     pub(super) fn repair_all(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         if is_mark(key) {
-            return self.home(key)?.insist(|store| store.repair(key, to));
+            return self.home(key)?.operate(|store| store.repair(key, to));
         }
         check_shared(key)?;
         let doing = format!("repairing `{}`", key.name);
         let in_context = |fault: Fault| fault.with_context(&doing);
         // All are asked before any is raised.
-        let found = self.insist_on_each(|_, store| store.inspect(key))?;
+        let found = self.operate_on_each(|_, store| store.inspect(key))?;
         let before = self.shown(key, found.iter().copied().map(Ok).collect())?;
         for (member, row) in self.members.iter().zip(&found) {
             let may_adopt = member.partition().may_adopt(key, row, to.next);
@@ -134,7 +134,7 @@ impl Interleaved {
         self.not_lower(&found, to.next).map_err(in_context)?;
         let key = &Arc::new(key.clone());
         for (member, row) in self.members.iter_mut().zip(&found) {
-            member.insist(|store| store.raise_to(key, row, to.next)).map_err(in_context)?;
+            member.operate(|store| store.raise_to(key, row, to.next)).map_err(in_context)?;
         }
         // A store that was left out for its row has the next turn.
         let mut rotation = self.rotation_of(key);
@@ -149,12 +149,12 @@ impl Interleaved {
 
     pub(super) fn would_repair_all(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         if is_mark(key) {
-            return self.home(key)?.insist(|store| store.would_repair(key, to));
+            return self.home(key)?.operate(|store| store.would_repair(key, to));
         }
         check_shared(key)?;
         let would_fail = |fault| rows::would_fail(key, fault);
-        self.insist_on_each(|_, store| store.writable()).map_err(would_fail)?;
-        let found = self.insist_on_each(|_, store| store.inspect(key))?;
+        self.operate_on_each(|_, store| store.writable()).map_err(would_fail)?;
+        let found = self.operate_on_each(|_, store| store.inspect(key))?;
         let before = self.shown(key, found.iter().copied().map(Ok).collect())?;
         self.not_lower(&found, to.next).map_err(would_fail)?;
         let (mut next, mut each) = (u64::MAX, Vec::new());

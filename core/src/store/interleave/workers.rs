@@ -305,10 +305,10 @@ impl Interleaved {
         mut work: impl FnMut(&mut Conversation<'_>, &RaisePool) -> Result<(PoolRows, PoolRows), Fault>,
     ) -> Result<(PoolRows, PoolRows), Fault> {
         // All are asked before any is raised.
-        let pools = self.insist_on_each(|_, store| store.slots(&raise.key))?;
+        let pools = self.operate_on_each(|_, store| store.slots(&raise.key))?;
         let lowest = pools.iter().map(slot_rows::lowest).min().unwrap_or(u64::MAX);
         slot_rows::check_raises(&raise.key, raise.to, lowest)?;
-        let raised = self.insist_on_each(|_, store| {
+        let raised = self.operate_on_each(|_, store| {
             let own = RaisePool { member: store.place(), ..raise.clone() };
             work(store, &own)
         })?;

@@ -7,7 +7,7 @@
 use std::mem::ManuallyDrop;
 
 use mysql::prelude::Queryable;
-use mysql::{Conn, Error};
+use mysql::{Conn, Error, Row};
 
 use super::mysql_values::cells;
 use crate::store::model::value::ColumnValue;
@@ -20,6 +20,15 @@ pub(super) fn read(
     statements: &str,
     mut row: impl FnMut(Vec<ColumnValue>),
 ) -> (Vec<Changed>, Result<(), Error>) {
+    read_raw(connection, statements, |answer| row(cells(&answer)))
+}
+
+/// The same with the rows as the driver has them.
+pub(super) fn read_raw(
+    connection: &mut Conn,
+    statements: &str,
+    mut row: impl FnMut(Row),
+) -> (Vec<Changed>, Result<(), Error>) {
     let mut changed = Vec::new();
     let mut results = match connection.query_iter(statements) {
         Ok(results) => ManuallyDrop::new(results),
@@ -30,7 +39,7 @@ pub(super) fn read(
         let Some(set) = results.iter() else { return (changed, Ok(())) };
         for answer in &mut *ManuallyDrop::new(set) {
             match answer {
-                Ok(answer) => row(cells(&answer)),
+                Ok(answer) => row(answer),
                 Err(error) => return (changed, Err(error)),
             }
         }

@@ -63,7 +63,7 @@ impl Mysql {
             .connect_attrs(Some(HashMap::from([("program_name", "keymill")])))
             .stmt_cache_size(0) // nothing is prepared
             .prefer_socket(false) // would connect a second time, to a file the server names
-            .max_allowed_packet(Some(1 << 24)); // saves asking for it
+            .max_allowed_packet(Some(self.largest_packet)); // saves asking for it
         let mut line = Tunnel::open(options, target, mode)?;
         let builder = builder.socket(Some(line.socket()));
         let connected = Conn::new(builder);

@@ -12,6 +12,7 @@ mod mysql_connection;
 mod mysql_dialect;
 mod mysql_error;
 mod mysql_session;
+mod mysql_shard;
 mod mysql_values;
 mod packets;
 mod settings_check;
@@ -32,9 +33,16 @@ use mysql_session::{MysqlSession, Scans};
 pub type MysqlStore = SqlStore<Remote<Mysql, MysqlSession>>;
 
 /// Makes connections to MySQL, MariaDB or TiDB.
-#[derive(Default)]
 pub struct Mysql {
     scans: Scans,
+    /// The largest packet that is sent or read.
+    largest_packet: usize,
+}
+
+impl Default for Mysql {
+    fn default() -> Mysql {
+        Mysql { scans: Scans::default(), largest_packet: 1 << 24 }
+    }
 }
 
 impl fmt::Debug for Mysql {
@@ -53,6 +61,7 @@ impl MysqlStore {
 
 impl RemoteConnection for MysqlSession {
     fn is_alive(&mut self, idle: bool) -> bool {
+        self.line.begin_conversation();
         !idle || self.connection.ping().is_ok()
     }
 

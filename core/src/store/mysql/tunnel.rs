@@ -34,6 +34,7 @@ use super::packets::{self, CLIENT_SSL, LOGIN_HEAD, Packets};
 use crate::process::thread;
 use crate::store::server::{ServerOptions, Target, unreached};
 use crate::store::socket::{AT_LEAST, Socket};
+use crate::store::time_budget::{self, Budget};
 use crate::store::tls::{self, Mode, Protection};
 use crate::store::{Fault, FaultKind};
 
@@ -47,6 +48,8 @@ struct LoginOutcome {
     late: bool,
     /// The thread's end of the driver's connection.
     driver: Option<Arc<UnixStream>>,
+    /// The conversation with one of several stores that the driver's thread has.
+    budget: Option<Budget>,
 }
 
 /// A thread between the driver and a server.
@@ -58,6 +61,8 @@ pub(super) struct Tunnel {
     server: std::net::TcpStream,
     found: Arc<Mutex<LoginOutcome>>,
     carrier: Option<JoinHandle<()>>,
+    /// How long an exchange may take.
+    limit: Duration,
 }
 
 /// How the thread logs in.
@@ -86,10 +91,18 @@ impl Tunnel {
             Fault::new(FaultKind::Unavailable, format!("the connection cannot be set up: {error}"))
         };
         let listening = DriverSocket::open().map_err(here)?;
-        let found = Arc::<Mutex<LoginOutcome>>::default();
+        let found = Arc::new(Mutex::new(LoginOutcome {
+            budget: time_budget::budget(limit),
+            ..LoginOutcome::default()
+        }));
         let again = server.again().map_err(here)?;
-        let mut tunnel =
-            Tunnel { socket: listening.path(), server: again, found: Arc::clone(&found), carrier: None };
+        let mut tunnel = Tunnel {
+            socket: listening.path(),
+            server: again,
+            found: Arc::clone(&found),
+            carrier: None,
+            limit,
+        };
         let carrier = thread::spawn("keymill-mysql", move || {
             let accepted = listening.accept(limit);
             // A process that is killed from now on leaves no file behind.
@@ -97,7 +110,7 @@ impl Tunnel {
             let ended = accepted.and_then(|driver| {
                 let driver = Arc::new(driver);
                 note(&found, |found| found.driver = Some(Arc::clone(&driver)));
-                let mut carrier = Carrier::new(driver, server, limit)?;
+                let mut carrier = Carrier::new(driver, server, limit, Arc::clone(&found))?;
                 let carried = carrier.log_in(terms, &found).and_then(|()| carrier.carry());
                 // Before the driver learns of the end.
                 note(&found, |found| found.late = carrier.server.is_late() && carried.is_err());
@@ -117,6 +130,11 @@ impl Tunnel {
         });
         tunnel.carrier = Some(carrier.map_err(here)?);
         Ok(tunnel)
+    }
+
+    /// The next exchanges belong to this thread's conversation.
+    pub(super) fn begin_conversation(&self) {
+        note(&self.found, |found| found.budget = time_budget::budget(self.limit));
     }
 
     /// Where the driver is to connect, once.
@@ -257,6 +275,7 @@ struct Carrier {
     tls: Option<Box<ClientConnection>>,
     /// How long an exchange may take.
     limit: Duration,
+    found: Arc<Mutex<LoginOutcome>>,
     /// Packets of the login that the driver does not know of: the two sides number theirs differently.
     unseen: u8,
 }
@@ -274,11 +293,23 @@ impl Drop for Carrier {
 }
 
 impl Carrier {
-    fn new(driver: Arc<UnixStream>, mut server: Socket, limit: Duration) -> io::Result<Carrier> {
+    fn new(
+        driver: Arc<UnixStream>,
+        server: Socket,
+        limit: Duration,
+        found: Arc<Mutex<LoginOutcome>>,
+    ) -> io::Result<Carrier> {
         driver.set_write_timeout(Some(limit))?;
         driver.set_read_timeout(Some(limit))?;
-        server.begin(limit);
-        Ok(Carrier { driver, server, tls: None, limit, unseen: 0 })
+        let mut carrier = Carrier { driver, server, tls: None, limit, found, unseen: 0 };
+        carrier.begin();
+        Ok(carrier)
+    }
+
+    /// Begins an exchange.
+    fn begin(&mut self) {
+        let budget = note(&self.found, |found| found.budget);
+        self.server.begin_in(self.limit, budget);
     }
 
     /// Forwards and inspects the packets of the login.
@@ -353,7 +384,7 @@ impl Carrier {
             tls.complete_io(&mut self.server)?;
         }
         self.tls = Some(Box::new(tls));
-        self.server.begin(self.limit);
+        self.begin();
         Ok(())
     }
 
@@ -515,7 +546,7 @@ impl Carrier {
                     return Ok(());
                 }
                 if std::mem::take(&mut answered) {
-                    self.server.begin(self.limit);
+                    self.begin();
                 }
                 self.write_server(&bytes[..read])?;
             }

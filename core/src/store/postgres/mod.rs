@@ -12,6 +12,7 @@ mod postgres_connection;
 mod postgres_dialect;
 mod postgres_error;
 mod postgres_session;
+mod postgres_shard;
 mod postgres_values;
 mod postgres_wire;
 mod prepared;

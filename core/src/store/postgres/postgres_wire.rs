@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::TryStreamExt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -21,10 +22,13 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::error::Severity;
 use tokio_postgres::tls::TlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Statement};
+use tokio_postgres::{
+    AsyncMessage, Client, Config, NoTls, Row, SimpleQueryMessage, SimpleQueryRow, Statement,
+};
 
 use crate::store::Fault;
 use crate::store::server::{ServerOptions, Target};
+use crate::store::time_budget;
 use crate::store::tls::{Mode, Protection};
 
 /// How long any connection may take.
@@ -125,8 +129,8 @@ impl PostgresWire {
         let mut protection = Protection::None;
         let (client, reader, socket) = match target {
             Target::Tcp { address, .. } => {
-                let stream = TcpStream::connect_timeout(address, options.connect_timeout.max(AT_LEAST))
-                    .map_err(Failed::Io)?;
+                let stream =
+                    TcpStream::connect_timeout(address, options.time_to_connect()).map_err(Failed::Io)?;
                 stream.set_nodelay(true).map_err(Failed::Io)?;
                 let socket = stream.try_clone().map_err(Failed::Io)?;
                 stream.set_nonblocking(true).map_err(Failed::Io)?;
@@ -210,6 +214,25 @@ impl PostgresWire {
         })
     }
 
+    /// Statements without values, by the simple protocol, with each row passed to `row` as it arrives. The limit is that of each wait.
+    pub(super) fn stream(
+        &self,
+        limit: Duration,
+        statements: &str,
+        mut row: impl FnMut(&SimpleQueryRow),
+    ) -> Result<u64, Failed> {
+        let mut answers = Box::pin(self.ask(limit, |client| client.simple_query_raw(statements))?);
+        let mut done = 0;
+        while let Some(message) = self.ask(limit, |_| answers.try_next())? {
+            match message {
+                SimpleQueryMessage::Row(found) => row(&found),
+                SimpleQueryMessage::CommandComplete(rows) => done = rows,
+                _ => {}
+            }
+        }
+        Ok(done)
+    }
+
     /// Whether a commit since the last query did not wait for its standby. The server reports that in a warning, and calls
     /// the commit a success.
     pub(super) fn unreplicated(&self) -> bool {
@@ -243,8 +266,9 @@ fn timely<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, Failed>>,
 ) -> Result<T, Failed> {
+    let end = time_budget::end_of_exchange(limit.max(AT_LEAST), time_budget::budget(limit));
     runtime.block_on(async {
-        match tokio::time::timeout(limit.max(AT_LEAST), work).await {
+        match tokio::time::timeout_at(end.into(), work).await {
             Ok(done) => done,
             Err(_) => Err(Failed::Silent),
         }

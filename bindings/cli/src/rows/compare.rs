@@ -1,0 +1,189 @@
+//! Finds the rows that both shards do not have alike.
+//!
+//! Sub-ranges are compared by count and checksum, and row by row where those differ. Rows that differ are read again after `settle`:
+//! until then a write may have reached one of the shards only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use keymill::{Code, Error, Result};
+
+use super::copy::{behind, nth};
+use super::digest::{Primary, RowDigest, checksum, digests};
+use super::key::{Id, IdRange};
+use super::pace::Pace;
+use super::progress::Progress;
+use super::{Both, is_asked_to_end, persist};
+
+/// Rows of a sub-range.
+const CHUNK: u64 = 5_000;
+/// So many differing ids are read again at once.
+const AGAIN: usize = 500;
+/// How often a row is read again that changes all the time: alike once is alike.
+const LOOKS: u32 = 5;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+
+/// How a row differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Differs {
+    OnlyOld,
+    OnlyNew,
+    OldNewer,
+    NewNewer,
+    /// The versions are alike.
+    Content,
+}
+
+impl Differs {
+    fn of(old: Option<&RowDigest>, new: Option<&RowDigest>) -> Option<Differs> {
+        match (old, new) {
+            (None, None) => None,
+            (Some(_), None) => Some(Differs::OnlyOld),
+            (None, Some(_)) => Some(Differs::OnlyNew),
+            (Some(old), Some(new)) if old.version > new.version => Some(Differs::OldNewer),
+            (Some(old), Some(new)) if old.version < new.version => Some(Differs::NewNewer),
+            (Some(old), Some(new)) => (old.digest != new.digest).then_some(Differs::Content),
+        }
+    }
+
+    pub fn words(self) -> &'static str {
+        match self {
+            Differs::OnlyOld => "missing in the new shard",
+            Differs::OnlyNew => "only in the new shard",
+            Differs::OldNewer => "older in the new shard",
+            Differs::NewNewer => "older in the old shard",
+            Differs::Content => "other values under one version",
+        }
+    }
+}
+
+/// A row that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    pub primary: Primary,
+    pub id: Id,
+    pub how: Differs,
+    /// Its version in the new shard.
+    pub version: i128,
+}
+
+/// What a comparison found.
+#[derive(Debug, Default)]
+pub struct Compared {
+    pub rows: u64,
+    pub left: Vec<Difference>,
+    pub repaired: u64,
+}
+
+fn between(
+    old: &BTreeMap<Primary, RowDigest>,
+    new: &BTreeMap<Primary, RowDigest>,
+    both: &Both,
+) -> Result<Vec<Difference>> {
+    let rows: BTreeSet<&Primary> = old.keys().chain(new.keys()).collect();
+    let mut found = Vec::new();
+    for primary in rows {
+        let Some(how) = Differs::of(old.get(primary), new.get(primary)) else { continue };
+        let Some(id) = both.old.id_of(primary) else {
+            return Err(Error::new(Code::StoreRefused, format!("a key of `{}` is no id", both.old.name)));
+        };
+        let version = new.get(primary).map_or(0, |row| row.version);
+        found.push(Difference { primary: primary.clone(), id, how, version });
+    }
+    Ok(found)
+}
+
+/// The rows with these ids that differ now.
+pub fn look(both: &mut Both, ids: &BTreeSet<Id>) -> Result<Vec<Difference>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let old = persist(|| digests(&mut both.from, &both.old, &both.old.one_of(ids)))?;
+    let new = persist(|| digests(&mut both.to, &both.new, &both.new.one_of(ids)))?;
+    between(&old, &new, both)
+}
+
+/// The rows with these ids that differ and go on differing.
+fn differing(both: &mut Both, mut ids: BTreeSet<Id>, settle: Duration) -> Result<Vec<Difference>> {
+    std::thread::sleep(settle);
+    let mut found = look(both, &ids)?;
+    for _ in 1..LOOKS {
+        if found.is_empty() {
+            break;
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+        ids = found.iter().map(|of| of.id.clone()).collect();
+        found = look(both, &ids)?;
+    }
+    Ok(found)
+}
+
+/// Compares a range. `resolve` gets the rows that differ, and answers with those that are left.
+pub fn compare(
+    both: &mut Both,
+    range: &IdRange,
+    settle: Duration,
+    pace: &mut Pace,
+    progress: &mut Progress,
+    most_left: usize,
+    resolve: &mut dyn FnMut(&mut Both, Vec<Difference>) -> Result<Vec<Difference>>,
+) -> Result<Compared> {
+    let mut compared = Compared::default();
+    let mut again = BTreeSet::new();
+    let mut rest = Some(range.clone());
+    while let Some(left) = rest.take() {
+        if is_asked_to_end() {
+            return Err(Error::argument("stopped by a signal; compare again"));
+        }
+        let asked = Instant::now();
+        let chunk = sub_range(both, &left, pace.most(CHUNK))?;
+        let rows = differing_in(both, &chunk, &mut again)?;
+        compared.rows += rows;
+        rest = behind(&left, &chunk.last);
+        progress.at(range.share(&chunk.last), compared.rows, pace.is_easing());
+        std::thread::sleep(pace.pause(rows, asked.elapsed(), Instant::now()));
+        if again.len() >= AGAIN || rest.is_none() && !again.is_empty() {
+            let found = differing(both, std::mem::take(&mut again), settle)?;
+            let differed = found.len();
+            let left = resolve(both, found)?;
+            compared.repaired += (differed - left.len().min(differed)) as u64;
+            compared.left.extend(left);
+            if compared.left.len() >= most_left {
+                break;
+            }
+        }
+    }
+    Ok(compared)
+}
+
+/// The beginning of a range in which neither shard has more than so many ids.
+pub fn sub_range(both: &mut Both, left: &IdRange, most: u64) -> Result<IdRange> {
+    let old = persist(|| nth(&mut both.from, &both.old, left, most - 1))?;
+    let new = persist(|| nth(&mut both.to, &both.new, left, most - 1))?;
+    let last = old.into_iter().chain(new).min().unwrap_or_else(|| left.last.clone());
+    Ok(IdRange { first: left.first.clone(), last })
+}
+
+/// Collects the ids of a sub-range whose rows differ; answers with how many rows it has.
+fn differing_in(both: &mut Both, chunk: &IdRange, again: &mut BTreeSet<Id>) -> Result<u64> {
+    let old = persist(|| checksum(&mut both.from, &both.old, chunk))?;
+    let new = persist(|| checksum(&mut both.to, &both.new, chunk))?;
+    let count = |of: &[Vec<u8>]| {
+        of.first().and_then(|bytes| std::str::from_utf8(bytes).ok()?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    if old != new {
+        let within = both.old.within(chunk);
+        let old = persist(|| digests(&mut both.from, &both.old, &within))?;
+        let within = both.new.within(chunk);
+        let new = persist(|| digests(&mut both.to, &both.new, &within))?;
+        again.extend(between(&old, &new, both)?.into_iter().map(|of| of.id));
+    }
+    Ok(count(&old).max(count(&new)))
+}
+
+impl Both {
+    /// Whether both shards have a sub-range alike.
+    pub fn is_alike(&mut self, chunk: &IdRange) -> Result<bool> {
+        Ok(checksum(&mut self.from, &self.old, chunk)? == checksum(&mut self.to, &self.new, chunk)?)
+    }
+}

@@ -1,0 +1,145 @@
+//! Copies the rows of a range, chunk by chunk along the key.
+//!
+//! Nothing is written down about how far it is: a chunk that both shards have alike is passed over, so a copy that was killed goes on
+//! where it was when it is started again.
+
+use std::time::Instant;
+
+use keymill::binding::Shard;
+use keymill::{Error, Result};
+
+use super::key::{Id, IdRange};
+use super::pace::Pace;
+use super::progress::Progress;
+use super::table::Table;
+use super::{Both, is_asked_to_end, persist};
+
+/// Rows of a chunk.
+const CHUNK: u64 = 4000;
+/// Bytes of an insert, unless one row has more.
+const INSERT: usize = 1 << 20;
+
+/// What a copy did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Rows that were read and sent.
+    pub sent: u64,
+    /// Rows that both shards had alike.
+    pub alike: u64,
+}
+
+/// The id `behind` rows behind the first of the range, if there are so many.
+pub fn nth(shard: &mut Shard, table: &Table, range: &IdRange, behind: u64) -> Result<Option<Id>> {
+    let mut found = None;
+    shard.read(&table.nth(range, behind), |row| {
+        found = row.first().copied().flatten().and_then(|bytes| table.read_id(bytes));
+    })?;
+    Ok(found)
+}
+
+/// The number that a statement answers with.
+pub fn number(shard: &mut Shard, sql: &str) -> Result<u64> {
+    let mut found = 0;
+    shard.read(sql, |row| {
+        let text = row.first().copied().flatten().and_then(|bytes| std::str::from_utf8(bytes).ok());
+        found = text.and_then(|text| text.parse().ok()).unwrap_or(0);
+    })?;
+    Ok(found)
+}
+
+/// The part of a range behind an id; `None`: nothing is left.
+pub fn behind(range: &IdRange, done: &Id) -> Option<IdRange> {
+    if *done >= range.last {
+        return None;
+    }
+    let first = match done {
+        Id::Number(number) => Id::Number(number + 1),
+        // The next value of bytes in their order.
+        Id::Bytes(bytes) => Id::Bytes([bytes.as_slice(), &[0]].concat()),
+    };
+    Some(IdRange { first, last: range.last.clone() })
+}
+
+/// How many rows of a range there are in the old shard, and in the new one.
+pub fn counted(both: &mut Both, range: &IdRange) -> Result<Copied> {
+    let sent = number(&mut both.from, &both.old.count(range))?;
+    Ok(Copied { sent, alike: number(&mut both.to, &both.new.count(range))? })
+}
+
+/// Copies a range.
+pub fn whole(both: &mut Both, range: &IdRange, per_second: u64) -> Result<Copied> {
+    let mut progress = Progress::new(format!("copying `{}`", both.old.name));
+    let mut pace = Pace::new(per_second, Instant::now());
+    let mut copied = Copied::default();
+    let mut rest = Some(range.clone());
+    while let Some(left) = rest {
+        if is_asked_to_end() {
+            return Err(Error::argument(
+                "stopped by a signal; what is copied stays, and the same command goes on from here",
+            ));
+        }
+        let most = pace.most(CHUNK);
+        let asked = Instant::now();
+        let upto = persist(|| nth(&mut both.from, &both.old, &left, most - 1))?;
+        let last = upto.as_ref().unwrap_or(&left.last).clone();
+        let chunk = IdRange { first: left.first.clone(), last };
+        let mut reply = asked.elapsed();
+        let rows = match persist(|| alike(both, &chunk))? {
+            Some(rows) => {
+                copied.alike += rows;
+                0
+            }
+            None => {
+                let began = Instant::now();
+                let rows = persist(|| send(both, &chunk))?;
+                reply += began.elapsed();
+                copied.sent += rows;
+                rows
+            }
+        };
+        progress.at(range.share(&chunk.last), copied.sent + copied.alike, pace.is_easing());
+        std::thread::sleep(pace.pause(rows, reply, Instant::now()));
+        rest = upto.and_then(|upto| behind(range, &upto));
+    }
+    Ok(copied)
+}
+
+/// How many rows the chunk has, where both shards have it alike. Only where they have as many it is worth asking for more than the count.
+fn alike(both: &mut Both, chunk: &IdRange) -> Result<Option<u64>> {
+    let there = number(&mut both.to, &both.new.count(chunk))?;
+    if there == 0 || there != number(&mut both.from, &both.old.count(chunk))? {
+        return Ok(None);
+    }
+    Ok(both.is_alike(chunk)?.then_some(there))
+}
+
+/// Sends the rows of a chunk while they are read. Sent again, it changes nothing more.
+fn send(both: &mut Both, chunk: &IdRange) -> Result<u64> {
+    let (Both { from, to, old, new }, mut rows) = (both, 0);
+    let (head, tail) = (new.insert(), new.unless_newer(">"));
+    let (mut insert, mut failed) = (head.clone(), None);
+    let mut flush = |insert: &mut String| {
+        insert.push_str(&tail);
+        let sent = to.read(insert, |_| {}).err();
+        insert.clear();
+        insert.push_str(&head);
+        sent
+    };
+    from.read(&old.select(chunk), |row| {
+        if failed.is_some() {
+            return;
+        }
+        if insert.len() > head.len() {
+            insert.push(',');
+        }
+        new.write_row(&mut insert, row);
+        rows += 1;
+        if insert.len() >= INSERT {
+            failed = flush(&mut insert);
+        }
+    })?;
+    if failed.is_none() && insert.len() > head.len() {
+        failed = flush(&mut insert);
+    }
+    failed.map_or(Ok(rows), Err)
+}

@@ -1,0 +1,122 @@
+//! What rows are compared by: digests that the servers compute, of each row and of a range.
+//!
+//! The digest of a row is an MD5 of its values' texts with commas between them; texts and bytes, which may have commas, stand there as an
+//! MD5 of their own. Nobody gains by a collision here. A range has the number of its rows, and the sum of the first 60 bits of each.
+
+use keymill::binding::{Cells, Shard, ShardKind};
+use keymill::{Code, Error, Result};
+
+use super::key::{Id, IdRange};
+use super::sql::quoted;
+use super::table::{Class, Column, Table};
+
+/// A row as it is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowDigest {
+    pub version: i128,
+    pub digest: Vec<u8>,
+}
+
+/// The values of the primary key, as the server writes them.
+pub type Primary = Vec<Vec<u8>>;
+
+impl Table {
+    fn digest_of(&self, column: &Column) -> String {
+        let name = quoted(self.dialect, &column.name);
+        match (self.dialect, column.class) {
+            (ShardKind::MySql, Class::Plain) => format!("IFNULL(CONCAT({name}), '-')"),
+            (ShardKind::MySql, Class::Float) => format!("IFNULL(CONCAT({name} + 0e0), '-')"),
+            (ShardKind::MySql, _) => format!("IFNULL(MD5({name}), '-')"),
+            (ShardKind::Postgres, Class::Bytes) => format!("coalesce(pg_catalog.md5({name}), '-')"),
+            (ShardKind::Postgres, Class::Text) => {
+                format!("coalesce(pg_catalog.md5({name}::pg_catalog.text), '-')")
+            }
+            (ShardKind::Postgres, _) => format!("coalesce({name}::pg_catalog.text, '-')"),
+        }
+    }
+
+    /// The digest of a row, 32 hexadecimal digits.
+    fn digest(&self) -> String {
+        let columns: Vec<_> = self.columns.iter().map(|column| self.digest_of(column)).collect();
+        match self.dialect {
+            ShardKind::MySql => format!("MD5(CONCAT_WS(',', {}))", columns.join(", ")),
+            ShardKind::Postgres => {
+                format!("pg_catalog.md5(pg_catalog.concat_ws(',', {}))", columns.join(", "))
+            }
+        }
+    }
+
+    /// How many rows a range has, and their digest.
+    pub fn checksum(&self, range: &IdRange) -> String {
+        let digest = self.digest();
+        let sum = match self.dialect {
+            ShardKind::MySql => format!("SUM(CAST(CONV(LEFT({digest}, 15), 16, 10) AS UNSIGNED))"),
+            ShardKind::Postgres => {
+                format!("sum(('x' || pg_catalog.left({digest}, 15))::pg_catalog.bit(60)::pg_catalog.int8)")
+            }
+        };
+        format!("SELECT COUNT(*), COALESCE({sum}, 0) FROM {} WHERE {}", self.quoted, self.within(range))
+    }
+
+    /// The primary key, the version and the digest of each row.
+    pub fn digests(&self, condition: &str) -> String {
+        let named = |at: &usize| self.columns.get(*at).map(|column| quoted(self.dialect, &column.name));
+        let columns: Vec<_> = self.primary.iter().chain([&self.version]).filter_map(named).collect();
+        format!("SELECT {}, {} FROM {} WHERE {condition}", columns.join(", "), self.digest(), self.quoted)
+    }
+
+    /// The primary key and the rest of a row of [`Table::digests`].
+    fn read_digest(&self, row: Cells<'_>) -> Option<(Primary, RowDigest)> {
+        let keys = self.primary.len();
+        let primary = row.get(..keys)?.iter().map(|cell| cell.map(<[u8]>::to_vec)).collect::<Option<_>>()?;
+        let version = std::str::from_utf8((*row.get(keys)?)?).ok()?.parse().ok()?;
+        Some((primary, RowDigest { version, digest: (*row.get(keys + 1)?)?.to_vec() }))
+    }
+
+    /// The id of a row by its primary key.
+    pub fn id_of(&self, primary: &Primary) -> Option<Id> {
+        self.read_id(primary.first()?)
+    }
+
+    /// A row for people.
+    pub fn shown(&self, primary: &Primary) -> String {
+        let id = self.id_of(primary).map(|id| id.to_string());
+        let rest = primary.iter().skip(1).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        id.into_iter().chain(rest).collect::<Vec<_>>().join("/")
+    }
+}
+
+/// Count and checksum of a range.
+pub fn checksum(shard: &mut Shard, table: &Table, range: &IdRange) -> Result<Vec<Vec<u8>>> {
+    let mut found = Vec::new();
+    shard.read(&table.checksum(range), |row| {
+        found = row.iter().map(|cell| cell.unwrap_or_default().to_vec()).collect();
+    })?;
+    Ok(found)
+}
+
+/// The rows that a condition finds.
+pub fn digests(
+    shard: &mut Shard,
+    table: &Table,
+    condition: &str,
+) -> Result<std::collections::BTreeMap<Primary, RowDigest>> {
+    let (mut found, mut strange) = (std::collections::BTreeMap::new(), 0_u64);
+    shard.read(&table.digests(condition), |row| match table.read_digest(row) {
+        Some((primary, digest)) => {
+            found.insert(primary, digest);
+        }
+        None => strange += 1,
+    })?;
+    if strange > 0 {
+        return Err(Error::new(
+            Code::StoreRefused,
+            format!(
+                "{}: {strange} rows of `{}` have a version that is no whole number",
+                shard.at(),
+                table.name
+            ),
+        ));
+    }
+    Ok(found)
+}

@@ -1,0 +1,131 @@
+//! Makes rows alike that differ, by statements that are conditional on the version.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use keymill::binding::Shard;
+use keymill::{Code, Error, Result, Router};
+
+use super::compare::{Difference, Differs, look};
+use super::digest::Primary;
+use super::key::Id;
+use super::table::Table;
+use super::{Both, persist};
+use crate::print;
+
+/// What is to be done to a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cure {
+    ToNew,
+    ToOld,
+    DeleteNew,
+}
+
+/// Decides by what counts for an id: the shard that its route says to write to.
+fn cure(of: &Difference, new_counts: bool, deletes: bool) -> Option<Cure> {
+    match (of.how, new_counts) {
+        (Differs::OnlyOld | Differs::OldNewer, _) => Some(Cure::ToNew),
+        (Differs::NewNewer, _) => Some(Cure::ToOld),
+        (Differs::OnlyNew, true) => Some(Cure::ToOld),
+        // It was deleted in the old shard while it was copied, or has never been acknowledged.
+        (Differs::OnlyNew, false) => deletes.then_some(Cure::DeleteNew),
+        (Differs::Content, true) => Some(Cure::ToOld),
+        (Differs::Content, false) => Some(Cure::ToNew),
+    }
+}
+
+/// Whether the new shard's answer counts for an id.
+fn new_counts(router: &Router, to: &str, id: &Id) -> Result<bool> {
+    let wrong = || Error::argument(format!("{id} is no id"));
+    let write = match id {
+        Id::Number(id) => router.route(*id)?.write,
+        Id::Bytes(bytes) => match <[u8; 8]>::try_from(bytes.as_slice()) {
+            Ok(narrow) => router.route(u64::from_be_bytes(narrow))?.write,
+            Err(_) => {
+                let wide = <[u8; 16]>::try_from(bytes.as_slice()).map_err(|_| wrong())?;
+                router.route_wide(u128::from_be_bytes(wide))?.write
+            }
+        },
+    };
+    Ok(write == to)
+}
+
+/// Repairs rows; answers with those that still differ.
+pub fn repair(
+    both: &mut Both,
+    found: &[Difference],
+    router: &Router,
+    to: &str,
+    deletes: bool,
+) -> Result<Vec<Difference>> {
+    let ids: BTreeSet<Id> = found.iter().map(|of| of.id.clone()).collect();
+    let mut cures: BTreeMap<u8, Vec<&Difference>> = BTreeMap::new();
+    for of in found {
+        if let Some(cure) = cure(of, new_counts(router, to, &of.id)?, deletes) {
+            cures.entry(cure as u8).or_default().push(of);
+        }
+    }
+    let of = |cure: Cure| cures.get(&(cure as u8)).cloned().unwrap_or_default();
+    let Both { from, to, old, new } = both;
+    persist(|| bring((from, old), (to, new), &of(Cure::ToNew)))?;
+    persist(|| bring((to, new), (from, old), &of(Cure::ToOld)))?;
+    for gone in of(Cure::DeleteNew) {
+        persist(|| to.read(&new.delete(&[(&gone.primary, gone.version)]), |_| {}))?;
+    }
+    look(both, &ids)
+}
+
+/// Copies these rows unless the other shard has a newer one; an equal version is overwritten.
+fn bring(
+    (from, old): (&mut Shard, &Table),
+    (to, new): (&mut Shard, &Table),
+    rows: &[&Difference],
+) -> Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let wanted: BTreeSet<&Primary> = rows.iter().map(|of| &of.primary).collect();
+    let ids: BTreeSet<Id> = rows.iter().map(|of| of.id.clone()).collect();
+    let (head, tail) = (new.insert(), new.unless_newer(">="));
+    let (mut again, mut kept_out) = (None, None);
+    from.read(&old.select_where(&old.one_of(&ids)), |row| {
+        if again.is_some() || !old.primary_of(row).is_some_and(|primary| wanted.contains(&primary)) {
+            return;
+        }
+        // One row a statement: one that another row's unique value keeps out does not keep out the others.
+        let mut insert = head.clone();
+        new.write_row(&mut insert, row);
+        insert.push_str(&tail);
+        match to.read(&insert, |_| {}) {
+            Err(error) if error.code == Code::StoreUnavailable => again = Some(error),
+            Err(error) => kept_out = Some(error),
+            Ok(_) => {}
+        }
+    })?;
+    if let Some(error) = kept_out {
+        print::note(&format!("keymill: a row was not repaired: {}", error.message));
+    }
+    again.map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newer_row_is_brought_over_and_only_a_row_that_does_not_count_is_deleted() {
+        let of = |how| Difference { primary: vec![b"1".to_vec()], id: Id::Number(1), how, version: 1 };
+        for (how, new_counts, deletes, wanted) in [
+            (Differs::OnlyOld, false, false, Some(Cure::ToNew)),
+            (Differs::OnlyOld, true, true, Some(Cure::ToNew)),
+            (Differs::OldNewer, true, false, Some(Cure::ToNew)),
+            (Differs::NewNewer, false, false, Some(Cure::ToOld)),
+            (Differs::OnlyNew, false, false, None),
+            (Differs::OnlyNew, false, true, Some(Cure::DeleteNew)),
+            (Differs::OnlyNew, true, true, Some(Cure::ToOld)),
+            (Differs::Content, false, false, Some(Cure::ToNew)),
+            (Differs::Content, true, false, Some(Cure::ToOld)),
+        ] {
+            assert_eq!(cure(&of(how), new_counts, deletes), wanted, "{how:?} {new_counts} {deletes}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The statements that move rows, in the words of MySQL and of PostgreSQL.
+
+use std::fmt::Write as _;
+
+use keymill::binding::{Cells, ShardKind};
+
+use super::key::{Id, IdRange};
+use super::table::{Class, Column, Table};
+
+/// A name between quotes.
+pub fn quoted(dialect: ShardKind, name: &str) -> String {
+    let quote = if dialect == ShardKind::MySql { "`" } else { "\"" };
+    format!("{quote}{}{quote}", name.replace(quote, &quote.repeat(2)))
+}
+
+/// A text of keymill's own.
+pub fn text_literal(dialect: ShardKind, text: &str) -> String {
+    let mut out = String::new();
+    write_literal(&mut out, dialect, "utf8mb4", text.as_bytes());
+    out
+}
+
+/// Writes a value as it was read. PostgreSQL takes the type of the column that it is for.
+fn write_literal(out: &mut String, dialect: ShardKind, charset: &str, bytes: &[u8]) {
+    if dialect == ShardKind::MySql && !charset.is_empty() {
+        out.push('_');
+        out.push_str(charset);
+        out.push(' ');
+    }
+    match (dialect, std::str::from_utf8(bytes)) {
+        (ShardKind::Postgres, text) => {
+            let text = text.unwrap_or_default();
+            out.push('\'');
+            for (at, part) in text.split('\'').enumerate() {
+                out.push_str(if at > 0 { "''" } else { "" });
+                out.push_str(part);
+            }
+            out.push('\'');
+        }
+        (ShardKind::MySql, Ok(text)) => {
+            out.push('\'');
+            let mut rest = text;
+            while let Some(at) = rest.find(['\'', '\\', '\0']) {
+                out.push_str(&rest[..at]);
+                out.push_str(match rest.as_bytes()[at] {
+                    b'\'' => "''",
+                    b'\\' => "\\\\",
+                    _ => "\\0",
+                });
+                rest = &rest[at + 1..];
+            }
+            out.push_str(rest);
+            out.push('\'');
+        }
+        (ShardKind::MySql, Err(_)) => {
+            out.push_str("X'");
+            for byte in bytes {
+                let _ = write!(out, "{byte:02x}");
+            }
+            out.push('\'');
+        }
+    }
+}
+
+impl Table {
+    fn name_of(&self, column: &Column) -> String {
+        quoted(self.dialect, &column.name)
+    }
+
+    fn names(&self) -> String {
+        self.columns.iter().map(|column| self.name_of(column)).collect::<Vec<_>>().join(", ")
+    }
+
+    pub fn quoted_key(&self) -> String {
+        quoted(self.dialect, self.key())
+    }
+
+    fn id(&self, id: &Id) -> String {
+        match (id, self.dialect) {
+            (Id::Number(number), _) => number.to_string(),
+            (Id::Bytes(_), ShardKind::MySql) => format!("X'{}'", &id.to_string()[2..]),
+            (Id::Bytes(_), ShardKind::Postgres) => format!("'\\x{}'::pg_catalog.bytea", &id.to_string()[2..]),
+        }
+    }
+
+    /// The condition of a range on the key.
+    pub fn within(&self, range: &IdRange) -> String {
+        format!("{} BETWEEN {} AND {}", self.quoted_key(), self.id(&range.first), self.id(&range.last))
+    }
+
+    /// The id of a row, as this column holds it.
+    pub fn read_id(&self, bytes: &[u8]) -> Option<Id> {
+        match (self.is_wide, self.dialect) {
+            (false, _) => std::str::from_utf8(bytes).ok()?.parse().ok().map(Id::Number),
+            (true, ShardKind::MySql) => Some(Id::Bytes(bytes.to_vec())),
+            (true, ShardKind::Postgres) => {
+                let digits = std::str::from_utf8(bytes).ok()?.strip_prefix("\\x")?;
+                let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+                (0..digits.len()).step_by(2).map(byte).collect::<Option<_>>().map(Id::Bytes)
+            }
+        }
+    }
+
+    /// The id of the row that is so many rows behind the first of the range.
+    pub fn nth(&self, range: &IdRange, behind: u64) -> String {
+        let key = self.quoted_key();
+        format!(
+            "SELECT {key} FROM {} WHERE {} ORDER BY {key} LIMIT 1 OFFSET {behind}",
+            self.quoted,
+            self.within(range)
+        )
+    }
+
+    pub fn count(&self, range: &IdRange) -> String {
+        format!("SELECT COUNT(*) FROM {} WHERE {}", self.quoted, self.within(range))
+    }
+
+    /// The values of a row.
+    fn values(&self) -> String {
+        let value = |column: &Column| {
+            let name = self.name_of(column);
+            if self.dialect == ShardKind::MySql && column.class == Class::Float {
+                format!("{name} + 0e0")
+            } else {
+                name
+            }
+        };
+        self.columns.iter().map(value).collect::<Vec<_>>().join(", ")
+    }
+
+    pub fn select_where(&self, condition: &str) -> String {
+        format!("SELECT {} FROM {} WHERE {condition}", self.values(), self.quoted)
+    }
+
+    /// The rows of a range with all their values.
+    pub fn select(&self, range: &IdRange) -> String {
+        self.select_where(&self.within(range))
+    }
+
+    /// The condition of these ids.
+    pub fn one_of<'i>(&self, ids: impl IntoIterator<Item = &'i Id>) -> String {
+        let ids: Vec<_> = ids.into_iter().map(|id| self.id(id)).collect();
+        format!("{} IN ({})", self.quoted_key(), ids.join(", "))
+    }
+
+    /// The primary key of a row of [`Table::select_where`].
+    pub fn primary_of(&self, row: Cells<'_>) -> Option<Vec<Vec<u8>>> {
+        self.primary.iter().map(|at| row.get(*at).copied().flatten().map(<[u8]>::to_vec)).collect()
+    }
+
+    /// Deletes all rows of a range.
+    pub fn delete_within(&self, range: &IdRange) -> String {
+        format!("DELETE FROM {} WHERE {}", self.quoted, self.within(range))
+    }
+
+    /// Deletes rows that still have their versions.
+    pub fn delete(&self, rows: &[(&Vec<Vec<u8>>, i128)]) -> String {
+        let columns = || self.primary.iter().filter_map(|at| self.columns.get(*at));
+        let version = self.columns.get(self.version).map(|column| self.name_of(column)).unwrap_or_default();
+        let names: Vec<_> = columns().map(|column| self.name_of(column)).chain([version]).collect();
+        let row = |(primary, version): &(&Vec<Vec<u8>>, i128)| {
+            let mut out = "(".to_owned();
+            for (column, bytes) in columns().zip(primary.iter()) {
+                match self.id_of(primary).filter(|_| column.name == self.key()) {
+                    Some(id) => out.push_str(&self.id(&id)),
+                    None => write_literal(&mut out, self.dialect, &column.charset, bytes),
+                }
+                out.push_str(", ");
+            }
+            format!("{out}{version})")
+        };
+        let rows: Vec<_> = rows.iter().map(row).collect();
+        format!("DELETE FROM {} WHERE ({}) IN ({})", self.quoted, names.join(", "), rows.join(", "))
+    }
+
+    /// The beginning of an insert, up to its rows.
+    pub fn insert(&self) -> String {
+        let (own, alias) = match self.dialect {
+            ShardKind::MySql => ("", ""),
+            ShardKind::Postgres => (" OVERRIDING SYSTEM VALUE", " AS old_row"),
+        };
+        format!("INSERT INTO {}{alias} ({}){own} VALUES ", self.quoted, self.names())
+    }
+
+    /// The end of an insert: a row that is there already is replaced only by one whose version compares so with its own, `>` or `>=`.
+    pub fn unless_newer(&self, compared: &str) -> String {
+        let version = self.columns.get(self.version).map(|column| self.name_of(column)).unwrap_or_default();
+        let is_primary = |at: &usize| self.primary.contains(at);
+        let others = || {
+            let at = (0..self.columns.len()).filter(|at| !is_primary(at) && *at != self.version);
+            at.filter_map(|at| self.columns.get(at))
+                .filter(|column| !column.is_identity)
+                .map(|column| self.name_of(column))
+        };
+        let keys =
+            || self.primary.iter().filter_map(|at| self.columns.get(*at)).map(|column| self.name_of(column));
+        match self.dialect {
+            // MySQL gets here by any unique key: a row of another id is left alone. It assigns from left to right, so the version
+            // comes last.
+            ShardKind::MySql => {
+                let mut newer: Vec<String> =
+                    keys().map(|key| format!("VALUES({key}) = {}.{key}", self.quoted)).collect();
+                newer.push(format!("VALUES({version}) {compared} {}.{version}", self.quoted));
+                let newer = newer.join(" AND ");
+                let set =
+                    |name: String| format!("{name} = IF({newer}, VALUES({name}), {}.{name})", self.quoted);
+                let sets: Vec<_> = others().chain([version.clone()]).map(set).collect();
+                format!(" ON DUPLICATE KEY UPDATE {}", sets.join(", "))
+            }
+            ShardKind::Postgres => {
+                let keys: Vec<_> = keys().collect();
+                let sets: Vec<_> = others()
+                    .chain([version.clone()])
+                    .map(|name| format!("{name} = EXCLUDED.{name}"))
+                    .collect();
+                format!(
+                    " ON CONFLICT ({}) DO UPDATE SET {} WHERE EXCLUDED.{version} {compared} old_row.{version}",
+                    keys.join(", "),
+                    sets.join(", ")
+                )
+            }
+        }
+    }
+
+    /// Writes a row of [`Table::select`] into an insert.
+    pub fn write_row(&self, out: &mut String, row: Cells<'_>) {
+        out.push('(');
+        for (at, (column, value)) in self.columns.iter().zip(row).enumerate() {
+            out.push_str(if at > 0 { "," } else { "" });
+            match value {
+                None => out.push_str("NULL"),
+                Some(bytes) => write_literal(out, self.dialect, &column.charset, bytes),
+            }
+        }
+        out.push(')');
+    }
+}

@@ -1,0 +1,300 @@
+//! What the catalogue of a shard says about a table: its columns, its key, and what cannot be moved.
+
+use keymill::binding::{Shard, ShardKind};
+use keymill::{Code, Error, Result};
+
+use super::sql::{self, text_literal};
+
+/// How a value is read, written and hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Its text has no comma: numbers and times.
+    Plain,
+    /// MySQL writes a `FLOAT` with too few digits.
+    Float,
+    /// Characters.
+    Text,
+    /// Bytes.
+    Bytes,
+}
+
+/// A column that is copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    pub name: String,
+    /// The type as the server writes it, without what does not matter.
+    pub kind: String,
+    pub class: Class,
+    /// The character set of a literal for it, on MySQL.
+    pub charset: String,
+    /// `GENERATED ALWAYS AS IDENTITY`: can be inserted, and never changed.
+    pub is_identity: bool,
+    pub is_nullable: bool,
+}
+
+/// A table of a shard.
+#[derive(Clone, Debug)]
+pub struct Table {
+    pub dialect: ShardKind,
+    /// As it was named.
+    pub name: String,
+    /// Between quotes, with its schema on PostgreSQL.
+    pub quoted: String,
+    pub columns: Vec<Column>,
+    /// The columns of the primary key, of which the first holds the id.
+    pub primary: Vec<usize>,
+    pub version: usize,
+    /// The key holds bytes.
+    pub is_wide: bool,
+}
+
+/// What counts the changes of a row.
+const VERSION: &str = "version";
+
+fn refused(message: String) -> Error {
+    Error::new(Code::StoreRefused, message)
+}
+
+impl Table {
+    /// Reads the catalogue.
+    ///
+    /// # Errors
+    /// `STORE_REFUSED`: no such table, or one whose rows cannot be moved.
+    pub fn read(shard: &mut Shard, name: &str, key: &str) -> Result<Table> {
+        let at = shard.at();
+        let (quoted, columns, primary) = match shard.kind() {
+            ShardKind::MySql => mysql(shard, name)?,
+            ShardKind::Postgres => postgres(shard, name)?,
+        };
+        let position = |name: &str| columns.iter().position(|column| column.name == name);
+        let Some(at_key) = position(key) else {
+            return Err(refused(format!(
+                "{at}: table `{name}` has no column `{key}`; name the column of the ids with --key"
+            )));
+        };
+        let primary: Vec<usize> = primary.iter().filter_map(|name| position(name)).collect();
+        if primary.first() != Some(&at_key) {
+            let is: Vec<_> =
+                primary.iter().filter_map(|at| columns.get(*at)).map(|column| column.name.as_str()).collect();
+            return Err(refused(format!(
+                "{at}: `{key}` is not the first column of the primary key of `{name}`, which is ({}); the ids of a range of genes are one range of the primary key only if it begins with them",
+                is.join(", ")
+            )));
+        }
+        let key_kind = columns.get(at_key).map(|column| column.kind.clone()).unwrap_or_default();
+        let is_wide = is_bytes(&key_kind);
+        if !is_wide && !is_number(&key_kind) {
+            return Err(refused(format!(
+                "{at}: `{key}` of `{name}` is {key_kind}; a key of business ids is a BIGINT, or 16 bytes (VARBINARY(16), BYTEA)"
+            )));
+        }
+        let version = position(VERSION).filter(|at| {
+            columns.get(*at).is_some_and(|column| is_integer(&column.kind) && !column.is_nullable)
+        });
+        let Some(version) = version else {
+            return Err(refused(format!(
+                "{at}: table `{name}` has no column `{VERSION}` of whole numbers, NOT NULL, which rises with each change of a row; without it a copy could overwrite a newer row: ALTER TABLE {quoted} ADD COLUMN {VERSION} BIGINT NOT NULL DEFAULT 0, and let each UPDATE add 1"
+            )));
+        };
+        Ok(Table { dialect: shard.kind(), name: name.to_owned(), quoted, columns, primary, version, is_wide })
+    }
+
+    /// The columns that this table and another one share must be of one type: what does not fit would be changed in silence.
+    pub fn check_alike(&self, here: &str, other: &Table, there: &str) -> Result<()> {
+        let alter = "make both tables alike with ALTER TABLE first";
+        for column in &self.columns {
+            match other.columns.iter().find(|of| of.name == column.name) {
+                None => {
+                    return Err(refused(format!(
+                        "column `{}` of `{}` is in {here} and not in {there}; {alter}",
+                        column.name, self.name
+                    )));
+                }
+                Some(of) if of.kind != column.kind => {
+                    return Err(refused(format!(
+                        "column `{}` of `{}` is {} in {here} and {} in {there}; {alter}",
+                        column.name, self.name, column.kind, of.kind
+                    )));
+                }
+                Some(_) => {}
+            }
+        }
+        if let Some(more) =
+            other.columns.iter().find(|of| self.columns.iter().all(|column| column.name != of.name))
+        {
+            return Err(refused(format!(
+                "column `{}` of `{}` is in {there} and not in {here}; {alter}",
+                more.name, self.name
+            )));
+        }
+        let names = |of: &Table| -> Vec<String> {
+            of.primary.iter().filter_map(|at| of.columns.get(*at)).map(|column| column.name.clone()).collect()
+        };
+        if names(self) != names(other) {
+            return Err(refused(format!(
+                "`{}` has another primary key in {here} than in {there}; {alter}",
+                self.name
+            )));
+        }
+        Ok(())
+    }
+
+    /// The columns in the order of another table, so that both are read and hashed alike.
+    pub fn in_order_of(&mut self, other: &Table) {
+        let old = std::mem::take(&mut self.columns);
+        let find = |name: &str| old.iter().find(|column| column.name == name).cloned();
+        self.columns = other.columns.iter().filter_map(|column| find(&column.name)).collect();
+        self.primary.clone_from(&other.primary);
+        self.version = other.version;
+    }
+
+    pub fn key(&self) -> &str {
+        self.primary.first().and_then(|at| self.columns.get(*at)).map_or("", |column| column.name.as_str())
+    }
+}
+
+fn is_number(kind: &str) -> bool {
+    matches!(kind.trim_end_matches(" unsigned"), "bigint")
+}
+
+fn is_integer(kind: &str) -> bool {
+    matches!(
+        kind.trim_end_matches(" unsigned"),
+        "bigint" | "int" | "integer" | "mediumint" | "smallint" | "tinyint"
+    )
+}
+
+fn is_bytes(kind: &str) -> bool {
+    kind == "bytea" || ["varbinary(", "binary("].iter().any(|of| kind.starts_with(of))
+}
+
+/// The rows of a question to the catalogue, as texts.
+pub fn texts(shard: &mut Shard, question: &str) -> Result<Vec<Vec<String>>> {
+    let mut rows = Vec::new();
+    shard.read(question, |row| {
+        let text = |cell: &Option<&[u8]>| {
+            cell.map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
+        };
+        rows.push(row.iter().map(text).collect());
+    })?;
+    Ok(rows)
+}
+
+fn cell(row: &[String], at: usize) -> &str {
+    row.get(at).map_or("", String::as_str)
+}
+
+type Found = (String, Vec<Column>, Vec<String>);
+
+fn mysql(shard: &mut Shard, name: &str) -> Result<Found> {
+    let named =
+        format!("TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {}", text_literal(ShardKind::MySql, name));
+    let found = texts(shard, &format!("SELECT TABLE_TYPE FROM information_schema.TABLES WHERE {named}"))?;
+    match found.first().map(|row| cell(row, 0)) {
+        Some("BASE TABLE" | "SYSTEM VERSIONED") => {}
+        None => return Err(refused(format!("{}: there is no table `{name}`", shard.at()))),
+        Some(other) => return Err(refused(format!("{}: `{name}` is no table, but a {other}", shard.at()))),
+    }
+    let question = format!(
+        "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, COALESCE(CHARACTER_SET_NAME, ''), COALESCE(COLLATION_NAME, ''), IS_NULLABLE FROM information_schema.COLUMNS WHERE {named} AND COALESCE(GENERATION_EXPRESSION, '') = '' ORDER BY ORDINAL_POSITION"
+    );
+    let columns = texts(shard, &question)?.iter().map(|row| mysql_column(row)).collect();
+    let question = format!(
+        "SELECT COLUMN_NAME FROM information_schema.STATISTICS WHERE {named} AND INDEX_NAME = 'PRIMARY' ORDER BY SEQ_IN_INDEX"
+    );
+    let primary = texts(shard, &question)?.iter().map(|row| cell(row, 0).to_owned()).collect();
+    Ok((sql::quoted(ShardKind::MySql, name), columns, primary))
+}
+
+fn mysql_column(row: &[String]) -> Column {
+    let (data_type, charset) = (cell(row, 1).to_ascii_lowercase(), cell(row, 3));
+    let mut kind = cell(row, 2).to_ascii_lowercase();
+    if data_type.ends_with("int") {
+        // Later servers have no width of integers.
+        if let (Some(open), Some(close)) = (kind.find('('), kind.find(')')) {
+            kind.replace_range(open..=close, "");
+        }
+        kind = kind.replace(" zerofill", "");
+    } else if !charset.is_empty() {
+        // The collation orders a key.
+        kind = format!("{kind} collate {}", cell(row, 4));
+    }
+    let class = match data_type.as_str() {
+        "float" => Class::Float,
+        "json" => Class::Text,
+        "bit" | "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" | "vector" => {
+            Class::Bytes
+        }
+        "geometry" | "point" | "linestring" | "polygon" | "multipoint" | "multilinestring"
+        | "multipolygon" | "geometrycollection" | "geomcollection" => Class::Bytes,
+        _ if !charset.is_empty() => Class::Text,
+        _ => Class::Plain,
+    };
+    let charset = match class {
+        Class::Bytes => "",
+        Class::Text if charset.is_empty() => "utf8mb4",
+        Class::Text => charset,
+        Class::Plain | Class::Float => "latin1",
+    };
+    Column {
+        name: cell(row, 0).to_owned(),
+        kind,
+        class,
+        charset: charset.to_owned(),
+        is_identity: false,
+        is_nullable: cell(row, 5) != "NO",
+    }
+}
+
+fn postgres(shard: &mut Shard, name: &str) -> Result<Found> {
+    let literal = |text: &str| text_literal(ShardKind::Postgres, text);
+    let schema = match shard.schema() {
+        Some(schema) => format!("n.nspname = {}", literal(schema)),
+        None => "pg_catalog.pg_table_is_visible(c.oid)".to_owned(),
+    };
+    let question = format!(
+        "SELECT c.oid, c.relkind, n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.relname = {} AND {schema}",
+        literal(name)
+    );
+    let found = texts(shard, &question)?;
+    let Some(row) = found.first() else {
+        return Err(refused(format!("{}: there is no table `{name}`", shard.at())));
+    };
+    if !matches!(cell(row, 1), "r" | "p") {
+        return Err(refused(format!("{}: `{name}` is no table", shard.at())));
+    }
+    let oid = cell(row, 0);
+    let quoted = format!(
+        "{}.{}",
+        sql::quoted(ShardKind::Postgres, cell(row, 2)),
+        sql::quoted(ShardKind::Postgres, name)
+    );
+    let question = format!(
+        "SELECT a.attname, CASE WHEN t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace THEN pg_catalog.format_type(a.atttypid, a.atttypmod) ELSE t.typname || ' ' || a.atttypmod END, a.attnotnull, a.attidentity, t.typcategory, t.typname FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum"
+    );
+    let columns = texts(shard, &question)?.iter().map(|row| postgres_column(row)).collect();
+    let question = format!(
+        "SELECT a.attname FROM pg_catalog.pg_index i CROSS JOIN LATERAL pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH ORDINALITY k(attnum, at) JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE i.indrelid = {oid} AND i.indisprimary AND k.at <= i.indnkeyatts ORDER BY k.at"
+    );
+    let primary = texts(shard, &question)?.iter().map(|row| cell(row, 0).to_owned()).collect();
+    Ok((quoted, columns, primary))
+}
+
+fn postgres_column(row: &[String]) -> Column {
+    let kind = cell(row, 1).to_owned();
+    let class = match (cell(row, 4), cell(row, 5)) {
+        (_, "bytea") => Class::Bytes,
+        // It is written with commas.
+        (_, "money") => Class::Text,
+        ("N" | "B" | "D" | "T", _) => Class::Plain,
+        _ => Class::Text,
+    };
+    Column {
+        name: cell(row, 0).to_owned(),
+        kind,
+        class,
+        charset: String::new(),
+        is_identity: cell(row, 3) == "a",
+        is_nullable: cell(row, 2) != "t",
+    }
+}

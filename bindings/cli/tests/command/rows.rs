@@ -1,0 +1,625 @@
+//! `keymill move copy`, `verify` and `clean` on two databases of a MariaDB and of a PostgreSQL, which `KEYMILL_TEST_MYSQL` and
+//! `KEYMILL_TEST_POSTGRES` name.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{Home, Ran};
+use crate::restore::Server;
+
+/// A router of which half moves from `s1` to `s2`, and the databases of both.
+struct Shop {
+    home: Home,
+    old: Server,
+    new: Server,
+}
+
+const ORDERS: &str =
+    "CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, version BIGINT NOT NULL, buyer VARCHAR(40))";
+
+impl Shop {
+    fn new(old: Server, new: Server, table: &str) -> Shop {
+        let home = Home::new();
+        home.file(
+            "routes.toml",
+            "version = 1\nsettle = \"100ms\"\n[[range]]\nupper = 65535\nshard = \"s1\"\n",
+        );
+        home.run(&["route", "put", "orders", "routes.toml", "--yes"]).done();
+        home.run(&["move", "plan", "orders", "--shards", "s1,s2", "--out", "plan.toml"]).done();
+        for server in [&old, &new] {
+            server.say(table);
+        }
+        Shop { home, old, new }
+    }
+
+    fn mariadb(name: &str, table: &str) -> Shop {
+        Shop::new(Server::mariadb(&format!("{name}_a")), Server::mariadb(&format!("{name}_b")), table)
+    }
+
+    fn postgres(name: &str, table: &str) -> Shop {
+        Shop::new(Server::postgres(&format!("{name}_a")), Server::postgres(&format!("{name}_b")), table)
+    }
+
+    fn started(self) -> Shop {
+        self.home.run(&["move", "start", "orders", "--plan", "plan.toml", "--watch", "0s", "--yes"]).done();
+        self
+    }
+
+    /// As many rows in the range that moves, and as many that stay.
+    fn filled(self, rows: u32) -> Shop {
+        let from = match &self.old {
+            Server::MariaDb { .. } => format!("seq AS n FROM seq_1_to_{rows}"),
+            Server::Postgres { .. } => format!("n FROM pg_catalog.generate_series(1, {rows}) n"),
+        };
+        for first in [0, 32_768] {
+            self.old.say(&format!(
+                "INSERT INTO t_order (order_id, version, buyer) SELECT ({first} + n % 1000) * 140737488355328 + n, 1, CONCAT('buyer ', n) FROM (SELECT {from}) rows_of_it"
+            ));
+        }
+        self
+    }
+
+    fn words(&self, verb: &str, more: &[&str]) -> Vec<String> {
+        let (from, to) = (format!("s1={}", self.old.url()), format!("s2={}", self.new.url()));
+        let mut words: Vec<String> =
+            ["move", verb, "orders", "--from", &from, "--to", &to].map(str::to_owned).into();
+        let table = ["--table", "t_order", "--key", "order_id"];
+        words.extend(
+            if more.contains(&"--table") { &[][..] } else { &table[..] }
+                .iter()
+                .map(|word| (*word).to_owned()),
+        );
+        words.extend(more.iter().map(|word| (*word).to_owned()));
+        words
+    }
+
+    fn run(&self, verb: &str, more: &[&str]) -> Ran {
+        let words = self.words(verb, more);
+        self.home.run(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Runs on; the caller ends or awaits it.
+    fn spawn(&self, verb: &str, more: &[&str]) -> Child {
+        let words = self.words(verb, more);
+        let mut command = self.home.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// `rows copied`, `rows alike before`.
+    fn copied(&self, more: &[&str]) -> (u64, u64) {
+        let said = self.run("copy", &[&["--yes", "--json"], more].concat()).json();
+        let number = |of: &str| said[0][of].as_u64().unwrap();
+        (number("rows_copied"), number("rows_alike_before"))
+    }
+
+    fn count(&self, server: &Server) -> u32 {
+        server.say("SELECT COUNT(*) FROM t_order").parse().unwrap()
+    }
+
+    /// The rows of the range that moves, in each database.
+    fn moving(&self, columns: &str) -> [String; 2] {
+        let question =
+            format!("SELECT {columns} FROM t_order WHERE order_id >= 4611686018427387904 ORDER BY order_id");
+        [&self.old, &self.new].map(|server| {
+            let mut rows: Vec<_> = server.say(&question).lines().map(str::to_owned).collect();
+            rows.sort();
+            rows.join("\n")
+        })
+    }
+
+    #[track_caller]
+    fn assert_alike(&self) {
+        let [old, new] = self.moving("order_id, version, buyer");
+        assert_eq!(old, new);
+    }
+}
+
+/// Waits for a condition.
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let give_up = Instant::now() + Duration::from_secs(120);
+    while !done() {
+        assert!(Instant::now() < give_up, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The n-th id of the range that moves, as [`Shop::filled`] makes them.
+fn id(n: u64) -> u64 {
+    (32_768 + n % 1000) * (1 << 47) + n
+}
+
+#[test]
+fn rows_are_copied_compared_cut_over_and_removed_on_mariadb() {
+    whole_move(&Shop::mariadb("rows_whole", ORDERS).filled(9000));
+}
+
+#[test]
+fn rows_are_copied_compared_cut_over_and_removed_on_postgresql() {
+    whole_move(&Shop::postgres("rows_whole", ORDERS).filled(9000));
+}
+
+fn whole_move(shop: &Shop) {
+    let refused = shop.run("copy", &["--yes"]).refused("INVALID_CONFIG");
+    assert!(refused.contains("keymill move start"), "{refused}");
+    shop.home.run(&["move", "start", "orders", "--plan", "plan.toml", "--watch", "0s", "--yes"]).done();
+    let dry = shop.run("copy", &[]);
+    assert!(dry.out.contains("rows to copy: 9000\n") && dry.err.contains("--yes writes it"), "{dry:?}");
+    assert_eq!(shop.count(&shop.new), 0);
+    assert_eq!(shop.copied(&["--rows-per-second", "1000000"]), (9000, 0));
+    shop.assert_alike();
+    assert_eq!(shop.count(&shop.new), 9000, "only the range that moves");
+    assert_eq!(shop.copied(&["--rows-per-second", "1000000"]), (0, 9000), "typed twice");
+    // Only looked at: the first ids may not be cut over.
+    let dry = shop.run("verify", &[]).done();
+    assert!(dry.contains("rows: 9000\nrepaired: 0\ndiffer: 0\n"), "{dry}");
+    shop.home.run(&["move", "next", "orders", "--yes"]).refused("INVALID_CONFIG");
+    let verified = shop.run("verify", &["--wait", "--yes"]).done();
+    assert!(verified.contains("verified: yes\n"), "{verified}");
+    let early = shop.run("clean", &["--older-than", "0s", "--yes"]).refused("INVALID_CONFIG");
+    assert!(early.contains("no finished move"), "{early}");
+    for _ in 0..4 {
+        shop.home.run(&["move", "next", "orders", "--wait", "--yes"]).done();
+    }
+    shop.home.run(&["move", "finish", "orders", "--wait", "--yes"]).done();
+    shop.run("copy", &["--yes"]).refused("INVALID_CONFIG");
+    cleaned(shop);
+}
+
+/// Removes the old shard's rows, and refuses whatever could lose one.
+fn cleaned(shop: &Shop) {
+    let early = shop.run("clean", &["--yes"]).refused("NOT_READY");
+    assert!(early.contains("--older-than"), "{early}");
+    let now = ["--older-than", "0s", "--yes"];
+    // A row that only the old shard has, and one that is newer there.
+    let one = id(7);
+    for (broken, mended) in [
+        (
+            format!("INSERT INTO t_order (order_id, version) VALUES ({}, 1)", id(5) + 500_000),
+            format!("DELETE FROM t_order WHERE order_id = {}", id(5) + 500_000),
+        ),
+        (
+            format!("UPDATE t_order SET version = 9 WHERE order_id = {one}"),
+            format!("UPDATE t_order SET version = 1 WHERE order_id = {one}"),
+        ),
+        (
+            format!("UPDATE t_order SET buyer = 'another' WHERE order_id = {one}"),
+            format!("UPDATE t_order SET buyer = 'buyer 7' WHERE order_id = {one}"),
+        ),
+    ] {
+        shop.old.say(&broken);
+        let refused = shop.run("clean", &now).refused("STORE_REFUSED");
+        assert!(refused.contains("does not have these rows of `t_order`"), "{refused}");
+        assert!(shop.count(&shop.old) >= 18_000, "nothing was removed: {broken}");
+        shop.old.say(&mended);
+    }
+    // The new shard's row went on since.
+    shop.new.say(&format!("UPDATE t_order SET version = 2 WHERE order_id = {one}"));
+    let dry = shop.run("clean", &["--older-than", "0s"]);
+    assert!(dry.out.contains("rows to remove: 9000\n") && dry.err.contains("nothing was removed"), "{dry:?}");
+    // Without the shards' names, with others, and with both mixed up.
+    let (old, new) = (shop.old.url(), shop.new.url());
+    for (from, to) in [
+        (old.clone(), new.clone()),
+        (format!("s3={old}"), format!("s2={new}")),
+        (format!("s2={new}"), format!("s1={old}")),
+    ] {
+        let words = [
+            "move", "clean", "orders", "--table", "t_order", "--key", "order_id", "--from", &from, "--to",
+            &to,
+        ];
+        let refused = shop.home.run(&[&words[..], &now].concat()).refused("INVALID_ARGUMENT");
+        assert!(refused.contains("--from 's1=URL' and --to 's2=URL'"), "{refused}");
+    }
+    let done = shop.run("clean", &[&now[..], &["--rows-per-second", "1000000"]].concat()).done();
+    assert!(done.contains("rows removed: 9000\n"), "{done}");
+    assert_eq!((shop.count(&shop.old), shop.count(&shop.new)), (9000, 9000));
+    let done = shop.run("clean", &now).done();
+    assert!(done.contains("rows removed: 0\n"), "typed twice: {done}");
+}
+
+#[test]
+fn a_copy_that_is_killed_goes_on_where_it_was() {
+    for shop in [Shop::mariadb("rows_kill", ORDERS), Shop::postgres("rows_kill", ORDERS)] {
+        let shop = shop.filled(6000).started();
+        // A thousand rows are a chunk, and the next one comes a second later.
+        let mut copy = shop.spawn("copy", &["--yes", "--rows-per-second", "1000"]);
+        until("a chunk", || shop.count(&shop.new) >= 1000);
+        copy.kill().unwrap();
+        copy.wait().unwrap();
+        let before = u64::from(shop.count(&shop.new));
+        assert!(before < 6000, "killed half-way");
+        let (copied, alike) = shop.copied(&["--rows-per-second", "1500"]);
+        assert_eq!(copied + alike, 6000);
+        // A chunk of the second run may be half of the first run's and half not.
+        assert!(alike + 1500 > before, "{alike} of {before}");
+        shop.assert_alike();
+    }
+}
+
+#[test]
+fn a_newer_row_is_not_overwritten_and_an_older_one_is() {
+    for shop in [Shop::mariadb("rows_newer", ORDERS), Shop::postgres("rows_newer", ORDERS)] {
+        let shop = shop.filled(100).started();
+        for (n, version) in [(1, 0), (2, 1), (3, 2)] {
+            shop.new.say(&format!("INSERT INTO t_order VALUES ({}, {version}, 'mirrored')", id(n)));
+        }
+        assert_eq!(shop.copied(&[]), (100, 0));
+        let buyers =
+            [1, 2, 3].map(|n| shop.new.say(&format!("SELECT buyer FROM t_order WHERE order_id = {}", id(n))));
+        assert_eq!(buyers, ["buyer 1", "mirrored", "mirrored"]);
+        let left = shop.run("verify", &[]);
+        assert_eq!(left.code, Some(1), "{left:?}");
+        assert!(left.out.contains(&format!("row {}: other values under one version\n", id(2))), "{left:?}");
+        assert!(left.out.contains(&format!("row {}: older in the old shard\n", id(3))), "{left:?}");
+    }
+}
+
+#[test]
+fn a_mirror_write_that_failed_is_found_and_repaired() {
+    for shop in [Shop::mariadb("rows_mirror", ORDERS), Shop::postgres("rows_mirror", ORDERS)] {
+        let shop = shop.filled(3000).started();
+        shop.copied(&["--rows-per-second", "1000000"]);
+        let extra = id(4000);
+        for (server, sql) in [
+            (&shop.old, format!("INSERT INTO t_order VALUES ({}, 1, 'lost')", id(3001))),
+            (&shop.old, format!("UPDATE t_order SET version = 2, buyer = 'lost' WHERE order_id = {}", id(5))),
+            (
+                &shop.new,
+                format!("UPDATE t_order SET version = 2, buyer = 'only here' WHERE order_id = {}", id(6)),
+            ),
+            (
+                &shop.new,
+                format!("UPDATE t_order SET buyer = 'a default of its own' WHERE order_id = {}", id(7)),
+            ),
+            (&shop.new, format!("INSERT INTO t_order VALUES ({extra}, 1, 'deleted in the old one')")),
+        ] {
+            server.say(&sql);
+        }
+        let found = shop.run("verify", &["--wait", "--yes"]);
+        assert_eq!(found.code, Some(1), "{found:?}");
+        assert!(found.err.contains("NOT_READY: 5 rows are not alike"), "{found:?}");
+        for (n, how) in [
+            (3001, "missing in the new shard"),
+            (5, "older in the new shard"),
+            (6, "older in the old shard"),
+            (7, "other values under one version"),
+            (4000, "only in the new shard"),
+        ] {
+            assert!(found.out.contains(&format!("row {}: {how}\n", id(n))), "{found:?}");
+        }
+        shop.home.run(&["move", "next", "orders", "--yes"]).refused("INVALID_CONFIG");
+        let dry = shop.run("verify", &["--repair"]);
+        assert!(dry.code == Some(1) && dry.out.contains("repaired: 0\ndiffer: 5\n"), "{dry:?}");
+        let some = shop.run("verify", &["--repair", "--wait", "--yes"]);
+        assert!(
+            some.out.contains(&format!("repaired: 4\ndiffer: 1\nrow {extra}: only in the new shard")),
+            "{some:?}"
+        );
+        let all = shop.run("verify", &["--repair", "--delete", "--wait", "--yes"]).done();
+        assert!(all.contains("repaired: 1\ndiffer: 0\n") && all.contains("verified: yes"), "{all}");
+        shop.assert_alike();
+        // Before the cut-over the old shard counts.
+        assert_eq!(shop.new.say(&format!("SELECT buyer FROM t_order WHERE order_id = {}", id(7))), "buyer 7");
+        assert_eq!(
+            shop.old.say(&format!("SELECT buyer FROM t_order WHERE order_id = {}", id(6))),
+            "only here"
+        );
+    }
+}
+
+#[test]
+fn once_an_id_is_cut_over_the_new_shard_counts() {
+    let shop = Shop::mariadb("rows_counts", ORDERS).filled(300).started();
+    shop.copied(&[]);
+    shop.run("verify", &["--wait", "--yes"]).done();
+    for _ in 0..4 {
+        shop.home.run(&["move", "next", "orders", "--wait", "--yes"]).done();
+    }
+    shop.new.say(&format!("UPDATE t_order SET buyer = 'counts' WHERE order_id = {}", id(7)));
+    shop.new.say(&format!("INSERT INTO t_order VALUES ({}, 1, 'counts')", id(900)));
+    let all = shop.run("verify", &["--repair", "--delete", "--yes"]).done();
+    assert!(all.contains("repaired: 2\ndiffer: 0\n"), "{all}");
+    shop.assert_alike();
+    assert_eq!(shop.count(&shop.new), 301, "a row of the shard that counts is not deleted");
+}
+
+#[test]
+fn rows_that_are_written_during_the_copy_are_alike_after_it() {
+    for shop in [Shop::mariadb("rows_during", ORDERS), Shop::postgres("rows_during", ORDERS)] {
+        let shop = shop.filled(4000).started();
+        let copy = shop.spawn("copy", &["--yes", "--rows-per-second", "2000"]);
+        // As a program writes them: whole rows, to both shards.
+        let upsert = |n: u64, version: u64| {
+            let end = match &shop.new {
+                Server::MariaDb { .. } => {
+                    "ON DUPLICATE KEY UPDATE version = VALUES(version), buyer = VALUES(buyer)"
+                }
+                Server::Postgres { .. } => {
+                    "ON CONFLICT (order_id) DO UPDATE SET version = EXCLUDED.version, buyer = EXCLUDED.buyer"
+                }
+            };
+            let sql = format!("INSERT INTO t_order VALUES ({}, {version}, 'written {version}') {end}", id(n));
+            shop.old.say(&sql);
+            shop.new.say(&sql);
+        };
+        for n in 0..40 {
+            upsert(n * 100 + 1, 2);
+            upsert(4001 + n, 1);
+        }
+        let ran: Ran = copy.wait_with_output().unwrap().into();
+        ran.done();
+        shop.run("verify", &["--wait", "--yes"]).done();
+        shop.assert_alike();
+        assert!(
+            shop.new
+                .say(&format!("SELECT buyer FROM t_order WHERE order_id = {}", id(101)))
+                .contains("written 2")
+        );
+    }
+}
+
+#[test]
+fn a_range_without_rows_is_copied_compared_and_removed() {
+    for shop in [Shop::mariadb("rows_none", ORDERS), Shop::postgres("rows_none", ORDERS)] {
+        let shop = shop.started();
+        assert_eq!(shop.copied(&[]), (0, 0));
+        let none = shop.run("verify", &["--wait", "--yes"]).done();
+        assert!(
+            none.contains("rows: 0\nrepaired: 0\ndiffer: 0\n") && none.contains("verified: yes"),
+            "{none}"
+        );
+    }
+}
+
+#[test]
+fn columns_of_any_type_and_name_are_copied_exactly_on_mariadb() {
+    let table = "CREATE TABLE t_order (`a``b \"c\" ü` VARBINARY(300), order_id BIGINT UNSIGNED, line SMALLINT, version INT UNSIGNED NOT NULL, \
+                 twice BIGINT AS (line * 2) STORED, virt BIGINT AS (line * 3) VIRTUAL, txt VARCHAR(200) CHARACTER SET latin1, sj VARCHAR(50) CHARACTER SET sjis, emoji TEXT CHARACTER SET utf8mb4, js JSON, \
+                 dec_ DECIMAL(40,20), bit_ BIT(33), f FLOAT, d DOUBLE, at TIMESTAMP(6) NULL, dt DATETIME(3), day DATE, tm TIME(6), y YEAR, e ENUM('a','b''c'), s SET('x','y'), \
+                 u UUID, ip INET6, g GEOMETRY, bl LONGBLOB, upd TIMESTAMP NULL ON UPDATE CURRENT_TIMESTAMP, `select` INT INVISIBLE, PRIMARY KEY (order_id, line))";
+    let shop = Shop::mariadb("rows_types", table).started();
+    let (key, bytes) = (id(1), (0..=255_u8).map(|byte| format!("{byte:02x}")).collect::<String>());
+    let row = |line: i32, values: &str| {
+        format!(
+            "INSERT INTO t_order (order_id, line, version, `a``b \"c\" ü`, txt, sj, emoji, js, dec_, bit_, f, d, at, dt, day, tm, y, e, s, u, ip, g, bl, `select`) VALUES ({key}, {line}, 1, {values})"
+        )
+    };
+    for sql in [
+        format!(
+            "SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+05:30'; {}",
+            row(
+                1,
+                &format!(
+                    "X'{bytes}', _latin1 X'e4f6a7', _utf8mb4 '日本', '😀''\\\\ \\n', '{{\"a\": [1, \"ü\"]}}', 12345678901234567890.12345678901234567890, b'100000000000000000000000000000101', 0.1, 1e-300, '2026-03-29 02:30:00.123456', '2026-02-31 00:00:00.001', '0000-00-00', '-838:59:59.5', 1999, 'b''c', 'x,y', UUID(), '::1', ST_GeomFromText('POINT(1 2)', 4326), REPEAT(X'00ff27', 400000), 7"
+                )
+            )
+        ),
+        row(-2, &["NULL"; 21].join(", ")),
+        row(
+            3,
+            "'', '', '', '', 'null', 0, 0, -0.0, 16777217, '1970-01-01 00:00:01', NULL, '9999-12-31', '00:00:00', 0, 'a', '', NULL, NULL, NULL, '', NULL",
+        ),
+    ] {
+        shop.old.say(&sql);
+    }
+    shop.old.say("UPDATE t_order SET upd = '2001-02-03 04:05:06'");
+    assert_eq!(shop.copied(&[]), (3, 0));
+    let all = "line, version, twice, virt, HEX(`a``b \"c\" ü`), HEX(txt), HEX(sj), HEX(emoji), js, dec_, HEX(bit_), f + 0e0, d, at, dt, day, tm, y, e + 0, s + 0, u, ip, ST_AsText(g), ST_SRID(g), MD5(bl), upd, `select`";
+    let [old, new] = shop.moving(all);
+    assert_eq!(old, new);
+    assert_eq!(old.lines().count(), 3);
+    shop.run("verify", &["--wait", "--yes"]).done();
+    // One bit of one value is a difference.
+    for (column, value) in [
+        ("bit_", "b'1'"),
+        ("twice", ""),
+        ("f", "0.1000001"),
+        ("bl", "X'00'"),
+        ("`select`", "8"),
+        ("sj", "''"),
+    ] {
+        if value.is_empty() {
+            continue;
+        }
+        shop.new.say(&format!(
+            "SET time_zone = '+00:00'; UPDATE t_order SET {column} = {value}, upd = upd WHERE line = 1"
+        ));
+        let found = shop.run("verify", &["--repair", "--yes"]).done();
+        assert!(found.contains("repaired: 1\ndiffer: 0\n"), "{column}: {found}");
+    }
+    let [old, new] = shop.moving(all);
+    assert_eq!(old, new);
+}
+
+#[test]
+fn columns_of_any_type_and_name_are_copied_exactly_on_postgresql() {
+    let table = "CREATE TYPE mood AS ENUM ('sad', 'it''s'); CREATE TABLE t_order (\"a\"\"b `c` ü\" BYTEA, order_id BIGINT, line TEXT, version INT NOT NULL, n BIGINT GENERATED ALWAYS AS IDENTITY, \
+                 twice BIGINT GENERATED ALWAYS AS (version * 2) STORED, txt TEXT, js JSON, jb JSONB, dec_ NUMERIC, bit_ BIT(9), f REAL, d DOUBLE PRECISION, at TIMESTAMPTZ, dt TIMESTAMP, day DATE, \
+                 iv INTERVAL, b BOOLEAN, arr TEXT[], m mood, ip INET, u UUID, r INT4RANGE, c CHAR(5), cash MONEY, PRIMARY KEY (order_id, line))";
+    let shop = Shop::postgres("rows_types", table).started();
+    let key = id(1);
+    shop.old.say(&format!(
+        "INSERT INTO t_order (\"a\"\"b `c` ü\", order_id, line, version, txt, js, jb, dec_, bit_, f, d, at, dt, day, iv, b, arr, m, ip, u, r, c, cash) VALUES \
+         ('\\x00ff27', {key}, 'it''s \\ one', 1, E'tab\\t''quote\\\\ 😀', '{{\"b\": 1,  \"a\": 2}}', '{{\"b\": 1}}', 'NaN', B'100000001', 0.1, 1e-300, '2026-03-29 02:30:00.123456+02', '-infinity', '0044-03-15 BC', \
+          '1 mon -2 days 03:04:05.678', true, ARRAY['a,b', NULL, '\"'], 'it''s', '::1/64', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '[1,5)', 'ab', '$1,234.50'), \
+         (NULL, {key}, '', 1, '', NULL, 'null', 12345678901234567890.1234567890, NULL, 'Infinity', 'NaN', NULL, NULL, NULL, NULL, false, '{{}}', NULL, NULL, NULL, NULL, NULL, NULL)"
+    ));
+    assert_eq!(shop.copied(&[]), (2, 0));
+    let [old, new] = shop.moving("t_order.*");
+    assert_eq!(old, new);
+    assert_eq!(old.lines().count(), 2, "{old}");
+    shop.run("verify", &["--wait", "--yes"]).done();
+    for (column, value) in [("js", "'{\"b\": 1, \"a\": 2}'"), ("d", "2e-300"), ("arr", "NULL"), ("cash", "1")]
+    {
+        shop.new.say(&format!("UPDATE t_order SET {column} = {value} WHERE line <> ''"));
+        let found = shop.run("verify", &["--repair", "--yes"]).done();
+        assert!(found.contains("repaired: 1\ndiffer: 0\n"), "{column}: {found}");
+    }
+    let [old, new] = shop.moving("t_order.*");
+    assert_eq!(old, new);
+}
+
+#[test]
+fn keys_of_8_and_of_16_bytes_move_in_one_column() {
+    for shop in [
+        Shop::mariadb(
+            "rows_wide",
+            "CREATE TABLE t_order (order_id VARBINARY(16) PRIMARY KEY, version INT NOT NULL, buyer TEXT)",
+        ),
+        Shop::postgres(
+            "rows_wide",
+            "CREATE TABLE t_order (order_id BYTEA PRIMARY KEY, version INT NOT NULL, buyer TEXT)",
+        ),
+    ] {
+        let shop = shop.started();
+        let literal = |digits: String| match &shop.old {
+            Server::MariaDb { .. } => format!("X'{digits}'"),
+            Server::Postgres { .. } => format!("'\\x{digits}'"),
+        };
+        for n in 1..=20_u64 {
+            for gene in [9_u64, 32_768, 65_535] {
+                let narrow = format!("{:016x}", gene << 47 | n);
+                let wide = format!("{:032x}", u128::from(gene) << 111 | u128::from(n));
+                for key in [narrow, wide] {
+                    shop.old.say(&format!("INSERT INTO t_order VALUES ({}, 1, '{n}')", literal(key)));
+                }
+            }
+        }
+        assert_eq!(shop.copied(&["--rows-per-second", "7"]), (80, 0), "in chunks of seven");
+        assert_eq!(shop.count(&shop.new), 80);
+        shop.run("verify", &["--wait", "--yes"]).done();
+        shop.new.say(&format!(
+            "DELETE FROM t_order WHERE order_id = {}",
+            literal(format!("{:016x}", 65_535_u64 << 47 | 3))
+        ));
+        let found = shop.run("verify", &["--repair", "--yes", "--wait"]).done();
+        assert!(found.contains("repaired: 1\ndiffer: 0\n"), "{found}");
+    }
+}
+
+#[test]
+fn several_tables_are_verified_together() {
+    let tables = "CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, version INT NOT NULL); CREATE TABLE t_item (item_of BIGINT, line INT, version INT NOT NULL, PRIMARY KEY (item_of, line))";
+    let shop = Shop::mariadb("rows_tables", tables).started();
+    shop.old.say(&format!(
+        "INSERT INTO t_order VALUES ({0}, 1); INSERT INTO t_item VALUES ({0}, 1, 1), ({0}, 2, 1)",
+        id(1)
+    ));
+    let both = ["--table", "t_order", "--key", "order_id", "--table", "t_item", "--key", "item_of", "--yes"];
+    let copied = shop.run("copy", &both).done();
+    assert!(
+        copied.contains("table: t_order\nrows copied: 1\n")
+            && copied.contains("table: t_item\nrows copied: 2\n"),
+        "{copied}"
+    );
+    shop.new.say("DELETE FROM t_item WHERE line = 2");
+    let found = shop.run("verify", &[&both[..], &["--wait"]].concat());
+    assert!(
+        found.code == Some(1) && found.out.contains(&format!("row {}/2: missing in the new shard", id(1))),
+        "{found:?}"
+    );
+    shop.home.run(&["move", "next", "orders", "--yes"]).refused("INVALID_CONFIG");
+    shop.run("verify", &[&both[..], &["--wait", "--repair"]].concat()).done();
+    shop.home.run(&["move", "next", "orders", "--yes"]).done();
+}
+
+#[test]
+fn a_row_that_anothers_unique_value_keeps_out_overwrites_none_and_is_named() {
+    let table =
+        "CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, version INT NOT NULL, order_no INT UNIQUE)";
+    let shop = Shop::mariadb("rows_unique", table).started();
+    shop.old.say(&format!("INSERT INTO t_order VALUES ({}, 5, 77), ({}, 1, 78)", id(1), id(2)));
+    shop.new.say(&format!("INSERT INTO t_order VALUES ({}, 1, 77)", id(900)));
+    shop.copied(&[]);
+    assert_eq!(shop.new.say(&format!("SELECT version FROM t_order WHERE order_id = {}", id(900))), "1");
+    let found = shop.run("verify", &["--repair", "--yes", "--wait"]);
+    assert_eq!(found.code, Some(1), "{found:?}");
+    assert!(found.out.contains(&format!("row {}: missing in the new shard", id(1))), "{found:?}");
+    assert!(found.out.contains(&format!("row {}: only in the new shard", id(900))), "{found:?}");
+}
+
+#[test]
+fn the_statements_are_printed_instead() {
+    for shop in [Shop::mariadb("rows_print", ORDERS), Shop::postgres("rows_print", ORDERS)] {
+        let shop = shop.filled(10).started();
+        let printed = shop.run("copy", &["--print", "--yes"]).done();
+        assert!(printed.contains("BETWEEN 4611686018427387904 AND 9223372036854775807"), "{printed}");
+        assert!(printed.contains("-- on the new shard\nINSERT INTO"), "{printed}");
+        assert_eq!(shop.count(&shop.new), 0);
+        let select = printed.lines().find(|line| line.starts_with("SELECT")).unwrap();
+        assert_eq!(shop.old.say(select).lines().count(), 10, "{select}");
+        let printed = shop.run("verify", &["--print"]).done();
+        let checksum = printed.lines().find(|line| line.starts_with("SELECT COUNT(*)")).unwrap();
+        assert!(shop.old.say(checksum).starts_with("10"), "{checksum}");
+    }
+}
+
+#[test]
+fn what_cannot_be_moved_is_refused_and_nothing_is_written() {
+    for shop in [Shop::mariadb("rows_refuse", ORDERS), Shop::postgres("rows_refuse", ORDERS)] {
+        let shop = shop.filled(3).started();
+        for server in [&shop.old, &shop.new] {
+            server.say("CREATE TABLE no_version (order_id BIGINT PRIMARY KEY, at INT)");
+            server.say("CREATE TABLE null_version (order_id BIGINT PRIMARY KEY, version INT)");
+            server.say("CREATE TABLE other_key (id INT PRIMARY KEY, order_id BIGINT, version INT NOT NULL)");
+            server.say("CREATE TABLE text_key (order_id VARCHAR(40) PRIMARY KEY, version INT NOT NULL)");
+            server.say("CREATE VIEW a_view AS SELECT * FROM t_order");
+        }
+        shop.old.say("CREATE TABLE only_old (order_id BIGINT PRIMARY KEY, version INT NOT NULL)");
+        shop.old
+            .say("CREATE TABLE narrower (order_id BIGINT PRIMARY KEY, version INT NOT NULL, t VARCHAR(20))");
+        shop.new
+            .say("CREATE TABLE narrower (order_id BIGINT PRIMARY KEY, version INT NOT NULL, t VARCHAR(10))");
+        for (table, says) in [
+            ("no_version", "no column `version`"),
+            ("null_version", "no column `version` of whole numbers, NOT NULL"),
+            ("other_key", "not the first column of the primary key of `other_key`, which is (id)"),
+            ("text_key", "a key of business ids is a BIGINT, or 16 bytes"),
+            ("a_view", "`a_view` is no table"),
+            ("only_old", "there is no table `only_old`"),
+            ("no_such", "there is no table `no_such`"),
+            ("narrower", "column `t` of `narrower`"),
+            ("x'; DROP TABLE t_order; --", "there is no table"),
+        ] {
+            let refused =
+                shop.run("copy", &["--table", table, "--key", "order_id", "--yes"]).refused("STORE_REFUSED");
+            assert!(refused.contains(says), "{table}: {refused}");
+        }
+        let refused = shop.run("verify", &["--table", "t_order", "--key", "none"]).refused("STORE_REFUSED");
+        assert!(refused.contains("has no column `none`"), "{refused}");
+        refused_places(&shop);
+        assert_eq!((shop.count(&shop.old), shop.count(&shop.new)), (6, 0));
+    }
+}
+
+/// One database under two names, shards of another move, and what is no database.
+fn refused_places(shop: &Shop) {
+    let (old, new) = (shop.old.url(), shop.new.url());
+    let spelled = old
+        .replace("127.0.0.1", "localhost")
+        .replace("mysql:", "mariadb:")
+        .replace("postgres:", "postgresql:");
+    let run = |from: &str, to: &str| {
+        shop.home.run(&[
+            "move", "copy", "orders", "--table", "t_order", "--key", "order_id", "--from", from, "--to", to,
+            "--yes",
+        ])
+    };
+    for to in [&old, &spelled] {
+        let refused = run(&old, to).refused("INVALID_CONFIG");
+        assert!(refused.contains("are one database"), "{refused}");
+    }
+    let refused = run(&format!("s2={old}"), &new).refused("INVALID_ARGUMENT");
+    assert!(refused.contains("--from names shard `s2`; the move is from `s1` to `s2`"), "{refused}");
+    let refused = run("sqlite:a.db", &new).refused("INVALID_CONFIG");
+    assert!(refused.contains("is no shard"), "{refused}");
+    let wrong = new.replace(":secret@", ":wrong-password@");
+    let refused = run(&old, &wrong);
+    assert!(refused.code == Some(1) && !refused.err.contains("wrong-password"), "{refused:?}");
+    let uneven = ["--table", "t_order", "--table", "b", "--table", "c", "--key", "order_id", "--key", "k"];
+    let refused = shop.run("copy", &uneven).refused("INVALID_ARGUMENT");
+    assert!(refused.contains("3 tables and 2 keys"), "{refused}");
+    for words in [&["--rows-per-second", "0"][..], &["--yes", "--older-than", "x"]] {
+        assert_eq!(shop.run("copy", words).code, Some(2), "{words:?}");
+    }
+}

@@ -1,0 +1,110 @@
+//! The database of a shard, for the command's `move copy`, `verify` and `clean`.
+
+use std::time::Duration;
+
+use crate::config::{MillConfig, StoreConfig};
+use crate::error::fault::CommandLine;
+use crate::error::{Error, Result, shown};
+use crate::store::server::ServerOptions;
+use crate::store::shard::ShardSession;
+use crate::store::{Durability, Fault};
+
+pub use crate::store::shard::Cells;
+
+/// How long an answer may take unless the URL says it: a statement reads or writes many rows.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What a shard's database speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShardKind {
+    /// MySQL or MariaDB.
+    MySql,
+    /// PostgreSQL.
+    Postgres,
+}
+
+/// A connection to a shard's database: statements as they are, values as the server writes them.
+pub struct Shard {
+    kind: ShardKind,
+    options: ServerOptions,
+    session: Box<dyn ShardSession>,
+}
+
+impl std::fmt::Debug for Shard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shard").field("at", &self.at()).finish_non_exhaustive()
+    }
+}
+
+impl Shard {
+    /// Connects. `word` is the option that names the URL, for messages.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG`: no URL of a MySQL, MariaDB or PostgreSQL database; `STORE_UNAVAILABLE`, `STORE_REFUSED`: no connection.
+    pub fn open(word: &str, url: &str) -> Result<Shard> {
+        let config = MillConfig::parse(url)
+            .map_err(|error| Error::new(error.code, format!("{word}: {}", error.message)))?;
+        let (kind, options) = match config.store {
+            StoreConfig::Mysql(options) => (ShardKind::MySql, options),
+            StoreConfig::Postgres(options) => (ShardKind::Postgres, options),
+            other => {
+                return Err(Error::config(format!(
+                    "{word}: `{}` is no shard: rows are moved between mysql:// and postgres:// databases",
+                    shown(&other.shown())
+                )));
+            }
+        };
+        let is_given = url
+            .split_once('?')
+            .is_some_and(|(_, query)| query.split('&').any(|pair| pair.starts_with("timeout=")));
+        let options = ServerOptions {
+            read_timeout: if is_given { options.read_timeout } else { TIMEOUT },
+            idle_timeout: options.idle_timeout.max(TIMEOUT * 10),
+            durability: Durability::Warn,
+            ..options
+        };
+        let session = connect(kind, &options).map_err(|fault| failed(&fault, word))?;
+        Ok(Shard { kind, options, session })
+    }
+
+    /// What it speaks.
+    #[must_use]
+    pub fn kind(&self) -> ShardKind {
+        self.kind
+    }
+
+    /// Its address, without user and password.
+    #[must_use]
+    pub fn at(&self) -> String {
+        self.options.shown()
+    }
+
+    /// The schema that the URL names.
+    #[must_use]
+    pub fn schema(&self) -> Option<&str> {
+        self.options.schema.as_deref()
+    }
+
+    /// Passes each row of a statement to `row`; answers with how many rows a change changed.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`: the connection, a lock or the server failed, and it may help to try again. `STORE_REFUSED`.
+    pub fn read(&mut self, sql: &str, mut row: impl FnMut(Cells<'_>)) -> Result<u64> {
+        if self.session.is_broken() {
+            self.session =
+                connect(self.kind, &self.options).map_err(|fault| failed(&fault, &self.options.shown()))?;
+        }
+        self.session.read(sql, &mut row).map_err(|fault| failed(&fault, &self.options.shown()))
+    }
+}
+
+fn connect(kind: ShardKind, options: &ServerOptions) -> std::result::Result<Box<dyn ShardSession>, Fault> {
+    Ok(match kind {
+        ShardKind::MySql => Box::new(crate::store::mysql::Mysql::open_shard(options)?),
+        ShardKind::Postgres => Box::new(crate::store::postgres::Postgres::open_shard(options)?),
+    })
+}
+
+fn failed(fault: &Fault, place: &str) -> Error {
+    Error::new(fault.kind.code(), format!("{place}: {}", fault.message(CommandLine::BARE)))
+}

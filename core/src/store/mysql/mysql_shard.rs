@@ -1,0 +1,50 @@
+//! A session as a connection to a shard's database.
+
+use super::answers;
+use super::mysql_session::MysqlSession;
+use super::{Mysql, Phase};
+use crate::store::Fault;
+use crate::store::server::ServerOptions;
+use crate::store::shard::{Cells, ShardSession};
+use crate::store::sql::Connection;
+use crate::store::sql::remote::Driver;
+
+/// Values cross as the bytes that the columns hold, and times in UTC. A zero, and a date that no calendar has, stay what they are.
+const EXACT: &str = "SET NAMES binary; SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', max_statement_time = 0";
+
+impl Mysql {
+    /// Connects to the server of a shard that takes writes.
+    pub(crate) fn open_shard(options: &ServerOptions) -> Result<MysqlSession, Fault> {
+        let mut session = Mysql { largest_packet: 1 << 30, ..Mysql::default() }.connect(options)?;
+        session.writable()?;
+        let exact = EXACT.split("; ").map(|words| match session.dialect() {
+            // MySQL has another name for it, and no limit on changes.
+            crate::store::sql::Dialect::MariaDb => words,
+            _ => words.trim_end_matches(", max_statement_time = 0"),
+        });
+        for words in exact.collect::<Vec<_>>() {
+            session.say(words, Phase::Ask)?;
+        }
+        Ok(session)
+    }
+}
+
+impl ShardSession for MysqlSession {
+    fn read(&mut self, sql: &str, row: &mut dyn FnMut(Cells<'_>)) -> Result<u64, Fault> {
+        let (changed, read) = answers::read_raw(&mut self.connection, sql, |answer| {
+            let cells: Vec<_> = (0..answer.len())
+                .map(|column| match answer.as_ref(column) {
+                    Some(mysql::Value::Bytes(bytes)) => Some(bytes.as_slice()),
+                    _ => None,
+                })
+                .collect();
+            row(&cells);
+        });
+        read.map_err(|error| self.failed(&error, Phase::Write))?;
+        Ok(changed.last().map_or(0, |changed| changed.rows))
+    }
+
+    fn is_broken(&mut self) -> bool {
+        self.state.broken
+    }
+}

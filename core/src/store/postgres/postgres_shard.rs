@@ -1,0 +1,38 @@
+//! A session as a connection to a shard's database.
+
+use super::postgres_session::PostgresSession;
+use super::{Postgres, ServerOptions};
+use crate::store::Fault;
+use crate::store::server::Phase;
+use crate::store::shard::{Cells, ShardSession};
+use crate::store::sql::Connection;
+use crate::store::sql::remote::Driver;
+
+/// Before each statement and in its transaction, so that a pooler's other clients neither set nor see it: values are written so
+/// that they are read as the same ones, and times in UTC.
+const EXACT: &str = "SET LOCAL client_encoding = 'UTF8'; SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL IntervalStyle = 'postgres'; SET LOCAL extra_float_digits = 3; SET LOCAL bytea_output = 'hex'; SET LOCAL standard_conforming_strings = on; SET LOCAL lc_monetary = 'C'; SET LOCAL xmloption = content; ";
+
+impl Postgres {
+    /// Connects to the server of a shard that takes writes.
+    pub(crate) fn open_shard(options: &ServerOptions) -> Result<PostgresSession, Fault> {
+        let mut session = Postgres::default().connect(options)?;
+        session.writable()?;
+        Ok(session)
+    }
+}
+
+impl ShardSession for PostgresSession {
+    fn read(&mut self, sql: &str, row: &mut dyn FnMut(Cells<'_>)) -> Result<u64, Fault> {
+        let words = format!("{EXACT}{sql}");
+        let answer = self.wire.stream(self.limit, &words, |answer| {
+            let cells: Vec<_> =
+                (0..answer.len()).map(|column| answer.get(column).map(str::as_bytes)).collect();
+            row(&cells);
+        });
+        answer.map_err(|failed| self.failed(&failed, Phase::Write))
+    }
+
+    fn is_broken(&mut self) -> bool {
+        self.state.broken
+    }
+}

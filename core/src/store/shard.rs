@@ -1,0 +1,17 @@
+//! A database with the rows of a shard, for operators who move them: statements as they are, values as the server writes them.
+//!
+//! The connection is the one of the stores: the same login, TLS, timeouts and choice of the host that takes writes.
+
+use super::Fault;
+
+/// The values of a row, as the server writes them; `None` is NULL.
+pub type Cells<'r> = &'r [Option<&'r [u8]>];
+
+/// A connection to a shard's database.
+pub(crate) trait ShardSession: Send {
+    /// Reads the rows of a statement, one after the other, so that memory is that of one row. Answers with what it changed.
+    fn read(&mut self, sql: &str, row: &mut dyn FnMut(Cells<'_>)) -> Result<u64, Fault>;
+
+    /// Whether it has to be made again.
+    fn is_broken(&mut self) -> bool;
+}
