@@ -29,7 +29,7 @@ config, server, folder, *languages = [word for word in sys.argv[1:] if word != "
 folder = Path(folder)
 SHARDS = ["s1", "s2", "s3", "s4"]
 PLACES = {shard: f"{server}/shop{shard[1]}" for shard in SHARDS}
-FILES = {shard: f"file:{folder}/{shard}.toml" for shard in SHARDS}
+FILES = {shard: f"{shard}=file:{folder}/{shard}.toml" for shard in SHARDS}
 KEYS, PLAN = folder / "keys.toml", folder / "plan.toml"
 ROWS_BEFORE = 20_000 if IS_LONG else 1_500
 RATE = 1_000 if IS_LONG else 200
@@ -59,12 +59,12 @@ def keymill_command(*words):
     return ["keymill", *map(str, words)]
 
 
-def type_in(*words, fails=False, keep=12):
+def type_in(*words, fails=False, keep=8):
     """Runs a command and shows what it answers, without folders."""
     shown = " ".join(str(word) for word in words).replace(str(folder) + "/", "")
     print(f"$ keymill {shown}", flush=True)
     done = subprocess.run(keymill_command(*words), capture_output=True, text=True, timeout=600)
-    lines = (done.stdout + done.stderr).replace(str(folder) + "/", "").splitlines()
+    lines = (done.stderr + done.stdout).replace(str(folder) + "/", "").splitlines()
     for line in lines[:keep]:
         print(line)
     if len(lines) > keep:
@@ -72,6 +72,10 @@ def type_in(*words, fails=False, keep=12):
     if (done.returncode != 0) != fails:
         raise SystemExit(f"exit {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout
+
+
+def answer(*words):
+    return subprocess.run(keymill_command(*words), capture_output=True, text=True, check=True).stdout
 
 
 def sql(shard, statement, values=()):
@@ -125,18 +129,21 @@ def copy(old, new, *more):
     return ("move", "copy", "orders", "--table", "t_order", "--key", "order_id", "--from", FILES[old], "--to", FILES[new], *more)
 
 
-def copy_and_kill(old, new):
+def copy_and_kill(old, new, since):
     """Copies slowly, and is killed before the end."""
     say("the command that copies is killed …")
-    words = copy(old, new, "--rows-per-second", RATE, "--yes")
-    before = sql(new, "SELECT COUNT(*) FROM t_order")[0][0]
+    words = copy(old, new, "--rows-per-second", RATE, "--wait", "--yes")
     process = subprocess.Popen(keymill_command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until("some rows are copied", lambda: process.poll() is not None or sql(new, "SELECT COUNT(*) FROM t_order")[0][0] > before + 50)
-    if process.poll() is None:
-        process.kill()
+    # Programs write the rows of now to both shards.
+    copied = lambda: sql(new, "SELECT COUNT(*) FROM t_order WHERE created_at < FROM_UNIXTIME(%s)", (since,))[0][0]
+    until("some rows are copied", lambda: process.poll() is not None or copied() > 50)
+    if process.poll() is not None:
+        raise SystemExit(f"the copy ended with {process.returncode} before it was killed")
+    process.kill()
     process.wait()
+    print(f"{copied()} rows were copied")
     say("… and goes on where it stopped")
-    type_in(*copy(old, new, "--rows-per-second", 20 * RATE, "--yes"))
+    type_in(*copy(old, new, "--rows-per-second", 20 * RATE, "--wait", "--yes"))
 
 
 def compare(old, new):
@@ -146,9 +153,12 @@ def compare(old, new):
 
 def freeze_a_program_for_a_step():
     frozen = programs[1]
-    say(f"{frozen.name} is stopped by a signal: no step is made while it may still answer by the old table")
+    until("all follow", lambda: len(set(re.findall(r"version:? (\d+)", answer("move", "status", "orders")))) == 1)
     frozen.process.send_signal(signal.SIGSTOP)
+    say(f"{frozen.name} is stopped by a signal: no step is made while it may still answer by an old table")
     try:
+        type_in("move", "next", "orders", "--wait", "--yes")
+        time.sleep(1.5)
         type_in("move", "next", "orders", "--watch", "0s", "--yes", fails=True)
         type_in("move", "next", "orders", "--wait", "--yes")
     finally:
@@ -160,17 +170,16 @@ def freeze_a_program_for_a_step():
 
 def make(number, old, new):
     say(f"move {number}: {old} → {new}")
+    since = time.time()
     type_in("move", "start", "orders", "--plan", PLAN, "--move", number, "--watch", WATCH, "--yes")
     type_in("move", "status", "orders", keep=20)
-    type_in("move", "verify", "orders", "--wait", "--yes")
-    copy_and_kill(old, new)
+    copy_and_kill(old, new, since)
     compare(old, new)
     type_in("move", "next", "orders", "--wait", "--yes")
     type_in("move", "next", "orders", "--wait", "--yes")
     say("something looks wrong: one step back, and then on again")
     type_in("move", "back", "orders", "--wait", "--yes")
     freeze_a_program_for_a_step()
-    type_in("move", "next", "orders", "--wait", "--yes")
     type_in("move", "next", "orders", "--wait", "--yes")
     compare(old, new)
     type_in("move", "finish", "orders", "--wait", "--yes")
