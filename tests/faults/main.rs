@@ -17,6 +17,7 @@ mod many;
 mod mariadb_definers;
 mod mariadb_options;
 mod mill;
+mod moves;
 mod postgres_options;
 mod postgres_owners;
 mod process_numbers;

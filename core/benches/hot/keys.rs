@@ -129,14 +129,16 @@ fn moving_table() -> String {
     format!("{}to = \"s1\"\npercent = 25\n", route_table(1))
 }
 
-pub fn routes(_: &Mill, rounds: Rounds) -> Vec<Outcome> {
+pub fn routes(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
     const BASE: &str = "a bare array of names by gene";
     const STILL: &str = "Router::route";
     let names: Arc<Vec<String>> = Arc::new((0..16).map(|n| format!("s{n}")).collect());
     let array: Arc<Vec<u16>> = Arc::new((0..65536_u32).map(|gene| (gene / 1024 % 16) as u16).collect());
     let still = keymill::Router::from_text(&route_table(1)).expect("a table");
     let reloaded = still.clone();
-    let moving = keymill::Router::from_text(&moving_table()).expect("a table");
+    // Of a store: an answer for the range that moves looks whether the store knows of this process.
+    mill.put_routes("moving", &moving_table(), keymill::Change::Apply).expect("stored");
+    let moving = mill.router("moving").expect("a router");
     // An id of any gene.
     let next = |id: u64| id.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     let routed = move |router: keymill::Router| {

@@ -6,10 +6,10 @@ use crate::config::{MillConfig, StoreConfig};
 use crate::error::fault::CommandLine;
 use crate::error::{Error, Result, shown};
 use crate::store::server::ServerOptions;
-use crate::store::shard::ShardSession;
+use crate::store::shard_session::ShardSession;
 use crate::store::{Durability, Fault};
 
-pub use crate::store::shard::Cells;
+pub use crate::store::shard_session::Cells;
 
 /// How long an answer may take unless the URL says it: a statement reads or writes many rows.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -155,7 +155,8 @@ impl OwnReaders {
         let mut highest = 0;
         for _ in 0..ATTEMPTS {
             let Some(stored) = store.ask(|store| store.read_route(&key, 0))? else { break };
-            let follower = Follower::new(name, &stored, self.clock.boot_ms()).map_err(NotOpened::Refused)?;
+            let follower = Follower::new(name, &stored, self.clock.clone(), self.clock.boot_ms())
+                .map_err(NotOpened::Refused)?;
             let version = follower.live.version();
             let (until_ms, seen) = self.write(store, &readers, version)?;
             highest = seen.max(highest);
@@ -213,6 +214,7 @@ mod tests {
     use super::*;
     use crate::store::memory::{Memory, MemoryStore, Step};
     use crate::store::{ReaderStore, RouteStore, Store};
+    use crate::time::ManualClock;
     use std::time::{Duration, Instant};
 
     fn put(memory: &Arc<Memory>, version: u64) {
@@ -258,6 +260,22 @@ mod tests {
         assert_eq!((router.live.is_leased(), versions(&memory)), (true, vec![3]));
         own.close(Some(&mut store), &routers);
         assert_eq!((router.live.is_leased(), versions(&memory)), (false, vec![]));
+    }
+
+    /// Threads of a process that was frozen go on in any order.
+    #[test]
+    fn a_lease_that_is_over_is_noticed_before_any_thread_of_the_mill_has_its_turn() {
+        let memory = Memory::new();
+        put(&memory, 3);
+        let clock = Arc::new(ManualClock::new(1_000_000_000));
+        let client: Box<dyn Store> = Box::new(MemoryStore::new(memory));
+        let (mut store, mut own) = (client.into(), OwnReaders::new(16_000, "host:7".into()));
+        own.clock = Clock::Manual(clock.clone());
+        let router = own.open(&mut store, &Routers::default(), "orders").expect("opened").expect("a table");
+        clock.advance(14_999);
+        assert!(router.live.is_leased());
+        clock.advance(1);
+        assert!(!router.live.is_leased());
     }
 
     #[test]

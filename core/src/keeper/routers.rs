@@ -15,6 +15,7 @@ use crate::request::reservation::{Fault, Key};
 use crate::router::{LiveTable, RouteTable};
 use crate::store::StoredTable;
 use crate::store::contained_store::ContainedStore;
+use crate::time::Clock;
 
 use super::own_readers::OwnReaders;
 
@@ -74,9 +75,9 @@ fn parsed(of: &str, stored: &StoredTable) -> Result<RouteTable> {
 }
 
 impl Follower {
-    pub(crate) fn new(name: &str, stored: &StoredTable, boot_ms: u64) -> Result<Follower> {
+    pub(crate) fn new(name: &str, stored: &StoredTable, clock: Clock, boot_ms: u64) -> Result<Follower> {
         let table = parsed(name, stored)?;
-        let live = Arc::new(LiveTable::of_store(&table, name)?);
+        let live = Arc::new(LiveTable::of_store(&table, name, clock)?);
         live.confirm(boot_ms);
         let follower = Follower {
             name: name.to_owned(),
@@ -340,7 +341,7 @@ mod tests {
 
     fn follower(store: &mut MemoryStore) -> Follower {
         let stored = store.read_route(&Key::of_route("orders"), 0).expect("an answer").expect("a table");
-        Follower::new("orders", &stored, 1000).expect("a table without faults")
+        Follower::new("orders", &stored, Clock::System, 1000).expect("a table without faults")
     }
 
     /// Reads the table that is due; rows of readers are for other tests.
@@ -456,7 +457,7 @@ mod tests {
     fn stores_with_two_texts_of_one_version_open_no_router() {
         let split = Some("two texts".to_owned());
         let stored = StoredTable { split, ..StoredTable::new(5, Some(text(5, "a"))) };
-        let refused = Follower::new("orders", &stored, 1000).expect_err("which of them?");
+        let refused = Follower::new("orders", &stored, Clock::System, 1000).expect_err("which of them?");
         assert_eq!((refused.code, refused.message.contains("two texts")), (Code::StoreRefused, true));
     }
 

@@ -25,6 +25,7 @@ use once_cell::race::OnceBox;
 use crate::error::{Code, Error, Result};
 use crate::gene::Gene;
 use crate::process::revocation::{ForkLock, ForkWord};
+use crate::time::Clock;
 
 pub(crate) use moved::Moved;
 use names::Names;
@@ -47,6 +48,10 @@ pub(crate) struct LiveTable {
     /// Boot time until which this process may answer for ranges that move: so long the store knows which version it runs. A forked child
     /// has no lease. A table that is not from a store answers always, and has no word.
     lease: Option<ForkWord>,
+    /// The machine's, or that of a simulation. A process that stood still asks it before another thread of the mill had its turn.
+    clock: Clock,
+    /// The kernel's tick in which the lease was last seen to last.
+    seen_in: AtomicU64,
     /// The router's name in the store.
     name: Option<Box<str>>,
     revival: OnceBox<Revival>,
@@ -63,22 +68,29 @@ impl fmt::Debug for LiveTable {
 
 impl LiveTable {
     pub(crate) fn new(table: &RouteTable) -> Result<LiveTable> {
-        Self::with(table, None, None)
+        Self::with(table, None, Clock::System, None)
     }
 
     /// A table that a store has under this name. It answers for ranges that move while it is [leased](LiveTable::lease), and in a forked
     /// child it [begins anew](LiveTable::begin_anew).
-    pub(crate) fn of_store(table: &RouteTable, name: &str) -> Result<LiveTable> {
-        Self::with(table, Some(ForkWord::new(0)), Some(name.into()))
+    pub(crate) fn of_store(table: &RouteTable, name: &str, clock: Clock) -> Result<LiveTable> {
+        Self::with(table, Some(ForkWord::new(0)), clock, Some(name.into()))
     }
 
-    fn with(table: &RouteTable, lease: Option<ForkWord>, name: Option<Box<str>>) -> Result<LiveTable> {
+    fn with(
+        table: &RouteTable,
+        lease: Option<ForkWord>,
+        clock: Clock,
+        name: Option<Box<str>>,
+    ) -> Result<LiveTable> {
         let live = LiveTable {
             ring: Ring::new(lease.is_some()),
             names: Names::new(),
             writer: ForkLock::new(),
             confirmed_ms: AtomicU64::new(0),
             lease,
+            clock,
+            seen_in: AtomicU64::new(0),
             name,
             revival: OnceBox::new(),
         };
@@ -109,13 +121,27 @@ impl LiveTable {
         self.ring.begin_anew();
     }
 
-    /// Whether it may answer for ranges that move.
+    /// Whether it may answer for ranges that move. The clock decides, once a tick of the kernel: the lease of a process that was frozen is
+    /// over when it wakes, and a tick is less than the part of a lease that is not used.
     #[inline]
     pub(crate) fn is_leased(&self) -> bool {
-        // ordering: Relaxed — the word says only that the lease has ended, and what follows does not depend on what came before.
-        self.lease
-            .as_ref()
-            .is_none_or(|lease| lease.shared().load(Ordering::Relaxed) > ForkWord::OURS | NOT_YET)
+        self.lease.as_ref().is_none_or(|lease| {
+            // ordering: Relaxed — the word says only how long the lease lasts, and what follows does not depend on what came before.
+            let until = lease.shared().load(Ordering::Relaxed);
+            let tick = self.clock.coarse_stamp().to_bits();
+            // ordering: Relaxed — a thread that misses the tick of another reads the clock itself.
+            until > NOT_LEASED_YET
+                && (self.seen_in.load(Ordering::Relaxed) == tick || self.lasts(until, tick))
+        })
+    }
+
+    fn lasts(&self, until: u64, tick: u64) -> bool {
+        let lasts = until > ForkWord::OURS | self.clock.boot_ms();
+        if lasts {
+            // ordering: Relaxed — as above.
+            self.seen_in.store(tick, Ordering::Relaxed);
+        }
+        lasts
     }
 
     /// The boot time at which the lease ends; 0: it has.

@@ -30,7 +30,7 @@ pub(crate) mod places;
 pub(crate) mod secret_file;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 #[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code))]
-pub(crate) mod shard;
+pub(crate) mod shard_session;
 #[cfg(any(feature = "mysql", feature = "redis"))]
 #[cfg_attr(not(all(feature = "mysql", feature = "redis")), allow(dead_code))]
 mod socket;

@@ -67,6 +67,9 @@ pub struct Difference {
     pub version: i128,
 }
 
+/// Gets rows that differ, and answers with those that are left.
+pub type Resolve<'r> = dyn FnMut(&mut Both, Vec<Difference>) -> Result<Vec<Difference>> + 'r;
+
 /// What a comparison found.
 #[derive(Debug, Default)]
 pub struct Compared {
@@ -118,7 +121,7 @@ fn differing(both: &mut Both, mut ids: BTreeSet<Id>, settle: Duration) -> Result
     Ok(found)
 }
 
-/// Compares a range. `resolve` gets the rows that differ, and answers with those that are left.
+/// Compares a range, until so many rows are left that differ.
 pub fn compare(
     both: &mut Both,
     range: &IdRange,
@@ -126,7 +129,7 @@ pub fn compare(
     pace: &mut Pace,
     progress: &mut Progress,
     most_left: usize,
-    resolve: &mut dyn FnMut(&mut Both, Vec<Difference>) -> Result<Vec<Difference>>,
+    resolve: &mut Resolve<'_>,
 ) -> Result<Compared> {
     let mut compared = Compared::default();
     let mut again = BTreeSet::new();

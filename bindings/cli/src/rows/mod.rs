@@ -88,7 +88,7 @@ fn url_of<'u>(option: &str, word: &'u str, shard: &str, of: &PlannedMove) -> Res
 
 /// Refuses one table under two names. A lock shows it, whatever the spelling: host names, sockets and proxies say nothing.
 fn check_apart(from: &mut Shard, to: &mut Shard, old: &Table, new: &Table) -> Result<()> {
-    let secret = format!("keymill move {:016x}", fastrand_u64());
+    let secret = format!("keymill move {:016x}", drawn());
     let is_one = match from.kind() {
         ShardKind::MySql => {
             let lock = sql::text_literal(ShardKind::MySql, &secret);
@@ -120,7 +120,8 @@ fn check_apart(from: &mut Shard, to: &mut Shard, old: &Table, new: &Table) -> Re
     Ok(())
 }
 
-fn fastrand_u64() -> u64 {
+/// A number that no other process has.
+fn drawn() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish()
 }
@@ -196,7 +197,9 @@ impl Answer {
         let mut text = String::new();
         for (name, numbers) in &self.0 {
             text.push_str(&format!("table: {}\n", print::one_line(name)));
-            numbers.iter().for_each(|(what, number)| text.push_str(&format!("{what}: {number}\n")));
+            for (what, number) in numbers {
+                text.push_str(&format!("{what}: {number}\n"));
+            }
         }
         print::text(&text)
     }

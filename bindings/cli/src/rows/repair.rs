@@ -23,13 +23,10 @@ enum Cure {
 /// Decides by what counts for an id: the shard that its route says to write to.
 fn cure(of: &Difference, new_counts: bool, deletes: bool) -> Option<Cure> {
     match (of.how, new_counts) {
-        (Differs::OnlyOld | Differs::OldNewer, _) => Some(Cure::ToNew),
-        (Differs::NewNewer, _) => Some(Cure::ToOld),
-        (Differs::OnlyNew, true) => Some(Cure::ToOld),
+        (Differs::OnlyOld | Differs::OldNewer, _) | (Differs::Content, false) => Some(Cure::ToNew),
+        (Differs::NewNewer, _) | (Differs::OnlyNew | Differs::Content, true) => Some(Cure::ToOld),
         // It was deleted in the old shard while it was copied, or has never been acknowledged.
         (Differs::OnlyNew, false) => deletes.then_some(Cure::DeleteNew),
-        (Differs::Content, true) => Some(Cure::ToOld),
-        (Differs::Content, false) => Some(Cure::ToNew),
     }
 }
 

@@ -172,10 +172,10 @@ fn is_bytes(kind: &str) -> bool {
 pub fn texts(shard: &mut Shard, question: &str) -> Result<Vec<Vec<String>>> {
     let mut rows = Vec::new();
     shard.read(question, |row| {
-        let text = |cell: &Option<&[u8]>| {
+        let text = |cell: Option<&[u8]>| {
             cell.map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
         };
-        rows.push(row.iter().map(text).collect());
+        rows.push(row.iter().copied().map(text).collect());
     })?;
     Ok(rows)
 }

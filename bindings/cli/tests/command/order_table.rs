@@ -153,7 +153,7 @@ fn an_order_number_comes_once_and_a_table_with_ids_of_64_bits_gets_a_key_of_16_b
         // As they are pasted into a client that goes on after an error; on MariaDB as a login whose sessions are not strict.
         let paste = |steps: &[&str]| match *dialect {
             "mariadb" => server.try_say(&format!("SET SESSION sql_mode = ''; {}", steps.concat())).is_ok(),
-            _ => steps.iter().fold(true, |done, step| server.try_say(step).is_ok() && done),
+            _ => steps.iter().filter(|step| server.try_say(step).is_ok()).count() == steps.len(),
         };
         database.run(add);
         database.run(&fill.concat());

@@ -92,10 +92,6 @@ impl Shop {
         (number("rows_copied"), number("rows_alike_before"))
     }
 
-    fn count(&self, server: &Server) -> u32 {
-        server.say("SELECT COUNT(*) FROM t_order").parse().unwrap()
-    }
-
     /// The rows of the range that moves, in each database.
     fn moving(&self, columns: &str) -> [String; 2] {
         let question =
@@ -112,6 +108,10 @@ impl Shop {
         let [old, new] = self.moving("order_id, version, buyer");
         assert_eq!(old, new);
     }
+}
+
+fn count(server: &Server) -> u32 {
+    server.say("SELECT COUNT(*) FROM t_order").parse().unwrap()
 }
 
 /// Waits for a condition.
@@ -144,10 +144,10 @@ fn whole_move(shop: &Shop) {
     shop.home.run(&["move", "start", "orders", "--plan", "plan.toml", "--watch", "0s", "--yes"]).done();
     let dry = shop.run("copy", &[]);
     assert!(dry.out.contains("rows to copy: 9000\n") && dry.err.contains("--yes writes it"), "{dry:?}");
-    assert_eq!(shop.count(&shop.new), 0);
+    assert_eq!(count(&shop.new), 0);
     assert_eq!(shop.copied(&["--rows-per-second", "1000000"]), (9000, 0));
     shop.assert_alike();
-    assert_eq!(shop.count(&shop.new), 9000, "only the range that moves");
+    assert_eq!(count(&shop.new), 9000, "only the range that moves");
     assert_eq!(shop.copied(&["--rows-per-second", "1000000"]), (0, 9000), "typed twice");
     // Only looked at: the first ids may not be cut over.
     let dry = shop.run("verify", &[]).done();
@@ -189,7 +189,7 @@ fn cleaned(shop: &Shop) {
         shop.old.say(&broken);
         let refused = shop.run("clean", &now).refused("STORE_REFUSED");
         assert!(refused.contains("does not have these rows of `t_order`"), "{refused}");
-        assert!(shop.count(&shop.old) >= 18_000, "nothing was removed: {broken}");
+        assert!(count(&shop.old) >= 18_000, "nothing was removed: {broken}");
         shop.old.say(&mended);
     }
     // The new shard's row went on since.
@@ -212,7 +212,7 @@ fn cleaned(shop: &Shop) {
     }
     let done = shop.run("clean", &[&now[..], &["--rows-per-second", "1000000"]].concat()).done();
     assert!(done.contains("rows removed: 9000\n"), "{done}");
-    assert_eq!((shop.count(&shop.old), shop.count(&shop.new)), (9000, 9000));
+    assert_eq!((count(&shop.old), count(&shop.new)), (9000, 9000));
     let done = shop.run("clean", &now).done();
     assert!(done.contains("rows removed: 0\n"), "typed twice: {done}");
 }
@@ -223,10 +223,10 @@ fn a_copy_that_is_killed_goes_on_where_it_was() {
         let shop = shop.filled(6000).started();
         // A thousand rows are a chunk, and the next one comes a second later.
         let mut copy = shop.spawn("copy", &["--yes", "--rows-per-second", "1000"]);
-        until("a chunk", || shop.count(&shop.new) >= 1000);
+        until("a chunk", || count(&shop.new) >= 1000);
         copy.kill().unwrap();
         copy.wait().unwrap();
-        let before = u64::from(shop.count(&shop.new));
+        let before = u64::from(count(&shop.new));
         assert!(before < 6000, "killed half-way");
         let (copied, alike) = shop.copied(&["--rows-per-second", "1500"]);
         assert_eq!(copied + alike, 6000);
@@ -320,7 +320,7 @@ fn once_an_id_is_cut_over_the_new_shard_counts() {
     let all = shop.run("verify", &["--repair", "--delete", "--yes"]).done();
     assert!(all.contains("repaired: 2\ndiffer: 0\n"), "{all}");
     shop.assert_alike();
-    assert_eq!(shop.count(&shop.new), 301, "a row of the shard that counts is not deleted");
+    assert_eq!(count(&shop.new), 301, "a row of the shard that counts is not deleted");
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn columns_of_any_type_and_name_are_copied_exactly_on_mariadb() {
                  dec_ DECIMAL(40,20), bit_ BIT(33), f FLOAT, d DOUBLE, at TIMESTAMP(6) NULL, dt DATETIME(3), day DATE, tm TIME(6), y YEAR, e ENUM('a','b''c'), s SET('x','y'), \
                  u UUID, ip INET6, g GEOMETRY, bl LONGBLOB, upd TIMESTAMP NULL ON UPDATE CURRENT_TIMESTAMP, `select` INT INVISIBLE, PRIMARY KEY (order_id, line))";
     let shop = Shop::mariadb("rows_types", table).started();
-    let (key, bytes) = (id(1), (0..=255_u8).map(|byte| format!("{byte:02x}")).collect::<String>());
+    let (key, bytes) = (id(1), (0..=255_u8).fold(String::new(), |all, byte| format!("{all}{byte:02x}")));
     let row = |line: i32, values: &str| {
         format!(
             "INSERT INTO t_order (order_id, line, version, `a``b \"c\" ü`, txt, sj, emoji, js, dec_, bit_, f, d, at, dt, day, tm, y, e, s, u, ip, g, bl, `select`) VALUES ({key}, {line}, 1, {values})"
@@ -486,7 +486,7 @@ fn keys_of_8_and_of_16_bytes_move_in_one_column() {
             }
         }
         assert_eq!(shop.copied(&["--rows-per-second", "7"]), (80, 0), "in chunks of seven");
-        assert_eq!(shop.count(&shop.new), 80);
+        assert_eq!(count(&shop.new), 80);
         shop.run("verify", &["--wait", "--yes"]).done();
         shop.new.say(&format!(
             "DELETE FROM t_order WHERE order_id = {}",
@@ -545,7 +545,7 @@ fn the_statements_are_printed_instead() {
         let printed = shop.run("copy", &["--print", "--yes"]).done();
         assert!(printed.contains("BETWEEN 4611686018427387904 AND 9223372036854775807"), "{printed}");
         assert!(printed.contains("-- on the new shard\nINSERT INTO"), "{printed}");
-        assert_eq!(shop.count(&shop.new), 0);
+        assert_eq!(count(&shop.new), 0);
         let select = printed.lines().find(|line| line.starts_with("SELECT")).unwrap();
         assert_eq!(shop.old.say(select).lines().count(), 10, "{select}");
         let printed = shop.run("verify", &["--print"]).done();
@@ -588,7 +588,7 @@ fn what_cannot_be_moved_is_refused_and_nothing_is_written() {
         let refused = shop.run("verify", &["--table", "t_order", "--key", "none"]).refused("STORE_REFUSED");
         assert!(refused.contains("has no column `none`"), "{refused}");
         refused_places(&shop);
-        assert_eq!((shop.count(&shop.old), shop.count(&shop.new)), (6, 0));
+        assert_eq!((count(&shop.old), count(&shop.new)), (6, 0));
     }
 }
 

@@ -5,7 +5,7 @@ use super::mysql_session::MysqlSession;
 use super::{Mysql, Phase};
 use crate::store::Fault;
 use crate::store::server::ServerOptions;
-use crate::store::shard::{Cells, ShardSession};
+use crate::store::shard_session::{Cells, ShardSession};
 use crate::store::sql::Connection;
 use crate::store::sql::remote::Driver;
 

@@ -4,7 +4,7 @@ use super::postgres_session::PostgresSession;
 use super::{Postgres, ServerOptions};
 use crate::store::Fault;
 use crate::store::server::Phase;
-use crate::store::shard::{Cells, ShardSession};
+use crate::store::shard_session::{Cells, ShardSession};
 use crate::store::sql::Connection;
 use crate::store::sql::remote::Driver;
 
