@@ -154,16 +154,16 @@ Examples:
 #[derive(Debug, Args)]
 pub struct RowsArgs {
     /// The table; may be given several times
-    #[arg(long, value_name = "T", required = true)]
+    #[arg(long, value_name = "T")]
     pub table: Vec<String>,
     /// The column of the ids, the first of the primary key; one for all tables, or one for each
-    #[arg(long, value_name = "COLUMN", required = true)]
+    #[arg(long, value_name = "COLUMN")]
     pub key: Vec<String>,
     /// The database of the old shard: mysql://…, postgres://… or file:CONFIG.toml, with the shard's name in front: s1=file:s1.toml
-    #[arg(long, value_name = "[NAME=]URL")]
+    #[arg(long, value_name = "[NAME=]URL", default_value = "", hide_default_value = true)]
     pub from: String,
     /// The database of the new shard
-    #[arg(long, value_name = "[NAME=]URL")]
+    #[arg(long, value_name = "[NAME=]URL", default_value = "", hide_default_value = true)]
     pub to: String,
     /// Print the SQL instead
     #[arg(long)]

@@ -153,6 +153,9 @@ fn is_asked_to_end() -> bool {
 /// The tables, each with its key.
 fn tables(rows: &RowsArgs) -> Result<Vec<(&str, &str)>> {
     let (tables, keys) = (&rows.table, &rows.key);
+    if tables.is_empty() || keys.is_empty() {
+        return Err(Error::argument("name the table and the column of its ids: --table T --key COLUMN"));
+    }
     if keys.len() != 1 && keys.len() != tables.len() {
         return Err(Error::argument(format!(
             "{} tables and {} keys: write one --key for all tables, or one for each",
@@ -216,21 +219,23 @@ pub fn copy(
 ) -> Result<()> {
     let moving = moving(mill, router)?;
     let yes = how.yes;
+    let each = tables(rows)?.into_iter().map(|(name, key)| Both::open(rows, &moving.of, name, key));
+    let all: Vec<Both> = each.collect::<Result<_>>()?;
+    if rows.print {
+        for both in &all {
+            print::text(&script::of_copy(both, &IdRange::of(&moving.of, both.old.is_wide)))?;
+        }
+        return Ok(());
+    }
     // A row that a program writes to the old shard only, behind the place where the copy is, would be missed.
-    if yes && !rows.print && moving.phase == MovePhase::Mirror {
+    if yes && moving.phase == MovePhase::Mirror {
         moves::begin(mill, router, how)?;
     }
     signal::listen();
     let mut answer = Answer::default();
-    for (name, key) in tables(rows)? {
-        let mut both = Both::open(rows, &moving.of, name, key)?;
-        let ranges = IdRange::of(&moving.of, both.old.is_wide);
-        if rows.print {
-            print::text(&script::of_copy(&both, &ranges))?;
-            continue;
-        }
+    for mut both in all {
         let mut copied = copy::Copied::default();
-        for range in &ranges {
+        for range in &IdRange::of(&moving.of, both.old.is_wide) {
             let of = if yes {
                 copy::whole(&mut both, range, per_second)?
             } else {
@@ -244,10 +249,7 @@ pub fn copy(
         } else {
             ["rows to copy", "rows in the new shard"]
         };
-        answer.table(name, &[(sent, copied.sent), (alike, copied.alike)]);
-    }
-    if rows.print {
-        return Ok(());
+        answer.table(&both.old.name, &[(sent, copied.sent), (alike, copied.alike)]);
     }
     answer.say(json)?;
     if !yes {
