@@ -181,7 +181,7 @@ def freeze_a_program_for_a_step():
 def make(number, old, new):
     say(f"move {number}: {old} → {new}")
     since = time.time()
-    type_in("move", "start", "orders", "--plan", PLAN, "--move", number, "--watch", f"{WATCH}s", "--yes")
+    type_in("move", "start", "orders", "--plan", PLAN, "--move", number, "--watch", f"{WATCH}s", "--wait", "--yes")
     type_in("move", "status", "orders", keep=20)
     copy_and_kill(old, new, since)
     compare(old, new)
