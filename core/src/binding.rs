@@ -26,6 +26,12 @@ use crate::layout::{parse_time, rfc3339};
 pub use crate::order_number::{read_text as order_no_bytes, read_text8 as order_no_number};
 use crate::order_number::{text_of, text8_of};
 
+/// A time such as `500ms`, `3s`, `5m`, `1h` or `2d`; `None` for anything else.
+#[must_use]
+pub fn duration(text: &str) -> Option<Duration> {
+    crate::time::duration(text).map(Duration::from_millis)
+}
+
 /// The text of an order number of 16 bytes.
 #[must_use]
 pub fn order_no_text(order_no: &[u8; 16]) -> String {

@@ -191,16 +191,5 @@ fn shard(text: &str) -> Result<(String, u32), String> {
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let factor = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return Err("write a time such as 60s, 5m or 1h".to_owned()),
-    };
-    let ms = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    ms.map(Duration::from_millis).ok_or_else(|| "write a time such as 60s, 5m or 1h".to_owned())
+    keymill::binding::duration(text).ok_or_else(|| "write a time such as 60s, 5m or 1h".to_owned())
 }
