@@ -151,11 +151,11 @@ impl MovePlan {
         let is_left = |of: &Balance| shards.iter().all(|(name, _)| *name != of.name);
         // The largest surplus to the largest need, so that there are few moves.
         loop {
-            let gives = |of: &&Balance| of.has > of.wants + if is_left(of) { 0 } else { whole / 1000 };
+            let gives = |of: &&Balance| of.has > of.wants + if is_left(of) { 0 } else { least };
             let from = shares.iter().filter(gives).max_by_key(|of| (is_left(of), of.has - of.wants));
             let Some(from) = from else { break };
             let is_left = is_left(from);
-            let least = if is_left { 0 } else { whole / 1000 };
+            let least = if is_left { 0 } else { least };
             let to = shares.iter().filter(|of| of.has + least < of.wants).max_by_key(|of| of.wants - of.has);
             let Some(to) = to else { break };
             let amount = (from.has - from.wants).min(to.wants - to.has);
