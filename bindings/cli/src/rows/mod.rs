@@ -167,14 +167,16 @@ fn tables(rows: &RowsArgs) -> Result<Vec<(&str, &str)>> {
     Ok(tables.iter().enumerate().map(|(at, table)| (table.as_str(), key(at))).collect())
 }
 
-/// The range that moves.
-fn moving(mill: &Mill, router: &str) -> Result<Moving> {
-    mill.moves(router)?.status()?.moving.ok_or_else(|| {
+/// The range that moves, and the time of the store.
+fn moving(mill: &Mill, router: &str) -> Result<(Moving, u64)> {
+    let status = mill.moves(router)?.status()?;
+    let moving = status.moving.ok_or_else(|| {
         Error::config(format!(
             "no range of router `{}` moves, so programs write to one shard only, and a copy would miss what they write meanwhile; begin with `keymill move start`",
             print::one_line(router)
         ))
-    })
+    })?;
+    Ok((moving, status.now_ms))
 }
 
 /// What was done to each table.
@@ -217,7 +219,7 @@ pub fn copy(
     how: &How,
     json: bool,
 ) -> Result<()> {
-    let moving = moving(mill, router)?;
+    let (moving, now_ms) = moving(mill, router)?;
     let yes = how.yes;
     let each = tables(rows)?.into_iter().map(|(name, key)| Both::open(rows, &moving.of, name, key));
     let all: Vec<Both> = each.collect::<Result<_>>()?;
@@ -228,7 +230,8 @@ pub fn copy(
         return Ok(());
     }
     // A row that a program writes to the old shard only, behind the place where the copy is, would be missed.
-    if yes && moving.phase == MovePhase::Mirror {
+    let is_mirrored = moving.verify_from.is_some_and(|from| from <= now_ms);
+    if yes && moving.phase == MovePhase::Mirror && !is_mirrored {
         moves::begin(mill, router, how)?;
     }
     signal::listen();

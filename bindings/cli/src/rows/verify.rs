@@ -33,7 +33,7 @@ pub fn verify(
     how: &How,
     json: bool,
 ) -> Result<()> {
-    let before = moving(mill, router)?;
+    let (before, _) = moving(mill, router)?;
     let mut all = Vec::new();
     for (name, key) in tables(rows)? {
         all.push(Both::open(rows, &before.of, name, key)?);
