@@ -210,6 +210,14 @@ fn cleaned(shop: &Shop) {
         let refused = shop.home.run(&[&words[..], &now].concat()).refused("INVALID_ARGUMENT");
         assert!(refused.contains("--from 's1=URL' and --to 's2=URL'"), "{refused}");
     }
+    // The right names in front of the wrong databases, of which the old one lacks nothing.
+    shop.new.say(&format!("UPDATE t_order SET version = 1 WHERE order_id = {one}"));
+    let (from, to) = (format!("s1={new}"), format!("s2={old}"));
+    let words =
+        ["move", "clean", "orders", "--table", "t_order", "--key", "order_id", "--from", &from, "--to", &to];
+    let refused = shop.home.run(&[&words[..], &now].concat()).refused("STORE_REFUSED");
+    assert!(refused.contains("are the databases mixed up?"), "{refused}");
+    assert_eq!(count(&shop.new), 9000, "nothing was removed");
     let done = shop.run("clean", &[&now[..], &["--rows-per-second", "1000000"]].concat()).done();
     assert!(done.contains("rows removed: 9000\n"), "{done}");
     assert_eq!((count(&shop.old), count(&shop.new)), (9000, 9000));
