@@ -215,7 +215,6 @@ mod tests {
     use crate::store::memory::{Memory, MemoryStore, Step};
     use crate::store::{ReaderStore, RouteStore, Store};
     use crate::time::ManualClock;
-    use std::time::{Duration, Instant};
 
     fn put(memory: &Arc<Memory>, version: u64) {
         let text = format!("version = {version}\n[[range]]\nupper = 9\nshard = \"a\"\nto = \"b\"");
@@ -229,20 +228,14 @@ mod tests {
         readers.expect("an answer").all.iter().map(|reader| reader.version).collect()
     }
 
-    fn opened(memory: &Arc<Memory>, lease_ms: u64) -> (ContainedStore, OwnReaders, Routers, Arc<Follower>) {
+    /// With leases of 16 s, by a clock that the test moves.
+    fn opened(memory: &Arc<Memory>) -> (ContainedStore, OwnReaders, Arc<Follower>, Arc<ManualClock>) {
         let client: Box<dyn Store> = Box::new(MemoryStore::new(memory.clone()));
-        let (mut store, mut own, routers) =
-            (client.into(), OwnReaders::new(lease_ms, "host:7".into()), Routers::default());
-        let router = own.open(&mut store, &routers, "orders").expect("opened").expect("a table");
-        (store, own, routers, router)
-    }
-
-    fn ended(router: &Follower) {
-        let until = Instant::now() + Duration::from_secs(60);
-        while router.live.is_leased() {
-            assert!(Instant::now() < until);
-            router.live.expire(Clock::System.boot_ms());
-        }
+        let clock = Arc::new(ManualClock::new(1_000_000_000));
+        let (mut store, mut own) = (client.into(), OwnReaders::new(16_000, "host:7".into()));
+        own.clock = Clock::Manual(clock.clone());
+        let router = own.open(&mut store, &Routers::default(), "orders").expect("opened").expect("a table");
+        (store, own, router, clock)
     }
 
     #[test]
@@ -267,11 +260,7 @@ mod tests {
     fn a_lease_that_is_over_is_noticed_before_any_thread_of_the_mill_has_its_turn() {
         let memory = Memory::new();
         put(&memory, 3);
-        let clock = Arc::new(ManualClock::new(1_000_000_000));
-        let client: Box<dyn Store> = Box::new(MemoryStore::new(memory));
-        let (mut store, mut own) = (client.into(), OwnReaders::new(16_000, "host:7".into()));
-        own.clock = Clock::Manual(clock.clone());
-        let router = own.open(&mut store, &Routers::default(), "orders").expect("opened").expect("a table");
+        let (_store, _own, router, clock) = opened(&memory);
         clock.advance(14_999);
         assert!(router.live.is_leased());
         clock.advance(1);
@@ -283,15 +272,16 @@ mod tests {
         let memory = Memory::new();
         put(&memory, 3);
         let events = Events::new();
-        let (mut store, mut own, _routers, router) = opened(&memory, 20);
-        ended(&router);
+        let (mut store, mut own, router, clock) = opened(&memory);
+        clock.advance(16_000);
+        assert!(!router.live.is_leased());
         // Its row has ended, so steps were made.
         put(&memory, 4);
         put(&memory, 5);
         own.renew(&mut store, &router, 0, &events).expect("renewed");
         assert_eq!((router.live.version(), router.live.is_leased()), (5, true));
         assert_eq!(versions(&memory), [5]);
-        ended(&router);
+        clock.advance(16_000);
         memory.set_down(true);
         own.renew(&mut store, &router, 0, &events).expect_err("the store is down");
         own.renew(&mut store, &router, 1, &events).expect_err("the store is down");
@@ -310,7 +300,7 @@ mod tests {
         let memory = Memory::new();
         put(&memory, 3);
         let events = Events::new();
-        let (mut store, mut own, _routers, router) = opened(&memory, 600_000);
+        let (mut store, mut own, router, _clock) = opened(&memory);
         for _ in 0..3 {
             memory.fail_next(Step::Lost);
             own.renew(&mut store, &router, 0, &events).expect_err("the answer is lost");
