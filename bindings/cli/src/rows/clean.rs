@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use keymill::{Code, Error, FinishedMove, Mill, MoveStatus, PlannedMove, Result, Router};
+use keymill::{Code, Error, FinishedMove, Mill, MoveStatus, Result, Router};
 
 use super::compare::sub_range;
-use super::copy::{behind, nth};
+use super::copy::behind;
 use super::digest::{Primary, digests};
 use super::key::IdRange;
 use super::pace::Pace;
 use super::progress::Progress;
+use super::sides::check_sides;
 use super::{Answer, Both, is_asked_to_end, persist, tables, url};
 use crate::move_args::RowsArgs;
 use crate::{print, signal};
@@ -46,7 +47,7 @@ pub fn clean(mill: &Mill, router: &str, wanted: &Clean<'_>, json: bool) -> Resul
             print::text(&super::script::of_clean(&both, &ranges))?;
             continue;
         }
-        check_sides(&mut both, &routes, of, &status)?;
+        check_sides(&mut both, &routes, of, &status.finished)?;
         // All of them before the first one goes: where a row is missing, something is wrong.
         let mut rows = 0;
         for range in &ranges {
@@ -119,46 +120,6 @@ fn check_routes(routes: &Router, of: &FinishedMove) -> Result<()> {
                     of.of.to,
                     route.shard
                 )));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Refuses databases that were mixed up: rows of genes that are one shard's, and never moved between the two, are in the other one. A
-/// database has no name that tells it from every other, so its rows have to.
-fn check_sides(both: &mut Both, routes: &Router, of: &PlannedMove, status: &MoveStatus) -> Result<()> {
-    let is_of_both = |name: &String| *name == of.from || *name == of.to;
-    let has_moved = |gene: u16| {
-        let moved = status.finished.iter().map(|of| &of.of);
-        // A range may go on at gene 0.
-        let holds = |one: &PlannedMove| gene.wrapping_sub(one.first) <= one.last.wrapping_sub(one.first);
-        moved.filter(|one| is_of_both(&one.from) && is_of_both(&one.to)).any(holds)
-    };
-    for (own, is_old) in [(&of.from, true), (&of.to, false)] {
-        let is_own = |gene: &u16| {
-            let route = routes.route(u64::from(*gene) << 47);
-            route.is_ok_and(|route| route.shard == *own && route.mirror.is_none()) && !has_moved(*gene)
-        };
-        let genes: Vec<u16> = (0..=u16::MAX).filter(is_own).collect();
-        for part in genes.chunk_by(|one, next| one + 1 == *next) {
-            let (Some(first), Some(last)) = (part.first(), part.last()) else { continue };
-            let mut others = of.clone();
-            (others.first, others.last) = (*first, *last);
-            for range in IdRange::of(&others, both.old.is_wide) {
-                let (other, table) =
-                    if is_old { (&mut both.to, &both.new) } else { (&mut both.from, &both.old) };
-                if let Some(id) = persist(|| nth(other, table, &range, 0))? {
-                    let (option, at) = (if is_old { "--to" } else { "--from" }, other.at());
-                    return Err(Error::new(
-                        Code::StoreRefused,
-                        format!(
-                            "{option} ({at}) has row {id} of `{}`, whose gene is shard `{}`'s and was never moved between the two: are the databases mixed up? If they are not, the row was left by a move that was undone; delete what it left first",
-                            both.old.name,
-                            print::one_line(own)
-                        ),
-                    ));
-                }
             }
         }
     }

@@ -11,6 +11,7 @@ mod pace;
 mod progress;
 mod repair;
 mod script;
+mod sides;
 mod sql;
 mod table;
 mod verify;
@@ -21,11 +22,12 @@ pub use verify::{Repairs, verify};
 use std::time::{Duration, Instant};
 
 use keymill::binding::{Shard, ShardKind};
-use keymill::{Code, Error, Mill, MovePhase, Moving, PlannedMove, Result};
+use keymill::{Code, Error, Mill, MovePhase, MoveStatus, Moving, PlannedMove, Result, Router};
 
 use crate::move_args::{How, RowsArgs};
 use crate::{moves, print, signal};
 use key::IdRange;
+use sides::check_sides;
 use table::Table;
 
 /// How long a statement is tried again that a lock, a deadlock or a lost connection stopped.
@@ -167,16 +169,16 @@ fn tables(rows: &RowsArgs) -> Result<Vec<(&str, &str)>> {
     Ok(tables.iter().enumerate().map(|(at, table)| (table.as_str(), key(at))).collect())
 }
 
-/// The range that moves, and the time of the store.
-fn moving(mill: &Mill, router: &str) -> Result<(Moving, u64)> {
+/// The range that moves, and where all moves stand.
+fn moving(mill: &Mill, router: &str) -> Result<(Moving, MoveStatus)> {
     let status = mill.moves(router)?.status()?;
-    let moving = status.moving.ok_or_else(|| {
+    let moving = status.moving.clone().ok_or_else(|| {
         Error::config(format!(
             "no range of router `{}` moves, so programs write to one shard only, and a copy would miss what they write meanwhile; begin with `keymill move start`",
             print::one_line(router)
         ))
     })?;
-    Ok((moving, status.now_ms))
+    Ok((moving, status))
 }
 
 /// What was done to each table.
@@ -219,10 +221,14 @@ pub fn copy(
     how: &How,
     json: bool,
 ) -> Result<()> {
-    let (moving, now_ms) = moving(mill, router)?;
+    let (moving, status) = moving(mill, router)?;
     let yes = how.yes;
     let each = tables(rows)?.into_iter().map(|(name, key)| Both::open(rows, &moving.of, name, key));
-    let all: Vec<Both> = each.collect::<Result<_>>()?;
+    let mut all: Vec<Both> = each.collect::<Result<_>>()?;
+    let routes = Router::from_text(&mill.route_table(router)?)?;
+    for both in &mut all {
+        check_sides(both, &routes, &moving.of, &status.finished)?;
+    }
     if rows.print {
         for both in &all {
             print::text(&script::of_copy(both, &IdRange::of(&moving.of, both.old.is_wide)))?;
@@ -230,7 +236,7 @@ pub fn copy(
         return Ok(());
     }
     // A row that a program writes to the old shard only, behind the place where the copy is, would be missed.
-    let is_mirrored = moving.verify_from.is_some_and(|from| from <= now_ms);
+    let is_mirrored = moving.verify_from.is_some_and(|from| from <= status.now_ms);
     if yes && moving.phase == MovePhase::Mirror && !is_mirrored {
         moves::begin(mill, router, how)?;
     }

@@ -10,6 +10,7 @@ use super::key::IdRange;
 use super::pace::Pace;
 use super::progress::Progress;
 use super::repair::repair;
+use super::sides::{check_deletes, check_sides};
 use super::{Both, moving, tables};
 use crate::move_args::{How, RowsArgs};
 use crate::{moves, print, signal};
@@ -33,10 +34,16 @@ pub fn verify(
     how: &How,
     json: bool,
 ) -> Result<()> {
-    let (before, _) = moving(mill, router)?;
+    let (before, status) = moving(mill, router)?;
+    let routes = Router::from_text(&mill.route_table(router)?)?;
     let mut all = Vec::new();
     for (name, key) in tables(rows)? {
-        all.push(Both::open(rows, &before.of, name, key)?);
+        let mut both = Both::open(rows, &before.of, name, key)?;
+        check_sides(&mut both, &routes, &before.of, &status.finished)?;
+        if repairs.delete {
+            check_deletes(&mut both, &before.of)?;
+        }
+        all.push(both);
     }
     if rows.print {
         for both in &all {

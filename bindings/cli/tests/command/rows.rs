@@ -263,6 +263,32 @@ fn a_newer_row_is_not_overwritten_and_an_older_one_is() {
 }
 
 #[test]
+fn databases_that_are_mixed_up_behind_the_right_names_lose_no_row() {
+    for shop in [Shop::mariadb("rows_mixed", ORDERS), Shop::postgres("rows_mixed", ORDERS)] {
+        let shop = shop.filled(100).started();
+        let (from, to) = (format!("s1={}", shop.new.url()), format!("s2={}", shop.old.url()));
+        let mixed = |verb: &str, more: &[&str]| {
+            let words = ["move", verb, "orders", "--from", &from, "--to", &to];
+            shop.home.run(&[&words[..], &["--table", "t_order", "--key", "order_id"], more].concat())
+        };
+        for (verb, more) in
+            [("copy", &["--yes"][..]), ("verify", &["--repair", "--delete", "--wait", "--yes"])]
+        {
+            let refused = mixed(verb, more).refused("STORE_REFUSED");
+            assert!(
+                refused.contains("are the databases mixed up?") && refused.contains("--to ("),
+                "{refused}"
+            );
+        }
+        // Without rows of genes that stay only their number tells.
+        shop.old.say("DELETE FROM t_order WHERE order_id < 4611686018427387904");
+        let refused = mixed("verify", &["--repair", "--delete", "--wait", "--yes"]).refused("STORE_REFUSED");
+        assert!(refused.contains("most of them would be deleted"), "{refused}");
+        assert_eq!((count(&shop.old), count(&shop.new)), (100, 0));
+    }
+}
+
+#[test]
 fn a_mirror_write_that_failed_is_found_and_repaired() {
     for shop in [Shop::mariadb("rows_mirror", ORDERS), Shop::postgres("rows_mirror", ORDERS)] {
         let shop = shop.filled(3000).started();
