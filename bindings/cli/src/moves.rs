@@ -177,6 +177,9 @@ fn begin_verify(mill: &Mill, router: &str, how: &How, json: bool) -> Result<()> 
 }
 
 fn show_plan(plan: &MovePlan, key: &str, json: bool) -> Result<()> {
+    if plan.moves.is_empty() {
+        print::note("keymill: nothing has to move: each shard has its share");
+    }
     if json {
         let of = |at: usize, of: &keymill::PlannedMove| {
             json!({

@@ -193,7 +193,8 @@ impl MovePlan {
     /// The share of all genes that moves, or of the load.
     #[must_use]
     pub fn share(&self) -> f64 {
-        self.moves.iter().map(|of| of.share).sum()
+        // The sum of no floating-point numbers is -0.
+        self.moves.iter().map(|of| of.share).sum::<f64>() + 0.0
     }
 
     /// The plan as TOML, which [`MovePlan::from_text`] reads.

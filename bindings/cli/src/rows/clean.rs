@@ -179,10 +179,11 @@ fn known(both: &mut Both, chunk: &IdRange) -> Result<Rows> {
     Err(Error::new(
         Code::StoreRefused,
         format!(
-            "the new shard ({}) does not have these rows of `{}`, or older ones: {}{more}; is --from the old shard and --to the new one? Programs that still write to the old shard are a fault: copy these rows by hand before the others are removed",
+            "the new shard ({}) does not have these rows of `{}`, or has them in an older version: {}{more}; delete those in the old shard ({}) that were deleted in the new one since the move, and copy the others to the new one, by hand",
             both.to.at(),
             both.old.name,
-            unknown.join(", ")
+            unknown.join(", "),
+            both.from.at()
         ),
     ))
 }
