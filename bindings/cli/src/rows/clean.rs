@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use keymill::{Code, Error, FinishedMove, Mill, MoveStatus, Result, Router};
 
+use super::children::check_children;
 use super::compare::sub_range;
-use super::copy::behind;
+use super::copy::{behind, number};
 use super::digest::{Primary, digests};
 use super::key::IdRange;
 use super::pace::Pace;
@@ -40,31 +41,48 @@ pub fn clean(mill: &Mill, router: &str, wanted: &Clean<'_>, json: bool) -> Resul
     signal::listen();
     let mut answer = Answer::default();
     let Some(of) = finished.first().map(|of| &of.of) else { return Ok(()) };
-    for (name, key) in tables(wanted.rows)? {
-        let mut both = Both::open(wanted.rows, of, name, key)?;
-        let ranges: Vec<_> = finished.iter().flat_map(|of| IdRange::of(&of.of, both.old.is_wide)).collect();
-        if wanted.rows.print {
-            print::text(&super::script::of_clean(&both, &ranges))?;
-            continue;
+    let each = tables(wanted.rows)?.into_iter().map(|(name, key)| Both::open(wanted.rows, of, name, key));
+    let mut all: Vec<Both> = each.collect::<Result<_>>()?;
+    let ranges = |both: &Both| -> Vec<IdRange> {
+        finished.iter().flat_map(|of| IdRange::of(&of.of, both.old.is_wide)).collect()
+    };
+    if wanted.rows.print {
+        for both in &all {
+            print::text(&super::script::of_clean(both, &ranges(both)))?;
         }
-        check_sides(&mut both, &routes, of, &status.finished)?;
-        // All of them before the first one goes: where a row is missing, something is wrong.
-        let mut rows = 0;
-        for range in &ranges {
-            rows +=
-                each_chunk(&mut both, range, u64::MAX, &format!("checking `{name}`"), &mut |_, _| Ok(()))?;
+        return Ok(());
+    }
+    // All tables before the first row goes: where one is missing, something is wrong.
+    let mut rows = Vec::new();
+    for at in 0..all.len() {
+        let (before, behind) = all.split_at_mut(at + 1);
+        let Some(both) = before.last_mut() else { continue };
+        check_sides(both, &routes, of, &status.finished)?;
+        check_children(&mut both.from, &both.old, &behind.iter().map(|of| &of.old).collect::<Vec<_>>())?;
+        let mut known = 0;
+        for range in ranges(both) {
+            let doing = format!("checking `{}`", both.old.name);
+            known += each_chunk(both, &range, u64::MAX, &doing, &mut |_, rows| Ok(rows.len() as u64))?;
         }
-        if wanted.yes {
-            rows = 0;
-            for range in &ranges {
-                let doing = format!("removing from `{name}`");
-                rows += each_chunk(&mut both, range, wanted.per_second, &doing, &mut remove)?;
+        rows.push(known);
+    }
+    if wanted.yes {
+        // Children stand behind their parents.
+        for (both, rows) in all.iter_mut().zip(&mut rows).rev() {
+            *rows = 0;
+            for range in ranges(both) {
+                let doing = format!("removing from `{}`", both.old.name);
+                *rows += each_chunk(both, &range, wanted.per_second, &doing, &mut remove)?;
+                check_gone(both, &range)?;
             }
         }
-        answer.table(name, &[(if wanted.yes { "rows removed" } else { "rows to remove" }, rows)]);
     }
-    answer.say(json && !wanted.rows.print)?;
-    if !wanted.yes && !wanted.rows.print {
+    for (both, rows) in all.iter().zip(rows) {
+        let what = if wanted.yes { "rows removed" } else { "rows to remove" };
+        answer.table(&both.old.name, &[(what, rows)]);
+    }
+    answer.say(json)?;
+    if !wanted.yes {
         print::note("keymill: nothing was removed; --yes removes it");
     }
     Ok(())
@@ -134,7 +152,7 @@ fn each_chunk(
     range: &IdRange,
     per_second: u64,
     doing: &str,
-    then: &mut dyn FnMut(&mut Both, &Rows) -> Result<()>,
+    then: &mut dyn FnMut(&mut Both, &Rows) -> Result<u64>,
 ) -> Result<u64> {
     let (mut pace, mut progress) = (Pace::new(per_second, Instant::now()), Progress::new(doing.to_owned()));
     let (mut done, mut rest) = (0, Some(range.clone()));
@@ -146,10 +164,7 @@ fn each_chunk(
         let chunk = sub_range(both, &left, pace.most(CHUNK))?;
         let rows = known(both, &chunk)?;
         let reply = asked.elapsed();
-        if !rows.is_empty() {
-            then(both, &rows)?;
-        }
-        done += rows.len() as u64;
+        done += if rows.is_empty() { 0 } else { then(both, &rows)? };
         progress.at(range.share(&chunk.last), done, pace.is_easing());
         std::thread::sleep(pace.pause(rows.len() as u64, reply, Instant::now()));
         rest = behind(&left, &chunk.last);
@@ -188,12 +203,30 @@ fn known(both: &mut Both, chunk: &IdRange) -> Result<Rows> {
     ))
 }
 
-/// Removes rows that still have the version that was looked at.
-fn remove(both: &mut Both, rows: &Rows) -> Result<()> {
+/// Removes rows that still have the version that was looked at; answers with how many.
+fn remove(both: &mut Both, rows: &Rows) -> Result<u64> {
     let rows: Vec<_> = rows.iter().map(|(primary, version)| (primary, *version)).collect();
     let Both { from, old, .. } = both;
+    let mut removed = 0;
     for part in rows.chunks(CHUNK as usize) {
-        persist(|| from.read(&old.delete(part), |_| {}))?;
+        removed += persist(|| from.read(&old.delete(part), |_| {}))?;
     }
-    Ok(())
+    Ok(removed)
+}
+
+/// Refuses to go on where rows are left: they were changed, or written, since they were looked at.
+fn check_gone(both: &mut Both, range: &IdRange) -> Result<()> {
+    let Both { from, old, .. } = both;
+    let left = persist(|| number(from, &old.count(range)))?;
+    if left == 0 {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::StoreRefused,
+        format!(
+            "{left} rows of `{}` are left in the old shard ({}): they were written or changed there meanwhile, or a trigger keeps them; programs that still write to the old shard are a fault; look at these rows before the same command is run again",
+            old.name,
+            from.at()
+        ),
+    ))
 }

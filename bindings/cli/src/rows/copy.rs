@@ -12,7 +12,7 @@ use super::key::{Id, IdRange};
 use super::pace::Pace;
 use super::progress::Progress;
 use super::table::Table;
-use super::{Both, is_asked_to_end, persist};
+use super::{Both, is_asked_to_end, persist, too_long};
 
 /// Rows of a chunk.
 const CHUNK: u64 = 4000;
@@ -115,9 +115,10 @@ fn alike(both: &mut Both, chunk: &IdRange) -> Result<Option<u64>> {
 
 /// Sends the rows of a chunk while they are read. Sent again, it changes nothing more.
 fn send(both: &mut Both, chunk: &IdRange) -> Result<u64> {
-    let (Both { from, to, old, new }, mut rows) = (both, 0);
+    let (Both { from, to, old, new, longest }, mut rows) = (both, 0);
     let (head, tail) = (new.insert(), new.unless_newer(">"));
-    let (mut insert, mut failed) = (head.clone(), None);
+    let (mut insert, mut values, mut failed) = (head.clone(), String::new(), None);
+    let from_at = from.at();
     let mut flush = |insert: &mut String| {
         insert.push_str(&tail);
         let sent = to.read(insert, |_| {}).err();
@@ -129,10 +130,23 @@ fn send(both: &mut Both, chunk: &IdRange) -> Result<u64> {
         if failed.is_some() {
             return;
         }
+        values.clear();
+        new.write_row(&mut values, row);
+        let alone = head.len() + values.len() + tail.len();
+        if alone > *longest {
+            failed = Some(too_long(&from_at, old, row, alone));
+            return;
+        }
+        if insert.len() + 1 + values.len() + tail.len() > *longest {
+            failed = flush(&mut insert);
+            if failed.is_some() {
+                return;
+            }
+        }
         if insert.len() > head.len() {
             insert.push(',');
         }
-        new.write_row(&mut insert, row);
+        insert.push_str(&values);
         rows += 1;
         if insert.len() >= INSERT {
             failed = flush(&mut insert);

@@ -2,6 +2,7 @@
 //!
 //! The ids of a range of genes are one range of the primary key, so everything goes chunk by chunk along the key.
 
+mod children;
 mod clean;
 mod compare;
 mod copy;
@@ -21,7 +22,7 @@ pub use verify::{Repairs, verify};
 
 use std::time::{Duration, Instant};
 
-use keymill::binding::{Shard, ShardKind};
+use keymill::binding::{Cells, Shard, ShardKind};
 use keymill::{Code, Error, Mill, MovePhase, MoveStatus, Moving, PlannedMove, Result, Router};
 
 use crate::move_args::{How, RowsArgs};
@@ -42,6 +43,8 @@ pub struct Both {
     old: Table,
     /// The same columns in the same order, as the new shard has it.
     new: Table,
+    /// The longest statement that both servers take.
+    longest: usize,
 }
 
 impl Both {
@@ -62,8 +65,29 @@ impl Both {
         check_apart(&mut from, &mut to, &old, &new)?;
         old.check_alike(&from.at(), &new, &to.at())?;
         new.in_order_of(&old);
-        Ok(Both { from, to, old, new })
+        let longest = longest(&mut from)?.min(longest(&mut to)?);
+        Ok(Both { from, to, old, new, longest })
     }
+}
+
+/// How long a statement may be, with room for what the protocol adds.
+fn longest(shard: &mut Shard) -> Result<usize> {
+    Ok(match shard.kind() {
+        ShardKind::MySql => copy::number(shard, "SELECT @@max_allowed_packet")?.saturating_sub(1024) as usize,
+        ShardKind::Postgres => 1 << 30,
+    })
+}
+
+/// A row that does not fit into a statement.
+fn too_long(at: &str, table: &Table, row: Cells<'_>, bytes: usize) -> Error {
+    let primary = table.primary_of(row).map_or_else(String::new, |primary| table.shown(&primary));
+    Error::new(
+        Code::StoreRefused,
+        format!(
+            "{at}: row {primary} of `{}` needs a statement of {bytes} bytes, and a server takes none longer than its `max_allowed_packet`; raise that, on both shards, and run the same command again",
+            table.name
+        ),
+    )
 }
 
 /// The URL behind `NAME=`, if this name stands there.
@@ -223,6 +247,12 @@ pub fn copy(
 ) -> Result<()> {
     let (moving, status) = moving(mill, router)?;
     let yes = how.yes;
+    if yes && moving.phase != MovePhase::Mirror {
+        return Err(Error::config(format!(
+            "ids of router `{}` are cut over already: a row that a program deletes meanwhile would come back; `keymill move verify --repair` brings over what differs, and `keymill move back` goes back to where rows are copied",
+            print::one_line(router)
+        )));
+    }
     let each = tables(rows)?.into_iter().map(|(name, key)| Both::open(rows, &moving.of, name, key));
     let mut all: Vec<Both> = each.collect::<Result<_>>()?;
     let routes = Router::from_text(&mill.route_table(router)?)?;
@@ -237,7 +267,7 @@ pub fn copy(
     }
     // A row that a program writes to the old shard only, behind the place where the copy is, would be missed.
     let is_mirrored = moving.verify_from.is_some_and(|from| from <= status.now_ms);
-    if yes && moving.phase == MovePhase::Mirror && !is_mirrored {
+    if yes && !is_mirrored {
         moves::begin(mill, router, how)?;
     }
     signal::listen();

@@ -9,7 +9,7 @@ use super::compare::{Difference, Differs, look};
 use super::digest::Primary;
 use super::key::Id;
 use super::table::Table;
-use super::{Both, persist};
+use super::{Both, persist, too_long};
 use crate::print;
 
 /// What is to be done to a row.
@@ -62,9 +62,10 @@ pub fn repair(
         }
     }
     let of = |cure: Cure| cures.get(&(cure as u8)).cloned().unwrap_or_default();
-    let Both { from, to, old, new } = both;
-    persist(|| bring((from, old), (to, new), &of(Cure::ToNew)))?;
-    persist(|| bring((to, new), (from, old), &of(Cure::ToOld)))?;
+    let longest = both.longest;
+    let Both { from, to, old, new, .. } = both;
+    persist(|| bring((from, old), (to, new), &of(Cure::ToNew), longest))?;
+    persist(|| bring((to, new), (from, old), &of(Cure::ToOld), longest))?;
     for gone in of(Cure::DeleteNew) {
         persist(|| to.read(&new.delete(&[(&gone.primary, gone.version)]), |_| {}))?;
     }
@@ -76,6 +77,7 @@ fn bring(
     (from, old): (&mut Shard, &Table),
     (to, new): (&mut Shard, &Table),
     rows: &[&Difference],
+    longest: usize,
 ) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
@@ -84,6 +86,7 @@ fn bring(
     let ids: BTreeSet<Id> = rows.iter().map(|of| of.id.clone()).collect();
     let (head, tail) = (new.insert(), new.unless_newer(">="));
     let (mut again, mut kept_out) = (None, None);
+    let from_at = from.at();
     from.read(&old.select_where(&old.one_of(&ids)), |row| {
         if again.is_some() || !old.primary_of(row).is_some_and(|primary| wanted.contains(&primary)) {
             return;
@@ -92,6 +95,10 @@ fn bring(
         let mut insert = head.clone();
         new.write_row(&mut insert, row);
         insert.push_str(&tail);
+        if insert.len() > longest {
+            kept_out = Some(too_long(&from_at, old, row, insert.len()));
+            return;
+        }
         match to.read(&insert, |_| {}) {
             Err(error) if error.code == Code::StoreUnavailable => again = Some(error),
             Err(error) => kept_out = Some(error),

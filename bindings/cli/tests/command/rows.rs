@@ -262,6 +262,72 @@ fn a_newer_row_is_not_overwritten_and_an_older_one_is() {
     }
 }
 
+/// A shop with items of its orders, which go with them, moved to its end.
+fn with_items(shop: Shop) -> Shop {
+    let shop = shop.filled(3).started();
+    for server in [&shop.old, &shop.new] {
+        server.say(
+            "CREATE TABLE t_item (item_of BIGINT NOT NULL, line INT NOT NULL, version BIGINT NOT NULL, PRIMARY KEY (item_of, line), \
+             FOREIGN KEY (item_of) REFERENCES t_order (order_id) ON DELETE CASCADE)",
+        );
+    }
+    shop.old.say("INSERT INTO t_item SELECT order_id, 1, 1 FROM t_order");
+    shop.run("copy", &[&ITEMS[..], &["--wait", "--yes"]].concat()).done();
+    shop.run("verify", &[&ITEMS[..], &["--wait", "--yes"]].concat()).done();
+    for _ in 0..4 {
+        shop.home.run(&["move", "next", "orders", "--wait", "--yes"]).done();
+    }
+    let late = shop.run("copy", &[&ITEMS[..], &["--yes"]].concat()).refused("INVALID_CONFIG");
+    assert!(late.contains("cut over already"), "{late}");
+    shop.home.run(&["move", "finish", "orders", "--wait", "--yes"]).done();
+    shop
+}
+
+const ITEMS: [&str; 8] = ["--table", "t_order", "--key", "order_id", "--table", "t_item", "--key", "item_of"];
+
+#[test]
+fn rows_that_go_with_others_are_compared_before_the_first_one_is_removed() {
+    for shop in [Shop::mariadb("rows_items", ORDERS), Shop::postgres("rows_items", ORDERS)] {
+        let shop = with_items(shop);
+        let now = ["--older-than", "0s", "--yes"];
+        let items = |server: &Server| server.say("SELECT COUNT(*) FROM t_item");
+        let alone = shop.run("clean", &now).refused("STORE_REFUSED");
+        assert!(alone.contains("t_item") && alone.contains("name that table behind this one"), "{alone}");
+        // The new shard has lost an item, whose order it has.
+        shop.new.say(&format!("DELETE FROM t_item WHERE item_of = {}", id(2)));
+        let lost = shop.run("clean", &[&ITEMS[..], &now].concat()).refused("STORE_REFUSED");
+        assert!(lost.contains("does not have these rows of `t_item`"), "{lost}");
+        assert_eq!((count(&shop.old), items(&shop.old)), (6, "6".to_owned()), "nothing was removed");
+        shop.new.say(&format!("INSERT INTO t_item VALUES ({}, 1, 1)", id(2)));
+        let done = shop.run("clean", &[&ITEMS[..], &now].concat()).done();
+        assert!(done.contains("table: t_order\nrows removed: 3\ntable: t_item\nrows removed: 3\n"), "{done}");
+        assert_eq!((count(&shop.old), items(&shop.old)), (3, "3".to_owned()));
+        assert_eq!((count(&shop.new), items(&shop.new)), (3, "3".to_owned()));
+    }
+}
+
+#[test]
+fn rows_that_row_security_hides_are_not_passed_over() {
+    let shop = Shop::postgres("rows_hidden", ORDERS).filled(10).started();
+    shop.old.say("ALTER TABLE t_order ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY");
+    shop.old.say("CREATE POLICY few ON t_order USING (buyer < 'buyer 3')");
+    for (verb, more) in [("copy", &["--yes"][..]), ("verify", &["--wait", "--yes"])] {
+        let refused = shop.run(verb, more);
+        assert!(refused.code == Some(1) && refused.err.contains("row-level security"), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_row_that_is_longer_than_a_statement_is_named() {
+    let table =
+        "CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, version BIGINT NOT NULL, picture LONGBLOB)";
+    let shop = Shop::mariadb("rows_long", table).started();
+    // As hexadecimal digits it is longer than the 16 MiB of a packet.
+    shop.old.say(&format!("INSERT INTO t_order VALUES ({}, 1, REPEAT(X'00', 9000000))", id(1)));
+    let refused = shop.run("copy", &["--yes"]).refused("STORE_REFUSED");
+    assert!(refused.contains(&id(1).to_string()) && refused.contains("max_allowed_packet"), "{refused}");
+}
+
 #[test]
 fn databases_that_are_mixed_up_behind_the_right_names_lose_no_row() {
     for shop in [Shop::mariadb("rows_mixed", ORDERS), Shop::postgres("rows_mixed", ORDERS)] {

@@ -9,8 +9,8 @@ use crate::store::sql::Connection;
 use crate::store::sql::remote::Driver;
 
 /// Before each statement and in its transaction, so that a pooler's other clients neither set nor see it: values are written so
-/// that they are read as the same ones, and times in UTC.
-const EXACT: &str = "SET LOCAL client_encoding = 'UTF8'; SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL IntervalStyle = 'postgres'; SET LOCAL extra_float_digits = 3; SET LOCAL bytea_output = 'hex'; SET LOCAL standard_conforming_strings = on; SET LOCAL lc_monetary = 'C'; SET LOCAL xmloption = content; ";
+/// that they are read as the same ones, and times in UTC. Where row security would hide rows, the server answers with an error instead.
+const EXACT: &str = "SET LOCAL client_encoding = 'UTF8'; SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL IntervalStyle = 'postgres'; SET LOCAL extra_float_digits = 3; SET LOCAL bytea_output = 'hex'; SET LOCAL standard_conforming_strings = on; SET LOCAL lc_monetary = 'C'; SET LOCAL xmloption = content; SET LOCAL row_security = off; ";
 
 impl Postgres {
     /// Connects to the server of a shard that takes writes.
