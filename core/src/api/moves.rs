@@ -238,6 +238,31 @@ impl Moves {
     }
 
     /// Makes a step: reads table and readers, decides, and stores the table that follows if the one that was read is still there.
+    /// A step after which one of the shards is no longer written to. A route of before the last step may still read there for `settle`:
+    /// all readers run the present table, then `settle` passes, and they still do.
+    fn last_step(
+        &self,
+        change: Change,
+        before: &MoveStatus,
+        step: impl FnOnce(&RouteTable, &Readers) -> Result<RouteTable> + Send + 'static,
+    ) -> Result<MoveStatus> {
+        if change.is_dry() {
+            return self.step(change, step);
+        }
+        std::thread::sleep(before.settle);
+        let version = before.version;
+        self.step(change, move |table, readers| {
+            let new = step(table, readers)?;
+            if new.version() == version {
+                return Ok(new);
+            }
+            Err(Error::new(
+                Code::StoreRefused,
+                "another process has stored a table of this router meanwhile; nothing was stored: `keymill move status` shows where the move stands",
+            ))
+        })
+    }
+
     fn step(
         &self,
         change: Change,
@@ -338,21 +363,31 @@ impl Moves {
     }
 
     /// Goes back to the percentage before, from the first one to mirrored, and from there to a range that does not move. Nothing is lost:
-    /// both shards have every write.
+    /// both shards have every write. The step to a range that does not move takes [`MoveStatus::settle`], as [`Moves::finish`].
     ///
     /// # Errors
     /// `NOT_READY`, `STORE_REFUSED` as [`Moves::start`]; `INVALID_CONFIG`: no range moves.
     pub fn back(&self, change: Change) -> Result<MoveStatus> {
-        self.step(change, |table, readers| follow(table, &MoveStep::Back, readers))
+        let back = |table: &RouteTable, readers: &Readers| follow(table, &MoveStep::Back, readers);
+        let before = self.step(Change::DryRun, back)?;
+        if before.moving.is_none() {
+            return self.last_step(change, &before, back);
+        }
+        self.step(change, back)
     }
 
-    /// Ends a move whose ids are all cut over: the range is the new shard's, and the old one is no longer written to.
+    /// Ends a move whose ids are all cut over: the range is the new shard's, and the old one is no longer written to. It takes
+    /// [`MoveStatus::settle`]: a route of before the last percentage may be used so long, and it reads the old shard.
     ///
     /// # Errors
     /// As [`Moves::next`].
     pub fn finish(&self, watch: Option<Duration>, change: Change) -> Result<MoveStatus> {
         let watch_ms = watch.map(in_ms);
-        self.step(change, move |table, readers| follow(table, &MoveStep::Finish { watch_ms }, readers))
+        let finish = move |table: &RouteTable, readers: &Readers| {
+            follow(table, &MoveStep::Finish { watch_ms }, readers)
+        };
+        let before = self.step(Change::DryRun, finish)?;
+        self.last_step(change, &before, finish)
     }
 
     /// Where the move stands, and who follows the table.

@@ -70,6 +70,24 @@ impl Operator {
     }
 }
 
+#[test]
+fn a_last_step_waits_until_no_route_of_before_is_in_use() {
+    let operator = Operator::new("memory:moves_last");
+    operator.start();
+    operator.verify();
+    while operator.next().moving.is_none_or(|moving| moving.phase != MovePhase::CutOver(100)) {}
+    let waits = |step: &dyn Fn() -> Result<MoveStatus, Error>| {
+        let began = Instant::now();
+        let status = step().expect("the last step");
+        assert!(began.elapsed() >= Duration::from_millis(SETTLE_MS), "{:?}", began.elapsed());
+        assert_eq!(status.moving, None);
+    };
+    waits(&|| operator.moves.finish(Some(Duration::ZERO), Change::Apply));
+    let again = Operator { plan: operator.moves.plan(&[("a", 1)], None).expect("a plan"), ..operator };
+    again.start();
+    waits(&|| again.moves.back(Change::Apply));
+}
+
 fn follows(router: &Router, version: u64) {
     let not_yet = || Error::new(Code::NotReady, "it has not followed");
     in_time(|| if router.version() == version { Ok(()) } else { Err(not_yet()) });
