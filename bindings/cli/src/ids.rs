@@ -45,12 +45,29 @@ pub fn gene(key: &KeyArgs) -> Result<Option<Gene>> {
 
 /// One id.
 pub fn next(source: &Source, gene: Option<Gene>, json: bool) -> Result<()> {
+    if json && has_form(source) {
+        let id = match gene {
+            None => source.next()?,
+            Some(gene) => source.next_of(gene)?,
+        };
+        return print::out(format!("{}\n", both(source, id)?).as_bytes()).map(drop);
+    }
     let id = match gene {
         None => source.next_text()?,
-        Some(gene) if source.is_wide() => source.next_wide_of(gene)?.to_string(),
-        Some(gene) => source.next_of(gene)?.to_string(),
+        Some(gene) => source.next_text_of(gene)?,
     };
     if json { print::json(&Value::from(id)) } else { print::text(&format!("{id}\n")) }
+}
+
+/// Whether its texts are more than decimal numbers.
+fn has_form(source: &Source) -> bool {
+    source.settings().iter().any(|(name, _)| *name == "text")
+}
+
+/// An id as JSON: its number and its text.
+fn both(source: &Source, id: u64) -> Result<String> {
+    // Neither has a character that JSON escapes.
+    Ok(format!("{{\"id\":\"{id}\",\"text\":\"{}\"}}", source.text_of(id)?))
 }
 
 /// What an id is made of.
@@ -79,6 +96,7 @@ struct Stream<'a> {
     /// What the next write takes.
     text: Vec<u8>,
     json: bool,
+    has_form: bool,
     /// The array's opening bracket has been written.
     begun: bool,
     reader: Reader,
@@ -97,6 +115,7 @@ impl<'a> Stream<'a> {
             ids: Vec::new(),
             text: Vec::new(),
             json,
+            has_form: has_form(source),
             begun: false,
             reader: Reader::Listens,
             progress: Progress::new(count),
@@ -128,8 +147,27 @@ impl<'a> Stream<'a> {
         if let Err(error) = self.source.fill(&mut self.ids) {
             return (0, Err(error));
         }
-        digits::append(&mut self.text, &self.ids, self.json);
-        (wanted, Ok(()))
+        (wanted, self.append())
+    }
+
+    /// Appends the lines of `ids`.
+    fn append(&mut self) -> Result<()> {
+        if !self.has_form {
+            digits::append(&mut self.text, &self.ids, self.json);
+            return Ok(());
+        }
+        let mut text = [0; MAX_TEXT];
+        for id in &self.ids {
+            if self.json {
+                self.text.extend_from_slice(both(self.source, *id)?.as_bytes());
+                self.text.extend_from_slice(b",\n");
+            } else {
+                let len = self.source.write_text_of(*id, &mut text)?;
+                self.text.extend_from_slice(text.get(..len).unwrap_or_default());
+                self.text.push(b'\n');
+            }
+        }
+        Ok(())
     }
 
     /// A chunk of business ids of a key: all or none.
@@ -139,8 +177,7 @@ impl<'a> Stream<'a> {
             if let Err(error) = self.source.fill_of(gene, &mut self.ids) {
                 return (0, Err(error));
             }
-            digits::append(&mut self.text, &self.ids, self.json);
-            return (wanted, Ok(()));
+            return (wanted, self.append());
         }
         let mut ids = vec![0_u128; wanted];
         if let Err(error) = self.source.fill_wide_of(gene, &mut ids) {

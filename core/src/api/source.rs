@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::engine::metrics::Stats;
 use crate::engine::{IdPath, Live, SharedSource};
-use crate::error::{Error, Result, shown};
+use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::process::random;
 use crate::request::reservation::{Key, MAX_NUMBER, Mark};
@@ -300,6 +300,11 @@ impl Source {
         self.spec().snowflake.map(|snowflake| snowflake.layout)
     }
 
+    #[cold]
+    pub(super) fn no_id(&self, id: u64) -> Error {
+        Error::argument(format!("{id} is no id of `{}`: ids lie from 1 to 9223372036854775807", self.label()))
+    }
+
     /// Parses an id.
     ///
     /// # Errors
@@ -324,10 +329,7 @@ impl Source {
             return Err(self.failed(self.wants_text()));
         }
         if id == 0 || id > MAX_NUMBER {
-            return Err(self.failed(Error::argument(format!(
-                "{id} is no id of `{}`: ids lie from 1 to 9223372036854775807",
-                self.label()
-            ))));
+            return Err(self.failed(self.no_id(id)));
         }
         if !stride.owns(id) {
             return Err(self.failed(Error::argument(format!(
@@ -339,40 +341,6 @@ impl Source {
             ))));
         }
         Ok(Parts { number: Some(id), ..Parts::default() })
-    }
-
-    /// Parses a text: a serial number, or an id in decimal. A business id may also be `0x` and its 16 or 32 hexadecimal digits, whose
-    /// number tells an id of 64 bits from one of 128.
-    ///
-    /// # Errors
-    /// `INVALID_ARGUMENT` for a text this source cannot have made; with `wide=on` also for a decimal number that may be an id of 64 bits
-    /// or another one of 128.
-    pub fn parse_text(&self, text: &str) -> Result<Parts> {
-        let Some(pattern) = self.spec().pattern() else {
-            if let Some(bank) = self.spec().bank {
-                return self.parse_business_text(bank, text).map_err(|e| self.failed(e));
-            }
-            let id = text.parse().map_err(|_| {
-                self.failed(Error::argument(format!(
-                    "`{}` is not an id: an id is a positive whole number, in decimal digits",
-                    shown(text)
-                )))
-            })?;
-            return self.parse(id);
-        };
-        match pattern.split(text) {
-            Some((period, number)) => Ok(Parts {
-                date: Some(pattern.prefix(period).as_str().to_owned()),
-                number: Some(number),
-                ..Parts::default()
-            }),
-            None => Err(self.failed(Error::argument(format!(
-                "`{}` does not fit date={} number={}",
-                shown(text),
-                pattern.date_pattern(),
-                pattern.number_pattern()
-            )))),
-        }
     }
 
     /// What the source is, as `name, value`, every default filled in: scheme, table, step, layout …

@@ -1,12 +1,15 @@
-//! Serial numbers, and ids in decimal, as text.
+//! Serial numbers, and ids of 64 bits, as text.
 
 use crate::engine::{IdPath, Live};
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, shown};
+use crate::gene::{Gene, GeneKey};
+use crate::request::reservation::MAX_NUMBER;
 use crate::segment::cursor;
 use crate::segment::{Miss, SegmentSource, TakenRange};
-use crate::serial::{MAX_TEXT, Prefix, write_number, write_serial};
+use crate::serial::{MAX_TEXT, Prefix, write_serial};
+use crate::spec::Kind;
 
-use super::Source;
+use super::{Parts, Source};
 
 /// How a number is taken after a miss: waiting, or at once.
 type TakeAfter = fn(&SegmentSource, Option<Miss>) -> Result<TakenRange>;
@@ -17,7 +20,15 @@ pub(crate) fn ascii(bytes: &[u8]) -> &str {
 }
 
 impl Source {
-    /// The next serial number as text; the decimal id for the other kinds.
+    /// The next serial number as text; of segments and snowflakes the next id in the form that `text=` and `prefix=` say.
+    ///
+    /// ```
+    /// let mill = keymill::Mill::open("memory:")?;
+    /// let orders = mill.source("segment:orders?text=crockford&prefix=ord_")?;
+    /// assert_eq!(orders.next_text()?, "ord_0000000000001");
+    /// assert_eq!(orders.parse_text("ord_0000000000001")?.number, Some(1));
+    /// # Ok::<(), keymill::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Source::next`], and `NUMBER_OVERFLOW`.
@@ -52,7 +63,7 @@ impl Source {
     /// The next text into a buffer that has room for it.
     #[inline]
     fn write_next(&self, buffer: &mut [u8]) -> Result<usize> {
-        let Some(pattern) = self.spec().pattern() else { return self.write_decimal(buffer, self.next()?) };
+        let Some(pattern) = self.spec().pattern() else { return self.write_id(buffer, self.next()?) };
         let width = pattern.width();
         let written = if let IdPath::SharedText(live) = &self.shared.path {
             self.write_dated(live, SegmentSource::lease_after, buffer, width)?
@@ -103,8 +114,115 @@ impl Source {
         })
     }
 
-    fn write_decimal(&self, buffer: &mut [u8], id: u64) -> Result<usize> {
-        self.fitted(write_number(buffer, id, 1))
+    #[inline]
+    fn write_id(&self, buffer: &mut [u8], id: u64) -> Result<usize> {
+        self.fitted(self.spec().form.write(buffer, id))
+    }
+
+    /// An id of 64 bits in its text form.
+    pub(super) fn id_text(&self, id: u64) -> String {
+        let mut buffer = [0; MAX_TEXT];
+        let len = self.spec().form.write(&mut buffer, id).unwrap_or(0);
+        ascii(&buffer[..len]).to_owned()
+    }
+
+    /// The text of an id of this source that the caller has as a number, in the form that [`Source::next_text`] gives.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for 0 and numbers above 2^63-1, and for a serial, whose numbers have no text without their date.
+    pub fn text_of(&self, id: u64) -> Result<String> {
+        self.check_id(id)?;
+        Ok(self.id_text(id))
+    }
+
+    /// [`Source::text_of`] into a buffer; returns how many bytes it has.
+    ///
+    /// # Errors
+    /// As [`Source::text_of`]; `BUFFER_TOO_SMALL` for a buffer shorter than [`Source::text_len`].
+    pub fn write_text_of(&self, id: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.check_id(id)?;
+        self.check_room(buffer.len())?;
+        self.write_id(buffer, id)
+    }
+
+    fn check_id(&self, id: u64) -> Result<()> {
+        if self.kind() == Kind::Serial {
+            return Err(self.failed(self.wants_text()));
+        }
+        if id == 0 || id > MAX_NUMBER { Err(self.failed(self.no_id(id))) } else { Ok(()) }
+    }
+
+    /// The next id for a key as text, in the form that `text=` and `prefix=` say; decimal with `wide=on`.
+    ///
+    /// # Errors
+    /// As [`Source::next_for`].
+    pub fn next_text_for<'k>(&self, key: impl Into<GeneKey<'k>>) -> Result<String> {
+        match Gene::of(key) {
+            Ok(gene) => self.next_text_of_gene(gene),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    pub(crate) fn next_text_of_gene(&self, gene: Gene) -> Result<String> {
+        if self.is_wide() {
+            return Ok(self.next_wide_of_gene(gene)?.to_string());
+        }
+        Ok(self.id_text(self.next_of_gene(gene)?))
+    }
+
+    /// `count` ids for a key as texts: all of them, or an error.
+    ///
+    /// # Errors
+    /// As [`Source::take_for`].
+    pub fn take_text_for<'k>(&self, key: impl Into<GeneKey<'k>>, count: usize) -> Result<Vec<String>> {
+        if self.is_wide() {
+            return Ok(self.take_wide_for(key, count)?.iter().map(u128::to_string).collect());
+        }
+        Ok(self.take_for(key, count)?.into_iter().map(|id| self.id_text(id)).collect())
+    }
+
+    /// Parses a text: a serial number, or an id in the form that `text=` and `prefix=` say. A text that begins with the prefix, where there
+    /// is one, and goes on with a decimal number is read too, unless it has the width of the form. Without `text=` and `prefix=` a
+    /// business id may also be `0x` and its 16 or 32 hexadecimal digits, whose number tells an id of 64 bits from one of 128.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a text this source cannot have made; with `wide=on` also for a decimal number that may be an id of 64 bits
+    /// or another one of 128.
+    pub fn parse_text(&self, text: &str) -> Result<Parts> {
+        if !self.spec().form.is_plain() {
+            let id = self.spec().form.read(text, self.label()).map_err(|e| self.failed(e))?;
+            return self.parse(id);
+        }
+        self.parse_plain_text(text)
+    }
+
+    /// A serial number, or an id that is written as a number, whatever its form is.
+    pub(crate) fn parse_plain_text(&self, text: &str) -> Result<Parts> {
+        let Some(pattern) = self.spec().pattern() else {
+            if let Some(bank) = self.spec().bank {
+                return self.parse_business_text(bank, text).map_err(|e| self.failed(e));
+            }
+            let id = text.parse().map_err(|_| {
+                self.failed(Error::argument(format!(
+                    "`{}` is not an id: an id is a positive whole number, in decimal digits",
+                    shown(text)
+                )))
+            })?;
+            return self.parse(id);
+        };
+        match pattern.split(text) {
+            Some((period, number)) => Ok(Parts {
+                date: Some(pattern.prefix(period).as_str().to_owned()),
+                number: Some(number),
+                ..Parts::default()
+            }),
+            None => Err(self.failed(Error::argument(format!(
+                "`{}` does not fit date={} number={}",
+                shown(text),
+                pattern.date_pattern(),
+                pattern.number_pattern()
+            )))),
+        }
     }
 
     #[inline]
@@ -123,7 +241,7 @@ impl Source {
     pub fn try_write_text(&self, buffer: &mut [u8]) -> Result<usize> {
         self.check_room(buffer.len())?;
         let Some(pattern) = self.spec().pattern() else {
-            return self.write_decimal(buffer, self.try_next()?);
+            return self.write_id(buffer, self.try_next()?);
         };
         let width = pattern.width();
         let Some(live) = self.shared.live_segments() else { return Err(self.failed(self.wants_text())) };
@@ -139,7 +257,7 @@ impl Source {
         self.fitted(written)
     }
 
-    /// The next serial number if one is in memory; never blocks.
+    /// The next text if one is in memory; never blocks.
     ///
     /// # Errors
     /// `NOT_READY` with `retry_after`, and as [`Source::next_text`].
@@ -173,11 +291,12 @@ impl Source {
                 });
                 taken.map_err(|e| self.failed(e))?;
             }
-            _ => {
+            Some(_) => {
                 for _ in 0..count {
                     texts.push(self.next_text()?);
                 }
             }
+            None => texts.extend(self.take(count)?.into_iter().map(|id| self.id_text(id))),
         }
         Ok(texts)
     }

@@ -19,6 +19,8 @@ use crate::request::stride::Stride;
 use crate::serial::SerialPattern;
 use crate::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker, fixed_name, in_words};
 
+use crate::text_form::{Digits, TextForm};
+
 use super::Options;
 use super::options::{self, Described};
 use super::worker_option::{self, Chosen};
@@ -32,10 +34,10 @@ const LARGEST_STEP: u64 = 10_000_000;
 const MAX_NAME: usize = 128;
 
 const KINDS: &[(&str, &[&[Described]])] = &[
-    ("segment", &[options::SOURCE, options::SUPPLY, options::SEGMENT]),
-    ("snowflake", &[options::SOURCE, options::SNOWFLAKE]),
+    ("segment", &[options::SOURCE, options::SUPPLY, options::SEGMENT, options::TEXT]),
+    ("snowflake", &[options::SOURCE, options::SNOWFLAKE, options::TEXT]),
     ("serial", &[options::SOURCE, options::SUPPLY, options::SERIAL]),
-    ("business", &[options::SOURCE, options::BUSINESS]),
+    ("business", &[options::SOURCE, options::BUSINESS, options::TEXT]),
 ];
 
 fn kind_names() -> String {
@@ -132,6 +134,11 @@ fn split(spec: &str) -> Result<Split> {
 }
 
 fn unknown_option(kind: &str, option: &str, known: &[&str]) -> Error {
+    if kind == "serial" && options::TEXT.iter().any(|of_ids| of_ids.name == option) {
+        return Error::config(format!(
+            "option `{option}` has no meaning for `serial`, whose texts are made of `date` and `number`, and what `date` has in quotes; leave it out"
+        ));
+    }
     Error::config(format!(
         "unknown option `{}` of `{kind}`; valid options: {}",
         shown(option),
@@ -262,7 +269,7 @@ pub(crate) fn parse(
     let order = read.one_of("order", &[("process", Order::Process), ("thread", Order::Thread)])?;
     let block = read.number("block", 1024, 1, 1 << 20)?;
     let deadline = Duration::from_millis(read.millis("deadline", 3000, 1, 3_600_000)?);
-    let common = Common { text, order, block, deadline };
+    let common = Common { text, order, block, deadline, form: text_form(&read)? };
     match parts.kind {
         "segment" => segment(&parts, &read, common),
         "serial" => serial(&parts, &read, common, sql_store),
@@ -277,6 +284,15 @@ struct Common {
     order: Order,
     block: u64,
     deadline: Duration,
+    form: TextForm,
+}
+
+/// `text=crockford&prefix=ord_`.
+fn text_form(read: &OptionReader) -> Result<TextForm> {
+    let digits = read.one_of("text", &Digits::ALL)?;
+    let prefix = read.get("prefix").unwrap_or_default();
+    TextForm::new(digits, prefix)
+        .ok_or_else(|| read.bad("prefix", prefix, "at most 16 small letters from a to z, digits and `_`"))
 }
 
 fn rules(read: &OptionReader, default_step: Option<u64>, default_max: u64) -> Result<Rules> {
@@ -460,6 +476,7 @@ fn segment(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
         order: common.order,
         block: common.block,
         deadline: common.deadline,
+        form: common.form,
         snowflake: None,
         worker_read: String::new(),
         bank: None,
@@ -528,6 +545,7 @@ fn serial(parts: &Split, read: &OptionReader, common: Common, sql_store: bool) -
         order: common.order,
         block,
         deadline: common.deadline,
+        form: common.form,
         snowflake: None,
         worker_read: String::new(),
         bank: None,
@@ -556,6 +574,11 @@ fn business(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> 
             shown(other)
         )));
     }
+    if bank.wide && !common.form.is_plain() {
+        return Err(Error::config(
+            "`text` and `prefix` are for ids of 64 bits, and with `wide=on` they have 128; leave out one or the other",
+        ));
+    }
     let (scheme, table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
     Ok(Spec {
         text: common.text,
@@ -565,6 +588,7 @@ fn business(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> 
         order: common.order,
         block: common.block,
         deadline: common.deadline,
+        form: common.form,
         snowflake: None,
         worker_read: String::new(),
         bank: Some(bank),
@@ -614,6 +638,7 @@ fn snowflake(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec>
         order: common.order,
         block: common.block,
         deadline: common.deadline,
+        form: common.form,
         snowflake: Some(SnowflakeSpec {
             layout,
             worker,

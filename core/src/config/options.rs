@@ -189,6 +189,17 @@ pub const SUPPLY: &[Described] = &[
     ),
 ];
 
+/// Options of sources whose ids have 64 bits: how an id is written as text.
+pub const TEXT: &[Described] = &[
+    option(
+        "text",
+        "decimal",
+        "`decimal`, `crockford`, `base62`, `base36`",
+        "How an id is written as text, see [Text forms](text-forms.md). All but `decimal` have a fixed width.",
+    ),
+    option("prefix", "", "at most 16 of `a-z`, `0-9` and `_`", "What each text begins with, such as `ord_`."),
+];
+
 const COLUMNS: Described = option(
     "columns",
     "",

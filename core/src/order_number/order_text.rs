@@ -4,6 +4,7 @@
 //! number modulo 37. Small letters are read too, `i` and `l` as 1, `o` as 0.
 
 use crate::error::{Error, Result, shown};
+use crate::text_form::{CROCKFORD, crockford_digit};
 
 /// The characters of an order number of 16 bytes.
 pub const TEXT_LENGTH: usize = 26;
@@ -11,20 +12,23 @@ pub const TEXT_LENGTH: usize = 26;
 /// The characters of an order number of 8 bytes, its check symbol included.
 pub const TEXT8_LENGTH: usize = 14;
 
-/// The digits, and behind them the symbols that only a check symbol is.
-const SYMBOLS: &[u8; 37] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ*~$=U";
+/// What a check symbol from 32 to 36 is; the lower ones are digits.
+const CHECKS: &[u8; 5] = b"*~$=U";
 
 /// The order number of 16 bytes as text.
 pub(crate) fn text_of(order_no: &[u8; 16]) -> [u8; TEXT_LENGTH] {
     let number = u128::from_be_bytes(*order_no);
-    std::array::from_fn(|at| SYMBOLS[(number >> (5 * (TEXT_LENGTH - 1 - at))) as usize & 31])
+    std::array::from_fn(|at| CROCKFORD[(number >> (5 * (TEXT_LENGTH - 1 - at))) as usize & 31])
 }
 
 /// The order number of 8 bytes as text.
 pub(crate) fn text8_of(order_no: u64) -> [u8; TEXT8_LENGTH] {
     std::array::from_fn(|at| match TEXT8_LENGTH - 1 - at {
-        0 => SYMBOLS[(order_no % 37) as usize],
-        left => SYMBOLS[(order_no >> (5 * (left - 1))) as usize & 31],
+        0 => match (order_no % 37) as usize {
+            check @ 32.. => CHECKS[check - 32],
+            digit => CROCKFORD[digit],
+        },
+        left => CROCKFORD[(order_no >> (5 * (left - 1))) as usize & 31],
     })
 }
 
@@ -42,7 +46,7 @@ pub fn read_text(text: &str) -> Result<[u8; 16]> {
     }
     let mut number: u128 = 0;
     for (at, c) in text.bytes().enumerate() {
-        let digit = digit(c).ok_or_else(|| wrong_character(text, at))?;
+        let digit = crockford_digit(c).ok_or_else(|| wrong_character(text, at))?;
         if at == 0 && digit > 7 {
             return Err(Error::argument(format!(
                 "`{}` is no order number of 16 bytes: its first character is 0 to 7",
@@ -69,7 +73,7 @@ pub fn read_text8(text: &str) -> Result<u64> {
     let (digits, check) = text.as_bytes().split_at(TEXT8_LENGTH - 1);
     let mut number: u64 = 0;
     for (at, c) in digits.iter().enumerate() {
-        let digit = digit(*c).ok_or_else(|| wrong_character(text, at))?;
+        let digit = crockford_digit(*c).ok_or_else(|| wrong_character(text, at))?;
         if at == 0 && digit > 7 {
             return Err(Error::argument(format!(
                 "`{}` is no order number of 8 bytes: its first character is 0 to 7",
@@ -78,8 +82,8 @@ pub fn read_text8(text: &str) -> Result<u64> {
         }
         number = number << 5 | u64::from(digit);
     }
-    let given = digit(check[0]).map(usize::from).or_else(|| {
-        SYMBOLS.iter().skip(32).position(|symbol| *symbol == check[0].to_ascii_uppercase()).map(|at| 32 + at)
+    let given = crockford_digit(check[0]).map(usize::from).or_else(|| {
+        CHECKS.iter().position(|symbol| *symbol == check[0].to_ascii_uppercase()).map(|at| 32 + at)
     });
     if given != Some((number % 37) as usize) {
         return Err(Error::argument(format!(
@@ -88,15 +92,6 @@ pub fn read_text8(text: &str) -> Result<u64> {
         )));
     }
     Ok(number)
-}
-
-fn digit(c: u8) -> Option<u8> {
-    let c = match c.to_ascii_uppercase() {
-        b'I' | b'L' => b'1',
-        b'O' => b'0',
-        c => c,
-    };
-    SYMBOLS.iter().take(32).position(|symbol| *symbol == c).map(|at| at as u8)
 }
 
 #[cold]
@@ -183,7 +178,7 @@ mod tests {
         fn a_check_symbol_finds_each_wrong_digit_and_each_swap_of_neighbours(number in 0..1_u64 << 63, at in 0..13_usize, digit in 0..32_usize) {
             let text = text8_of(number);
             let mut wrong = text;
-            wrong[at] = SYMBOLS[digit];
+            wrong[at] = CROCKFORD[digit];
             prop_assert!(wrong == text || read_text8(utf8(&wrong)).is_err());
             let mut swapped = text;
             swapped.swap(at, (at + 1).min(12));
