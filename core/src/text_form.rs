@@ -185,9 +185,9 @@ impl TextForm {
         let out = out.get_mut(front..)?;
         let width = match self.digits {
             Digits::Decimal => write_number(out, number, 1)?,
-            Digits::Crockford => write_groups::<32, 6, 13>(CROCKFORD, out, number)?,
-            Digits::Base36 => write_groups::<36, 6, 13>(BASE36, out, number)?,
-            Digits::Base62 => write_groups::<62, 5, 11>(BASE62, out, number)?,
+            Digits::Crockford => write_groups::<32, 6, 13, _>(&CROCKFORD_PAIRS, out, number)?,
+            Digits::Base36 => write_groups::<36, 6, 13, _>(&BASE36_PAIRS, out, number)?,
+            Digits::Base62 => write_groups::<62, 5, 11, _>(&BASE62_PAIRS, out, number)?,
         };
         Some(front + width)
     }
@@ -198,18 +198,20 @@ impl TextForm {
     /// # Errors
     /// `INVALID_ARGUMENT`: the prefix, the width, a character, or more than 64 bits.
     pub(crate) fn read(&self, text: &str, label: &str) -> Result<u64> {
-        let refuse = |why: String| Error::argument(format!("`{}` is no text of `{label}`: {why}", shown(text)));
+        let refuse =
+            |why: String| Error::argument(format!("`{}` is no text of `{label}`: {why}", shown(text)));
         let Some(rest) = text.strip_prefix(self.prefix()) else {
             return Err(refuse(format!("it does not begin with `{}`", self.prefix())));
         };
-        let is_decimal =
-            !rest.is_empty() && rest.bytes().all(|c| c.is_ascii_digit()) && (rest == "0" || !rest.starts_with('0'));
+        let is_decimal = !rest.is_empty()
+            && rest.bytes().all(|c| c.is_ascii_digit())
+            && (rest == "0" || !rest.starts_with('0'));
         let (digits, values) = match self.digits.width() {
             Some(width) if rest.chars().count() == width => (self.digits, self.digits.values()),
             _ if is_decimal => (Digits::Decimal, &BASE62_VALUES),
             Some(width) => {
                 return Err(refuse(format!(
-                    "{} has {width} characters{}, this has {}, and is no decimal number either",
+                    "{} has {width} characters{}; this has {} and is no decimal number",
                     self.name(),
                     if self.prefix_len > 0 { " behind the prefix" } else { "" },
                     rest.chars().count()
@@ -223,7 +225,7 @@ impl TextForm {
         };
         let radix = digits.alphabet().len() as u64;
         let mut number: u64 = 0;
-        for (at, c) in rest.char_indices() {
+        for (at, c) in rest.chars().enumerate() {
             let digit = u8::try_from(c).map_or(NONE, |c| values[usize::from(c)]);
             if u64::from(digit) >= radix {
                 return Err(refuse(format!(
@@ -251,26 +253,48 @@ impl Digits {
     }
 }
 
-/// Writes a number in `WIDTH` digits, which are one and two groups of `GROUP`.
+/// All pairs of digits of an alphabet, in their order.
+const fn pairs<const PAIRS: usize>(alphabet: &[u8]) -> [[u8; 2]; PAIRS] {
+    let mut pairs = [[0; 2]; PAIRS];
+    let mut at = 0;
+    while at < PAIRS {
+        pairs[at] = [alphabet[at / alphabet.len()], alphabet[at % alphabet.len()]];
+        at += 1;
+    }
+    pairs
+}
+
+static CROCKFORD_PAIRS: [[u8; 2]; 32 * 32] = pairs(CROCKFORD);
+
+static BASE36_PAIRS: [[u8; 2]; 36 * 36] = pairs(BASE36);
+
+static BASE62_PAIRS: [[u8; 2]; 62 * 62] = pairs(BASE62);
+
+/// Writes a number in `WIDTH` digits, which are one and two groups of `GROUP`, each made pair by pair from its end.
 #[inline]
-fn write_groups<const RADIX: usize, const GROUP: u32, const WIDTH: usize>(
-    alphabet: &[u8; RADIX],
+fn write_groups<const RADIX: u32, const GROUP: usize, const WIDTH: usize, const PAIRS: usize>(
+    pairs: &[[u8; 2]; PAIRS],
     out: &mut [u8],
     number: u64,
 ) -> Option<usize> {
-    let power = const { (RADIX as u64).pow(GROUP) };
+    let power = const { (RADIX as u64).pow(GROUP as u32) };
     let out = out.first_chunk_mut::<WIDTH>()?;
     let (upper, low) = (number / power, number % power);
     let (first, high) = (upper / power, upper % power);
-    let radix = RADIX as u32;
     let (mut high, mut low) = (high as u32, low as u32);
-    let (group, mut at) = (GROUP as usize, GROUP as usize);
-    while at > 0 {
-        out[at] = alphabet[(high % radix) as usize];
-        out[group + at] = alphabet[(low % radix) as usize];
-        (high, low) = (high / radix, low / radix);
-        at -= 1;
+    let mut at = GROUP;
+    while at > 1 {
+        let pair = |digits: u32| pairs[(digits % (RADIX * RADIX)) as usize];
+        [out[at - 1], out[at]] = pair(high);
+        [out[GROUP + at - 1], out[GROUP + at]] = pair(low);
+        (high, low) = (high / (RADIX * RADIX), low / (RADIX * RADIX));
+        at -= 2;
     }
-    out[0] = alphabet[first as usize % RADIX];
+    // A digit is the second of the pair that begins with 0.
+    let digit = |digit: u32| pairs[(digit % RADIX) as usize][1];
+    if at == 1 {
+        (out[1], out[GROUP + 1]) = (digit(high), digit(low));
+    }
+    out[0] = digit(first as u32);
     Some(WIDTH)
 }

@@ -106,11 +106,13 @@ Print N ids, one a line.
 
 Any count streams: nothing is kept in memory. A reader that goes away (| head) ends it without an error. What was
 reserved and not taken goes back to the store at the end; so it does at the first Ctrl-C, the second one kills. On a
-terminal a count that takes a while shows its progress on standard error. With --json: an array of strings.")]
+terminal a count that takes a while shows its progress on standard error. With --json: an array of strings; with text= or prefix=
+of objects that have id and text.")]
     #[command(after_help = "\
 Examples:
   keymill take segment:orders 5
   keymill take segment:orders 10000000 > ids.txt
+  keymill take 'segment:orders?text=crockford&prefix=ord_' 3
   keymill take 'serial:cust_info/custid?date=yyyyMMdd&number=000000&step=500' 3 --json")]
     Take {
         /// The source: kind:name?option=value&…
@@ -133,7 +135,7 @@ Examples:
     Parse {
         /// The source: kind:name?option=value&…
         source: String,
-        /// An id, or the text of a serial number
+        /// An id, in the form that the source writes
         id: String,
     },
 
@@ -536,6 +538,8 @@ the scenario, a line that is no step does. All scalars are strings. The steps ar
   {\"do\":\"next\",\"of\":A}                     {\"do\":\"try_next\",\"of\":A}
   {\"do\":\"next_for\",\"of\":A,\"key\":K}       also try_next_for, next_wide_for, and take_for with count;
                                             \"key_text\":T in place of key for a text
+  {\"do\":\"next_text\",\"of\":A}                also take_text with count, next_text_for and take_text_for; text_of with an id,
+                                            and parse_number, which has the digits of a number
   {\"do\":\"take\",\"of\":A,\"count\":N}           {\"do\":\"spec\",\"kind\":K,\"name\":[PART…],\"options\":[[OPTION,VALUE]…]}
   {\"do\":\"clock_set\",\"ms\":MS}               {\"do\":\"clock_advance\",\"ms\":MS}    with a mill on clock=manual
   {\"do\":\"gene\",KEY}                        KEY: \"key\":N, or \"key_text\":TEXT with \"times\":N where it is repeated

@@ -43,6 +43,12 @@ const steps = {
   },
   take_for: (it, step) => it.sources[step.of].take(key(step), Number(step.count)).map(text),
   take_wide_for: (it, step) => steps.take_for(it, step),
+  next_text: (it, { of }) => it.sources[of].nextText(),
+  take_text: (it, { of, count }) => it.sources[of].takeText(Number(count)),
+  text_of: (it, { of, id }) => it.sources[of].textOf(BigInt(id)),
+  next_text_for: (it, step) => it.sources[step.of].nextText(key(step)),
+  take_text_for: (it, step) => it.sources[step.of].takeText(key(step), Number(step.count)),
+  parse_number: (it, { of, id }) => steps.parse(it, { of, id: BigInt(id) }),
   take: (it, { of, count }) => it.sources[of].take(Number(count)).map(text),
   parse(it, { of, id }) {
     const parts = it.sources[of].parse(id)

@@ -4,6 +4,7 @@ import { MillState } from './state'
 import { native, type BatchBox, type SourceStats } from './native'
 import { gene, type Key } from './router'
 import { counted, partsOf, room, type Parts } from './source'
+import { checkedId, textOf } from './text_form'
 import { Patience, sleep } from './wait'
 
 /**
@@ -113,13 +114,29 @@ export class Business {
     }
   }
 
+  /** The next id for a key as text, in the form that the options `text` and `prefix` say; in decimal with `wide: 'on'`. Waits as `next` does. */
+  nextText(key: Key): string {
+    return textOf(this.#cursor.facts, this.next(key))
+  }
+
+  /** `count` texts for a key, as `nextText` gives them: all of them, or an error. Waits as `next` does. */
+  takeText(key: Key, count: number): string[] {
+    return this.take(key, count).map((id) => textOf(this.#cursor.facts, id))
+  }
+
+  /** The text of an id of 64 bits that is there as a number, as `nextText` writes it. */
+  textOf(id: bigint | number): string {
+    return textOf(this.#cursor.facts, checkedId(id, this.label))
+  }
+
   /**
    * Takes an id of this source apart: its gene and its number. Bytes are big-endian, 8 of them or 16 of a wide id. With `wide: 'on'` a
    * number that may be an id of 64 bits or another one of 128 is refused; the bytes say which.
    */
   parse(id: bigint | number | string | Uint8Array): Parts {
     this.#state.check()
-    return partsOf(this.#cursor.source, id instanceof Uint8Array ? `0x${Buffer.from(id).toString('hex')}` : id)
+    const { source } = this.#cursor
+    return id instanceof Uint8Array ? partsOf(source, `0x${Buffer.from(id).toString('hex')}`, true) : partsOf(source, id)
   }
 
   /** This source's figures, over all its counters; after `close` the last ones. */

@@ -17,6 +17,8 @@ export interface SourceFacts {
   counts: boolean
   wide: boolean
   fitsNumber: boolean
+  /** How an id is written as text: the lowest digit first. */
+  form: { digits: string; width: number; prefix: string }
   settings: [name: string, value: string][]
 }
 
@@ -109,7 +111,7 @@ export interface Native {
   nextWideFor(source: SourceBox, gene: number, waitedMs: number): bigint | number
   askFor(source: SourceBox, gene: number, count: number): BatchBox
   writeWideBatch(batch: BatchBox, out: BigUint64Array): void
-  parse(source: SourceBox, text: string): [name: string, value: string][]
+  parse(source: SourceBox, text: string, isNumber: boolean): [name: string, value: string][]
   stats(source: SourceBox): SourceStats
   fillNow(source: SourceBox, out: BigUint64Array): BatchBox | null
   ask(source: SourceBox, count: number): BatchBox

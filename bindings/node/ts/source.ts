@@ -2,6 +2,7 @@ import { Cursor } from './cursor'
 import { argument, shown, translated } from './error'
 import { MillState } from './state'
 import { native, type BatchBox, type SourceBox, type SourceStats } from './native'
+import { checkedId, textOf } from './text_form'
 import { Patience, sleep } from './wait'
 
 /** What an id or a serial number is made of; parts that its kind does not have are absent. */
@@ -22,13 +23,13 @@ export interface Parts {
   number?: bigint
 }
 
-/** Takes an id of a source apart. @internal */
-export function partsOf(source: SourceBox, id: unknown): Parts {
+/** Takes an id of a source apart: a text of its form, or `isNumber` and the digits of a number. @internal */
+export function partsOf(source: SourceBox, id: unknown, isNumber = typeof id !== 'string'): Parts {
   const ok = typeof id === 'bigint' || typeof id === 'string' || (typeof id === 'number' && Number.isSafeInteger(id))
   if (!ok) throw argument(`parse takes a bigint, a string or a safe integer, not ${shown(id)}`)
   try {
     const parts: Parts = {}
-    for (const [name, value] of native.parse(source, String(id))) {
+    for (const [name, value] of native.parse(source, String(id), isNumber)) {
       if (name === 'time') parts.time = new Date(value)
       else if (name === 'number') parts.number = BigInt(value)
       else if (name === 'date') parts.date = value
@@ -259,6 +260,21 @@ abstract class Numbers<T extends bigint | number> extends AnySource<T> {
     this.state.check()
     this.fillAll(ids)
     return this.listed(ids)
+  }
+
+  /** The next id as text, in the form that the options `text` and `prefix` say. Waits as `next` does. */
+  nextText(): string {
+    return textOf(this.cursor.facts, this.next())
+  }
+
+  /** `count` texts, as `nextText` gives them: all of them, or an error. Waits as `next` does. */
+  takeText(count: number): string[] {
+    return this.take(count).map((id) => textOf(this.cursor.facts, id))
+  }
+
+  /** The text of an id that is there as a number, as `nextText` writes it. */
+  textOf(id: bigint | number): string {
+    return textOf(this.cursor.facts, checkedId(id, this.label))
   }
 
   /** @internal */

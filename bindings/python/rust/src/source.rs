@@ -12,7 +12,7 @@ use crate::cursor::Cursor;
 use crate::error::{bad_argument, raised};
 use crate::fast::{HasIds, iterate};
 use crate::handle::Handle;
-use crate::id_source::IdSource;
+use crate::id_source::{IdSource, text_of};
 use crate::value::{count, not_pickled, text, whole};
 
 /// A moment as a `datetime` in UTC. Python has none after the year 9999.
@@ -112,6 +112,41 @@ impl Source {
         asked.list(py)
     }
 
+    /// The next id as text, in the form that the options ``text`` and ``prefix`` say; of a serial source what `next` gives. Waits as `next`.
+    ///
+    /// >>> import keymill
+    /// >>> orders = keymill.open("memory:").segment("orders", text="crockford", prefix="ord_")
+    /// >>> orders.next_text(), orders.next()
+    /// ('ord_0000000000001', 2)
+    fn next_text<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let id = self.ids.next(py)?;
+        if id.is_instance_of::<PyString>() { Ok(id) } else { text_of(py, &self.ids.source, id.extract()?) }
+    }
+
+    /// `take` as texts.
+    ///
+    /// >>> import keymill
+    /// >>> keymill.open("memory:").segment("orders", text="base62").take_text(2)
+    /// ['00000000001', '00000000002']
+    #[pyo3(signature = (count, /))]
+    fn take_text<'py>(&self, py: Python<'py>, count: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+        let count = self::count(count)?;
+        IdBatch::fits(py, count)?;
+        let mut asked = self.ask(count)?;
+        asked.complete(py)?;
+        asked.list_of_texts(py)
+    }
+
+    /// The text of an id that is there as an int, as `next_text` writes it.
+    ///
+    /// >>> import keymill
+    /// >>> keymill.open("memory:").segment("orders", text="base36").text_of(71)
+    /// '000000000001z'
+    #[pyo3(signature = (id, /))]
+    fn text_of<'py>(&self, py: Python<'py>, id: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        text_of(py, &self.ids.source, whole(id, "id")?)
+    }
+
     /// Fills a writable buffer of 64-bit integers (array, memoryview, numpy) with ids: all of it, or an exception and
     /// the buffer as it was. By far the fastest way to many ids.
     ///
@@ -166,7 +201,7 @@ impl Source {
         Self::wait_in_asyncio(slf, None)
     }
 
-    /// Takes an id, or a serial number's text, apart: a dict with those of `time` (a `datetime` in UTC), `datacenter`, `worker`,
+    /// Takes an id, or its text, or a serial number's text, apart: a dict with those of `time` (a `datetime` in UTC), `datacenter`, `worker`,
     /// `sequence`, `date`, `gene` and `number` that this kind of source has.
     ///
     /// >>> import keymill

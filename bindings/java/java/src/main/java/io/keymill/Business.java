@@ -113,6 +113,70 @@ public final class Business {
     }
 
     /**
+     * The next id for an integer key as text, in the form that the options {@code text} and {@code prefix} say; in decimal with
+     * {@code wide=on}.
+     *
+     * @param key the key
+     * @return the text
+     * @throws KeymillException as {@link #next(long)}
+     */
+    public String nextText(long key) {
+        return box.textFor(key, null);
+    }
+
+    /**
+     * The next id for a text key as text.
+     *
+     * @param key the key
+     * @return the text
+     * @throws KeymillException as {@link #next(String)}
+     */
+    public String nextText(String key) {
+        return box.textFor(0, Native.key(key));
+    }
+
+    /**
+     * {@code count} texts for an integer key, as {@link #nextText(long)} gives them.
+     *
+     * @param key the key
+     * @param count how many
+     * @return the texts
+     * @throws KeymillException as {@link #take(long, int)}
+     */
+    public String[] takeText(long key, int count) {
+        return takeText(key, null, count);
+    }
+
+    /**
+     * {@code count} texts for a text key, as {@link #nextText(String)} gives them.
+     *
+     * @param key the key
+     * @param count how many
+     * @return the texts
+     * @throws KeymillException as {@link #take(String, int)}
+     */
+    public String[] takeText(String key, int count) {
+        return takeText(0, Native.key(key), count);
+    }
+
+    private String[] takeText(long key, byte[] text, int count) {
+        String[] texts = Source.emptyTexts(count);
+        box.fillFor(key, text, texts);
+        return texts;
+    }
+
+    /**
+     * The text of an id that is there as a number, as {@link #nextText(long)} writes it.
+     *
+     * @param id an id of this source, of 64 bits
+     * @return the text
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT} for a number below 1
+     */
+    public String textOf(long id) {
+        return box.textOf(id);
+    }
+
+    /**
      * The next id of 128 bits for an integer key, of a source with {@code wide=on}.
      *
      * @param key the key
@@ -239,7 +303,7 @@ public final class Business {
         if (id == null) {
             throw KeymillException.argument("the id is null");
         }
-        return "on".equals(box.facts.get("wide")) ? parse(Router.wide(id)) : parse(id.toString());
+        return box.isWide() ? parse(Router.wide(id)) : new Parts(box.parseNumber(id.toString()));
     }
 
     /**
@@ -258,7 +322,8 @@ public final class Business {
     }
 
     /**
-     * Takes a text apart: an id in decimal, or {@code 0x} and its 16 or 32 hexadecimal digits.
+     * Takes a text apart: an id in the form that the options {@code text} and {@code prefix} say. Without them it is decimal, or
+     * {@code 0x} and its 16 or 32 hexadecimal digits.
      *
      * @param id an id of this source
      * @return its parts

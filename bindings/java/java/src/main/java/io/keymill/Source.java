@@ -163,7 +163,7 @@ public final class Source implements LongSupplier {
     }
 
     /**
-     * The next serial number as text; the decimal id for the other kinds.
+     * The next id as text, in the form that the options {@code text} and {@code prefix} say; of a serial its text.
      *
      * @return the text
      * @throws KeymillException as {@link #next}, and {@link Code#NUMBER_OVERFLOW}
@@ -184,6 +184,18 @@ public final class Source implements LongSupplier {
     }
 
     /**
+     * The text of an id that is there as a number, as {@link #nextText} writes it.
+     *
+     * @param id an id of this source
+     * @return the text
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT} for a number below 1, and for a serial, whose numbers have no text
+     *     without their date
+     */
+    public String textOf(long id) {
+        return box.textOf(id);
+    }
+
+    /**
      * Takes an id apart.
      *
      * @param id an id of this source
@@ -195,7 +207,7 @@ public final class Source implements LongSupplier {
     }
 
     /**
-     * Takes a text apart: a serial number, or an id in decimal.
+     * Takes a text apart: a serial number, or an id in the form that the options {@code text} and {@code prefix} say.
      *
      * @param id a text of this source
      * @return its parts
@@ -234,17 +246,20 @@ public final class Source implements LongSupplier {
 
     /** As {@link #takeText}. */
     static String[] texts(SourceBox box, int count) {
+        String[] texts = emptyTexts(count);
+        box.fill(texts);
+        return texts;
+    }
+
+    static String[] emptyTexts(int count) {
         if (count < 0) {
             throw KeymillException.argument(count + " texts cannot be taken");
         }
-        String[] texts;
         try {
-            texts = new String[count];
+            return new String[count];
         } catch (OutOfMemoryError e) {
             throw tooMany(count, "texts");
         }
-        box.fill(texts);
-        return texts;
     }
 
     static KeymillException tooMany(int count, String what) {

@@ -1,5 +1,6 @@
 package io.keymill;
 
+import java.math.BigInteger;
 import java.util.Arrays;
 import java.util.Map;
 
@@ -23,6 +24,7 @@ final class SourceBox {
     final boolean expires;
     final String label;
     final Map<String, String> facts;
+    private final TextForm form;
     /** The cursor of {@code order=process}. */
     final SharedCursor shared;
     /** The cursors of {@code order=thread}. */
@@ -35,6 +37,7 @@ final class SourceBox {
         this.address = address;
         facts = Native.map(facts(address));
         label = facts.get("label");
+        form = new TextForm(Native.map(form(address)));
         block = Long.parseLong(facts.get("block"));
         expires = Boolean.parseBoolean(facts.get("expires"));
         mode = mode(
@@ -301,7 +304,7 @@ final class SourceBox {
             }
             return threads.stripe().text(null, new Wait(label));
         }
-        return mode == SHARED_TEXT ? sharedText() : Long.toString(next());
+        return mode == SHARED_TEXT ? sharedText() : form.of(next());
     }
 
     /** A method of its own, small enough for the compiler to inline. */
@@ -330,7 +333,7 @@ final class SourceBox {
             return shared.text(null, Wait.NEVER);
         }
         long id = tryNext();
-        return id == 0 ? null : Long.toString(id);
+        return id == 0 ? null : form.of(id);
     }
 
     /** Fills the array: all of it, or none and an exception. */
@@ -346,9 +349,51 @@ final class SourceBox {
         }
         long[] ids = new long[out.length];
         fill(ids);
+        write(ids, out);
+    }
+
+    private void write(long[] ids, String[] out) {
         for (int i = 0; i < ids.length; i++) {
-            out[i] = Long.toString(ids[i]);
+            out[i] = form.of(ids[i]);
         }
+    }
+
+    /** The text of an id that the caller has. */
+    String textOf(long id) {
+        if (givesText()) {
+            refuse(address);
+        }
+        if (id < 1) {
+            throw KeymillException.argument(id + " is no id of `" + label + "`: ids lie from 1 to 9223372036854775807");
+        }
+        return form.of(id);
+    }
+
+    /** The next id for a key as text; of 128 bits in decimal. */
+    String textFor(long key, byte[] text) {
+        if (isWide()) {
+            return new BigInteger(nextWideFor(key, text)).toString();
+        }
+        return form.of(text == null ? nextFor(key) : nextFor(text));
+    }
+
+    /** Fills the array with texts for a key: all of it, or none and an exception. */
+    void fillFor(long key, byte[] text, String[] out) {
+        if (isWide()) {
+            byte[][] ids = new byte[out.length][];
+            fillWideFor(key, text, ids);
+            for (int i = 0; i < ids.length; i++) {
+                out[i] = new BigInteger(ids[i]).toString();
+            }
+            return;
+        }
+        long[] ids = new long[out.length];
+        fillFor(key, text, ids);
+        write(ids, out);
+    }
+
+    boolean isWide() {
+        return "on".equals(facts.get("wide"));
     }
 
     // ---- both ----
@@ -436,7 +481,12 @@ final class SourceBox {
     /** The parts of an id. */
     String parse(long id) {
         // A long has 64 bits, also where the source is wide.
-        return parse(mode == FOR_KEYS && id >= 0 ? String.format("0x%016x", id) : Long.toString(id));
+        return parseNumber(mode == FOR_KEYS && id >= 0 ? String.format("0x%016x", id) : Long.toString(id));
+    }
+
+    /** The parts of an id whose digits these are, whatever its text form is. */
+    String parseNumber(String digits) {
+        return parseNumber(address, Native.utf8(digits, "id"));
     }
 
     Stats stats() {
@@ -472,11 +522,15 @@ final class SourceBox {
 
     private native String parse(long address, byte[] text);
 
+    private native String parseNumber(long address, byte[] digits);
+
     private native String parseBytes(long address, byte[] id);
 
     private native String stats(long address);
 
     private native String facts(long address);
+
+    private native String form(long address);
 
     private native void refuse(long address);
 

@@ -115,6 +115,23 @@ class VectorsTest {
                     return null;
                 case "next":
                     return new JsonPrimitive(source(step).nextText());
+                case "next_text":
+                    return new JsonPrimitive(source(step).nextText());
+                case "take_text":
+                    return list(source(step).takeText(Integer.parseInt(text(step, "count"))));
+                case "text_of":
+                    return new JsonPrimitive(source(step).textOf(Long.parseLong(text(step, "id"))));
+                case "next_text_for":
+                    Business texts = new Business(source(step).box());
+                    return new JsonPrimitive(step.has("key") ? texts.nextText(key(step)) : texts.nextText(keyText(step)));
+                case "take_text_for":
+                    Business many = new Business(source(step).box());
+                    int count = Integer.parseInt(text(step, "count"));
+                    return list(step.has("key") ? many.takeText(key(step), count) : many.takeText(keyText(step), count));
+                case "parse_number":
+                    JsonObject made = new JsonObject();
+                    source(step).parse(Long.parseLong(text(step, "id"))).fields().forEach(made::addProperty);
+                    return made;
                 case "try_next":
                     return tryNext(source(step));
                 case "take":
@@ -317,6 +334,14 @@ class VectorsTest {
                 throw new KeymillException(Code.NOT_READY, "");
             }
             return new JsonPrimitive(Long.toString(id.getAsLong()));
+        }
+
+        private static JsonElement list(String[] texts) {
+            JsonArray list = new JsonArray();
+            for (String text : texts) {
+                list.add(text);
+            }
+            return list;
         }
 
         private static JsonElement takeFor(Business source, JsonObject step, int count) {
