@@ -298,3 +298,157 @@ fn write_groups<const RADIX: u32, const GROUP: usize, const WIDTH: usize, const 
     out[0] = digit(first as u32);
     Some(WIDTH)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FIXED: [Digits; 3] = [Digits::Crockford, Digits::Base62, Digits::Base36];
+
+    fn form(digits: Digits, prefix: &str) -> TextForm {
+        TextForm::new(digits, prefix).expect("a form")
+    }
+
+    fn written(form: TextForm, number: u64) -> String {
+        let mut out = [b'#'; 40];
+        let len = form.write(&mut out, number).expect("40 bytes are enough");
+        String::from_utf8(out[..len].to_vec()).expect("ASCII")
+    }
+
+    fn read(form: TextForm, text: &str) -> std::result::Result<u64, String> {
+        form.read(text, "segment:a").map_err(|error| error.message)
+    }
+
+    #[test]
+    fn the_ends_of_the_numbers_have_all_their_characters() {
+        for (digits, texts) in [
+            (Digits::Crockford, ["0000000000000", "0000000000001", "007ZZZZZZZZZZ", "7ZZZZZZZZZZZZ", "FZZZZZZZZZZZZ"]),
+            (Digits::Base62, ["00000000000", "00000000001", "00fFgnDxSe7", "AzL8n0Y58m7", "LygHa16AHYF"]),
+            (Digits::Base36, ["0000000000000", "0000000000001", "002gosa7pa2gv", "1y2p0ij32e8e7", "3w5e11264sgsf"]),
+            (Digits::Decimal, ["0", "1", "9007199254740991", "9223372036854775807", "18446744073709551615"]),
+        ] {
+            for (number, text) in [0, 1, (1 << 53) - 1, (1 << 63) - 1, u64::MAX].into_iter().zip(texts) {
+                assert_eq!(written(form(digits, ""), number), text);
+                assert_eq!(written(form(digits, "ord_"), number), format!("ord_{text}"));
+                assert_eq!(read(form(digits, "ord_"), &format!("ord_{text}")), Ok(number));
+                assert_eq!(read(form(digits, ""), text), Ok(number));
+            }
+        }
+    }
+
+    #[test]
+    fn a_buffer_of_just_the_length_is_enough_and_a_shorter_one_stays_as_it_is() {
+        for digits in FIXED {
+            for prefix in ["", "a", "sixteen_letters_"] {
+                let form = form(digits, prefix);
+                let mut out = vec![b'#'; form.text_len()];
+                assert_eq!(form.write(&mut out, 71), Some(out.len()), "{form:?}");
+                assert_eq!(out, written(form, 71).into_bytes());
+                out.pop();
+                assert_eq!(form.write(&mut out, 71), None, "{form:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn crockford_reads_letters_that_look_like_digits_and_base36_reads_both_cases() {
+        let crockford = form(Digits::Crockford, "");
+        assert_eq!(read(crockford, "0oOiIlLabcdef"), read(crockford, "0001111ABCDEF"));
+        assert_eq!(read(form(Digits::Base36, ""), "1Y2P0IJ32E8E7"), Ok((1 << 63) - 1));
+        assert_ne!(read(form(Digits::Base62, ""), "0000000000a"), read(form(Digits::Base62, ""), "0000000000A"));
+    }
+
+    #[test]
+    fn a_decimal_number_is_read_where_it_has_another_width() {
+        for digits in FIXED {
+            assert_eq!(read(form(digits, ""), "42"), Ok(42));
+            assert_eq!(read(form(digits, "ord_"), "ord_9223372036854775807"), Ok((1 << 63) - 1));
+        }
+        assert_eq!(read(form(Digits::Crockford, ""), "1000000000000"), Ok(1 << 60), "13 digits are the form");
+        assert_eq!(read(form(Digits::Base62, ""), "1000000000000"), Ok(1_000_000_000_000));
+    }
+
+    #[test]
+    fn what_no_source_wrote_is_refused_with_what_was_seen() {
+        for (digits, text, told) in [
+            (Digits::Crockford, "42", "does not begin with `ord_`"),
+            (Digits::Crockford, "ORD_0000000000001", "does not begin with `ord_`"),
+            (Digits::Crockford, "", "does not begin with `ord_`"),
+            (Digits::Crockford, "ord_", "has 13 characters behind the prefix; this has 0"),
+            (Digits::Crockford, "ord_000000000001", "this has 12 and is no decimal number"),
+            (Digits::Crockford, "ord_00000000000001", "this has 14 and"),
+            (Digits::Crockford, "ord_000000000000U", "character 17 is `U`"),
+            (Digits::Crockford, "ord_GZZZZZZZZZZZZ", "more than 64 bits"),
+            (Digits::Crockford, "ord_\u{e9}00000000000\u{e9}", "character 5 is `\u{e9}`"),
+            (Digits::Crockford, "ord_99999999999999999999", "more than 64 bits"),
+            (Digits::Base62, "ord_LygHa16AHYG", "more than 64 bits"),
+            (Digits::Base62, "ord_0000000000-", "character 15 is `-`"),
+            (Digits::Base36, "ord_3w5e11264sgsg", "more than 64 bits"),
+            (Digits::Base36, "ord_000000000000_", "character 17 is `_`"),
+            (Digits::Decimal, "ord_", "no decimal number"),
+            (Digits::Decimal, "ord_042", "no decimal number"),
+            (Digits::Decimal, "ord_+42", "no decimal number"),
+            (Digits::Decimal, "ord_18446744073709551616", "more than 64 bits"),
+        ] {
+            let refused = read(form(digits, "ord_"), text).expect_err(text);
+            assert!(refused.contains(told) && refused.contains("segment:a"), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_has_at_most_sixteen_small_letters_digits_and_underscores() {
+        for prefix in ["seventeen_letters", "Ord_", "ord-", "\u{e9}", "a b", "a%"] {
+            assert_eq!(TextForm::new(Digits::Base62, prefix), None, "{prefix}");
+        }
+        assert_eq!(form(Digits::Base62, "sixteen_letters_").prefix(), "sixteen_letters_");
+    }
+
+    /// Decoders of other libraries.
+    fn decoded(digits: Digits, text: &str) -> u64 {
+        match digits {
+            Digits::Decimal => text.parse().expect("decimal digits"),
+            Digits::Base36 => u64::from_str_radix(text, 36).expect("base 36"),
+            Digits::Base62 => u64::try_from(base62::decode(text).expect("base 62")).expect("64 bits"),
+            Digits::Crockford => {
+                let mut of = data_encoding::Specification::new();
+                of.symbols.push_str("0123456789ABCDEFGHJKMNPQRSTVWXYZ");
+                // It decodes whole bytes from the left: three digits in front make 80 bits.
+                let bytes = of.encoding().and_then(|of| Ok(of.decode(format!("000{text}").as_bytes()).expect("base 32")));
+                let bytes = bytes.expect("an encoding");
+                u64::from_be_bytes(bytes[2..].try_into().expect("ten bytes"))
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_here_and_by_other_libraries(number: u64, prefix in "[a-z0-9_]{0,16}") {
+            for digits in [Digits::Decimal, Digits::Crockford, Digits::Base62, Digits::Base36] {
+                let text = written(form(digits, &prefix), number);
+                prop_assert_eq!(read(form(digits, &prefix), &text), Ok(number));
+                prop_assert_eq!(decoded(digits, &text[prefix.len()..]), number);
+            }
+        }
+
+        #[test]
+        fn texts_have_the_order_of_their_numbers(one: u64, other: u64, shift in 0..64_u32) {
+            for (one, other) in [(one, other), (one >> shift, one.wrapping_add(1) >> shift), (one >> shift, other)] {
+                for digits in FIXED {
+                    let texts = (written(form(digits, "t_"), one), written(form(digits, "t_"), other));
+                    prop_assert_eq!(texts.0.cmp(&texts.1), one.cmp(&other), "{:?}", texts);
+                }
+            }
+        }
+
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "\\PC{0,24}") {
+            for digits in [Digits::Decimal, Digits::Crockford, Digits::Base62, Digits::Base36] {
+                for prefix in ["", "0", "a_"] {
+                    let _ = read(form(digits, prefix), &text);
+                }
+            }
+        }
+    }
+}
