@@ -324,9 +324,15 @@ mod tests {
     #[test]
     fn the_ends_of_the_numbers_have_all_their_characters() {
         for (digits, texts) in [
-            (Digits::Crockford, ["0000000000000", "0000000000001", "007ZZZZZZZZZZ", "7ZZZZZZZZZZZZ", "FZZZZZZZZZZZZ"]),
+            (
+                Digits::Crockford,
+                ["0000000000000", "0000000000001", "007ZZZZZZZZZZ", "7ZZZZZZZZZZZZ", "FZZZZZZZZZZZZ"],
+            ),
             (Digits::Base62, ["00000000000", "00000000001", "00fFgnDxSe7", "AzL8n0Y58m7", "LygHa16AHYF"]),
-            (Digits::Base36, ["0000000000000", "0000000000001", "002gosa7pa2gv", "1y2p0ij32e8e7", "3w5e11264sgsf"]),
+            (
+                Digits::Base36,
+                ["0000000000000", "0000000000001", "002gosa7pa2gv", "1y2p0ij32e8e7", "3w5e11264sgsf"],
+            ),
             (Digits::Decimal, ["0", "1", "9007199254740991", "9223372036854775807", "18446744073709551615"]),
         ] {
             for (number, text) in [0, 1, (1 << 53) - 1, (1 << 63) - 1, u64::MAX].into_iter().zip(texts) {
@@ -357,7 +363,10 @@ mod tests {
         let crockford = form(Digits::Crockford, "");
         assert_eq!(read(crockford, "0oOiIlLabcdef"), read(crockford, "0001111ABCDEF"));
         assert_eq!(read(form(Digits::Base36, ""), "1Y2P0IJ32E8E7"), Ok((1 << 63) - 1));
-        assert_ne!(read(form(Digits::Base62, ""), "0000000000a"), read(form(Digits::Base62, ""), "0000000000A"));
+        assert_ne!(
+            read(form(Digits::Base62, ""), "0000000000a"),
+            read(form(Digits::Base62, ""), "0000000000A")
+        );
     }
 
     #[test]
@@ -415,7 +424,9 @@ mod tests {
                 let mut of = data_encoding::Specification::new();
                 of.symbols.push_str("0123456789ABCDEFGHJKMNPQRSTVWXYZ");
                 // It decodes whole bytes from the left: three digits in front make 80 bits.
-                let bytes = of.encoding().and_then(|of| Ok(of.decode(format!("000{text}").as_bytes()).expect("base 32")));
+                let bytes = of
+                    .encoding()
+                    .and_then(|of| Ok(of.decode(format!("000{text}").as_bytes()).expect("base 32")));
                 let bytes = bytes.expect("an encoding");
                 u64::from_be_bytes(bytes[2..].try_into().expect("ten bytes"))
             }

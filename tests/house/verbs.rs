@@ -26,8 +26,11 @@ Source::take         -f                     Source.take         Source.take     
 Source::fill         km_source_fill         Source.fill         Source.fill        Source.fill          Source.fill          -b
 Source::lease        km_source_lease        Source.lease        Source.lease       -g                   -g                   -b
 Source::handle       km_cursor_refill       Source.cursor       Source.handle      Source.handle        Source.handle        -b
-Source::next_text    km_source_next_text    Source.next_text    Serial.next        Source.next          Serial.next          Next
-Source::take_text    km_source_take_text    Source.take_text    Serial.take        Source.take          Serial.take          Take
+Source::next_text    km_source_next_text    Source.next_text    Source.nextText    Source.next_text     Source.nextText      Next
+Source::take_text    km_source_take_text    Source.take_text    Source.takeText    Source.take_text     Source.takeText      Take
+Source::text_of      km_source_text_of      Source.text_of      Source.textOf      Source.text_of       Source.textOf        -k
+Source::next_text_for       km_source_next_text_for_u64      Source.next_text_for      Business.nextText     Business.next_text Business.nextText Next
+Source::take_text_for       -f                               Source.take_text_for      Business.takeText     Business.take_text Business.takeText Take
 Source::next_for            km_source_next_for_u64           Source.next_for           Business.next         Business.next      Business.next     Next
 Source::try_next_for        km_source_try_next_for_u64       Source.try_next_for       Business.tryNext      Business.try_next  Business.tryNext  -e
 Source::take_for            -f                               Source.take_for           Business.take         Business.take      Business.take     Take
@@ -82,7 +85,7 @@ Gene::of             km_gene_u64            gene                Gene.of         
 ";
 
 /// Why a language does not offer a verb.
-const EXCEPTIONS: [(char, &str); 9] = [
+const EXCEPTIONS: [(char, &str); 10] = [
     ('b', "the command opens one mill, runs one verb and closes the mill"),
     (
         'c',
@@ -90,11 +93,12 @@ const EXCEPTIONS: [(char, &str); 9] = [
     ),
     ('d', "an operator's verb: `keymill init`, `repair`, `import`, or Rust"),
     ('e', "the command waits at most the source's `deadline`"),
-    ('f', "C fills the caller's array: km_source_fill"),
+    ('f', "C fills the caller's array: km_source_fill; km_source_text_of writes the texts of ids"),
     ('g', "`take` and `fill` return the numbers themselves"),
     ('h', "`keymill status` shows them"),
     ('i', "a C program reads the bytes of an id into a number: km_router_route, km_router_route_wide"),
     ('j', "`take` gives the ids for a key in an array or a list of their own"),
+    ('k', "the command prints texts, and with `--json` numbers beside them"),
 ];
 
 /// Public methods that are no verbs: conversions, iteration, other forms of a verb of the list, memory, and in Rust what the command
@@ -136,6 +140,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Source::try_next_text",
             "Source::try_write_text",
             "Source::write_text",
+            "Source::write_text_of",
         ],
     ),
     (
@@ -145,6 +150,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "km_source_free",
             "km_source_try_next_text",
             "km_source_next_for_text",
+            "km_source_next_text_for_text",
             "km_source_try_next_for_text",
             "km_source_fill_for_text",
             "km_source_next_wide_for_text",
@@ -190,9 +196,9 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Mill.toString",
             "Source.getAsLong",
             "Source.stream",
-            "Source.nextText",
-            "Source.takeText",
             "Source.toString",
+            "Serial.next",
+            "Serial.take",
             "Serial.get",
             "Serial.tryNext",
             "Serial.stream",
@@ -201,6 +207,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Router.toString",
             "OrderNumbers.toString",
             "Business.nextWideInteger",
+            "Business.textOf",
             "Business.stats",
             "Business.settings",
             "Business.toString",
@@ -220,6 +227,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Source.label",
             "Business.anext",
             "Business.take_async",
+            "Business.text_of",
             "Business.stats",
             "Business.settings",
             "Business.label",
@@ -238,10 +246,13 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Source.toString",
             "Source.nextAsync",
             "Source.takeAsync",
+            "Serial.next",
+            "Serial.take",
             "Business.label",
             "Business.toString",
             "Business.nextAsync",
             "Business.takeAsync",
+            "Business.textOf",
             "Business.stats",
             "Business.settings",
         ],
