@@ -14,6 +14,8 @@ def numbers(source: keymill.Source[int]) -> int:
     now: int | None = source.try_next()
     source.fill(array.array("Q", bytes(80)))
     source.fill(memoryview(bytearray(80)).cast("Q"))
+    words: list[str] = [source.next_text(), *source.take_text(2), source.text_of(total)]
+    print(words)
     for id in source:
         return total + id + (now or 0)
     return 0

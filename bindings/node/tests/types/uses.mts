@@ -20,6 +20,7 @@ const named: Serial = mill.source('serial:t/c')
 const plain: Source = mill.source('segment:orders?step=5')
 const web: NumberSource = mill.snowflake('web', { layout: 'js53', as: 'number' })
 const small: number = web.next()
+const words: string[] = [orders.nextText(), ...orders.takeText(2), orders.textOf(id), web.textOf(small), mill.business('order').nextText(42)]
 const parts: Parts = orders.parse(id)
 const stats: SourceStats = orders.stats()
 const code: Code = new KeymillError('CLOSED', 'x').code
@@ -36,7 +37,7 @@ for await (const each of no) {
 mill[Symbol.dispose]()
 await other[Symbol.asyncDispose]()
 const retry: number | undefined = new KeymillError('NOT_READY', 'x', 5).retryAfterMs
-void [later, now, many, more, filled, signed, mine, text, texts, named, plain, small, parts, stats, code, retry, version]
+void [words, later, now, many, more, filled, signed, mine, text, texts, named, plain, small, parts, stats, code, retry, version]
 const numbers: OrderNumbers = OrderNumbers.fromKeys({ 1: new Uint8Array(32) }, 1, 'acme', 'orders')
 const sealed: Uint8Array = numbers.seal(5n)
 const all: Uint8Array[] = numbers.sealAll([1n, 2n])
