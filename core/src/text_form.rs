@@ -28,9 +28,9 @@ const MAX_PREFIX: usize = 16;
 const NONE: u8 = u8::MAX;
 
 /// Which digit each byte is.
-type Values = [u8; 256];
+type DigitTable = [u8; 256];
 
-static CROCKFORD_VALUES: Values = {
+static CROCKFORD_VALUES: DigitTable = {
     let mut values = values(CROCKFORD, true);
     let mut at = 0;
     let alike = [(b'i', 1), (b'I', 1), (b'l', 1), (b'L', 1), (b'o', 0), (b'O', 0)];
@@ -41,11 +41,11 @@ static CROCKFORD_VALUES: Values = {
     values
 };
 
-static BASE36_VALUES: Values = values(BASE36, true);
+static BASE36_VALUES: DigitTable = values(BASE36, true);
 
-static BASE62_VALUES: Values = values(BASE62, false);
+static BASE62_VALUES: DigitTable = values(BASE62, false);
 
-const fn values(alphabet: &[u8], any_case: bool) -> Values {
+const fn values(alphabet: &[u8], any_case: bool) -> DigitTable {
     let mut values = [NONE; 256];
     let mut at = 0;
     while at < alphabet.len() {
@@ -67,50 +67,50 @@ pub(crate) fn crockford_digit(c: u8) -> Option<u8> {
 
 /// `text=decimal|crockford|base62|base36`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Digits {
+pub(crate) enum Alphabet {
     Decimal,
     Crockford,
     Base62,
     Base36,
 }
 
-impl Digits {
+impl Alphabet {
     /// The names that `text=` takes, the default first.
-    pub(crate) const ALL: [(&str, Digits); 4] = [
-        ("decimal", Digits::Decimal),
-        ("crockford", Digits::Crockford),
-        ("base62", Digits::Base62),
-        ("base36", Digits::Base36),
+    pub(crate) const ALL: [(&str, Alphabet); 4] = [
+        ("decimal", Alphabet::Decimal),
+        ("crockford", Alphabet::Crockford),
+        ("base62", Alphabet::Base62),
+        ("base36", Alphabet::Base36),
     ];
 
     fn name(self) -> &'static str {
-        Digits::ALL.iter().find(|(_, digits)| *digits == self).map_or("", |(name, _)| name)
+        Alphabet::ALL.iter().find(|(_, digits)| *digits == self).map_or("", |(name, _)| name)
     }
 
-    fn alphabet(self) -> &'static [u8] {
+    fn characters(self) -> &'static [u8] {
         match self {
-            Digits::Decimal => &BASE36[..10],
-            Digits::Crockford => CROCKFORD,
-            Digits::Base62 => BASE62,
-            Digits::Base36 => BASE36,
+            Alphabet::Decimal => &BASE36[..10],
+            Alphabet::Crockford => CROCKFORD,
+            Alphabet::Base62 => BASE62,
+            Alphabet::Base36 => BASE36,
         }
     }
 
     /// How many characters every text has; `None`: as many as the number needs.
     fn width(self) -> Option<usize> {
         match self {
-            Digits::Decimal => None,
-            Digits::Crockford | Digits::Base36 => Some(13),
-            Digits::Base62 => Some(11),
+            Alphabet::Decimal => None,
+            Alphabet::Crockford | Alphabet::Base36 => Some(13),
+            Alphabet::Base62 => Some(11),
         }
     }
 
     /// The characters that are read, for people.
     fn in_words(self) -> &'static str {
         match self {
-            Digits::Decimal => "digits",
-            Digits::Crockford => "digits and letters but U",
-            Digits::Base62 | Digits::Base36 => "digits and letters",
+            Alphabet::Decimal => "digits",
+            Alphabet::Crockford => "digits and letters but U",
+            Alphabet::Base62 | Alphabet::Base36 => "digits and letters",
         }
     }
 }
@@ -118,7 +118,7 @@ impl Digits {
 /// How a source writes its ids, and reads them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TextForm {
-    digits: Digits,
+    digits: Alphabet,
     /// The bytes past `prefix_len` are zero.
     prefix: [u8; MAX_PREFIX],
     prefix_len: u8,
@@ -133,10 +133,10 @@ impl fmt::Debug for TextForm {
 impl TextForm {
     /// Decimal digits and nothing before them.
     pub(crate) const PLAIN: TextForm =
-        TextForm { digits: Digits::Decimal, prefix: [0; MAX_PREFIX], prefix_len: 0 };
+        TextForm { digits: Alphabet::Decimal, prefix: [0; MAX_PREFIX], prefix_len: 0 };
 
     /// `None` where the prefix has another character than `[a-z0-9_]`, or more than 16.
-    pub(crate) fn new(digits: Digits, prefix: &str) -> Option<TextForm> {
+    pub(crate) fn new(digits: Alphabet, prefix: &str) -> Option<TextForm> {
         let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_';
         let mut form = TextForm { digits, prefix_len: prefix.len() as u8, ..TextForm::PLAIN };
         form.prefix.get_mut(..prefix.len())?.copy_from_slice(prefix.as_bytes());
@@ -160,7 +160,7 @@ impl TextForm {
 
     /// The characters of its digits, the lowest first, and how many of them a text has at least.
     pub(crate) fn alphabet(&self) -> (&'static str, usize) {
-        (std::str::from_utf8(self.digits.alphabet()).unwrap_or_default(), self.digits.width().unwrap_or(1))
+        (std::str::from_utf8(self.digits.characters()).unwrap_or_default(), self.digits.width().unwrap_or(1))
     }
 
     /// The most bytes of a text whose number is at most 2^63-1.
@@ -184,10 +184,10 @@ impl TextForm {
         }
         let out = out.get_mut(front..)?;
         let width = match self.digits {
-            Digits::Decimal => write_number(out, number, 1)?,
-            Digits::Crockford => write_groups::<32, 6, 13, _>(&CROCKFORD_PAIRS, out, number)?,
-            Digits::Base36 => write_groups::<36, 6, 13, _>(&BASE36_PAIRS, out, number)?,
-            Digits::Base62 => write_groups::<62, 5, 11, _>(&BASE62_PAIRS, out, number)?,
+            Alphabet::Decimal => write_number(out, number, 1)?,
+            Alphabet::Crockford => write_groups::<32, 6, 13, _>(&CROCKFORD_PAIRS, out, number)?,
+            Alphabet::Base36 => write_groups::<36, 6, 13, _>(&BASE36_PAIRS, out, number)?,
+            Alphabet::Base62 => write_groups::<62, 5, 11, _>(&BASE62_PAIRS, out, number)?,
         };
         Some(front + width)
     }
@@ -208,7 +208,7 @@ impl TextForm {
             && (rest == "0" || !rest.starts_with('0'));
         let (digits, values) = match self.digits.width() {
             Some(width) if rest.chars().count() == width => (self.digits, self.digits.values()),
-            _ if is_decimal => (Digits::Decimal, &BASE62_VALUES),
+            _ if is_decimal => (Alphabet::Decimal, &BASE62_VALUES),
             Some(width) => {
                 return Err(refuse(format!(
                     "{} has {width} characters{}; this has {} and is no decimal number",
@@ -223,7 +223,7 @@ impl TextForm {
                 ));
             }
         };
-        let radix = digits.alphabet().len() as u64;
+        let radix = digits.characters().len() as u64;
         let mut number: u64 = 0;
         for (at, c) in rest.chars().enumerate() {
             let digit = u8::try_from(c).map_or(NONE, |c| values[usize::from(c)]);
@@ -243,12 +243,12 @@ impl TextForm {
     }
 }
 
-impl Digits {
-    fn values(self) -> &'static Values {
+impl Alphabet {
+    fn values(self) -> &'static DigitTable {
         match self {
-            Digits::Crockford => &CROCKFORD_VALUES,
-            Digits::Base36 => &BASE36_VALUES,
-            Digits::Decimal | Digits::Base62 => &BASE62_VALUES,
+            Alphabet::Crockford => &CROCKFORD_VALUES,
+            Alphabet::Base36 => &BASE36_VALUES,
+            Alphabet::Decimal | Alphabet::Base62 => &BASE62_VALUES,
         }
     }
 }
@@ -305,9 +305,9 @@ mod tests {
 
     use super::*;
 
-    const FIXED: [Digits; 3] = [Digits::Crockford, Digits::Base62, Digits::Base36];
+    const FIXED: [Alphabet; 3] = [Alphabet::Crockford, Alphabet::Base62, Alphabet::Base36];
 
-    fn form(digits: Digits, prefix: &str) -> TextForm {
+    fn form(digits: Alphabet, prefix: &str) -> TextForm {
         TextForm::new(digits, prefix).expect("a form")
     }
 
@@ -325,15 +325,18 @@ mod tests {
     fn the_ends_of_the_numbers_have_all_their_characters() {
         for (digits, texts) in [
             (
-                Digits::Crockford,
+                Alphabet::Crockford,
                 ["0000000000000", "0000000000001", "007ZZZZZZZZZZ", "7ZZZZZZZZZZZZ", "FZZZZZZZZZZZZ"],
             ),
-            (Digits::Base62, ["00000000000", "00000000001", "00fFgnDxSe7", "AzL8n0Y58m7", "LygHa16AHYF"]),
+            (Alphabet::Base62, ["00000000000", "00000000001", "00fFgnDxSe7", "AzL8n0Y58m7", "LygHa16AHYF"]),
             (
-                Digits::Base36,
+                Alphabet::Base36,
                 ["0000000000000", "0000000000001", "002gosa7pa2gv", "1y2p0ij32e8e7", "3w5e11264sgsf"],
             ),
-            (Digits::Decimal, ["0", "1", "9007199254740991", "9223372036854775807", "18446744073709551615"]),
+            (
+                Alphabet::Decimal,
+                ["0", "1", "9007199254740991", "9223372036854775807", "18446744073709551615"],
+            ),
         ] {
             for (number, text) in [0, 1, (1 << 53) - 1, (1 << 63) - 1, u64::MAX].into_iter().zip(texts) {
                 assert_eq!(written(form(digits, ""), number), text);
@@ -360,12 +363,12 @@ mod tests {
 
     #[test]
     fn crockford_reads_letters_that_look_like_digits_and_base36_reads_both_cases() {
-        let crockford = form(Digits::Crockford, "");
+        let crockford = form(Alphabet::Crockford, "");
         assert_eq!(read(crockford, "0oOiIlLabcdef"), read(crockford, "0001111ABCDEF"));
-        assert_eq!(read(form(Digits::Base36, ""), "1Y2P0IJ32E8E7"), Ok((1 << 63) - 1));
+        assert_eq!(read(form(Alphabet::Base36, ""), "1Y2P0IJ32E8E7"), Ok((1 << 63) - 1));
         assert_ne!(
-            read(form(Digits::Base62, ""), "0000000000a"),
-            read(form(Digits::Base62, ""), "0000000000A")
+            read(form(Alphabet::Base62, ""), "0000000000a"),
+            read(form(Alphabet::Base62, ""), "0000000000A")
         );
     }
 
@@ -375,31 +378,35 @@ mod tests {
             assert_eq!(read(form(digits, ""), "42"), Ok(42));
             assert_eq!(read(form(digits, "ord_"), "ord_9223372036854775807"), Ok((1 << 63) - 1));
         }
-        assert_eq!(read(form(Digits::Crockford, ""), "1000000000000"), Ok(1 << 60), "13 digits are the form");
-        assert_eq!(read(form(Digits::Base62, ""), "1000000000000"), Ok(1_000_000_000_000));
+        assert_eq!(
+            read(form(Alphabet::Crockford, ""), "1000000000000"),
+            Ok(1 << 60),
+            "13 digits are the form"
+        );
+        assert_eq!(read(form(Alphabet::Base62, ""), "1000000000000"), Ok(1_000_000_000_000));
     }
 
     #[test]
     fn what_no_source_wrote_is_refused_with_what_was_seen() {
         for (digits, text, told) in [
-            (Digits::Crockford, "42", "does not begin with `ord_`"),
-            (Digits::Crockford, "ORD_0000000000001", "does not begin with `ord_`"),
-            (Digits::Crockford, "", "does not begin with `ord_`"),
-            (Digits::Crockford, "ord_", "has 13 characters behind the prefix; this has 0"),
-            (Digits::Crockford, "ord_000000000001", "this has 12 and is no decimal number"),
-            (Digits::Crockford, "ord_00000000000001", "this has 14 and"),
-            (Digits::Crockford, "ord_000000000000U", "character 17 is `U`"),
-            (Digits::Crockford, "ord_GZZZZZZZZZZZZ", "more than 64 bits"),
-            (Digits::Crockford, "ord_\u{e9}00000000000\u{e9}", "character 5 is `\u{e9}`"),
-            (Digits::Crockford, "ord_99999999999999999999", "more than 64 bits"),
-            (Digits::Base62, "ord_LygHa16AHYG", "more than 64 bits"),
-            (Digits::Base62, "ord_0000000000-", "character 15 is `-`"),
-            (Digits::Base36, "ord_3w5e11264sgsg", "more than 64 bits"),
-            (Digits::Base36, "ord_000000000000_", "character 17 is `_`"),
-            (Digits::Decimal, "ord_", "no decimal number"),
-            (Digits::Decimal, "ord_042", "no decimal number"),
-            (Digits::Decimal, "ord_+42", "no decimal number"),
-            (Digits::Decimal, "ord_18446744073709551616", "more than 64 bits"),
+            (Alphabet::Crockford, "42", "does not begin with `ord_`"),
+            (Alphabet::Crockford, "ORD_0000000000001", "does not begin with `ord_`"),
+            (Alphabet::Crockford, "", "does not begin with `ord_`"),
+            (Alphabet::Crockford, "ord_", "has 13 characters behind the prefix; this has 0"),
+            (Alphabet::Crockford, "ord_000000000001", "this has 12 and is no decimal number"),
+            (Alphabet::Crockford, "ord_00000000000001", "this has 14 and"),
+            (Alphabet::Crockford, "ord_000000000000U", "character 17 is `U`"),
+            (Alphabet::Crockford, "ord_GZZZZZZZZZZZZ", "more than 64 bits"),
+            (Alphabet::Crockford, "ord_\u{e9}00000000000\u{e9}", "character 5 is `\u{e9}`"),
+            (Alphabet::Crockford, "ord_99999999999999999999", "more than 64 bits"),
+            (Alphabet::Base62, "ord_LygHa16AHYG", "more than 64 bits"),
+            (Alphabet::Base62, "ord_0000000000-", "character 15 is `-`"),
+            (Alphabet::Base36, "ord_3w5e11264sgsg", "more than 64 bits"),
+            (Alphabet::Base36, "ord_000000000000_", "character 17 is `_`"),
+            (Alphabet::Decimal, "ord_", "no decimal number"),
+            (Alphabet::Decimal, "ord_042", "no decimal number"),
+            (Alphabet::Decimal, "ord_+42", "no decimal number"),
+            (Alphabet::Decimal, "ord_18446744073709551616", "more than 64 bits"),
         ] {
             let refused = read(form(digits, "ord_"), text).expect_err(text);
             assert!(refused.contains(told) && refused.contains("segment:a"), "{text}: {refused}");
@@ -409,18 +416,18 @@ mod tests {
     #[test]
     fn a_prefix_has_at_most_sixteen_small_letters_digits_and_underscores() {
         for prefix in ["seventeen_letters", "Ord_", "ord-", "\u{e9}", "a b", "a%"] {
-            assert_eq!(TextForm::new(Digits::Base62, prefix), None, "{prefix}");
+            assert_eq!(TextForm::new(Alphabet::Base62, prefix), None, "{prefix}");
         }
-        assert_eq!(form(Digits::Base62, "sixteen_letters_").prefix(), "sixteen_letters_");
+        assert_eq!(form(Alphabet::Base62, "sixteen_letters_").prefix(), "sixteen_letters_");
     }
 
     /// Decoders of other libraries.
-    fn decoded(digits: Digits, text: &str) -> u64 {
+    fn decoded(digits: Alphabet, text: &str) -> u64 {
         match digits {
-            Digits::Decimal => text.parse().expect("decimal digits"),
-            Digits::Base36 => u64::from_str_radix(text, 36).expect("base 36"),
-            Digits::Base62 => u64::try_from(base62::decode(text).expect("base 62")).expect("64 bits"),
-            Digits::Crockford => {
+            Alphabet::Decimal => text.parse().expect("decimal digits"),
+            Alphabet::Base36 => u64::from_str_radix(text, 36).expect("base 36"),
+            Alphabet::Base62 => u64::try_from(base62::decode(text).expect("base 62")).expect("64 bits"),
+            Alphabet::Crockford => {
                 let mut of = data_encoding::Specification::new();
                 of.symbols.push_str("0123456789ABCDEFGHJKMNPQRSTVWXYZ");
                 // It decodes whole bytes from the left: three digits in front make 80 bits.
@@ -436,7 +443,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read_here_and_by_other_libraries(number: u64, prefix in "[a-z0-9_]{0,16}") {
-            for digits in [Digits::Decimal, Digits::Crockford, Digits::Base62, Digits::Base36] {
+            for digits in [Alphabet::Decimal, Alphabet::Crockford, Alphabet::Base62, Alphabet::Base36] {
                 let text = written(form(digits, &prefix), number);
                 prop_assert_eq!(read(form(digits, &prefix), &text), Ok(number));
                 prop_assert_eq!(decoded(digits, &text[prefix.len()..]), number);
@@ -455,7 +462,7 @@ mod tests {
 
         #[test]
         fn no_text_makes_the_reader_panic(text in "\\PC{0,24}") {
-            for digits in [Digits::Decimal, Digits::Crockford, Digits::Base62, Digits::Base36] {
+            for digits in [Alphabet::Decimal, Alphabet::Crockford, Alphabet::Base62, Alphabet::Base36] {
                 for prefix in ["", "0", "a_"] {
                     let _ = read(form(digits, prefix), &text);
                 }

@@ -19,7 +19,7 @@ use crate::request::stride::Stride;
 use crate::serial::SerialPattern;
 use crate::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker, fixed_name, in_words};
 
-use crate::text_form::{Digits, TextForm};
+use crate::text_form::{Alphabet, TextForm};
 
 use super::Options;
 use super::options::{self, Described};
@@ -289,7 +289,7 @@ struct Common {
 
 /// `text=crockford&prefix=ord_`.
 fn text_form(read: &OptionReader) -> Result<TextForm> {
-    let digits = read.one_of("text", &Digits::ALL)?;
+    let digits = read.one_of("text", &Alphabet::ALL)?;
     let prefix = read.get("prefix").unwrap_or_default();
     TextForm::new(digits, prefix)
         .ok_or_else(|| read.bad("prefix", prefix, "at most 16 small letters from a to z, digits and `_`"))
