@@ -237,7 +237,6 @@ impl Moves {
             .map_err(|error| self.shared.failed(error))
     }
 
-    /// Makes a step: reads table and readers, decides, and stores the table that follows if the one that was read is still there.
     /// A step after which one of the shards is no longer written to. A route of before the last step may still read there for `settle`:
     /// all readers run the present table, then `settle` passes, and they still do.
     fn last_step(
@@ -263,6 +262,7 @@ impl Moves {
         })
     }
 
+    /// Makes a step: reads table and readers, decides, and stores the table that follows if the one that was read is still there.
     fn step(
         &self,
         change: Change,
