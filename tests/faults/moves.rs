@@ -123,6 +123,7 @@ fn step(moves: &Moves) -> Result<Option<MoveStatus>, Error> {
     } else if phase != "mirror" || moving.verified_at.is_some() {
         moves.next(None, Change::Apply)
     } else if let Some(began) = moving.verify_from {
+        std::thread::sleep(Duration::from_millis(began.saturating_sub(status.now_ms)));
         moves.verified(began, Change::Apply)
     } else {
         moves.begin_verify(Change::Apply)
