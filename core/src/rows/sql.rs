@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
-use keymill::binding::{Cells, ShardKind};
-
 use super::key::{Id, IdRange};
+use super::shard::{Cells, ShardKind};
 use super::table::{Class, Column, Table};
 
 /// A name between quotes.

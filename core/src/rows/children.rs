@@ -1,8 +1,8 @@
 //! Rows that the database itself would delete or change where the rows of a move are removed.
 
-use keymill::binding::{Shard, ShardKind};
-use keymill::{Code, Error, Result};
+use crate::error::{Code, Error, Result};
 
+use super::shard::{Shard, ShardKind};
 use super::sql::text_literal;
 use super::table::{Table, texts};
 

@@ -1,4 +1,4 @@
-//! The database of a shard, for the command's `move copy`, `verify` and `clean`.
+//! The database of a shard.
 
 use std::time::Duration;
 
@@ -45,7 +45,9 @@ impl Shard {
         let config = MillConfig::parse(url)
             .map_err(|error| Error::new(error.code, format!("{word}: {}", error.message)))?;
         let (kind, options) = match config.store {
+            #[cfg(feature = "mysql")]
             StoreConfig::Mysql(options) => (ShardKind::MySql, options),
+            #[cfg(feature = "postgres")]
             StoreConfig::Postgres(options) => (ShardKind::Postgres, options),
             other => {
                 return Err(Error::config(format!(
@@ -100,7 +102,9 @@ impl Shard {
 
 fn connect(kind: ShardKind, options: &ServerOptions) -> std::result::Result<Box<dyn ShardSession>, Fault> {
     Ok(match kind {
+        #[cfg(feature = "mysql")]
         ShardKind::MySql => Box::new(crate::store::mysql::Mysql::open_shard(options)?),
+        #[cfg(feature = "postgres")]
         ShardKind::Postgres => Box::new(crate::store::postgres::Postgres::open_shard(options)?),
     })
 }

@@ -1,12 +1,12 @@
 //! What rows are compared by: digests that the servers compute, of each row and of a range.
 //!
 //! The digest of a row is an MD5 of its values' texts with commas between them; texts and bytes, which may have commas, stand there as an
-//! MD5 of their own. Nobody gains by a collision here. A range has the number of its rows, and the sum of the first 60 bits of each.
+//! MD5 of their own. A collision would gain no one anything. A range has the number of its rows, and the sum of the first 60 bits of each.
 
-use keymill::binding::{Cells, Shard, ShardKind};
-use keymill::{Code, Error, Result};
+use crate::error::{Code, Error, Result};
 
 use super::key::{Id, IdRange};
+use super::shard::{Cells, Shard, ShardKind};
 use super::sql::quoted;
 use super::table::{Class, Column, Table};
 

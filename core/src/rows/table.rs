@@ -1,8 +1,8 @@
 //! What the catalogue of a shard says about a table: its columns, its key, and what cannot be moved.
 
-use keymill::binding::{Shard, ShardKind};
-use keymill::{Code, Error, Result};
+use crate::error::{Code, Error, Result};
 
+use super::shard::{Shard, ShardKind};
 use super::sql::{self, text_literal};
 
 /// How a value is read, written and hashed.
