@@ -58,7 +58,7 @@ impl Moves {
             check_children(&mut both.from, &both.old, &behind.iter().map(|of| &of.old).collect::<Vec<_>>())?;
             let mut known = 0;
             for range in ranges(&finished, both) {
-                let count = &mut |_: &mut Both<'_>, rows: &Rows| Ok(rows.len() as u64);
+                let count = &mut |_: &mut Both<'_>, rows: &KnownRows| Ok(rows.len() as u64);
                 known += each_chunk(both, &range, u64::MAX, RowsTask::Checking, count)?;
             }
             counts.push(known);
@@ -171,7 +171,8 @@ fn check_routes(routes: &Router, of: &FinishedMove) -> Result<()> {
     Ok(())
 }
 
-type Rows = Vec<(Primary, i128)>;
+/// The old shard's rows of a chunk that the new shard has: their keys and versions.
+type KnownRows = Vec<(Primary, i128)>;
 
 /// Passes the old shard's rows to `then`, chunk by chunk, once the new shard is known to have each of them.
 fn each_chunk(
@@ -179,7 +180,7 @@ fn each_chunk(
     range: &IdRange,
     per_second: u64,
     task: RowsTask,
-    then: &mut dyn FnMut(&mut Both<'_>, &Rows) -> Result<u64>,
+    then: &mut dyn FnMut(&mut Both<'_>, &KnownRows) -> Result<u64>,
 ) -> Result<u64> {
     let mut pace = Pace::new(per_second, Instant::now());
     let (mut done, mut rest) = (0, Some(range.clone()));
@@ -198,13 +199,13 @@ fn each_chunk(
 }
 
 /// The old shard's rows of a chunk. Refuses where the new shard does not have one of them, or an older one.
-fn known(both: &mut Both<'_>, chunk: &IdRange) -> Result<Rows> {
+fn known(both: &mut Both<'_>, chunk: &IdRange) -> Result<KnownRows> {
     let old = both.watch.persist(|| digests(&mut both.from, &both.old, &both.old.within(chunk)))?;
     if old.is_empty() {
-        return Ok(Rows::new());
+        return Ok(KnownRows::new());
     }
     let new = both.watch.persist(|| digests(&mut both.to, &both.new, &both.new.within(chunk)))?;
-    let (mut rows, mut unknown) = (Rows::new(), Vec::new());
+    let (mut rows, mut unknown) = (KnownRows::new(), Vec::new());
     for (primary, row) in old {
         match new.get(&primary) {
             Some(there) if there.version > row.version || *there == row => rows.push((primary, row.version)),
@@ -229,7 +230,7 @@ fn known(both: &mut Both<'_>, chunk: &IdRange) -> Result<Rows> {
 }
 
 /// Removes rows that still have the version that was looked at; answers with how many.
-fn remove(both: &mut Both<'_>, rows: &Rows) -> Result<u64> {
+fn remove(both: &mut Both<'_>, rows: &KnownRows) -> Result<u64> {
     let rows: Vec<_> = rows.iter().map(|(primary, version)| (primary, *version)).collect();
     let Both { from, old, watch, .. } = both;
     let mut removed = 0;

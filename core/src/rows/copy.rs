@@ -8,9 +8,9 @@ use std::time::Instant;
 use crate::error::Result;
 
 use super::key::{Id, IdRange};
+use super::moved_table::MovedTable;
 use super::pace::Pace;
 use super::shard::Shard;
-use super::table::Table;
 use super::watch::RowsTask;
 use super::{Both, too_long};
 
@@ -29,7 +29,7 @@ pub struct Copied {
 }
 
 /// The id `behind` rows behind the first of the range, if there are so many.
-pub fn nth(shard: &mut Shard, table: &Table, range: &IdRange, behind: u64) -> Result<Option<Id>> {
+pub fn nth(shard: &mut Shard, table: &MovedTable, range: &IdRange, behind: u64) -> Result<Option<Id>> {
     let mut found = None;
     shard.read(&table.nth(range, behind), |row| {
         found = row.first().copied().flatten().and_then(|bytes| table.read_id(bytes));

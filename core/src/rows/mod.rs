@@ -9,13 +9,13 @@ mod compare;
 mod copy;
 mod digest;
 mod key;
+mod moved_table;
 mod pace;
 mod repair;
 mod script;
 mod shard;
 mod sides;
 mod sql;
-mod table;
 mod verify;
 mod watch;
 
@@ -26,9 +26,9 @@ use crate::api::{Change, MoveStatus, Moves, Moving};
 use crate::error::{Code, Error, Result, shown};
 use crate::moves::{MovePhase, PlannedMove};
 use key::IdRange;
+use moved_table::{MovedTable, texts};
 use shard::{Cells, Shard, ShardKind};
 use sides::check_sides;
-use table::Table;
 use watch::{Watch, unattended};
 
 pub use clean::RemovedRows;
@@ -103,9 +103,9 @@ struct Both<'w> {
     from: Shard,
     to: Shard,
     /// The table as the old shard has it.
-    old: Table,
+    old: MovedTable,
     /// The same columns in the same order, as the new shard has it.
-    new: Table,
+    new: MovedTable,
     /// The longest statement that both servers take.
     longest: usize,
     watch: &'w Watch<'w>,
@@ -130,8 +130,8 @@ impl<'w> Both<'w> {
                 to.kind()
             )));
         }
-        let old = Table::read(&mut from, name, key)?;
-        let mut new = Table::read(&mut to, name, key)?;
+        let old = MovedTable::read(&mut from, name, key)?;
+        let mut new = MovedTable::read(&mut to, name, key)?;
         check_apart(&mut from, &mut to, &old, &new)?;
         old.check_alike(&from.at(), &new, &to.at())?;
         new.in_order_of(&old);
@@ -158,7 +158,7 @@ fn longest(shard: &mut Shard) -> Result<usize> {
 }
 
 /// A row that does not fit into a statement.
-fn too_long(at: &str, table: &Table, row: Cells<'_>, bytes: usize) -> Error {
+fn too_long(at: &str, table: &MovedTable, row: Cells<'_>, bytes: usize) -> Error {
     let primary = table.primary_of(row).map_or_else(String::new, |primary| table.shown(&primary));
     Error::new(
         Code::StoreRefused,
@@ -192,7 +192,7 @@ fn url_of<'u>(option: &str, word: &'u str, shard: &str, of: &PlannedMove) -> Res
 }
 
 /// Refuses one table under two names. A lock shows it, whatever the spelling: host names, sockets and proxies say nothing.
-fn check_apart(from: &mut Shard, to: &mut Shard, old: &Table, new: &Table) -> Result<()> {
+fn check_apart(from: &mut Shard, to: &mut Shard, old: &MovedTable, new: &MovedTable) -> Result<()> {
     let secret = format!("keymill move {:016x}", drawn());
     let is_one = match from.kind() {
         ShardKind::MySql => {
@@ -202,9 +202,9 @@ fn check_apart(from: &mut Shard, to: &mut Shard, old: &Table, new: &Table) -> Re
             from.read(&format!("SELECT RELEASE_LOCK({lock})"), |_| {})?;
             let name = "SELECT IF(@@lower_case_table_names, LOWER(DATABASE()), DATABASE())";
             let cluster = "SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'";
-            let of_cluster = table::texts(from, cluster)?;
-            let one_server = held || !of_cluster.is_empty() && of_cluster == table::texts(to, cluster)?;
-            one_server && table::texts(from, name)? == table::texts(to, name)?
+            let of_cluster = texts(from, cluster)?;
+            let one_server = held || !of_cluster.is_empty() && of_cluster == texts(to, cluster)?;
+            one_server && texts(from, name)? == texts(to, name)?
         }
         ShardKind::Postgres => {
             let lock = format!("pg_catalog.hashtextextended('{secret}', 0)");

@@ -8,8 +8,8 @@ use crate::error::{Code, Error, Result};
 use super::compare::{Difference, Differs, look};
 use super::digest::Primary;
 use super::key::Id;
+use super::moved_table::MovedTable;
 use super::shard::Shard;
-use super::table::Table;
 use super::watch::{RowsEvent, Watch};
 use super::{Both, too_long};
 
@@ -75,8 +75,8 @@ pub fn repair(
 
 /// Copies these rows unless the other shard has a newer one; an equal version is overwritten.
 fn bring(
-    (from, old): (&mut Shard, &Table),
-    (to, new): (&mut Shard, &Table),
+    (from, old): (&mut Shard, &MovedTable),
+    (to, new): (&mut Shard, &MovedTable),
     rows: &[&Difference],
     longest: usize,
     watch: &Watch<'_>,

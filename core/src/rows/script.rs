@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::Both;
 use super::key::IdRange;
-use super::table::Table;
+use super::moved_table::MovedTable;
 
 /// What is on a line of its own behind the statement's values.
 fn head(both: &Both<'_>, what: &str) -> String {
@@ -17,7 +17,7 @@ fn on(shard: &str, statement: &str) -> String {
 }
 
 /// The values of an insert, as places for them.
-fn insert(table: &Table) -> String {
+fn insert(table: &MovedTable) -> String {
     let places = vec!["?"; table.columns.len()].join(", ");
     format!("{}({places}){}", table.insert(), table.unless_newer(">"))
 }

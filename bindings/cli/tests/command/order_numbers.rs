@@ -62,7 +62,8 @@ fn each_line_of_standard_input_is_sealed_and_opened_up_to_the_first_that_is_wron
         home.file("in", input);
         home.shell(&format!("$K {verb} - --keys keys.toml --tenant acme --table orders < in"))
     };
-    let ids: String = (0..20_000).map(|number| format!("{}\n", (7_u64 << 47) + number)).collect();
+    let ids: Vec<_> = (0..20_000).map(|number| ((7_u64 << 47) + number).to_string()).collect();
+    let ids = ids.join("\n") + "\n";
     let sealed = of("seal", &ids).done();
     assert_eq!(sealed.lines().count(), 20_000);
     assert_eq!(of("unseal", &sealed).done(), ids);
