@@ -15,11 +15,14 @@ use mysql::prelude::Queryable;
 const FIRST: u64 = 32_768 << 47;
 const ROWS: u64 = 9000;
 
+/// Carries out a statement; answers with the first values of its rows.
+type Client = Box<dyn FnMut(&str) -> Vec<String>>;
+
 /// The databases of two shards.
 trait Shards: Sync {
     fn urls(&self) -> [String; 2];
     /// A connection to one of them.
-    fn open(&self, shard: usize) -> Box<dyn FnMut(&str) -> Vec<String> + '_>;
+    fn open(&self, shard: usize) -> Client;
 }
 
 struct MariaDb(mariadb::Private);
@@ -43,7 +46,7 @@ impl Shards for MariaDb {
         ["rust_a", "rust_b"].map(|name| format!("{server}/{name}"))
     }
 
-    fn open(&self, shard: usize) -> Box<dyn FnMut(&str) -> Vec<String>> {
+    fn open(&self, shard: usize) -> Client {
         let mut connection = mariadb::connection_of(&self.urls()[shard]);
         Box::new(move |sql| {
             let rows: Vec<mysql::Row> = connection.query(sql).expect("the statement is carried out");
@@ -78,7 +81,7 @@ impl Shards for Postgres {
         self.0.clone().map(|name| format!("{}?schema={name}", postgres::url()))
     }
 
-    fn open(&self, shard: usize) -> Box<dyn FnMut(&str) -> Vec<String>> {
+    fn open(&self, shard: usize) -> Client {
         let sql = postgres::Sql::shared();
         sql.say(&format!("SET search_path = {}", self.0[shard]));
         Box::new(move |statement| {
