@@ -105,6 +105,7 @@ fn option_table(group: &str) -> String {
         "postgres" => options::POSTGRES,
         "redis" => options::REDIS,
         "source" => options::SOURCE,
+        "text" => options::TEXT,
         "supply" => options::SUPPLY,
         "segment" => options::SEGMENT,
         "serial" => options::SERIAL,

@@ -222,6 +222,7 @@ impl Moves {
     }
 
     /// The present routes, for one look.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn routes(&self) -> Result<Router> {
         Router::from_text(&route_table(&self.shared, &self.router)?)
     }
