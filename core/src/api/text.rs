@@ -17,6 +17,11 @@ pub(crate) fn ascii(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
 
+#[cold]
+fn no_date() -> Error {
+    Error::argument("a serial's text has a date, which its number does not tell; use `next_text`")
+}
+
 impl Source {
     /// The next serial number as text; for the other kinds the id in the form that `text=` and `prefix=` say, decimal digits unless they are
     /// given.
@@ -125,13 +130,22 @@ impl Source {
     /// `INVALID_ARGUMENT`.
     pub fn text_of(&self, id: u64) -> Result<String> {
         if self.spec().pattern().is_some() {
-            return Err(
-                self.failed(Error::argument("a serial's text is made with its date; use `next_text`"))
-            );
+            return Err(self.failed(no_date()));
         }
         let mut buffer = [0; MAX_TEXT];
         let len = self.write_id(&mut buffer, id)?;
         Ok(ascii(&buffer[..len]).to_owned())
+    }
+
+    /// Writes what [`Source::text_of`] answers into `buffer`, and returns its length.
+    ///
+    /// # Errors
+    /// As [`Source::text_of`]; `BUFFER_TOO_SMALL` for a buffer shorter than the text.
+    pub fn write_text_of(&self, id: u64, buffer: &mut [u8]) -> Result<usize> {
+        if self.spec().pattern().is_some() {
+            return Err(self.failed(no_date()));
+        }
+        self.spec().form.write(buffer, id).ok_or_else(|| self.too_small(buffer.len()))
     }
 
     /// The next id for a key as text, of a source of business ids with 64 bits.
