@@ -51,6 +51,11 @@ export function textOf(source: SourceBox, id: unknown): string {
   }
 }
 
+/** What a source hands out as text: a serial number is one already. */
+function written(source: SourceBox, id: unknown): string {
+  return typeof id === 'string' ? id : textOf(source, id)
+}
+
 /** The most ids of one list: V8 ends the process, not the call, when its heap is full. */
 const MOST = 2 ** 22
 
@@ -188,31 +193,26 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
    * text already. Waits as `next` does.
    */
   nextText(): string {
-    return this.written(this.next())
+    return written(this.cursor.source, this.next())
   }
 
   /** The next id as text; never blocks the event loop. */
   async nextTextAsync(): Promise<string> {
-    return this.written(await this.nextAsync())
+    return written(this.cursor.source, await this.nextAsync())
   }
 
   /** `count` ids as texts: all of them, or an error. */
   takeText(count: number): string[] {
-    return this.take(count).map((id) => this.written(id))
+    return this.take(count).map((id) => written(this.cursor.source, id))
   }
 
   /** `count` ids as texts; never blocks the event loop. */
   async takeTextAsync(count: number): Promise<string[]> {
-    return (await this.takeAsync(count)).map((id) => this.written(id))
+    return (await this.takeAsync(count)).map((id) => written(this.cursor.source, id))
   }
 
   /** An id of this source as its texts are written. */
   textOf(id: bigint | number): string {
-    return textOf(this.cursor.source, id)
-  }
-
-  /** @internal */
-  protected written(id: T): string {
     return textOf(this.cursor.source, id)
   }
 
@@ -446,11 +446,6 @@ export class Serial extends AnySource<string> {
   protected override attempt(waited: number): { id: string } | number {
     const id = this.cursor.tryText(waited)
     return typeof id === 'string' ? { id } : id
-  }
-
-  /** @internal */
-  protected override written(id: string): string {
-    return id
   }
 
   /** @internal */
