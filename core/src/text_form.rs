@@ -33,7 +33,7 @@ pub(crate) fn crockford_digit(c: u8) -> Option<u8> {
 
 /// The digits of an id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Digits {
+pub(crate) enum IdDigits {
     #[default]
     Decimal,
     Crockford,
@@ -41,43 +41,43 @@ pub(crate) enum Digits {
     Base36,
 }
 
-impl Digits {
+impl IdDigits {
     /// By their names, the default first.
-    pub(crate) const ALL: [(&'static str, Digits); 4] = [
-        ("decimal", Digits::Decimal),
-        ("crockford", Digits::Crockford),
-        ("base62", Digits::Base62),
-        ("base36", Digits::Base36),
+    pub(crate) const ALL: [(&'static str, IdDigits); 4] = [
+        ("decimal", IdDigits::Decimal),
+        ("crockford", IdDigits::Crockford),
+        ("base62", IdDigits::Base62),
+        ("base36", IdDigits::Base36),
     ];
 
     pub(crate) fn name(self) -> &'static str {
-        Digits::ALL.iter().find(|(_, digits)| *digits == self).map_or("", |(name, _)| name)
+        IdDigits::ALL.iter().find(|(_, digits)| *digits == self).map_or("", |(name, _)| name)
     }
 
     /// How many characters an id has; `None`: as many as it needs.
     pub(crate) fn width(self) -> Option<usize> {
         match self {
-            Digits::Decimal => None,
-            Digits::Crockford | Digits::Base36 => Some(13),
-            Digits::Base62 => Some(11),
+            IdDigits::Decimal => None,
+            IdDigits::Crockford | IdDigits::Base36 => Some(13),
+            IdDigits::Base62 => Some(11),
         }
     }
 
     fn base(self) -> u64 {
         match self {
-            Digits::Decimal => 10,
-            Digits::Crockford => 32,
-            Digits::Base62 => 62,
-            Digits::Base36 => 36,
+            IdDigits::Decimal => 10,
+            IdDigits::Crockford => 32,
+            IdDigits::Base62 => 62,
+            IdDigits::Base36 => 36,
         }
     }
 
     fn digit(self, c: u8) -> Option<u8> {
         match self {
-            Digits::Crockford => crockford_digit(c),
-            Digits::Base36 => (c as char).to_digit(36).map(|digit| digit as u8),
-            Digits::Decimal => (c as char).to_digit(10).map(|digit| digit as u8),
-            Digits::Base62 => match c {
+            IdDigits::Crockford => crockford_digit(c),
+            IdDigits::Base36 => (c as char).to_digit(36).map(|digit| digit as u8),
+            IdDigits::Decimal => (c as char).to_digit(10).map(|digit| digit as u8),
+            IdDigits::Base62 => match c {
                 b'0'..=b'9' => Some(c - b'0'),
                 b'A'..=b'Z' => Some(c - b'A' + 10),
                 b'a'..=b'z' => Some(c - b'a' + 36),
@@ -90,7 +90,7 @@ impl Digits {
 /// How ids of a source are written as text.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TextForm {
-    pub(crate) digits: Digits,
+    pub(crate) digits: IdDigits,
     prefix: [u8; LONGEST_PREFIX],
     prefix_len: u8,
 }
@@ -104,7 +104,7 @@ impl fmt::Debug for TextForm {
 impl TextForm {
     /// # Errors
     /// `INVALID_CONFIG`: a prefix that is too long or has other characters, or that a number could begin with.
-    pub(crate) fn new(digits: Digits, prefix: &str) -> Result<TextForm> {
+    pub(crate) fn new(digits: IdDigits, prefix: &str) -> Result<TextForm> {
         let is_allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_';
         if prefix.len() > LONGEST_PREFIX || !prefix.bytes().all(is_allowed) {
             return Err(Error::config(format!(
@@ -155,10 +155,10 @@ impl TextForm {
         let (prefix, digits) = out.split_at_mut(before);
         prefix.copy_from_slice(self.prefix.get(..before)?);
         match self.digits {
-            Digits::Crockford => crockford(digits.first_chunk_mut()?, id),
-            Digits::Base62 => base62(digits.first_chunk_mut()?, id),
-            Digits::Base36 => base36(digits.first_chunk_mut()?, id),
-            Digits::Decimal => {}
+            IdDigits::Crockford => crockford(digits.first_chunk_mut()?, id),
+            IdDigits::Base62 => base62(digits.first_chunk_mut()?, id),
+            IdDigits::Base36 => base36(digits.first_chunk_mut()?, id),
+            IdDigits::Decimal => {}
         }
         Some(before + width)
     }
@@ -172,7 +172,7 @@ impl TextForm {
         let is_number = !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
         match text.strip_prefix(prefix) {
             Some(digits) if self.digits.width() == Some(digits.len()) => self.of_digits(text, digits),
-            Some(digits) if self.digits == Digits::Decimal && !digits.is_empty() => {
+            Some(digits) if self.digits == IdDigits::Decimal && !digits.is_empty() => {
                 self.of_digits(text, digits)
             }
             _ if is_number => text.parse().map_err(|_| too_large(text)),
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn form(digits: Digits, prefix: &str) -> TextForm {
+    fn form(digits: IdDigits, prefix: &str) -> TextForm {
         TextForm::new(digits, prefix).expect("a form")
     }
 
@@ -280,10 +280,10 @@ mod tests {
     #[test]
     fn the_ends_of_the_numbers_have_all_their_characters() {
         for (digits, zero, one, most) in [
-            (Digits::Crockford, "0000000000000", "0000000000001", "FZZZZZZZZZZZZ"),
-            (Digits::Base62, "00000000000", "00000000001", "LygHa16AHYF"),
-            (Digits::Base36, "0000000000000", "0000000000001", "3w5e11264sgsf"),
-            (Digits::Decimal, "0", "1", "18446744073709551615"),
+            (IdDigits::Crockford, "0000000000000", "0000000000001", "FZZZZZZZZZZZZ"),
+            (IdDigits::Base62, "00000000000", "00000000001", "LygHa16AHYF"),
+            (IdDigits::Base36, "0000000000000", "0000000000001", "3w5e11264sgsf"),
+            (IdDigits::Decimal, "0", "1", "18446744073709551615"),
         ] {
             for (id, wanted) in [(0, zero), (1, one), (u64::MAX, most)] {
                 assert_eq!(text(form(digits, ""), id), wanted);
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_is_no_text_of_the_form_is_refused_with_what_was_seen() {
-        let crockford = form(Digits::Crockford, "ord_");
+        let crockford = form(IdDigits::Crockford, "ord_");
         assert_eq!(crockford.read("ord_ooooooooooooi"), Ok(1), "letters that look like digits");
         assert_eq!(crockford.read("ord_000000000000a"), Ok(10));
         assert_eq!(
@@ -303,16 +303,16 @@ mod tests {
             "without the prefix it is a number"
         );
         assert_eq!(
-            form(Digits::Crockford, "").read("1234567890123"),
+            form(IdDigits::Crockford, "").read("1234567890123"),
             Ok(1_228_503_247_364_293_699),
             "it has the width"
         );
-        assert_eq!(form(Digits::Crockford, "").read("123"), Ok(123));
+        assert_eq!(form(IdDigits::Crockford, "").read("123"), Ok(123));
         assert_eq!(
-            form(Digits::Base36, "").read("ZZ"),
+            form(IdDigits::Base36, "").read("ZZ"),
             Err(Error::argument("`ZZ` is no id: it has 2 characters, and base36 has 13"))
         );
-        assert_eq!(form(Digits::Base36, "").read("3W5E11264SGSF"), Ok(u64::MAX));
+        assert_eq!(form(IdDigits::Base36, "").read("3W5E11264SGSF"), Ok(u64::MAX));
         for (form, text, told) in [
             (crockford, "0RD_0000000000001", "begins with `ord_`"),
             (crockford, "ord_", "begins with `ord_`"),
@@ -322,13 +322,13 @@ mod tests {
             (crockford, "ord_00000000000\u{e9}", "`é` is no digit of crockford"),
             (crockford, "ord_G000000000000", "more than 64 bits"),
             (crockford, "18446744073709551616", "more than 64 bits"),
-            (form(Digits::Base62, ""), "LygHa16AHYG", "more than 64 bits"),
-            (form(Digits::Base62, ""), "zzzzzzzzzzz", "more than 64 bits"),
-            (form(Digits::Base62, ""), "0000000000-", "`-` is no digit of base62"),
-            (form(Digits::Base36, "a"), "b0000000000000", "begins with `a`"),
-            (form(Digits::Decimal, "no_"), "no_12x", "`x` is no digit of decimal"),
-            (form(Digits::Decimal, ""), "+5", "positive whole number"),
-            (form(Digits::Decimal, ""), "", "positive whole number"),
+            (form(IdDigits::Base62, ""), "LygHa16AHYG", "more than 64 bits"),
+            (form(IdDigits::Base62, ""), "zzzzzzzzzzz", "more than 64 bits"),
+            (form(IdDigits::Base62, ""), "0000000000-", "`-` is no digit of base62"),
+            (form(IdDigits::Base36, "a"), "b0000000000000", "begins with `a`"),
+            (form(IdDigits::Decimal, "no_"), "no_12x", "`x` is no digit of decimal"),
+            (form(IdDigits::Decimal, ""), "+5", "positive whole number"),
+            (form(IdDigits::Decimal, ""), "", "positive whole number"),
         ] {
             let error = form.read(text).expect_err(text);
             assert!(error.message.contains(told), "{text}: {error}");
@@ -338,14 +338,14 @@ mod tests {
     #[test]
     fn a_prefix_is_short_plain_and_no_number() {
         for prefix in ["Ord", "or-", "é", "a23456789_1234567", "12", " "] {
-            assert!(TextForm::new(Digits::Base62, prefix).is_err(), "{prefix}");
+            assert!(TextForm::new(IdDigits::Base62, prefix).is_err(), "{prefix}");
         }
-        assert_eq!(text(form(Digits::Decimal, "a1"), 23), "a123");
-        assert_eq!(form(Digits::Decimal, "a1").read("a123"), Ok(23));
+        assert_eq!(text(form(IdDigits::Decimal, "a1"), 23), "a123");
+        assert_eq!(form(IdDigits::Decimal, "a1").read("a123"), Ok(23));
     }
 
-    fn digits() -> impl Strategy<Value = Digits> {
-        prop::sample::select(Digits::ALL.map(|(_, digits)| digits).to_vec())
+    fn digits() -> impl Strategy<Value = IdDigits> {
+        prop::sample::select(IdDigits::ALL.map(|(_, digits)| digits).to_vec())
     }
 
     proptest! {
@@ -357,7 +357,7 @@ mod tests {
 
         #[test]
         fn the_order_of_texts_is_that_of_numbers(digits in digits(), one: u64, two: u64) {
-            prop_assume!(digits != Digits::Decimal);
+            prop_assume!(digits != IdDigits::Decimal);
             let form = form(digits, "x_");
             prop_assert_eq!(text(form, one).cmp(&text(form, two)), one.cmp(&two));
         }

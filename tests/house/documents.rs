@@ -37,6 +37,7 @@ const DOCUMENTS: [(&str, &[&str]); 9] = [
             "postgres",
             "redis",
             "source",
+            "text",
             "supply",
             "segment",
             "serial",

@@ -19,7 +19,7 @@ use crate::request::stride::Stride;
 use crate::serial::SerialPattern;
 use crate::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker, fixed_name, in_words};
 
-use crate::text_form::{Digits, TextForm};
+use crate::text_form::{IdDigits, TextForm};
 
 use super::Options;
 use super::options::{self, Described};
@@ -269,7 +269,7 @@ pub(crate) fn parse(
     let order = read.one_of("order", &[("process", Order::Process), ("thread", Order::Thread)])?;
     let block = read.number("block", 1024, 1, 1 << 20)?;
     let deadline = Duration::from_millis(read.millis("deadline", 3000, 1, 3_600_000)?);
-    let form = TextForm::new(read.one_of("text", &Digits::ALL)?, &read.text("prefix", ""))?;
+    let form = TextForm::new(read.one_of("text", &IdDigits::ALL)?, &read.text("prefix", ""))?;
     let common = Common { text, order, block, deadline, form };
     match parts.kind {
         "segment" => segment(&parts, &read, common),
