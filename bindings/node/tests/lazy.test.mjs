@@ -41,8 +41,9 @@ test('every verb is the source’s', async () => {
   }
   assert.deepEqual(orders.parse(5n), { number: 5n })
   assert.equal(orders.stats().source, 'segment:verbs')
-  assert.deepEqual(orders.settings(), mill.segment('verbs').settings)
+  assert.deepEqual(orders.settings, mill.segment('verbs').settings)
   assert.equal(orders.source().next(), 13n)
+  assert.ok(orders.handle().next() > 13n)
   assert.equal(orders.spec, 'segment:verbs')
   assert.equal(inspect(orders), 'lazy segment:verbs')
   const serial = lazy('serial:t/c', { date: "'C'", number: '000' })

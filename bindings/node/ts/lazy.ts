@@ -18,7 +18,7 @@ interface Lazily {
   /** The source's figures in the present mill. */
   stats(): SourceStats
   /** What the source is in the present mill, every default filled in. */
-  settings(): Record<string, string>
+  readonly settings: Record<string, string>
   toString(): string
 }
 
@@ -39,6 +39,8 @@ export interface LazySource<T> extends Lazily, Iterable<T>, AsyncIterable<T> {
   fill<A extends BigUint64Array | BigInt64Array>(array: A): A
   /** The next id as text: a serial number, or the decimal id. */
   nextText(): string
+  /** A handle of the source in the present mill, which it stays with. */
+  handle(): AnySource<bigint> | AnySource<number> | AnySource<string>
   /** The source in the present mill, which it stays with. */
   source(): AnySource<bigint> | AnySource<number> | AnySource<string>
 }
@@ -196,7 +198,6 @@ export function lazy(spec: string, options?: SourceOptions): unknown {
   }
   const resolver = new Resolver(text, as as string | undefined)
   const given: (id: any) => any = as === 'string' ? String : (id) => id
-  const keyed = /^business:/.test(text)
   const next = (key?: unknown): unknown => {
     for (;;) {
       const at = generation()
@@ -222,20 +223,22 @@ export function lazy(spec: string, options?: SourceOptions): unknown {
     nextText: (key?: unknown) => String(next(key)),
     parse: (id: unknown) => resolver.ask('parse', [id]),
     stats: () => resolver.ask('stats', []),
-    settings: () => resolver.source.settings,
     source: () => resolver.source,
     spec: text,
     toString: () => `lazy ${text}`,
     [Symbol.for('nodejs.util.inspect.custom')]: () => `lazy ${text}`,
   }
-  if (keyed) return Object.assign((key?: unknown) => next(key), verbs)
+  // Read when it is asked for, not when it is assigned.
+  const settings = { get: () => resolver.source.settings, enumerable: true }
+  if (/^business:/.test(text)) return Object.defineProperty(Object.assign((key?: unknown) => next(key), verbs), 'settings', settings)
   const ids: IterableIterator<unknown> = { next: () => ({ value: next(), done: false }), [Symbol.iterator]: () => ids }
   const later: AsyncIterableIterator<unknown> = {
     next: async () => ({ value: await verbs.nextAsync(), done: false }),
     [Symbol.asyncIterator]: () => later,
   }
   // What frameworks call a default with is not for us.
-  return Object.assign(() => next(), verbs, {
+  const source = Object.assign(() => next(), verbs, {
+    handle: () => resolver.ask('handle', []),
     fill: (array: unknown) => {
       if (resolver.source instanceof Serial) throw argument(`\`${text}\` hands out texts, which do not fit into an array of integers; use take`)
       return resolver.ask('fill', [array])
@@ -243,4 +246,5 @@ export function lazy(spec: string, options?: SourceOptions): unknown {
     [Symbol.iterator]: () => ids,
     [Symbol.asyncIterator]: () => later,
   })
+  return Object.defineProperty(source, 'settings', settings)
 }

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 import keymill
-from test_processes import in_a_child, raw_fork
+from test_processes import APP, in_a_child, raw_fork, serve
 
 declared = keymill.lazy("segment:orders", deadline="60s")
 
@@ -258,6 +258,13 @@ def test_a_pool_gets_the_source_by_pickling_and_makes_no_duplicates(tmp_path, me
     assert len(set(every)) == len(every) == 18 * 1000
     keymill.shared().close()
     keymill.use(None)
+
+
+def test_a_preloading_server_s_workers_make_no_duplicates(tmp_path):
+    declared = 'keymill.use(keymill.open({config!r}))\norders = keymill.lazy("segment:orders", deadline="60s")'
+    app = APP.replace('mill = keymill.open({config!r})\norders = mill.segment("orders", deadline="60s")', declared)
+    assert "lazy" in app
+    serve(tmp_path, app.format(config=f"sqlite:{tmp_path / 'ids.db'}"))
 
 
 def test_sqlalchemy_calls_it_for_each_row(mill):

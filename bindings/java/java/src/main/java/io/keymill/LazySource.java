@@ -170,6 +170,17 @@ public final class LazySource implements LongSupplier, Serializable {
     }
 
     /**
+     * As {@link Source#lease}.
+     *
+     * @param count how many at most
+     * @return the numbers
+     * @throws KeymillException as {@link #next()} and {@link Source#lease}
+     */
+    public Range lease(long count) {
+        return ask(source -> source.lease(count));
+    }
+
+    /**
      * Ids without end.
      *
      * @return the stream; sequential, each id made when it is asked for

@@ -69,7 +69,8 @@ class LazySourceTest {
             assertEquals(11, orders.stats().issued());
             assertEquals(mill.segment("verbs").settings(), orders.settings());
             assertEquals(12, orders.source().next());
-            assertTrue(orders.handle().next() > 12);
+            assertEquals(13, orders.lease(1).first());
+            assertTrue(orders.handle().next() > 13);
             assertEquals("C001", Mill.lazy("serial:t/c?date='C'&number=000").nextText());
             LazySource keyed = Mill.lazy("business:order");
             for (long id : new long[] {keyed.next("buyer-42"), keyed.take("buyer-42", 2)[1], keyed.business().next("buyer-42")}) {
