@@ -22,7 +22,7 @@
 
 // Floors, each of which names only itself and what is under it, and no two modules here name each other:
 //
-//     4  api binding               the public verbs, which every language translates
+//     4  api rows binding          the public verbs, which every language translates; rows of moves
 //     3  engine keeper config      assembly, and the one thread
 //     2  store monitoring          all I/O; events and counters for operators
 //     1  planner segment snowflake bank callers router moves   state machines; no I/O, time is passed in
@@ -59,6 +59,8 @@ mod process;
 mod refill;
 mod request;
 mod router;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod rows;
 mod segment;
 pub mod serial;
 /// What `tests/simulation` drives: sources and generators without threads, specs without a mill.
@@ -109,6 +111,11 @@ pub use request::reader::Reader;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub use request::scheme::{CounterColumns, Holds, counter_columns};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub use rows::{
+    ComparedRows, Comparison, CopiedRows, DifferingRow, Differs, MovedRows, OnEvent, RemovedRows, RowRepair,
+    RowsEvent, RowsTask,
+};
 pub use serial::SerialPattern;
 pub use snowflake::{Layout, scatter};
 pub use store::{BankChange, Facts, Import, Mark, Row, Scheme};
