@@ -191,6 +191,9 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Mill.snowflake",
             "Mill.serial",
             "Mill.business",
+            "Mill.share",
+            "Mill.shared",
+            "Mill.lazy",
             "Mill.store",
             "Mill.toString",
             "Source.getAsLong",
@@ -215,6 +218,9 @@ const OTHER: [(&str, &[&str]); 6] = [
     (
         "Python",
         &[
+            "use",
+            "shared",
+            "lazy",
             "Mill.segment",
             "Mill.snowflake",
             "Mill.serial",
@@ -344,7 +350,7 @@ fn cpp() -> BTreeSet<String> {
 
 fn java() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for class in ["Mill", "Source", "Serial", "Business", "Router", "OrderNumbers", "Gene"] {
+    for class in ["Mill", "Source", "LazySource", "Serial", "Business", "Router", "OrderNumbers", "Gene"] {
         let text = read(&format!("bindings/java/java/src/main/java/io/keymill/{class}.java"));
         let public = text.lines().filter_map(|line| line.strip_prefix("    public "));
         found.extend(public.filter_map(declared).map(|name| format!("{class}.{name}")));
@@ -477,4 +483,27 @@ fn a_language_has_no_verb_of_its_own() {
         let gone: Vec<_> = other.iter().filter(|name| !offered[column].contains(**name)).collect();
         assert!(gone.is_empty(), "{language} no longer has {gone:?}");
     }
+}
+
+#[test]
+fn a_source_that_is_declared_before_a_mill_has_the_verbs_of_a_source() {
+    let (java, python, node) = (java(), python(), node());
+    // The interfaces of `lazy` in Node.
+    let lazy = read("bindings/node/ts/lazy.ts");
+    let in_node = |name: &str| {
+        lazy.contains(&format!("\n  {name}(")) || lazy.contains(&format!("\n  readonly {name}:"))
+    };
+    let verbs = |of: &BTreeSet<String>| -> Vec<String> {
+        let names = of.iter().filter_map(|name| name.strip_prefix("Source."));
+        // It is named by its spec.
+        names.filter(|name| *name != "label").map(str::to_owned).collect()
+    };
+    let mut missing = Vec::new();
+    missing.extend(verbs(&java).into_iter().filter(|name| !java.contains(&format!("LazySource.{name}"))));
+    missing.extend(verbs(&python).into_iter().filter(|name| !python.contains(&format!("Lazy.{name}"))));
+    missing.extend(
+        verbs(&node).into_iter().filter(|name| !in_node(name) && !lazy.contains(&format!("\n  {name}<"))),
+    );
+    assert!(missing.is_empty(), "a lazy source has no {missing:?}");
+    assert!(verbs(&java).len() > 10 && verbs(&python).len() > 8 && verbs(&node).len() > 8);
 }
