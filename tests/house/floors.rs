@@ -14,6 +14,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("gene", 0),
     ("order_number", 0),
     ("serial", 0),
+    ("text_form", 0),
     ("layout", 0),
     ("request", 0),
     ("spec", 0),

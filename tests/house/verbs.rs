@@ -26,8 +26,11 @@ Source::take         -f                     Source.take         Source.take     
 Source::fill         km_source_fill         Source.fill         Source.fill        Source.fill          Source.fill          -b
 Source::lease        km_source_lease        Source.lease        Source.lease       -g                   -g                   -b
 Source::handle       km_cursor_refill       Source.cursor       Source.handle      Source.handle        Source.handle        -b
-Source::next_text    km_source_next_text    Source.next_text    Serial.next        Source.next          Serial.next          Next
-Source::take_text    km_source_take_text    Source.take_text    Serial.take        Source.take          Serial.take          Take
+Source::next_text    km_source_next_text    Source.next_text    Source.nextText    Source.next_text     Source.nextText      Next
+Source::take_text    km_source_take_text    Source.take_text    Source.takeText    Source.take_text     Source.takeText      Take
+Source::text_of             km_source_text_of                Source.text_of            Source.textOf         Source.text_of     Source.textOf     -b
+Source::next_text_for       -f                               Source.next_text_for      Business.nextText     Business.next_text  Business.nextText  Next
+Source::take_text_for       -f                               Source.take_text_for      Business.takeText     Business.take_text  Business.takeText  Take
 Source::next_for            km_source_next_for_u64           Source.next_for           Business.next         Business.next      Business.next     Next
 Source::try_next_for        km_source_try_next_for_u64       Source.try_next_for       Business.tryNext      Business.try_next  Business.tryNext  -e
 Source::take_for            -f                               Source.take_for           Business.take         Business.take      Business.take     Take
@@ -132,7 +135,9 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Source::push_text",
             "Source::row",
             "Source::standing",
+            "Source::id_of_text",
             "Source::text_len",
+            "Source::write_text_of",
             "Source::try_next_text",
             "Source::try_write_text",
             "Source::write_text",
@@ -193,8 +198,9 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Mill.toString",
             "Source.getAsLong",
             "Source.stream",
-            "Source.nextText",
-            "Source.takeText",
+            "Serial.next",
+            "Serial.take",
+            "Business.textOf",
             "Source.toString",
             "Serial.get",
             "Serial.tryNext",
@@ -226,6 +232,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Source.label",
             "Business.anext",
             "Business.take_async",
+            "Business.text_of",
             "Business.stats",
             "Business.settings",
             "Business.label",
@@ -234,6 +241,12 @@ const OTHER: [(&str, &[&str]); 6] = [
     (
         "Node",
         &[
+            "Business.nextTextAsync",
+            "Business.textOf",
+            "Serial.next",
+            "Serial.take",
+            "Source.nextTextAsync",
+            "Source.takeTextAsync",
             "openAsync",
             "Mill.segment",
             "Mill.snowflake",

@@ -14,7 +14,7 @@ use crate::request::reservation::{Fault, Key};
 use crate::router::{By, Moved, Progress, RouteTable};
 use crate::store::Store;
 
-use super::{Change, Mill, Router, Source};
+use super::{Change, Mill, Source};
 
 /// The moves of one router's ranges between shards, from [`Mill::moves`]. Every verb reads what the store has; nothing is kept here.
 ///
@@ -222,8 +222,9 @@ impl Moves {
     }
 
     /// The present routes, for one look.
-    pub(crate) fn routes(&self) -> Result<Router> {
-        Router::from_text(&route_table(&self.shared, &self.router)?)
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(crate) fn routes(&self) -> Result<super::Router> {
+        super::Router::from_text(&route_table(&self.shared, &self.router)?)
     }
 
     fn read(&self) -> Result<(RouteTable, Readers)> {

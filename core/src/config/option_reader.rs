@@ -19,6 +19,8 @@ use crate::request::stride::Stride;
 use crate::serial::SerialPattern;
 use crate::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker, fixed_name, in_words};
 
+use crate::text_form::{IdDigits, TextForm};
+
 use super::Options;
 use super::options::{self, Described};
 use super::worker_option::{self, Chosen};
@@ -32,10 +34,10 @@ const LARGEST_STEP: u64 = 10_000_000;
 const MAX_NAME: usize = 128;
 
 const KINDS: &[(&str, &[&[Described]])] = &[
-    ("segment", &[options::SOURCE, options::SUPPLY, options::SEGMENT]),
-    ("snowflake", &[options::SOURCE, options::SNOWFLAKE]),
+    ("segment", &[options::SOURCE, options::TEXT, options::SUPPLY, options::SEGMENT]),
+    ("snowflake", &[options::SOURCE, options::TEXT, options::SNOWFLAKE]),
     ("serial", &[options::SOURCE, options::SUPPLY, options::SERIAL]),
-    ("business", &[options::SOURCE, options::BUSINESS]),
+    ("business", &[options::SOURCE, options::TEXT, options::BUSINESS]),
 ];
 
 fn kind_names() -> String {
@@ -132,6 +134,11 @@ fn split(spec: &str) -> Result<Split> {
 }
 
 fn unknown_option(kind: &str, option: &str, known: &[&str]) -> Error {
+    if kind == "serial" && options::TEXT.iter().any(|of| of.name == option) {
+        return Error::config(format!(
+            "option `{option}` is for ids; the text of a serial is what its `date` and `number` say: write 'ORD'yyyyMMdd for letters in front"
+        ));
+    }
     Error::config(format!(
         "unknown option `{}` of `{kind}`; valid options: {}",
         shown(option),
@@ -262,7 +269,8 @@ pub(crate) fn parse(
     let order = read.one_of("order", &[("process", Order::Process), ("thread", Order::Thread)])?;
     let block = read.number("block", 1024, 1, 1 << 20)?;
     let deadline = Duration::from_millis(read.millis("deadline", 3000, 1, 3_600_000)?);
-    let common = Common { text, order, block, deadline };
+    let form = TextForm::new(read.one_of("text", &IdDigits::ALL)?, &read.text("prefix", ""))?;
+    let common = Common { text, order, block, deadline, form };
     match parts.kind {
         "segment" => segment(&parts, &read, common),
         "serial" => serial(&parts, &read, common, sql_store),
@@ -277,6 +285,7 @@ struct Common {
     order: Order,
     block: u64,
     deadline: Duration,
+    form: TextForm,
 }
 
 fn rules(read: &OptionReader, default_step: Option<u64>, default_max: u64) -> Result<Rules> {
@@ -460,6 +469,7 @@ fn segment(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
         order: common.order,
         block: common.block,
         deadline: common.deadline,
+        form: common.form,
         snowflake: None,
         worker_read: String::new(),
         bank: None,
@@ -528,6 +538,7 @@ fn serial(parts: &Split, read: &OptionReader, common: Common, sql_store: bool) -
         order: common.order,
         block,
         deadline: common.deadline,
+        form: common.form,
         snowflake: None,
         worker_read: String::new(),
         bank: None,
@@ -550,6 +561,11 @@ fn business(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> 
     };
     let is_named = read.given.contains_key("counters");
     let bank = BankSpec { counters, is_named, wide: read.one_of("wide", &[("off", false), ("on", true)])? };
+    if bank.wide && !common.form.is_plain() {
+        return Err(Error::config(
+            "options `text` and `prefix` are for ids of 64 bits; leave them out, or leave out `wide=on`",
+        ));
+    }
     if let Some(other) = read.given.get("scheme").filter(|scheme| *scheme != Scheme::Keymill.name()) {
         return Err(Error::config(format!(
             "option `scheme={}` of `business` is not valid: the counters of business ids are rows of keymill's own table; valid: keymill",
@@ -565,6 +581,7 @@ fn business(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> 
         order: common.order,
         block: common.block,
         deadline: common.deadline,
+        form: common.form,
         snowflake: None,
         worker_read: String::new(),
         bank: Some(bank),
@@ -614,6 +631,7 @@ fn snowflake(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec>
         order: common.order,
         block: common.block,
         deadline: common.deadline,
+        form: common.form,
         snowflake: Some(SnowflakeSpec {
             layout,
             worker,

@@ -196,6 +196,22 @@ const COLUMNS: Described = option(
     "Names of the columns of another program's table, where they are not the scheme's.",
 );
 
+/// Options of every source whose ids are numbers: how they are written as text.
+pub const TEXT: &[Described] = &[
+    option(
+        "text",
+        "decimal",
+        "`decimal`, `crockford`, `base62`, `base36`",
+        "The digits of `next_text`, see [Text forms](text-forms.md).",
+    ),
+    option(
+        "prefix",
+        "",
+        "at most 16 small letters, digits and `_`",
+        "What stands in front of the digits of `next_text`: `prefix=ord_`.",
+    ),
+];
+
 /// Options of segments beyond [`SUPPLY`].
 pub const SEGMENT: &[Described] = &[
     option("start", "1", "1 to 2^63 - 1", "The first number of a row that is made."),
