@@ -126,7 +126,7 @@ class Resolver {
     readonly as: string | undefined,
   ) {}
 
-  /** The source, whose verbs nobody has declared in common. */
+  /** The source; its verbs are checked when they are called. */
   get source(): any {
     return this.#source !== undefined && this.#at === generation() ? this.#source : this.#resolve()
   }
@@ -220,7 +220,7 @@ export function lazy(spec: string, options?: SourceOptions): unknown {
       const ids = await resolver.askAsync('takeAsync', args)
       return as === 'string' ? ids.map(given) : ids
     },
-    nextText: (key?: unknown) => String(next(key)),
+    nextText: (...key: unknown[]) => String(resolver.ask('nextText' in resolver.source ? 'nextText' : 'next', key)),
     parse: (id: unknown) => resolver.ask('parse', [id]),
     stats: () => resolver.ask('stats', []),
     source: () => resolver.source,

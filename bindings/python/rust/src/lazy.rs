@@ -350,13 +350,12 @@ impl Lazy {
     }
 
     /// The next id as text: a serial number, or the decimal id.
-    #[pyo3(signature = (key = None, /))]
-    fn next_text<'py>(
-        &self,
-        py: Python<'py>,
-        key: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Ok(self.next(py, key)?.str()?.into_any())
+    #[pyo3(signature = (*key))]
+    fn next_text<'py>(&self, py: Python<'py>, key: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        self.ask(py, |source| match source.getattr_opt("next_text")? {
+            Some(verb) => verb.call1(key),
+            None => source.call_method1("next", key)?.str().map(Bound::into_any),
+        })
     }
 
     /// The next id, for asyncio.

@@ -69,8 +69,8 @@ class LazySourceTest {
             assertEquals(11, orders.stats().issued());
             assertEquals(mill.segment("verbs").settings(), orders.settings());
             assertEquals(12, orders.source().next());
-            assertEquals(13, orders.lease(1).first());
-            assertTrue(orders.handle().next() > 13);
+            assertTrue(orders.lease(1).first() > 12);
+            assertTrue(orders.handle().next() > 12);
             assertEquals("C001", Mill.lazy("serial:t/c?date='C'&number=000").nextText());
             LazySource keyed = Mill.lazy("business:order");
             for (long id : new long[] {keyed.next("buyer-42"), keyed.take("buyer-42", 2)[1], keyed.business().next("buyer-42")}) {
@@ -86,7 +86,10 @@ class LazySourceTest {
     void ids_come_from_the_mill_that_was_shared_last_and_never_from_a_closed_one() throws Exception {
         Mill first = Mill.open("memory:");
         Mill.share(first);
-        DECLARED.take(50);
+        // The cursor is in the middle of a lease, whose numbers would be at hand.
+        for (int id = 1; id <= 50; id++) {
+            assertEquals(id, DECLARED.next());
+        }
         try (Mill second = Mill.open("memory:")) {
             Mill.share(second);
             assertEquals(1, DECLARED.next());
