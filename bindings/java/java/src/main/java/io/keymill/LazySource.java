@@ -29,6 +29,7 @@ import java.util.stream.LongStream;
 public final class LazySource implements LongSupplier, Serializable {
     private static final long serialVersionUID = 1;
 
+    /** The spec, which is all that travels. */
     private final String spec;
     /** Without a lock or a barrier: its fields are final, and what a thread misses it finds again. */
     private transient Resolved resolved;
@@ -50,6 +51,13 @@ public final class LazySource implements LongSupplier, Serializable {
         this.spec = spec;
     }
 
+    /**
+     * Reads the spec.
+     *
+     * @param in the stream
+     * @throws java.io.IOException where it cannot be read
+     * @throws ClassNotFoundException never
+     */
     private void readObject(ObjectInputStream in) throws java.io.IOException, ClassNotFoundException {
         in.defaultReadObject();
         if (spec == null) {
