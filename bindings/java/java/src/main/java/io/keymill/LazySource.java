@@ -200,7 +200,7 @@ public final class LazySource implements LongSupplier, Serializable {
     }
 
     /**
-     * The next serial number as text; the decimal id for the other kinds.
+     * As {@link Source#nextText}.
      *
      * @return the text
      * @throws KeymillException as {@link #next()} and {@link Source#nextText}
@@ -218,6 +218,39 @@ public final class LazySource implements LongSupplier, Serializable {
      */
     public String[] takeText(int count) {
         return ask(source -> source.takeText(count));
+    }
+
+    /**
+     * As {@link Source#textOf}.
+     *
+     * @param id an id of this source
+     * @return the text
+     * @throws KeymillException as {@link #next()} and {@link Source#textOf}
+     */
+    public String textOf(long id) {
+        return ask(source -> source.textOf(id));
+    }
+
+    /**
+     * The next business id for an integer key, as text.
+     *
+     * @param key the key
+     * @return the text
+     * @throws KeymillException as {@link #next()} and {@link Business#nextText(long)}
+     */
+    public String nextText(long key) {
+        return askForKey(business -> business.nextText(key));
+    }
+
+    /**
+     * The next business id for a text key, as text.
+     *
+     * @param key the key
+     * @return the text
+     * @throws KeymillException as {@link #next()} and {@link Business#nextText(String)}
+     */
+    public String nextText(String key) {
+        return askForKey(business -> business.nextText(key));
     }
 
     /**
