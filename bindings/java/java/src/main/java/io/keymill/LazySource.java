@@ -1,5 +1,6 @@
 package io.keymill;
 
+import java.io.IOException;
 import java.io.InvalidObjectException;
 import java.io.ObjectInputStream;
 import java.io.Serializable;
@@ -29,6 +30,7 @@ import java.util.stream.LongStream;
 public final class LazySource implements LongSupplier, Serializable {
     private static final long serialVersionUID = 1;
 
+    /** What the source was declared by. */
     private final String spec;
     /** Without a lock or a barrier: its fields are final, and what a thread misses it finds again. */
     private transient Resolved resolved;
@@ -50,7 +52,14 @@ public final class LazySource implements LongSupplier, Serializable {
         this.spec = spec;
     }
 
-    private void readObject(ObjectInputStream in) throws java.io.IOException, ClassNotFoundException {
+    /**
+     * Refuses what no lazy source wrote.
+     *
+     * @param in the stream
+     * @throws IOException of the stream; for a source without a spec
+     * @throws ClassNotFoundException of the stream
+     */
+    private void readObject(ObjectInputStream in) throws IOException, ClassNotFoundException {
         in.defaultReadObject();
         if (spec == null) {
             throw new InvalidObjectException("a lazy source without a spec");
