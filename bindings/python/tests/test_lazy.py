@@ -46,10 +46,10 @@ def test_every_verb_is_the_sources(mill):
     orders.fill(ids)
     assert ids.tolist() == [5, 6]
     assert [id for id, _ in zip(orders, range(2))] == [7, 8]
-    assert orders.next_text() == "10"
-    assert orders.parse(5) == {"number": 5} and orders.stats()["issued"] == 10
-    assert orders.settings() == mill.segment("verbs").settings() and orders.source().next() == 11
-    assert orders.handle().next() > 11
+    assert (orders.next_text(), orders.take_text(1), orders.text_of(5)) == ("10", ["11"], "5")
+    assert orders.parse(5) == {"number": 5} and orders.stats()["issued"] == 11
+    assert orders.settings() == mill.segment("verbs").settings() and orders.source().next() == 12
+    assert orders.handle().next() > 12
 
     async def later():
         first = [await orders.anext(), *await orders.take_async(2)]
@@ -57,7 +57,7 @@ def test_every_verb_is_the_sources(mill):
             return [*first, id]
 
     later = asyncio.run(later())
-    assert later == sorted(set(later)) and later[0] > 11
+    assert later == sorted(set(later)) and later[0] > 12
     assert keymill.lazy("serial:t/c", date="'C'", number="000")() == "C001"
 
 

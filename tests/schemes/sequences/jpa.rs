@@ -32,7 +32,7 @@ fn drawer(server: &Server, name: &str) -> Box<dyn FnMut() -> u64> {
     Box::new(move || say.rows(&sql)[0][0].parse().expect("a number"))
 }
 
-/// Hibernate's `PooledOptimizer`, with the `initialValue` 1.
+/// Hibernate's `PooledOptimizer` before the fix of HHH-15118, with the `initialValue` 1.
 struct Pooled {
     draw: Box<dyn FnMut() -> u64>,
     value: u64,
@@ -98,7 +98,7 @@ fn nodes_as_hibernate_has_them_and_keymill_never_take_a_number_twice() {
         let sequence = Sequence::missing(server);
         let key = key(&sequence, is_pooled);
         sequence.open().init(std::slice::from_ref(&key), false).unwrap();
-        // Two nodes of Hibernate that take their first id at one moment may take numbers twice among themselves.
+        // Two such nodes that take their first id at one moment may take numbers twice among themselves.
         let (begun, start) = (std::sync::Mutex::new(()), Barrier::new(6));
         let ranges: Vec<(u64, u64)> = std::thread::scope(|scope| {
             let theirs = (0..3).map(|_| {

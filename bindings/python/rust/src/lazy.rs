@@ -349,13 +349,26 @@ impl Lazy {
         self.verb(py, "fill", &PyTuple::new(py, [buffer])?)
     }
 
-    /// The next id as text: a serial number, or the decimal id.
+    /// The next id as text, as that of a source.
     #[pyo3(signature = (*key))]
     fn next_text<'py>(&self, py: Python<'py>, key: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
-        self.ask(py, |source| match source.getattr_opt("next_text")? {
-            Some(verb) => verb.call1(key),
-            None => source.call_method1("next", key)?.str().map(Bound::into_any),
-        })
+        self.verb(py, "next_text", key)
+    }
+
+    /// A list of texts, as that of a source.
+    #[pyo3(signature = (*arguments))]
+    fn take_text<'py>(
+        &self,
+        py: Python<'py>,
+        arguments: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.verb(py, "take_text", arguments)
+    }
+
+    /// An id as text, as that of a source.
+    #[pyo3(signature = (id, /))]
+    fn text_of<'py>(&self, py: Python<'py>, id: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.verb(py, "text_of", &PyTuple::new(py, [id])?)
     }
 
     /// The next id, for asyncio.

@@ -1,9 +1,9 @@
 //! SQL sequences that count in steps. The value *v* owns `[v, v + step)`.
 //!
-//! Of a JPA sequence with the optimizer `pooled` it owns `(v - step, v]`. The first value, at which the sequence starts, owns itself alone: a
-//! program of Hibernate that draws it draws once more at once, and then counts from the first value up to whatever it has drawn
-//! (`PooledOptimizer` of Hibernate 5.0 to 7). What others draw between its two draws lies inside its range. So the second value says that
-//! another program may be between them: keymill uses none of its numbers, and draws again later.
+//! Of a JPA sequence with the optimizer `pooled` it owns `(v - step, v]`. The first value, at which the sequence starts, owns itself alone. A
+//! program of Hibernate before the fix of HHH-15118 (5.6.6, 6.0) that draws it draws once more at once, and then counts from the first
+//! value up to whatever it has drawn: what others draw in between lies inside its range. So the second value says that another
+//! program may be between its two draws: keymill uses none of its numbers, and draws again later.
 
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Reserved, Row};
 

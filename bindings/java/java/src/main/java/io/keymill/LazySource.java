@@ -1,5 +1,6 @@
 package io.keymill;
 
+import java.io.IOException;
 import java.io.InvalidObjectException;
 import java.io.ObjectInputStream;
 import java.io.Serializable;
@@ -29,7 +30,7 @@ import java.util.stream.LongStream;
 public final class LazySource implements LongSupplier, Serializable {
     private static final long serialVersionUID = 1;
 
-    /** The spec, which is all that travels. */
+    /** What the source was declared by. */
     private final String spec;
     /** Without a lock or a barrier: its fields are final, and what a thread misses it finds again. */
     private transient Resolved resolved;
@@ -52,13 +53,13 @@ public final class LazySource implements LongSupplier, Serializable {
     }
 
     /**
-     * Reads the spec.
+     * Refuses what no lazy source wrote.
      *
      * @param in the stream
-     * @throws java.io.IOException where it cannot be read
-     * @throws ClassNotFoundException never
+     * @throws IOException of the stream; for a source without a spec
+     * @throws ClassNotFoundException of the stream
      */
-    private void readObject(ObjectInputStream in) throws java.io.IOException, ClassNotFoundException {
+    private void readObject(ObjectInputStream in) throws IOException, ClassNotFoundException {
         in.defaultReadObject();
         if (spec == null) {
             throw new InvalidObjectException("a lazy source without a spec");
@@ -208,7 +209,7 @@ public final class LazySource implements LongSupplier, Serializable {
     }
 
     /**
-     * The next serial number as text; the decimal id for the other kinds.
+     * As {@link Source#nextText}.
      *
      * @return the text
      * @throws KeymillException as {@link #next()} and {@link Source#nextText}
@@ -226,6 +227,39 @@ public final class LazySource implements LongSupplier, Serializable {
      */
     public String[] takeText(int count) {
         return ask(source -> source.takeText(count));
+    }
+
+    /**
+     * As {@link Source#textOf}.
+     *
+     * @param id an id of this source
+     * @return the text
+     * @throws KeymillException as {@link #next()} and {@link Source#textOf}
+     */
+    public String textOf(long id) {
+        return ask(source -> source.textOf(id));
+    }
+
+    /**
+     * The next business id for an integer key, as text.
+     *
+     * @param key the key
+     * @return the text
+     * @throws KeymillException as {@link #next()} and {@link Business#nextText(long)}
+     */
+    public String nextText(long key) {
+        return askForKey(business -> business.nextText(key));
+    }
+
+    /**
+     * The next business id for a text key, as text.
+     *
+     * @param key the key
+     * @return the text
+     * @throws KeymillException as {@link #next()} and {@link Business#nextText(String)}
+     */
+    public String nextText(String key) {
+        return askForKey(business -> business.nextText(key));
     }
 
     /**
