@@ -6,9 +6,11 @@ use crate::api::Router;
 use crate::error::{Code, Error, Result};
 
 use super::compare::{Difference, Differs, look};
+use super::copy::guarded;
 use super::digest::Primary;
 use super::key::Id;
 use super::moved_table::MovedTable;
+use super::permit::{CONDITION, Permit, Until};
 use super::shard::Shard;
 use super::watch::{RowsEvent, Watch};
 use super::{Both, too_long};
@@ -54,6 +56,7 @@ pub fn repair(
     router: &Router,
     to: &str,
     deletes: bool,
+    permit: &Permit<'_>,
 ) -> Result<Vec<Difference>> {
     let ids: BTreeSet<Id> = found.iter().map(|of| of.id.clone()).collect();
     let mut cures: BTreeMap<u8, Vec<&Difference>> = BTreeMap::new();
@@ -65,10 +68,11 @@ pub fn repair(
     let of = |cure: Cure| cures.get(&(cure as u8)).cloned().unwrap_or_default();
     let (longest, watch) = (both.longest, both.watch);
     let Both { from, to, old, new, .. } = both;
-    watch.persist(|| bring((from, old), (to, new), &of(Cure::ToNew), longest, watch))?;
-    watch.persist(|| bring((to, new), (from, old), &of(Cure::ToOld), longest, watch))?;
+    watch.persist(|| bring((from, old), (to, new), &of(Cure::ToNew), longest, (permit, watch)))?;
+    watch.persist(|| bring((to, new), (from, old), &of(Cure::ToOld), longest, (permit, watch)))?;
     for gone in of(Cure::DeleteNew) {
-        watch.persist(|| to.read(&new.delete(&[(&gone.primary, gone.version)]), |_| {}))?;
+        let delete = |until: &Until| new.delete(&[(&gone.primary, gone.version)], &until.condition());
+        watch.persist(|| permit.write(to, watch, &delete))?;
     }
     look(both, &ids)
 }
@@ -79,7 +83,7 @@ fn bring(
     (to, new): (&mut Shard, &MovedTable),
     rows: &[&Difference],
     longest: usize,
-    watch: &Watch<'_>,
+    (permit, watch): (&Permit<'_>, &Watch<'_>),
 ) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
@@ -95,14 +99,16 @@ fn bring(
         }
         // One row a statement: one that another row's unique value keeps out does not keep out the others.
         let mut insert = head.clone();
-        new.write_row(&mut insert, row);
+        let at = new.write_row(&mut insert, row);
         insert.push_str(&tail);
-        if insert.len() > longest {
+        if insert.len() + CONDITION > longest {
             kept_out = Some(too_long(&from_at, old, row, insert.len()));
             return;
         }
-        match to.read(&insert, |_| {}) {
-            Err(error) if error.code == Code::StoreUnavailable => again = Some(error),
+        match permit.write(to, watch, &|until| guarded(&insert, &at, until)) {
+            Err(error) if error.code == Code::StoreUnavailable || permit.ask().is_err() => {
+                again = Some(error);
+            }
             Err(error) => kept_out = Some(error),
             Ok(_) => {}
         }
