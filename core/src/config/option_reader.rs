@@ -391,11 +391,17 @@ fn columns(read: &OptionReader, scheme: Scheme) -> Result<Columns> {
 
 /// A ticket's number and its table's step determine a range, so the options that size other reservations have no meaning there.
 fn check_ticket_options(read: &OptionReader, scheme: Scheme) -> Result<()> {
-    for option in ["min_step", "max_step", "start", "backwards"] {
+    let sizes: &[&str] = if scheme.keeps_allocation() {
+        &["step", "min_step", "max_step", "start", "backwards"]
+    } else {
+        &["min_step", "max_step", "start", "backwards"]
+    };
+    for option in sizes.iter().copied() {
         if read.given.contains_key(option) {
             return Err(Error::config(format!(
-                "option `{option}` has no meaning for scheme={}, where the server counts in steps of `step`; leave it out",
-                scheme.name()
+                "option `{option}` has no meaning for scheme={}, where the server counts in steps of `{}`; leave it out",
+                scheme.name(),
+                if scheme.keeps_allocation() { "allocation" } else { "step" }
             )));
         }
     }
@@ -428,6 +434,12 @@ fn allocation(read: &OptionReader, scheme: Scheme) -> Result<Option<u64>> {
     Err(Error::config(if is_given {
         format!("option `allocation` has no meaning for scheme={}; leave it out", scheme.name())
     } else {
+        if scheme.is_sequence() {
+            return Err(Error::config(format!(
+                "scheme={} needs `allocation=N`, the `allocationSize` of the `@SequenceGenerator`, which is 50 where none is written, and the INCREMENT BY of its sequence",
+                scheme.name()
+            )));
+        }
         format!(
             "scheme={} needs `allocation=N`, the most that another program takes from its row at a time: the largest `allocationSize` or `increment_size` of all, which is 50 where none is written; 0 if no other program uses it",
             scheme.name()
@@ -435,20 +447,47 @@ fn allocation(read: &OptionReader, scheme: Scheme) -> Result<Option<u64>> {
     }))
 }
 
+/// `optimizer=pooled`: whether a value of a JPA sequence owns the numbers up to it.
+fn optimizer(read: &OptionReader, scheme: Scheme) -> Result<bool> {
+    if scheme == Scheme::JpaSequence {
+        return read.one_of("optimizer", &[("pooled", true), ("pooled-lo", false)]);
+    }
+    if !read.is_given("optimizer") {
+        return Ok(false);
+    }
+    Err(Error::config(format!(
+        "option `optimizer` is for scheme=jpa_sequence; with scheme={} it has no meaning, leave it out",
+        scheme.name()
+    )))
+}
+
 fn segment(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
     let schemes: Vec<Scheme> = Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments()).collect();
-    let (scheme, table) = scheme(read, Scheme::Keymill, &schemes)?;
+    let (scheme, mut table) = scheme(read, Scheme::Keymill, &schemes)?;
     let label = format!("segment:{name}");
-    let rules = rules(read, scheme.is_ticket().then_some(1000), LARGEST_STEP)?;
+    let allocated = allocation(read, scheme)?;
+    let optimizer = optimizer(read, scheme)?;
+    let default_step = match allocated {
+        Some(0) if scheme.is_sequence() => {
+            return Err(read.bad("allocation", "0", "the sequence's INCREMENT BY, from 1"));
+        }
+        Some(allocated) if scheme.is_sequence() => Some(allocated),
+        _ => scheme.is_ticket().then_some(1000),
+    };
+    if scheme == Scheme::JpaSequence && !read.is_given("table") {
+        table = format!("{name}_seq");
+        check_identifier(&table, "the sequence's name, which `table=` gives where it is another,")?;
+    }
+    let rules = rules(read, default_step, LARGEST_STEP)?;
     if scheme.is_ticket() {
         check_ticket_options(read, scheme)?;
     }
     let unsafe_on = read.one_of("unsafe", &[("off", false), ("on", true)])?;
-    if unsafe_on && scheme != Scheme::Sequence {
+    if unsafe_on && !scheme.is_sequence() {
         return Err(Error::config(format!(
-            "option `unsafe=on` is for scheme=sequence; scheme={} issues nothing twice, leave it out",
+            "option `unsafe=on` is for sequences; scheme={} issues nothing twice, leave it out",
             scheme.name()
         )));
     }
@@ -462,8 +501,9 @@ fn segment(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
             columns: columns(read, scheme)?,
             name: label,
             serial: None,
-            step: allocation(read, scheme)?.unwrap_or(rules.min_step),
+            step: allocated.unwrap_or(rules.min_step),
             unsafe_on,
+            is_pooled: optimizer && allocated != Some(1),
             stride: stride(read, scheme)?,
         }),
         order: common.order,

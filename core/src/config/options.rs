@@ -219,7 +219,7 @@ pub const SEGMENT: &[Described] = &[
         "unsafe",
         "off",
         "`off`, `on`",
-        "With `scheme=sequence`: accept MariaDB, whose sequences hand out values again after a crash.",
+        "With `scheme=sequence` and `jpa_sequence`: accept MariaDB, whose sequences hand out values again after a crash.",
     ),
     COLUMNS,
     option(
@@ -233,7 +233,13 @@ pub const SEGMENT: &[Described] = &[
         "allocation",
         "",
         "0 to 2^31 - 1",
-        "For schemes that ask for it: the most that another program takes from the row at a time; 0 where no other one uses it.",
+        "For schemes that ask for it: the most that another program takes from the row at a time; 0 where no other one uses it. Of `jpa_sequence`: the `INCREMENT BY` of the sequence.",
+    ),
+    option(
+        "optimizer",
+        "",
+        "`pooled`, `pooled-lo`",
+        "With `scheme=jpa_sequence`: how Hibernate uses its values. Default: `pooled`, which is Hibernate's.",
     ),
 ];
 
