@@ -1,6 +1,5 @@
 //! Configuration: one string opens a mill, one string names a source. Every default is in this folder.
 
-mod application;
 mod machine;
 mod option_reader;
 pub mod options;
@@ -13,7 +12,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use application::store_of;
 pub use option_reader::spec_string;
 pub(crate) use option_reader::{check_name, check_options, parse as parse_spec};
 
