@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use keymill::{
     Change, Code, Error, Mill, MoveOptions, MovePhase, MovedRows, Moves, Router, RowRepair, RowsEvent,
+    RowsTask,
 };
 use keymill_tests::ci::patient;
 use keymill_tests::{mariadb, postgres};
@@ -260,6 +261,33 @@ fn a_repair_writes_nothing_once_another_operator_has_made_a_step() {
     };
     assert!(is_there(FIRST + 3 * ROWS), "an acknowledged row was deleted");
     assert!(!is_there(FIRST) && !is_there(FIRST + 2 * ROWS), "a deleted row is back");
+}
+
+#[test]
+fn a_clean_removes_nothing_once_the_range_moves_back() {
+    let shards = Postgres::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+    for _ in 0..4 {
+        moves.next(None, Change::Apply).expect("a step");
+    }
+    moves.finish(None, Change::Apply).expect("the last step");
+    let mut removed_before = None;
+    let mut other_operator = |event: RowsEvent<'_>| {
+        if matches!(event, RowsEvent::Progress { task: RowsTask::Removing, .. }) && removed_before.is_none() {
+            let plan = moves.plan(&[("s1", 1)], None).expect("a plan");
+            let options = MoveOptions { watch: Duration::ZERO, ..MoveOptions::default() };
+            moves.start(&plan, 1, &options, Change::Apply).expect("the range moves back");
+            removed_before = Some(shards.open(0)("SELECT COUNT(*) FROM t_order"));
+        }
+        ControlFlow::Continue(())
+    };
+    let rows = rows.clone().rows_per_second(1_000);
+    let refused = moves.clean(&rows, Duration::ZERO, Change::Apply, &mut other_operator);
+    let refused = refused.expect_err("the range moves back");
+    assert!(refused.code == Code::StoreRefused && refused.message.contains("another operator"), "{refused}");
+    assert_eq!(Some(shards.open(0)("SELECT COUNT(*) FROM t_order")), removed_before);
 }
 
 /// A process that is stopped between its look at the move and its write wakes at any time: the database refuses the write then.

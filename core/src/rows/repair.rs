@@ -67,23 +67,38 @@ pub fn repair(
     }
     let of = |cure: Cure| cures.get(&(cure as u8)).cloned().unwrap_or_default();
     let (longest, watch) = (both.longest, both.watch);
+    let mut reasons = Reasons::new();
     let Both { from, to, old, new, .. } = both;
-    watch.persist(|| bring((from, old), (to, new), &of(Cure::ToNew), longest, (permit, watch)))?;
-    watch.persist(|| bring((to, new), (from, old), &of(Cure::ToOld), longest, (permit, watch)))?;
+    watch.persist(|| {
+        bring((from, old), (to, new), &of(Cure::ToNew), (longest, permit, watch), &mut reasons)
+    })?;
+    watch.persist(|| {
+        bring((to, new), (from, old), &of(Cure::ToOld), (longest, permit, watch), &mut reasons)
+    })?;
     for gone in of(Cure::DeleteNew) {
         let delete = |until: &Until| new.delete(&[(&gone.primary, gone.version)], &until.condition());
         watch.persist(|| permit.write(to, watch, &delete))?;
     }
-    look(both, &ids)
+    let left = look(both, &ids)?;
+    for of in &left {
+        if let Some(reason) = reasons.get(&of.primary) {
+            let row = format!("row {} of `{}`: {reason}", both.old.shown(&of.primary), both.old.name);
+            watch.say(RowsEvent::NotRepaired(&Error::new(Code::StoreRefused, row)));
+        }
+    }
+    Ok(left)
 }
+
+/// Why a row that was sent may still differ.
+type Reasons = BTreeMap<Primary, String>;
 
 /// Copies these rows unless the other shard has a newer one; an equal version is overwritten.
 fn bring(
     (from, old): (&mut Shard, &MovedTable),
     (to, new): (&mut Shard, &MovedTable),
     rows: &[&Difference],
-    longest: usize,
-    (permit, watch): (&Permit<'_>, &Watch<'_>),
+    (longest, permit, watch): (usize, &Permit<'_>, &Watch<'_>),
+    reasons: &mut Reasons,
 ) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
@@ -91,10 +106,11 @@ fn bring(
     let wanted: BTreeSet<&Primary> = rows.iter().map(|of| &of.primary).collect();
     let ids: BTreeSet<Id> = rows.iter().map(|of| of.id.clone()).collect();
     let (head, tail) = (new.insert(), new.unless_newer(">="));
-    let (mut again, mut kept_out) = (None, None);
-    let from_at = from.at();
+    let mut again = None;
+    let (from_at, to_at) = (from.at(), to.at());
     from.read(&old.select_where(&old.one_of(&ids)), |row| {
-        if again.is_some() || !old.primary_of(row).is_some_and(|primary| wanted.contains(&primary)) {
+        let Some(primary) = old.primary_of(row).filter(|primary| wanted.contains(primary)) else { return };
+        if again.is_some() {
             return;
         }
         // One row a statement: one that another row's unique value keeps out does not keep out the others.
@@ -102,20 +118,21 @@ fn bring(
         let at = new.write_row(&mut insert, row);
         insert.push_str(&tail);
         if insert.len() + CONDITION > longest {
-            kept_out = Some(too_long(&from_at, old, row, insert.len()));
+            reasons.insert(primary, too_long(&from_at, old, row, insert.len()).message);
             return;
         }
-        match permit.write(to, watch, &|until| guarded(&insert, &at, until)) {
+        let reason = match permit.write(to, watch, &|until| guarded(&insert, &at, until)) {
             Err(error) if error.code == Code::StoreUnavailable || permit.ask().is_err() => {
                 again = Some(error);
+                return;
             }
-            Err(error) => kept_out = Some(error),
-            Ok(_) => {}
-        }
+            Err(error) => error.message,
+            // MySQL tells no error where the statement met the row of another id by a unique value.
+            Ok(0) => format!("{to_at} left it out: another row there has one of its unique values, or a newer one of this id came"),
+            Ok(_) => format!("it was written to {to_at} and reads otherwise there: a trigger or a program changes it"),
+        };
+        reasons.insert(primary, reason);
     })?;
-    if let Some(error) = kept_out {
-        watch.say(RowsEvent::NotRepaired(&error));
-    }
     again.map_or(Ok(()), Err)
 }
 
