@@ -19,8 +19,8 @@
  *            threads at once, while others close the mill too. Freeing a handle that another thread is using is a fault
  *            of the caller's. A handle of the wrong kind gives KM_INVALID_ARGUMENT, and so does one that was freed, until 1024
  *            handles were freed after it: then it may be another one. A pointer that never was a handle is undefined.
- * Waiting    Only km_source_next, _next_for_..., _next_text, _next_text_for_..., _fill, _fill_for_..., _lease, the _wide_ forms
- *            of these and a cursor's refill wait, at most for the source's deadline, and never on a socket. km_mill_close waits up to 10 s for the store's last answer.
+ * Waiting    Only km_source_next, _next_for_..., _next_text, _fill, _fill_for_..., _lease, the _wide_ forms of these and a
+ *            cursor's refill wait, at most for the source's deadline, and never on a socket. km_mill_close waits up to 10 s for the store's last answer.
  * Fork       A child may use the handles it inherited, whatever its parent's threads were doing. With fork=revive (the
  *            default) its first call starts anew, with numbers and connections of its own; with fork=error it answers
  *            KM_FORKED, and so do a mill on memory: and a snowflake
@@ -567,8 +567,8 @@ km_code km_source_fill(km_source *source, uint64_t *ids, size_t count);
 km_code km_source_lease(km_source *source, uint64_t count, uint64_t *lo, uint64_t *hi);
 
 /**
- * Writes the next serial number as text with a NUL; of segments and snowflakes the next id in the form that `text=` and `prefix=` say.
- * Waits as km_source_next. No number is spent on a buffer below km_source_text_len.
+ * Writes the next serial number as text with a NUL; of other kinds of sources the next id, in the form that `text=` and
+ * `prefix=` say, in decimal unless they are given. Waits as km_source_next. No number is spent on a buffer below km_source_text_len.
  *
  * KM_BUFFER_TOO_SMALL, KM_NUMBER_OVERFLOW, and as km_source_next.
  */
@@ -595,16 +595,11 @@ km_code km_source_try_next_text(km_source *source, char *buf, size_t size, size_
 km_code km_source_take_text(km_source *source, char *buf, size_t stride, size_t count);
 
 /**
- * Writes an id of this source that the caller has as a number in its text form, with a NUL.
+ * Writes an id of this source as its texts are written, with a NUL: what km_source_next_text would have given for it.
  *
- * KM_BUFFER_TOO_SMALL below km_source_text_len; KM_INVALID_ARGUMENT for 0 and numbers above 2^63-1, and for a serial, whose numbers have
- * no text without their date.
+ * KM_BUFFER_TOO_SMALL; KM_INVALID_ARGUMENT for a serial, whose text has a date.
  */
-km_code km_source_text_of(const km_source *source,
-                          uint64_t id,
-                          char *buf,
-                          size_t size,
-                          size_t *len);
+km_code km_source_text_of(const km_source *source, uint64_t id, char *buf, size_t size, size_t *len);
 
 /**
  * The size of a buffer that holds any text of this source, its NUL included.
@@ -628,7 +623,7 @@ km_code km_source_parse(const km_source *source, uint64_t id, km_parts *parts);
 km_code km_source_parse_wide(const km_source *source, km_wide id, km_parts *parts);
 
 /**
- * Takes a text of this source apart: a serial number, or an id in the form that `text=` and `prefix=` say.
+ * Takes a text of this source apart: a serial number, or an id in the source's form or in decimal.
  *
  * KM_INVALID_ARGUMENT for a text this source cannot have made.
  */
@@ -664,25 +659,6 @@ km_code km_source_next_for_u64(km_source *source, uint64_t key, uint64_t *id);
  * KM_INVALID_ARGUMENT for a longer key, and as km_source_next_for_u64.
  */
 km_code km_source_next_for_text(km_source *source, const char *key, size_t len, uint64_t *id);
-
-/**
- * Writes the next id for an integer key in the form that `text=` and `prefix=` say, with a NUL; in decimal with wide=on. No number is spent
- * on a buffer below km_source_text_len.
- *
- * KM_BUFFER_TOO_SMALL; KM_INVALID_ARGUMENT for a source of another kind; and as km_source_next_for_u64.
- */
-km_code km_source_next_text_for_u64(km_source *source,
-                                    uint64_t key,
-                                    char *buf,
-                                    size_t size,
-                                    size_t *len);
-
-/**
- * As km_source_next_text_for_u64 for a text key of `key_len` bytes.
- *
- * As km_source_next_text_for_u64 and km_source_next_for_text.
- */
-km_code km_source_next_text_for_text(km_source *source, const char *key, size_t key_len, char *buf, size_t size, size_t *len);
 
 /**
  * As km_source_next_for_u64, but never blocks; on KM_NOT_READY `*retry_ms` says after how many milliseconds to ask again.

@@ -587,7 +587,7 @@ public:
         return ids;
     }
 
-    /// The next serial number; of segments and snowflakes the next id in the form that `text=` and `prefix=` say.
+    /// The next serial number; of other kinds the next id in the source's form.
     std::string next_text() {
         return detail::text(text_len(), [this](char *buf, std::size_t size, std::size_t *len) {
             return km_source_next_text(get(), buf, size, len);
@@ -606,27 +606,21 @@ public:
         return texts;
     }
 
-    /// The next business id for a key in the form that `text=` and `prefix=` say; in decimal with wide=on.
-    std::string next_text_for(Key key) {
-        return detail::text(text_len(), [this, key](char *buf, std::size_t size, std::size_t *len) {
-            return key.is_text() ? km_source_next_text_for_text(get(), key.text(), key.len(), buf, size, len)
-                                 : km_source_next_text_for_u64(get(), key.number(), buf, size, len);
-        });
-    }
-
-    /// `count` business ids for one key as texts, all of them or an Error; of 64 bits.
-    std::vector<std::string> take_text_for(Key key, std::size_t count) {
-        std::vector<std::string> texts;
-        texts.reserve(count);
-        for (std::uint64_t id : take_for(key, count)) texts.push_back(text_of(id));
-        return texts;
-    }
-
-    /// The text form of an id of this source.
+    /// An id of this source as its texts are written.
     std::string text_of(std::uint64_t id) const {
         return detail::text(text_len(), [this, id](char *buf, std::size_t size, std::size_t *len) {
             return km_source_text_of(get(), id, buf, size, len);
         });
+    }
+
+    /// The next business id for a key as text.
+    std::string next_text_for(Key key) { return text_of(next_for(key)); }
+
+    /// `count` business ids for a key as texts.
+    std::vector<std::string> take_text_for(Key key, std::size_t count) {
+        std::vector<std::string> texts;
+        for (std::uint64_t id : take_for(key, count)) texts.push_back(text_of(id));
+        return texts;
     }
 
     /// The next text if a number is in memory; never blocks.

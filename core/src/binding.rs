@@ -17,10 +17,8 @@ pub use crate::process::thread::{quiet_panics, spawn};
 pub use crate::request::stride::Stride;
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
 
-#[cfg(all(feature = "mysql", feature = "postgres"))]
-pub use crate::api::shard::{Cells, Shard, ShardKind};
 use crate::api::text::ascii;
-use crate::api::{Kind, Parts, Route, Router, Source};
+use crate::api::{Kind, Route, Router, Source};
 use crate::layout::scatter::Scatter;
 use crate::layout::{parse_time, rfc3339};
 pub use crate::order_number::{read_text as order_no_bytes, read_text8 as order_no_number};
@@ -109,32 +107,6 @@ impl Source {
             self.shared.path,
             IdPath::Time(_) | IdPath::AnyTime(_) | IdPath::Strided(_) | IdPath::Bank(_) | IdPath::WideBank(_)
         )
-    }
-
-    /// How a language that makes texts by itself writes an id of 64 bits: the characters of the digits, the lowest first, how many
-    /// digits a text has at least, and what stands before them.
-    #[must_use]
-    pub fn text_form(&self) -> (&'static str, usize, &str) {
-        let form = &self.spec().form;
-        let (alphabet, width) = form.alphabet();
-        (alphabet, width, form.prefix())
-    }
-
-    /// As [`Source::parse_text`] of an id that is a number in its language, here in decimal or as `0x` and its digits, whatever form its
-    /// texts have.
-    ///
-    /// # Errors
-    /// `INVALID_ARGUMENT`.
-    pub fn parse_number(&self, number: &str) -> Result<Parts> {
-        self.parse_plain_text(number)
-    }
-
-    /// [`Source::next_text_for`] with the gene of the key.
-    ///
-    /// # Errors
-    /// As [`Source::next_text_for`].
-    pub fn next_text_of(&self, gene: Gene) -> Result<String> {
-        self.next_text_of_gene(gene)
     }
 
     /// Whether numbers in memory may end by themselves: a period ends, or they outlive `ttl`. Where not, only a close
@@ -479,18 +451,14 @@ impl Pending {
         }
     }
 
-    /// The texts of a complete batch: serial numbers, or ids in the form of their source.
+    /// The texts of a complete batch: serial numbers, or ids in decimal.
     pub fn texts(mut self, mut with: impl FnMut(&str)) {
-        let width = self.source.spec().pattern().map(SerialPattern::width);
-        let form = self.source.spec().form;
+        let width = self.source.spec().pattern().map_or(1, SerialPattern::width);
         let mut buffer = [0; MAX_TEXT];
         let ids = std::mem::take(&mut self.ids);
         let mut write = |number, prefix: &Prefix| {
-            let len = match width {
-                Some(width) => write_serial(&mut buffer, prefix, number, width),
-                None => form.write(&mut buffer, number),
-            };
-            with(ascii(&buffer[..len.unwrap_or(0)]));
+            let len = write_serial(&mut buffer, prefix, number, width).unwrap_or(0);
+            with(ascii(&buffer[..len]));
         };
         for lease in std::mem::take(&mut self.leases) {
             for number in lease.lo..lease.hi {
@@ -498,7 +466,7 @@ impl Pending {
             }
         }
         for id in ids {
-            write(self.gene.map_or(id, |gene| narrow(gene, id)), &Prefix::EMPTY);
+            write(id, &Prefix::EMPTY);
         }
     }
 }

@@ -156,7 +156,7 @@ pub struct Spec {
     pub block: u64,
     /// How long a call may wait.
     pub deadline: Duration,
-    /// How an id of 64 bits is written as text.
+    /// How its ids are written as text. No effect on serials.
     pub(crate) form: TextForm,
     /// The options of a snowflake; `None` for the other kinds.
     pub snowflake: Option<SnowflakeSpec>,
@@ -311,6 +311,8 @@ impl Spec {
     /// The most bytes a text of the source can have.
     #[must_use]
     pub fn text_len(&self) -> usize {
+        /// Digits of 2^63-1.
+        const MOST_DIGITS: usize = 19;
         match self.pattern() {
             Some(pattern) => {
                 let widest = if self.last > pattern.last() { 18 } else { pattern.width() as usize };
@@ -318,7 +320,7 @@ impl Spec {
             }
             // A 128-bit id has 39 digits at most.
             None if self.bank.is_some_and(|bank| bank.wide) => 39,
-            None => self.form.text_len(),
+            None => self.form.longest(MOST_DIGITS),
         }
     }
 
@@ -361,7 +363,7 @@ impl Spec {
             settings.push(("step", self.step_in_words(None)));
         }
         if !self.form.is_plain() {
-            settings.push(("text", self.form.name().to_owned()));
+            settings.push(("text", self.form.digits.name().to_owned()));
             settings.push(("prefix", self.form.prefix().to_owned()));
         }
         if let Some(bank) = self.bank {

@@ -1,472 +1,370 @@
-//! The text of an id of 64 bits: a prefix, and behind it decimal digits or one of three forms of a fixed width.
+//! Ids as text: `text=crockford&prefix=ord_`. A form has a fixed width, so texts are ordered as their numbers are; decimal has none.
 //!
-//! | form | characters | width |
+//! | form | characters | digits |
 //! |---|---|---|
-//! | crockford | Crockford's base 32 (<https://www.crockford.com/base32.html>) | 13 |
-//! | base36 | `0-9a-z` | 13 |
-//! | base62 | `0-9A-Za-z` | 11 |
-//!
-//! Each alphabet rises in ASCII and each width holds 64 bits, so texts of a form have the order of their numbers. A width is one digit and
-//! two groups: the groups are made side by side, of 32 bits each.
+//! | `decimal` | 1 to 20 | `0`–`9` |
+//! | `crockford` | 13 | Crockford's base 32 (<https://www.crockford.com/base32.html>): `0`–`9`, `A`–`Z` without `I L O U`. Small letters are read too, `i` and `l` as 1, `o` as 0 |
+//! | `base62` | 11 | `0`–`9`, `A`–`Z`, `a`–`z`, the order of ASCII |
+//! | `base36` | 13 | `0`–`9`, `a`–`z`. Capitals are read too |
 
 use std::fmt;
 
 use crate::error::{Error, Result, shown};
 use crate::serial::write_number;
 
-/// The characters of Crockford's base 32, which order numbers are written in too.
-pub(crate) const CROCKFORD: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+/// The longest prefix.
+pub(crate) const LONGEST_PREFIX: usize = 16;
 
-const BASE36: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+/// Crockford's digits, and behind them the symbols that only the check symbol of an order number is.
+pub(crate) const CROCKFORD: &[u8; 37] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ*~$=U";
 
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const BASE36: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
-/// The longest prefix.
-const MAX_PREFIX: usize = 16;
-
-/// No digit of an alphabet.
-const NONE: u8 = u8::MAX;
-
-/// Which digit each byte is.
-type DigitTable = [u8; 256];
-
-static CROCKFORD_VALUES: DigitTable = {
-    let mut values = values(CROCKFORD, true);
-    let mut at = 0;
-    let alike = [(b'i', 1), (b'I', 1), (b'l', 1), (b'L', 1), (b'o', 0), (b'O', 0)];
-    while at < alike.len() {
-        values[alike[at].0 as usize] = alike[at].1;
-        at += 1;
-    }
-    values
-};
-
-static BASE36_VALUES: DigitTable = values(BASE36, true);
-
-static BASE62_VALUES: DigitTable = values(BASE62, false);
-
-const fn values(alphabet: &[u8], any_case: bool) -> DigitTable {
-    let mut values = [NONE; 256];
-    let mut at = 0;
-    while at < alphabet.len() {
-        let c = alphabet[at];
-        values[c as usize] = at as u8;
-        if any_case {
-            values[c.to_ascii_lowercase() as usize] = at as u8;
-            values[c.to_ascii_uppercase() as usize] = at as u8;
-        }
-        at += 1;
-    }
-    values
-}
-
-/// The digit that a character is in Crockford's base 32: small letters too, `i` and `l` as 1, `o` as 0.
+/// The value of one of Crockford's 32 digits, as people write them.
 pub(crate) fn crockford_digit(c: u8) -> Option<u8> {
-    Some(CROCKFORD_VALUES[usize::from(c)]).filter(|digit| *digit != NONE)
+    let c = match c.to_ascii_uppercase() {
+        b'I' | b'L' => b'1',
+        b'O' => b'0',
+        c => c,
+    };
+    CROCKFORD.iter().take(32).position(|symbol| *symbol == c).map(|at| at as u8)
 }
 
-/// `text=decimal|crockford|base62|base36`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Alphabet {
+/// The digits of an id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum IdDigits {
+    #[default]
     Decimal,
     Crockford,
     Base62,
     Base36,
 }
 
-impl Alphabet {
-    /// The names that `text=` takes, the default first.
-    pub(crate) const ALL: [(&str, Alphabet); 4] = [
-        ("decimal", Alphabet::Decimal),
-        ("crockford", Alphabet::Crockford),
-        ("base62", Alphabet::Base62),
-        ("base36", Alphabet::Base36),
+impl IdDigits {
+    /// By their names, the default first.
+    pub(crate) const ALL: [(&'static str, IdDigits); 4] = [
+        ("decimal", IdDigits::Decimal),
+        ("crockford", IdDigits::Crockford),
+        ("base62", IdDigits::Base62),
+        ("base36", IdDigits::Base36),
     ];
 
-    fn name(self) -> &'static str {
-        Alphabet::ALL.iter().find(|(_, digits)| *digits == self).map_or("", |(name, _)| name)
+    pub(crate) fn name(self) -> &'static str {
+        IdDigits::ALL.iter().find(|(_, digits)| *digits == self).map_or("", |(name, _)| name)
     }
 
-    fn characters(self) -> &'static [u8] {
+    /// How many characters an id has; `None`: as many as it needs.
+    pub(crate) fn width(self) -> Option<usize> {
         match self {
-            Alphabet::Decimal => &BASE36[..10],
-            Alphabet::Crockford => CROCKFORD,
-            Alphabet::Base62 => BASE62,
-            Alphabet::Base36 => BASE36,
+            IdDigits::Decimal => None,
+            IdDigits::Crockford | IdDigits::Base36 => Some(13),
+            IdDigits::Base62 => Some(11),
         }
     }
 
-    /// How many characters every text has; `None`: as many as the number needs.
-    fn width(self) -> Option<usize> {
+    fn base(self) -> u64 {
         match self {
-            Alphabet::Decimal => None,
-            Alphabet::Crockford | Alphabet::Base36 => Some(13),
-            Alphabet::Base62 => Some(11),
+            IdDigits::Decimal => 10,
+            IdDigits::Crockford => 32,
+            IdDigits::Base62 => 62,
+            IdDigits::Base36 => 36,
         }
     }
 
-    /// The characters that are read, for people.
-    fn in_words(self) -> &'static str {
+    fn digit(self, c: u8) -> Option<u8> {
         match self {
-            Alphabet::Decimal => "digits",
-            Alphabet::Crockford => "digits and letters but U",
-            Alphabet::Base62 | Alphabet::Base36 => "digits and letters",
+            IdDigits::Crockford => crockford_digit(c),
+            IdDigits::Base36 => (c as char).to_digit(36).map(|digit| digit as u8),
+            IdDigits::Decimal => (c as char).to_digit(10).map(|digit| digit as u8),
+            IdDigits::Base62 => match c {
+                b'0'..=b'9' => Some(c - b'0'),
+                b'A'..=b'Z' => Some(c - b'A' + 10),
+                b'a'..=b'z' => Some(c - b'a' + 36),
+                _ => None,
+            },
         }
     }
 }
 
-/// How a source writes its ids, and reads them.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// How ids of a source are written as text.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TextForm {
-    digits: Alphabet,
-    /// The bytes past `prefix_len` are zero.
-    prefix: [u8; MAX_PREFIX],
+    pub(crate) digits: IdDigits,
+    prefix: [u8; LONGEST_PREFIX],
     prefix_len: u8,
 }
 
 impl fmt::Debug for TextForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.prefix(), self.name())
+        write!(f, "{}{:?}", self.prefix(), self.digits)
     }
 }
 
 impl TextForm {
-    /// Decimal digits and nothing before them.
-    pub(crate) const PLAIN: TextForm =
-        TextForm { digits: Alphabet::Decimal, prefix: [0; MAX_PREFIX], prefix_len: 0 };
-
-    /// `None` where the prefix has another character than `[a-z0-9_]`, or more than 16.
-    pub(crate) fn new(digits: Alphabet, prefix: &str) -> Option<TextForm> {
-        let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_';
-        let mut form = TextForm { digits, prefix_len: prefix.len() as u8, ..TextForm::PLAIN };
-        form.prefix.get_mut(..prefix.len())?.copy_from_slice(prefix.as_bytes());
-        prefix.bytes().all(allowed).then_some(form)
-    }
-
-    /// Whether a text is its decimal number and nothing more.
-    pub(crate) fn is_plain(&self) -> bool {
-        *self == TextForm::PLAIN
-    }
-
-    /// What `text=` calls it.
-    pub(crate) fn name(&self) -> &'static str {
-        self.digits.name()
+    /// # Errors
+    /// `INVALID_CONFIG`: a prefix that is too long or has other characters, or that a number could begin with.
+    pub(crate) fn new(digits: IdDigits, prefix: &str) -> Result<TextForm> {
+        let is_allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_';
+        if prefix.len() > LONGEST_PREFIX || !prefix.bytes().all(is_allowed) {
+            return Err(Error::config(format!(
+                "option `prefix={}` is not valid: a prefix has at most {LONGEST_PREFIX} small letters, digits and `_`",
+                shown(prefix)
+            )));
+        }
+        if !prefix.is_empty() && prefix.bytes().all(|c| c.is_ascii_digit()) {
+            return Err(Error::config(format!(
+                "option `prefix={prefix}` is not valid: a text could not be told from a number; a prefix has a letter or `_`"
+            )));
+        }
+        let mut form = TextForm { digits, prefix: [0; LONGEST_PREFIX], prefix_len: prefix.len() as u8 };
+        for (to, from) in form.prefix.iter_mut().zip(prefix.bytes()) {
+            *to = from;
+        }
+        Ok(form)
     }
 
     pub(crate) fn prefix(&self) -> &str {
-        let bytes = self.prefix.get(..usize::from(self.prefix_len));
-        bytes.and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+        let bytes = self.prefix.get(..usize::from(self.prefix_len)).unwrap_or_default();
+        std::str::from_utf8(bytes).unwrap_or_default()
     }
 
-    /// The characters of its digits, the lowest first, and how many of them a text has at least.
-    pub(crate) fn alphabet(&self) -> (&'static str, usize) {
-        (std::str::from_utf8(self.digits.characters()).unwrap_or_default(), self.digits.width().unwrap_or(1))
+    /// Decimal digits, and nothing before them.
+    pub(crate) fn is_plain(&self) -> bool {
+        *self == TextForm::default()
     }
 
-    /// The most bytes of a text whose number is at most 2^63-1.
-    pub(crate) fn text_len(&self) -> usize {
-        /// Digits of 2^63-1.
-        const MOST_DIGITS: usize = 19;
-        usize::from(self.prefix_len) + self.digits.width().unwrap_or(MOST_DIGITS)
+    /// The most bytes of a text whose number has so many decimal digits.
+    pub(crate) fn longest(&self, decimal: usize) -> usize {
+        usize::from(self.prefix_len) + self.digits.width().unwrap_or(decimal)
     }
 
-    /// Writes a number at the front of `out` and returns how many bytes that took; `None` where it does not fit.
+    /// Writes an id at the front of `out` and returns how many bytes that took; `None`, with `out` untouched, where it does not fit.
     #[inline]
-    pub(crate) fn write(&self, out: &mut [u8], number: u64) -> Option<usize> {
-        let front = usize::from(self.prefix_len);
-        if front > 0 {
-            if let Some(out) = out.first_chunk_mut::<MAX_PREFIX>() {
-                // All of it is quicker than so many bytes; the digits come over the rest.
-                *out = self.prefix;
-            } else {
-                out.get_mut(..front)?.copy_from_slice(self.prefix.get(..front)?);
+    pub(crate) fn write(&self, out: &mut [u8], id: u64) -> Option<usize> {
+        let before = usize::from(self.prefix_len);
+        let Some(width) = self.digits.width() else {
+            if before == 0 {
+                return write_number(out, id, 1);
             }
-        }
-        let out = out.get_mut(front..)?;
-        let width = match self.digits {
-            Alphabet::Decimal => write_number(out, number, 1)?,
-            Alphabet::Crockford => write_groups::<32, 6, 13, _>(&CROCKFORD_PAIRS, out, number)?,
-            Alphabet::Base36 => write_groups::<36, 6, 13, _>(&BASE36_PAIRS, out, number)?,
-            Alphabet::Base62 => write_groups::<62, 5, 11, _>(&BASE62_PAIRS, out, number)?,
+            let digits = write_number(out.get_mut(before..)?, id, 1)?;
+            out.get_mut(..before)?.copy_from_slice(self.prefix.get(..before)?);
+            return Some(before + digits);
         };
-        Some(front + width)
+        let out = out.get_mut(..before + width)?;
+        let (prefix, digits) = out.split_at_mut(before);
+        prefix.copy_from_slice(self.prefix.get(..before)?);
+        match self.digits {
+            IdDigits::Crockford => crockford(digits.first_chunk_mut()?, id),
+            IdDigits::Base62 => base62(digits.first_chunk_mut()?, id),
+            IdDigits::Base36 => base36(digits.first_chunk_mut()?, id),
+            IdDigits::Decimal => {}
+        }
+        Some(before + width)
     }
 
-    /// Reads what [`TextForm::write`] has written. Behind the prefix a text of another width that is a decimal number without zeros in front
-    /// is read as one: a source that wrote its ids so before reads them.
+    /// Reads a text: of this form, with its prefix; or a number in decimal digits.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`: the prefix, the width, a character, or more than 64 bits.
-    pub(crate) fn read(&self, text: &str, label: &str) -> Result<u64> {
-        let refuse =
-            |why: String| Error::argument(format!("`{}` is no text of `{label}`: {why}", shown(text)));
-        let Some(rest) = text.strip_prefix(self.prefix()) else {
-            return Err(refuse(format!("it does not begin with `{}`", self.prefix())));
-        };
-        let is_decimal = !rest.is_empty()
-            && rest.bytes().all(|c| c.is_ascii_digit())
-            && (rest == "0" || !rest.starts_with('0'));
-        let (digits, values) = match self.digits.width() {
-            Some(width) if rest.chars().count() == width => (self.digits, self.digits.values()),
-            _ if is_decimal => (Alphabet::Decimal, &BASE62_VALUES),
-            Some(width) => {
-                return Err(refuse(format!(
-                    "{} has {width} characters{}; this has {} and is no decimal number",
-                    self.name(),
-                    if self.prefix_len > 0 { " behind the prefix" } else { "" },
-                    rest.chars().count()
-                )));
+    /// `INVALID_ARGUMENT`: another prefix, width or character, or more than 64 bits.
+    pub(crate) fn read(&self, text: &str) -> Result<u64> {
+        let prefix = self.prefix();
+        let is_number = !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+        match text.strip_prefix(prefix) {
+            Some(digits) if self.digits.width() == Some(digits.len()) => self.of_digits(text, digits),
+            Some(digits) if self.digits == IdDigits::Decimal && !digits.is_empty() => {
+                self.of_digits(text, digits)
             }
-            None => {
-                return Err(refuse(
-                    "it is no decimal number: digits only, and no 0 in front of others".to_owned(),
-                ));
-            }
-        };
-        let radix = digits.characters().len() as u64;
-        let mut number: u64 = 0;
-        for (at, c) in rest.chars().enumerate() {
-            let digit = u8::try_from(c).map_or(NONE, |c| values[usize::from(c)]);
-            if u64::from(digit) >= radix {
-                return Err(refuse(format!(
-                    "character {} is `{}`, and {} has only {}",
-                    usize::from(self.prefix_len) + at + 1,
+            _ if is_number => text.parse().map_err(|_| too_large(text)),
+            Some(digits) if prefix.is_empty() || !digits.is_empty() => Err(self.wrong_width(text, digits)),
+            _ => Err(Error::argument(format!(
+                "`{}` is no id: a text begins with `{prefix}`, and a number has decimal digits only",
+                shown(text)
+            ))),
+        }
+    }
+
+    fn of_digits(&self, text: &str, digits: &str) -> Result<u64> {
+        let mut id: u64 = 0;
+        for c in digits.chars() {
+            let digit = u8::try_from(c).ok().and_then(|c| self.digits.digit(c));
+            let Some(digit) = digit else {
+                if self.is_plain() {
+                    return Err(self.wrong_width(text, digits));
+                }
+                return Err(Error::argument(format!(
+                    "`{}` is no id: `{}` is no digit of {}",
+                    shown(text),
                     shown(&c.to_string()),
-                    digits.name(),
-                    digits.in_words()
+                    self.digits.name()
                 )));
+            };
+            let next = id.checked_mul(self.digits.base()).and_then(|id| id.checked_add(u64::from(digit)));
+            id = next.ok_or_else(|| too_large(text))?;
+        }
+        Ok(id)
+    }
+
+    #[cold]
+    fn wrong_width(&self, text: &str, digits: &str) -> Error {
+        let found = digits.chars().count();
+        Error::argument(match self.digits.width() {
+            Some(width) => format!(
+                "`{}` is no id: it has {found} characters{}, and {} has {width}",
+                shown(text),
+                if self.prefix_len == 0 { "" } else { " behind the prefix" },
+                self.digits.name()
+            ),
+            None => {
+                format!("`{}` is not an id: an id is a positive whole number, in decimal digits", shown(text))
             }
-            let longer = number.checked_mul(radix).and_then(|number| number.checked_add(u64::from(digit)));
-            number = longer.ok_or_else(|| refuse("it is more than 64 bits".to_owned()))?;
-        }
-        Ok(number)
+        })
     }
 }
 
-impl Alphabet {
-    fn values(self) -> &'static DigitTable {
-        match self {
-            Alphabet::Crockford => &CROCKFORD_VALUES,
-            Alphabet::Base36 => &BASE36_VALUES,
-            Alphabet::Decimal | Alphabet::Base62 => &BASE62_VALUES,
-        }
+#[cold]
+fn too_large(text: &str) -> Error {
+    Error::argument(format!("`{}` is no id: it has more than 64 bits", shown(text)))
+}
+
+fn crockford(out: &mut [u8; 13], id: u64) {
+    for (at, c) in out.iter_mut().rev().enumerate() {
+        *c = CROCKFORD[(id >> (5 * at)) as usize & 31];
     }
 }
 
-/// All pairs of digits of an alphabet, in their order.
-const fn pairs<const PAIRS: usize>(alphabet: &[u8]) -> [[u8; 2]; PAIRS] {
-    let mut pairs = [[0; 2]; PAIRS];
-    let mut at = 0;
-    while at < PAIRS {
-        pairs[at] = [alphabet[at / alphabet.len()], alphabet[at % alphabet.len()]];
-        at += 1;
+/// Two halves of five digits fit 32 bits, so their divisions are short and do not wait for each other.
+fn base62(out: &mut [u8; 11], id: u64) {
+    const HALF: u64 = 62_u64.pow(5);
+    let (high, low) = ((id / HALF) / HALF, (id % HALF) as u32);
+    let middle = ((id / HALF) % HALF) as u32;
+    out[0] = BASE62[high as usize % 62];
+    let (mut one, mut two) = (middle, low);
+    for at in (0..5).rev() {
+        out[1 + at] = BASE62[(one % 62) as usize];
+        out[6 + at] = BASE62[(two % 62) as usize];
+        (one, two) = (one / 62, two / 62);
     }
-    pairs
 }
 
-static CROCKFORD_PAIRS: [[u8; 2]; 32 * 32] = pairs(CROCKFORD);
-
-static BASE36_PAIRS: [[u8; 2]; 36 * 36] = pairs(BASE36);
-
-static BASE62_PAIRS: [[u8; 2]; 62 * 62] = pairs(BASE62);
-
-/// Writes a number in `WIDTH` digits, which are one and two groups of `GROUP`, each made pair by pair from its end.
-#[inline]
-fn write_groups<const RADIX: u32, const GROUP: usize, const WIDTH: usize, const PAIRS: usize>(
-    pairs: &[[u8; 2]; PAIRS],
-    out: &mut [u8],
-    number: u64,
-) -> Option<usize> {
-    let power = const { (RADIX as u64).pow(GROUP as u32) };
-    let out = out.first_chunk_mut::<WIDTH>()?;
-    let (upper, low) = (number / power, number % power);
-    let (first, high) = (upper / power, upper % power);
-    let (mut high, mut low) = (high as u32, low as u32);
-    let mut at = GROUP;
-    while at > 1 {
-        let pair = |digits: u32| pairs[(digits % (RADIX * RADIX)) as usize];
-        [out[at - 1], out[at]] = pair(high);
-        [out[GROUP + at - 1], out[GROUP + at]] = pair(low);
-        (high, low) = (high / (RADIX * RADIX), low / (RADIX * RADIX));
-        at -= 2;
+/// As [`base62`], with two halves of six digits.
+fn base36(out: &mut [u8; 13], id: u64) {
+    const HALF: u64 = 36_u64.pow(6);
+    let (high, low) = ((id / HALF) / HALF, (id % HALF) as u32);
+    let middle = ((id / HALF) % HALF) as u32;
+    out[0] = BASE36[high as usize % 36];
+    let (mut one, mut two) = (middle, low);
+    for at in (0..6).rev() {
+        out[1 + at] = BASE36[(one % 36) as usize];
+        out[7 + at] = BASE36[(two % 36) as usize];
+        (one, two) = (one / 36, two / 36);
     }
-    // A digit is the second of the pair that begins with 0.
-    let digit = |digit: u32| pairs[(digit % RADIX) as usize][1];
-    if at == 1 {
-        (out[1], out[GROUP + 1]) = (digit(high), digit(low));
-    }
-    out[0] = digit(first as u32);
-    Some(WIDTH)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use proptest::prelude::*;
 
-    use super::*;
-
-    const FIXED: [Alphabet; 3] = [Alphabet::Crockford, Alphabet::Base62, Alphabet::Base36];
-
-    fn form(digits: Alphabet, prefix: &str) -> TextForm {
+    fn form(digits: IdDigits, prefix: &str) -> TextForm {
         TextForm::new(digits, prefix).expect("a form")
     }
 
-    fn written(form: TextForm, number: u64) -> String {
-        let mut out = [b'#'; 40];
-        let len = form.write(&mut out, number).expect("40 bytes are enough");
-        String::from_utf8(out[..len].to_vec()).expect("ASCII")
-    }
-
-    fn read(form: TextForm, text: &str) -> std::result::Result<u64, String> {
-        form.read(text, "segment:a").map_err(|error| error.message)
+    fn text(form: TextForm, id: u64) -> String {
+        let mut out = [0; crate::serial::MAX_TEXT];
+        let len = form.write(&mut out, id).expect("it fits");
+        assert!(len <= form.longest(20));
+        std::str::from_utf8(&out[..len]).expect("ASCII").to_owned()
     }
 
     #[test]
     fn the_ends_of_the_numbers_have_all_their_characters() {
-        for (digits, texts) in [
-            (
-                Alphabet::Crockford,
-                ["0000000000000", "0000000000001", "007ZZZZZZZZZZ", "7ZZZZZZZZZZZZ", "FZZZZZZZZZZZZ"],
-            ),
-            (Alphabet::Base62, ["00000000000", "00000000001", "00fFgnDxSe7", "AzL8n0Y58m7", "LygHa16AHYF"]),
-            (
-                Alphabet::Base36,
-                ["0000000000000", "0000000000001", "002gosa7pa2gv", "1y2p0ij32e8e7", "3w5e11264sgsf"],
-            ),
-            (
-                Alphabet::Decimal,
-                ["0", "1", "9007199254740991", "9223372036854775807", "18446744073709551615"],
-            ),
+        for (digits, zero, one, most) in [
+            (IdDigits::Crockford, "0000000000000", "0000000000001", "FZZZZZZZZZZZZ"),
+            (IdDigits::Base62, "00000000000", "00000000001", "LygHa16AHYF"),
+            (IdDigits::Base36, "0000000000000", "0000000000001", "3w5e11264sgsf"),
+            (IdDigits::Decimal, "0", "1", "18446744073709551615"),
         ] {
-            for (number, text) in [0, 1, (1 << 53) - 1, (1 << 63) - 1, u64::MAX].into_iter().zip(texts) {
-                assert_eq!(written(form(digits, ""), number), text);
-                assert_eq!(written(form(digits, "ord_"), number), format!("ord_{text}"));
-                assert_eq!(read(form(digits, "ord_"), &format!("ord_{text}")), Ok(number));
-                assert_eq!(read(form(digits, ""), text), Ok(number));
+            for (id, wanted) in [(0, zero), (1, one), (u64::MAX, most)] {
+                assert_eq!(text(form(digits, ""), id), wanted);
+                assert_eq!(text(form(digits, "ord_"), id), format!("ord_{wanted}"));
             }
         }
     }
 
     #[test]
-    fn a_buffer_of_just_the_length_is_enough_and_a_shorter_one_stays_as_it_is() {
-        for digits in FIXED {
-            for prefix in ["", "a", "sixteen_letters_"] {
-                let form = form(digits, prefix);
-                let mut out = vec![b'#'; form.text_len()];
-                assert_eq!(form.write(&mut out, 71), Some(out.len()), "{form:?}");
-                assert_eq!(out, written(form, 71).into_bytes());
-                out.pop();
-                assert_eq!(form.write(&mut out, 71), None, "{form:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn crockford_reads_letters_that_look_like_digits_and_base36_reads_both_cases() {
-        let crockford = form(Alphabet::Crockford, "");
-        assert_eq!(read(crockford, "0oOiIlLabcdef"), read(crockford, "0001111ABCDEF"));
-        assert_eq!(read(form(Alphabet::Base36, ""), "1Y2P0IJ32E8E7"), Ok((1 << 63) - 1));
-        assert_ne!(
-            read(form(Alphabet::Base62, ""), "0000000000a"),
-            read(form(Alphabet::Base62, ""), "0000000000A")
-        );
-    }
-
-    #[test]
-    fn a_decimal_number_is_read_where_it_has_another_width() {
-        for digits in FIXED {
-            assert_eq!(read(form(digits, ""), "42"), Ok(42));
-            assert_eq!(read(form(digits, "ord_"), "ord_9223372036854775807"), Ok((1 << 63) - 1));
-        }
+    fn what_is_no_text_of_the_form_is_refused_with_what_was_seen() {
+        let crockford = form(IdDigits::Crockford, "ord_");
+        assert_eq!(crockford.read("ord_ooooooooooooi"), Ok(1), "letters that look like digits");
+        assert_eq!(crockford.read("ord_000000000000a"), Ok(10));
         assert_eq!(
-            read(form(Alphabet::Crockford, ""), "1000000000000"),
-            Ok(1 << 60),
-            "13 digits are the form"
+            crockford.read("1234567890123"),
+            Ok(1_234_567_890_123),
+            "without the prefix it is a number"
         );
-        assert_eq!(read(form(Alphabet::Base62, ""), "1000000000000"), Ok(1_000_000_000_000));
-    }
-
-    #[test]
-    fn what_no_source_wrote_is_refused_with_what_was_seen() {
-        for (digits, text, told) in [
-            (Alphabet::Crockford, "42", "does not begin with `ord_`"),
-            (Alphabet::Crockford, "ORD_0000000000001", "does not begin with `ord_`"),
-            (Alphabet::Crockford, "", "does not begin with `ord_`"),
-            (Alphabet::Crockford, "ord_", "has 13 characters behind the prefix; this has 0"),
-            (Alphabet::Crockford, "ord_000000000001", "this has 12 and is no decimal number"),
-            (Alphabet::Crockford, "ord_00000000000001", "this has 14 and"),
-            (Alphabet::Crockford, "ord_000000000000U", "character 17 is `U`"),
-            (Alphabet::Crockford, "ord_GZZZZZZZZZZZZ", "more than 64 bits"),
-            (Alphabet::Crockford, "ord_\u{e9}00000000000\u{e9}", "character 5 is `\u{e9}`"),
-            (Alphabet::Crockford, "ord_99999999999999999999", "more than 64 bits"),
-            (Alphabet::Base62, "ord_LygHa16AHYG", "more than 64 bits"),
-            (Alphabet::Base62, "ord_0000000000-", "character 15 is `-`"),
-            (Alphabet::Base36, "ord_3w5e11264sgsg", "more than 64 bits"),
-            (Alphabet::Base36, "ord_000000000000_", "character 17 is `_`"),
-            (Alphabet::Decimal, "ord_", "no decimal number"),
-            (Alphabet::Decimal, "ord_042", "no decimal number"),
-            (Alphabet::Decimal, "ord_+42", "no decimal number"),
-            (Alphabet::Decimal, "ord_18446744073709551616", "more than 64 bits"),
+        assert_eq!(
+            form(IdDigits::Crockford, "").read("1234567890123"),
+            Ok(1_228_503_247_364_293_699),
+            "it has the width"
+        );
+        assert_eq!(form(IdDigits::Crockford, "").read("123"), Ok(123));
+        assert_eq!(
+            form(IdDigits::Base36, "").read("ZZ"),
+            Err(Error::argument("`ZZ` is no id: it has 2 characters, and base36 has 13"))
+        );
+        assert_eq!(form(IdDigits::Base36, "").read("3W5E11264SGSF"), Ok(u64::MAX));
+        for (form, text, told) in [
+            (crockford, "0RD_0000000000001", "begins with `ord_`"),
+            (crockford, "ord_", "begins with `ord_`"),
+            (crockford, "", "begins with `ord_`"),
+            (crockford, "ord_000000000001", "has 12 characters behind the prefix, and crockford has 13"),
+            (crockford, "ord_000000000000u", "`u` is no digit of crockford"),
+            (crockford, "ord_00000000000\u{e9}", "`é` is no digit of crockford"),
+            (crockford, "ord_G000000000000", "more than 64 bits"),
+            (crockford, "18446744073709551616", "more than 64 bits"),
+            (form(IdDigits::Base62, ""), "LygHa16AHYG", "more than 64 bits"),
+            (form(IdDigits::Base62, ""), "zzzzzzzzzzz", "more than 64 bits"),
+            (form(IdDigits::Base62, ""), "0000000000-", "`-` is no digit of base62"),
+            (form(IdDigits::Base36, "a"), "b0000000000000", "begins with `a`"),
+            (form(IdDigits::Decimal, "no_"), "no_12x", "`x` is no digit of decimal"),
+            (form(IdDigits::Decimal, ""), "+5", "positive whole number"),
+            (form(IdDigits::Decimal, ""), "", "positive whole number"),
         ] {
-            let refused = read(form(digits, "ord_"), text).expect_err(text);
-            assert!(refused.contains(told) && refused.contains("segment:a"), "{text}: {refused}");
+            let error = form.read(text).expect_err(text);
+            assert!(error.message.contains(told), "{text}: {error}");
         }
     }
 
     #[test]
-    fn a_prefix_has_at_most_sixteen_small_letters_digits_and_underscores() {
-        for prefix in ["seventeen_letters", "Ord_", "ord-", "\u{e9}", "a b", "a%"] {
-            assert_eq!(TextForm::new(Alphabet::Base62, prefix), None, "{prefix}");
+    fn a_prefix_is_short_plain_and_no_number() {
+        for prefix in ["Ord", "or-", "é", "a23456789_1234567", "12", " "] {
+            assert!(TextForm::new(IdDigits::Base62, prefix).is_err(), "{prefix}");
         }
-        assert_eq!(form(Alphabet::Base62, "sixteen_letters_").prefix(), "sixteen_letters_");
+        assert_eq!(text(form(IdDigits::Decimal, "a1"), 23), "a123");
+        assert_eq!(form(IdDigits::Decimal, "a1").read("a123"), Ok(23));
     }
 
-    /// Decoders of other libraries.
-    fn decoded(digits: Alphabet, text: &str) -> u64 {
-        match digits {
-            Alphabet::Decimal => text.parse().expect("decimal digits"),
-            Alphabet::Base36 => u64::from_str_radix(text, 36).expect("base 36"),
-            Alphabet::Base62 => u64::try_from(base62::decode(text).expect("base 62")).expect("64 bits"),
-            Alphabet::Crockford => {
-                let mut of = data_encoding::Specification::new();
-                of.symbols.push_str("0123456789ABCDEFGHJKMNPQRSTVWXYZ");
-                // It decodes whole bytes from the left: three digits in front make 80 bits.
-                let bytes = of
-                    .encoding()
-                    .and_then(|of| Ok(of.decode(format!("000{text}").as_bytes()).expect("base 32")));
-                let bytes = bytes.expect("an encoding");
-                u64::from_be_bytes(bytes[2..].try_into().expect("ten bytes"))
-            }
-        }
+    fn digits() -> impl Strategy<Value = IdDigits> {
+        prop::sample::select(IdDigits::ALL.map(|(_, digits)| digits).to_vec())
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_here_and_by_other_libraries(number: u64, prefix in "[a-z0-9_]{0,16}") {
-            for digits in [Alphabet::Decimal, Alphabet::Crockford, Alphabet::Base62, Alphabet::Base36] {
-                let text = written(form(digits, &prefix), number);
-                prop_assert_eq!(read(form(digits, &prefix), &text), Ok(number));
-                prop_assert_eq!(decoded(digits, &text[prefix.len()..]), number);
-            }
+        fn what_is_written_is_read(digits in digits(), prefix in "([a-z_][a-z0-9_]{0,15})?", id: u64) {
+            let form = form(digits, &prefix);
+            prop_assert_eq!(form.read(&text(form, id)), Ok(id));
         }
 
         #[test]
-        fn texts_have_the_order_of_their_numbers(one: u64, other: u64, shift in 0..64_u32) {
-            for (one, other) in [(one, other), (one >> shift, one.wrapping_add(1) >> shift), (one >> shift, other)] {
-                for digits in FIXED {
-                    let texts = (written(form(digits, "t_"), one), written(form(digits, "t_"), other));
-                    prop_assert_eq!(texts.0.cmp(&texts.1), one.cmp(&other), "{:?}", texts);
-                }
-            }
+        fn the_order_of_texts_is_that_of_numbers(digits in digits(), one: u64, two: u64) {
+            prop_assume!(digits != IdDigits::Decimal);
+            let form = form(digits, "x_");
+            prop_assert_eq!(text(form, one).cmp(&text(form, two)), one.cmp(&two));
         }
 
         #[test]
-        fn no_text_makes_the_reader_panic(text in "\\PC{0,24}") {
-            for digits in [Alphabet::Decimal, Alphabet::Crockford, Alphabet::Base62, Alphabet::Base36] {
-                for prefix in ["", "0", "a_"] {
-                    let _ = read(form(digits, prefix), &text);
-                }
-            }
+        fn no_text_is_a_panic(digits in digits(), prefix in "([a-z_]{1,4})?", text in ".{0,20}") {
+            let _ = form(digits, &prefix).read(&text);
         }
     }
 }

@@ -2,11 +2,10 @@
 
 use std::ffi::c_char;
 
-use keymill_core::{Gene, Result, Source};
+use keymill_core::{Gene, Result};
 
 use crate::error::{enter, km_code};
 use crate::handle::{Out, held, hinted, ids, km_source, null};
-use crate::text::TextOut;
 
 /// An id of 128 bits: a zero, the gene in 16 bits, the number in the 111 bits that are left. As VARBINARY(16) it is hi and
 /// then lo, each big-endian.
@@ -84,53 +83,6 @@ pub unsafe extern "C" fn km_source_next_for_text(
         let (source, gene, id) = unsafe { (held(source)?, text_gene(key, len)?, Out::new(id, "id")?) };
         id.set(source.next_of(gene)?);
         Ok(())
-    })
-}
-
-/// Writes the next id for an integer key in the form that `text=` and `prefix=` say, with a NUL; in decimal with wide=on. No number is spent
-/// on a buffer below km_source_text_len.
-///
-/// KM_BUFFER_TOO_SMALL; KM_INVALID_ARGUMENT for a source of another kind; and as km_source_next_for_u64.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn km_source_next_text_for_u64(
-    source: *mut km_source,
-    key: u64,
-    buf: *mut c_char,
-    size: usize,
-    len: *mut usize,
-) -> km_code {
-    enter(|| {
-        // SAFETY: the conventions page.
-        let (source, out) = unsafe { (held(source)?, TextOut::new(buf, size, len)?) };
-        write_next(source, Gene::of_number(key), &out)
-    })
-}
-
-/// As km_source_next_text_for_u64 for a text key of `key_len` bytes.
-///
-/// As km_source_next_text_for_u64 and km_source_next_for_text.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn km_source_next_text_for_text(
-    source: *mut km_source,
-    key: *const c_char,
-    key_len: usize,
-    buf: *mut c_char,
-    size: usize,
-    len: *mut usize,
-) -> km_code {
-    enter(|| {
-        // SAFETY: the conventions page.
-        let (source, gene, out) =
-            unsafe { (held(source)?, text_gene(key, key_len)?, TextOut::new(buf, size, len)?) };
-        write_next(source, gene, &out)
-    })
-}
-
-fn write_next(source: &Source, gene: Gene, out: &TextOut) -> Result<()> {
-    out.write(source.text_len(), |buffer| {
-        let text = source.next_text_of(gene)?;
-        buffer.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
-        Ok(text.len())
     })
 }
 

@@ -83,8 +83,8 @@ pub unsafe extern "C" fn km_source_lease(
     })
 }
 
-/// Writes the next serial number as text with a NUL; of segments and snowflakes the next id in the form that `text=` and `prefix=` say.
-/// Waits as km_source_next. No number is spent on a buffer below km_source_text_len.
+/// Writes the next serial number as text with a NUL; of other kinds of sources the next id, in the form that `text=` and
+/// `prefix=` say, in decimal unless they are given. Waits as km_source_next. No number is spent on a buffer below km_source_text_len.
 ///
 /// KM_BUFFER_TOO_SMALL, KM_NUMBER_OVERFLOW, and as km_source_next.
 #[unsafe(no_mangle)]
@@ -140,10 +140,9 @@ pub unsafe extern "C" fn km_source_take_text(
     })
 }
 
-/// Writes an id of this source that the caller has as a number in its text form, with a NUL.
+/// Writes an id of this source as its texts are written, with a NUL: what km_source_next_text would have given for it.
 ///
-/// KM_BUFFER_TOO_SMALL below km_source_text_len; KM_INVALID_ARGUMENT for 0 and numbers above 2^63-1, and for a serial, whose numbers have
-/// no text without their date.
+/// KM_BUFFER_TOO_SMALL; KM_INVALID_ARGUMENT for a serial, whose text has a date.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn km_source_text_of(
     source: *const km_source,
@@ -295,7 +294,7 @@ pub unsafe extern "C" fn km_source_parse_wide(
     })
 }
 
-/// Takes a text of this source apart: a serial number, or an id in the form that `text=` and `prefix=` say.
+/// Takes a text of this source apart: a serial number, or an id in the source's form or in decimal.
 ///
 /// KM_INVALID_ARGUMENT for a text this source cannot have made.
 #[unsafe(no_mangle)]

@@ -142,7 +142,7 @@ fn grants() -> String {
     for scheme in Scheme::ALL {
         let rights = match scheme {
             // `NEXTVAL` inserts into the sequence.
-            Scheme::Sequence => "SELECT, INSERT",
+            _ if scheme.is_sequence() => "SELECT, INSERT",
             _ if scheme.is_ticket() => "SELECT, INSERT, DELETE",
             _ => "SELECT, INSERT, UPDATE",
         };

@@ -32,6 +32,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("config", 3),
     ("engine", 3),
     ("api", 4),
+    ("rows", 4),
     ("binding", 4),
 ];
 

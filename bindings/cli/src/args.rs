@@ -106,13 +106,11 @@ Print N ids, one a line.
 
 Any count streams: nothing is kept in memory. A reader that goes away (| head) ends it without an error. What was
 reserved and not taken goes back to the store at the end; so it does at the first Ctrl-C, the second one kills. On a
-terminal a count that takes a while shows its progress on standard error. With --json: an array of strings; with text= or prefix=
-of objects that have id and text.")]
+terminal a count that takes a while shows its progress on standard error. With --json: an array of strings.")]
     #[command(after_help = "\
 Examples:
   keymill take segment:orders 5
   keymill take segment:orders 10000000 > ids.txt
-  keymill take 'segment:orders?text=crockford&prefix=ord_' 3
   keymill take 'serial:cust_info/custid?date=yyyyMMdd&number=000000&step=500' 3 --json")]
     Take {
         /// The source: kind:name?option=value&…
@@ -135,7 +133,7 @@ Examples:
     Parse {
         /// The source: kind:name?option=value&…
         source: String,
-        /// An id, in the form that the source writes
+        /// An id, or the text of a serial number
         id: String,
     },
 
@@ -220,13 +218,14 @@ A key file has `seal_with = 1` and, below `[key]`, lines such as `1 = \"64 hexad
 Examples:
   keymill seal 7943646055239778305 --keys keys.toml --table orders
   keymill seal 7943646055239778305 --keys keys.toml --tenant acme --table orders --json
-  keymill seal 7943646055239778305 --keys keys.toml --form 8 --key-version 1")]
+  keymill seal 7943646055239778305 --keys keys.toml --form 8 --key-version 1
+  keymill seal - --keys keys.toml --table orders < ids.txt")]
     Seal {
-        /// The id, in decimal
+        /// The id, in decimal; or `-`, for an id in each line of standard input
         id: String,
         #[command(flatten)]
         keys: OrderKeys,
-        /// How many bytes: 16, or 8 for a BIGINT, which has no check against forgery
+        /// How many bytes: 16, printed as text; or 8 for a BIGINT, printed in decimal, which has no check against forgery
         #[arg(long, value_name = "16|8", default_value = "16", value_parser = ["16", "8"], conflicts_with = "wide")]
         form: String,
     },
@@ -238,9 +237,10 @@ An order number of 16 bytes is 26 characters, or 0x and 32 hexadecimal digits; o
 
 Examples:
   keymill unseal 6WFC0Z3J6MZTAKV7NK3VWK76VB --keys keys.toml --tenant acme --table orders
-  keymill unseal 7943719833957099537 --keys keys.toml --tenant acme --table orders --key-version 1")]
+  keymill unseal 7943719833957099537 --keys keys.toml --tenant acme --table orders --key-version 1
+  keymill unseal - --keys keys.toml --table orders < numbers.txt")]
     Unseal {
-        /// The order number
+        /// The order number; or `-`, for one in each line of standard input
         #[arg(value_name = "NUMBER")]
         order_no: String,
         #[command(flatten)]
@@ -538,8 +538,6 @@ the scenario, a line that is no step does. All scalars are strings. The steps ar
   {\"do\":\"next\",\"of\":A}                     {\"do\":\"try_next\",\"of\":A}
   {\"do\":\"next_for\",\"of\":A,\"key\":K}       also try_next_for, next_wide_for, and take_for with count;
                                             \"key_text\":T in place of key for a text
-  {\"do\":\"next_text\",\"of\":A}                also take_text with count, next_text_for and take_text_for; text_of with an id,
-                                            and parse_number, which has the digits of a number
   {\"do\":\"take\",\"of\":A,\"count\":N}           {\"do\":\"spec\",\"kind\":K,\"name\":[PART…],\"options\":[[OPTION,VALUE]…]}
   {\"do\":\"clock_set\",\"ms\":MS}               {\"do\":\"clock_advance\",\"ms\":MS}    with a mill on clock=manual
   {\"do\":\"gene\",KEY}                        KEY: \"key\":N, or \"key_text\":TEXT with \"times\":N where it is repeated

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use keymill::serial::MAX_TEXT;
 use keymill::{Error, Gene, Kind, Layout, Result, Source};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::args::KeyArgs;
 use crate::print::{self, Reader};
@@ -43,31 +43,32 @@ pub fn gene(key: &KeyArgs) -> Result<Option<Gene>> {
     }
 }
 
-/// One id.
-pub fn next(source: &Source, gene: Option<Gene>, json: bool) -> Result<()> {
-    if json && has_form(source) {
-        let id = match gene {
-            None => source.next()?,
-            Some(gene) => source.next_of(gene)?,
-        };
-        return print::out(format!("{}\n", both(source, id)?).as_bytes()).map(drop);
-    }
-    let id = match gene {
-        None => source.next_text()?,
-        Some(gene) => source.next_text_of(gene)?,
-    };
-    if json { print::json(&Value::from(id)) } else { print::text(&format!("{id}\n")) }
-}
-
-/// Whether its texts are more than decimal numbers.
+/// Whether `text=` or `prefix=` says how ids are written.
 fn has_form(source: &Source) -> bool {
     source.settings().iter().any(|(name, _)| *name == "text")
 }
 
-/// An id as JSON: its number and its text.
-fn both(source: &Source, id: u64) -> Result<String> {
-    // Neither has a character that JSON escapes.
-    Ok(format!("{{\"id\":\"{id}\",\"text\":\"{}\"}}", source.text_of(id)?))
+/// An id and its text.
+fn both(id: u64, text: &str) -> Value {
+    json!({ "id": id.to_string(), "text": text })
+}
+
+/// One id.
+pub fn next(source: &Source, gene: Option<Gene>, json: bool) -> Result<()> {
+    if has_form(source) {
+        let id = match gene {
+            None => source.next()?,
+            Some(gene) => source.next_of(gene)?,
+        };
+        let text = source.text_of(id)?;
+        return if json { print::json(&both(id, &text)) } else { print::text(&format!("{text}\n")) };
+    }
+    let id = match gene {
+        None => source.next_text()?,
+        Some(gene) if source.is_wide() => source.next_wide_of(gene)?.to_string(),
+        Some(gene) => source.next_of(gene)?.to_string(),
+    };
+    if json { print::json(&Value::from(id)) } else { print::text(&format!("{id}\n")) }
 }
 
 /// What an id is made of.
@@ -150,22 +151,16 @@ impl<'a> Stream<'a> {
         (wanted, self.append())
     }
 
-    /// Appends the lines of `ids`.
+    /// Appends the numbers that were taken, in the form of the source.
     fn append(&mut self) -> Result<()> {
         if !self.has_form {
             digits::append(&mut self.text, &self.ids, self.json);
             return Ok(());
         }
-        let mut text = [0; MAX_TEXT];
         for id in &self.ids {
-            if self.json {
-                self.text.extend_from_slice(both(self.source, *id)?.as_bytes());
-                self.text.extend_from_slice(b",\n");
-            } else {
-                let len = self.source.write_text_of(*id, &mut text)?;
-                self.text.extend_from_slice(text.get(..len).unwrap_or_default());
-                self.text.push(b'\n');
-            }
+            let text = self.source.text_of(*id)?;
+            let line = if self.json { format!("{},\n", both(*id, &text)) } else { format!("{text}\n") };
+            self.text.extend_from_slice(line.as_bytes());
         }
         Ok(())
     }

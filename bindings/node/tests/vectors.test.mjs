@@ -43,12 +43,6 @@ const steps = {
   },
   take_for: (it, step) => it.sources[step.of].take(key(step), Number(step.count)).map(text),
   take_wide_for: (it, step) => steps.take_for(it, step),
-  next_text: (it, { of }) => it.sources[of].nextText(),
-  take_text: (it, { of, count }) => it.sources[of].takeText(Number(count)),
-  text_of: (it, { of, id }) => it.sources[of].textOf(BigInt(id)),
-  next_text_for: (it, step) => it.sources[step.of].nextText(key(step)),
-  take_text_for: (it, step) => it.sources[step.of].takeText(key(step), Number(step.count)),
-  parse_number: (it, { of, id }) => steps.parse(it, { of, id: BigInt(id) }),
   take: (it, { of, count }) => it.sources[of].take(Number(count)).map(text),
   parse(it, { of, id }) {
     const parts = it.sources[of].parse(id)
@@ -64,6 +58,11 @@ const steps = {
   load(it, { of, table }) {
     it.routers[of].load(table)
   },
+  next_text: (it, { of }) => it.sources[of].nextText(),
+  take_text: (it, { of, count }) => it.sources[of].takeText(Number(count)),
+  next_text_for: (it, step) => it.sources[step.of].nextText(key(step)),
+  take_text_for: (it, step) => it.sources[step.of].takeText(key(step), Number(step.count)),
+  text_of: (it, { of, id }) => it.sources[of].textOf(BigInt(id)),
   route: (it, { of, id }) => texts(it.routers[of].route(BigInt(id))),
   route_wide: (it, { of, id }) => texts(it.routers[of].routeWide(BigInt(id))),
   route_key: (it, step) => texts(it.routers[step.of].routeKey(key(step))),

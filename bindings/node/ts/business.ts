@@ -3,8 +3,7 @@ import { argument, translated } from './error'
 import { MillState } from './state'
 import { native, type BatchBox, type SourceStats } from './native'
 import { gene, type Key } from './router'
-import { counted, partsOf, room, type Parts } from './source'
-import { checkedId, textOf } from './text_form'
+import { counted, partsOf, room, textOf, type Parts } from './source'
 import { Patience, sleep } from './wait'
 
 /**
@@ -114,19 +113,24 @@ export class Business {
     }
   }
 
-  /** The next id for a key as text, in the form that the options `text` and `prefix` say; in decimal with `wide: 'on'`. Waits as `next` does. */
+  /** The next id for a key as text: in the form that `text` and `prefix` of its source say. Waits as `next` does. */
   nextText(key: Key): string {
-    return textOf(this.#cursor.facts, this.next(key))
+    return this.textOf(this.next(key))
   }
 
-  /** `count` texts for a key, as `nextText` gives them: all of them, or an error. Waits as `next` does. */
+  /** The next id for a key as text; never blocks the event loop. */
+  async nextTextAsync(key: Key): Promise<string> {
+    return this.textOf(await this.nextAsync(key))
+  }
+
+  /** `count` ids for a key as texts: all of them, or an error. */
   takeText(key: Key, count: number): string[] {
-    return this.take(key, count).map((id) => textOf(this.#cursor.facts, id))
+    return this.take(key, count).map((id) => this.textOf(id))
   }
 
-  /** The text of an id of 64 bits that is there as a number, as `nextText` writes it. */
+  /** An id of this source as its texts are written. */
   textOf(id: bigint | number): string {
-    return textOf(this.#cursor.facts, checkedId(id, this.label))
+    return textOf(this.#cursor.source, id)
   }
 
   /**
@@ -135,8 +139,7 @@ export class Business {
    */
   parse(id: bigint | number | string | Uint8Array): Parts {
     this.#state.check()
-    const { source } = this.#cursor
-    return id instanceof Uint8Array ? partsOf(source, `0x${Buffer.from(id).toString('hex')}`, true) : partsOf(source, id)
+    return partsOf(this.#cursor.source, id instanceof Uint8Array ? `0x${Buffer.from(id).toString('hex')}` : id)
   }
 
   /** This source's figures, over all its counters; after `close` the last ones. */

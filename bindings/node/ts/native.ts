@@ -17,8 +17,6 @@ export interface SourceFacts {
   counts: boolean
   wide: boolean
   fitsNumber: boolean
-  /** How an id is written as text: the lowest digit first. */
-  form: { digits: string; width: number; prefix: string }
   settings: [name: string, value: string][]
 }
 
@@ -86,6 +84,11 @@ export interface Native {
   opened(opening: OpeningBox): MillBox
   closeMill(mill: MillBox): void
   closeMillAsync(mill: MillBox): Promise<void>
+  shareMill(mill: MillBox | undefined): number
+  sharedMill(): MillBox | null
+  defaultMill(): MillBox
+  shareWord(): ArrayBuffer | null
+  shareGeneration(): number
   metrics(mill: MillBox): string
   events(mill: MillBox): string[]
   init(mill: MillBox, specs: string[]): string[]
@@ -106,12 +109,13 @@ export interface Native {
   directNext(source: SourceBox, number: true): (() => number | undefined) | null
   nextId(source: SourceBox, waitedMs: number): bigint | number
   nextText(source: SourceBox, waitedMs: number): string | number
+  textOf(source: SourceBox, id: bigint): string
   directFor(source: SourceBox): ((key: unknown) => bigint | undefined) | null
   nextFor(source: SourceBox, gene: number, waitedMs: number): bigint | number
   nextWideFor(source: SourceBox, gene: number, waitedMs: number): bigint | number
   askFor(source: SourceBox, gene: number, count: number): BatchBox
   writeWideBatch(batch: BatchBox, out: BigUint64Array): void
-  parse(source: SourceBox, text: string, isNumber: boolean): [name: string, value: string][]
+  parse(source: SourceBox, text: string): [name: string, value: string][]
   stats(source: SourceBox): SourceStats
   fillNow(source: SourceBox, out: BigUint64Array): BatchBox | null
   ask(source: SourceBox, count: number): BatchBox

@@ -2,7 +2,6 @@ import { Cursor } from './cursor'
 import { argument, shown, translated } from './error'
 import { MillState } from './state'
 import { native, type BatchBox, type SourceBox, type SourceStats } from './native'
-import { checkedId, textOf } from './text_form'
 import { Patience, sleep } from './wait'
 
 /** What an id or a serial number is made of; parts that its kind does not have are absent. */
@@ -23,13 +22,13 @@ export interface Parts {
   number?: bigint
 }
 
-/** Takes an id of a source apart: a text of its form, or `isNumber` and the digits of a number. @internal */
-export function partsOf(source: SourceBox, id: unknown, isNumber = typeof id !== 'string'): Parts {
+/** Takes an id of a source apart. @internal */
+export function partsOf(source: SourceBox, id: unknown): Parts {
   const ok = typeof id === 'bigint' || typeof id === 'string' || (typeof id === 'number' && Number.isSafeInteger(id))
   if (!ok) throw argument(`parse takes a bigint, a string or a safe integer, not ${shown(id)}`)
   try {
     const parts: Parts = {}
-    for (const [name, value] of native.parse(source, String(id), isNumber)) {
+    for (const [name, value] of native.parse(source, String(id))) {
       if (name === 'time') parts.time = new Date(value)
       else if (name === 'number') parts.number = BigInt(value)
       else if (name === 'date') parts.date = value
@@ -39,6 +38,22 @@ export function partsOf(source: SourceBox, id: unknown, isNumber = typeof id !==
   } catch (e) {
     throw translated(e)
   }
+}
+
+/** An id as its source writes it. @internal */
+export function textOf(source: SourceBox, id: unknown): string {
+  const ok = typeof id === 'bigint' ? id >= 0n && id < 1n << 64n : typeof id === 'number' && Number.isSafeInteger(id) && id >= 0
+  if (!ok) throw argument(`textOf takes an id: a bigint of 64 bits or a safe integer, not ${shown(id)}`)
+  try {
+    return native.textOf(source, BigInt(id as bigint | number))
+  } catch (e) {
+    throw translated(e)
+  }
+}
+
+/** What a source hands out as text: a serial number is one already. */
+function written(source: SourceBox, id: unknown): string {
+  return typeof id === 'string' ? id : textOf(source, id)
 }
 
 /** The most ids of one list: V8 ends the process, not the call, when its heap is full. */
@@ -173,7 +188,35 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
     }
   }
 
-  /** Takes an id of this source apart. */
+  /**
+   * The next id as text: in the form that `text` and `prefix` of its source say, decimal digits unless they are given. A serial number is a
+   * text already. Waits as `next` does.
+   */
+  nextText(): string {
+    return written(this.cursor.source, this.next())
+  }
+
+  /** The next id as text; never blocks the event loop. */
+  async nextTextAsync(): Promise<string> {
+    return written(this.cursor.source, await this.nextAsync())
+  }
+
+  /** `count` ids as texts: all of them, or an error. */
+  takeText(count: number): string[] {
+    return this.take(count).map((id) => written(this.cursor.source, id))
+  }
+
+  /** `count` ids as texts; never blocks the event loop. */
+  async takeTextAsync(count: number): Promise<string[]> {
+    return (await this.takeAsync(count)).map((id) => written(this.cursor.source, id))
+  }
+
+  /** An id of this source as its texts are written. */
+  textOf(id: bigint | number): string {
+    return textOf(this.cursor.source, id)
+  }
+
+  /** Takes an id, or a text, of this source apart. */
   parse(id: T | bigint | number | string): Parts {
     this.state.check()
     return partsOf(this.cursor.source, id)
@@ -260,21 +303,6 @@ abstract class Numbers<T extends bigint | number> extends AnySource<T> {
     this.state.check()
     this.fillAll(ids)
     return this.listed(ids)
-  }
-
-  /** The next id as text, in the form that the options `text` and `prefix` say. Waits as `next` does. */
-  nextText(): string {
-    return textOf(this.cursor.facts, this.next())
-  }
-
-  /** `count` texts, as `nextText` gives them: all of them, or an error. Waits as `next` does. */
-  takeText(count: number): string[] {
-    return this.take(count).map((id) => textOf(this.cursor.facts, id))
-  }
-
-  /** The text of an id that is there as a number, as `nextText` writes it. */
-  textOf(id: bigint | number): string {
-    return textOf(this.cursor.facts, checkedId(id, this.label))
   }
 
   /** @internal */

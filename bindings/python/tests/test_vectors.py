@@ -82,24 +82,6 @@ class Runner:
 
     do_take_wide_for = do_take_for
 
-    def do_next_text(self, step):
-        return self.sources[step["of"]].next_text()
-
-    def do_take_text(self, step):
-        return self.sources[step["of"]].take_text(int(step["count"]))
-
-    def do_text_of(self, step):
-        return self.sources[step["of"]].text_of(int(step["id"]))
-
-    def do_next_text_for(self, step):
-        return self.sources[step["of"]].next_text(key_of(step))
-
-    def do_take_text_for(self, step):
-        return self.sources[step["of"]].take_text(key_of(step), int(step["count"]))
-
-    def do_parse_number(self, step):
-        return self.do_parse({**step, "id": int(step["id"])})
-
     def do_next(self, step):
         return str(self.sources[step["of"]].next())
 
@@ -113,6 +95,21 @@ class Runner:
 
     def do_take(self, step):
         return [str(id) for id in self.sources[step["of"]].take(int(step["count"]))]
+
+    def do_next_text(self, step):
+        return self.sources[step["of"]].next_text()
+
+    def do_take_text(self, step):
+        return self.sources[step["of"]].take_text(int(step["count"]))
+
+    def do_next_text_for(self, step):
+        return self.sources[step["of"]].next_text(key_of(step))
+
+    def do_take_text_for(self, step):
+        return self.sources[step["of"]].take_text(key_of(step), int(step["count"]))
+
+    def do_text_of(self, step):
+        return self.sources[step["of"]].text_of(int(step["id"]))
 
     def do_parse(self, step):
         source = self.sources[step["of"]]

@@ -58,15 +58,12 @@ impl Handle {
         source.enter(|| cursor.next_or_refill(source.numbers()?))
     }
 
-    /// The next id or serial number of this handle's block, as [`Source::next_text`] writes it.
+    /// The next serial number of this handle's block, as text.
     ///
     /// # Errors
     /// As [`Source::next_text`].
     pub fn next_text(&mut self) -> Result<String> {
-        let Some(pattern) = self.source.spec().pattern() else {
-            let id = self.next()?;
-            return Ok(self.source.id_text(id));
-        };
+        let Some(pattern) = self.source.spec().pattern() else { return self.next().map(|id| id.to_string()) };
         let width = pattern.width();
         let number = match self.cursor.next() {
             Some(number) => number,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::engine::metrics::Stats;
 use crate::engine::{IdPath, Live, SharedSource};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::layout::Layout;
 use crate::process::random;
 use crate::request::reservation::{Key, MAX_NUMBER, Mark};
@@ -300,11 +300,6 @@ impl Source {
         self.spec().snowflake.map(|snowflake| snowflake.layout)
     }
 
-    #[cold]
-    pub(super) fn no_id(&self, id: u64) -> Error {
-        Error::argument(format!("{id} is no id of `{}`: ids lie from 1 to 9223372036854775807", self.label()))
-    }
-
     /// Parses an id.
     ///
     /// # Errors
@@ -329,7 +324,10 @@ impl Source {
             return Err(self.failed(self.wants_text()));
         }
         if id == 0 || id > MAX_NUMBER {
-            return Err(self.failed(self.no_id(id)));
+            return Err(self.failed(Error::argument(format!(
+                "{id} is no id of `{}`: ids lie from 1 to 9223372036854775807",
+                self.label()
+            ))));
         }
         if !stride.owns(id) {
             return Err(self.failed(Error::argument(format!(
@@ -341,6 +339,36 @@ impl Source {
             ))));
         }
         Ok(Parts { number: Some(id), ..Parts::default() })
+    }
+
+    /// Parses a text: a serial number, or an id in the form of the source or in decimal. A business id may also be `0x` and its 16 or 32 hexadecimal digits, whose
+    /// number tells an id of 64 bits from one of 128.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a text this source cannot have made; with `wide=on` also for a decimal number that may be an id of 64 bits
+    /// or another one of 128.
+    pub fn parse_text(&self, text: &str) -> Result<Parts> {
+        let Some(pattern) = self.spec().pattern() else {
+            if let Some(bank) =
+                self.spec().bank.filter(|_| self.spec().form.is_plain() || text.starts_with("0x"))
+            {
+                return self.parse_business_text(bank, text).map_err(|e| self.failed(e));
+            }
+            return self.parse(self.id_of_text(text)?);
+        };
+        match pattern.split(text) {
+            Some((period, number)) => Ok(Parts {
+                date: Some(pattern.prefix(period).as_str().to_owned()),
+                number: Some(number),
+                ..Parts::default()
+            }),
+            None => Err(self.failed(Error::argument(format!(
+                "`{}` does not fit date={} number={}",
+                shown(text),
+                pattern.date_pattern(),
+                pattern.number_pattern()
+            )))),
+        }
     }
 
     /// What the source is, as `name, value`, every default filled in: scheme, table, step, layout …

@@ -1,15 +1,13 @@
-//! Serial numbers, and ids of 64 bits, as text.
+//! Serial numbers, and ids in the form of their source, as text.
 
 use crate::engine::{IdPath, Live};
-use crate::error::{Code, Error, Result, shown};
-use crate::gene::{Gene, GeneKey};
-use crate::request::reservation::MAX_NUMBER;
+use crate::error::{Code, Error, Result};
+use crate::gene::GeneKey;
 use crate::segment::cursor;
 use crate::segment::{Miss, SegmentSource, TakenRange};
 use crate::serial::{MAX_TEXT, Prefix, write_serial};
-use crate::spec::Kind;
 
-use super::{Parts, Source};
+use super::Source;
 
 /// How a number is taken after a miss: waiting, or at once.
 type TakeAfter = fn(&SegmentSource, Option<Miss>) -> Result<TakenRange>;
@@ -19,14 +17,21 @@ pub(crate) fn ascii(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
 
+#[cold]
+fn no_date() -> Error {
+    Error::argument("a serial's text has a date, which its number does not tell; use `next_text`")
+}
+
 impl Source {
-    /// The next serial number as text; of segments and snowflakes the next id in the form that `text=` and `prefix=` say.
+    /// The next serial number as text; for the other kinds the id in the form that `text=` and `prefix=` say, decimal digits unless they are
+    /// given.
     ///
     /// ```
     /// let mill = keymill::Mill::open("memory:")?;
     /// let orders = mill.source("segment:orders?text=crockford&prefix=ord_")?;
-    /// assert_eq!(orders.next_text()?, "ord_0000000000001");
-    /// assert_eq!(orders.parse_text("ord_0000000000001")?.number, Some(1));
+    /// let text = orders.next_text()?;
+    /// assert_eq!(text, "ord_0000000000001");
+    /// assert_eq!(orders.parse_text(&text)?.number, Some(1));
     /// # Ok::<(), keymill::Error>(())
     /// ```
     ///
@@ -114,115 +119,60 @@ impl Source {
         })
     }
 
-    #[inline]
     fn write_id(&self, buffer: &mut [u8], id: u64) -> Result<usize> {
         self.fitted(self.spec().form.write(buffer, id))
     }
 
-    /// An id of 64 bits in its text form.
-    pub(super) fn id_text(&self, id: u64) -> String {
-        let mut buffer = [0; MAX_TEXT];
-        let len = self.spec().form.write(&mut buffer, id).unwrap_or(0);
-        ascii(&buffer[..len]).to_owned()
-    }
-
-    /// The text of an id of this source that the caller has as a number, in the form that [`Source::next_text`] gives.
+    /// An id as this source writes it: what [`Source::next_text`] would have given for it. Of serials `INVALID_ARGUMENT`: their text has a
+    /// date, which a number does not tell.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for 0 and numbers above 2^63-1, and for a serial, whose numbers have no text without their date.
+    /// `INVALID_ARGUMENT`.
     pub fn text_of(&self, id: u64) -> Result<String> {
-        self.check_id(id)?;
-        Ok(self.id_text(id))
+        if self.spec().pattern().is_some() {
+            return Err(self.failed(no_date()));
+        }
+        let mut buffer = [0; MAX_TEXT];
+        let len = self.write_id(&mut buffer, id)?;
+        Ok(ascii(&buffer[..len]).to_owned())
     }
 
-    /// [`Source::text_of`] into a buffer; returns how many bytes it has.
+    /// Writes what [`Source::text_of`] answers into `buffer`, and returns its length.
     ///
     /// # Errors
-    /// As [`Source::text_of`]; `BUFFER_TOO_SMALL` for a buffer shorter than [`Source::text_len`].
+    /// As [`Source::text_of`]; `BUFFER_TOO_SMALL` for a buffer shorter than the text.
     pub fn write_text_of(&self, id: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.check_id(id)?;
-        self.check_room(buffer.len())?;
-        self.write_id(buffer, id)
-    }
-
-    fn check_id(&self, id: u64) -> Result<()> {
-        if self.kind() == Kind::Serial {
-            return Err(self.failed(self.wants_text()));
+        if self.spec().pattern().is_some() {
+            return Err(self.failed(no_date()));
         }
-        if id == 0 || id > MAX_NUMBER { Err(self.failed(self.no_id(id))) } else { Ok(()) }
+        self.spec().form.write(buffer, id).ok_or_else(|| self.too_small(buffer.len()))
     }
 
-    /// The next id for a key as text, in the form that `text=` and `prefix=` say; decimal with `wide=on`.
+    /// The next id for a key as text, of a source of business ids with 64 bits.
     ///
     /// # Errors
     /// As [`Source::next_for`].
     pub fn next_text_for<'k>(&self, key: impl Into<GeneKey<'k>>) -> Result<String> {
-        match Gene::of(key) {
-            Ok(gene) => self.next_text_of_gene(gene),
-            Err(error) => Err(self.failed(error)),
-        }
+        self.text_of(self.next_for(key)?)
     }
 
-    pub(crate) fn next_text_of_gene(&self, gene: Gene) -> Result<String> {
-        if self.is_wide() {
-            return Ok(self.next_wide_of_gene(gene)?.to_string());
-        }
-        Ok(self.id_text(self.next_of_gene(gene)?))
-    }
-
-    /// `count` ids for a key as texts: all of them, or an error.
+    /// `count` ids for a key as texts.
     ///
     /// # Errors
     /// As [`Source::take_for`].
     pub fn take_text_for<'k>(&self, key: impl Into<GeneKey<'k>>, count: usize) -> Result<Vec<String>> {
-        if self.is_wide() {
-            return Ok(self.take_wide_for(key, count)?.iter().map(u128::to_string).collect());
-        }
-        Ok(self.take_for(key, count)?.into_iter().map(|id| self.id_text(id)).collect())
+        self.take_for(key, count)?.into_iter().map(|id| self.text_of(id)).collect()
     }
 
-    /// Parses a text: a serial number, or an id in the form that `text=` and `prefix=` say. A text that begins with the prefix, where there
-    /// is one, and goes on with a decimal number is read too, unless it has the width of the form. Without `text=` and `prefix=` a
-    /// business id may also be `0x` and its 16 or 32 hexadecimal digits, whose number tells an id of 64 bits from one of 128.
+    /// The id that a text of this source stands for: its own form, or decimal digits.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for a text this source cannot have made; with `wide=on` also for a decimal number that may be an id of 64 bits
-    /// or another one of 128.
-    pub fn parse_text(&self, text: &str) -> Result<Parts> {
-        if !self.spec().form.is_plain() {
-            let id = self.spec().form.read(text, self.label()).map_err(|e| self.failed(e))?;
-            return self.parse(id);
+    /// `INVALID_ARGUMENT`: another prefix, width or character, and a serial's text, which is no single number.
+    pub fn id_of_text(&self, text: &str) -> Result<u64> {
+        if self.spec().pattern().is_some() {
+            return Err(self.failed(Error::argument("a serial's text is no id; use `parse_text`")));
         }
-        self.parse_plain_text(text)
-    }
-
-    /// A serial number, or an id that is written as a number, whatever its form is.
-    pub(crate) fn parse_plain_text(&self, text: &str) -> Result<Parts> {
-        let Some(pattern) = self.spec().pattern() else {
-            if let Some(bank) = self.spec().bank {
-                return self.parse_business_text(bank, text).map_err(|e| self.failed(e));
-            }
-            let id = text.parse().map_err(|_| {
-                self.failed(Error::argument(format!(
-                    "`{}` is not an id: an id is a positive whole number, in decimal digits",
-                    shown(text)
-                )))
-            })?;
-            return self.parse(id);
-        };
-        match pattern.split(text) {
-            Some((period, number)) => Ok(Parts {
-                date: Some(pattern.prefix(period).as_str().to_owned()),
-                number: Some(number),
-                ..Parts::default()
-            }),
-            None => Err(self.failed(Error::argument(format!(
-                "`{}` does not fit date={} number={}",
-                shown(text),
-                pattern.date_pattern(),
-                pattern.number_pattern()
-            )))),
-        }
+        self.spec().form.read(text).map_err(|e| self.failed(e))
     }
 
     #[inline]
@@ -257,7 +207,7 @@ impl Source {
         self.fitted(written)
     }
 
-    /// The next text if one is in memory; never blocks.
+    /// The next serial number if one is in memory; never blocks.
     ///
     /// # Errors
     /// `NOT_READY` with `retry_after`, and as [`Source::next_text`].
@@ -296,7 +246,11 @@ impl Source {
                     texts.push(self.next_text()?);
                 }
             }
-            None => texts.extend(self.take(count)?.into_iter().map(|id| self.id_text(id))),
+            None => {
+                for id in self.take(count)? {
+                    texts.push(self.text_of(id)?);
+                }
+            }
         }
         Ok(texts)
     }

@@ -4,16 +4,13 @@
 //! number modulo 37. Small letters are read too, `i` and `l` as 1, `o` as 0.
 
 use crate::error::{Error, Result, shown};
-use crate::text_form::{CROCKFORD, crockford_digit};
+use crate::text_form::{CROCKFORD, crockford_digit as digit};
 
 /// The characters of an order number of 16 bytes.
 pub const TEXT_LENGTH: usize = 26;
 
 /// The characters of an order number of 8 bytes, its check symbol included.
 pub const TEXT8_LENGTH: usize = 14;
-
-/// What a check symbol from 32 to 36 is; the lower ones are digits.
-const CHECKS: &[u8; 5] = b"*~$=U";
 
 /// The order number of 16 bytes as text.
 pub(crate) fn text_of(order_no: &[u8; 16]) -> [u8; TEXT_LENGTH] {
@@ -24,10 +21,7 @@ pub(crate) fn text_of(order_no: &[u8; 16]) -> [u8; TEXT_LENGTH] {
 /// The order number of 8 bytes as text.
 pub(crate) fn text8_of(order_no: u64) -> [u8; TEXT8_LENGTH] {
     std::array::from_fn(|at| match TEXT8_LENGTH - 1 - at {
-        0 => match (order_no % 37) as usize {
-            check @ 32.. => CHECKS[check - 32],
-            digit => CROCKFORD[digit],
-        },
+        0 => CROCKFORD[(order_no % 37) as usize],
         left => CROCKFORD[(order_no >> (5 * (left - 1))) as usize & 31],
     })
 }
@@ -46,7 +40,7 @@ pub fn read_text(text: &str) -> Result<[u8; 16]> {
     }
     let mut number: u128 = 0;
     for (at, c) in text.bytes().enumerate() {
-        let digit = crockford_digit(c).ok_or_else(|| wrong_character(text, at))?;
+        let digit = digit(c).ok_or_else(|| wrong_character(text, at))?;
         if at == 0 && digit > 7 {
             return Err(Error::argument(format!(
                 "`{}` is no order number of 16 bytes: its first character is 0 to 7",
@@ -73,7 +67,7 @@ pub fn read_text8(text: &str) -> Result<u64> {
     let (digits, check) = text.as_bytes().split_at(TEXT8_LENGTH - 1);
     let mut number: u64 = 0;
     for (at, c) in digits.iter().enumerate() {
-        let digit = crockford_digit(*c).ok_or_else(|| wrong_character(text, at))?;
+        let digit = digit(*c).ok_or_else(|| wrong_character(text, at))?;
         if at == 0 && digit > 7 {
             return Err(Error::argument(format!(
                 "`{}` is no order number of 8 bytes: its first character is 0 to 7",
@@ -82,8 +76,12 @@ pub fn read_text8(text: &str) -> Result<u64> {
         }
         number = number << 5 | u64::from(digit);
     }
-    let given = crockford_digit(check[0]).map(usize::from).or_else(|| {
-        CHECKS.iter().position(|symbol| *symbol == check[0].to_ascii_uppercase()).map(|at| 32 + at)
+    let given = digit(check[0]).map(usize::from).or_else(|| {
+        CROCKFORD
+            .iter()
+            .skip(32)
+            .position(|symbol| *symbol == check[0].to_ascii_uppercase())
+            .map(|at| 32 + at)
     });
     if given != Some((number % 37) as usize) {
         return Err(Error::argument(format!(

@@ -240,12 +240,6 @@ Value list(std::vector<Value> values) {
     return value;
 }
 
-Value texts(const std::vector<std::string> &all) {
-    std::vector<Value> values;
-    for (const std::string &one : all) values.push_back(text(one));
-    return list(std::move(values));
-}
-
 keymill::OrderNumbers opened(const Value &step) {
     std::vector<std::pair<std::uint8_t, std::array<unsigned char, 32>>> keys;
     for (const Value &pair : step["keys"].list) {
@@ -293,6 +287,20 @@ public:
             auto count = static_cast<std::size_t>(number(step, "count"));
             for (std::uint64_t id : source(step).source.take_for(key(step), count)) value.list.push_back(text(std::to_string(id)));
             return value;
+        } else if (verb == "next_text") {
+            return text(source(step).source.next_text());
+        } else if (verb == "text_of") {
+            return text(source(step).source.text_of(number(step, "id")));
+        } else if (verb == "next_text_for") {
+            return text(source(step).source.next_text_for(key(step)));
+        } else if (verb == "take_text" || verb == "take_text_for") {
+            Value value;
+            value.kind = Value::List;
+            auto count = static_cast<std::size_t>(number(step, "count"));
+            auto &of = source(step).source;
+            for (const std::string &each : verb == "take_text" ? of.take_text(count) : of.take_text_for(key(step), count))
+                value.list.push_back(text(each));
+            return value;
         } else if (verb == "next_wide_for") {
             return text(decimal(source(step).source.next_wide_for(key(step))));
         } else if (verb == "take_wide_for") {
@@ -301,18 +309,6 @@ public:
             auto count = static_cast<std::size_t>(number(step, "count"));
             for (keymill::Wide id : source(step).source.take_wide_for(key(step), count)) value.list.push_back(text(decimal(id)));
             return value;
-        } else if (verb == "next_text") {
-            return text(source(step).source.next_text());
-        } else if (verb == "take_text") {
-            return texts(source(step).source.take_text(static_cast<std::size_t>(number(step, "count"))));
-        } else if (verb == "text_of") {
-            return text(source(step).source.text_of(whole(step, "id")));
-        } else if (verb == "next_text_for") {
-            return text(source(step).source.next_text_for(key(step)));
-        } else if (verb == "take_text_for") {
-            return texts(source(step).source.take_text_for(key(step), static_cast<std::size_t>(number(step, "count"))));
-        } else if (verb == "parse_number") {
-            return shown(source(step).source.parse(whole(step, "id")));
         } else if (verb == "parse") {
             return shown(source(step).source.parse(field(step, "id")));
         } else if (verb == "clock_set") {

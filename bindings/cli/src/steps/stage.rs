@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use keymill::{Gene, GeneKey, Kind, Mill, OrderNumbers, Parts, Result, Route, Router, Source};
+use keymill::{Gene, GeneKey, Kind, Mill, OrderNumbers, Result, Route, Router, Source};
 use serde_json::Value;
 
 /// What the steps act on: one mill at a time; sources, routers and order numbers by the names steps give them.
@@ -41,10 +41,10 @@ impl Stage {
                     None
                 })
             }
-            "parse_number" => {
-                self.source(step)?.parse_number(text(step, "id")?).map(|parts| Some(fields(&parts)))
-            }
-            "parse" => self.source(step)?.parse_text(text(step, "id")?).map(|parts| Some(fields(&parts))),
+            "parse" => self.source(step)?.parse_text(text(step, "id")?).map(|parts| {
+                let fields = parts.fields().into_iter();
+                Some(Value::Object(fields.map(|(name, value)| (name.to_owned(), value.into())).collect()))
+            }),
             "clock_set" => self.mill()?.set_clock(number(step, "ms")?).map(|()| None),
             "clock_advance" => self.mill()?.advance_clock(number(step, "ms")?).map(|()| None),
             "spec" => {
@@ -74,12 +74,6 @@ impl Stage {
         Ok(Some(match verb {
             "next" | "next_text" => self.source(step)?.next_text().map(Value::from),
             "try_next" => self.source(step)?.try_next_text().map(Value::from),
-            "take_text" => self.source(step)?.take_text(number(step, "count")?).map(Value::from),
-            "text_of" => self.source(step)?.text_of(number(step, "id")?).map(Value::from),
-            "next_text_for" => self.source(step)?.next_text_for(key(step)?.as_key()).map(Value::from),
-            "take_text_for" => {
-                self.source(step)?.take_text_for(key(step)?.as_key(), number(step, "count")?).map(Value::from)
-            }
             "take" => take(self.source(step)?, number(step, "count")?).map(Value::from),
             "next_for" => self.source(step)?.next_for(key(step)?.as_key()).map(|id| id.to_string().into()),
             "try_next_for" => {
@@ -89,6 +83,16 @@ impl Stage {
                 let ids = self.source(step)?.take_for(key(step)?.as_key(), number(step, "count")?);
                 ids.map(|ids| ids.iter().map(u64::to_string).collect())
             }
+            "take_text" => {
+                let texts = self.source(step)?.take_text(number(step, "count")?);
+                texts.map(|texts| texts.into_iter().collect())
+            }
+            "next_text_for" => self.source(step)?.next_text_for(key(step)?.as_key()).map(Value::from),
+            "take_text_for" => {
+                let texts = self.source(step)?.take_text_for(key(step)?.as_key(), number(step, "count")?);
+                texts.map(|texts| texts.into_iter().collect())
+            }
+            "text_of" => self.source(step)?.text_of(number(step, "id")?).map(Value::from),
             "next_wide_for" => {
                 self.source(step)?.next_wide_for(key(step)?.as_key()).map(|id| id.to_string().into())
             }
@@ -294,11 +298,6 @@ fn key(step: &Value) -> std::result::Result<Key, String> {
 fn shown(route: Route<'_>) -> Value {
     let fields = route.fields().into_iter();
     Value::Object(fields.map(|(name, value)| (name.to_owned(), value.into())).collect())
-}
-
-/// What an id is made of.
-fn fields(parts: &Parts) -> Value {
-    parts.fields().into_iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect()
 }
 
 /// A batch: texts of a serial, else ids in decimal.

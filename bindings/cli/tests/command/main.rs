@@ -10,7 +10,6 @@ mod refusals;
 mod restore;
 mod rows;
 mod tables;
-mod text_forms;
 mod twice;
 mod vectors;
 mod verbs;

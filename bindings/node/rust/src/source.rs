@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use keymill::binding::Lease;
 use keymill::{Code, Error, Kind, Layout, Source};
-use napi::bindgen_prelude::{BigUint64ArraySlice, Either, External, Unknown};
+use napi::bindgen_prelude::{BigInt, BigUint64ArraySlice, Either, External, Unknown};
 use napi::{Env, Result};
 use napi_derive::napi;
 
 use crate::contexts::Membership;
 use crate::errors::{Thrown, enter};
 use crate::mill::MillBox;
+use crate::router::word;
 use crate::words;
 
 /// The size of a source that the garbage collector reckons with.
@@ -53,14 +54,6 @@ pub fn identity(source: &External<SourceBox>) -> String {
     source.source.identity().to_string()
 }
 
-/// How an id is written as text: the lowest digit first.
-#[napi(object, object_from_js = false)]
-pub struct TextForm {
-    pub digits: &'static str,
-    pub width: u32,
-    pub prefix: String,
-}
-
 /// What a source is.
 #[napi(object, object_from_js = false)]
 pub struct SourceFacts {
@@ -73,7 +66,6 @@ pub struct SourceFacts {
     pub wide: bool,
     /// Whether every id is exact as a JavaScript number.
     pub fits_number: bool,
-    pub form: TextForm,
     pub settings: Vec<Vec<String>>,
 }
 
@@ -82,7 +74,6 @@ pub struct SourceFacts {
 pub fn source_facts(source: &External<SourceBox>) -> Result<SourceFacts, Thrown> {
     enter(|| {
         let it = &source.source;
-        let (digits, width, prefix) = it.text_form();
         Ok(SourceFacts {
             kind: match it.kind() {
                 Kind::Snowflake => "snowflake",
@@ -95,7 +86,6 @@ pub fn source_facts(source: &External<SourceBox>) -> Result<SourceFacts, Thrown>
             counts: it.counts(),
             wide: it.is_wide(),
             fits_number: fits_number(it),
-            form: TextForm { digits, width: width as u32, prefix: prefix.to_owned() },
             settings: it.settings().into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect(),
         })
     })
@@ -237,16 +227,17 @@ pub fn next_text(source: &External<SourceBox>, waited: f64) -> Result<Either<Str
     })
 }
 
-/// The parts of a text, or of a number in its digits, as names and values.
+/// An id as its source writes it.
 #[napi]
-pub fn parse(
-    source: &External<SourceBox>,
-    text: String,
-    is_number: bool,
-) -> Result<Vec<Vec<String>>, Thrown> {
+pub fn text_of(source: &External<SourceBox>, id: BigInt) -> Result<String, Thrown> {
+    enter(|| source.source.text_of(word(&id)))
+}
+
+/// The parts of an id or a text, as names and values.
+#[napi]
+pub fn parse(source: &External<SourceBox>, text: String) -> Result<Vec<Vec<String>>, Thrown> {
     enter(|| {
-        let source = &source.source;
-        let parts = if is_number { source.parse_number(&text)? } else { source.parse_text(&text)? };
+        let parts = source.source.parse_text(&text)?;
         Ok(parts.fields().into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect())
     })
 }

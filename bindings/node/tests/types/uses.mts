@@ -1,4 +1,4 @@
-import { KeymillError, Mill, NumberSource, OrderNumbers, Router, Serial, Source, open, openAsync, version } from 'keymill'
+import { KeymillError, Mill, lazy, shared, use, NumberSource, OrderNumbers, Router, Serial, Source, open, openAsync, version } from 'keymill'
 import type { Code, Parts, SourceOptions, SourceStats } from 'keymill'
 
 const mill: Mill = open('memory:')
@@ -20,7 +20,6 @@ const named: Serial = mill.source('serial:t/c')
 const plain: Source = mill.source('segment:orders?step=5')
 const web: NumberSource = mill.snowflake('web', { layout: 'js53', as: 'number' })
 const small: number = web.next()
-const words: string[] = [orders.nextText(), ...orders.takeText(2), orders.textOf(id), web.textOf(small), mill.business('order').nextText(42)]
 const parts: Parts = orders.parse(id)
 const stats: SourceStats = orders.stats()
 const code: Code = new KeymillError('CLOSED', 'x').code
@@ -37,10 +36,25 @@ for await (const each of no) {
 mill[Symbol.dispose]()
 await other[Symbol.asyncDispose]()
 const retry: number | undefined = new KeymillError('NOT_READY', 'x', 5).retryAfterMs
-void [words, later, now, many, more, filled, signed, mine, text, texts, named, plain, small, parts, stats, code, retry, version]
+void [later, now, many, more, filled, signed, mine, text, texts, named, plain, small, parts, stats, code, retry, version]
 const numbers: OrderNumbers = OrderNumbers.fromKeys({ 1: new Uint8Array(32) }, 1, 'acme', 'orders')
 const sealed: Uint8Array = numbers.seal(5n)
 const all: Uint8Array[] = numbers.sealAll([1n, 2n])
 const opened: bigint[] = numbers.unsealAll(all)
 const shard: string = Router.open('routes.toml').routeOrderNo(sealed).shard
 void [opened, shard, numbers.withVersion(1).seal8(5).toString(), numbers.sealText(5n).length]
+const declared: () => bigint = lazy('segment:orders', { step: 1000 })
+const digits: string = lazy('segment:orders', { as: 'string' })()
+const exact: number = lazy('snowflake:web', { layout: 'js53', as: 'number' }).next()
+const serials: string[] = lazy('serial:t/c').take(2)
+const soon: bigint = await lazy('segment:orders').nextAsync()
+const sale: bigint = lazy('business:order').next('buyer-42')
+for (const each of lazy('segment:orders')) {
+  const one: bigint = each
+  void one
+  break
+}
+use(mill)
+const common: Mill = shared()
+use(null)
+void [declared, digits, exact, serials, soon, sale, common]

@@ -17,7 +17,6 @@ use pyo3::types::{PyList, PyString};
 
 use crate::cursor::{Cursor, Leased};
 use crate::error::{bad_argument, raised};
-use crate::id_source::text_of;
 use crate::value;
 use crate::wait::{Step, patient, wait};
 
@@ -100,19 +99,8 @@ impl IdBatch {
         if count < LARGE { Ok(()) } else { room(py, count).map(drop) }
     }
 
-    /// A complete batch as a list of ids: ints, or the texts of a serial.
+    /// A complete batch as a list. The list is made and filled in one go, so that no code of the caller sees it half filled.
     pub(crate) fn list(self, py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
-        let texts = self.source.kind() == Kind::Serial;
-        self.list_as(py, texts)
-    }
-
-    /// A complete batch as a list of texts.
-    pub(crate) fn list_of_texts(self, py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
-        self.list_as(py, true)
-    }
-
-    /// The list is made and filled in one go, so that no code of the caller sees it half filled.
-    fn list_as(self, py: Python<'_>, texts: bool) -> PyResult<Bound<'_, PyList>> {
         let list = room(py, self.count)?;
         let mut failed = None;
         let mut put = |at: usize, made: PyResult<Bound<'_, PyAny>>| match made {
@@ -123,9 +111,8 @@ impl IdBatch {
             Err(error) => failed = Some(error),
         };
         let mut at = 0;
-        let source = self.source.clone();
         match self.from {
-            From::Core(pending) if texts && !self.source.is_wide() => pending.texts(|text| {
+            From::Core(pending) if self.source.kind() == Kind::Serial => pending.texts(|text| {
                 put(at, Ok(PyString::new(py, text).into_any()));
                 at += 1;
             }),
@@ -133,17 +120,13 @@ impl IdBatch {
                 let mut ids = vec![0; self.count];
                 pending.write_wide(&mut ids);
                 for id in ids {
-                    let made = id.into_pyobject(py).map_err(PyErr::from);
-                    put(
-                        at,
-                        made.and_then(|id| if texts { Ok(id.str()?.into_any()) } else { Ok(id.into_any()) }),
-                    );
+                    put(at, id.into_pyobject(py).map(Bound::into_any).map_err(PyErr::from));
                     at += 1;
                 }
             }
             _ => self.for_each_part(|part| {
                 for number in part {
-                    put(at, if texts { text_of(py, &source, number) } else { value::int(py, number) });
+                    put(at, value::int(py, number));
                     at += 1;
                 }
             }),

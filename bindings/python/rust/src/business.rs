@@ -9,9 +9,9 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use crate::batch::{Batch, IdBatch};
 use crate::cursor::Cursor;
 use crate::error::{bad_argument, raised};
-use crate::id_source::{IdSource, text_of};
+use crate::id_source::IdSource;
 use crate::router::Key;
-use crate::source::{figures, parts_of, settings_of};
+use crate::source::{figures, parts_of, settings_of, texts_of, written};
 use crate::value::{count, int, not_pickled, text, whole};
 use crate::wait::{patient, wait};
 
@@ -55,15 +55,6 @@ impl Business {
             self.source().try_next_wide_of(gene).map(|id| Ok(id.into_pyobject(py)?.into_any()))
         } else {
             self.source().try_next_of(gene).map(|id| int(py, id))
-        }
-    }
-
-    /// The text of an id.
-    fn text<'py>(&self, py: Python<'py>, id: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        if self.source().is_wide() {
-            Ok(id.str()?.into_any())
-        } else {
-            text_of(py, self.source(), id.extract()?)
         }
     }
 
@@ -132,23 +123,22 @@ impl Business {
         asked.list(py)
     }
 
-    /// The next id for a key as text, in the form that the options ``text`` and ``prefix`` say; in decimal with ``wide=True``. Waits as
-    /// `next`.
+    /// The next id for a key as text: in the form that ``text=`` and ``prefix=`` say.
     ///
     /// >>> import keymill
-    /// >>> orders = keymill.open("memory:").business("order", text="crockford", prefix="ord_")
-    /// >>> orders.parse(orders.next_text("buyer-42"))
-    /// {'gene': 56443, 'number': 1}
+    /// >>> len(keymill.open("memory:").business("order", text="base36").next_text(42))
+    /// 13
     #[pyo3(signature = (key = None, /), text_signature = "($self, key, /)")]
     fn next_text<'py>(
         &self,
         py: Python<'py>,
         key: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        self.text(py, &self.next(py, key)?)
+    ) -> PyResult<Bound<'py, PyString>> {
+        let id = self.next(py, key)?;
+        self.text_of(py, &id)
     }
 
-    /// `take` as texts.
+    /// A list of `count` ids for a key as texts.
     #[pyo3(signature = (key, count, /))]
     fn take_text<'py>(
         &self,
@@ -156,20 +146,13 @@ impl Business {
         key: &Bound<'py, PyAny>,
         count: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let count = self::count(count)?;
-        IdBatch::fits(py, count)?;
-        let mut asked = self.ask(Some(key), count)?;
-        asked.complete(py)?;
-        asked.list_of_texts(py)
+        texts_of(py, self.source(), &self.take(py, key, count)?)
     }
 
-    /// The text of an id that is there as an int, as `next_text` writes it.
+    /// An id of this source as its texts are written.
     #[pyo3(signature = (id, /))]
-    fn text_of<'py>(&self, py: Python<'py>, id: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        match id.extract::<u128>() {
-            Ok(wide) if self.source().is_wide() => Ok(PyString::new(py, &wide.to_string()).into_any()),
-            _ => text_of(py, self.source(), whole(id, "id")?),
-        }
+    fn text_of<'py>(&self, py: Python<'py>, id: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+        written(py, self.source(), whole(id, "id")?)
     }
 
     /// The next id for a key, for asyncio: awaits instead of waiting, so the loop is never blocked.
@@ -198,7 +181,7 @@ impl Business {
         Batch::in_asyncio(py, self.ask(Some(key), count)?, false)
     }
 
-    /// Takes an id apart: a dict of `gene` and `number`. The id is an int, its text, or the 8 or 16 bytes that a database
+    /// Takes an id apart: a dict of `gene` and `number`. The id is an int, a str of digits, or the 8 or 16 bytes that a database
     /// keeps, big-endian. With ``wide=True`` an int or digits that may be an id of 64 bits or another one of 128 are refused; the bytes
     /// say which.
     #[pyo3(signature = (id, /))]
@@ -209,7 +192,7 @@ impl Business {
         } else if let Ok(bytes) = id.cast::<PyBytes>() {
             source.parse_bytes(bytes.as_bytes())
         } else if let Ok(wide) = id.extract::<u128>() {
-            source.parse_number(&wide.to_string())
+            source.parse_text(&wide.to_string())
         } else {
             source.parse(whole(id, "id")?)
         };

@@ -80,13 +80,6 @@ impl IdSource {
     }
 }
 
-/// The text of an id of 64 bits.
-pub(crate) fn text_of<'py>(py: Python<'py>, source: &Source, id: u64) -> PyResult<Bound<'py, PyAny>> {
-    let mut buffer = [0; STACK];
-    let len = source.write_text_of(id, &mut buffer).map_err(raised)?;
-    PyString::from_bytes(py, &buffer[..len]).map(Bound::into_any)
-}
-
 impl Drop for IdSource {
     fn drop(&mut self) {
         // SAFETY: taken once, here, and not used again.

@@ -113,30 +113,29 @@ public final class Business {
     }
 
     /**
-     * The next id for an integer key as text, in the form that the options {@code text} and {@code prefix} say; in decimal with
-     * {@code wide=on}.
+     * The next id for an integer key as text, in the form that {@code text=} and {@code prefix=} say.
      *
      * @param key the key
      * @return the text
      * @throws KeymillException as {@link #next(long)}
      */
     public String nextText(long key) {
-        return box.textFor(key, null);
+        return box.textOf(next(key));
     }
 
     /**
-     * The next id for a text key as text.
+     * The next id for a text key as text, in the form that {@code text=} and {@code prefix=} say.
      *
      * @param key the key
      * @return the text
      * @throws KeymillException as {@link #next(String)}
      */
     public String nextText(String key) {
-        return box.textFor(0, Native.key(key));
+        return box.textOf(next(key));
     }
 
     /**
-     * {@code count} texts for an integer key, as {@link #nextText(long)} gives them.
+     * {@code count} ids for an integer key as texts.
      *
      * @param key the key
      * @param count how many
@@ -144,11 +143,11 @@ public final class Business {
      * @throws KeymillException as {@link #take(long, int)}
      */
     public String[] takeText(long key, int count) {
-        return takeText(key, null, count);
+        return texts(take(key, count));
     }
 
     /**
-     * {@code count} texts for a text key, as {@link #nextText(String)} gives them.
+     * {@code count} ids for a text key as texts.
      *
      * @param key the key
      * @param count how many
@@ -156,21 +155,22 @@ public final class Business {
      * @throws KeymillException as {@link #take(String, int)}
      */
     public String[] takeText(String key, int count) {
-        return takeText(0, Native.key(key), count);
+        return texts(take(key, count));
     }
 
-    private String[] takeText(long key, byte[] text, int count) {
-        String[] texts = Source.emptyTexts(count);
-        box.fillFor(key, text, texts);
+    private String[] texts(long[] ids) {
+        String[] texts = new String[ids.length];
+        for (int i = 0; i < ids.length; i++) {
+            texts[i] = box.textOf(ids[i]);
+        }
         return texts;
     }
 
     /**
-     * The text of an id that is there as a number, as {@link #nextText(long)} writes it.
+     * An id of this source as its texts are written.
      *
-     * @param id an id of this source, of 64 bits
+     * @param id an id of 64 bits
      * @return the text
-     * @throws KeymillException {@link Code#INVALID_ARGUMENT} for a number below 1
      */
     public String textOf(long id) {
         return box.textOf(id);
@@ -303,7 +303,7 @@ public final class Business {
         if (id == null) {
             throw KeymillException.argument("the id is null");
         }
-        return box.isWide() ? parse(Router.wide(id)) : new Parts(box.parseNumber(id.toString()));
+        return "on".equals(box.facts.get("wide")) ? parse(Router.wide(id)) : parse(id.toString());
     }
 
     /**
@@ -322,8 +322,7 @@ public final class Business {
     }
 
     /**
-     * Takes a text apart: an id in the form that the options {@code text} and {@code prefix} say. Without them it is decimal, or
-     * {@code 0x} and its 16 or 32 hexadecimal digits.
+     * Takes a text apart: an id in decimal, or {@code 0x} and its 16 or 32 hexadecimal digits.
      *
      * @param id an id of this source
      * @return its parts

@@ -163,7 +163,8 @@ public final class Source implements LongSupplier {
     }
 
     /**
-     * The next id as text, in the form that the options {@code text} and {@code prefix} say; of a serial its text.
+     * The next serial number as text; for the other kinds the id in the form that {@code text=} and {@code prefix=} say, in decimal
+     * unless they are given.
      *
      * @return the text
      * @throws KeymillException as {@link #next}, and {@link Code#NUMBER_OVERFLOW}
@@ -184,12 +185,11 @@ public final class Source implements LongSupplier {
     }
 
     /**
-     * The text of an id that is there as a number, as {@link #nextText} writes it.
+     * An id of this source as its texts are written: what {@link #nextText} would have given for it.
      *
-     * @param id an id of this source
+     * @param id an id
      * @return the text
-     * @throws KeymillException {@link Code#INVALID_ARGUMENT} for a number below 1, and for a serial, whose numbers have no text
-     *     without their date
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT} for a serial, whose text has a date
      */
     public String textOf(long id) {
         return box.textOf(id);
@@ -207,7 +207,7 @@ public final class Source implements LongSupplier {
     }
 
     /**
-     * Takes a text apart: a serial number, or an id in the form that the options {@code text} and {@code prefix} say.
+     * Takes a text apart: a serial number, or an id in the source's form or in decimal.
      *
      * @param id a text of this source
      * @return its parts
@@ -246,20 +246,17 @@ public final class Source implements LongSupplier {
 
     /** As {@link #takeText}. */
     static String[] texts(SourceBox box, int count) {
-        String[] texts = emptyTexts(count);
-        box.fill(texts);
-        return texts;
-    }
-
-    static String[] emptyTexts(int count) {
         if (count < 0) {
             throw KeymillException.argument(count + " texts cannot be taken");
         }
+        String[] texts;
         try {
-            return new String[count];
+            texts = new String[count];
         } catch (OutOfMemoryError e) {
             throw tooMany(count, "texts");
         }
+        box.fill(texts);
+        return texts;
     }
 
     static KeymillException tooMany(int count, String what) {

@@ -1,6 +1,5 @@
 package io.keymill;
 
-import java.math.BigInteger;
 import java.util.Arrays;
 import java.util.Map;
 
@@ -37,7 +36,7 @@ final class SourceBox {
         this.address = address;
         facts = Native.map(facts(address));
         label = facts.get("label");
-        form = new TextForm(Native.map(form(address)));
+        form = TextForm.of(facts);
         block = Long.parseLong(facts.get("block"));
         expires = Boolean.parseBoolean(facts.get("expires"));
         mode = mode(
@@ -304,7 +303,15 @@ final class SourceBox {
             }
             return threads.stripe().text(null, new Wait(label));
         }
-        return mode == SHARED_TEXT ? sharedText() : form.of(next());
+        return mode == SHARED_TEXT ? sharedText() : form.text(next());
+    }
+
+    /** An id of this source as its texts are written. */
+    String textOf(long id) {
+        if (givesText()) {
+            throw KeymillException.argument("a serial's text has a date, which its number does not tell; use next");
+        }
+        return form.text(id);
     }
 
     /** A method of its own, small enough for the compiler to inline. */
@@ -333,7 +340,7 @@ final class SourceBox {
             return shared.text(null, Wait.NEVER);
         }
         long id = tryNext();
-        return id == 0 ? null : form.of(id);
+        return id == 0 ? null : Long.toString(id);
     }
 
     /** Fills the array: all of it, or none and an exception. */
@@ -349,51 +356,9 @@ final class SourceBox {
         }
         long[] ids = new long[out.length];
         fill(ids);
-        write(ids, out);
-    }
-
-    private void write(long[] ids, String[] out) {
         for (int i = 0; i < ids.length; i++) {
-            out[i] = form.of(ids[i]);
+            out[i] = form.text(ids[i]);
         }
-    }
-
-    /** The text of an id that the caller has. */
-    String textOf(long id) {
-        if (givesText()) {
-            refuse(address);
-        }
-        if (id < 1) {
-            throw KeymillException.argument(id + " is no id of `" + label + "`: ids lie from 1 to 9223372036854775807");
-        }
-        return form.of(id);
-    }
-
-    /** The next id for a key as text; of 128 bits in decimal. */
-    String textFor(long key, byte[] text) {
-        if (isWide()) {
-            return new BigInteger(nextWideFor(key, text)).toString();
-        }
-        return form.of(text == null ? nextFor(key) : nextFor(text));
-    }
-
-    /** Fills the array with texts for a key: all of it, or none and an exception. */
-    void fillFor(long key, byte[] text, String[] out) {
-        if (isWide()) {
-            byte[][] ids = new byte[out.length][];
-            fillWideFor(key, text, ids);
-            for (int i = 0; i < ids.length; i++) {
-                out[i] = new BigInteger(ids[i]).toString();
-            }
-            return;
-        }
-        long[] ids = new long[out.length];
-        fillFor(key, text, ids);
-        write(ids, out);
-    }
-
-    boolean isWide() {
-        return "on".equals(facts.get("wide"));
     }
 
     // ---- both ----
@@ -481,12 +446,7 @@ final class SourceBox {
     /** The parts of an id. */
     String parse(long id) {
         // A long has 64 bits, also where the source is wide.
-        return parseNumber(mode == FOR_KEYS && id >= 0 ? String.format("0x%016x", id) : Long.toString(id));
-    }
-
-    /** The parts of an id whose digits these are, whatever its text form is. */
-    String parseNumber(String digits) {
-        return parseNumber(address, Native.utf8(digits, "id"));
+        return parse(mode == FOR_KEYS && id >= 0 ? String.format("0x%016x", id) : Long.toString(id));
     }
 
     Stats stats() {
@@ -522,15 +482,11 @@ final class SourceBox {
 
     private native String parse(long address, byte[] text);
 
-    private native String parseNumber(long address, byte[] digits);
-
     private native String parseBytes(long address, byte[] id);
 
     private native String stats(long address);
 
     private native String facts(long address);
-
-    private native String form(long address);
 
     private native void refuse(long address);
 

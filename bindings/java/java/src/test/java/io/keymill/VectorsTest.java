@@ -115,23 +115,6 @@ class VectorsTest {
                     return null;
                 case "next":
                     return new JsonPrimitive(source(step).nextText());
-                case "next_text":
-                    return new JsonPrimitive(source(step).nextText());
-                case "take_text":
-                    return list(source(step).takeText(Integer.parseInt(text(step, "count"))));
-                case "text_of":
-                    return new JsonPrimitive(source(step).textOf(Long.parseLong(text(step, "id"))));
-                case "next_text_for":
-                    Business texts = new Business(source(step).box());
-                    return new JsonPrimitive(step.has("key") ? texts.nextText(key(step)) : texts.nextText(keyText(step)));
-                case "take_text_for":
-                    Business many = new Business(source(step).box());
-                    int count = Integer.parseInt(text(step, "count"));
-                    return list(step.has("key") ? many.takeText(key(step), count) : many.takeText(keyText(step), count));
-                case "parse_number":
-                    JsonObject made = new JsonObject();
-                    source(step).parse(Long.parseLong(text(step, "id"))).fields().forEach(made::addProperty);
-                    return made;
                 case "try_next":
                     return tryNext(source(step));
                 case "take":
@@ -144,6 +127,21 @@ class VectorsTest {
                     return tryNextFor(new Business(source(step).box()), step);
                 case "take_for":
                     return takeFor(new Business(source(step).box()), step, Integer.parseInt(text(step, "count")));
+                case "next_text":
+                    return new JsonPrimitive(source(step).nextText());
+                case "take_text":
+                    return array(source(step).takeText(Integer.parseInt(text(step, "count"))));
+                case "next_text_for":
+                    Business written = new Business(source(step).box());
+                    return new JsonPrimitive(
+                            step.has("key") ? written.nextText(key(step)) : written.nextText(keyText(step)));
+                case "take_text_for":
+                    Business many = new Business(source(step).box());
+                    int wanted = Integer.parseInt(text(step, "count"));
+                    return array(
+                            step.has("key") ? many.takeText(key(step), wanted) : many.takeText(keyText(step), wanted));
+                case "text_of":
+                    return new JsonPrimitive(source(step).textOf(Long.parseUnsignedLong(text(step, "id"))));
                 case "next_wide_for":
                     Business wide = new Business(source(step).box());
                     return new JsonPrimitive((step.has("key")
@@ -187,6 +185,14 @@ class VectorsTest {
                 default:
                     return sealing(text(step, "do"), step);
             }
+        }
+
+        private static JsonArray array(String[] texts) {
+            JsonArray array = new JsonArray();
+            for (String text : texts) {
+                array.add(text);
+            }
+            return array;
         }
 
         private static Route routeOrderNo(Router router, JsonObject step) {
@@ -334,14 +340,6 @@ class VectorsTest {
                 throw new KeymillException(Code.NOT_READY, "");
             }
             return new JsonPrimitive(Long.toString(id.getAsLong()));
-        }
-
-        private static JsonElement list(String[] texts) {
-            JsonArray list = new JsonArray();
-            for (String text : texts) {
-                list.add(text);
-            }
-            return list;
         }
 
         private static JsonElement takeFor(Business source, JsonObject step, int count) {
