@@ -18,11 +18,12 @@ pub use crate::request::stride::Stride;
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
 
 use crate::api::text::ascii;
-use crate::api::{Kind, Route, Router, Source};
+use crate::api::{Kind, Parts, Route, Router, Source};
 use crate::layout::scatter::Scatter;
 use crate::layout::{parse_time, rfc3339};
 pub use crate::order_number::{read_text as order_no_bytes, read_text8 as order_no_number};
 use crate::order_number::{text_of, text8_of};
+use crate::text_form::TextForm;
 
 /// A time such as `500ms`, `3s`, `5m`, `1h` or `2d`; `None` for anything else.
 #[must_use]
@@ -107,6 +108,29 @@ impl Source {
             self.shared.path,
             IdPath::Time(_) | IdPath::AnyTime(_) | IdPath::Strided(_) | IdPath::Bank(_) | IdPath::WideBank(_)
         )
+    }
+
+    /// How a language that makes texts by itself writes an id of 64 bits: the digits, the lowest first, how many of them a text has (0: as
+    /// many as it needs), and what stands before them.
+    #[must_use]
+    pub fn text_form(&self) -> (&'static str, usize, &str) {
+        let form = &self.spec().form;
+        (form.digits.alphabet(), form.digits.width().unwrap_or(0), form.prefix())
+    }
+
+    /// As [`Source::parse_text`] of an id that is a number in its language, here in decimal or as `0x` and its digits: it is no text of the
+    /// source's form, whatever width it has.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`.
+    pub fn parse_number(&self, number: &str) -> Result<Parts> {
+        if self.spec().pattern().is_some() {
+            return self.parse_text(number);
+        }
+        if let Some(bank) = self.spec().bank {
+            return self.parse_business_text(bank, number).map_err(|e| self.failed(e));
+        }
+        self.parse(TextForm::default().read(number).map_err(|e| self.failed(e))?)
     }
 
     /// Whether numbers in memory may end by themselves: a period ends, or they outlive `ttl`. Where not, only a close

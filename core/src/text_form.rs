@@ -72,6 +72,17 @@ impl IdDigits {
         }
     }
 
+    /// The digits, the lowest first, for languages that write ids by themselves.
+    pub(crate) fn alphabet(self) -> &'static str {
+        let digits: &[u8] = match self {
+            IdDigits::Decimal => &BASE36[..10],
+            IdDigits::Crockford => &CROCKFORD[..32],
+            IdDigits::Base62 => BASE62,
+            IdDigits::Base36 => BASE36,
+        };
+        std::str::from_utf8(digits).unwrap_or_default()
+    }
+
     fn digit(self, c: u8) -> Option<u8> {
         match self {
             IdDigits::Crockford => crockford_digit(c),
@@ -155,21 +166,27 @@ impl TextForm {
         let (prefix, digits) = out.split_at_mut(before);
         prefix.copy_from_slice(self.prefix.get(..before)?);
         match self.digits {
-            IdDigits::Crockford => crockford(digits.first_chunk_mut()?, id),
-            IdDigits::Base62 => base62(digits.first_chunk_mut()?, id),
-            IdDigits::Base36 => base36(digits.first_chunk_mut()?, id),
+            IdDigits::Crockford => {
+                write_halves::<32, 6, 13, _>(&CROCKFORD_PAIRS, digits.first_chunk_mut()?, id);
+            }
+            IdDigits::Base62 => write_halves::<62, 5, 11, _>(&BASE62_PAIRS, digits.first_chunk_mut()?, id),
+            IdDigits::Base36 => write_halves::<36, 6, 13, _>(&BASE36_PAIRS, digits.first_chunk_mut()?, id),
             IdDigits::Decimal => {}
         }
         Some(before + width)
     }
 
-    /// Reads a text: of this form, with its prefix; or a number in decimal digits.
+    /// Reads a text: of this form, with its prefix; or a number in decimal digits. Beside a form of a fixed width a number has no zeros in
+    /// front: a text of the form that was cut off has.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT`: another prefix, width or character, or more than 64 bits.
     pub(crate) fn read(&self, text: &str) -> Result<u64> {
         let prefix = self.prefix();
-        let is_number = !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+        let may_have_zeros = self.digits == IdDigits::Decimal;
+        let is_number = !text.is_empty()
+            && text.bytes().all(|c| c.is_ascii_digit())
+            && (may_have_zeros || text == "0" || !text.starts_with('0'));
         match text.strip_prefix(prefix) {
             Some(digits) if self.digits.width() == Some(digits.len()) => self.of_digits(text, digits),
             Some(digits) if self.digits == IdDigits::Decimal && !digits.is_empty() => {
@@ -227,38 +244,46 @@ fn too_large(text: &str) -> Error {
     Error::argument(format!("`{}` is no id: it has more than 64 bits", shown(text)))
 }
 
-fn crockford(out: &mut [u8; 13], id: u64) {
-    for (at, c) in out.iter_mut().rev().enumerate() {
-        *c = CROCKFORD[(id >> (5 * at)) as usize & 31];
+/// All pairs of digits of an alphabet, in their order.
+const fn pairs<const PAIRS: usize>(alphabet: &[u8], base: usize) -> [[u8; 2]; PAIRS] {
+    let mut pairs = [[0; 2]; PAIRS];
+    let mut at = 0;
+    while at < PAIRS {
+        pairs[at] = [alphabet[at / base], alphabet[at % base]];
+        at += 1;
     }
+    pairs
 }
 
-/// Two halves of five digits fit 32 bits, so their divisions are short and do not wait for each other.
-fn base62(out: &mut [u8; 11], id: u64) {
-    const HALF: u64 = 62_u64.pow(5);
-    let (high, low) = ((id / HALF) / HALF, (id % HALF) as u32);
-    let middle = ((id / HALF) % HALF) as u32;
-    out[0] = BASE62[high as usize % 62];
-    let (mut one, mut two) = (middle, low);
-    for at in (0..5).rev() {
-        out[1 + at] = BASE62[(one % 62) as usize];
-        out[6 + at] = BASE62[(two % 62) as usize];
-        (one, two) = (one / 62, two / 62);
-    }
-}
+static CROCKFORD_PAIRS: [[u8; 2]; 32 * 32] = pairs(CROCKFORD, 32);
+static BASE62_PAIRS: [[u8; 2]; 62 * 62] = pairs(BASE62, 62);
+static BASE36_PAIRS: [[u8; 2]; 36 * 36] = pairs(BASE36, 36);
 
-/// As [`base62`], with two halves of six digits.
-fn base36(out: &mut [u8; 13], id: u64) {
-    const HALF: u64 = 36_u64.pow(6);
-    let (high, low) = ((id / HALF) / HALF, (id % HALF) as u32);
-    let middle = ((id / HALF) % HALF) as u32;
-    out[0] = BASE36[high as usize % 36];
-    let (mut one, mut two) = (middle, low);
-    for at in (0..6).rev() {
-        out[1 + at] = BASE36[(one % 36) as usize];
-        out[7 + at] = BASE36[(two % 36) as usize];
-        (one, two) = (one / 36, two / 36);
+/// Writes an id in `WIDTH` digits: one, and two halves of `HALF`. A half fits 32 bits, so its divisions are short and do not wait for those
+/// of the other; it is made pair by pair from its end.
+#[inline]
+fn write_halves<const BASE: u32, const HALF: usize, const WIDTH: usize, const PAIRS: usize>(
+    pairs: &[[u8; 2]; PAIRS],
+    out: &mut [u8; WIDTH],
+    id: u64,
+) {
+    let power = const { (BASE as u64).pow(HALF as u32) };
+    let (upper, two) = (id / power, (id % power) as u32);
+    let (first, one) = ((upper / power) as u32, (upper % power) as u32);
+    let (mut one, mut two, mut at) = (one, two, HALF);
+    while at > 1 {
+        let pair = |digits: u32| pairs[(digits % (BASE * BASE)) as usize];
+        [out[at - 1], out[at]] = pair(one);
+        [out[HALF + at - 1], out[HALF + at]] = pair(two);
+        (one, two) = (one / (BASE * BASE), two / (BASE * BASE));
+        at -= 2;
     }
+    // A digit is the second of the pair that begins with 0.
+    let digit = |digit: u32| pairs[(digit % BASE) as usize][1];
+    if at == 1 {
+        (out[1], out[HALF + 1]) = (digit(one), digit(two));
+    }
+    out[0] = digit(first);
 }
 
 #[cfg(test)]
@@ -322,6 +347,9 @@ mod tests {
             (crockford, "ord_00000000000\u{e9}", "`é` is no digit of crockford"),
             (crockford, "ord_G000000000000", "more than 64 bits"),
             (crockford, "18446744073709551616", "more than 64 bits"),
+            (form(IdDigits::Crockford, ""), "000000000012", "has 12 characters, and crockford has 13"),
+            (form(IdDigits::Base62, ""), "0000000012", "has 10 characters, and base62 has 11"),
+            (form(IdDigits::Base36, ""), "00000000000012", "has 14 characters, and base36 has 13"),
             (form(IdDigits::Base62, ""), "LygHa16AHYG", "more than 64 bits"),
             (form(IdDigits::Base62, ""), "zzzzzzzzzzz", "more than 64 bits"),
             (form(IdDigits::Base62, ""), "0000000000-", "`-` is no digit of base62"),
@@ -348,7 +376,30 @@ mod tests {
         prop::sample::select(IdDigits::ALL.map(|(_, digits)| digits).to_vec())
     }
 
+    /// Decoders of other libraries.
+    fn decoded(digits: IdDigits, text: &str) -> u64 {
+        match digits {
+            IdDigits::Decimal => text.parse().expect("decimal digits"),
+            IdDigits::Base36 => u64::from_str_radix(text, 36).expect("base 36"),
+            IdDigits::Base62 => u64::try_from(base62::decode(text).expect("base 62")).expect("64 bits"),
+            IdDigits::Crockford => {
+                let mut of = data_encoding::Specification::new();
+                of.symbols.push_str("0123456789ABCDEFGHJKMNPQRSTVWXYZ");
+                // It decodes whole bytes from the left: three digits in front make 80 bits.
+                let bytes = of.encoding().expect("an encoding").decode(format!("000{text}").as_bytes());
+                u64::from_be_bytes(bytes.expect("base 32")[2..].try_into().expect("ten bytes"))
+            }
+        }
+    }
+
     proptest! {
+        #[test]
+        fn other_libraries_read_what_is_written(digits in digits(), id: u64, shift in 0..64_u32) {
+            for id in [id >> shift, !(id >> shift)] {
+                prop_assert_eq!(decoded(digits, &text(form(digits, ""), id)), id);
+            }
+        }
+
         #[test]
         fn what_is_written_is_read(digits in digits(), prefix in "([a-z_][a-z0-9_]{0,15})?", id: u64) {
             let form = form(digits, &prefix);

@@ -49,6 +49,7 @@ const steps = {
     const entries = Object.entries(parts).map(([name, value]) => [name, value instanceof Date ? value.toISOString() : text(value)])
     return Object.fromEntries(entries)
   },
+  parse_number: (it, { of, id }) => steps.parse(it, { of, id: BigInt(id) }),
   clock_set: (it, { ms }) => it.mill.setClock(Number(ms)),
   clock_advance: (it, { ms }) => it.mill.advanceClock(Number(ms)),
   gene: (_, step) => text(gene(key(step))),

@@ -139,7 +139,8 @@ export class Business {
    */
   parse(id: bigint | number | string | Uint8Array): Parts {
     this.#state.check()
-    return partsOf(this.#cursor.source, id instanceof Uint8Array ? `0x${Buffer.from(id).toString('hex')}` : id)
+    const { source } = this.#cursor
+    return id instanceof Uint8Array ? partsOf(source, `0x${Buffer.from(id).toString('hex')}`, true) : partsOf(source, id)
   }
 
   /** This source's figures, over all its counters; after `close` the last ones. */

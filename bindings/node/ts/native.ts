@@ -115,7 +115,7 @@ export interface Native {
   nextWideFor(source: SourceBox, gene: number, waitedMs: number): bigint | number
   askFor(source: SourceBox, gene: number, count: number): BatchBox
   writeWideBatch(batch: BatchBox, out: BigUint64Array): void
-  parse(source: SourceBox, text: string): [name: string, value: string][]
+  parse(source: SourceBox, text: string, isNumber: boolean): [name: string, value: string][]
   stats(source: SourceBox): SourceStats
   fillNow(source: SourceBox, out: BigUint64Array): BatchBox | null
   ask(source: SourceBox, count: number): BatchBox

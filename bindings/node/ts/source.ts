@@ -22,13 +22,13 @@ export interface Parts {
   number?: bigint
 }
 
-/** Takes an id of a source apart. @internal */
-export function partsOf(source: SourceBox, id: unknown): Parts {
+/** Takes an id of a source apart: a text, or with `isNumber` the digits of a number. @internal */
+export function partsOf(source: SourceBox, id: unknown, isNumber = typeof id !== 'string'): Parts {
   const ok = typeof id === 'bigint' || typeof id === 'string' || (typeof id === 'number' && Number.isSafeInteger(id))
   if (!ok) throw argument(`parse takes a bigint, a string or a safe integer, not ${shown(id)}`)
   try {
     const parts: Parts = {}
-    for (const [name, value] of native.parse(source, String(id))) {
+    for (const [name, value] of native.parse(source, String(id), isNumber)) {
       if (name === 'time') parts.time = new Date(value)
       else if (name === 'number') parts.number = BigInt(value)
       else if (name === 'date') parts.date = value

@@ -115,6 +115,9 @@ class Runner:
         source = self.sources[step["of"]]
         return {name: text_of(value) for name, value in source.parse(step["id"]).items()}
 
+    def do_parse_number(self, step):
+        return self.do_parse({**step, "id": int(step["id"])})
+
     def do_clock_set(self, step):
         self.mill.set_clock(int(step["ms"]))
 

@@ -9,6 +9,7 @@ mod keys;
 mod order_numbers;
 mod segments;
 mod snowflakes;
+mod text_forms;
 
 use std::path::PathBuf;
 
@@ -125,7 +126,7 @@ fn main() {
         all.insert("many".into(), facts.iter().map(Fact::json).collect());
     }
     let mill = Mill::open("memory:").expect("a mill");
-    let sections: [(&str, &str, Section); 10] = [
+    let sections: [(&str, &str, Section); 11] = [
         ("segment", "Segments", segments::segments),
         ("snowflake", "Snowflakes, time:41@1ms,worker:1,seq:21", snowflakes::snowflakes),
         ("burst", "Snowflakes, 41/10/12, 1000 ids of a fresh millisecond", snowflakes::bursts),
@@ -135,7 +136,8 @@ fn main() {
         ("route", "Routes of random ids", keys::routes),
         ("seal", "Order numbers", order_numbers::seals),
         ("text", "Serial numbers, eight characters of date and eight digits", segments::serials),
-        ("form", "Ids of 19 decimal digits as text, behind a prefix", segments::texts),
+        ("large_text", "Text forms, ids of 19 digits", text_forms::large),
+        ("small_text", "Text forms, ids from 1", text_forms::small),
     ];
     for (name, title, section) in sections {
         if wanted(name) {

@@ -167,7 +167,7 @@ impl Source {
 
     /// An id as a text. Decimal digits do not say how long the id is, and a source with `wide=on` may have ids of both forms: a
     /// number that is an id in both, with different genes, is refused.
-    pub(super) fn parse_business_text(&self, bank: BankSpec, text: &str) -> Result<Parts> {
+    pub(crate) fn parse_business_text(&self, bank: BankSpec, text: &str) -> Result<Parts> {
         if let Some(digits) = text.strip_prefix("0x") {
             return match (digits.len(), u128::from_str_radix(digits, 16)) {
                 // `from_str_radix` allows a sign.

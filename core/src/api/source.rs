@@ -349,12 +349,14 @@ impl Source {
     /// or another one of 128.
     pub fn parse_text(&self, text: &str) -> Result<Parts> {
         let Some(pattern) = self.spec().pattern() else {
-            if let Some(bank) =
-                self.spec().bank.filter(|_| self.spec().form.is_plain() || text.starts_with("0x"))
-            {
-                return self.parse_business_text(bank, text).map_err(|e| self.failed(e));
-            }
-            return self.parse(self.id_of_text(text)?);
+            let form = &self.spec().form;
+            let Some(bank) = self.spec().bank else { return self.parse(self.id_of_text(text)?) };
+            // A text of the form comes first: it may begin with `0x` too.
+            return match form.read(text) {
+                Ok(id) if !form.is_plain() => self.parse(id),
+                Err(error) if !form.is_plain() && !text.starts_with("0x") => Err(self.failed(error)),
+                _ => self.parse_business_text(bank, text).map_err(|e| self.failed(e)),
+            };
         };
         match pattern.split(text) {
             Some((period, number)) => Ok(Parts {

@@ -87,3 +87,94 @@ fn a_thread_keeps_the_blocks_of_many_sources_apart() {
         }
     }
 }
+
+#[test]
+fn every_verb_of_texts_writes_the_form_of_the_source() {
+    let mill = Mill::open("memory:").unwrap();
+    for order in ["process", "thread"] {
+        let spec = format!("segment:{order}?order={order}&block=100&text=base36&prefix=id_");
+        let source = mill.source(&spec).unwrap();
+        let mut buffer = [b'#'; 80];
+        let mut text = String::from("first ");
+        assert_eq!(source.text_len(), 16);
+        assert_eq!(source.next_text().unwrap(), "id_0000000000001");
+        source.push_text(&mut text).unwrap();
+        assert_eq!(text, "first id_0000000000002");
+        let len = source.write_text(&mut buffer).unwrap();
+        assert_eq!(&buffer[..len], b"id_0000000000003");
+        assert_eq!(source.try_next_text().unwrap(), "id_0000000000004");
+        assert_eq!(source.take_text(2).unwrap(), ["id_0000000000005", "id_0000000000006"]);
+        assert_eq!(source.next().unwrap(), 7);
+        let mut handle = source.handle();
+        let text = handle.next_text().unwrap();
+        assert_eq!(source.parse_text(&text).unwrap().number, Some(handle.next().unwrap() - 1));
+    }
+}
+
+#[test]
+fn a_buffer_that_is_too_small_for_the_form_costs_no_number() {
+    let mill = Mill::open("memory:").unwrap();
+    let source = mill.source("segment:a?text=crockford&prefix=ord_").unwrap();
+    for refused in [
+        source.write_text(&mut [0; 16]),
+        source.try_write_text(&mut [0; 16]),
+        source.write_text_of(7, &mut [0; 16]),
+    ] {
+        assert_eq!(refused.unwrap_err().code, Code::BufferTooSmall);
+    }
+    let mut just = [0; 17];
+    assert_eq!(source.write_text(&mut just).unwrap(), 17);
+    assert_eq!(&just, b"ord_0000000000001");
+}
+
+#[test]
+fn two_forms_of_one_source_in_one_mill_share_no_number() {
+    let mill = Mill::open("memory:").unwrap();
+    let forms =
+        ["segment:a", "segment:a?text=base62", "segment:a?text=base62&prefix=a_", "segment:a?text=decimal"];
+    let sources = forms.map(|spec| mill.source(spec).unwrap());
+    let mut ids: Vec<_> = sources.iter().flat_map(|source| source.take(3000).unwrap()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 4 * 3000);
+    // One worker cannot be counted twice, and the default form is no other one.
+    let plain = mill.source("snowflake:tx?worker=5").unwrap();
+    assert!(mill.source("snowflake:tx?worker=5&text=decimal").is_ok());
+    let refused = mill.source("snowflake:tx?worker=5&text=base62").unwrap_err();
+    assert_eq!(refused.code, Code::InvalidConfig);
+    assert!(plain.next().is_ok());
+}
+
+#[test]
+fn the_settings_name_a_form_that_is_not_the_default() {
+    let mill = Mill::open("memory:").unwrap();
+    let named = |spec: &str| {
+        let settings = mill.source(spec).unwrap().settings().into_iter();
+        settings
+            .filter(|(name, _)| ["text", "prefix"].contains(name))
+            .map(|(_, value)| value)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(named("segment:a?text=base62&prefix=a_"), ["base62", "a_"]);
+    assert_eq!(named("business:a?prefix=b_"), ["decimal", "b_"]);
+    assert_eq!(named("snowflake:a?worker=1&text=decimal"), [""; 0]);
+}
+
+#[test]
+fn the_text_of_an_id_is_that_with_which_it_was_taken() {
+    let mill = Mill::open("memory:").unwrap();
+    for spec in
+        ["snowflake:tx?worker=5&text=base62", "snowflake:sc?worker=5&scatter=2&text=crockford&prefix=s_"]
+    {
+        let source = mill.source(spec).unwrap();
+        let texts = source.take_text(100).unwrap();
+        let ids = source.take(100).unwrap();
+        for id in ids {
+            let text = source.text_of(id).unwrap();
+            assert_eq!(source.parse_text(&text), source.parse(id));
+            assert!(!texts.contains(&text));
+        }
+    }
+    let serial = mill.source("serial:a/b").unwrap();
+    assert_eq!(serial.text_of(1).unwrap_err().code, Code::InvalidArgument);
+}

@@ -309,6 +309,8 @@ public:
             auto count = static_cast<std::size_t>(number(step, "count"));
             for (keymill::Wide id : source(step).source.take_wide_for(key(step), count)) value.list.push_back(text(decimal(id)));
             return value;
+        } else if (verb == "parse_number") {
+            return shown(source(step).source.parse(whole(step, "id")));
         } else if (verb == "parse") {
             return shown(source(step).source.parse(field(step, "id")));
         } else if (verb == "clock_set") {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use keymill::{Gene, GeneKey, Kind, Mill, OrderNumbers, Result, Route, Router, Source};
+use keymill::{Gene, GeneKey, Kind, Mill, OrderNumbers, Parts, Result, Route, Router, Source};
 use serde_json::Value;
 
 /// What the steps act on: one mill at a time; sources, routers and order numbers by the names steps give them.
@@ -41,10 +41,10 @@ impl Stage {
                     None
                 })
             }
-            "parse" => self.source(step)?.parse_text(text(step, "id")?).map(|parts| {
-                let fields = parts.fields().into_iter();
-                Some(Value::Object(fields.map(|(name, value)| (name.to_owned(), value.into())).collect()))
-            }),
+            "parse" => self.source(step)?.parse_text(text(step, "id")?).map(|parts| Some(fields(&parts))),
+            "parse_number" => {
+                self.source(step)?.parse_number(text(step, "id")?).map(|parts| Some(fields(&parts)))
+            }
             "clock_set" => self.mill()?.set_clock(number(step, "ms")?).map(|()| None),
             "clock_advance" => self.mill()?.advance_clock(number(step, "ms")?).map(|()| None),
             "spec" => {
@@ -298,6 +298,11 @@ fn key(step: &Value) -> std::result::Result<Key, String> {
 fn shown(route: Route<'_>) -> Value {
     let fields = route.fields().into_iter();
     Value::Object(fields.map(|(name, value)| (name.to_owned(), value.into())).collect())
+}
+
+/// What an id is made of.
+fn fields(parts: &Parts) -> Value {
+    parts.fields().into_iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect()
 }
 
 /// A batch: texts of a serial, else ids in decimal.

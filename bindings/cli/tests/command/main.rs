@@ -10,6 +10,7 @@ mod refusals;
 mod restore;
 mod rows;
 mod tables;
+mod text_forms;
 mod twice;
 mod vectors;
 mod verbs;

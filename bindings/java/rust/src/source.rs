@@ -180,6 +180,22 @@ extern "system" fn Java_io_keymill_SourceBox_parse<'local>(
     })
 }
 
+/// `String parseNumber(long address, byte[] digits)`: the same for an id that is a number in Java.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_SourceBox_parseNumber<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    digits: JByteArray<'local>,
+) -> JString<'local> {
+    enter_with(&mut env, JString::null(), |env| {
+        let digits = text_in(env, &digits)?;
+        // SAFETY: as above.
+        let parts = unsafe { held(address) }.parse_number(&digits)?;
+        parts_out(env, &parts)
+    })
+}
+
 /// Parts as rows.
 pub(crate) fn parts_out<'local>(
     env: &mut Env<'local>,
@@ -250,6 +266,21 @@ extern "system" fn Java_io_keymill_SourceBox_facts<'local>(
         ];
         facts.extend(source.settings());
         text_out(env, &rows_out(facts.iter().map(|(name, value)| (*name, value.as_str()))))
+    })
+}
+
+/// `String form(long address)`: how an id is written as text, as rows.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_SourceBox_form<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+) -> JString<'local> {
+    enter_with(&mut env, JString::null(), |env| {
+        // SAFETY: as above.
+        let (digits, width, prefix) = unsafe { held(address) }.text_form();
+        let width = width.to_string();
+        text_out(env, &rows_out([("digits", digits), ("width", &*width), ("prefix", prefix)]))
     })
 }
 

@@ -233,11 +233,16 @@ pub fn text_of(source: &External<SourceBox>, id: BigInt) -> Result<String, Throw
     enter(|| source.source.text_of(word(&id)))
 }
 
-/// The parts of an id or a text, as names and values.
+/// The parts of a text, or of a number in its digits, as names and values.
 #[napi]
-pub fn parse(source: &External<SourceBox>, text: String) -> Result<Vec<Vec<String>>, Thrown> {
+pub fn parse(
+    source: &External<SourceBox>,
+    text: String,
+    is_number: bool,
+) -> Result<Vec<Vec<String>>, Thrown> {
     enter(|| {
-        let parts = source.source.parse_text(&text)?;
+        let source = &source.source;
+        let parts = if is_number { source.parse_number(&text)? } else { source.parse_text(&text)? };
         Ok(parts.fields().into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect())
     })
 }

@@ -192,7 +192,7 @@ impl Business {
         } else if let Ok(bytes) = id.cast::<PyBytes>() {
             source.parse_bytes(bytes.as_bytes())
         } else if let Ok(wide) = id.extract::<u128>() {
-            source.parse_text(&wide.to_string())
+            source.parse_number(&wide.to_string())
         } else {
             source.parse(whole(id, "id")?)
         };

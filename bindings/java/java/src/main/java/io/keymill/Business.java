@@ -303,7 +303,7 @@ public final class Business {
         if (id == null) {
             throw KeymillException.argument("the id is null");
         }
-        return "on".equals(box.facts.get("wide")) ? parse(Router.wide(id)) : parse(id.toString());
+        return "on".equals(box.facts.get("wide")) ? parse(Router.wide(id)) : new Parts(box.parseNumber(id.toString()));
     }
 
     /**

@@ -36,7 +36,7 @@ final class SourceBox {
         this.address = address;
         facts = Native.map(facts(address));
         label = facts.get("label");
-        form = TextForm.of(facts);
+        form = new TextForm(Native.map(form(address)));
         block = Long.parseLong(facts.get("block"));
         expires = Boolean.parseBoolean(facts.get("expires"));
         mode = mode(
@@ -446,7 +446,12 @@ final class SourceBox {
     /** The parts of an id. */
     String parse(long id) {
         // A long has 64 bits, also where the source is wide.
-        return parse(mode == FOR_KEYS && id >= 0 ? String.format("0x%016x", id) : Long.toString(id));
+        return parseNumber(mode == FOR_KEYS && id >= 0 ? String.format("0x%016x", id) : Long.toString(id));
+    }
+
+    /** The parts of an id with these digits, which are no text of the source's form, whatever width they have. */
+    String parseNumber(String digits) {
+        return parseNumber(address, Native.utf8(digits, "id"));
     }
 
     Stats stats() {
@@ -482,11 +487,15 @@ final class SourceBox {
 
     private native String parse(long address, byte[] text);
 
+    private native String parseNumber(long address, byte[] digits);
+
     private native String parseBytes(long address, byte[] id);
 
     private native String stats(long address);
 
     private native String facts(long address);
+
+    private native String form(long address);
 
     private native void refuse(long address);
 

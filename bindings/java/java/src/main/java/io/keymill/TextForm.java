@@ -3,39 +3,18 @@ package io.keymill;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 
-/** How ids of a source are written as text: {@code text=crockford&prefix=ord_}. The forms are those of the core's {@code text_form.rs}. */
+/** How ids of a source are written as text: {@code text=crockford&prefix=ord_}. The digits come from the core, which reads such texts. */
 final class TextForm {
-    private static final byte[] CROCKFORD = ascii("0123456789ABCDEFGHJKMNPQRSTVWXYZ");
-    private static final byte[] BASE62 = ascii("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
-    private static final byte[] BASE36 = ascii("0123456789abcdefghijklmnopqrstuvwxyz");
-
-    /** The digits; null: decimal ones. */
+    /** The digits, the lowest first; null: decimal ones. */
     private final byte[] digits;
     private final int width;
     private final byte[] prefix;
 
-    private TextForm(byte[] digits, int width, String prefix) {
-        this.digits = digits;
-        this.width = width;
-        this.prefix = ascii(prefix);
-    }
-
-    /** By the settings of a source. */
-    static TextForm of(Map<String, String> settings) {
-        String prefix = settings.containsKey("prefix") ? settings.get("prefix") : "";
-        String name = settings.containsKey("text") ? settings.get("text") : "decimal";
-        switch (name) {
-            case "crockford":
-                return new TextForm(CROCKFORD, 13, prefix);
-            case "base62":
-                return new TextForm(BASE62, 11, prefix);
-            case "base36":
-                return new TextForm(BASE36, 13, prefix);
-            case "decimal":
-                return new TextForm(null, 0, prefix);
-            default:
-                throw new IllegalStateException("the core knows a form that this class does not: " + name);
-        }
+    /** By what the core says of a source. */
+    TextForm(Map<String, String> form) {
+        width = Integer.parseInt(form.get("width"));
+        digits = width == 0 ? null : ascii(form.get("digits"));
+        prefix = ascii(form.get("prefix"));
     }
 
     private static byte[] ascii(String text) {

@@ -140,6 +140,10 @@ class VectorsTest {
                     int wanted = Integer.parseInt(text(step, "count"));
                     return array(
                             step.has("key") ? many.takeText(key(step), wanted) : many.takeText(keyText(step), wanted));
+                case "parse_number":
+                    JsonObject made = new JsonObject();
+                    source(step).parse(Long.parseLong(text(step, "id"))).fields().forEach(made::addProperty);
+                    return made;
                 case "text_of":
                     return new JsonPrimitive(source(step).textOf(Long.parseUnsignedLong(text(step, "id"))));
                 case "next_wide_for":
