@@ -67,8 +67,6 @@ test('ids for keys have texts', () => {
   assert.equal(orders.textOf(id), text)
   assert.deepEqual(orders.takeText('buyer-42', 2).map((text) => orders.parse(text).number), [2n, 3n])
 })
-  assert.equal(wide.parse(BigInt(wide.nextText(42))).number, 1n)
-})
 
 test('what is no id has no text', () => {
   const orders = open('memory:').segment('orders', { text: 'crockford' })
