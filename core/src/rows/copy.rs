@@ -6,8 +6,9 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 
+use super::digest::Primary;
 use super::key::{Id, IdRange};
 use super::moved_table::MovedTable;
 use super::pace::Pace;
@@ -116,6 +117,16 @@ fn alike(both: &mut Both<'_>, chunk: &IdRange) -> Result<Option<u64>> {
     Ok(both.is_alike(chunk)?.then_some(there))
 }
 
+/// An error of an insert, with the rows that were in it.
+fn named(error: Error, table: &MovedTable, span: &[Option<Primary>; 2]) -> Error {
+    let [Some(first), Some(last)] = span else { return error };
+    if error.code != Code::StoreRefused {
+        return error;
+    }
+    let rows = format!("rows {} to {} of `{}`", table.shown(first), table.shown(last), table.name);
+    Error::new(error.code, format!("{} ({rows} were in one statement)", error.message))
+}
+
 /// An insert whose first version is an error once the permit is over.
 pub(super) fn guarded(insert: &str, version: &Range<usize>, until: &Until) -> String {
     let part = |range: Range<usize>| insert.get(range).unwrap_or_default();
@@ -134,10 +145,13 @@ fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<u64
     let (mut insert, mut values, mut failed) = (head.clone(), String::new(), None);
     // Where the version of the first row stands.
     let mut version = 0..0;
+    // The first and the last row of the insert.
+    let mut span = [None, None];
     let from_at = from.at();
-    let mut flush = |insert: &mut String, version: &Range<usize>| {
+    let mut flush = |insert: &mut String, version: &Range<usize>, span: &[Option<Primary>; 2]| {
         insert.push_str(&tail);
         let sent = permit.write(to, watch, &|until| guarded(insert, version, until)).err();
+        let sent = sent.map(|error| named(error, new, span));
         insert.clear();
         insert.push_str(&head);
         sent
@@ -154,7 +168,7 @@ fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<u64
             return;
         }
         if insert.len() + 1 + values.len() + tail.len() + CONDITION > *longest {
-            failed = flush(&mut insert, &version);
+            failed = flush(&mut insert, &version, &span);
             if failed.is_some() {
                 return;
             }
@@ -163,15 +177,17 @@ fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<u64
             insert.push(',');
         } else {
             version = head.len() + at.start..head.len() + at.end;
+            span[0] = old.primary_of(row);
         }
+        span[1] = old.primary_of(row);
         insert.push_str(&values);
         rows += 1;
         if insert.len() >= INSERT {
-            failed = flush(&mut insert, &version);
+            failed = flush(&mut insert, &version, &span);
         }
     })?;
     if failed.is_none() && insert.len() > head.len() {
-        failed = flush(&mut insert, &version);
+        failed = flush(&mut insert, &version, &span);
     }
     failed.map_or(Ok(rows), Err)
 }
