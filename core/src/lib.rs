@@ -97,7 +97,7 @@ pub use api::{
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub use config::options;
-pub use config::{DEFAULT_MILL, MILL_VARIABLE, default_mill, spec_string};
+pub use config::{DEFAULT_MILL, MILL_VARIABLE, default_mill, spec_string, store_of};
 pub use engine::metrics::Stats;
 pub use error::{Code, Error, Result};
 pub use gene::{Gene, GeneKey};

@@ -28,6 +28,7 @@ except ImportError as error:
         raise
     raise ImportError(_load.reason(error), name=error.name, path=error.path) from error
 _load.check_version(__version__)
+from ._store import store_of  # noqa: E402
 
 __all__ = [
     "CODES",
@@ -49,4 +50,5 @@ __all__ = [
     "__version__",
     "gene",
     "open",
+    "store_of",
 ]

@@ -2,7 +2,7 @@ from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from os import PathLike
 from types import TracebackType
-from typing import Any, Final, Generic, SupportsIndex, TypedDict, TypeVar, Union, final
+from typing import Any, Final, Generic, Protocol, SupportsIndex, TypedDict, TypeVar, Union, final
 
 from typing_extensions import Buffer, Self, TypeAlias
 
@@ -35,7 +35,11 @@ __all__ = [
     "__version__",
     "gene",
     "open",
+    "store_of",
 ]
+
+class _SqlalchemyUrl(Protocol):
+    def render_as_string(self, hide_password: bool = ...) -> str: ...
 
 __version__: Final[str]
 CODES: Final[Mapping[str, int]]
@@ -205,3 +209,4 @@ class Business:
     def settings(self) -> dict[str, str]: ...
     @property
     def label(self) -> str: ...
+def store_of(database: str | Mapping[str, Any] | _SqlalchemyUrl, properties: Mapping[str, Any] | None = None) -> str: ...
