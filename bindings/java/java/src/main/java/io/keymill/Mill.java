@@ -73,6 +73,7 @@ public final class Mill implements AutoCloseable {
         if (properties == null) {
             throw KeymillException.argument("properties is null; Mill.storeOf(url) takes none");
         }
+        Library.ensure();
         return Native.storeOf(url, properties);
     }
 
