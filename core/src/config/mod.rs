@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "internals")]
+pub use application::described as application_parameters;
 pub use option_reader::spec_string;
 pub(crate) use option_reader::{check_name, check_options, parse as parse_spec};
 

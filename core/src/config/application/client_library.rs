@@ -56,6 +56,9 @@ pub(super) enum Role {
 /// Names that mean the same.
 pub(super) type Rows = &'static [(&'static [&'static str], Role)];
 
+/// Names of parameters and what they mean, as a line of Markdown.
+pub type DescribedRow = (Vec<&'static str>, String);
+
 /// The database that a library talks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
@@ -90,5 +93,72 @@ impl ClientLibrary {
             .iter()
             .flat_map(|table| table.iter())
             .find_map(|(names, role)| names.iter().find(is_it).map(|known| (*known, *role)))
+    }
+
+    /// Its parameters and what they mean, as lines of Markdown. A name stands in the first row that has it.
+    pub(super) fn described(&self) -> Vec<DescribedRow> {
+        let mut seen: Vec<&str> = Vec::new();
+        let mut rows = Vec::new();
+        for (names, role) in self.tables.iter().flat_map(|table| table.iter()) {
+            let new: Vec<_> = names.iter().copied().filter(|name| !seen.contains(name)).collect();
+            seen.extend(&new);
+            if !new.is_empty() {
+                rows.push((new, role.described()));
+            }
+        }
+        rows
+    }
+}
+
+impl TlsLevel {
+    fn described(self) -> &'static str {
+        match self {
+            TlsLevel::Off => "no encryption",
+            TlsLevel::Prefer => "`tls=prefer`",
+            TlsLevel::Require => "`tls=require`",
+            TlsLevel::Verify => "`tls=verify`",
+        }
+    }
+}
+
+impl Role {
+    fn described(self) -> String {
+        let listed = |words: &[&str]| {
+            let words = words
+                .iter()
+                .map(|word| if word.is_empty() { "nothing".to_owned() } else { format!("`{word}`") });
+            words.collect::<Vec<_>>().join(", ")
+        };
+        match self {
+            Role::User => "the user".to_owned(),
+            Role::Password => "the password".to_owned(),
+            Role::Host => "the host".to_owned(),
+            Role::Port => "the port".to_owned(),
+            Role::Database => "the database".to_owned(),
+            Role::Socket => "`socket=`".to_owned(),
+            Role::Schema => "`schema=`: the first of the schemas".to_owned(),
+            Role::ServerOptions => "`schema=`, where it is `-c search_path=NAME`; refused: everything else".to_owned(),
+            Role::TlsMode(words) => {
+                let each = words.iter().map(|(word, level)| format!("`{word}`: {}", level.described()));
+                each.collect::<Vec<_>>().join("; ")
+            }
+            Role::TlsSwitch { on, off } => {
+                let side = |level: Option<TlsLevel>| level.map_or("says nothing", TlsLevel::described);
+                format!("on: {}; off: {}", side(on), side(off))
+            }
+            Role::TrustAll => "on: where a switch alone asks for encryption, `tls=require`".to_owned(),
+            Role::SocketClass => "`NonValidatingFactory`: where `ssl` alone asks for encryption, `tls=require`; the driver's two others: nothing more; refused: every other class".to_owned(),
+            Role::KeyFromServer => "on, without encryption: `tls=off`".to_owned(),
+            Role::Ca | Role::RootCert => "`ca=` with `tls=verify`: a PEM file; refused: other files and texts".to_owned(),
+            Role::Cert => "`cert=`: a PEM file; refused: other files and texts".to_owned(),
+            Role::Key => "`key=`: a PEM file; refused: other files and texts".to_owned(),
+            Role::ConnectSeconds => "`connect_timeout=`, in seconds".to_owned(),
+            Role::ConnectMillis => "`connect_timeout=`, in milliseconds".to_owned(),
+            Role::AnswerSeconds => "`timeout=`, in seconds".to_owned(),
+            Role::AnswerMillis => "`timeout=`, in milliseconds".to_owned(),
+            Role::Unused(why) => format!("not needed: {why}"),
+            Role::Only(same, why) => format!("not needed where it is {}; refused: everything else ({why})", listed(same)),
+            Role::Refused(why) => format!("refused: {why}"),
+        }
     }
 }

@@ -27,5 +27,8 @@ pub(super) fn beside(file: &str) -> Result<String> {
             "the application's SQLite database lives in memory, and numbers kept there would begin again while its rows are still there: configure a store of its own, such as sqlite:keymill.db in the tests' folder, or memory: where the mill lives as long as the database",
         ));
     }
-    Ok(format!("sqlite:{}.keymill", utf8_percent_encode(path, PATH)))
+    // Two slashes at the beginning of a mill's URL are none of the path.
+    let path =
+        if path.starts_with("//") { format!("/{}", path.trim_start_matches('/')) } else { path.to_owned() };
+    Ok(format!("sqlite:{}.keymill", utf8_percent_encode(&path, PATH)))
 }

@@ -44,6 +44,8 @@ pub(super) fn translate(engine: &str, entry: &[(&str, &str)]) -> Result<String> 
                 settings.take(Given { name, value, is_shown: true })?;
             }
         } else if let Some(name) = key.strip_prefix("OPTIONS.") {
+            // psycopg's pool has settings of its own.
+            let name = if name.starts_with("pool.") { "pool" } else { name };
             settings.take(Given { name, value, is_shown: true })?;
         } else if !OF_DJANGO
             .iter()

@@ -4,7 +4,8 @@ use crate::error::Result;
 
 use super::client_library::ClientLibrary;
 use super::client_url::{Parts, hosts, parameters};
-use super::java_libraries::{CONNECTOR_J, MARIADB_JAVA, PGJDBC, SQLITE_JDBC};
+use super::jdbc_drivers::{PGJDBC, SQLITE_JDBC};
+use super::mysql_drivers::{CONNECTOR_J, MARIADB_JAVA};
 use super::settings::{Given, Settings};
 use super::{KNOWN, database_file, decoded, refused};
 

@@ -2,7 +2,7 @@
 //! others' URLs, and the parameters beside them) becomes a mill's configuration string. Nothing is asked and nothing is opened.
 //!
 //! * `jdbc`, `django`, `client_url`: the forms.
-//! * `client_library`: whose parameters a form has; `java_libraries` and `other_libraries`: what each parameter means.
+//! * `client_library`: whose parameters a form has; `mysql_drivers`, `jdbc_drivers` and `other_libraries`: what each parameter means.
 //! * `settings`: what was found, and the string that says the same.
 //! * `database_file`: SQLite.
 //!
@@ -14,8 +14,9 @@ mod client_library;
 mod client_url;
 mod database_file;
 mod django;
-mod java_libraries;
 mod jdbc;
+mod jdbc_drivers;
+mod mysql_drivers;
 mod other_libraries;
 mod settings;
 #[cfg(test)]
@@ -41,7 +42,27 @@ pub(super) fn translate(url: &str, properties: &[(&str, &str)]) -> Result<String
     if let Some(engine) = url.strip_prefix("django:") {
         return django::translate(engine, properties);
     }
+    if let Some(rest) = url.strip_prefix("r2dbc:") {
+        return client_url::translate(rest.strip_prefix("pool:").unwrap_or(rest), properties);
+    }
+    if let Some(rest) = url.strip_prefix("r2dbcs:") {
+        let mut properties = properties.to_vec();
+        properties.push(("sslmode", "verify-full"));
+        return client_url::translate(rest.strip_prefix("pool:").unwrap_or(rest), &properties);
+    }
     client_url::translate(url, properties)
+}
+
+/// Every library with its parameters: the names, and what they mean for a store. The documentation shows it.
+#[cfg(feature = "internals")]
+#[must_use]
+pub fn described() -> Vec<(&'static str, Vec<client_library::DescribedRow>)> {
+    use jdbc_drivers::{PGJDBC, SQLITE_JDBC};
+    use mysql_drivers::{CONNECTOR_J, MARIADB_JAVA};
+    use other_libraries::{MYSQL_CLIENTS, POSTGRES_CLIENTS, SQLITE_CLIENTS};
+    [&CONNECTOR_J, &MARIADB_JAVA, &PGJDBC, &SQLITE_JDBC, &MYSQL_CLIENTS, &POSTGRES_CLIENTS, &SQLITE_CLIENTS]
+        .map(|library| (library.name, library.described()))
+        .to_vec()
 }
 
 /// A refusal that says what else can be done.

@@ -42,8 +42,8 @@ pub(super) struct Settings {
     port: Option<String>,
     socket: Option<String>,
     schema: Option<String>,
-    connect_ms: Option<String>,
-    answer_ms: Option<String>,
+    connect_ms: Option<f64>,
+    answer_ms: Option<f64>,
     ca: Option<String>,
     cert: Option<String>,
     key: Option<String>,
@@ -98,6 +98,11 @@ impl Settings {
         match role {
             Role::User => set(&mut self.user, name, value),
             Role::Password => set(&mut self.password, name, value),
+            // SQLAlchemy writes `host` once for each.
+            Role::Host if self.is_postgres() && self.host.as_deref().is_some_and(|host| host != value) => {
+                self.host = self.host.take().map(|host| format!("{host},{value}"));
+                Ok(())
+            }
             Role::Host => set(&mut self.host, name, value),
             Role::Port => set(&mut self.port, name, value),
             Role::Database => set(&mut self.database, name, value),
@@ -222,7 +227,9 @@ impl Settings {
             let _ = write!(text, "{mark}{name}={}", utf8_percent_encode(value, PATH));
             mark = '&';
         };
-        if let Some(tls) = self.tls(socket.is_some())? {
+        let tls = self.tls(socket.is_some())?;
+        let is_plain_socket = socket.is_some() && tls.is_none();
+        if let Some(tls) = tls {
             option("tls", tls);
         }
         let options = [
@@ -230,11 +237,15 @@ impl Settings {
             ("cert", &self.cert),
             ("key", &self.key),
             ("socket", &socket),
-            ("connect_timeout", &self.connect_ms),
-            ("timeout", &self.answer_ms),
+            ("connect_timeout", &self.connect_ms.map(time)),
+            ("timeout", &self.answer_ms.map(time)),
             ("schema", &self.schema),
         ];
         for (name, value) in options {
+            // Not encrypted there: see `tls`.
+            if is_plain_socket && ["ca", "cert", "key"].contains(&name) {
+                continue;
+            }
             // An empty one says that there is none.
             if let Some(value) = value.as_deref().filter(|value| !value.is_empty()) {
                 option(name, value);
@@ -253,7 +264,7 @@ impl Settings {
         };
         let mut hosts = match self.host.as_deref().filter(|host| !host.is_empty()) {
             Some(hosts) => {
-                let named = hosts.split(',').map(|host| (host.trim().to_owned(), None)).collect::<Vec<_>>();
+                let named = hosts.split(',').map(|host| host_and_port(host.trim())).collect::<Vec<_>>();
                 let from_url: Vec<_> = self.url_hosts.iter().map(|(host, _)| host.clone()).collect();
                 let is_same = from_url.iter().all(String::is_empty)
                     || from_url == named.iter().map(|(host, _)| host.clone()).collect::<Vec<_>>();
@@ -351,7 +362,7 @@ fn set(slot: &mut Option<String>, name: &str, value: impl Into<String>) -> Resul
     }
 }
 
-fn set_time(slot: &mut Option<String>, name: &str, library: &str, value: &str, ms: f64) -> Result<()> {
+fn set_time(slot: &mut Option<f64>, name: &str, library: &str, value: &str, ms: f64) -> Result<()> {
     let number: f64 = match value.trim().parse() {
         Ok(number) if f64::is_finite(number) => number,
         _ => return Err(refused(format!("`{name}` of {library} is no time in numbers"))),
@@ -361,8 +372,13 @@ fn set_time(slot: &mut Option<String>, name: &str, library: &str, value: &str, m
         return Ok(());
     }
     let ms = (number * ms).clamp(1.0, LONGEST_MS).round();
-    let text = if ms % 1000.0 == 0.0 { format!("{}s", ms / 1000.0) } else { format!("{ms}ms") };
-    set(slot, name, text)
+    // Of two limits the shorter one holds.
+    *slot = Some(slot.map_or(ms, |before| before.min(ms)));
+    Ok(())
+}
+
+fn time(ms: f64) -> String {
+    if ms % 1000.0 == 0.0 { format!("{}s", ms / 1000.0) } else { format!("{ms}ms") }
 }
 
 fn is_on(name: &str, library: &str, value: &str) -> Result<bool> {
@@ -407,6 +423,17 @@ fn search_path(options: &str) -> Option<&str> {
     let path = rest.strip_prefix("search_path=")?;
     // Blanks separate options.
     (!path.is_empty() && !path.contains([' ', '\t', '\\'])).then_some(path)
+}
+
+/// A host of a parameter, with a port behind it or none.
+fn host_and_port(text: &str) -> HostPort {
+    match text.split_once(':') {
+        Some((host, port)) if !host.contains('[') => match port.parse() {
+            Ok(port) => (host.to_owned(), Some(port)),
+            Err(_) => (text.to_owned(), None),
+        },
+        _ => (text.to_owned(), None),
+    }
 }
 
 /// A host and port as a mill's URL has them.

@@ -1,4 +1,4 @@
-//! The parameters of JDBC drivers: MySQL Connector/J 8 and 9, MariaDB Connector/J 3, pgjdbc 42, xerial's sqlite-jdbc.
+//! The parameters of JDBC's MySQL Connector/J 8 and 9 and MariaDB Connector/J 3, and of the pools in front of any driver.
 
 use super::client_library::{ClientLibrary, Family, Role, Rows, TlsLevel};
 
@@ -25,37 +25,17 @@ pub(super) static MARIADB_JAVA: ClientLibrary = ClientLibrary {
     tables: &[MARIADB_ROWS, MYSQL_JDBC_ROWS, POOL_ROWS],
 };
 
-pub(super) static PGJDBC: ClientLibrary = ClientLibrary {
-    name: "pgjdbc",
-    family: Family::Postgres,
-    has_case: true,
-    is_encoded: true,
-    has_plus: true,
-    guards_password: false,
-    tables: &[PGJDBC_ROWS, POOL_ROWS],
-};
-
-pub(super) static SQLITE_JDBC: ClientLibrary = ClientLibrary {
-    name: "sqlite-jdbc",
-    family: Family::Sqlite,
-    has_case: false,
-    is_encoded: true,
-    has_plus: false,
-    guards_password: false,
-    tables: &[SQLITE_ROWS, POOL_ROWS],
-};
-
 /// Why a store does not need them.
-const STATEMENTS: &str = "it shapes statements, results and metadata of the application";
-const TIME_AND_TEXT: &str =
+pub(super) const STATEMENTS: &str = "it shapes statements, results and metadata of the application";
+pub(super) const TIME_AND_TEXT: &str =
     "keymill's statements hold numbers and names, no local times, and its connection is UTF-8";
-const WATCHING: &str = "logging, metrics and debugging of the driver";
-const SOCKETS: &str = "buffers and flags of the driver's sockets";
+pub(super) const WATCHING: &str = "logging, metrics and debugging of the driver";
+pub(super) const SOCKETS: &str = "buffers and flags of the driver's sockets";
 const POOL: &str = "the application's pool: a mill has one connection of its own";
-const FAILING_OVER: &str = "how the driver goes on after a failure: a mill has its own way";
-const TRUST_STORE: &str = "keymill reads no Java key stores; export the certificates and write ca=FILE.pem (and cert= and key=) into the store's own URL";
-const LOGIN_WAYS: &str = "keymill logs in with a user and a password, or with a certificate";
-const OWN_SOCKETS: &str = "keymill connects by itself, over TCP or by a socket file";
+pub(super) const FAILING_OVER: &str = "how the driver goes on after a failure: a mill has its own way";
+pub(super) const TRUST_STORE: &str = "keymill reads no Java key stores; export the certificates and write ca=FILE.pem (and cert= and key=) into the store's own URL";
+pub(super) const LOGIN_WAYS: &str = "keymill logs in with a user and a password, or with a certificate";
+pub(super) const OWN_SOCKETS: &str = "keymill connects by itself, over TCP or by a socket file";
 const TLS_VERSIONS: &str = "keymill speaks TLS 1.2 and 1.3";
 
 /// Versions of TLS that do not demand more than keymill does.
@@ -451,224 +431,50 @@ const MYSQL_JDBC_ROWS: Rows = &[
     (&["useCompression", "tcpKeepAlive"], Unused(SOCKETS)),
 ];
 
-const PGJDBC_ROWS: Rows = &[
-    (&["user", "username"], Role::User),
-    (&["password"], Role::Password),
-    (&["PGHOST", "host"], Role::Host),
-    (&["PGPORT", "port"], Role::Port),
-    (&["PGDBNAME", "dbname"], Role::Database),
-    (&["currentSchema"], Role::Schema),
-    (&["options"], Role::ServerOptions),
-    (&["sslmode"], Role::TlsMode(LIBPQ_MODES)),
-    (&["ssl"], Role::TlsSwitch { on: Some(Verify), off: None }),
-    (&["sslfactory"], Role::SocketClass),
-    (&["sslrootcert"], Role::Ca),
-    (&["sslcert"], Role::Cert),
-    (&["sslkey"], Role::Key),
-    (&["connectTimeout", "loginTimeout"], Role::ConnectSeconds),
-    (&["socketTimeout"], Role::AnswerSeconds),
-    (
-        &["sslfactoryarg", "sslhostnameverifier", "sslpasswordcallback", "sslpassword", "sslAlias"],
-        Refused(TRUST_STORE),
-    ),
-    (
-        &["pemKeyAlgorithm", "sslResponseTimeout", "gssResponseTimeout", "gssUseDefaultCreds"],
-        Unused(WATCHING),
-    ),
-    (&["sslNegotiation"], Only(&["", "postgres"], "keymill asks the server before it encrypts")),
-    (&["gssEncMode"], Only(&["", "disable", "allow", "prefer"], "keymill encrypts by TLS")),
-    (&["channelBinding"], Only(&["", "disable", "prefer"], "keymill cannot demand it")),
-    (&["requireAuth"], Refused("keymill cannot demand a way to log in; tls=verify keeps out a false server")),
-    (
-        &["authenticationPluginClassName", "service", "jaasApplicationName", "kerberosServerName"],
-        Refused(LOGIN_WAYS),
-    ),
-    (
-        &["jaasLogin", "gsslib", "sspiServiceClass", "useSpnego", "scramMaxIterations"],
-        Unused("ways to log in that keymill does not take"),
-    ),
-    (&["socketFactory", "socketFactoryArg"], Refused(OWN_SOCKETS)),
-    (&["localSocketAddress"], Refused("keymill chooses no address of its own")),
-    (
-        &["targetServerType"],
-        Only(&["", "any", "primary", "master", "preferPrimary"], "keymill writes, so it needs the primary"),
-    ),
-    (&["replication"], Refused("it is a connection for replication")),
-    (&["readOnly"], Only(&["", "false"], "keymill writes")),
-    (&["loadBalanceHosts", "hostRecheckSeconds"], Unused(FAILING_OVER)),
-    (
-        &[
-            "adaptiveFetch",
-            "adaptiveFetchMaximum",
-            "adaptiveFetchMinimum",
-            "assumeMinServerVersion",
-            "autosave",
-            "binaryTransfer",
-            "binaryTransferDisable",
-            "binaryTransferEnable",
-            "cancelSignalTimeout",
-            "classLoaderStrategy",
-            "cleanupSavepoints",
-            "connectExecutor",
-            "connectExecutorArg",
-            "convertBooleanToNumeric",
-            "databaseMetadataCacheFields",
-            "databaseMetadataCacheFieldsMiB",
-            "defaultRowFetchSize",
-            "disableColumnSanitiser",
-            "escapeSyntaxCallMode",
-            "flushCacheOnDdl",
-            "groupStartupParameters",
-            "hideUnprivilegedObjects",
-            "maxResultBuffer",
-            "maxSendBufferSize",
-            "preferQueryMode",
-            "preparedStatementCacheQueries",
-            "preparedStatementCacheSizeMiB",
-            "prepareThreshold",
-            "protocolVersion",
-            "queryTimeout",
-            "quoteReturningIdentifiers",
-            "readOnlyMode",
-            "reWriteBatchedInserts",
-            "reWriteBatchedInsertsSize",
-            "stringtype",
-            "unknownLength",
-            "xmlFactoryFactory",
-        ],
-        Unused(STATEMENTS),
-    ),
-    (&["allowEncodingChanges"], Unused(TIME_AND_TEXT)),
-    (
-        &["ApplicationName", "loggerFile", "loggerLevel", "logServerErrorDetail", "logUnclosedConnections"],
-        Unused(WATCHING),
-    ),
-    (&["receiveBufferSize", "sendBufferSize", "tcpKeepAlive", "tcpNoDelay"], Unused(SOCKETS)),
-];
-
-/// The words of PostgreSQL's own library.
-pub(super) const LIBPQ_MODES: &[(&str, TlsLevel)] = &[
-    ("disable", Off),
-    ("allow", Prefer),
-    ("prefer", Prefer),
-    ("require", Require),
-    ("verify-ca", Verify),
-    ("verify-full", Verify),
-];
-
 /// Pools in front of a driver, which frameworks configure beside it: HikariCP, Tomcat, DBCP 2, Druid.
-const POOL_ROWS: Rows = &[(
-    &[
-        "poolName",
-        "maximumPoolSize",
-        "maxPoolSize",
-        "minimumIdle",
-        "idleTimeout",
-        "maxLifetime",
-        "keepaliveTime",
-        "connectionTimeout",
-        "validationTimeout",
-        "leakDetectionThreshold",
-        "initializationFailTimeout",
-        "connectionTestQuery",
-        "autoCommit",
-        "isolateInternalQueries",
-        "allowPoolSuspension",
-        "registerMbeans",
-        "driverClassName",
-        "readOnly",
-        "initialSize",
-        "maxActive",
-        "maxIdle",
-        "minIdle",
-        "maxTotal",
-        "maxWait",
-        "maxWaitMillis",
-        "maxWaitDuration",
-        "validationQuery",
-        "testOnBorrow",
-        "testOnReturn",
-        "testWhileIdle",
-        "timeBetweenEvictionRunsMillis",
-        "minEvictableIdleTimeMillis",
-        "removeAbandoned",
-        "removeAbandonedTimeout",
-        "poolPreparedStatements",
-        "maxOpenPreparedStatements",
-        "maxPoolPreparedStatementPerConnectionSize",
-        "filters",
-    ],
-    Unused(POOL),
-)];
-
-/// Pragmas and flags of the application's own file.
-const OWN_FILE: &str = "it concerns the application's own file: keymill's stands beside it";
-
-const SQLITE_ROWS: Rows = &[
-    (&["mode"], Only(&["ro", "rw", "rwc"], "a database in memory keeps no numbers")),
-    (&["password", "hexkey_mode", "cipher", "key"], Refused("keymill's file would not be encrypted")),
+pub(super) const POOL_ROWS: Rows = &[
+    (&["readOnly", "defaultReadOnly"], Only(&["", "false"], "keymill writes")),
     (
         &[
-            "analysis_limit",
-            "auto_vacuum",
-            "busy_timeout",
-            "cache",
-            "cache_size",
-            "case_sensitive_like",
-            "count_changes",
-            "date_class",
-            "date_precision",
-            "date_string_format",
-            "default_cache_size",
-            "defer_foreign_keys",
-            "enable_load_extension",
-            "encoding",
-            "empty_result_callbacks",
-            "explicit_readonly",
-            "foreign_keys",
-            "full_column_names",
-            "full_sync",
-            "fullfsync",
-            "immutable",
-            "incremental_vacuum",
-            "jdbc.explicit_readonly",
-            "jdbc.get_generated_keys",
-            "journal_mode",
-            "journal_size_limit",
-            "legacy_alter_table",
-            "legacy_file_format",
-            "limit_attached",
-            "limit_column",
-            "limit_compound_select",
-            "limit_expr_depth",
-            "limit_function_arg",
-            "limit_length",
-            "limit_like_pattern_length",
-            "limit_page_count",
-            "limit_sql_length",
-            "limit_trigger_depth",
-            "limit_variable_number",
-            "limit_vdbe_op",
-            "limit_worker_threads",
-            "locking_mode",
-            "max_page_count",
-            "mmap_size",
-            "open_mode",
-            "page_size",
-            "read_uncommitted",
-            "recursive_triggers",
-            "reverse_unordered_selects",
-            "secure_delete",
-            "shared_cache",
-            "short_column_names",
-            "synchronous",
-            "temp_store",
-            "temp_store_directory",
-            "transaction_mode",
-            "user_version",
-            "application_id",
+            "poolName",
+            "maximumPoolSize",
+            "maxPoolSize",
+            "minimumIdle",
+            "idleTimeout",
+            "maxLifetime",
+            "keepaliveTime",
+            "connectionTimeout",
+            "validationTimeout",
+            "leakDetectionThreshold",
+            "initializationFailTimeout",
+            "connectionTestQuery",
+            "autoCommit",
+            "isolateInternalQueries",
+            "allowPoolSuspension",
+            "registerMbeans",
+            "driverClassName",
+            "readOnly",
+            "initialSize",
+            "maxActive",
+            "maxIdle",
+            "minIdle",
+            "maxTotal",
+            "maxWait",
+            "maxWaitMillis",
+            "maxWaitDuration",
+            "validationQuery",
+            "testOnBorrow",
+            "testOnReturn",
+            "testWhileIdle",
+            "timeBetweenEvictionRunsMillis",
+            "minEvictableIdleTimeMillis",
+            "removeAbandoned",
+            "removeAbandonedTimeout",
+            "poolPreparedStatements",
+            "maxOpenPreparedStatements",
+            "maxPoolPreparedStatementPerConnectionSize",
+            "filters",
         ],
-        Unused(OWN_FILE),
+        Unused(POOL),
     ),
-    (&["user", "username"], Unused("SQLite has no users")),
 ];
