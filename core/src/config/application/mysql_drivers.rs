@@ -241,7 +241,6 @@ const CONNECTOR_J_ROWS: Rows = &[
     (
         &[
             "cacheDefaultTimeZone",
-            "cacheDefaultTimezone",
             "serverTimezone",
             "sendFractionalSeconds",
             "sendFractionalSecondsForTime",
@@ -453,7 +452,6 @@ pub(super) const POOL_ROWS: Rows = &[
             "allowPoolSuspension",
             "registerMbeans",
             "driverClassName",
-            "readOnly",
             "initialSize",
             "maxActive",
             "maxIdle",

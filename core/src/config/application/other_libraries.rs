@@ -424,6 +424,7 @@ const POSTGRES_ROWS: Rows = &[
 
 const SQLITE_ROWS: Rows = &[
     (&["database"], Role::Database),
+    (&["user", "username", "host", "port"], Unused("SQLite has no users and no hosts")),
     (&["mode"], Only(&["ro", "rw", "rwc"], "a database in memory keeps no numbers")),
     (&["key", "cipher", "kdf_iter", "password"], Refused("keymill's file would not be encrypted")),
     (

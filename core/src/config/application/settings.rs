@@ -405,7 +405,9 @@ fn pem<'v>(name: &str, library: &str, value: &'v str) -> Result<&'v str> {
 fn first_schema<'v>(name: &str, value: &'v str) -> Result<&'v str> {
     let first = value.split(',').next().unwrap_or_default().trim();
     let first = first.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(first);
-    if first.contains(['"', '$', '\'', '\\']) {
+    // What a mill takes: the server would cut a longer one silently.
+    let is_name = !first.contains(['"', '$', '\'', '\\']) && first.len() <= 63 && !first.starts_with("pg_");
+    if !is_name || first.chars().any(char::is_control) {
         return Err(refused(format!(
             "`{name}` of the application's database does not begin with the name of a schema"
         )));
