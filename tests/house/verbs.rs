@@ -153,6 +153,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "km_source_text_len",
             "km_cursor_next",
             "km_spec",
+            "km_store_of",
             "km_gene_text",
             "km_router_route_key_text",
             "km_router_free",
@@ -187,6 +188,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Mill.serial",
             "Mill.business",
             "Mill.store",
+            "Mill.storeOf",
             "Mill.toString",
             "Source.getAsLong",
             "Source.stream",
@@ -209,6 +211,7 @@ const OTHER: [(&str, &[&str]); 6] = [
     (
         "Python",
         &[
+            "store_of",
             "Mill.segment",
             "Mill.snowflake",
             "Mill.serial",

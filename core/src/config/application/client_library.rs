@@ -61,7 +61,7 @@ pub type DescribedRow = (Vec<&'static str>, String);
 
 /// The database that a library talks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
+pub(super) enum DatabaseKind {
     Mysql,
     Postgres,
     Sqlite,
@@ -72,7 +72,7 @@ pub(super) enum Family {
 pub(super) struct ClientLibrary {
     /// For messages.
     pub(super) name: &'static str,
-    pub(super) family: Family,
+    pub(super) kind: DatabaseKind,
     /// Names are told apart by the case of their letters.
     pub(super) has_case: bool,
     /// Values in the URL are percent-encoded.

@@ -1,6 +1,6 @@
 //! The parameters of JDBC's pgjdbc 42 and xerial's sqlite-jdbc.
 
-use super::client_library::{ClientLibrary, Family, Role, Rows, TlsLevel};
+use super::client_library::{ClientLibrary, DatabaseKind, Role, Rows, TlsLevel};
 use super::mysql_drivers::{
     FAILING_OVER, LOGIN_WAYS, OWN_SOCKETS, POOL_ROWS, SOCKETS, STATEMENTS, TIME_AND_TEXT, TRUST_STORE,
     WATCHING,
@@ -11,7 +11,7 @@ use TlsLevel::{Off, Prefer, Require, Verify};
 
 pub(super) static PGJDBC: ClientLibrary = ClientLibrary {
     name: "pgjdbc",
-    family: Family::Postgres,
+    kind: DatabaseKind::Postgres,
     has_case: true,
     is_encoded: true,
     has_plus: true,
@@ -21,7 +21,7 @@ pub(super) static PGJDBC: ClientLibrary = ClientLibrary {
 
 pub(super) static SQLITE_JDBC: ClientLibrary = ClientLibrary {
     name: "sqlite-jdbc",
-    family: Family::Sqlite,
+    kind: DatabaseKind::Sqlite,
     has_case: false,
     is_encoded: true,
     has_plus: false,

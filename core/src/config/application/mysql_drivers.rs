@@ -1,13 +1,13 @@
 //! The parameters of JDBC's MySQL Connector/J 8 and 9 and MariaDB Connector/J 3, and of the pools in front of any driver.
 
-use super::client_library::{ClientLibrary, Family, Role, Rows, TlsLevel};
+use super::client_library::{ClientLibrary, DatabaseKind, Role, Rows, TlsLevel};
 
 use Role::{Only, Refused, Unused};
 use TlsLevel::{Off, Prefer, Require, Verify};
 
 pub(super) static CONNECTOR_J: ClientLibrary = ClientLibrary {
     name: "MySQL Connector/J",
-    family: Family::Mysql,
+    kind: DatabaseKind::Mysql,
     has_case: false,
     is_encoded: true,
     has_plus: true,
@@ -17,7 +17,7 @@ pub(super) static CONNECTOR_J: ClientLibrary = ClientLibrary {
 
 pub(super) static MARIADB_JAVA: ClientLibrary = ClientLibrary {
     name: "MariaDB Connector/J",
-    family: Family::Mysql,
+    kind: DatabaseKind::Mysql,
     has_case: false,
     is_encoded: false,
     has_plus: false,

@@ -2,14 +2,14 @@
 //! Prisma; of PostgreSQL those of libpq (psycopg, Ruby, PHP), asyncpg, pg8000, node-postgres and Prisma; of SQLite Python's and
 //! Prisma's.
 
-use super::client_library::{ClientLibrary, Family, Role, Rows, TlsLevel};
+use super::client_library::{ClientLibrary, DatabaseKind, Role, Rows, TlsLevel};
 
 use Role::{Only, Refused, Unused};
 use TlsLevel::{Off, Prefer, Require, Verify};
 
 pub(super) static MYSQL_CLIENTS: ClientLibrary = ClientLibrary {
     name: "a MySQL client library",
-    family: Family::Mysql,
+    kind: DatabaseKind::Mysql,
     has_case: true,
     is_encoded: true,
     has_plus: false,
@@ -19,7 +19,7 @@ pub(super) static MYSQL_CLIENTS: ClientLibrary = ClientLibrary {
 
 pub(super) static POSTGRES_CLIENTS: ClientLibrary = ClientLibrary {
     name: "a PostgreSQL client library",
-    family: Family::Postgres,
+    kind: DatabaseKind::Postgres,
     has_case: true,
     is_encoded: true,
     has_plus: false,
@@ -29,7 +29,7 @@ pub(super) static POSTGRES_CLIENTS: ClientLibrary = ClientLibrary {
 
 pub(super) static SQLITE_CLIENTS: ClientLibrary = ClientLibrary {
     name: "a SQLite client library",
-    family: Family::Sqlite,
+    kind: DatabaseKind::Sqlite,
     has_case: true,
     is_encoded: true,
     has_plus: false,
