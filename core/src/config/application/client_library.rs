@@ -54,7 +54,7 @@ pub(super) enum Role {
 }
 
 /// Names that mean the same.
-pub(super) type Rows = &'static [(&'static [&'static str], Role)];
+pub(super) type RoleRows = &'static [(&'static [&'static str], Role)];
 
 /// Names of parameters and what they mean, as a line of Markdown.
 pub type DescribedRow = (Vec<&'static str>, String);
@@ -81,7 +81,7 @@ pub(super) struct ClientLibrary {
     pub(super) has_plus: bool,
     /// Without [`Role::KeyFromServer`] a password never leaves an unencrypted connection as it is.
     pub(super) guards_password: bool,
-    pub(super) tables: &'static [Rows],
+    pub(super) tables: &'static [RoleRows],
 }
 
 impl ClientLibrary {
