@@ -37,6 +37,7 @@ const DOCUMENTS: [(&str, &[&str]); 10] = [
             "postgres",
             "redis",
             "source",
+            "text",
             "supply",
             "segment",
             "serial",
@@ -107,6 +108,7 @@ fn option_table(group: &str) -> String {
         "postgres" => options::POSTGRES,
         "redis" => options::REDIS,
         "source" => options::SOURCE,
+        "text" => options::TEXT,
         "supply" => options::SUPPLY,
         "segment" => options::SEGMENT,
         "serial" => options::SERIAL,
@@ -159,7 +161,7 @@ fn grants() -> String {
     for scheme in Scheme::ALL {
         let rights = match scheme {
             // `NEXTVAL` inserts into the sequence.
-            Scheme::Sequence => "SELECT, INSERT",
+            _ if scheme.is_sequence() => "SELECT, INSERT",
             _ if scheme.is_ticket() => "SELECT, INSERT, DELETE",
             _ => "SELECT, INSERT, UPDATE",
         };

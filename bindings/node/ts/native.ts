@@ -84,6 +84,11 @@ export interface Native {
   opened(opening: OpeningBox): MillBox
   closeMill(mill: MillBox): void
   closeMillAsync(mill: MillBox): Promise<void>
+  shareMill(mill: MillBox | undefined): number
+  sharedMill(): MillBox | null
+  defaultMill(): MillBox
+  shareWord(): ArrayBuffer | null
+  shareGeneration(): number
   metrics(mill: MillBox): string
   events(mill: MillBox): string[]
   init(mill: MillBox, specs: string[]): string[]
@@ -105,6 +110,7 @@ export interface Native {
   directNext(source: SourceBox, number: true): (() => number | undefined) | null
   nextId(source: SourceBox, waitedMs: number): bigint | number
   nextText(source: SourceBox, waitedMs: number): string | number
+  textOf(source: SourceBox, id: bigint): string
   directFor(source: SourceBox): ((key: unknown) => bigint | undefined) | null
   nextFor(source: SourceBox, gene: number, waitedMs: number): bigint | number
   nextWideFor(source: SourceBox, gene: number, waitedMs: number): bigint | number

@@ -21,7 +21,8 @@ from . import _load
 
 _load.check()
 try:
-    from ._keymill import CODES, VERSION as __version__, Business, Handle, Mill, OrderNumbers, Route, Router, Source, gene, open
+    from ._keymill import CODES, VERSION as __version__, Business, Handle, Lazy, Mill, OrderNumbers, Route, Router, Source
+    from ._keymill import gene, lazy, open, shared, use
 except ImportError as error:
     # An error of the module itself names no file.
     if error.path is None:
@@ -41,6 +42,7 @@ __all__ = [
     "ExhaustedError",
     "Handle",
     "KeymillError",
+    "Lazy",
     "Mill",
     "OrderNumbers",
     "Route",
@@ -49,6 +51,9 @@ __all__ = [
     "StoreError",
     "__version__",
     "gene",
+    "lazy",
     "open",
+    "shared",
     "store_of",
+    "use",
 ]

@@ -1,11 +1,11 @@
 //! The statements that move rows, in the words of MySQL and of PostgreSQL.
 
 use std::fmt::Write as _;
-
-use keymill::binding::{Cells, ShardKind};
+use std::ops::Range;
 
 use super::key::{Id, IdRange};
-use super::table::{Class, Column, Table};
+use super::moved_table::{Class, Column, MovedTable};
+use super::shard::{Cells, ShardKind};
 
 /// A name between quotes.
 pub fn quoted(dialect: ShardKind, name: &str) -> String {
@@ -62,7 +62,7 @@ fn write_literal(out: &mut String, dialect: ShardKind, charset: &str, bytes: &[u
     }
 }
 
-impl Table {
+impl MovedTable {
     fn name_of(&self, column: &Column) -> String {
         quoted(self.dialect, &column.name)
     }
@@ -143,7 +143,7 @@ impl Table {
         format!("{} IN ({})", self.quoted_key(), ids.join(", "))
     }
 
-    /// The primary key of a row of [`Table::select_where`].
+    /// The primary key of a row of [`MovedTable::select_where`].
     pub fn primary_of(&self, row: Cells<'_>) -> Option<Vec<Vec<u8>>> {
         self.primary.iter().map(|at| row.get(*at).copied().flatten().map(<[u8]>::to_vec)).collect()
     }
@@ -153,8 +153,8 @@ impl Table {
         format!("DELETE FROM {} WHERE {}", self.quoted, self.within(range))
     }
 
-    /// Deletes rows that still have their versions.
-    pub fn delete(&self, rows: &[(&Vec<Vec<u8>>, i128)]) -> String {
+    /// Deletes rows that still have their versions, where a condition holds.
+    pub fn delete(&self, rows: &[(&Vec<Vec<u8>>, i128)], condition: &str) -> String {
         let columns = || self.primary.iter().filter_map(|at| self.columns.get(*at));
         let version = self.columns.get(self.version).map(|column| self.name_of(column)).unwrap_or_default();
         let names: Vec<_> = columns().map(|column| self.name_of(column)).chain([version]).collect();
@@ -170,7 +170,12 @@ impl Table {
             format!("{out}{version})")
         };
         let rows: Vec<_> = rows.iter().map(row).collect();
-        format!("DELETE FROM {} WHERE ({}) IN ({})", self.quoted, names.join(", "), rows.join(", "))
+        format!(
+            "DELETE FROM {} WHERE ({}) IN ({}) AND {condition}",
+            self.quoted,
+            names.join(", "),
+            rows.join(", ")
+        )
     }
 
     /// The beginning of an insert, up to its rows.
@@ -222,16 +227,24 @@ impl Table {
         }
     }
 
-    /// Writes a row of [`Table::select`] into an insert.
-    pub fn write_row(&self, out: &mut String, row: Cells<'_>) {
+    /// Writes a row of [`MovedTable::select`] into an insert; answers with where its version stands.
+    pub fn write_row(&self, out: &mut String, row: Cells<'_>) -> Range<usize> {
+        let mut version = 0..0;
         out.push('(');
         for (at, (column, value)) in self.columns.iter().zip(row).enumerate() {
             out.push_str(if at > 0 { "," } else { "" });
+            let begin = out.len();
             match value {
                 None => out.push_str("NULL"),
+                // A whole number: the catalogue says so.
+                Some(bytes) if at == self.version => out.push_str(&String::from_utf8_lossy(bytes)),
                 Some(bytes) => write_literal(out, self.dialect, &column.charset, bytes),
+            }
+            if at == self.version {
+                version = begin..out.len();
             }
         }
         out.push(')');
+        version
     }
 }
