@@ -43,6 +43,15 @@ function pairs(options: unknown): { as: unknown; pairs: [string, string][] } {
   return { as, pairs: found }
 }
 
+/** A spec with options behind it. @internal */
+export function written(spec: unknown, options: unknown): { as: unknown; text: string } {
+  const text = named('a source', spec)
+  const { as, pairs: extra } = pairs(options)
+  if (extra.length === 0) return { as, text }
+  const query = native.specString('', [], extra).slice(':?'.length)
+  return { as, text: `${text}${text.includes('?') ? '&' : '?'}${query}` }
+}
+
 /** An engine that hands out ids: one configuration, one background thread, any number of sources. */
 export class Mill {
   readonly #state: MillState
@@ -57,6 +66,20 @@ export class Mill {
     return new Mill(new MillState(mill))
   }
 
+  /** @internal */
+  static default(): Mill {
+    try {
+      return Mill.of(native.defaultMill())
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
+  /** @internal */
+  static share(mill: Mill | undefined): number {
+    return native.shareMill(mill === undefined ? undefined : mill.#state.box)
+  }
+
   /** Whether `close` was called. */
   get closed(): boolean {
     return !this.#state.open
@@ -68,11 +91,8 @@ export class Mill {
   source(spec: string, options: AsNumber): NumberSource
   source(spec: string, options?: AsBigInt): Source
   source(spec: string, options?: SourceOptions): Source | NumberSource | Serial | Business {
-    const text = named('a source', spec)
-    const { as, pairs: extra } = pairs(options)
-    if (extra.length === 0) return this.#open(text, as)
-    const query = native.specString('', [], extra).slice(':?'.length)
-    return this.#open(`${text}${text.includes('?') ? '&' : '?'}${query}`, as)
+    const { as, text } = written(spec, options)
+    return this.#open(text, as)
   }
 
   /** Numbers from a store: `segment('orders', { step: 1000 })`. */

@@ -84,6 +84,11 @@ export interface Native {
   opened(opening: OpeningBox): MillBox
   closeMill(mill: MillBox): void
   closeMillAsync(mill: MillBox): Promise<void>
+  shareMill(mill: MillBox | undefined): number
+  sharedMill(): MillBox | null
+  defaultMill(): MillBox
+  shareWord(): ArrayBuffer | null
+  shareGeneration(): number
   metrics(mill: MillBox): string
   events(mill: MillBox): string[]
   init(mill: MillBox, specs: string[]): string[]

@@ -17,6 +17,11 @@ export class MillState {
     return this.#mill
   }
 
+  /** Also of a mill that was closed. */
+  get box(): MillBox {
+    return this.#mill
+  }
+
   /** Figures can be read after the close, too. */
   get metrics(): string {
     return native.metrics(this.#mill)

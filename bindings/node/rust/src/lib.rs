@@ -16,5 +16,6 @@ mod mill;
 mod order_numbers;
 mod registry;
 mod router;
+mod shared;
 mod source;
 mod words;

@@ -1,7 +1,6 @@
 //! A mill's verbs.
 
-use std::cell::RefCell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keymill::{Change, Code, Error, Mill};
 use napi::bindgen_prelude::{AsyncTask, External};
@@ -10,31 +9,64 @@ use napi_derive::napi;
 
 use crate::errors::{Thrown, enter, guarded};
 use crate::registry::{self, OpenMill};
+use crate::shared;
 
-/// One holder's share of a mill.
-pub struct MillBox {
+/// One holder's share of a mill; guests of other threads look at it.
+pub struct Holder {
     /// Empty once it was closed.
-    share: RefCell<Option<Arc<OpenMill>>>,
+    share: Mutex<Option<Arc<OpenMill>>>,
     /// For its figures, which outlive the close.
     mill: Mill,
 }
 
+impl Holder {
+    fn share(&self) -> MutexGuard<'_, Option<Arc<OpenMill>>> {
+        self.share.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A mill as JavaScript has it.
+pub struct MillBox {
+    holder: Arc<Holder>,
+    /// It belongs to another thread, which closes it.
+    guest: bool,
+}
+
 impl MillBox {
-    fn new(open: Arc<OpenMill>) -> External<MillBox> {
-        External::new(MillBox { mill: open.mill.clone(), share: RefCell::new(Some(open)) })
+    pub fn new(open: Arc<OpenMill>) -> External<MillBox> {
+        let holder = Holder { mill: open.mill.clone(), share: Mutex::new(Some(open)) };
+        External::new(MillBox { holder: Arc::new(holder), guest: false })
+    }
+
+    pub fn guest(holder: Arc<Holder>) -> External<MillBox> {
+        External::new(MillBox { holder, guest: true })
+    }
+
+    pub fn holder(&self) -> &Arc<Holder> {
+        &self.holder
     }
 
     pub fn get(&self) -> keymill::Result<Mill> {
-        match &*self.share.borrow() {
+        match &*self.holder.share() {
             Some(open) => Ok(open.mill.clone()),
             None => Err(Error::new(Code::Closed, "the mill was closed")),
         }
+    }
+
+    /// Gives up the share, for the caller to drop.
+    fn take(&self) -> Option<Arc<OpenMill>> {
+        if self.guest {
+            return None;
+        }
+        let open = self.holder.share().take()?;
+        shared::closed(&self.holder);
+        Some(open)
     }
 }
 
 impl Drop for MillBox {
     fn drop(&mut self) {
-        let Some(open) = self.share.get_mut().take() else { return };
+        let Some(open) = self.take() else { return };
         // Collected, or its worker or process ended, without a close. A close may wait for a store, and this thread may not.
         if Arc::strong_count(&open) == 1 {
             let _ = keymill::binding::spawn("keymill-close", move || drop(open));
@@ -102,7 +134,7 @@ pub fn opened(opening: &External<OpeningBox>) -> Result<External<MillBox>, Throw
 /// Gives up this holder's share; the last one's closes the mill.
 #[napi]
 pub fn close_mill(mill: &External<MillBox>) -> Result<(), Thrown> {
-    let open = mill.share.borrow_mut().take();
+    let open = mill.take();
     enter(|| {
         drop(open);
         Ok(())
@@ -133,19 +165,19 @@ impl Task for Closing {
 /// `close_mill` off the event loop.
 #[napi]
 pub fn close_mill_async(mill: &External<MillBox>) -> AsyncTask<Closing> {
-    AsyncTask::new(Closing(mill.share.borrow_mut().take()))
+    AsyncTask::new(Closing(mill.take()))
 }
 
 /// Every figure as Prometheus text; after the close, too.
 #[napi]
 pub fn metrics(mill: &External<MillBox>) -> Result<String, Thrown> {
-    enter(|| Ok(mill.mill.metrics()))
+    enter(|| Ok(mill.holder.mill.metrics()))
 }
 
 /// The events since the last call, a line each; after the close, too.
 #[napi]
 pub fn events(mill: &External<MillBox>) -> Result<Vec<String>, Thrown> {
-    enter(|| Ok(mill.mill.events().iter().map(ToString::to_string).collect()))
+    enter(|| Ok(mill.holder.mill.events().iter().map(ToString::to_string).collect()))
 }
 
 /// Creates what these sources need in the store, and answers with the statements.

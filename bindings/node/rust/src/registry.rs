@@ -51,6 +51,24 @@ impl Drop for OpenMill {
     }
 }
 
+fn is_unnamed_memory(config: &str) -> bool {
+    config == "memory:" || config.starts_with("memory:?")
+}
+
+/// The default mill of lazy sources. In memory it is one for all threads and stays open: a second one would give its ids again.
+pub fn open_default() -> Result<Arc<OpenMill>> {
+    static IN_MEMORY: Mutex<Option<Arc<OpenMill>>> = Mutex::new(None);
+    let config = keymill::default_mill()?;
+    if !is_unnamed_memory(&config) {
+        return open(Some(config));
+    }
+    let mut kept = IN_MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(open) = &*kept {
+        return Ok(open.clone());
+    }
+    Ok(kept.insert(open(Some(config))?).clone())
+}
+
 /// The mill of `config`; none given: the environment's, else the default.
 pub fn open(config: Option<String>) -> Result<Arc<OpenMill>> {
     keymill::binding::quiet_panics();
@@ -58,7 +76,7 @@ pub fn open(config: Option<String>) -> Result<Arc<OpenMill>> {
         Some(config) => config,
         None => keymill::default_mill()?,
     };
-    if config == "memory:" || config.starts_with("memory:?") {
+    if is_unnamed_memory(&config) {
         return Ok(Arc::new(OpenMill { mill: Mill::open(&config)?, name: None }));
     }
     let name = (std::env::current_dir().unwrap_or_default(), config);

@@ -1,4 +1,4 @@
-import { KeymillError, Mill, NumberSource, OrderNumbers, Router, Serial, Source, open, openAsync, version } from 'keymill'
+import { KeymillError, Mill, lazy, shared, use, NumberSource, OrderNumbers, Router, Serial, Source, open, openAsync, version } from 'keymill'
 import type { Code, Parts, SourceOptions, SourceStats } from 'keymill'
 
 const mill: Mill = open('memory:')
@@ -43,3 +43,18 @@ const all: Uint8Array[] = numbers.sealAll([1n, 2n])
 const opened: bigint[] = numbers.unsealAll(all)
 const shard: string = Router.open('routes.toml').routeOrderNo(sealed).shard
 void [opened, shard, numbers.withVersion(1).seal8(5).toString(), numbers.sealText(5n).length]
+const declared: () => bigint = lazy('segment:orders', { step: 1000 })
+const digits: string = lazy('segment:orders', { as: 'string' })()
+const exact: number = lazy('snowflake:web', { layout: 'js53', as: 'number' }).next()
+const serials: string[] = lazy('serial:t/c').take(2)
+const soon: bigint = await lazy('segment:orders').nextAsync()
+const sale: bigint = lazy('business:order').next('buyer-42')
+for (const each of lazy('segment:orders')) {
+  const one: bigint = each
+  void one
+  break
+}
+use(mill)
+const common: Mill = shared()
+use(null)
+void [declared, digits, exact, serials, soon, sale, common]

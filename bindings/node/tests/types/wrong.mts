@@ -1,4 +1,4 @@
-import { KeymillError, open } from 'keymill'
+import { KeymillError, lazy, open, use } from 'keymill'
 
 const mill = open('memory:')
 const orders = mill.segment('orders')
@@ -11,4 +11,7 @@ new KeymillError('NO_SUCH_CODE', 'x') // wrong
 const big: bigint = mill.snowflake('web', { as: 'number' }).next() // wrong
 mill.serial('table') // wrong
 open(5) // wrong
-void [id, text, big]
+const one: string = lazy('segment:orders')() // wrong
+lazy('business:order')() // wrong
+use('memory:') // wrong
+void [id, text, big, one]

@@ -21,7 +21,8 @@ from . import _load
 
 _load.check()
 try:
-    from ._keymill import CODES, VERSION as __version__, Business, Handle, Mill, OrderNumbers, Route, Router, Source, gene, open
+    from ._keymill import CODES, VERSION as __version__, Business, Handle, Lazy, Mill, OrderNumbers, Route, Router, Source
+    from ._keymill import gene, lazy, open, shared, use
 except ImportError as error:
     # An error of the module itself names no file.
     if error.path is None:
@@ -40,6 +41,7 @@ __all__ = [
     "ExhaustedError",
     "Handle",
     "KeymillError",
+    "Lazy",
     "Mill",
     "OrderNumbers",
     "Route",
@@ -48,5 +50,8 @@ __all__ = [
     "StoreError",
     "__version__",
     "gene",
+    "lazy",
     "open",
+    "shared",
+    "use",
 ]

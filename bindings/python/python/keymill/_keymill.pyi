@@ -2,13 +2,17 @@ from typing import Any, Final, final
 
 from keymill import Business as Business
 from keymill import Handle as Handle
+from keymill import Lazy as Lazy
 from keymill import Mill as Mill
 from keymill import OrderNumbers as OrderNumbers
 from keymill import Route as Route
 from keymill import Router as Router
 from keymill import Source as Source
 from keymill import gene as gene
+from keymill import lazy as lazy
 from keymill import open as open
+from keymill import shared as shared
+from keymill import use as use
 
 VERSION: Final[str]
 CODES: Final[dict[str, int]]

@@ -32,6 +32,12 @@ pub(crate) fn ask_for_the_lock(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// Whether cursors count at all: they rely on the interpreter's lock.
+pub(crate) fn is_locked() -> bool {
+    // ordering: Relaxed — written under the import lock, before any source exists.
+    LOCKED.load(Ordering::Relaxed)
+}
+
 /// The word of a cursor without numbers; it never has the value that such a cursor compares.
 static NO_WORD: AtomicU64 = AtomicU64::new(0);
 
@@ -125,10 +131,10 @@ impl Cursor {
     /// The next number of a segment; never blocks. Called when [`Cursor::next`] found none.
     #[cold]
     pub(crate) fn refill(&self, source: &Source) -> Result<u64> {
-        // ordering: Relaxed — the interpreter's lock; so below.
-        if !LOCKED.load(Ordering::Relaxed) {
+        if !is_locked() {
             return source.try_next();
         }
+        // ordering: Relaxed — the interpreter's lock; so below.
         let refills = self.refills.load(Ordering::Relaxed);
         // 0: as many as the source's `block=` says.
         let lease = source.try_lease(u64::from(refills < SINGLES), 1)?;

@@ -15,12 +15,13 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pyclass::boolean_struct::True;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
+use pyo3::types::{PyTuple, PyType};
 use pyo3::{PyClass, PyTypeInfo};
 
 use crate::error::raised;
 use crate::handle::Handle;
 use crate::id_source::IdSource;
+use crate::lazy::Lazy;
 use crate::source::Source;
 use crate::value::raw_int;
 
@@ -65,6 +66,24 @@ unsafe extern "C" fn next<T: HasIds>(this: *mut ffi::PyObject, _: *mut ffi::PyOb
     take(this.get().ids())
 }
 
+/// `next` of a lazy source as the interpreter calls it; a key belongs to business ids.
+unsafe extern "C" fn next_lazily(
+    this: *mut ffi::PyObject,
+    arguments: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: as in `next`; the arguments are a tuple, borrowed for the call.
+    let (py, this, arguments) = unsafe {
+        let py = Python::assume_attached();
+        let arguments = Borrowed::from_ptr(py, arguments).cast_unchecked::<PyTuple>();
+        (py, Borrowed::from_ptr(py, this).cast_unchecked::<Lazy>(), arguments)
+    };
+    let number = if arguments.is_empty() { this.get().quick() } else { None };
+    match number {
+        Some(number) => raw_int(number),
+        None => enter(py, || this.get().next_with(py, &arguments)),
+    }
+}
+
 /// `fill` as the interpreter calls it.
 unsafe extern "C" fn fill(this: *mut ffi::PyObject, buffer: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: as in `next`; the argument is borrowed for the call.
@@ -81,6 +100,8 @@ pub(crate) fn install(py: Python<'_>) -> PyResult<()> {
     let source = &Source::type_object(py);
     put(source, c"next", "($self, /)", no_arguments(next::<Source>))?;
     put(source, c"fill", "($self, buffer, /)", (ffi::METH_O, ffi::PyMethodDefPointer { PyCFunction: fill }))?;
+    let with_key = (ffi::METH_VARARGS, ffi::PyMethodDefPointer { PyCFunction: next_lazily });
+    put(&Lazy::type_object(py), c"next", "($self, key=None, /)", with_key)?;
     put(&Handle::type_object(py), c"next", "($self, /)", no_arguments(next::<Handle>))
 }
 

@@ -6,6 +6,7 @@
 //! * `batch`: many ids, all or none.
 //! * `wait`: pauses without the lock, in which signals are handled.
 //! * `mill`, `source`, `handle`, `business`, `router`, `order_numbers`: the classes.
+//! * `lazy`: the shared mill, and sources that are declared before it is open.
 //! * `buffer`, `value`, `error`: what crosses.
 //! * `command`: the command `keymill`, which the package brings along.
 
@@ -18,6 +19,7 @@ mod error;
 mod fast;
 mod handle;
 mod id_source;
+mod lazy;
 mod mill;
 mod order_numbers;
 mod router;
@@ -61,12 +63,16 @@ fn python_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<source::Source>()?;
     module.add_class::<handle::Handle>()?;
     module.add_class::<business::Business>()?;
+    module.add_class::<lazy::Lazy>()?;
     module.add_class::<batch::Batch>()?;
     module.add_class::<router::Router>()?;
     module.add_class::<router::Route>()?;
     module.add_class::<order_numbers::OrderNumbers>()?;
     fast::install(py)?;
     module.add_function(wrap_pyfunction!(mill::open, module)?)?;
+    module.add_function(wrap_pyfunction!(lazy::share, module)?)?;
+    module.add_function(wrap_pyfunction!(lazy::shared, module)?)?;
+    module.add_function(wrap_pyfunction!(lazy::lazy, module)?)?;
     module.add_function(wrap_pyfunction!(mill::spec_string, module)?)?;
     module.add_function(wrap_pyfunction!(router::gene, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;

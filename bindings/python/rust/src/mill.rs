@@ -26,11 +26,14 @@ use crate::wait::on_own_thread;
 #[pyfunction]
 #[pyo3(signature = (config = None))]
 pub(crate) fn open(config: Option<&Bound<'_, PyAny>>) -> PyResult<Mill> {
-    let mill = match config {
-        Some(config) => keymill::Mill::open(&text(config, "config")?),
-        None => keymill::Mill::open_default(),
-    };
-    Ok(Mill { mill: Some(mill.map_err(raised)?), cursors: Mutex::default() })
+    let config = config.map(|config| text(config, "config")).transpose()?;
+    opened(config.as_deref()).map_err(raised)
+}
+
+/// A mill of this configuration, or the default one.
+pub(crate) fn opened(config: Option<&str>) -> keymill::Result<Mill> {
+    let mill = config.map_or_else(keymill::Mill::open_default, keymill::Mill::open)?;
+    Ok(Mill { mill: Some(mill), cursors: Mutex::default() })
 }
 
 /// The spec string that keywords stand for; what `segment`, `snowflake` and `serial` name their sources by.
@@ -41,6 +44,10 @@ pub(crate) fn spec_string(
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<String> {
     spec(kind, &name.iter().map(String::as_str).collect::<Vec<_>>(), options)
+}
+
+fn gone() -> keymill::Error {
+    keymill::Error::new(keymill::Code::Closed, "the mill was closed")
 }
 
 /// The sources asked for under one label, and the cursor each identity has.
@@ -60,9 +67,25 @@ pub(crate) struct Mill {
 
 impl Mill {
     fn mill(&self) -> PyResult<&keymill::Mill> {
-        self.mill
-            .as_ref()
-            .ok_or_else(|| raised(keymill::Error::new(keymill::Code::Closed, "the mill was closed")))
+        self.mill.as_ref().ok_or_else(|| raised(gone()))
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.mill.as_ref().is_none_or(keymill::Mill::is_closed)
+    }
+
+    /// A `Source`, or a `Business`. The outer error is the core's, the inner one Python's.
+    pub(crate) fn any_source<'py>(
+        &self,
+        py: Python<'py>,
+        spec: &str,
+    ) -> keymill::Result<PyResult<Bound<'py, PyAny>>> {
+        let source = self.mill.as_ref().ok_or_else(gone)?.source(spec)?;
+        if source.kind() == Kind::Business {
+            return Ok(Bound::new(py, Business::new(source)).map(Bound::into_any));
+        }
+        let cursor = self.cursor_of(&source);
+        Ok(Bound::new(py, Source::new(source, cursor)).map(Bound::into_any))
     }
 
     fn source_of(&self, spec: &str) -> PyResult<Source> {
@@ -99,12 +122,7 @@ impl Mill {
     /// 100
     #[pyo3(signature = (spec, /))]
     fn source<'py>(&self, py: Python<'py>, spec: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let source = self.mill()?.source(&text(spec, "spec")?).map_err(raised)?;
-        if source.kind() == Kind::Business {
-            return Ok(Bound::new(py, Business::new(source))?.into_any());
-        }
-        let cursor = self.cursor_of(&source);
-        Ok(Bound::new(py, Source::new(source, cursor))?.into_any())
+        self.any_source(py, &text(spec, "spec")?).map_err(raised)?
     }
 
     /// Numbers from segments that the store has reserved; any option by keyword.
@@ -180,7 +198,7 @@ impl Mill {
     /// Whether the mill was closed.
     #[getter]
     fn closed(&self) -> bool {
-        self.mill.as_ref().is_none_or(keymill::Mill::is_closed)
+        self.is_closed()
     }
 
     /// The store, without user and password.

@@ -65,6 +65,18 @@ pub(crate) fn count(value: &Bound<'_, PyAny>) -> PyResult<usize> {
 
 /// The spec string that keywords stand for.
 pub(crate) fn spec(kind: &str, name: &[&str], options: Option<&Bound<'_, PyDict>>) -> PyResult<String> {
+    let pairs = pairs(options)?;
+    let pairs: Vec<(&str, &str)> = pairs.iter().map(|(o, v)| (o.as_str(), v.as_str())).collect();
+    Ok(keymill::spec_string(kind, name, &pairs))
+}
+
+/// The options of a spec string that keywords stand for: what follows its `?`.
+pub(crate) fn query(options: Option<&Bound<'_, PyDict>>) -> PyResult<String> {
+    let spec = spec("", &[], options)?;
+    Ok(spec.strip_prefix(":?").unwrap_or_default().to_owned())
+}
+
+fn pairs(options: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<(String, String)>> {
     let mut pairs = Vec::new();
     for (option, value) in options.into_iter().flatten() {
         let option: String = option.extract()?;
@@ -75,8 +87,7 @@ pub(crate) fn spec(kind: &str, name: &[&str], options: Option<&Bound<'_, PyDict>
             pairs.push((option, value));
         }
     }
-    let pairs: Vec<(&str, &str)> = pairs.iter().map(|(o, v)| (o.as_str(), v.as_str())).collect();
-    Ok(keymill::spec_string(kind, name, &pairs))
+    Ok(pairs)
 }
 
 /// An option's value as text; `None` leaves the option out.

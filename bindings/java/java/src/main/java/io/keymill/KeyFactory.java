@@ -25,17 +25,23 @@ public final class KeyFactory {
     private KeyFactory() {}
 
     /**
-     * Makes this the mill that serial numbers come from. Without it the first call opens {@link Mill#open()}.
+     * {@link Mill#share}: makes this the mill that serial numbers and lazy sources come from. Without it the first call opens
+     * {@link Mill#open()}.
      *
      * @param mill an open mill; it stays the caller's to close
      */
     public static void use(Mill mill) {
         if (mill == null) {
-            throw KeymillException.argument("the mill to use is null");
+            throw KeymillException.argument("the mill to use is null; Mill.share(null) goes back to the default mill");
         }
+        Mill.share(mill);
+    }
+
+    /** Another mill is shared. */
+    static void forget() {
         synchronized (CHANGE) {
             newest = null;
-            state = new State(mill, new Entry[8], 0);
+            state = new State(null, new Entry[8], 0);
         }
     }
 
@@ -92,10 +98,7 @@ public final class KeyFactory {
         for (;;) {
             State now = state;
             if (now.mill == null) {
-                Mill opened = Mill.open();
-                if (!replace(now, new State(opened, now.entries, 0), null)) {
-                    opened.close();
-                }
+                replace(now, new State(Mill.shared(), now.entries, 0), null);
                 continue;
             }
             // Of two first calls with different sizes one comes first; the other's source would have an order of its own.

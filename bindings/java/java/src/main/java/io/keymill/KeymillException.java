@@ -24,6 +24,10 @@ public final class KeymillException extends RuntimeException {
         this(code, message, -1, null);
     }
 
+    KeymillException(Code code, String message, Throwable cause) {
+        this(code, message, -1, cause);
+    }
+
     KeymillException(Code code, String message, long retryNanos, Throwable cause) {
         super(code + ": " + message, cause);
         this.code = code;
@@ -46,6 +50,16 @@ public final class KeymillException extends RuntimeException {
      */
     public Optional<Duration> retryAfter() {
         return retryNanos < 0 ? Optional.empty() : Optional.of(Duration.ofNanos(retryNanos));
+    }
+
+    /** The message without the code. */
+    String reason() {
+        return getMessage().substring(code.name().length() + 2);
+    }
+
+    /** The same with what it is about before it. */
+    KeymillException of(String what) {
+        return new KeymillException(code, what + ": " + reason(), retryNanos, this);
     }
 
     static KeymillException argument(String message) {

@@ -57,12 +57,8 @@ final class Library {
     /** Loads the library, or says each time again why it could not be loaded. */
     static void ensure() {
         if (FAILURE != null) {
-            throw new KeymillException(Code.INVALID_CONFIG, reason(FAILURE), -1, FAILURE);
+            throw new KeymillException(Code.INVALID_CONFIG, FAILURE.reason(), FAILURE);
         }
-    }
-
-    private static String reason(KeymillException failure) {
-        return failure.getMessage().substring(failure.code().name().length() + 2);
     }
 
     private static KeymillException load() {

@@ -43,6 +43,47 @@ public final class Mill implements AutoCloseable {
     }
 
     /**
+     * Makes this the mill of this class loader that lazy sources and {@link KeyFactory} take from. After it their next ids come
+     * from this mill, also where they came from another one before. The mill stays the caller's to close; while a
+     * closed one is shared, they throw {@link Code#CLOSED}.
+     *
+     * @param mill an open mill; null: the default one again, as before the first call
+     */
+    public static void share(Mill mill) {
+        Shared.set(mill);
+    }
+
+    /**
+     * The mill that lazy sources take from: the shared one, else the default one, which this opens if no id was asked for before.
+     *
+     * @return the mill
+     * @throws KeymillException as {@link #open()}
+     */
+    public static Mill shared() {
+        return Shared.current.mill("the shared mill");
+    }
+
+    /**
+     * A source that is declared before a mill is open: {@code static final LazySource IDS = Mill.lazy("segment:orders")}. Nothing
+     * is opened or looked at before its first id.
+     *
+     * @param spec the source, as {@link #source} names it
+     * @return the source
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT} for null
+     */
+    public static LazySource lazy(String spec) {
+        return new LazySource(spec);
+    }
+
+    /** The default mill in a message, and where its configuration stands; that may hold a password. */
+    static String defaultName() {
+        if (System.getProperty(PROPERTY) != null) {
+            return "the default mill (-D" + PROPERTY + "=…)";
+        }
+        return System.getenv("KEYMILL_CONFIG") != null ? "the default mill (KEYMILL_CONFIG=…)" : "the default mill";
+    }
+
+    /**
      * Opens a mill from one string: {@code sqlite:FILE}, {@code memory:}, {@code mysql://user:password@host:port/database},
      * {@code postgres://…} and {@code redis://…} alike, or {@code file:CONFIG.toml}. Nothing is connected until a source needs it, so a store that is down does not keep a
      * program from starting.

@@ -1,0 +1,344 @@
+package io.keymill;
+
+import java.io.InvalidObjectException;
+import java.io.ObjectInputStream;
+import java.io.Serializable;
+import java.util.Map;
+import java.util.OptionalLong;
+import java.util.function.Function;
+import java.util.function.LongSupplier;
+import java.util.stream.LongStream;
+
+/**
+ * A source that is declared before a mill is open, as a model's field is: it holds only its spec. Its first id finds the mill
+ * of {@link Mill#share}; where none is shared, it opens the default mill ({@link Mill#open()}), once for all callers.
+ *
+ * <pre>{@code
+ * class Order {
+ *     static final LazySource IDS = Mill.lazy("segment:orders");
+ *     final long id = IDS.next();
+ * }
+ * }</pre>
+ *
+ * <p>After another {@link Mill#share} the next id comes from the new mill. Of a mill that was closed no id comes: as long as it is the
+ * shared one, every verb throws {@link Code#CLOSED} and says what to do.
+ *
+ * <p>It is serializable: the spec travels, and is found anew where it arrives. Two with one spec are equal. Any number of
+ * threads may use it; order, waiting and interruption are those of {@link Source}.
+ */
+public final class LazySource implements LongSupplier, Serializable {
+    private static final long serialVersionUID = 1;
+
+    private final String spec;
+    /** Without a lock or a barrier: its fields are final, and what a thread misses it finds again. */
+    private transient Resolved resolved;
+
+    private static final class Resolved {
+        final Shared shared;
+        final Source source;
+
+        Resolved(Shared shared, Source source) {
+            this.shared = shared;
+            this.source = source;
+        }
+    }
+
+    LazySource(String spec) {
+        if (spec == null) {
+            throw KeymillException.argument("the spec is null");
+        }
+        this.spec = spec;
+    }
+
+    private void readObject(ObjectInputStream in) throws java.io.IOException, ClassNotFoundException {
+        in.defaultReadObject();
+        if (spec == null) {
+            throw new InvalidObjectException("a lazy source without a spec");
+        }
+    }
+
+    /**
+     * The next id; waits at most the source's deadline when none is in memory.
+     *
+     * @return the id
+     * @throws KeymillException as {@link Mill#source} and {@link Source#next}; where no mill is shared, as {@link Mill#open()}
+     */
+    public long next() {
+        Resolved now = resolved;
+        if (now == null || now.shared != Shared.current) {
+            now = resolve();
+        }
+        try {
+            return now.source.next();
+        } catch (KeymillException e) {
+            return again(now, e);
+        }
+    }
+
+    /** Of its own, so that the compiler can put the common way into its callers. */
+    private long again(Resolved now, KeymillException e) {
+        check(now, e);
+        return next();
+    }
+
+    /** Returns where the verb is to be tried at another mill, else throws. */
+    private void check(Resolved now, KeymillException e) {
+        if (!now.shared.isReplaced(e)) {
+            throw now.shared.told(e, spec);
+        }
+    }
+
+    private Resolved resolve() {
+        for (;;) {
+            Shared shared = Shared.current;
+            Mill mill = shared.mill(spec);
+            try {
+                Resolved fresh = new Resolved(shared, mill.source(spec));
+                resolved = fresh;
+                return fresh;
+            } catch (KeymillException e) {
+                if (e.code() != Code.CLOSED) {
+                    throw e.of(spec);
+                }
+                if (!shared.isReplaced(e)) {
+                    throw shared.told(e, spec);
+                }
+            }
+        }
+    }
+
+    private <T> T ask(Function<Source, T> verb) {
+        for (;;) {
+            Resolved now = resolved;
+            if (now == null || now.shared != Shared.current) {
+                now = resolve();
+            }
+            try {
+                return verb.apply(now.source);
+            } catch (KeymillException e) {
+                check(now, e);
+            }
+        }
+    }
+
+    private <T> T askForKey(Function<Business, T> verb) {
+        return ask(source -> verb.apply(new Business(source.box())));
+    }
+
+    /**
+     * {@link #next()}.
+     *
+     * @return the id
+     */
+    @Override
+    public long getAsLong() {
+        return next();
+    }
+
+    /**
+     * The next id if one is in memory; never waits.
+     *
+     * @return the id, or nothing
+     * @throws KeymillException as {@link #next()}
+     */
+    public OptionalLong tryNext() {
+        return ask(Source::tryNext);
+    }
+
+    /**
+     * As {@link Source#take}.
+     *
+     * @param count how many
+     * @return the ids
+     * @throws KeymillException as {@link #next()} and {@link Source#take}
+     */
+    public long[] take(int count) {
+        return ask(source -> source.take(count));
+    }
+
+    /**
+     * As {@link Source#fill}.
+     *
+     * @param ids the array
+     * @throws KeymillException as {@link #next()} and {@link Source#fill}
+     */
+    public void fill(long[] ids) {
+        ask(source -> {
+            source.fill(ids);
+            return null;
+        });
+    }
+
+    /**
+     * Ids without end.
+     *
+     * @return the stream; sequential, each id made when it is asked for
+     */
+    public LongStream stream() {
+        return LongStream.generate(this);
+    }
+
+    /**
+     * A handle of the source in the present mill, which it stays with.
+     *
+     * @return the handle
+     * @throws KeymillException as {@link #next()} and {@link Source#handle}
+     */
+    public Handle handle() {
+        return ask(Source::handle);
+    }
+
+    /**
+     * The next serial number as text; the decimal id for the other kinds.
+     *
+     * @return the text
+     * @throws KeymillException as {@link #next()} and {@link Source#nextText}
+     */
+    public String nextText() {
+        return ask(Source::nextText);
+    }
+
+    /**
+     * {@code count} texts, as {@link #nextText} gives them.
+     *
+     * @param count how many
+     * @return the texts
+     * @throws KeymillException as {@link #next()} and {@link Source#takeText}
+     */
+    public String[] takeText(int count) {
+        return ask(source -> source.takeText(count));
+    }
+
+    /**
+     * The next business id for an integer key.
+     *
+     * @param key the key
+     * @return the id
+     * @throws KeymillException as {@link #next()} and {@link Business#next(long)}
+     */
+    public long next(long key) {
+        return askForKey(business -> business.next(key));
+    }
+
+    /**
+     * The next business id for a text key.
+     *
+     * @param key the key
+     * @return the id
+     * @throws KeymillException as {@link #next()} and {@link Business#next(String)}
+     */
+    public long next(String key) {
+        return askForKey(business -> business.next(key));
+    }
+
+    /**
+     * {@code count} business ids for an integer key.
+     *
+     * @param key the key
+     * @param count how many
+     * @return the ids
+     * @throws KeymillException as {@link #next()} and {@link Business#take(long, int)}
+     */
+    public long[] take(long key, int count) {
+        return askForKey(business -> business.take(key, count));
+    }
+
+    /**
+     * {@code count} business ids for a text key.
+     *
+     * @param key the key
+     * @param count how many
+     * @return the ids
+     * @throws KeymillException as {@link #next()} and {@link Business#take(String, int)}
+     */
+    public long[] take(String key, int count) {
+        return askForKey(business -> business.take(key, count));
+    }
+
+    /**
+     * Takes an id apart.
+     *
+     * @param id an id of this source
+     * @return its parts
+     * @throws KeymillException as {@link #next()} and {@link Source#parse(long)}
+     */
+    public Parts parse(long id) {
+        return ask(source -> source.parse(id));
+    }
+
+    /**
+     * Takes a text apart: a serial number, or an id in decimal.
+     *
+     * @param id a text of this source
+     * @return its parts
+     * @throws KeymillException as {@link #next()} and {@link Source#parse(String)}
+     */
+    public Parts parse(String id) {
+        return ask(source -> source.parse(id));
+    }
+
+    /**
+     * The source's figures in the present mill.
+     *
+     * @return the figures
+     * @throws KeymillException as {@link #next()}
+     */
+    public Stats stats() {
+        return ask(Source::stats);
+    }
+
+    /**
+     * What the source is in the present mill, every default filled in.
+     *
+     * @return settings by name
+     * @throws KeymillException as {@link #next()}
+     */
+    public Map<String, String> settings() {
+        return ask(Source::settings);
+    }
+
+    /**
+     * The source in the present mill, which it stays with: the verbs of a {@link Source}, without the look for another mill.
+     *
+     * @return the source
+     * @throws KeymillException as {@link #next()}
+     */
+    public Source source() {
+        return ask(source -> source);
+    }
+
+    /**
+     * The business ids of the present mill, which they stay with: verbs that take a key, 128 bits included.
+     *
+     * @return the source
+     * @throws KeymillException as {@link #next()}
+     */
+    public Business business() {
+        return askForKey(business -> business);
+    }
+
+    /**
+     * What the source was declared by.
+     *
+     * @return the spec, options included
+     */
+    public String spec() {
+        return spec;
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof LazySource && ((LazySource) other).spec.equals(spec);
+    }
+
+    @Override
+    public int hashCode() {
+        return spec.hashCode();
+    }
+
+    /** {@code lazy segment:orders}: the spec. */
+    @Override
+    public String toString() {
+        return "lazy " + spec;
+    }
+}

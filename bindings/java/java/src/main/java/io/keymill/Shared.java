@@ -1,0 +1,70 @@
+package io.keymill;
+
+import java.util.concurrent.locks.ReentrantLock;
+
+/**
+ * The mill that lazy sources and {@link KeyFactory} take from: the one that was shared last, else the default one. Each
+ * class loader that has keymill has one.
+ */
+final class Shared {
+    /** Another object after each share: a lazy source compares it with the one that it resolved at. */
+    static volatile Shared current = new Shared(null);
+
+    /** A lock and no monitor, so that virtual threads do not pin. Held for nothing that asks a store. */
+    private static final ReentrantLock CHANGE = new ReentrantLock();
+    /** The default mill, once it was needed. Guarded by {@link #CHANGE}. */
+    private static Mill opened;
+
+    /** Null: the default one. */
+    private final Mill mill;
+
+    private Shared(Mill mill) {
+        this.mill = mill;
+    }
+
+    /** Makes this the shared mill; null: the default one again, anew where that one was closed. */
+    static void set(Mill mill) {
+        CHANGE.lock();
+        try {
+            if (mill == null && opened != null && opened.isClosed()) {
+                opened = null;
+            }
+            current = new Shared(mill);
+            KeyFactory.forget();
+        } finally {
+            CHANGE.unlock();
+        }
+    }
+
+    /** The mill, for what a message names by {@code label}. Of many first callers one opens the default mill. */
+    Mill mill(String label) {
+        if (mill != null) {
+            return mill;
+        }
+        CHANGE.lock();
+        try {
+            if (opened == null) {
+                opened = Mill.open();
+            }
+            return opened;
+        } catch (KeymillException e) {
+            throw new KeymillException(e.code(), label + ": no mill is shared, and " + Mill.defaultName() + " cannot be opened: " + e.reason() + "; share a mill with Mill.share(mill)", e);
+        } finally {
+            CHANGE.unlock();
+        }
+    }
+
+    /** Whether what a verb threw comes of a mill that was replaced since, so that the verb is tried at the new one. */
+    boolean isReplaced(KeymillException e) {
+        return e.code() == Code.CLOSED && current != this;
+    }
+
+    /** What a verb threw, with what to do where the mill was closed. */
+    KeymillException told(KeymillException e, String label) {
+        if (e.code() != Code.CLOSED) {
+            return e;
+        }
+        String what = mill != null ? "the shared mill was closed" : "the default mill was closed";
+        return new KeymillException(Code.CLOSED, label + ": " + what + "; share an open one with Mill.share(mill), or Mill.share(null) for the default mill", e);
+    }
+}

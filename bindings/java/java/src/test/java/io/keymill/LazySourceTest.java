@@ -1,0 +1,286 @@
+package io.keymill;
+
+import static io.keymill.Checks.refused;
+import static io.keymill.Checks.together;
+import static io.keymill.Checks.until;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.File;
+import java.io.ObjectInputStream;
+import java.io.ObjectOutputStream;
+import java.net.URL;
+import java.net.URLClassLoader;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.LongSupplier;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** The shared mill, and sources that are declared before it is open. */
+class LazySourceTest {
+    private static final LazySource DECLARED = Mill.lazy("segment:orders?step=100");
+
+    @AfterEach
+    void unshare() {
+        Mill.share(null);
+    }
+
+    @Test
+    void a_source_that_was_declared_before_the_mill_finds_it_at_its_first_id() {
+        try (Mill mill = Mill.open("memory:")) {
+            Mill.share(mill);
+            assertEquals(1, DECLARED.next());
+            assertEquals(2, mill.source("segment:orders?step=100").next(), "they are one source");
+            assertEquals(3, DECLARED.getAsLong());
+            assertEquals(mill, Mill.shared());
+        }
+    }
+
+    @Test
+    void every_verb_is_the_source_s() {
+        try (Mill mill = Mill.open("memory:")) {
+            Mill.share(mill);
+            LazySource orders = Mill.lazy("segment:verbs");
+            assertEquals(1, orders.next());
+            assertEquals(2, orders.tryNext().getAsLong());
+            assertEquals(4, orders.take(2)[1]);
+            long[] ids = new long[2];
+            orders.fill(ids);
+            assertEquals(6, ids[1]);
+            assertEquals(15, orders.stream().limit(2).sum());
+            assertEquals("9", orders.nextText());
+            assertEquals("11", orders.takeText(2)[1]);
+            assertEquals(5, orders.parse(5).number().getAsLong());
+            assertEquals(5, orders.parse("5").number().getAsLong());
+            assertEquals(11, orders.stats().issued());
+            assertEquals(mill.segment("verbs").settings(), orders.settings());
+            assertEquals(12, orders.source().next());
+            assertTrue(orders.handle().next() > 12);
+            assertEquals("C001", Mill.lazy("serial:t/c?date='C'&number=000").nextText());
+            LazySource keyed = Mill.lazy("business:order");
+            for (long id : new long[] {keyed.next("buyer-42"), keyed.take("buyer-42", 2)[1], keyed.business().next("buyer-42")}) {
+                assertEquals(56443, keyed.parse(id).gene().getAsInt());
+            }
+            assertEquals(Gene.of(42), keyed.parse(keyed.next(42)).gene().getAsInt());
+            assertEquals(Gene.of(42), keyed.parse(keyed.take(42, 1)[0]).gene().getAsInt());
+            assertTrue(refused(Code.INVALID_ARGUMENT, keyed::next).getMessage().contains("next(key)"));
+        }
+    }
+
+    @Test
+    void ids_come_from_the_mill_that_was_shared_last_and_never_from_a_closed_one() throws Exception {
+        Mill first = Mill.open("memory:");
+        Mill.share(first);
+        DECLARED.take(50);
+        try (Mill second = Mill.open("memory:")) {
+            Mill.share(second);
+            assertEquals(1, DECLARED.next());
+            assertEquals("1", KeyFactory.getSerialNoByDS("t", "c", "", "0", 1));
+            Mill.share(first);
+            assertEquals(51, DECLARED.next(), "the first is still open");
+            assertEquals("1", KeyFactory.getSerialNoByDS("t", "c", "", "0", 1), "the old method follows too");
+            first.close();
+            for (Runnable verb : new Runnable[] {DECLARED::next, DECLARED::tryNext, () -> DECLARED.take(1), DECLARED::nextText, Mill.lazy("segment:new")::next}) {
+                KeymillException closed = refused(Code.CLOSED, verb::run);
+                assertTrue(closed.getMessage().contains("the shared mill was closed; share an open one with Mill.share(mill)"), closed.getMessage());
+            }
+            KeyFactory.use(second);
+            assertEquals(2, DECLARED.next());
+        }
+    }
+
+    /** What an application does that renews its mill under load. */
+    @Test
+    void callers_do_not_see_that_a_mill_is_replaced_and_closed() throws Exception {
+        AtomicInteger started = new AtomicInteger();
+        AtomicBoolean done = new AtomicBoolean();
+        Mill.share(Mill.open("memory:"));
+        LongSupplier[] verbs = {DECLARED, () -> DECLARED.take(3)[0], () -> Long.parseLong(DECLARED.nextText()), () -> DECLARED.tryNext().orElse(1)};
+        AtomicInteger turn = new AtomicInteger();
+        together(5, () -> {
+            int mine = turn.getAndIncrement();
+            if (mine == 4) {
+                until("all are at work", 180, () -> started.get() == 4);
+                try {
+                    for (int round = 0; round < 300; round++) {
+                        Mill before = Mill.shared();
+                        Mill.share(Mill.open("memory:"));
+                        before.close();
+                    }
+                } finally {
+                    done.set(true);
+                }
+                return null;
+            }
+            started.incrementAndGet();
+            while (!done.get()) {
+                assertTrue(verbs[mine].getAsLong() > 0);
+            }
+            return null;
+        });
+        Mill.shared().close();
+    }
+
+    @Test
+    void sixty_four_first_callers_open_one_default_mill(@TempDir Path folder) throws Exception {
+        assertEquals("6400 ids, 1 mill\n", child(folder, "memory:", "crowd"));
+    }
+
+    @Test
+    void the_default_mill_serves_again_after_a_shared_one_and_after_its_close(@TempDir Path folder) throws Exception {
+        assertEquals("1 1 2\nCLOSED: segment:orders: the default mill was closed; share an open one with Mill.share(mill), or Mill.share(null) for the default mill\nhigher\n",
+                child(folder, "sqlite:ids.db", "default"));
+    }
+
+    @Test
+    void a_default_mill_that_cannot_be_opened_is_told_with_the_spec_and_without_a_password(@TempDir Path folder) throws Exception {
+        String says = child(folder, "mysql://app:hush@db:port/ids", "first");
+        assertTrue(says.startsWith("INVALID_CONFIG: segment:orders: no mill is shared, and the default mill (KEYMILL_CONFIG=…) cannot be opened: "), says);
+        assertFalse(says.contains("hush"), says);
+        says = child(folder, "memory:", "wrong");
+        assertTrue(says.startsWith("INVALID_CONFIG: segment:orders?stpe=5: ") && says.contains("`stpe`"), says);
+    }
+
+    private static byte[] written(Object object) throws Exception {
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        try (ObjectOutputStream out = new ObjectOutputStream(bytes)) {
+            out.writeObject(object);
+        }
+        return bytes.toByteArray();
+    }
+
+    @Test
+    void it_is_serialized_as_its_spec_and_found_anew() throws Exception {
+        byte[] fresh = written(Mill.lazy("segment:orders?step=100"));
+        try (Mill mill = Mill.open("memory:")) {
+            Mill.share(mill);
+            DECLARED.next();
+            assertTrue(Arrays.equals(fresh, written(DECLARED)), "nothing of the mill travels");
+            try (ObjectInputStream in = new ObjectInputStream(new ByteArrayInputStream(fresh))) {
+                LazySource back = (LazySource) in.readObject();
+                assertEquals(DECLARED, back);
+                assertEquals(DECLARED.hashCode(), back.hashCode());
+                assertNotEquals(Mill.lazy("segment:orders"), back);
+                assertEquals("segment:orders?step=100", back.spec());
+                assertEquals("lazy segment:orders?step=100", back.toString());
+                assertEquals(2, back.next());
+            }
+        }
+        refused(Code.INVALID_ARGUMENT, () -> Mill.lazy(null));
+    }
+
+    /** Two web applications, one of them deployed fifty times. */
+    @Test
+    void reloaded_classes_resolve_by_themselves_and_leave_no_thread_behind(@TempDir Path folder) throws Exception {
+        try (URLClassLoader other = loader()) {
+            AutoCloseable theirs = shared(other, "sqlite:" + folder.resolve("other.db"));
+            int before = 0;
+            Set<Long> ids = new HashSet<>();
+            for (int round = 1; round <= 50; round++) {
+                try (URLClassLoader loader = loader()) {
+                    AutoCloseable mine = shared(loader, "sqlite:" + folder.resolve("mine.db"));
+                    assertTrue(ids.add(next(loader)), "a new class begins where the file stands");
+                    assertEquals(round, next(other), "another application's mill is not touched");
+                    mine.close();
+                }
+                if (round == 5) {
+                    before = threads();
+                }
+            }
+            int limit = before;
+            until("the threads of 45 closed mills are gone", 180, () -> threads() <= limit + 2);
+            theirs.close();
+        }
+    }
+
+    private static AutoCloseable shared(ClassLoader loader, String config) throws Exception {
+        Class<?> mill = loader.loadClass("io.keymill.Mill");
+        AutoCloseable opened = (AutoCloseable) mill.getMethod("open", String.class).invoke(null, config);
+        mill.getMethod("share", mill).invoke(null, opened);
+        return opened;
+    }
+
+    private static long next(ClassLoader loader) throws Exception {
+        Object lazy = loader.loadClass("io.keymill.Mill").getMethod("lazy", String.class).invoke(null, "segment:orders");
+        return (long) lazy.getClass().getMethod("next").invoke(lazy);
+    }
+
+    private static URLClassLoader loader() throws Exception {
+        List<URL> urls = new ArrayList<>();
+        for (String entry : System.getProperty("java.class.path").split(File.pathSeparator)) {
+            urls.add(new File(entry).toURI().toURL());
+        }
+        return new URLClassLoader(urls.toArray(new URL[0]), ClassLoader.getSystemClassLoader().getParent());
+    }
+
+    private static int threads() {
+        return new File("/proc/self/task").list().length;
+    }
+
+    /** Runs this class in a JVM of its own, where no mill was shared. */
+    private static String child(Path folder, String config, String what) throws Exception {
+        List<String> command = new ArrayList<>();
+        command.add(Paths.get(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(Arrays.asList("-Xmx128m", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8", "-cp", System.getProperty("java.class.path")));
+        command.addAll(Arrays.asList(LazySourceTest.class.getName(), what));
+        ProcessBuilder builder = new ProcessBuilder(command).directory(folder.toFile());
+        builder.environment().put("KEYMILL_CONFIG", config);
+        builder.redirectErrorStream(true);
+        Process process = builder.start();
+        String out = new String(process.getInputStream().readAllBytes(), "UTF-8");
+        assertTrue(process.waitFor(240, TimeUnit.SECONDS));
+        assertEquals(0, process.exitValue(), out);
+        return out;
+    }
+
+    /** What {@link #child} runs. */
+    public static void main(String[] arguments) throws Exception {
+        LazySource orders = Mill.lazy("segment:orders?deadline=60s");
+        switch (arguments[0]) {
+            case "crowd":
+                Set<Long> ids = new HashSet<>();
+                for (long[] mine : together(64, () -> orders.stream().limit(100).toArray())) {
+                    Arrays.stream(mine).forEach(ids::add);
+                }
+                System.out.println(ids.size() + " ids, " + MillBox.open() + " mill");
+                break;
+            case "default":
+                long first = Mill.lazy("segment:orders").next();
+                try (Mill mill = Mill.open("memory:")) {
+                    Mill.share(mill);
+                    System.out.print(first + " " + Mill.lazy("segment:orders").next() + " ");
+                }
+                Mill.share(null);
+                System.out.println(Mill.lazy("segment:orders").next());
+                Mill.shared().close();
+                told("segment:orders");
+                Mill.share(null);
+                System.out.println(Mill.lazy("segment:orders").next() > 2 ? "higher" : "again");
+                break;
+            default:
+                told(arguments[0].equals("wrong") ? "segment:orders?stpe=5" : "segment:orders");
+        }
+    }
+
+    private static void told(String spec) {
+        try {
+            System.out.println(Mill.lazy(spec).next());
+        } catch (KeymillException e) {
+            System.out.println(e.getMessage());
+        }
+    }
+}

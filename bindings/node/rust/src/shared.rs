@@ -1,0 +1,72 @@
+//! The mill that lazy sources of all threads take from: the one that was shared last, else the default one.
+//!
+//! A thread that did not share the mill itself uses it as a guest: it opens sources, and keeps nothing open. When the holder that
+//! was shared closes, guests find it closed, also where other holders keep the mill open.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use napi::bindgen_prelude::{External, Unknown};
+use napi::{Env, Result};
+use napi_derive::napi;
+
+use crate::errors::{Thrown, enter};
+use crate::mill::{Holder, MillBox};
+use crate::{registry, words};
+
+static SHARED: Mutex<Option<Arc<Holder>>> = Mutex::new(None);
+
+/// Rises when another mill is shared, and when the shared one is closed. It never reads 0.
+static GENERATION: AtomicU32 = AtomicU32::new(1);
+
+fn rise() -> u32 {
+    // ordering: SeqCst — before any id of another mill; read by plain loads of JavaScript before each id.
+    GENERATION.fetch_add(1, Ordering::SeqCst).wrapping_add(1)
+}
+
+/// A holder was closed.
+pub fn closed(holder: &Arc<Holder>) {
+    let shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if shared.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, holder)) {
+        rise();
+    }
+}
+
+/// Shares a mill with all threads; none: the default one again. Answers with the generation.
+#[napi]
+pub fn share_mill(mill: Option<&External<MillBox>>) -> u32 {
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    *shared = mill.map(|mill| mill.holder().clone());
+    rise()
+}
+
+/// The shared mill as a guest has it; null where none is shared.
+#[napi]
+pub fn shared_mill() -> Option<External<MillBox>> {
+    SHARED
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .as_ref()
+        .map(|holder| MillBox::guest(holder.clone()))
+}
+
+/// The default mill, which all threads share.
+#[napi]
+pub fn default_mill() -> Result<External<MillBox>, Thrown> {
+    enter(|| registry::open_default().map(MillBox::new))
+}
+
+/// The word that rises when another mill is shared, as a buffer of 4 bytes; null where the runtime refuses views.
+#[napi]
+pub fn share_word(env: &Env) -> Option<Unknown<'_>> {
+    let data = std::ptr::from_ref(&GENERATION).cast_mut().cast();
+    // SAFETY: the word is static.
+    unsafe { words::view(env, data, 4, ()) }
+}
+
+/// What the word reads.
+#[napi]
+pub fn share_generation() -> u32 {
+    // ordering: SeqCst — as the rise.
+    GENERATION.load(Ordering::SeqCst)
+}
