@@ -9,7 +9,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.keymill.Mill;
 import io.keymill.hibernate.KeymillId;
-import io.keymill.support.SharedMill;
 import jakarta.persistence.Entity;
 import jakarta.persistence.Id;
 import java.util.HashSet;
@@ -68,7 +67,7 @@ class HibernateTest {
         if (mill != null) {
             mill.close();
         }
-        SharedMill.share(null);
+        Mill.share(null);
     }
 
     private static <T> T in(SessionFactory sessions, Function<Session, T> work) {
@@ -349,12 +348,12 @@ class HibernateTest {
         Configuration configuration = configuration(stores, Entities.ALL);
         configuration.getProperties().remove("keymill.mill");
         try (SessionFactory sessions = configuration.buildSessionFactory()) {
-            SharedMill.share(mill);
+            Mill.share(mill);
             Entities.Order first = new Entities.Order();
             does(sessions, session -> session.persist(first));
             Mill old = mill;
             mill = stores.mill("segment:orders", "serial:orders/no?number=000000");
-            SharedMill.share(mill);
+            Mill.share(mill);
             old.close();
             // The other store numbers from 1 again.
             does(sessions, session -> session.createMutationQuery("delete from Order").executeUpdate());

@@ -83,7 +83,7 @@ public final class FieldIds {
             default:
                 throw new IllegalArgumentException(field + " names `" + named + "`, which is no source; a field takes from segment:NAME, snowflake:NAME or serial:TABLE/COLUMN");
         }
-        return new FieldIds(mills == null ? SharedMill::get : mills, named, field, known, kind.equals("serial"));
+        return new FieldIds(mills == null ? Mill::shared : mills, named, field, known, kind.equals("serial"));
     }
 
     private static String withTable(String spec, String table, String field) {
