@@ -225,6 +225,7 @@ public final class FieldIds {
     private Resolved resolve() {
         Mill mill = mills.get();
         Resolved fresh = new Resolved(mill, mill.source(spec));
+        UsedSources.add(mill, spec, fresh.source);
         resolved = fresh;
         return fresh;
     }
