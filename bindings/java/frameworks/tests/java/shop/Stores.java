@@ -5,6 +5,10 @@ import java.io.IOException;
 import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.sql.Connection;
+import java.sql.DriverManager;
+import java.sql.SQLException;
+import java.sql.Statement;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /** The application's database and the mill's store of a test: H2 with SQLite beside it, or one MariaDB for both. */
@@ -35,6 +39,17 @@ public enum Stores {
     public String password() {
         String[] login = this == H2_AND_SQLITE ? new String[0] : url().getUserInfo().split(":");
         return login.length < 2 ? "" : login[1];
+    }
+
+    /** Runs statements in the application's database. */
+    public static void run(String url, String user, String password, String... statements) {
+        try (Connection connection = DriverManager.getConnection(url, user, password); Statement statement = connection.createStatement()) {
+            for (String sql : statements) {
+                statement.execute(sql);
+            }
+        } catch (SQLException e) {
+            throw new AssertionError(e);
+        }
     }
 
     private static URI url() {

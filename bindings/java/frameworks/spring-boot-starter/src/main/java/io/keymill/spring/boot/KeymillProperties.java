@@ -20,6 +20,33 @@ public class KeymillProperties {
     /** Whether the first numbers of keymill.sources are reserved before the application takes requests; a store that is away then stops the start. */
     private boolean warmUp = true;
 
+    /** Ids that MyBatis-Plus assigns. */
+    private final MybatisPlus mybatisPlus = new MybatisPlus();
+
+    /** Ids that MyBatis-Plus assigns. */
+    public static class MybatisPlus {
+        /** The source of an entity; {table} stands for its table. */
+        private String source = "segment:{table}";
+        /** The source of IdWorker.getId(), which knows no entity. */
+        private String idWorker = "segment:id_worker";
+
+        public String getSource() {
+            return source;
+        }
+
+        public void setSource(String source) {
+            this.source = source;
+        }
+
+        public String getIdWorker() {
+            return idWorker;
+        }
+
+        public void setIdWorker(String idWorker) {
+            this.idWorker = idWorker;
+        }
+    }
+
     /** When tables are created. */
     public enum Init {
         /** Never; the command `keymill init` or {@code Mill.init} creates them. */
@@ -66,5 +93,9 @@ public class KeymillProperties {
 
     public void setWarmUp(boolean warmUp) {
         this.warmUp = warmUp;
+    }
+
+    public MybatisPlus getMybatisPlus() {
+        return mybatisPlus;
     }
 }

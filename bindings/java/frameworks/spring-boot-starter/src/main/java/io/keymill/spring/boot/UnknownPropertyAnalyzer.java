@@ -2,6 +2,7 @@ package io.keymill.spring.boot;
 
 import java.lang.reflect.Field;
 import java.lang.reflect.Modifier;
+import java.util.Locale;
 import java.util.TreeSet;
 import org.springframework.boot.context.properties.bind.BindException;
 import org.springframework.boot.context.properties.bind.UnboundConfigurationPropertiesException;
@@ -32,11 +33,21 @@ final class UnknownPropertyAnalyzer extends AbstractFailureAnalyzer<BindExceptio
 
     private static TreeSet<String> names() {
         TreeSet<String> names = new TreeSet<>();
-        for (Field field : KeymillProperties.class.getDeclaredFields()) {
-            if (!Modifier.isStatic(field.getModifiers())) {
-                names.add(KeymillProperties.PREFIX + "." + field.getName().replaceAll("(?=[A-Z])", "-").toLowerCase(java.util.Locale.ROOT));
+        add(names, KeymillProperties.PREFIX, KeymillProperties.class);
+        return names;
+    }
+
+    private static void add(TreeSet<String> names, String prefix, Class<?> properties) {
+        for (Field field : properties.getDeclaredFields()) {
+            if (Modifier.isStatic(field.getModifiers())) {
+                continue;
+            }
+            String name = prefix + "." + field.getName().replaceAll("(?=[A-Z])", "-").toLowerCase(Locale.ROOT);
+            if (field.getType().getDeclaringClass() == KeymillProperties.class && !field.getType().isEnum()) {
+                add(names, name, field.getType());
+            } else {
+                names.add(name);
             }
         }
-        return names;
     }
 }
