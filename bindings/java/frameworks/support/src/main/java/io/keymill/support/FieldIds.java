@@ -161,9 +161,11 @@ public final class FieldIds {
     }
 
     /**
-     * The next id if one is in memory; never waits for a store. A serial gives none this way.
+     * The next id if one is in memory; never waits for a store.
      *
-     * @return a value of the field's type, or null
+     * @return a value of the field's type, or null; null always for a serial
+     * @throws KeymillException as {@link #next}
+     * @throws ArithmeticException if the number is too large for the field
      */
     public Object tryNext() {
         if (serial) {
