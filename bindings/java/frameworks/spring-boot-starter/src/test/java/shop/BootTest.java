@@ -239,6 +239,50 @@ class BootTest {
         }
     }
 
+    /** The store behind a relay that is stopped: ids go on from memory, then health is down, and both come back. */
+    @Test
+    void a_store_that_stops_and_comes_back() throws Exception {
+        org.junit.jupiter.api.Assumptions.assumeTrue(List.of(Stores.there()).contains(Stores.MARIADB), "no MariaDB");
+        URI url = URI.create(Stores.MARIADB.config());
+        try (Relay relay = new Relay(url.getHost(), url.getPort());
+                ConfigurableApplicationContext context = shop(Stores.H2_AND_SQLITE, "keymill.config=mysql://" + url.getUserInfo() + "@127.0.0.1:" + relay.port + url.getPath(), "keymill.sources.few=segment:few?step=10&deadline=1s")) {
+            Source few = context.getBean("keymill.sources.few", Source.class);
+            long last = few.next();
+            relay.stop();
+            KeymillException stopped = null;
+            for (int i = 0; stopped == null; i++) {
+                assertTrue(i < 1_000_000, "ids without a store");
+                try {
+                    long id = few.next();
+                    assertTrue(id > last);
+                    last = id;
+                } catch (KeymillException e) {
+                    stopped = e;
+                }
+            }
+            assertTrue(stopped.code() == Code.STORE_UNAVAILABLE || stopped.code() == Code.DEADLINE, stopped.toString());
+            awaitHealth(context, "503 ", "\"status\":\"DOWN\"", few);
+            relay.start();
+            awaitHealth(context, "200 ", "\"status\":\"UP\"", few);
+            assertTrue(few.next() > last);
+        }
+    }
+
+    /** Callers go on asking, as they do. */
+    private static void awaitHealth(ConfigurableApplicationContext context, String status, String text, Source source) throws IOException {
+        long end = System.nanoTime() + TimeUnit.MINUTES.toNanos(2);
+        String health = "";
+        while (!health.startsWith(status) || !health.contains(text)) {
+            assertTrue(System.nanoTime() < end, health);
+            try {
+                source.next();
+            } catch (KeymillException e) {
+                assertFalse(e.getMessage().isEmpty());
+            }
+            health = get(context, "/actuator/health/keymill");
+        }
+    }
+
     @Test
     void a_wrong_property_stops_the_start_and_says_what_is_valid() {
         String config = "keymill.config=memory:";
