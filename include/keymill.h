@@ -567,12 +567,15 @@ km_code km_source_fill(km_source *source, uint64_t *ids, size_t count);
 km_code km_source_lease(km_source *source, uint64_t count, uint64_t *lo, uint64_t *hi);
 
 /**
- * Writes the next serial number as text with a NUL; of other kinds of sources the next id in decimal. Waits as
- * km_source_next. No number is spent on a buffer below km_source_text_len.
+ * Writes the next serial number as text with a NUL; of other kinds of sources the next id, in the form that `text=` and
+ * `prefix=` say, in decimal unless they are given. Waits as km_source_next. No number is spent on a buffer below km_source_text_len.
  *
  * KM_BUFFER_TOO_SMALL, KM_NUMBER_OVERFLOW, and as km_source_next.
  */
-km_code km_source_next_text(km_source *source, char *buf, size_t size, size_t *len);
+km_code km_source_next_text(km_source *source,
+                            char *buf,
+                            size_t size,
+                            size_t *len);
 
 /**
  * As km_source_next_text, but never blocks; on KM_NOT_READY `*retry_ms` says after how many milliseconds to ask again.
@@ -590,6 +593,13 @@ km_code km_source_try_next_text(km_source *source, char *buf, size_t size, size_
  * as km_source_next_text.
  */
 km_code km_source_take_text(km_source *source, char *buf, size_t stride, size_t count);
+
+/**
+ * Writes an id of this source as its texts are written, with a NUL: what km_source_next_text would have given for it.
+ *
+ * KM_BUFFER_TOO_SMALL; KM_INVALID_ARGUMENT for a serial, whose text has a date.
+ */
+km_code km_source_text_of(const km_source *source, uint64_t id, char *buf, size_t size, size_t *len);
 
 /**
  * The size of a buffer that holds any text of this source, its NUL included.
@@ -613,7 +623,7 @@ km_code km_source_parse(const km_source *source, uint64_t id, km_parts *parts);
 km_code km_source_parse_wide(const km_source *source, km_wide id, km_parts *parts);
 
 /**
- * Takes a text of this source apart: a serial number, or an id in decimal.
+ * Takes a text of this source apart: a serial number, or an id in the source's form or in decimal.
  *
  * KM_INVALID_ARGUMENT for a text this source cannot have made.
  */

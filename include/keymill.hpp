@@ -587,7 +587,7 @@ public:
         return ids;
     }
 
-    /// The next serial number; of other kinds the next id in decimal.
+    /// The next serial number; of other kinds the next id in the source's form.
     std::string next_text() {
         return detail::text(text_len(), [this](char *buf, std::size_t size, std::size_t *len) {
             return km_source_next_text(get(), buf, size, len);
@@ -603,6 +603,23 @@ public:
         std::vector<std::string> texts;
         texts.reserve(count);
         for (std::size_t i = 0; i < count; i++) texts.emplace_back(buf.data() + i * stride);
+        return texts;
+    }
+
+    /// An id of this source as its texts are written.
+    std::string text_of(std::uint64_t id) const {
+        return detail::text(text_len(), [this, id](char *buf, std::size_t size, std::size_t *len) {
+            return km_source_text_of(get(), id, buf, size, len);
+        });
+    }
+
+    /// The next business id for a key as text.
+    std::string next_text_for(Key key) { return text_of(next_for(key)); }
+
+    /// `count` business ids for a key as texts.
+    std::vector<std::string> take_text_for(Key key, std::size_t count) {
+        std::vector<std::string> texts;
+        for (std::uint64_t id : take_for(key, count)) texts.push_back(text_of(id));
         return texts;
     }
 

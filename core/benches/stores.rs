@@ -47,6 +47,7 @@ fn request(scheme: Scheme, name: &str) -> Request {
         serial: None,
         step: STEP,
         unsafe_on: false,
+        is_pooled: false,
         stride: keymill::store::Stride::EVERY,
     };
     Request::new(&Arc::new(key), STEP)

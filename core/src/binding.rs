@@ -17,8 +17,6 @@ pub use crate::process::thread::{quiet_panics, spawn};
 pub use crate::request::stride::Stride;
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
 
-#[cfg(all(feature = "mysql", feature = "postgres"))]
-pub use crate::api::shard::{Cells, Shard, ShardKind};
 use crate::api::text::ascii;
 use crate::api::{Kind, Route, Router, Source};
 use crate::layout::scatter::Scatter;

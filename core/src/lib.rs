@@ -22,11 +22,11 @@
 
 // Floors, each of which names only itself and what is under it, and no two modules here name each other:
 //
-//     4  api binding               the public verbs, which every language translates
+//     4  api rows binding          the public verbs, which every language translates; rows of moves
 //     3  engine keeper config      assembly, and the one thread
 //     2  store monitoring          all I/O; events and counters for operators
 //     1  planner segment snowflake bank callers router moves   state machines; no I/O, time is passed in
-//     0  refill spec request layout serial gene order_number time error process   pure functions and types, and what the process gives
+//     0  refill spec request layout serial gene order_number text_form time error process   pure functions and types, and what the process gives
 //
 // Users see what is listed at the end of this file. The languages of this repository also use `binding`. With the feature
 // `internals`, which has no promise and no documentation, tests, benches and the simulation see the modules below.
@@ -59,6 +59,8 @@ mod process;
 mod refill;
 mod request;
 mod router;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod rows;
 mod segment;
 pub mod serial;
 /// What `tests/simulation` drives: sources and generators without threads, specs without a mill.
@@ -82,6 +84,7 @@ mod store;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod store;
+mod text_form;
 #[cfg(not(feature = "internals"))]
 mod time;
 #[cfg(feature = "internals")]
@@ -109,6 +112,11 @@ pub use request::reader::Reader;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub use request::scheme::{CounterColumns, Holds, counter_columns};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub use rows::{
+    ComparedRows, Comparison, CopiedRows, DifferingRow, Differs, MovedRows, OnEvent, RemovedRows, RowRepair,
+    RowsEvent, RowsTask,
+};
 pub use serial::SerialPattern;
 pub use snowflake::{Layout, scatter};
 pub use store::{BankChange, Facts, Import, Mark, Row, Scheme};

@@ -11,6 +11,7 @@ use crate::request::bank_spec::BankSpec;
 use crate::request::reservation::{Key, Mark, Request, Scheme};
 use crate::request::worker::{BeginMark, Places, Slots};
 use crate::serial::SerialPattern;
+use crate::text_form::TextForm;
 
 /// What a source hands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +156,8 @@ pub struct Spec {
     pub block: u64,
     /// How long a call may wait.
     pub deadline: Duration,
+    /// How its ids are written as text. No effect on serials.
+    pub(crate) form: TextForm,
     /// The options of a snowflake; `None` for the other kinds.
     pub snowflake: Option<SnowflakeSpec>,
     /// What a snowflake's worker was read from: a host name, or an address with its interface.
@@ -272,13 +275,14 @@ impl Spec {
     pub fn identity(&self) -> String {
         let zone = self.pattern().map_or("", SerialPattern::zone_name);
         format!(
-            "{:?} {} {} {zone} {:?} {} {:?} {:?} {:?} {} {:?} {} {} {}",
+            "{:?} {} {} {zone} {:?} {} {:?} {:?} {:?} {:?} {} {:?} {} {} {}",
             self.key.scheme,
             self.key.place(),
             self.key.name,
             self.order,
             self.block,
             self.deadline,
+            self.form,
             self.snowflake,
             self.bank,
             self.skew_ms,
@@ -316,7 +320,7 @@ impl Spec {
             }
             // A 128-bit id has 39 digits at most.
             None if self.bank.is_some_and(|bank| bank.wide) => 39,
-            None => MOST_DIGITS,
+            None => self.form.longest(MOST_DIGITS),
         }
     }
 
@@ -357,6 +361,10 @@ impl Spec {
             }
         } else {
             settings.push(("step", self.step_in_words(None)));
+        }
+        if !self.form.is_plain() {
+            settings.push(("text", self.form.digits.name().to_owned()));
+            settings.push(("prefix", self.form.prefix().to_owned()));
         }
         if let Some(bank) = self.bank {
             settings.push(("counters", bank.counters.to_string()));

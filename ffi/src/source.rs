@@ -83,8 +83,8 @@ pub unsafe extern "C" fn km_source_lease(
     })
 }
 
-/// Writes the next serial number as text with a NUL; of other kinds of sources the next id in decimal. Waits as
-/// km_source_next. No number is spent on a buffer below km_source_text_len.
+/// Writes the next serial number as text with a NUL; of other kinds of sources the next id, in the form that `text=` and
+/// `prefix=` say, in decimal unless they are given. Waits as km_source_next. No number is spent on a buffer below km_source_text_len.
 ///
 /// KM_BUFFER_TOO_SMALL, KM_NUMBER_OVERFLOW, and as km_source_next.
 #[unsafe(no_mangle)]
@@ -137,6 +137,24 @@ pub unsafe extern "C" fn km_source_take_text(
         // SAFETY: the conventions page.
         let (source, out) = unsafe { (held(source)?, TextsOut::new(buf, stride, count)?) };
         out.write(source.text_len(), || source.take_text(count))
+    })
+}
+
+/// Writes an id of this source as its texts are written, with a NUL: what km_source_next_text would have given for it.
+///
+/// KM_BUFFER_TOO_SMALL; KM_INVALID_ARGUMENT for a serial, whose text has a date.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_source_text_of(
+    source: *const km_source,
+    id: u64,
+    buf: *mut c_char,
+    size: usize,
+    len: *mut usize,
+) -> km_code {
+    enter(|| {
+        // SAFETY: the conventions page.
+        let (source, out) = unsafe { (held(source)?, TextOut::new(buf, size, len)?) };
+        out.write(source.text_len(), |buffer| source.write_text_of(id, buffer))
     })
 }
 
@@ -276,7 +294,7 @@ pub unsafe extern "C" fn km_source_parse_wide(
     })
 }
 
-/// Takes a text of this source apart: a serial number, or an id in decimal.
+/// Takes a text of this source apart: a serial number, or an id in the source's form or in decimal.
 ///
 /// KM_INVALID_ARGUMENT for a text this source cannot have made.
 #[unsafe(no_mangle)]

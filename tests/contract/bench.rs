@@ -101,6 +101,7 @@ impl Kind {
             serial,
             step: schemes::step(self.scheme(), 1),
             unsafe_on: false,
+            is_pooled: false,
             stride: self.stride(),
         })
     }

@@ -26,6 +26,7 @@ fn request(scheme: Scheme, table: String) -> Request {
         serial,
         step: 10,
         unsafe_on: false,
+        is_pooled: false,
         stride: keymill::store::Stride::EVERY,
         columns: Columns::default(),
     };

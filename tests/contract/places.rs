@@ -22,6 +22,7 @@ fn key(scheme: Scheme, table: &str, name: &str) -> Key {
         serial: None,
         step: 1,
         unsafe_on: false,
+        is_pooled: false,
         stride: Stride::EVERY,
     }
 }

@@ -28,6 +28,7 @@ fn pool(table: &str, round: u32) -> Arc<Key> {
         serial: None,
         step: 1,
         unsafe_on: false,
+        is_pooled: false,
         stride: Stride::EVERY,
     })
 }

@@ -27,6 +27,7 @@ impl Readers {
             serial: None,
             step: 1,
             unsafe_on: false,
+            is_pooled: false,
             stride: Stride::EVERY,
         });
         let readers = Readers { bench, key };

@@ -23,6 +23,7 @@ impl Routes {
             serial: None,
             step: 1,
             unsafe_on: false,
+            is_pooled: false,
             stride: Stride::EVERY,
         });
         let routes = Routes { bench, key };

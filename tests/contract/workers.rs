@@ -31,6 +31,7 @@ impl Pool {
             serial: None,
             step: 1,
             unsafe_on: false,
+            is_pooled: false,
             stride: Stride::EVERY,
         });
         let pool = Pool { bench, key };

@@ -87,6 +87,7 @@ fn key(scheme: Scheme) -> Arc<Key> {
         }),
         step: schemes::step(scheme, 10),
         unsafe_on: false,
+        is_pooled: false,
         stride: keymill::store::Stride::EVERY,
     });
     // On each node: a node may answer before it has applied another node's `CREATE TABLE`.
@@ -349,6 +350,7 @@ fn probe_key() -> Arc<Key> {
         serial: None,
         step: 1,
         unsafe_on: false,
+        is_pooled: false,
         stride: keymill::store::Stride::EVERY,
     })
 }

@@ -21,6 +21,7 @@ fn request(scheme: Scheme) -> Request {
         serial: None,
         step: 100,
         unsafe_on: false,
+        is_pooled: false,
         stride: keymill::store::Stride::EVERY,
     };
     keymill_tests::request(&Arc::new(key), 100)

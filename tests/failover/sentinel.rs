@@ -32,6 +32,7 @@ fn keymill_key() -> std::sync::Arc<keymill::store::Key> {
         serial: None,
         step: 1,
         unsafe_on: false,
+        is_pooled: false,
         stride: keymill::store::Stride::EVERY,
     })
 }

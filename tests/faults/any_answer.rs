@@ -81,6 +81,7 @@ impl Table {
             serial,
             step: 10,
             unsafe_on: false,
+            is_pooled: false,
             stride: self.stride,
         })
     }

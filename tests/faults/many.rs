@@ -109,6 +109,7 @@ impl Place {
             step: schemes::step(scheme, 10),
             stride: keymill::store::Stride::EVERY,
             unsafe_on: false,
+            is_pooled: false,
         })
     }
 

@@ -60,6 +60,7 @@ pub(super) fn key(scheme: Scheme, name: &str) -> Arc<Key> {
         serial: None,
         step: 10,
         unsafe_on: false,
+        is_pooled: false,
         stride: keymill::store::Stride::EVERY,
     })
 }

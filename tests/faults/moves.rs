@@ -37,8 +37,11 @@ fn a_process_of_these_tests() {
     let mill = Mill::open(config).expect("a mill");
     if role == "step" {
         let moves = mill.moves(name).expect("a name");
+        std::fs::write(log, "begins").expect("a log");
+        while step(&moves).is_err() {}
+        // One step for each operator, so that one is killed in every phase.
         loop {
-            let _ = step(&moves);
+            std::thread::sleep(Duration::from_secs(60));
         }
     }
     let mut log = std::fs::File::create(log).expect("a log");
@@ -120,6 +123,7 @@ fn step(moves: &Moves) -> Result<Option<MoveStatus>, Error> {
     } else if phase != "mirror" || moving.verified_at.is_some() {
         moves.next(None, Change::Apply)
     } else if let Some(began) = moving.verify_from {
+        std::thread::sleep(Duration::from_millis(began.saturating_sub(status.now_ms)));
         moves.verified(began, Change::Apply)
     } else {
         moves.begin_verify(Change::Apply)
@@ -232,22 +236,30 @@ fn readers_and_operators_that_are_killed_in_every_phase_leave_a_move_that_goes_o
     let stage = Stage::new();
     let stays = stage.reader("stays");
     stage.start();
-    let mut round = 0;
-    while in_time(|| stage.moves.status()).moving.is_some() {
-        round += 1;
-        let name = format!("killed-{round}");
+    let mut phases = Vec::new();
+    loop {
+        let before = in_time(|| stage.moves.status());
+        let Some(moving) = &before.moving else { break };
+        phases.push(moving.phase.to_string());
+        let name = format!("killed-{}", phases.len());
         let dies = stage.reader(&name);
-        let operator = Process::start("step", &stage, &stage.log("none"));
-        let version = stage.version();
-        // It is amid a step, or waits for the readers.
-        std::thread::sleep(Duration::from_millis(fastrand::u64(..400)));
+        let begun = stage.log(&format!("operator-{}", phases.len()));
+        let operator = Process::start("step", &stage, &begun);
+        until("the operator begins its step", || begun.exists());
+        // It is amid its step, waits for the readers, or has made the step.
+        std::thread::sleep(Duration::from_millis(fastrand::u64(..100)));
         drop(operator);
         drop(dies);
         let after = in_time(|| stage.moves.status());
-        assert!(after.version >= version, "{after:?}");
-        in_time(|| step(&stage.moves));
+        assert!((before.version..=before.version + 1).contains(&after.version), "{before:?}, {after:?}");
+        if after.version == before.version {
+            in_time(|| step(&stage.moves));
+        }
         is_monotone(&stage.log(&name));
     }
+    phases.dedup();
+    let each = ["mirror", "cut over 5 %", "cut over 25 %", "cut over 50 %", "cut over 100 %"];
+    assert_eq!(phases, each, "an operator and a reader were killed in each phase");
     let version = stage.version();
     let log = stage.log("stays");
     until("the living reader follows", || lines(&log).last().is_some_and(|(_, seen, ..)| *seen == version));

@@ -42,6 +42,7 @@ pub(super) fn key(scheme: Scheme, name: &str) -> Arc<Key> {
         serial,
         step: schemes::step(scheme, 10),
         unsafe_on: false,
+        is_pooled: false,
         stride: Stride::EVERY,
     })
 }
@@ -244,10 +245,12 @@ fn an_empty_copy_of_a_table_in_another_schema_is_not_counted_in() {
         live.init(&[Arc::clone(&one.key)], false).unwrap();
         one.next(&mut live).unwrap();
         let copy = match scheme {
-            Scheme::Sequence => format!("CREATE SEQUENCE keymill.{table} INCREMENT BY 10"),
+            Scheme::Sequence | Scheme::JpaSequence => {
+                format!("CREATE SEQUENCE keymill.{table} INCREMENT BY 10")
+            }
             _ => format!("CREATE TABLE keymill.{table} (LIKE public.{table} INCLUDING ALL)"),
         };
-        let what = if scheme == Scheme::Sequence { "SEQUENCE" } else { "TABLE" };
+        let what = if scheme.is_sequence() { "SEQUENCE" } else { "TABLE" };
         root.say(&format!(
             "CREATE SCHEMA keymill AUTHORIZATION keymill; {copy}; \
              ALTER {what} keymill.{table} OWNER TO keymill"
@@ -392,7 +395,7 @@ fn exercise(options: &ServerOptions, round: u64) {
         let back = store
             .give_back(&one.key, period, last.0, last.1)
             .unwrap_or_else(|fault| failed("give back", round, &fault));
-        assert_eq!(back, scheme != Scheme::Sequence);
+        assert_eq!(back, !scheme.is_sequence());
         store
             .repair(&one.key, Mark { period, next: one.seen + 1000 })
             .unwrap_or_else(|fault| failed("repair", round, &fault));

@@ -200,7 +200,7 @@ fn a_planted_table_stops_no_mill_whose_own_table_is_there() {
         assert_eq!(store(server.options()).reserve(&ten(&orders, 0)).unwrap().lo, 1);
         for schema in ["first", "far"] {
             evil.say(&match scheme {
-                Scheme::Sequence => format!(
+                Scheme::Sequence | Scheme::JpaSequence => format!(
                     "CREATE SEQUENCE {schema}.{table} INCREMENT BY 10; GRANT ALL ON SEQUENCE {schema}.{table} TO PUBLIC"
                 ),
                 _ => format!("CREATE TABLE {schema}.{table} (x bigint); GRANT ALL ON {schema}.{table} TO PUBLIC"),
@@ -215,7 +215,7 @@ fn a_planted_table_stops_no_mill_whose_own_table_is_there() {
             assert_eq!(fresh.facts().unwrap().tables, [format!("public.{table}")]);
         }
         // Alone it is refused, on the search_path and elsewhere: it may be the old table under a wrong role.
-        let what = if scheme == Scheme::Sequence { "SEQUENCE" } else { "TABLE" };
+        let what = if scheme.is_sequence() { "SEQUENCE" } else { "TABLE" };
         root.say(&format!("DROP {what} public.{table}"));
         for schema in ["first", "far"] {
             let place = format!("`{schema}.{table}`");

@@ -34,6 +34,7 @@ fn request_of(scheme: Scheme, name: &str) -> Request {
         serial: None,
         step: 100,
         unsafe_on: false,
+        is_pooled: false,
         stride: keymill::store::Stride::EVERY,
     };
     keymill_tests::request(&Arc::new(key), 100)

@@ -299,6 +299,7 @@ fn option_names() -> BTreeSet<String> {
         ("postgres", options::POSTGRES),
         ("redis", options::REDIS),
         ("source", options::SOURCE),
+        ("text", options::TEXT),
         ("supply", options::SUPPLY),
         ("segment", options::SEGMENT),
         ("serial", options::SERIAL),

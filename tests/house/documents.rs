@@ -37,6 +37,7 @@ const DOCUMENTS: [(&str, &[&str]); 9] = [
             "postgres",
             "redis",
             "source",
+            "text",
             "supply",
             "segment",
             "serial",
@@ -105,6 +106,7 @@ fn option_table(group: &str) -> String {
         "postgres" => options::POSTGRES,
         "redis" => options::REDIS,
         "source" => options::SOURCE,
+        "text" => options::TEXT,
         "supply" => options::SUPPLY,
         "segment" => options::SEGMENT,
         "serial" => options::SERIAL,
@@ -140,7 +142,7 @@ fn grants() -> String {
     for scheme in Scheme::ALL {
         let rights = match scheme {
             // `NEXTVAL` inserts into the sequence.
-            Scheme::Sequence => "SELECT, INSERT",
+            _ if scheme.is_sequence() => "SELECT, INSERT",
             _ if scheme.is_ticket() => "SELECT, INSERT, DELETE",
             _ => "SELECT, INSERT, UPDATE",
         };

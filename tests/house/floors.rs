@@ -14,6 +14,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("gene", 0),
     ("order_number", 0),
     ("serial", 0),
+    ("text_form", 0),
     ("layout", 0),
     ("request", 0),
     ("spec", 0),
@@ -31,6 +32,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("config", 3),
     ("engine", 3),
     ("api", 4),
+    ("rows", 4),
     ("binding", 4),
 ];
 

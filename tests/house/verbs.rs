@@ -26,8 +26,11 @@ Source::take         -f                     Source.take         Source.take     
 Source::fill         km_source_fill         Source.fill         Source.fill        Source.fill          Source.fill          -b
 Source::lease        km_source_lease        Source.lease        Source.lease       -g                   -g                   -b
 Source::handle       km_cursor_refill       Source.cursor       Source.handle      Source.handle        Source.handle        -b
-Source::next_text    km_source_next_text    Source.next_text    Serial.next        Source.next          Serial.next          Next
-Source::take_text    km_source_take_text    Source.take_text    Serial.take        Source.take          Serial.take          Take
+Source::next_text    km_source_next_text    Source.next_text    Source.nextText    Source.next_text     Source.nextText      Next
+Source::take_text    km_source_take_text    Source.take_text    Source.takeText    Source.take_text     Source.takeText      Take
+Source::text_of             km_source_text_of                Source.text_of            Source.textOf         Source.text_of     Source.textOf     -b
+Source::next_text_for       -f                               Source.next_text_for      Business.nextText     Business.next_text  Business.nextText  Next
+Source::take_text_for       -f                               Source.take_text_for      Business.takeText     Business.take_text  Business.takeText  Take
 Source::next_for            km_source_next_for_u64           Source.next_for           Business.next         Business.next      Business.next     Next
 Source::try_next_for        km_source_try_next_for_u64       Source.try_next_for       Business.tryNext      Business.try_next  Business.tryNext  -e
 Source::take_for            -f                               Source.take_for           Business.take         Business.take      Business.take     Take
@@ -132,7 +135,9 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Source::push_text",
             "Source::row",
             "Source::standing",
+            "Source::id_of_text",
             "Source::text_len",
+            "Source::write_text_of",
             "Source::try_next_text",
             "Source::try_write_text",
             "Source::write_text",
@@ -186,12 +191,16 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Mill.snowflake",
             "Mill.serial",
             "Mill.business",
+            "Mill.share",
+            "Mill.shared",
+            "Mill.lazy",
             "Mill.store",
             "Mill.toString",
             "Source.getAsLong",
             "Source.stream",
-            "Source.nextText",
-            "Source.takeText",
+            "Serial.next",
+            "Serial.take",
+            "Business.textOf",
             "Source.toString",
             "Serial.get",
             "Serial.tryNext",
@@ -209,6 +218,9 @@ const OTHER: [(&str, &[&str]); 6] = [
     (
         "Python",
         &[
+            "use",
+            "shared",
+            "lazy",
             "Mill.segment",
             "Mill.snowflake",
             "Mill.serial",
@@ -220,6 +232,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Source.label",
             "Business.anext",
             "Business.take_async",
+            "Business.text_of",
             "Business.stats",
             "Business.settings",
             "Business.label",
@@ -228,6 +241,12 @@ const OTHER: [(&str, &[&str]); 6] = [
     (
         "Node",
         &[
+            "Business.nextTextAsync",
+            "Business.textOf",
+            "Serial.next",
+            "Serial.take",
+            "Source.nextTextAsync",
+            "Source.takeTextAsync",
             "openAsync",
             "Mill.segment",
             "Mill.snowflake",
@@ -331,7 +350,7 @@ fn cpp() -> BTreeSet<String> {
 
 fn java() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for class in ["Mill", "Source", "Serial", "Business", "Router", "OrderNumbers", "Gene"] {
+    for class in ["Mill", "Source", "LazySource", "Serial", "Business", "Router", "OrderNumbers", "Gene"] {
         let text = read(&format!("bindings/java/java/src/main/java/io/keymill/{class}.java"));
         let public = text.lines().filter_map(|line| line.strip_prefix("    public "));
         found.extend(public.filter_map(declared).map(|name| format!("{class}.{name}")));
@@ -464,4 +483,27 @@ fn a_language_has_no_verb_of_its_own() {
         let gone: Vec<_> = other.iter().filter(|name| !offered[column].contains(**name)).collect();
         assert!(gone.is_empty(), "{language} no longer has {gone:?}");
     }
+}
+
+#[test]
+fn a_source_that_is_declared_before_a_mill_has_the_verbs_of_a_source() {
+    let (java, python, node) = (java(), python(), node());
+    // The interfaces of `lazy` in Node.
+    let lazy = read("bindings/node/ts/lazy.ts");
+    let in_node = |name: &str| {
+        lazy.contains(&format!("\n  {name}(")) || lazy.contains(&format!("\n  readonly {name}:"))
+    };
+    let verbs = |of: &BTreeSet<String>| -> Vec<String> {
+        let names = of.iter().filter_map(|name| name.strip_prefix("Source."));
+        // It is named by its spec.
+        names.filter(|name| *name != "label").map(str::to_owned).collect()
+    };
+    let mut missing = Vec::new();
+    missing.extend(verbs(&java).into_iter().filter(|name| !java.contains(&format!("LazySource.{name}"))));
+    missing.extend(verbs(&python).into_iter().filter(|name| !python.contains(&format!("Lazy.{name}"))));
+    missing.extend(
+        verbs(&node).into_iter().filter(|name| !in_node(name) && !lazy.contains(&format!("\n  {name}<"))),
+    );
+    assert!(missing.is_empty(), "a lazy source has no {missing:?}");
+    assert!(verbs(&java).len() > 10 && verbs(&python).len() > 8 && verbs(&node).len() > 8);
 }

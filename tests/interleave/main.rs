@@ -49,6 +49,7 @@ fn key(scheme: Scheme, name: &str) -> Arc<Key> {
         serial: None,
         step: 100,
         unsafe_on: false,
+        is_pooled: false,
         stride: keymill::store::Stride::EVERY,
         columns: Columns::default(),
     })

@@ -23,6 +23,7 @@ fn key(scheme: Scheme, columns: &[(&str, &str)]) -> Arc<Key> {
         serial: None,
         step: 100,
         unsafe_on: false,
+        is_pooled: false,
         stride: keymill::store::Stride::EVERY,
         columns: Columns::new(columns),
     })

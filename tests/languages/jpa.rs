@@ -1,4 +1,4 @@
-//! Hibernate and EclipseLink themselves beside keymill on one row of their table generators: two of their nodes, two mills and
+//! Hibernate and EclipseLink themselves beside keymill on one row of their table generators, and on one of their sequences: two of their nodes, two mills and
 //! mills that come and go, no id twice.
 //!
 //! `ci/steps/jpa` compiles the nodes and names them in `KEYMILL_TEST_JPA`, the class path of `JpaNodes`.
@@ -16,31 +16,57 @@ use keymill_tests::{mariadb, postgres};
 
 /// The provider, its setting, what it says of itself, what each node takes, and how keymill's source names its table.
 const CASES: [(&str, &str, &str, usize, &str); 4] = [
-    ("hibernate", "pooled", "PooledOptimizer", 6_000, "&table=orders"),
-    ("hibernate", "pooled-lo", "PooledLoOptimizer", 6_000, "&table=orders"),
-    ("hibernate", "none", "NoopOptimizer", 400, "&table=orders"),
+    ("hibernate", "pooled", "PooledOptimizer", 6_000, "jpa_table&allocation=50&step=100&table=orders"),
+    ("hibernate", "pooled-lo", "PooledLoOptimizer", 6_000, "jpa_table&allocation=50&step=100&table=orders"),
+    ("hibernate", "none", "NoopOptimizer", 400, "jpa_table&allocation=50&step=100&table=orders"),
     (
         "eclipselink",
         "",
         "EntityManagerFactoryImpl",
         6_000,
-        "&table=SEQUENCE&columns=sequence_name:SEQ_NAME,next_val:SEQ_COUNT",
+        "jpa_table&allocation=50&step=100&table=SEQUENCE&columns=sequence_name:SEQ_NAME,next_val:SEQ_COUNT",
     ),
 ];
 
-fn beside(config: &str, jdbc: &str, say: &dyn Fn(&str)) {
+/// The same for sequences.
+const SEQUENCES: [(&str, &str, &str, usize, &str); 4] = [
+    ("hibernate", "pooled", "PooledOptimizer", 6_000, "jpa_sequence&allocation=50&table=jpa_orders_seq"),
+    (
+        "hibernate",
+        "pooled-lo",
+        "PooledLoOptimizer",
+        6_000,
+        "jpa_sequence&allocation=50&table=jpa_orders_seq&optimizer=pooled-lo",
+    ),
+    ("hibernate", "none", "NoopOptimizer", 400, "jpa_sequence&allocation=1&table=jpa_orders_seq"),
+    ("eclipselink", "", "EntityManagerFactoryImpl", 6_000, "jpa_sequence&allocation=50&table=jpa_orders_seq"),
+];
+
+fn beside(
+    cases: &[(&str, &str, &str, usize, &str)],
+    config: &str,
+    jdbc: &str,
+    more: &str,
+    say: &dyn Fn(&str),
+) {
     let classes = std::env::var("KEYMILL_TEST_JPA").expect("KEYMILL_TEST_JPA is not set; run `ci/steps/jpa`");
     let (user, password) = config
         .split_once("://")
         .and_then(|(_, rest)| rest.split_once('@'))
         .map_or(("", ""), |(login, _)| login.split_once(':').unwrap_or((login, "")));
-    for (unit, optimizer, counts, count, table) in CASES {
-        for table in ["orders", "SEQUENCE", "jpa_orders"] {
+    for &(unit, optimizer, counts, count, scheme) in cases {
+        for table in ["orders", "SEQUENCE", "jpa_orders", "jpa_sequenced"] {
             say(&format!("DROP TABLE IF EXISTS {table}"));
         }
+        say("DROP SEQUENCE IF EXISTS jpa_orders_seq");
+        let is_sequence = scheme.starts_with("jpa_sequence");
         let mut nodes = Command::new("java");
         nodes.args(["-XX:TieredStopAtLevel=1", "-cp", &classes, "JpaNodes", unit, jdbc, user, password, "2"]);
-        nodes.arg(count.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        nodes.arg(count.to_string());
+        if is_sequence {
+            nodes.arg("sequenced=yes");
+        }
+        nodes.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if !optimizer.is_empty() {
             nodes.arg(format!("hibernate.id.optimizer.pooled.preferred={optimizer}"));
         }
@@ -53,8 +79,7 @@ fn beside(config: &str, jdbc: &str, say: &dyn Fn(&str)) {
             let _ = nodes.stderr.take().map(|mut stderr| stderr.read_to_string(&mut errors));
             panic!("{unit} {optimizer}: {first}{errors}");
         }
-        let spec =
-            format!("segment:orders?scheme=jpa_table&allocation=50&step=100&buffer=5ms&deadline=60s{table}");
+        let spec = format!("segment:orders?scheme={scheme}&buffer=5ms&deadline=60s{more}");
         let mills: Vec<Mill> = (0..2).map(|_| Mill::open(&patient(config)).expect("a mill")).collect();
         let sources: Vec<_> = mills.iter().map(|mill| mill.source(&spec).expect("a source")).collect();
         let over = AtomicBool::new(false);
@@ -115,7 +140,7 @@ fn beside(config: &str, jdbc: &str, say: &dyn Fn(&str)) {
             of(unit),
             of("keymill")
         );
-        assert_eq!(of(unit), 2 * count);
+        assert_eq!(of(unit), 2 * (count + usize::from(is_sequence)));
         assert!(turns > 50, "they have not met on the row");
     }
 }
@@ -124,7 +149,25 @@ fn beside(config: &str, jdbc: &str, say: &dyn Fn(&str)) {
 fn nodes_of_hibernate_and_eclipselink_and_mills_never_take_a_number_twice_on_mariadb() {
     let config = mariadb::url();
     let jdbc = format!("jdbc:mariadb://{}", config.split_once('@').expect("a login").1);
-    beside(&config, &jdbc, &mariadb::say);
+    beside(&CASES, &config, &jdbc, "", &mariadb::say);
+}
+
+/// MariaDB's sequences repeat values after a crash, which `unsafe=on` accepts; here nothing crashes.
+#[test]
+fn nodes_of_hibernate_and_mills_never_take_a_number_of_a_sequence_twice_on_mariadb() {
+    let config = mariadb::url();
+    let jdbc = format!("jdbc:mariadb://{}", config.split_once('@').expect("a login").1);
+    beside(&SEQUENCES[..3], &config, &jdbc, "&unsafe=on", &mariadb::say);
+}
+
+#[test]
+fn nodes_of_hibernate_and_eclipselink_and_mills_never_take_a_number_of_a_sequence_twice_on_postgres() {
+    let config = postgres::url();
+    let jdbc = format!("jdbc:postgresql://{}", config.split_once('@').expect("a login").1);
+    let sql = postgres::Sql::shared();
+    beside(&SEQUENCES, &config, &jdbc, "", &|text| {
+        sql.say(text);
+    });
 }
 
 #[test]
@@ -132,7 +175,7 @@ fn nodes_of_hibernate_and_eclipselink_and_mills_never_take_a_number_twice_on_pos
     let config = postgres::url();
     let jdbc = format!("jdbc:postgresql://{}", config.split_once('@').expect("a login").1);
     let sql = postgres::Sql::shared();
-    beside(&config, &jdbc, &|text| {
+    beside(&CASES, &config, &jdbc, "", &|text| {
         sql.say(text);
     });
 }

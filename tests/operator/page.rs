@@ -53,7 +53,8 @@ fn key(scheme: Scheme) -> Arc<Key> {
         name: name.to_owned(),
         serial,
         step: 10,
-        unsafe_on: scheme == Scheme::Sequence,
+        unsafe_on: scheme.is_sequence(),
+        is_pooled: false,
         stride: keymill::store::Stride::EVERY,
         columns: Columns::default(),
     })
@@ -112,7 +113,7 @@ fn the_grants_on_the_page_are_enough_and_without_one_the_error_says_so() {
         let empty = || {
             let table = scheme.default_table();
             let statement =
-                if scheme == Scheme::Sequence { "DO SETVAL(shop.{t}, 1)" } else { "DELETE FROM shop.{t}" };
+                if scheme.is_sequence() { "DO SETVAL(shop.{t}, 1)" } else { "DELETE FROM shop.{t}" };
             root(&here(&statement.replace("{t}", table)));
         };
         assert_eq!(job(&mut mariadb::store(options.clone()), scheme), Ok(()), "{}", scheme.name());

@@ -37,6 +37,7 @@ fn key(scheme: Scheme, table: &str) -> Arc<Key> {
         serial,
         step: schemes::step(scheme, 10),
         unsafe_on: false,
+        is_pooled: false,
         stride: keymill::store::Stride::EVERY,
     })
 }

@@ -22,6 +22,7 @@ fn key(scheme: Scheme, table: &str) -> Arc<Key> {
         serial: None,
         step: 1000,
         unsafe_on: false,
+        is_pooled: false,
         stride: keymill::store::Stride::EVERY,
     })
 }

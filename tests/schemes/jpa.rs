@@ -120,6 +120,7 @@ fn key(table: &str, program: &Program) -> Arc<Key> {
         serial: None,
         step: ALLOCATION,
         unsafe_on: false,
+        is_pooled: false,
         stride: Stride::EVERY,
     })
 }

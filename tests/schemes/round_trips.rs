@@ -49,6 +49,7 @@ impl Table {
             serial,
             step: schemes::step(scheme, 10),
             unsafe_on: false,
+            is_pooled: false,
             stride: keymill::store::Stride::EVERY,
         }));
         direct().init(&[Arc::clone(&table.0)], false).unwrap();

@@ -4,6 +4,7 @@
 //! The servers are found by `KEYMILL_TEST_MYSQL` and `KEYMILL_TEST_POSTGRES`
 //! (`ci/servers/mariadb run ci/servers/postgres run cargo test …` sets them).
 
+mod jpa;
 mod mariadb;
 mod postgres;
 
@@ -77,6 +78,7 @@ fn key(name: &str, step: u64, unsafe_on: bool) -> Arc<Key> {
         serial: None,
         step,
         unsafe_on,
+        is_pooled: false,
         stride: keymill::store::Stride::EVERY,
     })
 }

@@ -33,6 +33,7 @@ fn key(table: &str, stride: Stride) -> Arc<Key> {
         serial: None,
         step: 10,
         unsafe_on: false,
+        is_pooled: false,
         stride,
     })
 }

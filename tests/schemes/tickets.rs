@@ -47,6 +47,7 @@ impl Table {
             serial: None,
             step: 100,
             unsafe_on: true,
+            is_pooled: false,
             stride: keymill::store::Stride::EVERY,
         })
     }
@@ -306,7 +307,7 @@ fn two_schemes_on_one_table_are_refused() {
             request.key = Arc::new(Key { scheme: other, ..(*table.key("orders")).clone() });
             let fault = open().reserve(&request).unwrap_err();
             assert_eq!(fault.kind, FaultKind::Refused, "{other:?}: {fault}");
-            let no_sequences = other == Scheme::Sequence && fault.to_string().contains("has no sequences");
+            let no_sequences = other.is_sequence() && fault.to_string().contains("has no sequences");
             assert!(fault.to_string().contains("with `table=`") || no_sequences, "{other:?}: {fault}");
         }
         assert_eq!(table.rows(), 1);

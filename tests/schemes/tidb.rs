@@ -34,6 +34,7 @@ fn key(scheme: Scheme, table: &str) -> Arc<Key> {
         serial: None,
         step: schemes::step(scheme, 10),
         unsafe_on: false,
+        is_pooled: false,
         stride: keymill::store::Stride::EVERY,
     })
 }

@@ -13,7 +13,7 @@ pub const STORES: [&str; 7] = ["memory", "SQLite", "MySQL", "MariaDB", "TiDB", "
 /// For another name of a store.
 #[must_use]
 pub fn keeps(store: &str, scheme: Scheme) -> bool {
-    let is_sequence = scheme == Scheme::Sequence;
+    let is_sequence = scheme.is_sequence();
     match store {
         "memory" | "SQLite" => !scheme.is_ticket(),
         "MySQL" | "MariaDB" => !is_sequence,
@@ -56,7 +56,7 @@ pub fn columns(scheme: Scheme) -> &'static CounterColumns {
 /// The step of a key whose row no other program uses: a row with allocations has none then.
 #[must_use]
 pub fn step(scheme: Scheme, step: u64) -> u64 {
-    if scheme.keeps_allocation() { 0 } else { step }
+    if scheme.keeps_allocation() && !scheme.is_sequence() { 0 } else { step }
 }
 
 /// The option that the scheme's spec must have where no other program uses the row.

@@ -218,13 +218,14 @@ A key file has `seal_with = 1` and, below `[key]`, lines such as `1 = \"64 hexad
 Examples:
   keymill seal 7943646055239778305 --keys keys.toml --table orders
   keymill seal 7943646055239778305 --keys keys.toml --tenant acme --table orders --json
-  keymill seal 7943646055239778305 --keys keys.toml --form 8 --key-version 1")]
+  keymill seal 7943646055239778305 --keys keys.toml --form 8 --key-version 1
+  keymill seal - --keys keys.toml --table orders < ids.txt")]
     Seal {
-        /// The id, in decimal
+        /// The id, in decimal; or `-`, for an id in each line of standard input
         id: String,
         #[command(flatten)]
         keys: OrderKeys,
-        /// How many bytes: 16, or 8 for a BIGINT, which has no check against forgery
+        /// How many bytes: 16, printed as text; or 8 for a BIGINT, printed in decimal, which has no check against forgery
         #[arg(long, value_name = "16|8", default_value = "16", value_parser = ["16", "8"], conflicts_with = "wide")]
         form: String,
     },
@@ -236,9 +237,10 @@ An order number of 16 bytes is 26 characters, or 0x and 32 hexadecimal digits; o
 
 Examples:
   keymill unseal 6WFC0Z3J6MZTAKV7NK3VWK76VB --keys keys.toml --tenant acme --table orders
-  keymill unseal 7943719833957099537 --keys keys.toml --tenant acme --table orders --key-version 1")]
+  keymill unseal 7943719833957099537 --keys keys.toml --tenant acme --table orders --key-version 1
+  keymill unseal - --keys keys.toml --table orders < numbers.txt")]
     Unseal {
-        /// The order number
+        /// The order number; or `-`, for one in each line of standard input
         #[arg(value_name = "NUMBER")]
         order_no: String,
         #[command(flatten)]

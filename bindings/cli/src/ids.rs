@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use keymill::serial::MAX_TEXT;
 use keymill::{Error, Gene, Kind, Layout, Result, Source};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::args::KeyArgs;
 use crate::print::{self, Reader};
@@ -43,8 +43,26 @@ pub fn gene(key: &KeyArgs) -> Result<Option<Gene>> {
     }
 }
 
+/// Whether `text=` or `prefix=` says how ids are written.
+fn has_form(source: &Source) -> bool {
+    source.settings().iter().any(|(name, _)| *name == "text")
+}
+
+/// An id and its text.
+fn both(id: u64, text: &str) -> Value {
+    json!({ "id": id.to_string(), "text": text })
+}
+
 /// One id.
 pub fn next(source: &Source, gene: Option<Gene>, json: bool) -> Result<()> {
+    if has_form(source) {
+        let id = match gene {
+            None => source.next()?,
+            Some(gene) => source.next_of(gene)?,
+        };
+        let text = source.text_of(id)?;
+        return if json { print::json(&both(id, &text)) } else { print::text(&format!("{text}\n")) };
+    }
     let id = match gene {
         None => source.next_text()?,
         Some(gene) if source.is_wide() => source.next_wide_of(gene)?.to_string(),
@@ -79,6 +97,7 @@ struct Stream<'a> {
     /// What the next write takes.
     text: Vec<u8>,
     json: bool,
+    has_form: bool,
     /// The array's opening bracket has been written.
     begun: bool,
     reader: Reader,
@@ -97,6 +116,7 @@ impl<'a> Stream<'a> {
             ids: Vec::new(),
             text: Vec::new(),
             json,
+            has_form: has_form(source),
             begun: false,
             reader: Reader::Listens,
             progress: Progress::new(count),
@@ -128,8 +148,21 @@ impl<'a> Stream<'a> {
         if let Err(error) = self.source.fill(&mut self.ids) {
             return (0, Err(error));
         }
-        digits::append(&mut self.text, &self.ids, self.json);
-        (wanted, Ok(()))
+        (wanted, self.append())
+    }
+
+    /// Appends the numbers that were taken, in the form of the source.
+    fn append(&mut self) -> Result<()> {
+        if !self.has_form {
+            digits::append(&mut self.text, &self.ids, self.json);
+            return Ok(());
+        }
+        for id in &self.ids {
+            let text = self.source.text_of(*id)?;
+            let line = if self.json { format!("{},\n", both(*id, &text)) } else { format!("{text}\n") };
+            self.text.extend_from_slice(line.as_bytes());
+        }
+        Ok(())
     }
 
     /// A chunk of business ids of a key: all or none.
@@ -139,8 +172,7 @@ impl<'a> Stream<'a> {
             if let Err(error) = self.source.fill_of(gene, &mut self.ids) {
                 return (0, Err(error));
             }
-            digits::append(&mut self.text, &self.ids, self.json);
-            return (wanted, Ok(()));
+            return (wanted, self.append());
         }
         let mut ids = vec![0_u128; wanted];
         if let Err(error) = self.source.fill_wide_of(gene, &mut ids) {

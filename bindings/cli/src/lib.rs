@@ -18,6 +18,7 @@ mod operate;
 mod order_numbers;
 mod order_table;
 mod print;
+mod progress;
 mod route;
 mod rows;
 mod signal;

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use keymill::{
-    Change, Code, Error, Mill, MoveOptions, MovePlan, MoveStatus, Moves, PlannedMove, Reader, Result,
+    Change, Code, Error, Mill, MoveOptions, MovePlan, MoveStatus, Moves, PlannedMove, Reader, Result, Router,
+    RowRepair,
 };
 use serde_json::{Value, json};
 
@@ -22,6 +23,7 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
             let shards: Vec<(&str, u32)> =
                 shards.iter().map(|(name, weight)| (name.as_str(), *weight)).collect();
             let plan = mill.moves(router)?.plan(&shards, hot.as_ref())?;
+            name_new_shards(&Router::from_text(&mill.route_table(router)?)?, &plan)?;
             if let Some(file) = out {
                 std::fs::write(file, plan.to_text()).map_err(|e| of_file(file, "writing the plan", &e))?;
             }
@@ -37,7 +39,12 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
             rows::copy(mill, router, of, *rows_per_second, how, json)
         }
         MoveVerb::Verify { router, rows: Some(of), repair, delete, how, .. } => {
-            rows::verify(mill, router, of, rows::Repairs { repair: *repair, delete: *delete }, how, json)
+            let repair = match (repair, delete) {
+                (false, _) => RowRepair::Named,
+                (true, false) => RowRepair::Newer,
+                (true, true) => RowRepair::NewerAndDeleted,
+            };
+            rows::verify(mill, router, of, repair, how, json)
         }
         MoveVerb::Verify { router, began: Some(began), how, .. } => {
             step(mill, router, how, json, |moves, change| moves.verified(*began, change))
@@ -47,15 +54,35 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
             step(mill, router, how, json, |moves, change| moves.next(*watch, change))
         }
         MoveVerb::Back { router, how } => step(mill, router, how, json, Moves::back),
-        MoveVerb::Finish { router, watch, how } => {
-            step(mill, router, how, json, |moves, change| moves.finish(*watch, change))
-        }
+        MoveVerb::Finish { router, watch, how } => step(mill, router, how, json, |moves, change| {
+            let settle = moves.finish(*watch, Change::DryRun)?.settle;
+            if change == Change::Apply {
+                print::note(&format!(
+                    "keymill: routes that were handed out before are waited for, {} ms",
+                    settle.as_millis()
+                ));
+            }
+            moves.finish(*watch, change)
+        }),
         MoveVerb::Clean { router, rows: of, older_than, rows_per_second, yes } => {
-            let (older_than, per_second, yes) = (*older_than, *rows_per_second, *yes);
-            rows::clean(mill, router, &rows::Clean { rows: of, older_than, per_second, yes }, json)
+            rows::clean(mill, router, of, *older_than, *rows_per_second, *yes, json)
         }
         MoveVerb::Status { router } => show(router, &mill.moves(router)?.status()?, json),
     }
+}
+
+/// A name that is new may be a misspelt one.
+fn name_new_shards(router: &Router, plan: &MovePlan) -> Result<()> {
+    let mut known = std::collections::BTreeSet::new();
+    for gene in 0..=u64::from(u16::MAX) {
+        known.insert(router.route(gene << 47)?.shard);
+    }
+    let new: std::collections::BTreeSet<&str> =
+        plan.moves.iter().map(|of| of.to.as_str()).filter(|name| !known.contains(name)).collect();
+    for name in new {
+        print::note(&format!("keymill: `{name}` is a new shard: no range of the table has this name"));
+    }
+    Ok(())
 }
 
 fn of_file(file: &Path, doing: &str, error: &std::io::Error) -> Error {
@@ -72,16 +99,19 @@ fn step(
     let moves = mill.moves(router)?;
     forget(&moves, how)?;
     let change = if how.yes { Change::Apply } else { Change::DryRun };
-    let after = patiently(how, || make(&moves, change))?;
+    let mut after = patiently(how, || make(&moves, change))?;
+    if let Some(moving) = after.moving.as_mut().filter(|_| !how.yes) {
+        moving.stored_at = None;
+    }
     show(router, &after, json)?;
     if !how.yes {
-        print::note("keymill: nothing was written; --yes writes it");
+        print::note("keymill: nothing was written: this is what would be; --yes writes it");
     }
     Ok(())
 }
 
 /// Deletes the rows of the readers that are gone.
-fn forget(moves: &Moves, how: &How) -> Result<()> {
+pub fn forget(moves: &Moves, how: &How) -> Result<()> {
     if how.gone.is_empty() {
         return Ok(());
     }
@@ -116,19 +146,29 @@ fn forget(moves: &Moves, how: &How) -> Result<()> {
     Ok(())
 }
 
+/// Says what is waited for, once.
+#[derive(Default)]
+pub struct Waiting(String);
+
+impl Waiting {
+    pub fn say(&mut self, error: &Error) {
+        // What changes is the number of seconds.
+        let what: String = error.message.chars().filter(|c| !c.is_ascii_digit()).collect();
+        if what != self.0 {
+            print::note(&format!("keymill: waiting: {}", error.message));
+            self.0 = what;
+        }
+    }
+}
+
 /// With `--wait` tries again while waiting helps.
 fn patiently<T>(how: &How, make: impl Fn() -> Result<T>) -> Result<T> {
-    let mut said = String::new();
+    let mut waiting = Waiting::default();
     loop {
         match make() {
             Err(error) if how.wait && error.code == Code::NotReady => {
                 let Some(pause) = error.retry_after else { return Err(error) };
-                // What changes is the number of seconds.
-                let what: String = error.message.chars().filter(|c| !c.is_ascii_digit()).collect();
-                if what != said {
-                    print::note(&format!("keymill: waiting: {}", error.message));
-                    said = what;
-                }
+                waiting.say(&error);
                 std::thread::sleep(pause.clamp(Duration::from_millis(50), LOOK_AGAIN));
             }
             answer => return answer,
@@ -136,8 +176,7 @@ fn patiently<T>(how: &How, make: impl Fn() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Records that every reader writes to both shards, and waits for the routes of before. `None`: nothing was written.
-pub fn begin(mill: &Mill, router: &str, how: &How) -> Result<(MoveStatus, Option<u64>)> {
+fn begin_verify(mill: &Mill, router: &str, how: &How, json: bool) -> Result<()> {
     let moves = mill.moves(router)?;
     forget(&moves, how)?;
     let change = if how.yes { Change::Apply } else { Change::DryRun };
@@ -150,11 +189,6 @@ pub fn begin(mill: &Mill, router: &str, how: &How) -> Result<(MoveStatus, Option
         ));
         std::thread::sleep(Duration::from_millis(settle_ms));
     }
-    Ok((status, began))
-}
-
-fn begin_verify(mill: &Mill, router: &str, how: &How, json: bool) -> Result<()> {
-    let (status, began) = begin(mill, router, how)?;
     let Some((moving, began)) = status.moving.as_ref().zip(began) else {
         show(router, &status, json)?;
         print::note("keymill: nothing was written; --yes writes it");
@@ -239,6 +273,11 @@ pub fn reader_text(reader: &Reader) -> String {
     format!("{} {}: version {}, {end}", reader.member, reader.owner, reader.version)
 }
 
+/// What is cut over first.
+fn by(gene: bool) -> &'static str {
+    if gene { "gene" } else { "number" }
+}
+
 pub fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
     if json {
         let moving = status.moving.as_ref().map(|moving| {
@@ -247,7 +286,7 @@ pub fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
                 "first": moving.of.first, "last": moving.of.last,
                 "from": moving.of.from, "to": moving.of.to, "share": moving.of.share,
                 "steps": moving.options.steps, "watch_ms": moving.options.watch.as_millis() as u64,
-                "by": if moving.options.by_gene { "gene" } else { "number" },
+                "by": by(moving.options.by_gene),
                 "since": moving.since, "stored_at": moving.stored_at,
                 "verify_from": moving.verify_from, "verified_at": moving.verified_at,
             })
@@ -267,6 +306,7 @@ pub fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
             fields.push(("to", moving.of.to.clone()));
             let steps: Vec<_> = moving.options.steps.iter().map(ToString::to_string).collect();
             fields.push(("steps", steps.join(", ")));
+            fields.push(("by", by(moving.options.by_gene).to_owned()));
             fields.push(("watch", print::duration(moving.options.watch.as_millis() as i64)));
             if let Some(at) = moving.stored_at {
                 let seconds = status.now_ms.saturating_sub(at) / 1000;

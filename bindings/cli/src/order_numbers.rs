@@ -1,11 +1,18 @@
 //! `seal` and `unseal`: business ids and the order numbers that stand for them outside.
 
+use std::fmt::Write as _;
+use std::io::{self, BufRead as _};
+
 use keymill::binding::{order_no_bytes, order_no_number, order_no_text, order_no_text8};
 use keymill::{Error, OrderNumbers, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::args::OrderKeys;
-use crate::{print, route};
+use crate::print::{self, Reader};
+use crate::route;
+
+/// So many bytes of answers are written at once.
+const WRITTEN_AT_ONCE: usize = 1 << 16;
 
 /// An order number of either length.
 pub enum OrderNumber {
@@ -60,9 +67,30 @@ fn numbers(keys: &OrderKeys) -> Result<OrderNumbers> {
     }
 }
 
-/// The order number of an id.
+/// The order number of an id, or of each line of standard input.
 pub fn seal(id: &str, keys: &OrderKeys, short: bool, json: bool) -> Result<()> {
     let numbers = numbers(keys)?;
+    each(id, &|id| {
+        let (order_no, bytes, text, gene) = sealed(&numbers, id, keys.wide, short)?;
+        if !json {
+            return Ok(order_no);
+        }
+        let bytes = bytes.iter().fold("0x".to_owned(), |all, byte| all + &format!("{byte:02x}"));
+        Ok(json!({
+            "order_no": order_no, "text": text, "bytes": bytes, "gene": gene.to_string(),
+            "key_version": numbers.version().to_string(),
+        })
+        .to_string())
+    })
+}
+
+/// The order number, its bytes, its text, and its gene.
+fn sealed(
+    numbers: &OrderNumbers,
+    id: &str,
+    wide: bool,
+    short: bool,
+) -> Result<(String, Vec<u8>, String, u64)> {
     let no_id = || Error::argument(format!("`{id}` is no id: a decimal number"));
     // `parse` allows a sign.
     if !id.bytes().all(|c| c.is_ascii_digit()) {
@@ -74,43 +102,57 @@ pub fn seal(id: &str, keys: &OrderKeys, short: bool, json: bool) -> Result<()> {
             Error::argument(format!("`{id}` has more than 64 bits; add --wide for ids of 128 bits"))
         })
     };
-    let (order_no, bytes, text, gene) = if short {
-        let order_no = numbers.seal8(narrow()?)?;
-        (order_no.to_string(), order_no.to_be_bytes().to_vec(), order_no_text8(order_no), order_no >> 47)
-    } else {
-        let bytes = if keys.wide { numbers.seal_wide(number)? } else { numbers.seal(narrow()?)? };
-        let text = order_no_text(&bytes);
-        (text.clone(), bytes.to_vec(), text, u64::from(u16::from_be_bytes([bytes[0], bytes[1]])))
-    };
-    if !json {
-        return print::text(&format!("{order_no}\n"));
+    if short {
+        let no = numbers.seal8(narrow()?)?;
+        return Ok((no.to_string(), no.to_be_bytes().to_vec(), order_no_text8(no), no >> 47));
     }
-    let bytes = bytes.iter().fold("0x".to_owned(), |all, byte| all + &format!("{byte:02x}"));
-    print::fields(
-        true,
-        &[
-            ("order_no", order_no),
-            ("text", text),
-            ("bytes", bytes),
-            ("gene", gene.to_string()),
-            ("key_version", numbers.version().to_string()),
-        ],
-    )
+    let bytes = if wide { numbers.seal_wide(number)? } else { numbers.seal(narrow()?)? };
+    let text = order_no_text(&bytes);
+    Ok((text.clone(), bytes.to_vec(), text, u64::from(u16::from_be_bytes([bytes[0], bytes[1]]))))
 }
 
-/// The id in an order number.
+/// The id in an order number, or in each line of standard input.
 pub fn unseal(order_no: &str, keys: &OrderKeys, json: bool) -> Result<()> {
-    let order_no = OrderNumber::read(order_no)?;
     let numbers = numbers(keys)?;
-    let id = match order_no {
-        OrderNumber::Long(bytes) if keys.wide => numbers.unseal_wide(&bytes)?.to_string(),
-        OrderNumber::Long(bytes) => numbers.unseal(&bytes)?.to_string(),
-        OrderNumber::Short(_) if keys.wide => {
-            return Err(Error::argument(
-                "an order number of 8 bytes stands for an id of 64 bits; leave out --wide",
-            ));
+    each(order_no, &|order_no| {
+        let id = match OrderNumber::read(order_no)? {
+            OrderNumber::Long(bytes) if keys.wide => numbers.unseal_wide(&bytes)?.to_string(),
+            OrderNumber::Long(bytes) => numbers.unseal(&bytes)?.to_string(),
+            OrderNumber::Short(_) if keys.wide => {
+                return Err(Error::argument(
+                    "an order number of 8 bytes stands for an id of 64 bits; leave out --wide",
+                ));
+            }
+            OrderNumber::Short(number) => numbers.unseal8(number)?.to_string(),
+        };
+        Ok(if json { Value::from(id).to_string() } else { id })
+    })
+}
+
+/// Prints the answer for a word, or where the word is `-` for each line of standard input, up to the first that is refused.
+fn each(word: &str, answer: &dyn Fn(&str) -> Result<String>) -> Result<()> {
+    if word != "-" {
+        return print::text(&format!("{}\n", answer(word)?));
+    }
+    let (mut answers, mut refused) = (String::new(), None);
+    for (at, line) in io::stdin().lock().lines().enumerate() {
+        let of = line
+            .map_err(|e| Error::argument(format!("standard input cannot be read: {e}")))
+            .and_then(|line| answer(line.trim()));
+        match of {
+            Ok(of) => _ = writeln!(answers, "{of}"),
+            Err(e) => {
+                refused = Some(Error::new(e.code, format!("line {}: {}", at + 1, e.message)));
+                break;
+            }
         }
-        OrderNumber::Short(number) => numbers.unseal8(number)?.to_string(),
-    };
-    if json { print::json(&Value::from(id)) } else { print::text(&format!("{id}\n")) }
+        if answers.len() > WRITTEN_AT_ONCE {
+            if print::out(answers.as_bytes())? == Reader::Gone {
+                return Ok(());
+            }
+            answers.clear();
+        }
+    }
+    print::text(&answers)?;
+    refused.map_or(Ok(()), Err)
 }

@@ -15,7 +15,7 @@ import { Snowflake as NodeSnowflake } from 'nodejs-snowflake'
 import { Snowyflake } from 'snowyflake'
 import { ulid } from 'ulid'
 import { v7 } from 'uuid'
-import { open } from '../dist/index.js'
+import { lazy, open, use } from '../dist/index.js'
 
 const ROUNDS = Number(process.env.ROUNDS ?? 7)
 const require = createRequire(import.meta.url)
@@ -34,6 +34,8 @@ function plainCall() {
 const mill = open('memory:')
 const orders = mill.segment('orders')
 const byThread = mill.segment('by-thread', { order: 'thread' })
+use(mill)
+const declared = lazy('segment:declared')
 const handle = mill.segment('handle').handle()
 const js53 = mill.snowflake('web', { worker: 1, layout: 'time:33@1s,worker:1,seq:19', as: 'number' })
 const tx = mill.snowflake('tx', { worker: 1, layout: 'time:39@10ms,worker:3,seq:21' })
@@ -67,6 +69,7 @@ const cases = {
   'plain napi call': [() => keep(plain()), 1],
   'segment `next()`, order=process': [() => keep(orders.next()), 1],
   'segment `next()`, order=thread': [() => keep(byThread.next()), 1],
+  'segment, `lazy` called': [() => keep(declared()), 1],
   'segment handle `next()`': [() => keep(handle.next()), 1],
   'segment, `for…of`': [() => keep(loop.next().value), 1],
   'segment `take(1000)`': [() => (batch = orders.take(1000)), 1000],

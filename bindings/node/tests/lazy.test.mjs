@@ -30,19 +30,20 @@ test('every verb is the source’s', async () => {
   assert.deepEqual([orders(), await orders.nextAsync(), orders.tryNext()], [1n, 2n, 3n])
   assert.deepEqual([...orders.take(2), ...(await orders.takeAsync(2))], [4n, 5n, 6n, 7n])
   assert.deepEqual(orders.fill(new BigUint64Array(2)), new BigUint64Array([8n, 9n]))
-  assert.equal(orders.nextText(), '10')
+  assert.deepEqual([orders.nextText(), await orders.nextTextAsync(), ...orders.takeText(1), ...(await orders.takeTextAsync(1)), orders.textOf(5)], ['10', '11', '12', '13', '5'])
   for (const id of orders) {
-    assert.equal(id, 11n)
+    assert.equal(id, 14n)
     break
   }
   for await (const id of orders) {
-    assert.equal(id, 12n)
+    assert.equal(id, 15n)
     break
   }
   assert.deepEqual(orders.parse(5n), { number: 5n })
   assert.equal(orders.stats().source, 'segment:verbs')
-  assert.deepEqual(orders.settings(), mill.segment('verbs').settings)
-  assert.equal(orders.source().next(), 13n)
+  assert.deepEqual(orders.settings, mill.segment('verbs').settings)
+  assert.equal(orders.source().next(), 16n)
+  assert.ok(orders.handle().next() > 16n)
   assert.equal(orders.spec, 'segment:verbs')
   assert.equal(inspect(orders), 'lazy segment:verbs')
   const serial = lazy('serial:t/c', { date: "'C'", number: '000' })
@@ -55,6 +56,7 @@ test('ids are given as text or as numbers where that is asked for', async () => 
   use(open('memory:'))
   const texts = lazy('segment:texts', { as: 'string' })
   assert.deepEqual([texts(), await texts.nextAsync(), texts.tryNext(), ...texts.take(1), ...(await texts.takeAsync(1))], ['1', '2', '3', '4', '5'])
+  assert.equal(lazy('segment:forms', { prefix: 'ord_', as: 'string' })(), 'ord_1')
   assert.equal(typeof lazy('snowflake:web', { layout: 'js53', worker: 5, as: 'number' })(), 'number')
   assert.equal(typeof lazy('business:sales', { as: 'string' })('buyer-42'), 'string')
   assert.throws(lazy('segment:orders', { as: 'number' }), is('INVALID_ARGUMENT', /segment:orders: ids of .* do not fit a number/))
@@ -71,7 +73,7 @@ test('a framework calls it with what it likes, and business ids need a key', asy
   const sales = lazy('business:order')
   const ids = [sales('buyer-42'), sales.next('buyer-42'), ...sales.take('buyer-42', 2), await sales.nextAsync('buyer-42'), ...(await sales.takeAsync('buyer-42', 2)), sales.tryNext('buyer-42')]
   assert.equal(new Set(ids).size, 8)
-  for (const id of ids) assert.equal(sales.parse(id).gene, gene('buyer-42'))
+  for (const id of [...ids, sales.nextText('buyer-42'), await sales.nextTextAsync('buyer-42'), ...sales.takeText('buyer-42', 1)]) assert.equal(sales.parse(id).gene, gene('buyer-42'))
   assert.throws(sales, is('INVALID_ARGUMENT', /key/))
   await assert.rejects(sales.nextAsync(), is('INVALID_ARGUMENT', /key/))
   mill.close()

@@ -58,6 +58,11 @@ const steps = {
   load(it, { of, table }) {
     it.routers[of].load(table)
   },
+  next_text: (it, { of }) => it.sources[of].nextText(),
+  take_text: (it, { of, count }) => it.sources[of].takeText(Number(count)),
+  next_text_for: (it, step) => it.sources[step.of].nextText(key(step)),
+  take_text_for: (it, step) => it.sources[step.of].takeText(key(step), Number(step.count)),
+  text_of: (it, { of, id }) => it.sources[of].textOf(BigInt(id)),
   route: (it, { of, id }) => texts(it.routers[of].route(BigInt(id))),
   route_wide: (it, { of, id }) => texts(it.routers[of].routeWide(BigInt(id))),
   route_key: (it, step) => texts(it.routers[step.of].routeKey(key(step))),

@@ -3,7 +3,7 @@ import { argument, translated } from './error'
 import { MillState } from './state'
 import { native, type BatchBox, type SourceStats } from './native'
 import { gene, type Key } from './router'
-import { counted, partsOf, room, type Parts } from './source'
+import { counted, partsOf, room, textOf, type Parts } from './source'
 import { Patience, sleep } from './wait'
 
 /**
@@ -111,6 +111,26 @@ export class Business {
     } catch (e) {
       throw translated(e)
     }
+  }
+
+  /** The next id for a key as text: in the form that `text` and `prefix` of its source say. Waits as `next` does. */
+  nextText(key: Key): string {
+    return this.textOf(this.next(key))
+  }
+
+  /** The next id for a key as text; never blocks the event loop. */
+  async nextTextAsync(key: Key): Promise<string> {
+    return this.textOf(await this.nextAsync(key))
+  }
+
+  /** `count` ids for a key as texts: all of them, or an error. */
+  takeText(key: Key, count: number): string[] {
+    return this.take(key, count).map((id) => this.textOf(id))
+  }
+
+  /** An id of this source as its texts are written. */
+  textOf(id: bigint | number): string {
+    return textOf(this.#cursor.source, id)
   }
 
   /**

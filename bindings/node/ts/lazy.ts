@@ -13,12 +13,14 @@ export type LazyOptions<As extends string> = SourceOptions & { as?: As }
 interface Lazily {
   /** What it was declared by. */
   readonly spec: string
+  /** An id as its texts are written. */
+  textOf(id: bigint | number): string
   /** Takes an id apart. */
   parse(id: bigint | number | string): Parts
   /** The source's figures in the present mill. */
   stats(): SourceStats
   /** What the source is in the present mill, every default filled in. */
-  settings(): Record<string, string>
+  readonly settings: Record<string, string>
   toString(): string
 }
 
@@ -37,8 +39,13 @@ export interface LazySource<T> extends Lazily, Iterable<T>, AsyncIterable<T> {
   takeAsync(count: number): Promise<T[]>
   /** Fills an array with ids: all of it, or none and an error. */
   fill<A extends BigUint64Array | BigInt64Array>(array: A): A
-  /** The next id as text: a serial number, or the decimal id. */
+  /** The next id as text, as that of the source. */
   nextText(): string
+  nextTextAsync(): Promise<string>
+  takeText(count: number): string[]
+  takeTextAsync(count: number): Promise<string[]>
+  /** A handle of the source in the present mill, which it stays with. */
+  handle(): AnySource<bigint> | AnySource<number> | AnySource<string>
   /** The source in the present mill, which it stays with. */
   source(): AnySource<bigint> | AnySource<number> | AnySource<string>
 }
@@ -56,8 +63,10 @@ export interface LazyBusiness<T> extends Lazily {
   take(key: Key, count: number): T[]
   /** `count` ids for a key: all of them, or a rejection. */
   takeAsync(key: Key, count: number): Promise<T[]>
-  /** The next id for a key as decimal text. */
+  /** The next id for a key as text, as that of the source. */
   nextText(key: Key): string
+  nextTextAsync(key: Key): Promise<string>
+  takeText(key: Key, count: number): string[]
   /** The source in the present mill, which it stays with. */
   source(): Business
 }
@@ -124,7 +133,7 @@ class Resolver {
     readonly as: string | undefined,
   ) {}
 
-  /** The source, whose verbs nobody has declared in common. */
+  /** The source; its verbs are checked when they are called. */
   get source(): any {
     return this.#source !== undefined && this.#at === generation() ? this.#source : this.#resolve()
   }
@@ -180,8 +189,8 @@ const KINDS = [undefined, 'bigint', 'number', 'string']
 
 /**
  * A source that is declared before a mill is open, as a column's default is: nothing is opened or looked at before its first id, which
- * finds the mill of `use`, else opens the default mill. `{ as: 'string' }` gives ids as decimal text, `{ as: 'number' }` as numbers where
- * they fit.
+ * finds the mill of `use`, else opens the default mill. `{ as: 'string' }` gives ids as the texts of their source,
+ * decimal unless `text` says otherwise, `{ as: 'number' }` as numbers where they fit.
  */
 export function lazy(spec: `serial:${string}`, options?: SourceOptions): LazySource<string>
 export function lazy(spec: `business:${string}`, options: LazyOptions<'string'> & { as: 'string' }): LazyBusiness<string>
@@ -195,8 +204,8 @@ export function lazy(spec: string, options?: SourceOptions): unknown {
     throw argument(`as must be 'bigint', 'number' or 'string', not ${typeof as === 'string' ? `'${as.slice(0, 40)}'` : shown(as)}`)
   }
   const resolver = new Resolver(text, as as string | undefined)
-  const given: (id: any) => any = as === 'string' ? String : (id) => id
-  const keyed = /^business:/.test(text)
+  // A serial number is a text already.
+  const given: (id: any) => any = as === 'string' ? (id) => (typeof id === 'string' ? id : resolver.ask('textOf', [id])) : (id) => id
   const next = (key?: unknown): unknown => {
     for (;;) {
       const at = generation()
@@ -219,23 +228,29 @@ export function lazy(spec: string, options?: SourceOptions): unknown {
       const ids = await resolver.askAsync('takeAsync', args)
       return as === 'string' ? ids.map(given) : ids
     },
-    nextText: (key?: unknown) => String(next(key)),
+    nextText: (...key: unknown[]) => resolver.ask('nextText', key),
+    nextTextAsync: (...key: unknown[]) => resolver.askAsync('nextTextAsync', key),
+    takeText: (...args: unknown[]) => resolver.ask('takeText', args),
+    textOf: (id: unknown) => resolver.ask('textOf', [id]),
     parse: (id: unknown) => resolver.ask('parse', [id]),
     stats: () => resolver.ask('stats', []),
-    settings: () => resolver.source.settings,
     source: () => resolver.source,
     spec: text,
     toString: () => `lazy ${text}`,
     [Symbol.for('nodejs.util.inspect.custom')]: () => `lazy ${text}`,
   }
-  if (keyed) return Object.assign((key?: unknown) => next(key), verbs)
+  // Read when it is asked for, not when it is assigned.
+  const settings = { get: () => resolver.source.settings, enumerable: true }
+  if (/^business:/.test(text)) return Object.defineProperty(Object.assign((key?: unknown) => next(key), verbs), 'settings', settings)
   const ids: IterableIterator<unknown> = { next: () => ({ value: next(), done: false }), [Symbol.iterator]: () => ids }
   const later: AsyncIterableIterator<unknown> = {
     next: async () => ({ value: await verbs.nextAsync(), done: false }),
     [Symbol.asyncIterator]: () => later,
   }
   // What frameworks call a default with is not for us.
-  return Object.assign(() => next(), verbs, {
+  const source = Object.assign(() => next(), verbs, {
+    takeTextAsync: (...args: unknown[]) => resolver.askAsync('takeTextAsync', args),
+    handle: () => resolver.ask('handle', []),
     fill: (array: unknown) => {
       if (resolver.source instanceof Serial) throw argument(`\`${text}\` hands out texts, which do not fit into an array of integers; use take`)
       return resolver.ask('fill', [array])
@@ -243,4 +258,5 @@ export function lazy(spec: string, options?: SourceOptions): unknown {
     [Symbol.iterator]: () => ids,
     [Symbol.asyncIterator]: () => later,
   })
+  return Object.defineProperty(source, 'settings', settings)
 }

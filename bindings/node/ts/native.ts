@@ -109,6 +109,7 @@ export interface Native {
   directNext(source: SourceBox, number: true): (() => number | undefined) | null
   nextId(source: SourceBox, waitedMs: number): bigint | number
   nextText(source: SourceBox, waitedMs: number): string | number
+  textOf(source: SourceBox, id: bigint): string
   directFor(source: SourceBox): ((key: unknown) => bigint | undefined) | null
   nextFor(source: SourceBox, gene: number, waitedMs: number): bigint | number
   nextWideFor(source: SourceBox, gene: number, waitedMs: number): bigint | number

@@ -40,6 +40,22 @@ export function partsOf(source: SourceBox, id: unknown): Parts {
   }
 }
 
+/** An id as its source writes it. @internal */
+export function textOf(source: SourceBox, id: unknown): string {
+  const ok = typeof id === 'bigint' ? id >= 0n && id < 1n << 64n : typeof id === 'number' && Number.isSafeInteger(id) && id >= 0
+  if (!ok) throw argument(`textOf takes an id: a bigint of 64 bits or a safe integer, not ${shown(id)}`)
+  try {
+    return native.textOf(source, BigInt(id as bigint | number))
+  } catch (e) {
+    throw translated(e)
+  }
+}
+
+/** What a source hands out as text: a serial number is one already. */
+function written(source: SourceBox, id: unknown): string {
+  return typeof id === 'string' ? id : textOf(source, id)
+}
+
 /** The most ids of one list: V8 ends the process, not the call, when its heap is full. */
 const MOST = 2 ** 22
 
@@ -172,7 +188,35 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
     }
   }
 
-  /** Takes an id of this source apart. */
+  /**
+   * The next id as text: in the form that `text` and `prefix` of its source say, decimal digits unless they are given. A serial number is a
+   * text already. Waits as `next` does.
+   */
+  nextText(): string {
+    return written(this.cursor.source, this.next())
+  }
+
+  /** The next id as text; never blocks the event loop. */
+  async nextTextAsync(): Promise<string> {
+    return written(this.cursor.source, await this.nextAsync())
+  }
+
+  /** `count` ids as texts: all of them, or an error. */
+  takeText(count: number): string[] {
+    return this.take(count).map((id) => written(this.cursor.source, id))
+  }
+
+  /** `count` ids as texts; never blocks the event loop. */
+  async takeTextAsync(count: number): Promise<string[]> {
+    return (await this.takeAsync(count)).map((id) => written(this.cursor.source, id))
+  }
+
+  /** An id of this source as its texts are written. */
+  textOf(id: bigint | number): string {
+    return textOf(this.cursor.source, id)
+  }
+
+  /** Takes an id, or a text, of this source apart. */
   parse(id: T | bigint | number | string): Parts {
     this.state.check()
     return partsOf(this.cursor.source, id)

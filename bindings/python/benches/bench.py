@@ -56,6 +56,8 @@ serial = mill.serial("cust_info", "custid", date="yyyyMMdd", number="00000000000
 free = mill.snowflake("free", worker=1, layout="time:31@1s,worker:1,seq:31")
 twitter = mill.snowflake("twitter", worker=1)
 sales = mill.business("order")
+declared = keymill.lazy("segment:declared", **options)
+keymill.use(mill)
 numbers = array.array("Q", bytes(8000))
 raw = raw_call()
 
@@ -156,6 +158,9 @@ row("keymill next()", methods(orders), True)
 row("next(keymill source)", lambda: calls_next(orders), True)
 row("next(itertools.count)", lambda: calls_next(itertools.count(FIRST)), True)
 row("keymill next(), order=thread", methods(threads), True)
+row("keymill lazy next()", methods(declared), True)
+row("keymill lazy()", calls(declared), True)
+row("keymill source bound to a name", calls(orders.next), True)
 row("keymill handle next()", methods(orders.handle()), True)
 row("itertools.count", stream(lambda: itertools.count(FIRST)))
 row("keymill iterator", stream(lambda: orders))
@@ -206,7 +211,7 @@ rival("python-ulid ULID()", python_ulid)
 slow = {"snowflake", "sonyflake", "python-ulid", "uuid.uuid4", "Lock + strftime"}
 best = dict.fromkeys(rows, float("inf"))
 wall = dict.fromkeys(rows, float("inf"))
-for source in (orders, batches, threads):
+for source in (orders, batches, threads, declared):
     for _ in range(200):
         source.next()
 for round in range(ROUNDS):

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 import keymill
-from test_processes import in_a_child, raw_fork
+from test_processes import APP, in_a_child, raw_fork, serve
 
 declared = keymill.lazy("segment:orders", deadline="60s")
 
@@ -46,10 +46,10 @@ def test_every_verb_is_the_sources(mill):
     orders.fill(ids)
     assert ids.tolist() == [5, 6]
     assert [id for id, _ in zip(orders, range(2))] == [7, 8]
-    assert orders.next_text() == "10"
-    assert orders.parse(5) == {"number": 5} and orders.stats()["issued"] == 10
-    assert orders.settings() == mill.segment("verbs").settings() and orders.source().next() == 11
-    assert orders.handle().next() > 11
+    assert (orders.next_text(), orders.take_text(1), orders.text_of(5)) == ("10", ["11"], "5")
+    assert orders.parse(5) == {"number": 5} and orders.stats()["issued"] == 11
+    assert orders.settings() == mill.segment("verbs").settings() and orders.source().next() == 12
+    assert orders.handle().next() > 12
 
     async def later():
         first = [await orders.anext(), *await orders.take_async(2)]
@@ -57,7 +57,7 @@ def test_every_verb_is_the_sources(mill):
             return [*first, id]
 
     later = asyncio.run(later())
-    assert later == sorted(set(later)) and later[0] > 11
+    assert later == sorted(set(later)) and later[0] > 12
     assert keymill.lazy("serial:t/c", date="'C'", number="000")() == "C001"
 
 
@@ -82,17 +82,18 @@ def closed_verbs(source):
 def test_ids_come_from_the_mill_that_was_shared_last_and_never_from_a_closed_one(mill):
     first = keymill.open("memory:")
     keymill.use(first)
-    declared.take(50)
+    # The cursor is in the middle of a block, whose numbers would be at hand.
+    assert [declared() for _ in range(300)] == [*range(1, 301)]
     keymill.use(mill)
-    assert declared.next() == 1
+    assert (declared.next(), declared(), next(declared)) == (1, 2, 3)
     keymill.use(first)
-    assert declared.next() == 51, "the first is still open"
+    assert declared.next() == 301, "the first is still open"
     first.close()
     for verb in closed_verbs(declared):
         with pytest.raises(keymill.ClosedError, match=r"the shared mill was closed; share an open one with keymill.use\(mill\)"):
             verb()
     keymill.use(mill)
-    assert declared.next() == 2
+    assert declared.next() == 4
 
 
 def test_callers_do_not_see_that_a_mill_is_replaced_and_closed():
@@ -126,8 +127,9 @@ def test_callers_do_not_see_that_a_mill_is_replaced_and_closed():
 
 CROWD = """
 import threading, keymill
-orders, start, ids = keymill.lazy("segment:orders", deadline="60s"), threading.Barrier(64), []
+start, ids = threading.Barrier(64), []
 def work():
+    orders = keymill.lazy("segment:orders", deadline="60s")
     start.wait()
     ids.extend(orders.next() for _ in range(100))
 threads = [threading.Thread(target=work) for _ in range(64)]
@@ -258,6 +260,13 @@ def test_a_pool_gets_the_source_by_pickling_and_makes_no_duplicates(tmp_path, me
     assert len(set(every)) == len(every) == 18 * 1000
     keymill.shared().close()
     keymill.use(None)
+
+
+def test_a_preloading_server_s_workers_make_no_duplicates(tmp_path):
+    declared = 'keymill.use(keymill.open({config!r}))\norders = keymill.lazy("segment:orders", deadline="60s")'
+    app = APP.replace('mill = keymill.open({config!r})\norders = mill.segment("orders", deadline="60s")', declared)
+    assert "lazy" in app
+    serve(tmp_path, app.format(config=f"sqlite:{tmp_path / 'ids.db'}"))
 
 
 def test_sqlalchemy_calls_it_for_each_row(mill):

@@ -134,8 +134,13 @@ def app(environ, start_response):
 
 
 def test_gunicorn_preload_makes_no_duplicates(sqlite, tmp_path):
+    serve(tmp_path, APP.format(config=sqlite))
+
+
+def serve(tmp_path, app):
+    """The ids of two thousand requests to an application that loads before its workers are forked come once."""
     pytest.importorskip("gunicorn")
-    (tmp_path / "shop.py").write_text(textwrap.dedent(APP.format(config=sqlite)))
+    (tmp_path / "shop.py").write_text(textwrap.dedent(app))
     command = [sys.executable, "-m", "gunicorn", "--preload", "--workers", "4", "--bind", "127.0.0.1:0", "shop:app"]
     with open(tmp_path / "log", "w") as log:
         server = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)

@@ -96,6 +96,21 @@ class Runner:
     def do_take(self, step):
         return [str(id) for id in self.sources[step["of"]].take(int(step["count"]))]
 
+    def do_next_text(self, step):
+        return self.sources[step["of"]].next_text()
+
+    def do_take_text(self, step):
+        return self.sources[step["of"]].take_text(int(step["count"]))
+
+    def do_next_text_for(self, step):
+        return self.sources[step["of"]].next_text(key_of(step))
+
+    def do_take_text_for(self, step):
+        return self.sources[step["of"]].take_text(key_of(step), int(step["count"]))
+
+    def do_text_of(self, step):
+        return self.sources[step["of"]].text_of(int(step["id"]))
+
     def do_parse(self, step):
         source = self.sources[step["of"]]
         return {name: text_of(value) for name, value in source.parse(step["id"]).items()}

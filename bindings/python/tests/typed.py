@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 
 import keymill
@@ -34,7 +35,25 @@ def order_numbers(numbers: keymill.OrderNumbers, router: keymill.Router) -> list
     return [numbers.unseal(bytearray(sealed)), numbers.unseal_text(text), *numbers.unseal_all(numbers.seal_all([1, 2]))]
 
 
+orders: keymill.Lazy[int] = keymill.lazy("segment:orders", step=1000)
+numbers_of_serials: keymill.Lazy[str] = keymill.lazy("serial:t/c")
+
+
+def declared(default: Callable[[], int]) -> int:
+    return default()
+
+
+async def soon() -> int:
+    return await orders.anext() + sum(await orders.take_async(2))
+
+
 with keymill.open("memory:") as mill:
+    keymill.use(mill)
+    total: int = orders() + orders.next() + next(orders) + sum(orders.take(2)) + declared(orders) + declared(keymill.lazy("segment:b"))
+    first: str = numbers_of_serials()
+    keyed: int = keymill.lazy("business:order").next("buyer-42")
+    print(total, first, keyed, asyncio.run(soon()), orders.deconstruct()[0], keymill.shared().closed)
+    keymill.use(None)
     numbers(mill.segment("orders", step=1000, deadline=timedelta(seconds=1)))
     numbers(mill.snowflake("tx", worker=5))
     serial = mill.serial("cust_info", "custid", date="yyyyMMdd", number="000000")

@@ -125,7 +125,7 @@ fn main() {
         all.insert("many".into(), facts.iter().map(Fact::json).collect());
     }
     let mill = Mill::open("memory:").expect("a mill");
-    let sections: [(&str, &str, Section); 9] = [
+    let sections: [(&str, &str, Section); 10] = [
         ("segment", "Segments", segments::segments),
         ("snowflake", "Snowflakes, time:41@1ms,worker:1,seq:21", snowflakes::snowflakes),
         ("burst", "Snowflakes, 41/10/12, 1000 ids of a fresh millisecond", snowflakes::bursts),
@@ -135,6 +135,7 @@ fn main() {
         ("route", "Routes of random ids", keys::routes),
         ("seal", "Order numbers", order_numbers::seals),
         ("text", "Serial numbers, eight characters of date and eight digits", segments::serials),
+        ("form", "Ids of 19 decimal digits as text, behind a prefix", segments::texts),
     ];
     for (name, title, section) in sections {
         if wanted(name) {

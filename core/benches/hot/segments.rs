@@ -162,3 +162,34 @@ pub fn serials(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
     ];
     measure(&rows, rounds)
 }
+
+/// Ids of 19 decimal digits as text, in each form.
+pub fn texts(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
+    const BASE: &str = "Source::write_text, decimal";
+    let of = |form: &str| {
+        let spec =
+            format!("segment:text-{form}?start=5000000000000000000&step=10000000&text={form}&prefix=ord_");
+        let source = mill.source(&spec).expect("a source");
+        source.next().expect("it is warm");
+        source
+    };
+    let row = |name: &'static str, form: &str| {
+        let source = of(form);
+        Row::new(name, move || {
+            let (source, mut buffer) = (source.clone(), [0; 64]);
+            move |n| {
+                for _ in 0..n {
+                    consume(source.write_text(&mut buffer).expect("a text") as u64);
+                    consume(buffer.as_ptr() as u64);
+                }
+            }
+        })
+    };
+    let rows = [
+        row(BASE, "decimal"),
+        row("Source::write_text, crockford", "crockford").goal(BASE, 1.1, None),
+        row("Source::write_text, base62", "base62").goal(BASE, 1.1, None),
+        row("Source::write_text, base36", "base36").goal(BASE, 1.1, None),
+    ];
+    measure(&rows, rounds)
+}

@@ -12,8 +12,6 @@ mod moves;
 mod operate;
 mod order_numbers;
 mod router;
-#[cfg(all(feature = "mysql", feature = "postgres"))]
-pub(crate) mod shard;
 mod source;
 pub(crate) mod text;
 

@@ -210,25 +210,23 @@ impl Mill {
     /// `STORE_REFUSED`: the store has no table of this name, or two. `STORE_UNAVAILABLE`, `CLOSED`.
     pub fn route_table(&self, router: &str) -> Result<String> {
         self.shared.catch_panic(|| check_name(router, "the router's name"))?;
-        let (line, key) = (self.shared.config.command_line(), Key::of_route(router));
-        let stored = self.shared.on_store(line, move |store| store.read_route(&key, 0))?;
-        match stored {
-            Some(stored) if stored.split.is_none() => Ok(stored.text.unwrap_or_default()),
-            Some(stored) => Err(Error::new(Code::StoreRefused, stored.split.unwrap_or_default())),
-            None => Err(Error::new(
-                Code::StoreRefused,
-                format!(
-                    "the store has no route table `{}`; store one: `{} route put {} FILE --yes`",
-                    shown(router),
-                    line.keymill,
-                    quoted(&shown(router))
-                ),
-            )),
-        }
+        route_table(&self.shared, router)
     }
 }
 
 impl Moves {
+    /// The router's name.
+    #[must_use]
+    pub fn router(&self) -> &str {
+        &self.router
+    }
+
+    /// The present routes, for one look.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(crate) fn routes(&self) -> Result<super::Router> {
+        super::Router::from_text(&route_table(&self.shared, &self.router)?)
+    }
+
     fn read(&self) -> Result<(RouteTable, Readers)> {
         let router = self.router.clone();
         let line = self.shared.config.command_line();
@@ -237,7 +235,6 @@ impl Moves {
             .map_err(|error| self.shared.failed(error))
     }
 
-    /// Makes a step: reads table and readers, decides, and stores the table that follows if the one that was read is still there.
     /// A step after which one of the shards is no longer written to. A route of before the last step may still read there for `settle`:
     /// all readers run the present table, then `settle` passes, and they still do.
     fn last_step(
@@ -263,6 +260,7 @@ impl Moves {
         })
     }
 
+    /// Makes a step: reads table and readers, decides, and stores the table that follows if the one that was read is still there.
     fn step(
         &self,
         change: Change,
@@ -408,6 +406,24 @@ impl Moves {
         let (key, members) = (Key::of_readers(&self.router), members.to_vec());
         let line = self.shared.config.command_line();
         self.shared.on_store(line, move |store| store.forget_readers(&key, &members))
+    }
+}
+
+fn route_table(shared: &SharedMill, router: &str) -> Result<String> {
+    let (line, key) = (shared.config.command_line(), Key::of_route(router));
+    let stored = shared.on_store(line, move |store| store.read_route(&key, 0))?;
+    match stored {
+        Some(stored) if stored.split.is_none() => Ok(stored.text.unwrap_or_default()),
+        Some(stored) => Err(Error::new(Code::StoreRefused, stored.split.unwrap_or_default())),
+        None => Err(Error::new(
+            Code::StoreRefused,
+            format!(
+                "the store has no route table `{}`; store one: `{} route put {} FILE --yes`",
+                shown(router),
+                line.keymill,
+                quoted(&shown(router))
+            ),
+        )),
     }
 }
 

@@ -341,7 +341,7 @@ impl Source {
         Ok(Parts { number: Some(id), ..Parts::default() })
     }
 
-    /// Parses a text: a serial number, or an id in decimal. A business id may also be `0x` and its 16 or 32 hexadecimal digits, whose
+    /// Parses a text: a serial number, or an id in the form of the source or in decimal. A business id may also be `0x` and its 16 or 32 hexadecimal digits, whose
     /// number tells an id of 64 bits from one of 128.
     ///
     /// # Errors
@@ -349,16 +349,12 @@ impl Source {
     /// or another one of 128.
     pub fn parse_text(&self, text: &str) -> Result<Parts> {
         let Some(pattern) = self.spec().pattern() else {
-            if let Some(bank) = self.spec().bank {
+            if let Some(bank) =
+                self.spec().bank.filter(|_| self.spec().form.is_plain() || text.starts_with("0x"))
+            {
                 return self.parse_business_text(bank, text).map_err(|e| self.failed(e));
             }
-            let id = text.parse().map_err(|_| {
-                self.failed(Error::argument(format!(
-                    "`{}` is not an id: an id is a positive whole number, in decimal digits",
-                    shown(text)
-                )))
-            })?;
-            return self.parse(id);
+            return self.parse(self.id_of_text(text)?);
         };
         match pattern.split(text) {
             Some((period, number)) => Ok(Parts {

@@ -1,10 +1,11 @@
-//! Serial numbers, and ids in decimal, as text.
+//! Serial numbers, and ids in the form of their source, as text.
 
 use crate::engine::{IdPath, Live};
 use crate::error::{Code, Error, Result};
+use crate::gene::GeneKey;
 use crate::segment::cursor;
 use crate::segment::{Miss, SegmentSource, TakenRange};
-use crate::serial::{MAX_TEXT, Prefix, write_number, write_serial};
+use crate::serial::{MAX_TEXT, Prefix, write_serial};
 
 use super::Source;
 
@@ -16,8 +17,23 @@ pub(crate) fn ascii(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
 
+#[cold]
+fn no_date() -> Error {
+    Error::argument("a serial's text has a date, which its number does not tell; use `next_text`")
+}
+
 impl Source {
-    /// The next serial number as text; the decimal id for the other kinds.
+    /// The next serial number as text; for the other kinds the id in the form that `text=` and `prefix=` say, decimal digits unless they are
+    /// given.
+    ///
+    /// ```
+    /// let mill = keymill::Mill::open("memory:")?;
+    /// let orders = mill.source("segment:orders?text=crockford&prefix=ord_")?;
+    /// let text = orders.next_text()?;
+    /// assert_eq!(text, "ord_0000000000001");
+    /// assert_eq!(orders.parse_text(&text)?.number, Some(1));
+    /// # Ok::<(), keymill::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Source::next`], and `NUMBER_OVERFLOW`.
@@ -52,7 +68,7 @@ impl Source {
     /// The next text into a buffer that has room for it.
     #[inline]
     fn write_next(&self, buffer: &mut [u8]) -> Result<usize> {
-        let Some(pattern) = self.spec().pattern() else { return self.write_decimal(buffer, self.next()?) };
+        let Some(pattern) = self.spec().pattern() else { return self.write_id(buffer, self.next()?) };
         let width = pattern.width();
         let written = if let IdPath::SharedText(live) = &self.shared.path {
             self.write_dated(live, SegmentSource::lease_after, buffer, width)?
@@ -103,8 +119,60 @@ impl Source {
         })
     }
 
-    fn write_decimal(&self, buffer: &mut [u8], id: u64) -> Result<usize> {
-        self.fitted(write_number(buffer, id, 1))
+    fn write_id(&self, buffer: &mut [u8], id: u64) -> Result<usize> {
+        self.fitted(self.spec().form.write(buffer, id))
+    }
+
+    /// An id as this source writes it: what [`Source::next_text`] would have given for it. Of serials `INVALID_ARGUMENT`: their text has a
+    /// date, which a number does not tell.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`.
+    pub fn text_of(&self, id: u64) -> Result<String> {
+        if self.spec().pattern().is_some() {
+            return Err(self.failed(no_date()));
+        }
+        let mut buffer = [0; MAX_TEXT];
+        let len = self.write_id(&mut buffer, id)?;
+        Ok(ascii(&buffer[..len]).to_owned())
+    }
+
+    /// Writes what [`Source::text_of`] answers into `buffer`, and returns its length.
+    ///
+    /// # Errors
+    /// As [`Source::text_of`]; `BUFFER_TOO_SMALL` for a buffer shorter than the text.
+    pub fn write_text_of(&self, id: u64, buffer: &mut [u8]) -> Result<usize> {
+        if self.spec().pattern().is_some() {
+            return Err(self.failed(no_date()));
+        }
+        self.spec().form.write(buffer, id).ok_or_else(|| self.too_small(buffer.len()))
+    }
+
+    /// The next id for a key as text, of a source of business ids with 64 bits.
+    ///
+    /// # Errors
+    /// As [`Source::next_for`].
+    pub fn next_text_for<'k>(&self, key: impl Into<GeneKey<'k>>) -> Result<String> {
+        self.text_of(self.next_for(key)?)
+    }
+
+    /// `count` ids for a key as texts.
+    ///
+    /// # Errors
+    /// As [`Source::take_for`].
+    pub fn take_text_for<'k>(&self, key: impl Into<GeneKey<'k>>, count: usize) -> Result<Vec<String>> {
+        self.take_for(key, count)?.into_iter().map(|id| self.text_of(id)).collect()
+    }
+
+    /// The id that a text of this source stands for: its own form, or decimal digits.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`: another prefix, width or character, and a serial's text, which is no single number.
+    pub fn id_of_text(&self, text: &str) -> Result<u64> {
+        if self.spec().pattern().is_some() {
+            return Err(self.failed(Error::argument("a serial's text is no id; use `parse_text`")));
+        }
+        self.spec().form.read(text).map_err(|e| self.failed(e))
     }
 
     #[inline]
@@ -123,7 +191,7 @@ impl Source {
     pub fn try_write_text(&self, buffer: &mut [u8]) -> Result<usize> {
         self.check_room(buffer.len())?;
         let Some(pattern) = self.spec().pattern() else {
-            return self.write_decimal(buffer, self.try_next()?);
+            return self.write_id(buffer, self.try_next()?);
         };
         let width = pattern.width();
         let Some(live) = self.shared.live_segments() else { return Err(self.failed(self.wants_text())) };
@@ -173,9 +241,14 @@ impl Source {
                 });
                 taken.map_err(|e| self.failed(e))?;
             }
-            _ => {
+            Some(_) => {
                 for _ in 0..count {
                     texts.push(self.next_text()?);
+                }
+            }
+            None => {
+                for id in self.take(count)? {
+                    texts.push(self.text_of(id)?);
                 }
             }
         }

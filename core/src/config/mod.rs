@@ -357,11 +357,11 @@ mod tests {
             Ok(format!("{read:?}"))
         };
         for (source, groups) in [
-            ("segment:a?", vec![options::SOURCE, options::SUPPLY, options::SEGMENT]),
+            ("segment:a?", vec![options::SOURCE, options::TEXT, options::SUPPLY, options::SEGMENT]),
             ("segment:a?scheme=tiny_id_info&", vec![options::SEGMENT]),
-            ("snowflake:a?", vec![options::SOURCE, options::SNOWFLAKE]),
+            ("snowflake:a?", vec![options::SOURCE, options::TEXT, options::SNOWFLAKE]),
             ("serial:a/b?", vec![options::SOURCE, options::SERIAL]),
-            ("business:a?", vec![options::SOURCE, options::BUSINESS]),
+            ("business:a?", vec![options::SOURCE, options::TEXT, options::BUSINESS]),
         ] {
             for option in groups.into_iter().flatten().filter(|option| !option.default.is_empty()) {
                 if matches!(option.name, "delta" | "remainder") && !source.contains("tiny_id_info") {

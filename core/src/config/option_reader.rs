@@ -19,6 +19,8 @@ use crate::request::stride::Stride;
 use crate::serial::SerialPattern;
 use crate::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker, fixed_name, in_words};
 
+use crate::text_form::{IdDigits, TextForm};
+
 use super::Options;
 use super::options::{self, Described};
 use super::worker_option::{self, Chosen};
@@ -32,10 +34,10 @@ const LARGEST_STEP: u64 = 10_000_000;
 const MAX_NAME: usize = 128;
 
 const KINDS: &[(&str, &[&[Described]])] = &[
-    ("segment", &[options::SOURCE, options::SUPPLY, options::SEGMENT]),
-    ("snowflake", &[options::SOURCE, options::SNOWFLAKE]),
+    ("segment", &[options::SOURCE, options::TEXT, options::SUPPLY, options::SEGMENT]),
+    ("snowflake", &[options::SOURCE, options::TEXT, options::SNOWFLAKE]),
     ("serial", &[options::SOURCE, options::SUPPLY, options::SERIAL]),
-    ("business", &[options::SOURCE, options::BUSINESS]),
+    ("business", &[options::SOURCE, options::TEXT, options::BUSINESS]),
 ];
 
 fn kind_names() -> String {
@@ -132,6 +134,11 @@ fn split(spec: &str) -> Result<Split> {
 }
 
 fn unknown_option(kind: &str, option: &str, known: &[&str]) -> Error {
+    if kind == "serial" && options::TEXT.iter().any(|of| of.name == option) {
+        return Error::config(format!(
+            "option `{option}` is for ids; the text of a serial is what its `date` and `number` say: write 'ORD'yyyyMMdd for letters in front"
+        ));
+    }
     Error::config(format!(
         "unknown option `{}` of `{kind}`; valid options: {}",
         shown(option),
@@ -262,7 +269,8 @@ pub(crate) fn parse(
     let order = read.one_of("order", &[("process", Order::Process), ("thread", Order::Thread)])?;
     let block = read.number("block", 1024, 1, 1 << 20)?;
     let deadline = Duration::from_millis(read.millis("deadline", 3000, 1, 3_600_000)?);
-    let common = Common { text, order, block, deadline };
+    let form = TextForm::new(read.one_of("text", &IdDigits::ALL)?, &read.text("prefix", ""))?;
+    let common = Common { text, order, block, deadline, form };
     match parts.kind {
         "segment" => segment(&parts, &read, common),
         "serial" => serial(&parts, &read, common, sql_store),
@@ -277,6 +285,7 @@ struct Common {
     order: Order,
     block: u64,
     deadline: Duration,
+    form: TextForm,
 }
 
 fn rules(read: &OptionReader, default_step: Option<u64>, default_max: u64) -> Result<Rules> {
@@ -382,11 +391,17 @@ fn columns(read: &OptionReader, scheme: Scheme) -> Result<Columns> {
 
 /// A ticket's number and its table's step determine a range, so the options that size other reservations have no meaning there.
 fn check_ticket_options(read: &OptionReader, scheme: Scheme) -> Result<()> {
-    for option in ["min_step", "max_step", "start", "backwards"] {
+    let sizes: &[&str] = if scheme.keeps_allocation() {
+        &["step", "min_step", "max_step", "start", "backwards"]
+    } else {
+        &["min_step", "max_step", "start", "backwards"]
+    };
+    for option in sizes.iter().copied() {
         if read.given.contains_key(option) {
             return Err(Error::config(format!(
-                "option `{option}` has no meaning for scheme={}, where the server counts in steps of `step`; leave it out",
-                scheme.name()
+                "option `{option}` has no meaning for scheme={}, where the server counts in steps of `{}`; leave it out",
+                scheme.name(),
+                if scheme.keeps_allocation() { "allocation" } else { "step" }
             )));
         }
     }
@@ -419,6 +434,12 @@ fn allocation(read: &OptionReader, scheme: Scheme) -> Result<Option<u64>> {
     Err(Error::config(if is_given {
         format!("option `allocation` has no meaning for scheme={}; leave it out", scheme.name())
     } else {
+        if scheme.is_sequence() {
+            return Err(Error::config(format!(
+                "scheme={} needs `allocation=N`, the `allocationSize` of the `@SequenceGenerator`, which is 50 where none is written, and the INCREMENT BY of its sequence",
+                scheme.name()
+            )));
+        }
         format!(
             "scheme={} needs `allocation=N`, the most that another program takes from its row at a time: the largest `allocationSize` or `increment_size` of all, which is 50 where none is written; 0 if no other program uses it",
             scheme.name()
@@ -426,20 +447,47 @@ fn allocation(read: &OptionReader, scheme: Scheme) -> Result<Option<u64>> {
     }))
 }
 
+/// `optimizer=pooled`: whether a value of a JPA sequence owns the numbers up to it.
+fn optimizer(read: &OptionReader, scheme: Scheme) -> Result<bool> {
+    if scheme == Scheme::JpaSequence {
+        return read.one_of("optimizer", &[("pooled", true), ("pooled-lo", false)]);
+    }
+    if !read.is_given("optimizer") {
+        return Ok(false);
+    }
+    Err(Error::config(format!(
+        "option `optimizer` is for scheme=jpa_sequence; with scheme={} it has no meaning, leave it out",
+        scheme.name()
+    )))
+}
+
 fn segment(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
     let schemes: Vec<Scheme> = Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments()).collect();
-    let (scheme, table) = scheme(read, Scheme::Keymill, &schemes)?;
+    let (scheme, mut table) = scheme(read, Scheme::Keymill, &schemes)?;
     let label = format!("segment:{name}");
-    let rules = rules(read, scheme.is_ticket().then_some(1000), LARGEST_STEP)?;
+    let allocated = allocation(read, scheme)?;
+    let optimizer = optimizer(read, scheme)?;
+    let default_step = match allocated {
+        Some(0) if scheme.is_sequence() => {
+            return Err(read.bad("allocation", "0", "the sequence's INCREMENT BY, from 1"));
+        }
+        Some(allocated) if scheme.is_sequence() => Some(allocated),
+        _ => scheme.is_ticket().then_some(1000),
+    };
+    if scheme == Scheme::JpaSequence && !read.is_given("table") {
+        table = format!("{name}_seq");
+        check_identifier(&table, "the sequence's name, which `table=` gives where it is another,")?;
+    }
+    let rules = rules(read, default_step, LARGEST_STEP)?;
     if scheme.is_ticket() {
         check_ticket_options(read, scheme)?;
     }
     let unsafe_on = read.one_of("unsafe", &[("off", false), ("on", true)])?;
-    if unsafe_on && scheme != Scheme::Sequence {
+    if unsafe_on && !scheme.is_sequence() {
         return Err(Error::config(format!(
-            "option `unsafe=on` is for scheme=sequence; scheme={} issues nothing twice, leave it out",
+            "option `unsafe=on` is for sequences; scheme={} issues nothing twice, leave it out",
             scheme.name()
         )));
     }
@@ -453,13 +501,15 @@ fn segment(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
             columns: columns(read, scheme)?,
             name: label,
             serial: None,
-            step: allocation(read, scheme)?.unwrap_or(rules.min_step),
+            step: allocated.unwrap_or(rules.min_step),
             unsafe_on,
+            is_pooled: optimizer && allocated != Some(1),
             stride: stride(read, scheme)?,
         }),
         order: common.order,
         block: common.block,
         deadline: common.deadline,
+        form: common.form,
         snowflake: None,
         worker_read: String::new(),
         bank: None,
@@ -528,6 +578,7 @@ fn serial(parts: &Split, read: &OptionReader, common: Common, sql_store: bool) -
         order: common.order,
         block,
         deadline: common.deadline,
+        form: common.form,
         snowflake: None,
         worker_read: String::new(),
         bank: None,
@@ -550,6 +601,11 @@ fn business(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> 
     };
     let is_named = read.given.contains_key("counters");
     let bank = BankSpec { counters, is_named, wide: read.one_of("wide", &[("off", false), ("on", true)])? };
+    if bank.wide && !common.form.is_plain() {
+        return Err(Error::config(
+            "options `text` and `prefix` are for ids of 64 bits; leave them out, or leave out `wide=on`",
+        ));
+    }
     if let Some(other) = read.given.get("scheme").filter(|scheme| *scheme != Scheme::Keymill.name()) {
         return Err(Error::config(format!(
             "option `scheme={}` of `business` is not valid: the counters of business ids are rows of keymill's own table; valid: keymill",
@@ -565,6 +621,7 @@ fn business(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> 
         order: common.order,
         block: common.block,
         deadline: common.deadline,
+        form: common.form,
         snowflake: None,
         worker_read: String::new(),
         bank: Some(bank),
@@ -614,6 +671,7 @@ fn snowflake(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec>
         order: common.order,
         block: common.block,
         deadline: common.deadline,
+        form: common.form,
         snowflake: Some(SnowflakeSpec {
             layout,
             worker,

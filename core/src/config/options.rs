@@ -196,6 +196,22 @@ const COLUMNS: Described = option(
     "Names of the columns of another program's table, where they are not the scheme's.",
 );
 
+/// Options of every source whose ids are numbers: how they are written as text.
+pub const TEXT: &[Described] = &[
+    option(
+        "text",
+        "decimal",
+        "`decimal`, `crockford`, `base62`, `base36`",
+        "The digits of `next_text`, see [Text forms](text-forms.md).",
+    ),
+    option(
+        "prefix",
+        "",
+        "at most 16 small letters, digits and `_`",
+        "What stands in front of the digits of `next_text`: `prefix=ord_`.",
+    ),
+];
+
 /// Options of segments beyond [`SUPPLY`].
 pub const SEGMENT: &[Described] = &[
     option("start", "1", "1 to 2^63 - 1", "The first number of a row that is made."),
@@ -203,7 +219,7 @@ pub const SEGMENT: &[Described] = &[
         "unsafe",
         "off",
         "`off`, `on`",
-        "With `scheme=sequence`: accept MariaDB, whose sequences hand out values again after a crash.",
+        "With `scheme=sequence` and `jpa_sequence`: accept MariaDB, whose sequences hand out values again after a crash.",
     ),
     COLUMNS,
     option(
@@ -217,7 +233,13 @@ pub const SEGMENT: &[Described] = &[
         "allocation",
         "",
         "0 to 2^31 - 1",
-        "For schemes that ask for it: the most that another program takes from the row at a time; 0 where no other one uses it.",
+        "For schemes that ask for it: the most that another program takes from the row at a time; 0 where no other one uses it. Of `jpa_sequence`: the `INCREMENT BY` of the sequence.",
+    ),
+    option(
+        "optimizer",
+        "",
+        "`pooled`, `pooled-lo`",
+        "With `scheme=jpa_sequence`: how Hibernate uses its values. Default: `pooled`, which is Hibernate's.",
     ),
 ];
 

@@ -4,6 +4,7 @@
 //! number modulo 37. Small letters are read too, `i` and `l` as 1, `o` as 0.
 
 use crate::error::{Error, Result, shown};
+use crate::text_form::{CROCKFORD, crockford_digit as digit};
 
 /// The characters of an order number of 16 bytes.
 pub const TEXT_LENGTH: usize = 26;
@@ -11,20 +12,17 @@ pub const TEXT_LENGTH: usize = 26;
 /// The characters of an order number of 8 bytes, its check symbol included.
 pub const TEXT8_LENGTH: usize = 14;
 
-/// The digits, and behind them the symbols that only a check symbol is.
-const SYMBOLS: &[u8; 37] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ*~$=U";
-
 /// The order number of 16 bytes as text.
 pub(crate) fn text_of(order_no: &[u8; 16]) -> [u8; TEXT_LENGTH] {
     let number = u128::from_be_bytes(*order_no);
-    std::array::from_fn(|at| SYMBOLS[(number >> (5 * (TEXT_LENGTH - 1 - at))) as usize & 31])
+    std::array::from_fn(|at| CROCKFORD[(number >> (5 * (TEXT_LENGTH - 1 - at))) as usize & 31])
 }
 
 /// The order number of 8 bytes as text.
 pub(crate) fn text8_of(order_no: u64) -> [u8; TEXT8_LENGTH] {
     std::array::from_fn(|at| match TEXT8_LENGTH - 1 - at {
-        0 => SYMBOLS[(order_no % 37) as usize],
-        left => SYMBOLS[(order_no >> (5 * (left - 1))) as usize & 31],
+        0 => CROCKFORD[(order_no % 37) as usize],
+        left => CROCKFORD[(order_no >> (5 * (left - 1))) as usize & 31],
     })
 }
 
@@ -79,7 +77,11 @@ pub fn read_text8(text: &str) -> Result<u64> {
         number = number << 5 | u64::from(digit);
     }
     let given = digit(check[0]).map(usize::from).or_else(|| {
-        SYMBOLS.iter().skip(32).position(|symbol| *symbol == check[0].to_ascii_uppercase()).map(|at| 32 + at)
+        CROCKFORD
+            .iter()
+            .skip(32)
+            .position(|symbol| *symbol == check[0].to_ascii_uppercase())
+            .map(|at| 32 + at)
     });
     if given != Some((number % 37) as usize) {
         return Err(Error::argument(format!(
@@ -88,15 +90,6 @@ pub fn read_text8(text: &str) -> Result<u64> {
         )));
     }
     Ok(number)
-}
-
-fn digit(c: u8) -> Option<u8> {
-    let c = match c.to_ascii_uppercase() {
-        b'I' | b'L' => b'1',
-        b'O' => b'0',
-        c => c,
-    };
-    SYMBOLS.iter().take(32).position(|symbol| *symbol == c).map(|at| at as u8)
 }
 
 #[cold]
@@ -183,7 +176,7 @@ mod tests {
         fn a_check_symbol_finds_each_wrong_digit_and_each_swap_of_neighbours(number in 0..1_u64 << 63, at in 0..13_usize, digit in 0..32_usize) {
             let text = text8_of(number);
             let mut wrong = text;
-            wrong[at] = SYMBOLS[digit];
+            wrong[at] = CROCKFORD[digit];
             prop_assert!(wrong == text || read_text8(utf8(&wrong)).is_err());
             let mut swapped = text;
             swapped.swap(at, (at + 1).min(12));

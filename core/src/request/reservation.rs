@@ -70,6 +70,8 @@ pub struct Key {
     pub step: u64,
     /// `unsafe=on`: numbers that come twice after a crash of the server are accepted.
     pub unsafe_on: bool,
+    /// `optimizer=pooled`: a value of its sequence owns the numbers up to it, not those from it on.
+    pub is_pooled: bool,
     /// Which of the row's numbers are the source's own, where the scheme's rows say so.
     pub stride: Stride,
 }
@@ -85,6 +87,7 @@ impl Key {
             serial: None,
             step: 1,
             unsafe_on: false,
+            is_pooled: false,
             stride: Stride::EVERY,
         }
     }
@@ -99,7 +102,7 @@ impl Key {
     pub fn place(&self) -> String {
         let mut place = format!("{}{}", self.table, self.columns);
         if self.scheme.is_ticket() {
-            place.push_str(&format!(" step={}", self.step));
+            place.push_str(&format!(" step={}{}", self.step, if self.is_pooled { " pooled" } else { "" }));
         }
         if !self.stride.is_every() {
             place.push_str(&format!(" delta={} remainder={}", self.stride.delta(), self.stride.remainder()));

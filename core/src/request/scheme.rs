@@ -12,6 +12,8 @@
 //!   node issues only the numbers with `id % delta == remainder`. `max_id` need not be one of them: wherever it stands
 //!   between two of them, the next one is the same.
 //! * CosId (`cosid`): a segment is `(last_max_id - step, last_max_id]`: *last*.
+//! * JPA's sequences (`jpa_sequence`) count in steps of *a*. With Hibernate's optimizer `pooled`, the default, a value *v* owns the numbers
+//!   `[v - a + 1, v]`, and the first value of the sequence itself alone; with `pooled-lo` it owns `[v, v + a - 1]`.
 //! * JPA's table generators (`jpa_table`) move a row from *m* to *m + a*, and *a* is in no column. EclipseLink, and Hibernate with
 //!   `pooled-lo`, issue *m + 1* to *m + a*; Hibernate with `pooled`, its default, *m + 2 - a* to *m + 1*; with `none` only
 //!   *m + 1*. With `stored_last_used=false`, and before Hibernate 5.3, each of these is one lower; before HHH-9287 `pooled`
@@ -333,6 +335,14 @@ schemes! {
         touched: None,
         create: create!("sequence": mysql postgres),
     };
+    /// The sequence of a JPA `@SequenceGenerator`, of which other programs draw too.
+    JpaSequence = Description {
+        name: "jpa_sequence",
+        table: "orders_seq",
+        kept: Kept::Sequence,
+        touched: None,
+        create: create!("jpa_sequence": mysql postgres),
+    };
 }
 
 impl Scheme {
@@ -441,6 +451,12 @@ impl Scheme {
         matches!(self.kept(), Kept::Ticket { .. } | Kept::Sequence)
     }
 
+    /// Whether the scheme is a SQL sequence.
+    #[must_use]
+    pub const fn is_sequence(self) -> bool {
+        matches!(self.kept(), Kept::Sequence)
+    }
+
     /// Whether a row may own only every delta-th number.
     #[must_use]
     pub const fn keeps_stride(self) -> bool {
@@ -450,7 +466,8 @@ impl Scheme {
     /// Whether the spec has to say how many numbers the other programs on a row take at a time.
     #[must_use]
     pub const fn keeps_allocation(self) -> bool {
-        matches!(self.counter(), Some(CounterColumns { allocates: true, .. }))
+        matches!(self, Scheme::JpaSequence)
+            || matches!(self.counter(), Some(CounterColumns { allocates: true, .. }))
     }
 
     /// Whether a row may say how long its numbers live.

@@ -257,6 +257,7 @@ fn key() -> Key {
         serial: None,
         step: 1,
         unsafe_on: false,
+        is_pooled: false,
         stride: Stride::EVERY,
     }
 }

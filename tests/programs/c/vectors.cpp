@@ -287,6 +287,20 @@ public:
             auto count = static_cast<std::size_t>(number(step, "count"));
             for (std::uint64_t id : source(step).source.take_for(key(step), count)) value.list.push_back(text(std::to_string(id)));
             return value;
+        } else if (verb == "next_text") {
+            return text(source(step).source.next_text());
+        } else if (verb == "text_of") {
+            return text(source(step).source.text_of(number(step, "id")));
+        } else if (verb == "next_text_for") {
+            return text(source(step).source.next_text_for(key(step)));
+        } else if (verb == "take_text" || verb == "take_text_for") {
+            Value value;
+            value.kind = Value::List;
+            auto count = static_cast<std::size_t>(number(step, "count"));
+            auto &of = source(step).source;
+            for (const std::string &each : verb == "take_text" ? of.take_text(count) : of.take_text_for(key(step), count))
+                value.list.push_back(text(each));
+            return value;
         } else if (verb == "next_wide_for") {
             return text(decimal(source(step).source.next_wide_for(key(step))));
         } else if (verb == "take_wide_for") {

@@ -72,7 +72,7 @@ impl Stage {
     /// The verbs that answer with ids; `None`: it is none of them.
     fn ids(&self, verb: &str, step: &Value) -> std::result::Result<Option<Result<Value>>, String> {
         Ok(Some(match verb {
-            "next" => self.source(step)?.next_text().map(Value::from),
+            "next" | "next_text" => self.source(step)?.next_text().map(Value::from),
             "try_next" => self.source(step)?.try_next_text().map(Value::from),
             "take" => take(self.source(step)?, number(step, "count")?).map(Value::from),
             "next_for" => self.source(step)?.next_for(key(step)?.as_key()).map(|id| id.to_string().into()),
@@ -83,6 +83,16 @@ impl Stage {
                 let ids = self.source(step)?.take_for(key(step)?.as_key(), number(step, "count")?);
                 ids.map(|ids| ids.iter().map(u64::to_string).collect())
             }
+            "take_text" => {
+                let texts = self.source(step)?.take_text(number(step, "count")?);
+                texts.map(|texts| texts.into_iter().collect())
+            }
+            "next_text_for" => self.source(step)?.next_text_for(key(step)?.as_key()).map(Value::from),
+            "take_text_for" => {
+                let texts = self.source(step)?.take_text_for(key(step)?.as_key(), number(step, "count")?);
+                texts.map(|texts| texts.into_iter().collect())
+            }
+            "text_of" => self.source(step)?.text_of(number(step, "id")?).map(Value::from),
             "next_wide_for" => {
                 self.source(step)?.next_wide_for(key(step)?.as_key()).map(|id| id.to_string().into())
             }

@@ -317,7 +317,7 @@ fn cases(url: &str, home: &Home) -> Vec<Case> {
         let allocation = if scheme.keeps_allocation() { "&allocation=0" } else { "" };
         let table = format!("of_{scheme}");
         // MariaDB's sequences lose values in a crash of the server, of which there is none here.
-        let accepted = if scheme == Scheme::Sequence { "&unsafe=on" } else { "" };
+        let accepted = if scheme.is_sequence() { "&unsafe=on" } else { "" };
         cases.push(Case::new(
             "segment:orders",
             &format!("segment:orders?scheme={scheme}&step=10&table={table}{allocation}{accepted}"),

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use keymill::binding::Lease;
 use keymill::{Code, Error, Kind, Layout, Source};
-use napi::bindgen_prelude::{BigUint64ArraySlice, Either, External, Unknown};
+use napi::bindgen_prelude::{BigInt, BigUint64ArraySlice, Either, External, Unknown};
 use napi::{Env, Result};
 use napi_derive::napi;
 
 use crate::contexts::Membership;
 use crate::errors::{Thrown, enter};
 use crate::mill::MillBox;
+use crate::router::word;
 use crate::words;
 
 /// The size of a source that the garbage collector reckons with.
@@ -224,6 +225,12 @@ pub fn next_text(source: &External<SourceBox>, waited: f64) -> Result<Either<Str
         Ok(text) => Ok(Either::A(text)),
         Err(refusal) => pause_after(&source.source, refusal, waited).map(Either::B),
     })
+}
+
+/// An id as its source writes it.
+#[napi]
+pub fn text_of(source: &External<SourceBox>, id: BigInt) -> Result<String, Thrown> {
+    enter(|| source.source.text_of(word(&id)))
 }
 
 /// The parts of an id or a text, as names and values.

@@ -6,7 +6,21 @@ import { join } from 'node:path'
 const [dist, config] = process.argv.slice(2)
 const require = createRequire(import.meta.url)
 const { native } = require(join(dist, 'native.js'))
-const { open } = require(join(dist, 'index.js'))
+const { lazy, open, use } = require(join(dist, 'index.js'))
+
+{
+  const { shareWord } = native
+  native.shareWord = () => null
+  const declared = lazy('segment:declared')
+  for (const mill of [open('memory:'), open('memory:')]) {
+    use(mill)
+    assert.equal(declared(), 1n)
+    mill.close()
+    assert.throws(declared, { code: 'CLOSED', message: /the shared mill was closed/ })
+  }
+  use(null)
+  native.shareWord = shareWord
+}
 
 for (const refused of [['contextsWord', 'sourceWord'], ['contextsWord'], ['sourceWord']]) {
   const kept = { ...native }

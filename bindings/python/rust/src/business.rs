@@ -11,7 +11,7 @@ use crate::cursor::Cursor;
 use crate::error::{bad_argument, raised};
 use crate::id_source::IdSource;
 use crate::router::Key;
-use crate::source::{figures, parts_of, settings_of};
+use crate::source::{figures, parts_of, settings_of, texts_of, written};
 use crate::value::{count, int, not_pickled, text, whole};
 use crate::wait::{patient, wait};
 
@@ -121,6 +121,38 @@ impl Business {
         let mut asked = self.ask(Some(key), count)?;
         asked.complete(py)?;
         asked.list(py)
+    }
+
+    /// The next id for a key as text: in the form that ``text=`` and ``prefix=`` say.
+    ///
+    /// >>> import keymill
+    /// >>> len(keymill.open("memory:").business("order", text="base36").next_text(42))
+    /// 13
+    #[pyo3(signature = (key = None, /), text_signature = "($self, key, /)")]
+    fn next_text<'py>(
+        &self,
+        py: Python<'py>,
+        key: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyString>> {
+        let id = self.next(py, key)?;
+        self.text_of(py, &id)
+    }
+
+    /// A list of `count` ids for a key as texts.
+    #[pyo3(signature = (key, count, /))]
+    fn take_text<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        count: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        texts_of(py, self.source(), &self.take(py, key, count)?)
+    }
+
+    /// An id of this source as its texts are written.
+    #[pyo3(signature = (id, /))]
+    fn text_of<'py>(&self, py: Python<'py>, id: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+        written(py, self.source(), whole(id, "id")?)
     }
 
     /// The next id for a key, for asyncio: awaits instead of waiting, so the loop is never blocked.

@@ -88,27 +88,40 @@ pub(crate) fn shared(py: Python<'_>) -> PyResult<Bound<'_, Mill>> {
 
 /// The shared mill, for what a message names by `what`.
 fn shared_for<'py>(py: Python<'py>, what: &str) -> PyResult<Bound<'py, Mill>> {
-    /// One caller opens the default mill, also where an interpreter runs without its lock.
-    static OPENING: Mutex<()> = Mutex::new(());
     let module = module(py)?;
     if let Some(mill) = kept(&module, SHARED)? {
         return Ok(mill);
     }
+    let error = match default_mill(py, &module)? {
+        Ok(mill) => return Ok(mill),
+        Err(error) => error,
+    };
+    let named = if std::env::var_os("KEYMILL_CONFIG").is_some() { " (KEYMILL_CONFIG=…)" } else { "" };
+    let remedy = "share a mill with keymill.use(mill)";
+    let message = format!(
+        "{what}: no mill is shared, and the default mill{named} cannot be opened: {}; {remedy}",
+        error.message
+    );
+    Err(raised(Error::new(error.code, message)))
+}
+
+/// The default mill, which the first caller opens. Nothing here lets go of the interpreter's lock, and so none waits for `OPENING` but
+/// where an interpreter runs without that lock.
+fn default_mill<'py>(
+    py: Python<'py>,
+    module: &Bound<'py, PyModule>,
+) -> PyResult<keymill::Result<Bound<'py, Mill>>> {
+    static OPENING: Mutex<()> = Mutex::new(());
     let _opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(mill) = kept(&module, DEFAULT)? {
-        return Ok(mill);
+    if let Some(mill) = kept(module, DEFAULT)? {
+        return Ok(Ok(mill));
     }
-    let opened = mill::opened(None).map_err(|error| {
-        let named = if std::env::var_os("KEYMILL_CONFIG").is_some() { " (KEYMILL_CONFIG=…)" } else { "" };
-        let message = format!(
-            "{what}: no mill is shared, and the default mill{named} cannot be opened: {}; share a mill with keymill.use(mill)",
-            error.message
-        );
-        raised(Error::new(error.code, message))
-    })?;
-    let opened = Bound::new(py, opened)?;
+    let opened = match mill::opened(None) {
+        Ok(mill) => Bound::new(py, mill)?,
+        Err(error) => return Ok(Err(error)),
+    };
     module.setattr(DEFAULT, &opened)?;
-    Ok(opened)
+    Ok(Ok(opened))
 }
 
 /// A source that is declared before a mill is open, as a model's field is: nothing is opened or looked at before its first id, which
@@ -336,14 +349,26 @@ impl Lazy {
         self.verb(py, "fill", &PyTuple::new(py, [buffer])?)
     }
 
-    /// The next id as text: a serial number, or the decimal id.
-    #[pyo3(signature = (key = None, /))]
-    fn next_text<'py>(
+    /// The next id as text, as that of a source.
+    #[pyo3(signature = (*key))]
+    fn next_text<'py>(&self, py: Python<'py>, key: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        self.verb(py, "next_text", key)
+    }
+
+    /// A list of texts, as that of a source.
+    #[pyo3(signature = (*arguments))]
+    fn take_text<'py>(
         &self,
         py: Python<'py>,
-        key: Option<&Bound<'py, PyAny>>,
+        arguments: &Bound<'py, PyTuple>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Ok(self.next(py, key)?.str()?.into_any())
+        self.verb(py, "take_text", arguments)
+    }
+
+    /// An id as text, as that of a source.
+    #[pyo3(signature = (id, /))]
+    fn text_of<'py>(&self, py: Python<'py>, id: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.verb(py, "text_of", &PyTuple::new(py, [id])?)
     }
 
     /// The next id, for asyncio.
@@ -434,7 +459,7 @@ impl Lazy {
         pyo3::types::PyString::new(py, &self.spec).hash()
     }
 
-    fn __repr__<'py>(&self, py: Python<'py>) -> PyResult<String> {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(format!("keymill.lazy({})", pyo3::types::PyString::new(py, &self.spec).repr()?))
     }
 }

@@ -15,6 +15,9 @@ use crate::handle::Handle;
 use crate::id_source::IdSource;
 use crate::value::{count, not_pickled, text, whole};
 
+/// The longest text of an id: a prefix of 16 characters and 20 digits.
+const MOST_TEXT: usize = 36;
+
 /// A moment as a `datetime` in UTC. Python has none after the year 9999.
 fn when(py: Python<'_>, ms: i64) -> PyResult<Bound<'_, PyAny>> {
     let datetime = py.import("datetime")?;
@@ -24,6 +27,31 @@ fn when(py: Python<'_>, ms: i64) -> PyResult<Bound<'_, PyAny>> {
     epoch.call_method1("__add__", (datetime.getattr("timedelta")?.call1((0, 0, 0, ms))?,)).map_err(|_| {
         bad_argument("the time of this id is after the year 9999, and Python has no `datetime` for it")
     })
+}
+
+/// An id as its source writes it.
+pub(crate) fn written<'py>(
+    py: Python<'py>,
+    source: &keymill::Source,
+    id: u64,
+) -> PyResult<Bound<'py, PyString>> {
+    let mut buffer = [0; MOST_TEXT];
+    let len = source.write_text_of(id, &mut buffer).map_err(raised)?;
+    // The core writes ASCII.
+    Ok(PyString::new(py, std::str::from_utf8(&buffer[..len]).unwrap_or_default()))
+}
+
+/// A list of ids as texts.
+pub(crate) fn texts_of<'py>(
+    py: Python<'py>,
+    source: &keymill::Source,
+    ids: &Bound<'py, PyList>,
+) -> PyResult<Bound<'py, PyList>> {
+    let texts = PyList::empty(py);
+    for id in ids {
+        texts.append(written(py, source, whole(&id, "id")?)?)?;
+    }
+    Ok(texts)
 }
 
 /// A named generator inside a mill, from `Mill.segment`, `Mill.snowflake`, `Mill.serial` or `Mill.source`.
@@ -112,6 +140,44 @@ impl Source {
         asked.list(py)
     }
 
+    /// The next id as text: in the form that ``text=`` and ``prefix=`` say, decimal digits unless they are given. A serial number is a
+    /// text already. Waits as `next` does.
+    ///
+    /// >>> import keymill
+    /// >>> keymill.open("memory:").segment("orders", text="crockford", prefix="ord_").next_text()
+    /// 'ord_0000000000001'
+    fn next_text<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let id = self.ids.next(py)?;
+        if id.is_instance_of::<PyString>() {
+            return Ok(id);
+        }
+        self.text_of(py, &id).map(Bound::into_any)
+    }
+
+    /// A list of `count` texts, as `next_text` gives them.
+    ///
+    /// >>> import keymill
+    /// >>> ", ".join(keymill.open("memory:").segment("orders", prefix="no_").take_text(2))
+    /// 'no_1, no_2'
+    #[pyo3(signature = (count, /))]
+    fn take_text<'py>(&self, py: Python<'py>, count: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+        let ids = self.take(py, count)?;
+        if self.ids.source.kind() == Kind::Serial {
+            return Ok(ids);
+        }
+        texts_of(py, &self.ids.source, &ids)
+    }
+
+    /// An id of this source as its texts are written.
+    ///
+    /// >>> import keymill
+    /// >>> keymill.open("memory:").segment("orders", text="base62").text_of(62)
+    /// '00000000010'
+    #[pyo3(signature = (id, /))]
+    fn text_of<'py>(&self, py: Python<'py>, id: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+        written(py, &self.ids.source, whole(id, "id")?)
+    }
+
     /// Fills a writable buffer of 64-bit integers (array, memoryview, numpy) with ids: all of it, or an exception and
     /// the buffer as it was. By far the fastest way to many ids.
     ///
@@ -166,7 +232,7 @@ impl Source {
         Self::wait_in_asyncio(slf, None)
     }
 
-    /// Takes an id, or a serial number's text, apart: a dict with those of `time` (a `datetime` in UTC), `datacenter`, `worker`,
+    /// Takes an id or a text of this source apart: a dict with those of `time` (a `datetime` in UTC), `datacenter`, `worker`,
     /// `sequence`, `date`, `gene` and `number` that this kind of source has.
     ///
     /// >>> import keymill

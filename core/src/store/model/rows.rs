@@ -490,7 +490,7 @@ pub(crate) fn check_kept_here(key: &Key) -> Result<(), Fault> {
         format!(
             "scheme `{}` is counted by a {} server; use `scheme=keymill` on this store",
             key.scheme.name(),
-            if key.scheme == Scheme::Sequence { "PostgreSQL or TiDB" } else { "MySQL, MariaDB or TiDB" }
+            if key.scheme.is_sequence() { "PostgreSQL or TiDB" } else { "MySQL, MariaDB or TiDB" }
         ),
     ))
 }

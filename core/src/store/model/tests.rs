@@ -496,7 +496,9 @@ mod keeping {
             let key = Key { scheme, ..Key::clone(&key("segment:orders")) };
             let told = rows::check_kept_here(&key).map_err(message);
             match scheme {
-                Scheme::Sequence => assert!(told.is_err_and(|told| told.contains("PostgreSQL or TiDB"))),
+                Scheme::Sequence | Scheme::JpaSequence => {
+                    assert!(told.is_err_and(|told| told.contains("PostgreSQL or TiDB")))
+                }
                 Scheme::Ticket | Scheme::AutoIncrement => {
                     assert!(told.is_err_and(|told| told.contains("MySQL")));
                 }

@@ -292,7 +292,7 @@ impl Sequences for MysqlSession {
             match kind.first().and_then(|row| text(row, 0)) {
                 None => return Ok(None),
                 Some(kind) if kind.eq_ignore_ascii_case("SEQUENCE") => {
-                    self.query(&format!("SELECT increment, cycle_option FROM `{table}`"), &[])?
+                    self.query(&format!("SELECT increment, cycle_option, start_value FROM `{table}`"), &[])?
                 }
                 Some(_) => return Err(sequence::wrong(key, "is a table, not a sequence")),
             }
@@ -300,6 +300,7 @@ impl Sequences for MysqlSession {
         Ok(found.first().map(|row| Counting {
             increment: text(row, 0).and_then(|increment| increment.parse().ok()).unwrap_or(0),
             cycles: text(row, 1) != Some("0"),
+            start: text(row, 2).and_then(|start| start.parse().ok()).unwrap_or(1),
         }))
     }
 
@@ -319,7 +320,7 @@ impl Sequences for MysqlSession {
         if seen > 0 {
             // Values drawn at the same moment count only upwards.
             let next = Sequences::next(self, key)?.unwrap_or(0);
-            if next < seen {
+            if next < sequence::least(key, seen) {
                 return Ok(Drawn::Behind { next });
             }
         }
@@ -328,7 +329,7 @@ impl Sequences for MysqlSession {
         // MariaDB's sequence is a table too, and cannot be altered while a statement uses it.
         let counting = match self.server.dialect {
             Dialect::TiDb => String::new(),
-            _ => format!(", increment, cycle_option FROM `{}`", key.table),
+            _ => format!(", increment, cycle_option, start_value FROM `{}`", key.table),
         };
         let found = self.run(&format!("SELECT NEXTVAL(`{}`){counting}", key.table), &[], Phase::Commit);
         let value = match found {
@@ -337,14 +338,15 @@ impl Sequences for MysqlSession {
                 if row.len() > 1 && (number(row, 1), number(row, 2)) != (Some(key.step), Some(0)) {
                     return Ok(Drawn::Altered);
                 }
-                number(row, 0)
+                let start = if row.len() > 3 { number(row, 3).unwrap_or(0) } else { 1 };
+                number(row, 0).map(|value| Drawn::Value { value, start })
             }
             // Run out: 4084 on MariaDB, 4135 on TiDB.
             Err(_) if matches!(self.code, Some(4084 | 4135)) => return Ok(Drawn::RanOut),
             Err(fault) => return Err(fault),
         };
         self.test_options(Phase::Commit)?;
-        Ok(Drawn::Value(value.unwrap_or(0)))
+        Ok(value.unwrap_or(Drawn::Value { value: 0, start: 1 }))
     }
 
     fn raise(&mut self, key: &Key, used: u64) -> Result<(), Fault> {

@@ -15,7 +15,7 @@ use crate::store::sql::dialect::NOWAIT_PATIENCE;
 use crate::store::sql::sequence::{self, Counting, Drawn, Sequences};
 use crate::store::sql::sql_rows::like;
 use crate::store::sql::{Changed, Connection, Dialect, Relation, State, Statement, Together, wrong};
-use crate::store::{Fault, FaultKind, Key, Remedy, Scheme, SerialKey};
+use crate::store::{Fault, FaultKind, Key, Remedy, SerialKey};
 
 impl Connection for PostgresSession {
     fn dialect(&self) -> Dialect {
@@ -94,7 +94,7 @@ impl Connection for PostgresSession {
     /// `"schema"."table"` of a key whose table was checked.
     fn place(&self, key: &Key) -> Result<String, Fault> {
         self.places.get(&key.table).map(|place| place.quoted.clone()).ok_or_else(|| {
-            let what = if key.scheme == Scheme::Sequence { "sequence" } else { "table" };
+            let what = if key.scheme.is_sequence() { "sequence" } else { "table" };
             let place =
                 self.schema.as_ref().map_or_else(String::new, |schema| format!(" in schema `{schema}`"));
             Fault::new(FaultKind::Refused, format!("{what} `{}` is missing{place}", key.table))
@@ -354,9 +354,9 @@ impl PostgresSession {
 const LOCK: &str =
     "(1801812333::pg_catalog.int8 << 32) | pg_catalog.to_regclass(?)::pg_catalog.oid::pg_catalog.int8";
 
-/// How a sequence counts: `increment,cycles,cache`. After `nextval` in a statement's columns it says how that value was drawn, as
+/// How a sequence counts: `increment,cycles,cache,start`. After `nextval` in a statement's columns it says how that value was drawn, as
 /// the sequence cannot be altered before the statement has ended.
-const COUNTING: &str = "(SELECT pg_catalog.concat_ws(',', c.increment, c.cycle_option, c.cache_size) FROM pg_catalog.pg_sequence_parameters(pg_catalog.to_regclass(?)::pg_catalog.oid) c)";
+const COUNTING: &str = "(SELECT pg_catalog.concat_ws(',', c.increment, c.cycle_option, c.cache_size, c.start_value) FROM pg_catalog.pg_sequence_parameters(pg_catalog.to_regclass(?)::pg_catalog.oid) c)";
 
 /// SQL sequences.
 ///
@@ -371,7 +371,7 @@ impl Sequences for PostgresSession {
         let table = &key.table;
         let Some(relation) = self.find(table)? else { return Ok(None) };
         let found = self.query(
-            "SELECT seqcache, seqincrement, seqcycle::pg_catalog.text FROM pg_catalog.pg_sequence \
+            "SELECT seqcache, seqincrement, seqcycle::pg_catalog.text, seqstart FROM pg_catalog.pg_sequence \
              WHERE seqrelid = CAST(? AS pg_catalog.oid)",
             &[relation.oid.into()],
         )?;
@@ -391,7 +391,8 @@ impl Sequences for PostgresSession {
         }
         self.check_storage(table, &relation.storage)?;
         let increment = number(row, 1).map_or(-1, i128::from);
-        Ok(Some(Counting { increment, cycles: text(row, 2) != Some("false") }))
+        let start = number(row, 3).map_or(-1, i128::from);
+        Ok(Some(Counting { increment, cycles: text(row, 2) != Some("false"), start }))
     }
 
     fn next(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
@@ -415,7 +416,8 @@ impl Sequences for PostgresSession {
             self.own_limits(),
         );
         let name = || Value::from(place.as_str());
-        let values = [name(), name(), name(), seen.saturating_sub(key.step).into(), seen.into()];
+        let values =
+            [name(), name(), name(), sequence::least(key, seen).saturating_sub(key.step).into(), seen.into()];
         let found = match self.run(&sql, &values, Phase::Commit) {
             Ok(rows) => rows,
             Err(_) if self.code.as_deref() == Some("2200H") => return Ok(Drawn::RanOut),
@@ -425,10 +427,9 @@ impl Sequences for PostgresSession {
             return Ok(Drawn::Behind { next: Sequences::next(self, key)?.unwrap_or(0) });
         };
         self.check_watched_row(row, 4)?;
-        if text(row, 3) != Some(format!("{},f,1", key.step).as_str()) {
-            return Ok(Drawn::Altered);
-        }
-        Ok(Drawn::Value(number(row, 1).unwrap_or(0)))
+        let counting = text(row, 3).and_then(|counting| counting.strip_prefix(&format!("{},f,1,", key.step)));
+        let Some(start) = counting.and_then(|start| start.parse().ok()) else { return Ok(Drawn::Altered) };
+        Ok(Drawn::Value { value: number(row, 1).unwrap_or(0), start })
     }
 
     /// Only raises. Between the look at the sequence and `setval` another process may draw a higher value, and would then

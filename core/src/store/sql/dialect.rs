@@ -127,7 +127,7 @@ impl Dialect {
 
 /// The statement that creates the table of a key; empty if the family of databases does not support its scheme.
 ///
-/// The scheme's file has the authors' names and a step of 1000. This replaces them with the key's; a renamed column is
+/// The scheme's file has the authors' names and a step of 1000, or of 50 where the programs say theirs. This replaces them with the key's; a renamed column is
 /// quoted, because it may be any word. `schema` is written on databases that have schemas.
 pub(crate) fn create_statement(key: &Key, family: Family, schema: Option<&str>) -> String {
     let quote = if family == Family::Postgres { '"' } else { '`' };
@@ -139,6 +139,7 @@ pub(crate) fn create_statement(key: &Key, family: Family, schema: Option<&str>) 
         let column = key.scheme.renamable().into_iter().find(|column| column.eq_ignore_ascii_case(word))?;
         Some(key.columns.own(column)).filter(|own| *own != column).map(folded)
     };
+    let step = if key.scheme.keeps_allocation() { "50" } else { "1000" };
     let text = key.scheme.create(family).unwrap_or_default().trim_end().trim_end_matches(';');
     let mut out = String::with_capacity(text.len() + 64);
     let mut rest = text;
@@ -165,7 +166,7 @@ pub(crate) fn create_statement(key: &Key, family: Family, schema: Option<&str>) 
                 out.push_str(&format!("{first}{}{first}", folded(&key.table)));
             }
             '`' | '"' => out.push_str(&format!("{first}{}{first}", renamed(name).as_deref().unwrap_or(name))),
-            _ if token == "1000" && key.scheme.is_ticket() => out.push_str(&key.step.to_string()),
+            _ if token == step && key.scheme.is_ticket() => out.push_str(&key.step.to_string()),
             _ if is_word(first) => match renamed(token) {
                 Some(own) => out.push_str(&format!("{quote}{own}{quote}")),
                 None => out.push_str(token),

@@ -1,4 +1,9 @@
-//! SQL sequences that count in steps: the values are 1, 1 + step, …, and the value *v* owns `[v, v + step)`.
+//! SQL sequences that count in steps. The value *v* owns `[v, v + step)`.
+//!
+//! Of a JPA sequence with the optimizer `pooled` it owns `(v - step, v]`. The first value, at which the sequence starts, owns itself alone. A
+//! program of Hibernate before the fix of HHH-15118 (5.6.6, 6.0) that draws it draws once more at once, and then counts from the first
+//! value up to whatever it has drawn: what others draw in between lies inside its range. So the second value says that another
+//! program may be between its two draws: keymill uses none of its numbers, and draws again later.
 
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Reserved, Row};
 
@@ -12,16 +17,17 @@ pub(crate) struct Counting {
     pub(crate) increment: i128,
     /// It starts again at its end.
     pub(crate) cycles: bool,
+    /// Its first value.
+    pub(crate) start: i128,
 }
 
 /// The database's answer to a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drawn {
-    Value(u64),
+    /// A value of a sequence that starts at `start`.
+    Value { value: u64, start: u64 },
     /// No value was drawn: the sequence is below what was seen. `next` is the value that would come.
-    Behind {
-        next: u64,
-    },
+    Behind { next: u64 },
     /// The sequence has no value left.
     RanOut,
     /// A value was drawn of a sequence that did not count as this source says: it was altered meanwhile.
@@ -40,6 +46,7 @@ pub(crate) trait Sequences {
     /// to where this process stands, and pass numbers that other nodes have issued.
     /// How the sequence counts is judged in the same statement, where the database can say so: its next value would otherwise
     /// lie inside the range of this one.
+    /// With `optimizer=pooled` the value has to be so far above `seen` that its range is too.
     fn draw(&mut self, key: &Key, seen: u64) -> Result<Drawn, Fault>;
 
     /// Makes `used` the value that was used last; never lowers it.
@@ -61,15 +68,16 @@ fn sequences(connection: &mut dyn Connection) -> Result<&mut dyn Sequences, Faul
 
 /// Whether the sequence exists; refused if it does not count as this source says.
 pub(super) fn check(connection: &mut dyn Connection, key: &Key) -> Result<bool, Fault> {
-    let Some(Counting { increment, cycles }) = sequences(connection)?.counting(key)? else {
+    let Some(Counting { increment, cycles, .. }) = sequences(connection)?.counting(key)? else {
         return Ok(false);
     };
     if increment <= 0 {
         return Err(wrong(key, "counts downwards"));
     }
     if increment != i128::from(key.step) {
+        let option = if key.scheme.keeps_allocation() { "allocation" } else { "step" };
         let what = format!(
-            "counts in steps of {increment}, and this source says step={}: numbers would be issued twice or lost; use `step={increment}`",
+            "counts in steps of {increment}, and this source says {option}={}: numbers would be issued twice or lost; use `{option}={increment}`",
             key.step
         );
         return Err(wrong(key, &what));
@@ -88,36 +96,61 @@ fn need(connection: &mut dyn Connection, key: &Key) -> Result<(), Fault> {
     Ok(())
 }
 
+/// The numbers `[lo, hi)` that a value owns.
+fn owned(key: &Key, value: u64, start: u64) -> (u64, u64) {
+    let end = value.saturating_add(1);
+    match value {
+        _ if !key.is_pooled => (value, value.saturating_add(key.step)),
+        first if first == start => (first, end),
+        _ => (end.saturating_sub(key.step).max(1), end),
+    }
+}
+
+/// Whether a program of Hibernate may have drawn the first value of a pooled sequence, and draw again: this process has not drawn it.
+fn is_just_begun(key: &Key, value: u64, start: u64, seen: u64) -> bool {
+    key.is_pooled && value == start.saturating_add(key.step) && seen != start.saturating_add(1)
+}
+
+/// The least value whose numbers lie above those that were seen.
+pub(crate) fn least(key: &Key, seen: u64) -> u64 {
+    if key.is_pooled && seen > 0 { seen.saturating_add(key.step - 1) } else { seen }
+}
+
 /// The value that comes next, as a row.
 pub(super) fn row(connection: &mut dyn Connection, key: &Key) -> Result<Option<Row>, Fault> {
     if !check_table(connection, key)? {
         return Ok(None);
     }
-    let next = sequences(connection)?.next(key)?.filter(|next| *next > 0).ok_or_else(|| {
+    let sequences = sequences(connection)?;
+    let next = sequences.next(key)?.filter(|next| *next > 0).ok_or_else(|| {
         Fault::new(FaultKind::Refused, format!("sequence `{}` says no positive next value", key.table))
     })?;
-    Ok(Some(row_at(next)))
-}
-
-fn row_at(next: u64) -> Row {
-    Row { mark: Mark { period: 0, next }, text: format!("next value={next}"), counter: None }
+    let start = sequences.counting(key)?.map_or(1, |counting| counting.start);
+    let start = u64::try_from(start).unwrap_or(1);
+    let mark = Mark { period: 0, next: owned(key, next, start).0 };
+    Ok(Some(Row { mark, text: format!("next value={next}"), counter: None }))
 }
 
 /// Draws a value and with it a range.
 pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Result<Reserved, Fault> {
     let (key, seen) = (&*request.key, request.high_water.next);
     need(connection, key)?;
+    let last = request.last.min(MAX_NUMBER);
     let sequences = sequences(connection)?;
     let loser = sequences.loser();
-    let last = request.last.min(MAX_NUMBER);
-    let lo = match sequences.draw(key, seen.min(MAX_NUMBER))? {
-        Drawn::Value(0) => {
+    let (lo, hi) = match sequences.draw(key, seen.min(MAX_NUMBER))? {
+        Drawn::Value { value: 0, .. } => {
             let what = format!("sequence `{}` named no positive value", key.table);
             return Err(Fault::new(FaultKind::Refused, what));
         }
-        Drawn::Value(lo) if lo < seen => return Err(went_backwards(request, lo, loser)),
+        Drawn::Value { value, start } if is_just_begun(key, value, start, seen) => {
+            return Err(Fault::new(
+                FaultKind::Unavailable,
+                "another program has just drawn the first value of its sequence, and may count on from there; a later value is drawn",
+            ));
+        }
+        Drawn::Value { value, start } => owned(key, value, start),
         Drawn::Behind { next } => return Err(went_backwards(request, next, loser)),
-        Drawn::Value(lo) if lo <= last => lo,
         Drawn::Altered => {
             connection.forget_tables();
             need(connection, key)?;
@@ -126,13 +159,18 @@ pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Res
                 "its sequence was altered while a value was drawn",
             ));
         }
-        Drawn::Value(_) | Drawn::RanOut => {
-            let what = format!("every number up to {last} has been reserved");
-            return Err(Fault::new(FaultKind::Exhausted, what));
-        }
+        Drawn::RanOut => return Err(exhausted(last)),
     };
-    // `last` is below 2^63, so this cannot wrap.
-    Ok(Reserved { lo, hi: lo.saturating_add(key.step).min(last + 1), period: 0, ttl_ms: None })
+    match lo {
+        lo if lo < seen => Err(went_backwards(request, lo, loser)),
+        lo if lo > last => Err(exhausted(last)),
+        // `last` is below 2^63, so this cannot wrap.
+        lo => Ok(Reserved { lo, hi: hi.min(last + 1), period: 0, ttl_ms: None }),
+    }
+}
+
+fn exhausted(last: u64) -> Fault {
+    Fault::new(FaultKind::Exhausted, format!("every number up to {last} has been reserved"))
 }
 
 fn went_backwards(request: &Request, stands: u64, loser: &str) -> Fault {
@@ -155,13 +193,18 @@ pub(super) fn repair(
     if to.next == 0 || to.next > MAX_NUMBER {
         return Err(Fault::new(FaultKind::Refused, "a next number is from 1 to 2^63-1"));
     }
-    let used = 1 + ((to.next - 1).div_ceil(key.step).max(1) - 1) * key.step;
     need(connection, key)?;
+    let start = sequences(connection)?.counting(key)?.and_then(|counting| u64::try_from(counting.start).ok());
+    let start = start.unwrap_or(1).max(1);
+    // The next value is the first of the sequence whose numbers are all at `to` or above.
+    let steps = least(key, to.next).saturating_sub(start).div_ceil(key.step).max(1);
+    let used = (steps - 1).saturating_mul(key.step).saturating_add(start);
     let before = row(connection, key)?;
     not_lower(before.as_ref(), to)?;
     if before.as_ref().is_none_or(|row| row.mark < to) {
         sequences(connection)?.raise(key, used)?;
     }
-    let after = row(connection, key)?.unwrap_or_else(|| row_at(to.next));
+    let unknown = || Row { mark: to, text: String::new(), counter: None };
+    let after = row(connection, key)?.unwrap_or_else(unknown);
     Ok((before, after))
 }

@@ -113,6 +113,70 @@ public final class Business {
     }
 
     /**
+     * The next id for an integer key as text, in the form that {@code text=} and {@code prefix=} say.
+     *
+     * @param key the key
+     * @return the text
+     * @throws KeymillException as {@link #next(long)}
+     */
+    public String nextText(long key) {
+        return box.textOf(next(key));
+    }
+
+    /**
+     * The next id for a text key as text, in the form that {@code text=} and {@code prefix=} say.
+     *
+     * @param key the key
+     * @return the text
+     * @throws KeymillException as {@link #next(String)}
+     */
+    public String nextText(String key) {
+        return box.textOf(next(key));
+    }
+
+    /**
+     * {@code count} ids for an integer key as texts.
+     *
+     * @param key the key
+     * @param count how many
+     * @return the texts
+     * @throws KeymillException as {@link #take(long, int)}
+     */
+    public String[] takeText(long key, int count) {
+        return texts(take(key, count));
+    }
+
+    /**
+     * {@code count} ids for a text key as texts.
+     *
+     * @param key the key
+     * @param count how many
+     * @return the texts
+     * @throws KeymillException as {@link #take(String, int)}
+     */
+    public String[] takeText(String key, int count) {
+        return texts(take(key, count));
+    }
+
+    private String[] texts(long[] ids) {
+        String[] texts = new String[ids.length];
+        for (int i = 0; i < ids.length; i++) {
+            texts[i] = box.textOf(ids[i]);
+        }
+        return texts;
+    }
+
+    /**
+     * An id of this source as its texts are written.
+     *
+     * @param id an id of 64 bits
+     * @return the text
+     */
+    public String textOf(long id) {
+        return box.textOf(id);
+    }
+
+    /**
      * The next id of 128 bits for an integer key, of a source with {@code wide=on}.
      *
      * @param key the key

@@ -1,5 +1,6 @@
 package io.keymill;
 
+import java.io.IOException;
 import java.io.InvalidObjectException;
 import java.io.ObjectInputStream;
 import java.io.Serializable;
@@ -29,6 +30,7 @@ import java.util.stream.LongStream;
 public final class LazySource implements LongSupplier, Serializable {
     private static final long serialVersionUID = 1;
 
+    /** What the source was declared by. */
     private final String spec;
     /** Without a lock or a barrier: its fields are final, and what a thread misses it finds again. */
     private transient Resolved resolved;
@@ -50,7 +52,14 @@ public final class LazySource implements LongSupplier, Serializable {
         this.spec = spec;
     }
 
-    private void readObject(ObjectInputStream in) throws java.io.IOException, ClassNotFoundException {
+    /**
+     * Refuses what no lazy source wrote.
+     *
+     * @param in the stream
+     * @throws IOException of the stream; for a source without a spec
+     * @throws ClassNotFoundException of the stream
+     */
+    private void readObject(ObjectInputStream in) throws IOException, ClassNotFoundException {
         in.defaultReadObject();
         if (spec == null) {
             throw new InvalidObjectException("a lazy source without a spec");
@@ -170,6 +179,17 @@ public final class LazySource implements LongSupplier, Serializable {
     }
 
     /**
+     * As {@link Source#lease}.
+     *
+     * @param count how many at most
+     * @return the numbers
+     * @throws KeymillException as {@link #next()} and {@link Source#lease}
+     */
+    public Range lease(long count) {
+        return ask(source -> source.lease(count));
+    }
+
+    /**
      * Ids without end.
      *
      * @return the stream; sequential, each id made when it is asked for
@@ -189,7 +209,7 @@ public final class LazySource implements LongSupplier, Serializable {
     }
 
     /**
-     * The next serial number as text; the decimal id for the other kinds.
+     * As {@link Source#nextText}.
      *
      * @return the text
      * @throws KeymillException as {@link #next()} and {@link Source#nextText}
@@ -207,6 +227,39 @@ public final class LazySource implements LongSupplier, Serializable {
      */
     public String[] takeText(int count) {
         return ask(source -> source.takeText(count));
+    }
+
+    /**
+     * As {@link Source#textOf}.
+     *
+     * @param id an id of this source
+     * @return the text
+     * @throws KeymillException as {@link #next()} and {@link Source#textOf}
+     */
+    public String textOf(long id) {
+        return ask(source -> source.textOf(id));
+    }
+
+    /**
+     * The next business id for an integer key, as text.
+     *
+     * @param key the key
+     * @return the text
+     * @throws KeymillException as {@link #next()} and {@link Business#nextText(long)}
+     */
+    public String nextText(long key) {
+        return askForKey(business -> business.nextText(key));
+    }
+
+    /**
+     * The next business id for a text key, as text.
+     *
+     * @param key the key
+     * @return the text
+     * @throws KeymillException as {@link #next()} and {@link Business#nextText(String)}
+     */
+    public String nextText(String key) {
+        return askForKey(business -> business.nextText(key));
     }
 
     /**

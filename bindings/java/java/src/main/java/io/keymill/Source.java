@@ -163,7 +163,8 @@ public final class Source implements LongSupplier {
     }
 
     /**
-     * The next serial number as text; the decimal id for the other kinds.
+     * The next serial number as text; for the other kinds the id in the form that {@code text=} and {@code prefix=} say, in decimal
+     * unless they are given.
      *
      * @return the text
      * @throws KeymillException as {@link #next}, and {@link Code#NUMBER_OVERFLOW}
@@ -184,6 +185,17 @@ public final class Source implements LongSupplier {
     }
 
     /**
+     * An id of this source as its texts are written: what {@link #nextText} would have given for it.
+     *
+     * @param id an id
+     * @return the text
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT} for a serial, whose text has a date
+     */
+    public String textOf(long id) {
+        return box.textOf(id);
+    }
+
+    /**
      * Takes an id apart.
      *
      * @param id an id of this source
@@ -195,7 +207,7 @@ public final class Source implements LongSupplier {
     }
 
     /**
-     * Takes a text apart: a serial number, or an id in decimal.
+     * Takes a text apart: a serial number, or an id in the source's form or in decimal.
      *
      * @param id a text of this source
      * @return its parts

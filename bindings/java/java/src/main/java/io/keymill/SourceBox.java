@@ -23,6 +23,7 @@ final class SourceBox {
     final boolean expires;
     final String label;
     final Map<String, String> facts;
+    private final TextForm form;
     /** The cursor of {@code order=process}. */
     final SharedCursor shared;
     /** The cursors of {@code order=thread}. */
@@ -35,6 +36,7 @@ final class SourceBox {
         this.address = address;
         facts = Native.map(facts(address));
         label = facts.get("label");
+        form = TextForm.of(facts);
         block = Long.parseLong(facts.get("block"));
         expires = Boolean.parseBoolean(facts.get("expires"));
         mode = mode(
@@ -301,7 +303,15 @@ final class SourceBox {
             }
             return threads.stripe().text(null, new Wait(label));
         }
-        return mode == SHARED_TEXT ? sharedText() : Long.toString(next());
+        return mode == SHARED_TEXT ? sharedText() : form.text(next());
+    }
+
+    /** An id of this source as its texts are written. */
+    String textOf(long id) {
+        if (givesText()) {
+            throw KeymillException.argument("a serial's text has a date, which its number does not tell; use next");
+        }
+        return form.text(id);
     }
 
     /** A method of its own, small enough for the compiler to inline. */
@@ -347,7 +357,7 @@ final class SourceBox {
         long[] ids = new long[out.length];
         fill(ids);
         for (int i = 0; i < ids.length; i++) {
-            out[i] = Long.toString(ids[i]);
+            out[i] = form.text(ids[i]);
         }
     }
 

@@ -8,6 +8,7 @@ import com.xfvape.uid.impl.CachedUidGenerator;
 import io.hypersistence.tsid.TSID;
 import io.keymill.Business;
 import io.keymill.Handle;
+import io.keymill.LazySource;
 import io.keymill.Mill;
 import io.keymill.Source;
 import java.util.Properties;
@@ -37,6 +38,17 @@ public class Ids {
         final Source thread = mill.segment("thread?order=thread");
         final Business business = mill.business("order");
         final Source snowflake = mill.snowflake("tx?worker=1&layout=time:41@1ms,worker:1,seq:21");
+    }
+
+    /** Sources that were declared before the mill was open. */
+    @State(Scope.Benchmark)
+    public static class Declared {
+        final LazySource process = Mill.lazy("segment:process");
+        final LazySource thread = Mill.lazy("segment:thread?order=thread");
+
+        public Declared() {
+            Mill.share(Mill.open("memory:"));
+        }
     }
 
     /** A handle for each thread. */
@@ -128,6 +140,16 @@ public class Ids {
     @Benchmark
     public long keymill_process(Keymill keymill) {
         return keymill.process.next();
+    }
+
+    @Benchmark
+    public long keymill_lazyThread(Declared declared) {
+        return declared.thread.next();
+    }
+
+    @Benchmark
+    public long keymill_lazyProcess(Declared declared) {
+        return declared.process.next();
     }
 
     @Benchmark

@@ -24,7 +24,7 @@ import org.openjdk.jmh.runner.options.VerboseMode;
  */
 public final class Main {
     private static final String[] ROWS = {
-        "bound_ownField", "bound_threadLocal", "bound_array1000", "bound_string16", "atomicLong", "cosid_chain", "keymill_handle", "keymill_thread", "keymill_process", "keymill_fill1000",
+        "bound_ownField", "bound_threadLocal", "bound_array1000", "bound_string16", "atomicLong", "cosid_chain", "keymill_handle", "keymill_thread", "keymill_process", "keymill_lazyThread", "keymill_lazyProcess", "keymill_fill1000",
         "keymill_take1000", "keymill_snowflake", "keymill_nextFor", "keymill_nextForText", "clock_millis", "yitter_1_21", "cosid_snowflake", "uid_cached", "shardingsphere_key", "hutool_snowflake", "uuid7", "tsid", "seed_factory",
         "cosid_chain_date", "keymill_factory_thread", "keymill_factory_process", "seed_factory_mariadb",
         "keymill_factory_mariadb",

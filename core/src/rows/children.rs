@@ -1,13 +1,13 @@
 //! Rows that the database itself would delete or change where the rows of a move are removed.
 
-use keymill::binding::{Shard, ShardKind};
-use keymill::{Code, Error, Result};
+use crate::error::{Code, Error, Result};
 
+use super::moved_table::{MovedTable, texts};
+use super::shard::{Shard, ShardKind};
 use super::sql::text_literal;
-use super::table::{Table, texts};
 
 /// The foreign keys to a table that delete or change the rows of others: the table, and the column that holds the table's key, if one does.
-fn question(table: &Table) -> String {
+fn question(table: &MovedTable) -> String {
     let text = |text: &str| text_literal(table.dialect, text);
     match table.dialect {
         ShardKind::MySql => format!(
@@ -34,10 +34,10 @@ fn question(table: &Table) -> String {
 }
 
 /// Refuses a table whose rows take rows of another one with them, unless these are of the same ids and of a table that is removed first.
-pub fn check_children(shard: &mut Shard, table: &Table, before: &[&Table]) -> Result<()> {
+pub fn check_children(shard: &mut Shard, table: &MovedTable, before: &[&MovedTable]) -> Result<()> {
     for child in texts(shard, &question(table))? {
         let [name, column] = &child[..] else { continue };
-        let is_of = |of: &&&Table| match table.dialect {
+        let is_of = |of: &&&MovedTable| match table.dialect {
             ShardKind::MySql => of.name == *name,
             ShardKind::Postgres => of.quoted == *name,
         };

@@ -1,8 +1,8 @@
 //! What the catalogue of a shard says about a table: its columns, its key, and what cannot be moved.
 
-use keymill::binding::{Shard, ShardKind};
-use keymill::{Code, Error, Result};
+use crate::error::{Code, Error, Result};
 
+use super::shard::{Shard, ShardKind};
 use super::sql::{self, text_literal};
 
 /// How a value is read, written and hashed.
@@ -34,7 +34,7 @@ pub struct Column {
 
 /// A table of a shard.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct MovedTable {
     pub dialect: ShardKind,
     /// As it was named.
     pub name: String,
@@ -55,12 +55,12 @@ fn refused(message: String) -> Error {
     Error::new(Code::StoreRefused, message)
 }
 
-impl Table {
+impl MovedTable {
     /// Reads the catalogue.
     ///
     /// # Errors
     /// `STORE_REFUSED`: no such table, or one whose rows cannot be moved.
-    pub fn read(shard: &mut Shard, name: &str, key: &str) -> Result<Table> {
+    pub fn read(shard: &mut Shard, name: &str, key: &str) -> Result<MovedTable> {
         let at = shard.at();
         let (quoted, columns, primary) = match shard.kind() {
             ShardKind::MySql => mysql(shard, name)?,
@@ -96,11 +96,19 @@ impl Table {
                 "{at}: table `{name}` has no column `{VERSION}` of whole numbers, NOT NULL, which rises with each change of a row; without it a copy could overwrite a newer row: ALTER TABLE {quoted} ADD COLUMN {VERSION} BIGINT NOT NULL DEFAULT 0, and let each UPDATE add 1"
             )));
         };
-        Ok(Table { dialect: shard.kind(), name: name.to_owned(), quoted, columns, primary, version, is_wide })
+        Ok(MovedTable {
+            dialect: shard.kind(),
+            name: name.to_owned(),
+            quoted,
+            columns,
+            primary,
+            version,
+            is_wide,
+        })
     }
 
     /// The columns that this table and another one share must be of one type: what does not fit would be changed in silence.
-    pub fn check_alike(&self, here: &str, other: &Table, there: &str) -> Result<()> {
+    pub fn check_alike(&self, here: &str, other: &MovedTable, there: &str) -> Result<()> {
         let alter = "make both tables alike with ALTER TABLE first";
         for column in &self.columns {
             match other.columns.iter().find(|of| of.name == column.name) {
@@ -127,7 +135,7 @@ impl Table {
                 more.name, self.name
             )));
         }
-        let names = |of: &Table| -> Vec<String> {
+        let names = |of: &MovedTable| -> Vec<String> {
             of.primary.iter().filter_map(|at| of.columns.get(*at)).map(|column| column.name.clone()).collect()
         };
         if names(self) != names(other) {
@@ -140,7 +148,7 @@ impl Table {
     }
 
     /// The columns in the order of another table, so that both are read and hashed alike.
-    pub fn in_order_of(&mut self, other: &Table) {
+    pub fn in_order_of(&mut self, other: &MovedTable) {
         let old = std::mem::take(&mut self.columns);
         let find = |name: &str| old.iter().find(|column| column.name == name).cloned();
         self.columns = other.columns.iter().filter_map(|column| find(&column.name)).collect();
@@ -184,9 +192,9 @@ fn cell(row: &[String], at: usize) -> &str {
     row.get(at).map_or("", String::as_str)
 }
 
-type Found = (String, Vec<Column>, Vec<String>);
+type OfCatalogue = (String, Vec<Column>, Vec<String>);
 
-fn mysql(shard: &mut Shard, name: &str) -> Result<Found> {
+fn mysql(shard: &mut Shard, name: &str) -> Result<OfCatalogue> {
     let named =
         format!("TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {}", text_literal(ShardKind::MySql, name));
     let found = texts(shard, &format!("SELECT TABLE_TYPE FROM information_schema.TABLES WHERE {named}"))?;
@@ -246,7 +254,7 @@ fn mysql_column(row: &[String]) -> Column {
     }
 }
 
-fn postgres(shard: &mut Shard, name: &str) -> Result<Found> {
+fn postgres(shard: &mut Shard, name: &str) -> Result<OfCatalogue> {
     let literal = |text: &str| text_literal(ShardKind::Postgres, text);
     let schema = match shard.schema() {
         Some(schema) => format!("n.nspname = {}", literal(schema)),

@@ -1,20 +1,22 @@
 //! Whether the databases of the two shards are mixed up.
 
-use keymill::{Code, Error, FinishedMove, PlannedMove, Result, Router};
+use crate::api::{FinishedMove, Router};
+use crate::error::{Code, Error, Result, shown};
+use crate::moves::PlannedMove;
 
+use super::Both;
 use super::copy::{counted, nth};
 use super::key::IdRange;
-use super::{Both, persist};
-use crate::print;
 
 /// Refuses databases that were mixed up: rows of genes that are one shard's, and never moved between the two, are in the other one. A
 /// database has no name that tells it from every other, so its rows have to.
 pub fn check_sides(
-    both: &mut Both,
+    both: &mut Both<'_>,
     routes: &Router,
     of: &PlannedMove,
     finished: &[FinishedMove],
 ) -> Result<()> {
+    let watch = both.watch;
     let is_of_both = |name: &String| *name == of.from || *name == of.to;
     let has_moved = |gene: u16| {
         let moved = finished.iter().map(|of| &of.of);
@@ -35,14 +37,14 @@ pub fn check_sides(
             for range in IdRange::of(&others, both.old.is_wide) {
                 let (other, table) =
                     if is_old { (&mut both.to, &both.new) } else { (&mut both.from, &both.old) };
-                if let Some(id) = persist(|| nth(other, table, &range, 0))? {
+                if let Some(id) = watch.persist(|| nth(other, table, &range, 0))? {
                     let (option, at) = (if is_old { "--to" } else { "--from" }, other.at());
                     return Err(Error::new(
                         Code::StoreRefused,
                         format!(
                             "{option} ({at}) has row {id} of `{}`, whose gene is shard `{}`'s and was never moved between the two: are the databases mixed up? If they are not, the row was left by a move that was undone; delete what it left first",
                             both.old.name,
-                            print::one_line(own)
+                            shown(own)
                         ),
                     ));
                 }
@@ -53,10 +55,10 @@ pub fn check_sides(
 }
 
 /// Refuses to delete in the new shard what the old one lacks where that would be most of the range.
-pub fn check_deletes(both: &mut Both, of: &PlannedMove) -> Result<()> {
+pub fn check_deletes(both: &mut Both<'_>, of: &PlannedMove) -> Result<()> {
     let (mut old, mut new) = (0, 0);
     for range in IdRange::of(of, both.old.is_wide) {
-        let rows = persist(|| counted(both, &range))?;
+        let rows = both.watch.persist(|| counted(both, &range))?;
         old += rows.sent;
         new += rows.alike;
     }

@@ -5,14 +5,14 @@
 
 use std::time::Instant;
 
-use keymill::binding::Shard;
-use keymill::{Error, Result};
+use crate::error::Result;
 
 use super::key::{Id, IdRange};
+use super::moved_table::MovedTable;
 use super::pace::Pace;
-use super::progress::Progress;
-use super::table::Table;
-use super::{Both, is_asked_to_end, persist, too_long};
+use super::shard::Shard;
+use super::watch::RowsTask;
+use super::{Both, too_long};
 
 /// Rows of a chunk.
 const CHUNK: u64 = 4000;
@@ -29,7 +29,7 @@ pub struct Copied {
 }
 
 /// The id `behind` rows behind the first of the range, if there are so many.
-pub fn nth(shard: &mut Shard, table: &Table, range: &IdRange, behind: u64) -> Result<Option<Id>> {
+pub fn nth(shard: &mut Shard, table: &MovedTable, range: &IdRange, behind: u64) -> Result<Option<Id>> {
     let mut found = None;
     shard.read(&table.nth(range, behind), |row| {
         found = row.first().copied().flatten().and_then(|bytes| table.read_id(bytes));
@@ -61,43 +61,49 @@ pub fn behind(range: &IdRange, done: &Id) -> Option<IdRange> {
 }
 
 /// How many rows of a range there are in the old shard, and in the new one.
-pub fn counted(both: &mut Both, range: &IdRange) -> Result<Copied> {
+pub fn counted(both: &mut Both<'_>, range: &IdRange) -> Result<Copied> {
     let sent = number(&mut both.from, &both.old.count(range))?;
     Ok(Copied { sent, alike: number(&mut both.to, &both.new.count(range))? })
 }
 
-/// Copies a range.
-pub fn whole(both: &mut Both, range: &IdRange, per_second: u64) -> Result<Copied> {
-    let mut progress = Progress::new(format!("copying `{}`", both.old.name));
+/// Copies a range. `still` is asked before each chunk whether rows may be copied on.
+pub fn whole(
+    both: &mut Both<'_>,
+    range: &IdRange,
+    per_second: u64,
+    still: &mut dyn FnMut() -> Result<()>,
+) -> Result<Copied> {
     let mut pace = Pace::new(per_second, Instant::now());
     let mut copied = Copied::default();
     let mut rest = Some(range.clone());
     while let Some(left) = rest {
-        if is_asked_to_end() {
-            return Err(Error::argument(
-                "stopped by a signal; what is copied stays, and the same command goes on from here",
-            ));
-        }
+        both.watch.go_on("what is copied stays, and the same copy goes on from here")?;
+        both.watch.persist(&mut *still)?;
         let most = pace.most(CHUNK);
         let asked = Instant::now();
-        let upto = persist(|| nth(&mut both.from, &both.old, &left, most - 1))?;
+        let upto = both.watch.persist(|| nth(&mut both.from, &both.old, &left, most - 1))?;
         let last = upto.as_ref().unwrap_or(&left.last).clone();
         let chunk = IdRange { first: left.first.clone(), last };
         let mut reply = asked.elapsed();
-        let rows = match persist(|| alike(both, &chunk))? {
+        let rows = match both.watch.persist(|| alike(both, &chunk))? {
             Some(rows) => {
                 copied.alike += rows;
                 0
             }
             None => {
                 let began = Instant::now();
-                let rows = persist(|| send(both, &chunk))?;
+                let rows = both.watch.persist(|| send(both, &chunk))?;
                 reply += began.elapsed();
                 copied.sent += rows;
                 rows
             }
         };
-        progress.at(range.share(&chunk.last), copied.sent + copied.alike, pace.is_easing());
+        both.progress(
+            RowsTask::Copying,
+            range.share(&chunk.last),
+            copied.sent + copied.alike,
+            pace.is_easing(),
+        );
         std::thread::sleep(pace.pause(rows, reply, Instant::now()));
         rest = upto.and_then(|upto| behind(range, &upto));
     }
@@ -105,7 +111,7 @@ pub fn whole(both: &mut Both, range: &IdRange, per_second: u64) -> Result<Copied
 }
 
 /// How many rows the chunk has, where both shards have it alike. Only where they have as many it is worth asking for more than the count.
-fn alike(both: &mut Both, chunk: &IdRange) -> Result<Option<u64>> {
+fn alike(both: &mut Both<'_>, chunk: &IdRange) -> Result<Option<u64>> {
     let there = number(&mut both.to, &both.new.count(chunk))?;
     if there == 0 || there != number(&mut both.from, &both.old.count(chunk))? {
         return Ok(None);
@@ -114,8 +120,8 @@ fn alike(both: &mut Both, chunk: &IdRange) -> Result<Option<u64>> {
 }
 
 /// Sends the rows of a chunk while they are read. Sent again, it changes nothing more.
-fn send(both: &mut Both, chunk: &IdRange) -> Result<u64> {
-    let (Both { from, to, old, new, longest }, mut rows) = (both, 0);
+fn send(both: &mut Both<'_>, chunk: &IdRange) -> Result<u64> {
+    let (Both { from, to, old, new, longest, .. }, mut rows) = (both, 0);
     let (head, tail) = (new.insert(), new.unless_newer(">"));
     let (mut insert, mut values, mut failed) = (head.clone(), String::new(), None);
     let from_at = from.at();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use keymill::PlannedMove;
+use crate::moves::PlannedMove;
 
 /// An id as the key column holds it. All of one table are of one form, and are ordered as the server orders them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,7 +84,7 @@ mod tests {
             "version = 1\nring = \"0\"\n[[move]]\nfirst = {first}\nlast = {}\nfrom = \"a\"\nto = \"b\"\n",
             last.max(first)
         );
-        let mut of = keymill::MovePlan::from_text(&text).expect("a plan").moves.remove(0);
+        let mut of = crate::moves::MovePlan::from_text(&text).expect("a plan").moves.remove(0);
         of.last = last;
         of
     }

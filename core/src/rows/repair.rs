@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keymill::binding::Shard;
-use keymill::{Code, Error, Result, Router};
+use crate::api::Router;
+use crate::error::{Code, Error, Result};
 
 use super::compare::{Difference, Differs, look};
 use super::digest::Primary;
 use super::key::Id;
-use super::table::Table;
-use super::{Both, persist, too_long};
-use crate::print;
+use super::moved_table::MovedTable;
+use super::shard::Shard;
+use super::watch::{RowsEvent, Watch};
+use super::{Both, too_long};
 
 /// What is to be done to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ fn new_counts(router: &Router, to: &str, id: &Id) -> Result<bool> {
 
 /// Repairs rows; answers with those that still differ.
 pub fn repair(
-    both: &mut Both,
+    both: &mut Both<'_>,
     found: &[Difference],
     router: &Router,
     to: &str,
@@ -62,22 +63,23 @@ pub fn repair(
         }
     }
     let of = |cure: Cure| cures.get(&(cure as u8)).cloned().unwrap_or_default();
-    let longest = both.longest;
+    let (longest, watch) = (both.longest, both.watch);
     let Both { from, to, old, new, .. } = both;
-    persist(|| bring((from, old), (to, new), &of(Cure::ToNew), longest))?;
-    persist(|| bring((to, new), (from, old), &of(Cure::ToOld), longest))?;
+    watch.persist(|| bring((from, old), (to, new), &of(Cure::ToNew), longest, watch))?;
+    watch.persist(|| bring((to, new), (from, old), &of(Cure::ToOld), longest, watch))?;
     for gone in of(Cure::DeleteNew) {
-        persist(|| to.read(&new.delete(&[(&gone.primary, gone.version)]), |_| {}))?;
+        watch.persist(|| to.read(&new.delete(&[(&gone.primary, gone.version)]), |_| {}))?;
     }
     look(both, &ids)
 }
 
 /// Copies these rows unless the other shard has a newer one; an equal version is overwritten.
 fn bring(
-    (from, old): (&mut Shard, &Table),
-    (to, new): (&mut Shard, &Table),
+    (from, old): (&mut Shard, &MovedTable),
+    (to, new): (&mut Shard, &MovedTable),
     rows: &[&Difference],
     longest: usize,
+    watch: &Watch<'_>,
 ) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
@@ -106,7 +108,7 @@ fn bring(
         }
     })?;
     if let Some(error) = kept_out {
-        print::note(&format!("keymill: a row was not repaired: {}", error.message));
+        watch.say(RowsEvent::NotRepaired(&error));
     }
     again.map_or(Ok(()), Err)
 }

@@ -1,4 +1,4 @@
-//! The database of a shard, for the command's `move copy`, `verify` and `clean`.
+//! The database of a shard.
 
 use std::time::Duration;
 
@@ -23,9 +23,13 @@ pub enum ShardKind {
     Postgres,
 }
 
+/// Opens a connection.
+type Connect = fn(&ServerOptions) -> std::result::Result<Box<dyn ShardSession>, Fault>;
+
 /// A connection to a shard's database: statements as they are, values as the server writes them.
 pub struct Shard {
     kind: ShardKind,
+    connect: Connect,
     options: ServerOptions,
     session: Box<dyn ShardSession>,
 }
@@ -44,9 +48,17 @@ impl Shard {
     pub fn open(word: &str, url: &str) -> Result<Shard> {
         let config = MillConfig::parse(url)
             .map_err(|error| Error::new(error.code, format!("{word}: {}", error.message)))?;
-        let (kind, options) = match config.store {
-            StoreConfig::Mysql(options) => (ShardKind::MySql, options),
-            StoreConfig::Postgres(options) => (ShardKind::Postgres, options),
+        let (kind, connect, options): (_, Connect, _) = match config.store {
+            #[cfg(feature = "mysql")]
+            StoreConfig::Mysql(options) => {
+                (ShardKind::MySql, |of| Ok(Box::new(crate::store::mysql::Mysql::open_shard(of)?)), options)
+            }
+            #[cfg(feature = "postgres")]
+            StoreConfig::Postgres(options) => (
+                ShardKind::Postgres,
+                |of| Ok(Box::new(crate::store::postgres::Postgres::open_shard(of)?)),
+                options,
+            ),
             other => {
                 return Err(Error::config(format!(
                     "{word}: `{}` is no shard: rows are moved between mysql:// and postgres:// databases",
@@ -63,8 +75,8 @@ impl Shard {
             durability: Durability::Warn,
             ..options
         };
-        let session = connect(kind, &options).map_err(|fault| failed(&fault, word))?;
-        Ok(Shard { kind, options, session })
+        let session = connect(&options).map_err(|fault| failed(&fault, word))?;
+        Ok(Shard { kind, connect, options, session })
     }
 
     /// What it speaks.
@@ -92,17 +104,10 @@ impl Shard {
     pub fn read(&mut self, sql: &str, mut row: impl FnMut(Cells<'_>)) -> Result<u64> {
         if self.session.is_broken() {
             self.session =
-                connect(self.kind, &self.options).map_err(|fault| failed(&fault, &self.options.shown()))?;
+                (self.connect)(&self.options).map_err(|fault| failed(&fault, &self.options.shown()))?;
         }
         self.session.read(sql, &mut row).map_err(|fault| failed(&fault, &self.options.shown()))
     }
-}
-
-fn connect(kind: ShardKind, options: &ServerOptions) -> std::result::Result<Box<dyn ShardSession>, Fault> {
-    Ok(match kind {
-        ShardKind::MySql => Box::new(crate::store::mysql::Mysql::open_shard(options)?),
-        ShardKind::Postgres => Box::new(crate::store::postgres::Postgres::open_shard(options)?),
-    })
 }
 
 fn failed(fault: &Fault, place: &str) -> Error {

@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use keymill::binding::{Cells, ShardKind};
-
 use super::key::{Id, IdRange};
-use super::table::{Class, Column, Table};
+use super::moved_table::{Class, Column, MovedTable};
+use super::shard::{Cells, ShardKind};
 
 /// A name between quotes.
 pub fn quoted(dialect: ShardKind, name: &str) -> String {
@@ -62,7 +61,7 @@ fn write_literal(out: &mut String, dialect: ShardKind, charset: &str, bytes: &[u
     }
 }
 
-impl Table {
+impl MovedTable {
     fn name_of(&self, column: &Column) -> String {
         quoted(self.dialect, &column.name)
     }
@@ -143,7 +142,7 @@ impl Table {
         format!("{} IN ({})", self.quoted_key(), ids.join(", "))
     }
 
-    /// The primary key of a row of [`Table::select_where`].
+    /// The primary key of a row of [`MovedTable::select_where`].
     pub fn primary_of(&self, row: Cells<'_>) -> Option<Vec<Vec<u8>>> {
         self.primary.iter().map(|at| row.get(*at).copied().flatten().map(<[u8]>::to_vec)).collect()
     }
@@ -222,7 +221,7 @@ impl Table {
         }
     }
 
-    /// Writes a row of [`Table::select`] into an insert.
+    /// Writes a row of [`MovedTable::select`] into an insert.
     pub fn write_row(&self, out: &mut String, row: Cells<'_>) {
         out.push('(');
         for (at, (column, value)) in self.columns.iter().zip(row).enumerate() {

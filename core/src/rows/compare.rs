@@ -6,14 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use keymill::{Code, Error, Result};
+use crate::error::{Code, Error, Result};
 
+use super::Both;
 use super::copy::{behind, nth};
 use super::digest::{Primary, RowDigest, checksum, digests};
 use super::key::{Id, IdRange};
 use super::pace::Pace;
-use super::progress::Progress;
-use super::{Both, is_asked_to_end, persist};
+use super::watch::RowsTask;
 
 /// Rows of a sub-range.
 const CHUNK: u64 = 5_000;
@@ -23,14 +23,18 @@ const AGAIN: usize = 500;
 const LOOKS: u32 = 5;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
-/// How a row differs.
+/// How a row differs between the two shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Differs {
+    /// The new shard does not have it.
     OnlyOld,
+    /// The old shard does not have it.
     OnlyNew,
+    /// The old shard's `version` is higher.
     OldNewer,
+    /// The new shard's `version` is higher.
     NewNewer,
-    /// The versions are alike.
+    /// The versions are alike, and other values are not.
     Content,
 }
 
@@ -46,6 +50,8 @@ impl Differs {
         }
     }
 
+    /// A few words, such as `missing in the new shard`.
+    #[must_use]
     pub fn words(self) -> &'static str {
         match self {
             Differs::OnlyOld => "missing in the new shard",
@@ -68,7 +74,7 @@ pub struct Difference {
 }
 
 /// Gets rows that differ, and answers with those that are left.
-pub type Resolve<'r> = dyn FnMut(&mut Both, Vec<Difference>) -> Result<Vec<Difference>> + 'r;
+pub type Resolve<'r> = dyn FnMut(&mut Both<'_>, Vec<Difference>) -> Result<Vec<Difference>> + 'r;
 
 /// What a comparison found.
 #[derive(Debug, Default)]
@@ -81,7 +87,7 @@ pub struct Compared {
 fn between(
     old: &BTreeMap<Primary, RowDigest>,
     new: &BTreeMap<Primary, RowDigest>,
-    both: &Both,
+    both: &Both<'_>,
 ) -> Result<Vec<Difference>> {
     let rows: BTreeSet<&Primary> = old.keys().chain(new.keys()).collect();
     let mut found = Vec::new();
@@ -97,17 +103,17 @@ fn between(
 }
 
 /// The rows with these ids that differ now.
-pub fn look(both: &mut Both, ids: &BTreeSet<Id>) -> Result<Vec<Difference>> {
+pub fn look(both: &mut Both<'_>, ids: &BTreeSet<Id>) -> Result<Vec<Difference>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let old = persist(|| digests(&mut both.from, &both.old, &both.old.one_of(ids)))?;
-    let new = persist(|| digests(&mut both.to, &both.new, &both.new.one_of(ids)))?;
+    let old = both.watch.persist(|| digests(&mut both.from, &both.old, &both.old.one_of(ids)))?;
+    let new = both.watch.persist(|| digests(&mut both.to, &both.new, &both.new.one_of(ids)))?;
     between(&old, &new, both)
 }
 
 /// The rows with these ids that differ and go on differing.
-fn differing(both: &mut Both, mut ids: BTreeSet<Id>, settle: Duration) -> Result<Vec<Difference>> {
+fn differing(both: &mut Both<'_>, mut ids: BTreeSet<Id>, settle: Duration) -> Result<Vec<Difference>> {
     std::thread::sleep(settle);
     let mut found = look(both, &ids)?;
     for _ in 1..LOOKS {
@@ -123,11 +129,10 @@ fn differing(both: &mut Both, mut ids: BTreeSet<Id>, settle: Duration) -> Result
 
 /// Compares a range, until so many rows are left that differ.
 pub fn compare(
-    both: &mut Both,
+    both: &mut Both<'_>,
     range: &IdRange,
     settle: Duration,
     pace: &mut Pace,
-    progress: &mut Progress,
     most_left: usize,
     resolve: &mut Resolve<'_>,
 ) -> Result<Compared> {
@@ -135,15 +140,13 @@ pub fn compare(
     let mut again = BTreeSet::new();
     let mut rest = Some(range.clone());
     while let Some(left) = rest.take() {
-        if is_asked_to_end() {
-            return Err(Error::argument("stopped by a signal; compare again"));
-        }
+        both.watch.go_on("compare again")?;
         let asked = Instant::now();
         let chunk = sub_range(both, &left, pace.most(CHUNK))?;
         let rows = differing_in(both, &chunk, &mut again)?;
         compared.rows += rows;
         rest = behind(&left, &chunk.last);
-        progress.at(range.share(&chunk.last), compared.rows, pace.is_easing());
+        both.progress(RowsTask::Comparing, range.share(&chunk.last), compared.rows, pace.is_easing());
         std::thread::sleep(pace.pause(rows, asked.elapsed(), Instant::now()));
         if again.len() >= AGAIN || rest.is_none() && !again.is_empty() {
             let found = differing(both, std::mem::take(&mut again), settle)?;
@@ -160,31 +163,31 @@ pub fn compare(
 }
 
 /// The beginning of a range in which neither shard has more than so many ids.
-pub fn sub_range(both: &mut Both, left: &IdRange, most: u64) -> Result<IdRange> {
-    let old = persist(|| nth(&mut both.from, &both.old, left, most - 1))?;
-    let new = persist(|| nth(&mut both.to, &both.new, left, most - 1))?;
+pub fn sub_range(both: &mut Both<'_>, left: &IdRange, most: u64) -> Result<IdRange> {
+    let old = both.watch.persist(|| nth(&mut both.from, &both.old, left, most - 1))?;
+    let new = both.watch.persist(|| nth(&mut both.to, &both.new, left, most - 1))?;
     let last = old.into_iter().chain(new).min().unwrap_or_else(|| left.last.clone());
     Ok(IdRange { first: left.first.clone(), last })
 }
 
 /// Collects the ids of a sub-range whose rows differ; answers with how many rows it has.
-fn differing_in(both: &mut Both, chunk: &IdRange, again: &mut BTreeSet<Id>) -> Result<u64> {
-    let old = persist(|| checksum(&mut both.from, &both.old, chunk))?;
-    let new = persist(|| checksum(&mut both.to, &both.new, chunk))?;
+fn differing_in(both: &mut Both<'_>, chunk: &IdRange, again: &mut BTreeSet<Id>) -> Result<u64> {
+    let old = both.watch.persist(|| checksum(&mut both.from, &both.old, chunk))?;
+    let new = both.watch.persist(|| checksum(&mut both.to, &both.new, chunk))?;
     let count = |of: &[Vec<u8>]| {
         of.first().and_then(|bytes| std::str::from_utf8(bytes).ok()?.parse::<u64>().ok()).unwrap_or(0)
     };
     if old != new {
         let within = both.old.within(chunk);
-        let old = persist(|| digests(&mut both.from, &both.old, &within))?;
+        let old = both.watch.persist(|| digests(&mut both.from, &both.old, &within))?;
         let within = both.new.within(chunk);
-        let new = persist(|| digests(&mut both.to, &both.new, &within))?;
+        let new = both.watch.persist(|| digests(&mut both.to, &both.new, &within))?;
         again.extend(between(&old, &new, both)?.into_iter().map(|of| of.id));
     }
     Ok(count(&old).max(count(&new)))
 }
 
-impl Both {
+impl Both<'_> {
     /// Whether both shards have a sub-range alike.
     pub fn is_alike(&mut self, chunk: &IdRange) -> Result<bool> {
         Ok(checksum(&mut self.from, &self.old, chunk)? == checksum(&mut self.to, &self.new, chunk)?)

@@ -1,14 +1,14 @@
 //! What rows are compared by: digests that the servers compute, of each row and of a range.
 //!
 //! The digest of a row is an MD5 of its values' texts with commas between them; texts and bytes, which may have commas, stand there as an
-//! MD5 of their own. Nobody gains by a collision here. A range has the number of its rows, and the sum of the first 60 bits of each.
+//! MD5 of their own. A collision would gain no one anything. A range has the number of its rows, and the sum of the first 60 bits of each.
 
-use keymill::binding::{Cells, Shard, ShardKind};
-use keymill::{Code, Error, Result};
+use crate::error::{Code, Error, Result};
 
 use super::key::{Id, IdRange};
+use super::moved_table::{Class, Column, MovedTable};
+use super::shard::{Cells, Shard, ShardKind};
 use super::sql::quoted;
-use super::table::{Class, Column, Table};
 
 /// A row as it is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct RowDigest {
 /// The values of the primary key, as the server writes them.
 pub type Primary = Vec<Vec<u8>>;
 
-impl Table {
+impl MovedTable {
     fn digest_of(&self, column: &Column) -> String {
         let name = quoted(self.dialect, &column.name);
         match (self.dialect, column.class) {
@@ -65,7 +65,7 @@ impl Table {
         format!("SELECT {}, {} FROM {} WHERE {condition}", columns.join(", "), self.digest(), self.quoted)
     }
 
-    /// The primary key and the rest of a row of [`Table::digests`].
+    /// The primary key and the rest of a row of [`MovedTable::digests`].
     fn read_digest(&self, row: Cells<'_>) -> Option<(Primary, RowDigest)> {
         let keys = self.primary.len();
         let primary = row.get(..keys)?.iter().map(|cell| cell.map(<[u8]>::to_vec)).collect::<Option<_>>()?;
@@ -87,7 +87,7 @@ impl Table {
 }
 
 /// Count and checksum of a range.
-pub fn checksum(shard: &mut Shard, table: &Table, range: &IdRange) -> Result<Vec<Vec<u8>>> {
+pub fn checksum(shard: &mut Shard, table: &MovedTable, range: &IdRange) -> Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     shard.read(&table.checksum(range), |row| {
         found = row.iter().map(|cell| cell.unwrap_or_default().to_vec()).collect();
@@ -98,7 +98,7 @@ pub fn checksum(shard: &mut Shard, table: &Table, range: &IdRange) -> Result<Vec
 /// The rows that a condition finds.
 pub fn digests(
     shard: &mut Shard,
-    table: &Table,
+    table: &MovedTable,
     condition: &str,
 ) -> Result<std::collections::BTreeMap<Primary, RowDigest>> {
     let (mut found, mut strange) = (std::collections::BTreeMap::new(), 0_u64);

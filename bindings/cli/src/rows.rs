@@ -1,0 +1,237 @@
+//! `move copy`, `verify` and `clean`: words in, verbs of [`keymill::Moves`], lines out.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use keymill::{Change, Code, Comparison, Error, Mill, MovedRows, Result, RowRepair, RowsEvent, RowsTask};
+use serde_json::{Map, Value, json};
+
+use crate::move_args::{How, RowsArgs};
+use crate::progress::Progress;
+use crate::{moves, print, signal};
+
+/// Above so many rows a comparison ends early.
+const MANY: usize = 1000;
+
+impl RowsArgs {
+    /// The tables, each with its key, on both shards.
+    fn rows(&self, per_second: u64) -> Result<MovedRows> {
+        let (tables, keys) = (&self.table, &self.key);
+        if tables.is_empty() || keys.is_empty() {
+            return Err(Error::argument("name the table and the column of its ids: --table T --key COLUMN"));
+        }
+        if keys.len() != 1 && keys.len() != tables.len() {
+            return Err(Error::argument(format!(
+                "{} tables and {} keys: write one --key for all tables, or one for each",
+                tables.len(),
+                keys.len()
+            )));
+        }
+        let mut rows = MovedRows::new(&self.from, &self.to).rows_per_second(per_second);
+        for (at, table) in tables.iter().enumerate() {
+            rows = rows.table(table, keys.get(at).or(keys.first()).map_or("", String::as_str));
+        }
+        Ok(rows)
+    }
+}
+
+/// What is seen of a verb while it runs.
+struct Shown {
+    /// Whether readers are waited for.
+    waits: bool,
+    waiting: moves::Waiting,
+    progress: Option<(RowsTask, String, f64, Progress)>,
+}
+
+impl Shown {
+    fn new(waits: bool) -> Shown {
+        signal::listen();
+        Shown { waits, waiting: moves::Waiting::default(), progress: None }
+    }
+
+    fn on(&mut self, event: RowsEvent<'_>) -> ControlFlow<()> {
+        match event {
+            RowsEvent::Progress { task, table, share, rows, is_easing, .. } => {
+                self.at(task, table, share).at(share, rows, is_easing);
+            }
+            RowsEvent::Waits(_) if !self.waits => return ControlFlow::Break(()),
+            RowsEvent::Waits(error) => self.waiting.say(error),
+            RowsEvent::Settles(settle) => print::note(&format!(
+                "keymill: every reader writes to both shards; routes that were handed out before are waited for, {} ms",
+                settle.as_millis()
+            )),
+            RowsEvent::Retries(error) => print::note(&format!("keymill: tried again: {}", error.message)),
+            RowsEvent::NotRepaired(error) => {
+                print::note(&format!("keymill: a row was not repaired: {}", error.message));
+            }
+            _ => {}
+        }
+        if signal::exit_code().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// The bar of this task and table; a new one where another range begins.
+    fn at(&mut self, task: RowsTask, table: &str, share: f64) -> &mut Progress {
+        let goes_on = matches!(&self.progress, Some((of, name, upto, _)) if *of == task && name == table && *upto <= share);
+        let bar = match self.progress.take().filter(|_| goes_on) {
+            Some((.., bar)) => bar,
+            None => {
+                let doing = match task {
+                    RowsTask::Copying => "copying",
+                    RowsTask::Comparing => "comparing",
+                    RowsTask::Checking => "checking",
+                    RowsTask::Removing => "removing from",
+                };
+                Progress::new(format!("{doing} `{}`", print::one_line(table)))
+            }
+        };
+        &mut self.progress.insert((task, table.to_owned(), share, bar)).3
+    }
+}
+
+/// What was done to each table.
+fn say(tables: &[(&str, Vec<(&str, u64)>)], as_json: bool) -> Result<()> {
+    if as_json {
+        let of = |(name, numbers): &(&str, Vec<(&str, u64)>)| {
+            let mut fields = Map::new();
+            fields.insert("table".to_owned(), Value::from(*name));
+            fields.extend(numbers.iter().map(|(what, number)| (what.replace(' ', "_"), (*number).into())));
+            Value::Object(fields)
+        };
+        return print::json(&tables.iter().map(of).collect());
+    }
+    let mut text = String::new();
+    for (name, numbers) in tables {
+        text.push_str(&format!("table: {}\n", print::one_line(name)));
+        for (what, number) in numbers {
+            text.push_str(&format!("{what}: {number}\n"));
+        }
+    }
+    print::text(&text)
+}
+
+fn script(texts: &[String]) -> Result<()> {
+    texts.iter().try_for_each(|text| print::text(text))
+}
+
+fn change(yes: bool) -> Change {
+    if yes { Change::Apply } else { Change::DryRun }
+}
+
+/// `move copy`.
+pub fn copy(mill: &Mill, router: &str, of: &RowsArgs, per_second: u64, how: &How, json: bool) -> Result<()> {
+    let (rows, moves) = (of.rows(per_second)?, mill.moves(router)?);
+    if of.print {
+        return script(&moves.copy_sql(&rows)?);
+    }
+    moves::forget(&moves, how)?;
+    let mut shown = Shown::new(how.wait);
+    let copied = moves.copy(&rows, change(how.yes), &mut |event| shown.on(event))?;
+    drop(shown);
+    let [sent, alike] = if how.yes {
+        ["rows copied", "rows alike before"]
+    } else {
+        ["rows to copy", "rows in the new shard"]
+    };
+    let each = copied.iter().map(|of| (of.table.as_str(), vec![(sent, of.sent), (alike, of.alike)]));
+    say(&each.collect::<Vec<_>>(), json)?;
+    if !how.yes {
+        print::note("keymill: nothing was written; --yes writes it");
+    }
+    Ok(())
+}
+
+/// `move verify`.
+pub fn verify(
+    mill: &Mill,
+    router: &str,
+    of: &RowsArgs,
+    repair: RowRepair,
+    how: &How,
+    json: bool,
+) -> Result<()> {
+    let (rows, moves) = (of.rows(u64::MAX)?, mill.moves(router)?);
+    if of.print {
+        return script(&moves.verify_sql(&rows)?);
+    }
+    moves::forget(&moves, how)?;
+    let mut shown = Shown::new(how.wait);
+    let found = moves.verify(&rows, repair, change(how.yes), &mut |event| shown.on(event))?;
+    drop(shown);
+    report(&found, json)?;
+    if !found.is_alike() {
+        return Err(differ(&found, repair, how.yes));
+    }
+    match &found.recorded {
+        Some(status) if !json => moves::show(router, status, json),
+        Some(_) => Ok(()),
+        None => {
+            print::note(if found.is_cut_over {
+                "keymill: both shards are alike; nothing is recorded once ids are cut over"
+            } else {
+                "keymill: both shards are alike, and nothing was recorded; --yes records it"
+            });
+            Ok(())
+        }
+    }
+}
+
+fn differ(found: &Comparison, repair: RowRepair, yes: bool) -> Error {
+    let remedy = match repair {
+        RowRepair::Newer if yes => "rows that only the new shard has are deleted there by --repair --delete",
+        RowRepair::NewerAndDeleted if yes => "what keeps them out is said above; run it again",
+        _ => "--repair --yes brings the newer ones over",
+    };
+    let left: usize = found.tables.iter().map(|of| of.differ.len()).sum();
+    let left = if left >= MANY { format!("{left} or more") } else { left.to_string() };
+    Error::new(Code::NotReady, format!("{left} rows are not alike in both shards; {remedy}"))
+}
+
+fn report(found: &Comparison, as_json: bool) -> Result<()> {
+    if as_json {
+        let rows = |of: &keymill::ComparedRows| -> Vec<Value> {
+            of.differ.iter().map(|row| json!({ "row": row.row, "differs": row.how.words() })).collect()
+        };
+        let of = found.tables.iter().map(
+            |of| json!({ "table": of.table, "rows": of.rows, "repaired": of.repaired, "differ": rows(of) }),
+        );
+        return print::json(&of.collect());
+    }
+    let mut text = String::new();
+    for of in &found.tables {
+        let (name, differ) = (print::one_line(&of.table), of.differ.len());
+        text.push_str(&format!(
+            "table: {name}\nrows: {}\nrepaired: {}\ndiffer: {differ}\n",
+            of.rows, of.repaired
+        ));
+        for row in &of.differ {
+            text.push_str(&format!("row {}: {}\n", print::one_line(&row.row), row.how.words()));
+        }
+    }
+    print::text(&text)
+}
+
+/// `move clean`.
+pub fn clean(
+    mill: &Mill,
+    router: &str,
+    of: &RowsArgs,
+    older_than: Duration,
+    per_second: u64,
+    yes: bool,
+    json: bool,
+) -> Result<()> {
+    let (rows, moves) = (of.rows(per_second)?, mill.moves(router)?);
+    if of.print {
+        return script(&moves.clean_sql(&rows, older_than)?);
+    }
+    let mut shown = Shown::new(false);
+    let removed = moves.clean(&rows, older_than, change(yes), &mut |event| shown.on(event))?;
+    drop(shown);
+    let what = if yes { "rows removed" } else { "rows to remove" };
+    let each = removed.iter().map(|of| (of.table.as_str(), vec![(what, of.rows)]));
+    say(&each.collect::<Vec<_>>(), json)?;
+    if !yes {
+        print::note("keymill: nothing was removed; --yes removes it");
+    }
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! Removes the rows of finished moves from the old shard, each only where the new shard has it.
+
+use std::time::{Duration, Instant};
+
+use super::children::check_children;
+use super::compare::sub_range;
+use super::copy::{behind, number};
+use super::digest::{Primary, digests};
+use super::key::IdRange;
+use super::pace::Pace;
+use super::sides::check_sides;
+use super::watch::{OnEvent, RowsTask, Watch, unattended};
+use super::{Both, MovedRows, script, url};
+use crate::api::{Change, FinishedMove, MoveStatus, Moves, Router};
+use crate::error::{Code, Error, Result, shown};
+
+/// Rows of a chunk, and of a statement.
+const CHUNK: u64 = 500;
+/// So many rows are named.
+const NAMED: usize = 5;
+
+/// How many rows of a table were removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemovedRows {
+    /// The table.
+    pub table: String,
+    /// How many rows; of a dry run, those that would be removed.
+    pub rows: u64,
+}
+
+impl Moves {
+    /// Removes the rows of moves that were finished so long ago from the old shard. First the whole range of each table is checked: where
+    /// the new shard lacks a row, or has an older one, nothing is removed. Then rows go in chunks, each only in the version that was
+    /// checked. A dry run checks and counts.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`: the shards' names are not in front of the URLs, or are those of no finished move. `INVALID_CONFIG`: no move is finished, or
+    /// the range has moved on. `NOT_READY`: the move was finished later, or `on_event` has said stop. `STORE_REFUSED`: the new shard lacks
+    /// rows, rows of an unnamed table would go too, or the databases are mixed up. Others as [`Moves::copy`].
+    pub fn clean<'c>(
+        &self,
+        rows: &MovedRows,
+        older_than: Duration,
+        change: Change,
+        on_event: &'c mut OnEvent<'c>,
+    ) -> Result<Vec<RemovedRows>> {
+        let watch = Watch::new(on_event);
+        let status = self.status()?;
+        let (finished, routes) = self.finished(&status, rows, older_than)?;
+        let Some(of) = finished.first().map(|of| &of.of) else { return Ok(Vec::new()) };
+        let mut all = rows.open(of, &watch)?;
+        // All tables before the first row goes: where one is missing, something is wrong.
+        let mut counts = Vec::new();
+        for at in 0..all.len() {
+            let (before, behind) = all.split_at_mut(at + 1);
+            let Some(both) = before.last_mut() else { continue };
+            check_sides(both, &routes, of, &status.finished)?;
+            check_children(&mut both.from, &both.old, &behind.iter().map(|of| &of.old).collect::<Vec<_>>())?;
+            let mut known = 0;
+            for range in ranges(&finished, both) {
+                let count = &mut |_: &mut Both<'_>, rows: &KnownRows| Ok(rows.len() as u64);
+                known += each_chunk(both, &range, u64::MAX, RowsTask::Checking, count)?;
+            }
+            counts.push(known);
+        }
+        if !change.is_dry() {
+            // Children stand behind their parents.
+            for (both, count) in all.iter_mut().zip(&mut counts).rev() {
+                *count = 0;
+                for range in ranges(&finished, both) {
+                    *count += each_chunk(both, &range, rows.per_second, RowsTask::Removing, &mut remove)?;
+                    check_gone(both, &range)?;
+                }
+            }
+        }
+        let named = all.iter().zip(counts);
+        Ok(named.map(|(both, rows)| RemovedRows { table: both.old.name.clone(), rows }).collect())
+    }
+
+    /// The SQL of a removal: a text for each table.
+    ///
+    /// # Errors
+    /// As [`Moves::clean`].
+    pub fn clean_sql(&self, rows: &MovedRows, older_than: Duration) -> Result<Vec<String>> {
+        let mut on_event = unattended;
+        let watch = Watch::new(&mut on_event);
+        let (finished, _) = self.finished(&self.status()?, rows, older_than)?;
+        let Some(of) = finished.first() else { return Ok(Vec::new()) };
+        let all = rows.open(&of.of, &watch)?;
+        Ok(all.iter().map(|both| script::of_clean(both, &ranges(&finished, both))).collect())
+    }
+
+    /// The moves whose rows may go, and the present routes.
+    fn finished(
+        &self,
+        status: &MoveStatus,
+        rows: &MovedRows,
+        older_than: Duration,
+    ) -> Result<(Vec<FinishedMove>, Router)> {
+        let finished = finished(self.router(), status, rows, older_than)?;
+        let routes = self.routes()?;
+        for of in &finished {
+            check_routes(&routes, of)?;
+        }
+        Ok((finished, routes))
+    }
+}
+
+fn ranges(finished: &[FinishedMove], both: &Both<'_>) -> Vec<IdRange> {
+    finished.iter().flat_map(|of| both.ranges(&of.of)).collect()
+}
+
+/// The moves whose rows may go. The names of the shards must be there: a new shard that is taken for the old one would be emptied.
+fn finished(
+    router: &str,
+    status: &MoveStatus,
+    rows: &MovedRows,
+    older_than: Duration,
+) -> Result<Vec<FinishedMove>> {
+    let MovedRows { from, to, .. } = rows;
+    let is_named = |of: &FinishedMove| url(from, &of.of.from).is_some() && url(to, &of.of.to).is_some();
+    let all: Vec<_> = status.finished.iter().filter(|of| is_named(of)).cloned().collect();
+    let Some(last) = status.finished.last() else {
+        return Err(Error::config(format!(
+            "router `{}` has no finished move; rows are removed from the old shard after `keymill move finish`",
+            shown(router)
+        )));
+    };
+    if all.is_empty() {
+        return Err(Error::argument(format!(
+            "--from and --to do not name the shards of a finished move; of the last one they are --from '{}=URL' and --to '{}=URL'",
+            shown(&last.of.from),
+            shown(&last.of.to)
+        )));
+    }
+    let age = |of: &FinishedMove| Duration::from_millis(status.now_ms.saturating_sub(of.finished_at));
+    let old: Vec<_> = all.iter().filter(|of| age(of) >= older_than).cloned().collect();
+    if old.is_empty() {
+        let oldest = all.iter().map(age).max().unwrap_or_default();
+        return Err(Error::new(
+            Code::NotReady,
+            format!(
+                "the move was finished {} s ago, and the old shard's rows are kept for {} s, in case the new one is lost; `--older-than` says another time",
+                oldest.as_secs(),
+                older_than.as_secs()
+            ),
+        ));
+    }
+    Ok(old)
+}
+
+/// Refuses a range that is not the new shard's alone: it moves, or has moved on.
+fn check_routes(routes: &Router, of: &FinishedMove) -> Result<()> {
+    for range in IdRange::of(&of.of, false) {
+        let (super::key::Id::Number(first), super::key::Id::Number(last)) = (range.first, range.last) else {
+            continue;
+        };
+        for id in (first..=last).step_by(1 << 47) {
+            let route = routes.route(id)?;
+            if route.shard != of.of.to || route.mirror.is_some() {
+                return Err(Error::config(format!(
+                    "gene {} was moved from `{}` to `{}`, and is `{}`'s now or moves; rows of ranges that have moved on are not removed by this command",
+                    id >> 47,
+                    of.of.from,
+                    of.of.to,
+                    route.shard
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The old shard's rows of a chunk that the new shard has: their keys and versions.
+type KnownRows = Vec<(Primary, i128)>;
+
+/// Passes the old shard's rows to `then`, chunk by chunk, once the new shard is known to have each of them.
+fn each_chunk(
+    both: &mut Both<'_>,
+    range: &IdRange,
+    per_second: u64,
+    task: RowsTask,
+    then: &mut dyn FnMut(&mut Both<'_>, &KnownRows) -> Result<u64>,
+) -> Result<u64> {
+    let mut pace = Pace::new(per_second, Instant::now());
+    let (mut done, mut rest) = (0, Some(range.clone()));
+    while let Some(left) = rest {
+        both.watch.go_on("the same clean goes on from here")?;
+        let asked = Instant::now();
+        let chunk = sub_range(both, &left, pace.most(CHUNK))?;
+        let rows = known(both, &chunk)?;
+        let reply = asked.elapsed();
+        done += if rows.is_empty() { 0 } else { then(both, &rows)? };
+        both.progress(task, range.share(&chunk.last), done, pace.is_easing());
+        std::thread::sleep(pace.pause(rows.len() as u64, reply, Instant::now()));
+        rest = behind(&left, &chunk.last);
+    }
+    Ok(done)
+}
+
+/// The old shard's rows of a chunk. Refuses where the new shard does not have one of them, or an older one.
+fn known(both: &mut Both<'_>, chunk: &IdRange) -> Result<KnownRows> {
+    let old = both.watch.persist(|| digests(&mut both.from, &both.old, &both.old.within(chunk)))?;
+    if old.is_empty() {
+        return Ok(KnownRows::new());
+    }
+    let new = both.watch.persist(|| digests(&mut both.to, &both.new, &both.new.within(chunk)))?;
+    let (mut rows, mut unknown) = (KnownRows::new(), Vec::new());
+    for (primary, row) in old {
+        match new.get(&primary) {
+            Some(there) if there.version > row.version || *there == row => rows.push((primary, row.version)),
+            _ => unknown.push(both.old.shown(&primary)),
+        }
+    }
+    if unknown.is_empty() {
+        return Ok(rows);
+    }
+    let more = if unknown.len() > NAMED { ", …" } else { "" };
+    unknown.truncate(NAMED);
+    Err(Error::new(
+        Code::StoreRefused,
+        format!(
+            "the new shard ({}) does not have these rows of `{}`, or has them in an older version: {}{more}; delete those in the old shard ({}) that were deleted in the new one since the move, and copy the others to the new one, by hand",
+            both.to.at(),
+            both.old.name,
+            unknown.join(", "),
+            both.from.at()
+        ),
+    ))
+}
+
+/// Removes rows that still have the version that was looked at; answers with how many.
+fn remove(both: &mut Both<'_>, rows: &KnownRows) -> Result<u64> {
+    let rows: Vec<_> = rows.iter().map(|(primary, version)| (primary, *version)).collect();
+    let Both { from, old, watch, .. } = both;
+    let mut removed = 0;
+    for part in rows.chunks(CHUNK as usize) {
+        removed += watch.persist(|| from.read(&old.delete(part), |_| {}))?;
+    }
+    Ok(removed)
+}
+
+/// Refuses to go on where rows are left: they were changed, or written, since they were looked at.
+fn check_gone(both: &mut Both<'_>, range: &IdRange) -> Result<()> {
+    let Both { from, old, watch, .. } = both;
+    let left = watch.persist(|| number(from, &old.count(range)))?;
+    if left == 0 {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::StoreRefused,
+        format!(
+            "{left} rows of `{}` are left in the old shard ({}): they were written or changed there meanwhile, or a trigger keeps them; programs that still write to the old shard are a fault; look at these rows before the same command is run again",
+            old.name,
+            from.at()
+        ),
+    ))
+}

@@ -1,0 +1,363 @@
+//! The rows of a range that moves: copied from the old shard to the new one, compared, repaired, and in the end removed.
+//!
+//! The ids of a range of genes are one range of the primary key, so everything goes chunk by chunk along the key. Nothing here knows a
+//! terminal or a signal: what happens goes to a callback of the caller (`watch.rs`), whose answer says whether to go on.
+
+mod children;
+mod clean;
+mod compare;
+mod copy;
+mod digest;
+mod key;
+mod moved_table;
+mod pace;
+mod repair;
+mod script;
+mod shard;
+mod sides;
+mod sql;
+mod verify;
+mod watch;
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::api::{Change, MoveStatus, Moves, Moving};
+use crate::error::{Code, Error, Result, shown};
+use crate::moves::{MovePhase, PlannedMove};
+use key::IdRange;
+use moved_table::{MovedTable, texts};
+use shard::{Cells, Shard, ShardKind};
+use sides::check_sides;
+use watch::{Watch, unattended};
+
+pub use clean::RemovedRows;
+pub use compare::Differs;
+pub use verify::{ComparedRows, Comparison, DifferingRow, RowRepair};
+pub use watch::{OnEvent, RowsEvent, RowsTask};
+
+/// The most rows a second, unless another number is given.
+const ROWS_PER_SECOND: u64 = 10_000;
+
+/// The tables of a range that moves, and the databases of its two shards.
+///
+/// ```
+/// use keymill::MovedRows;
+/// let rows = MovedRows::new("s1=mysql://mover@db1/shop", "s2=mysql://mover@db2/shop")
+///     .table("t_order", "order_id")
+///     .table("t_item", "order_id")
+///     .rows_per_second(5_000);
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct MovedRows {
+    from: String,
+    to: String,
+    tables: Vec<(String, String)>,
+    per_second: u64,
+}
+
+impl fmt::Debug for MovedRows {
+    // The URLs may hold passwords.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MovedRows").field("tables", &self.tables).finish_non_exhaustive()
+    }
+}
+
+impl MovedRows {
+    /// The databases of the old shard and of the new one: URLs of MySQL, MariaDB or PostgreSQL as a mill's, `file:CONFIG.toml` among them,
+    /// with the name of the shard in front: `s1=mysql://…`. [`Moves::clean`] needs the names; the other verbs compare them with the move.
+    #[must_use]
+    pub fn new(from: &str, to: &str) -> MovedRows {
+        MovedRows {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            tables: Vec::new(),
+            per_second: ROWS_PER_SECOND,
+        }
+    }
+
+    /// One more table, and the column of its ids: the first of its primary key. Tables to which foreign keys lead come first.
+    #[must_use]
+    pub fn table(mut self, name: &str, key: &str) -> MovedRows {
+        self.tables.push((name.to_owned(), key.to_owned()));
+        self
+    }
+
+    /// The most rows a second that are copied or removed, at least 1; 10 000 unless it is called.
+    #[must_use]
+    pub fn rows_per_second(mut self, rows: u64) -> MovedRows {
+        self.per_second = rows.max(1);
+        self
+    }
+
+    fn open<'w>(&self, of: &PlannedMove, watch: &'w Watch<'w>) -> Result<Vec<Both<'w>>> {
+        if self.tables.is_empty() {
+            return Err(Error::argument("name the table and the column of its ids: --table T --key COLUMN"));
+        }
+        self.tables.iter().map(|(name, key)| Both::open(self, of, name, key, watch)).collect()
+    }
+}
+
+/// One table on both shards.
+struct Both<'w> {
+    from: Shard,
+    to: Shard,
+    /// The table as the old shard has it.
+    old: MovedTable,
+    /// The same columns in the same order, as the new shard has it.
+    new: MovedTable,
+    /// The longest statement that both servers take.
+    longest: usize,
+    watch: &'w Watch<'w>,
+}
+
+impl<'w> Both<'w> {
+    fn open(
+        rows: &MovedRows,
+        of: &PlannedMove,
+        name: &str,
+        key: &str,
+        watch: &'w Watch<'w>,
+    ) -> Result<Both<'w>> {
+        let (from, to) = (url_of("--from", &rows.from, &of.from, of)?, url_of("--to", &rows.to, &of.to, of)?);
+        let (mut from, mut to) = (Shard::open("--from", from)?, Shard::open("--to", to)?);
+        if from.kind() != to.kind() {
+            return Err(Error::config(format!(
+                "--from ({}) is {:?} and --to ({}) is {:?}: rows are moved between databases of one kind",
+                from.at(),
+                from.kind(),
+                to.at(),
+                to.kind()
+            )));
+        }
+        let old = MovedTable::read(&mut from, name, key)?;
+        let mut new = MovedTable::read(&mut to, name, key)?;
+        check_apart(&mut from, &mut to, &old, &new)?;
+        old.check_alike(&from.at(), &new, &to.at())?;
+        new.in_order_of(&old);
+        let longest = longest(&mut from)?.min(longest(&mut to)?);
+        Ok(Both { from, to, old, new, longest, watch })
+    }
+
+    /// The parts of the key that the genes of a move are.
+    fn ranges(&self, of: &PlannedMove) -> Vec<IdRange> {
+        IdRange::of(of, self.old.is_wide)
+    }
+
+    fn progress(&self, task: RowsTask, share: f64, rows: u64, is_easing: bool) {
+        self.watch.say(RowsEvent::Progress { task, table: &self.old.name, share, rows, is_easing });
+    }
+}
+
+/// How long a statement may be, with room for what the protocol adds.
+fn longest(shard: &mut Shard) -> Result<usize> {
+    Ok(match shard.kind() {
+        ShardKind::MySql => copy::number(shard, "SELECT @@max_allowed_packet")?.saturating_sub(1024) as usize,
+        ShardKind::Postgres => 1 << 30,
+    })
+}
+
+/// A row that does not fit into a statement.
+fn too_long(at: &str, table: &MovedTable, row: Cells<'_>, bytes: usize) -> Error {
+    let primary = table.primary_of(row).map_or_else(String::new, |primary| table.shown(&primary));
+    Error::new(
+        Code::StoreRefused,
+        format!(
+            "{at}: row {primary} of `{}` needs a statement of {bytes} bytes, and a server takes none longer than its `max_allowed_packet`; raise that, on both shards, and run the same command again",
+            table.name
+        ),
+    )
+}
+
+/// The URL behind `NAME=`, if this name stands there.
+fn url<'u>(word: &'u str, shard: &str) -> Option<&'u str> {
+    word.strip_prefix(shard)?.strip_prefix('=')
+}
+
+/// The URL of a shard, whose name may stand in front.
+fn url_of<'u>(option: &str, word: &'u str, shard: &str, of: &PlannedMove) -> Result<&'u str> {
+    if let Some(url) = url(word, shard) {
+        return Ok(url);
+    }
+    match word.split_once('=') {
+        // No URL has an `=` before its first colon.
+        Some((other, _)) if !other.contains(':') => Err(Error::argument(format!(
+            "{option} names shard `{}`; the move is from `{}` to `{}`",
+            shown(other),
+            shown(&of.from),
+            shown(&of.to)
+        ))),
+        _ => Ok(word),
+    }
+}
+
+/// Refuses one table under two names. A lock shows it, whatever the spelling: host names, sockets and proxies say nothing.
+fn check_apart(from: &mut Shard, to: &mut Shard, old: &MovedTable, new: &MovedTable) -> Result<()> {
+    let secret = format!("keymill move {:016x}", drawn());
+    let is_one = match from.kind() {
+        ShardKind::MySql => {
+            let lock = sql::text_literal(ShardKind::MySql, &secret);
+            from.read(&format!("SELECT GET_LOCK({lock}, 0)"), |_| {})?;
+            let held = copy::number(to, &format!("SELECT IS_USED_LOCK({lock}) IS NOT NULL"))? == 1;
+            from.read(&format!("SELECT RELEASE_LOCK({lock})"), |_| {})?;
+            let name = "SELECT IF(@@lower_case_table_names, LOWER(DATABASE()), DATABASE())";
+            let cluster = "SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'";
+            let of_cluster = texts(from, cluster)?;
+            let one_server = held || !of_cluster.is_empty() && of_cluster == texts(to, cluster)?;
+            one_server && texts(from, name)? == texts(to, name)?
+        }
+        ShardKind::Postgres => {
+            let lock = format!("pg_catalog.hashtextextended('{secret}', 0)");
+            from.read(&format!("BEGIN; SELECT pg_catalog.pg_advisory_xact_lock({lock})"), |_| {})?;
+            let free = copy::number(to, &format!("SELECT pg_catalog.pg_try_advisory_xact_lock({lock})::int"));
+            from.read("ROLLBACK", |_| {})?;
+            free? == 0 && old.quoted == new.quoted
+        }
+    };
+    if is_one {
+        return Err(Error::config(format!(
+            "--from ({}) and --to ({}) are one database: `{}` would be copied into itself; name the databases of the two shards",
+            from.at(),
+            to.at(),
+            old.name
+        )));
+    }
+    Ok(())
+}
+
+/// A number that no other process has.
+fn drawn() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+/// How many rows of a table were copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopiedRows {
+    /// The table.
+    pub table: String,
+    /// Rows that were sent. A chunk that was copied in part is sent again as a whole. Of a dry run: the rows of the old shard.
+    pub sent: u64,
+    /// Rows of chunks that both shards had alike, which were passed over. Of a dry run: the rows of the new shard.
+    pub alike: u64,
+}
+
+impl Moves {
+    /// The range that moves, and where all moves stand.
+    fn moving(&self) -> Result<(Moving, MoveStatus)> {
+        let status = self.status()?;
+        let moving = status.moving.clone().ok_or_else(|| {
+            Error::config(format!(
+                "no range of router `{}` moves, so programs write to one shard only, and a copy would miss what they write meanwhile; begin with `keymill move start`",
+                shown(self.router())
+            ))
+        })?;
+        Ok((moving, status))
+    }
+
+    /// Records that every reader writes to both shards, and waits for the routes of before. `None`: nothing was written.
+    fn begin(&self, change: Change, watch: &Watch<'_>) -> Result<Option<u64>> {
+        let status = watch.patiently(|| self.begin_verify(change))?;
+        let began = status.moving.as_ref().and_then(|of| of.verify_from).filter(|_| !change.is_dry());
+        if let Some(began) = began {
+            let settle = Duration::from_millis(began.saturating_sub(status.now_ms));
+            watch.say(RowsEvent::Settles(settle));
+            std::thread::sleep(settle);
+        }
+        Ok(began)
+    }
+
+    /// Copies the rows of the range that moves which were there before it was mirrored, chunk by chunk along the key. A row that is newer in
+    /// the new shard is never overwritten. It begins `settle` after all readers write to both shards, and reads where the move stands before
+    /// each chunk. A copy that ended early goes on with the same call. A dry run counts.
+    ///
+    /// This and the other verbs of rows block until they are done. `on_event` is told what happens.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG`: no range is mirrored, ids are cut over already, or the two databases are one or are of two kinds. `STORE_REFUSED`:
+    /// a table cannot be moved, both have it in other forms, or the databases are mixed up. `NOT_READY`: readers have not followed, or
+    /// `on_event` has said stop. `STORE_UNAVAILABLE`: a database or the store could not be reached for a minute.
+    pub fn copy<'c>(
+        &self,
+        rows: &MovedRows,
+        change: Change,
+        on_event: &'c mut OnEvent<'c>,
+    ) -> Result<Vec<CopiedRows>> {
+        let watch = Watch::new(on_event);
+        let (moving, status) = self.moving()?;
+        if !change.is_dry() {
+            self.check_copied(moving.phase)?;
+        }
+        let mut all = rows.open(&moving.of, &watch)?;
+        let routes = self.routes()?;
+        for both in &mut all {
+            check_sides(both, &routes, &moving.of, &status.finished)?;
+        }
+        // A row that a program writes to the old shard only, behind the place where the copy is, would be missed.
+        let is_mirrored = moving.verify_from.is_some_and(|from| from <= status.now_ms);
+        if !change.is_dry() && !is_mirrored {
+            self.begin(change, &watch)?;
+        }
+        let mut still = || {
+            let (now, _) = self.moving()?;
+            if now.since != moving.since || now.of != moving.of {
+                return Err(Error::config("another move has begun meanwhile; what was copied stays"));
+            }
+            self.check_copied(now.phase)
+        };
+        let mut answer = Vec::new();
+        for mut both in all {
+            let mut copied = CopiedRows { table: both.old.name.clone(), sent: 0, alike: 0 };
+            for range in &both.ranges(&moving.of) {
+                let of = if change.is_dry() {
+                    copy::counted(&mut both, range)?
+                } else {
+                    copy::whole(&mut both, range, rows.per_second, &mut still)?
+                };
+                copied.sent += of.sent;
+                copied.alike += of.alike;
+            }
+            answer.push(copied);
+        }
+        Ok(answer)
+    }
+
+    /// Refuses to copy rows of ids that are cut over.
+    fn check_copied(&self, phase: MovePhase) -> Result<()> {
+        if phase == MovePhase::Mirror {
+            return Ok(());
+        }
+        Err(Error::config(format!(
+            "ids of router `{}` are cut over already: a row that a program deletes meanwhile would come back; `keymill move verify --repair` brings over what differs, and `keymill move back` goes back to where rows are copied",
+            shown(self.router())
+        )))
+    }
+
+    /// The SQL of a copy, for people who send it by other means: a text for each table.
+    ///
+    /// # Errors
+    /// As [`Moves::copy`].
+    pub fn copy_sql(&self, rows: &MovedRows) -> Result<Vec<String>> {
+        self.sql(rows, script::of_copy)
+    }
+
+    /// The SQL of a comparison: a text for each table.
+    ///
+    /// # Errors
+    /// As [`Moves::copy`].
+    pub fn verify_sql(&self, rows: &MovedRows) -> Result<Vec<String>> {
+        self.sql(rows, script::of_verify)
+    }
+
+    fn sql(&self, rows: &MovedRows, of: impl Fn(&Both<'_>, &[IdRange]) -> String) -> Result<Vec<String>> {
+        let mut on_event = unattended;
+        let watch = Watch::new(&mut on_event);
+        let (moving, status) = self.moving()?;
+        let mut all = rows.open(&moving.of, &watch)?;
+        let routes = self.routes()?;
+        for both in &mut all {
+            check_sides(both, &routes, &moving.of, &status.finished)?;
+        }
+        Ok(all.iter().map(|both| of(both, &both.ranges(&moving.of))).collect())
+    }
+}

@@ -1,0 +1,250 @@
+//! A range of rows is moved between two databases by a program in Rust, with no command.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use keymill::{
+    Change, Code, Error, Mill, MoveOptions, MovePhase, MovedRows, Moves, Router, RowRepair, RowsEvent,
+};
+use keymill_tests::ci::patient;
+use keymill_tests::{mariadb, postgres};
+use mysql::prelude::Queryable;
+
+/// The range that moves: genes 32768 to 65535.
+const FIRST: u64 = 32_768 << 47;
+const ROWS: u64 = 9000;
+
+/// Carries out a statement; answers with the first values of its rows.
+type Client = Box<dyn FnMut(&str) -> Vec<String>>;
+
+/// The databases of two shards.
+trait Shards: Sync {
+    fn urls(&self) -> [String; 2];
+    /// A connection to one of them.
+    fn open(&self, shard: usize) -> Client;
+}
+
+struct MariaDb(mariadb::Private);
+
+impl MariaDb {
+    fn start() -> MariaDb {
+        let server = mariadb::Private::start("");
+        let mut root = server.root();
+        for name in ["rust_a", "rust_b"] {
+            root.query_drop(format!("CREATE DATABASE {name}")).expect("a database");
+            root.query_drop(format!("GRANT ALL ON {name}.* TO keymill@'%'")).expect("a grant");
+        }
+        MariaDb(server)
+    }
+}
+
+impl Shards for MariaDb {
+    fn urls(&self) -> [String; 2] {
+        let url = self.0.url();
+        let server = url.rsplit_once('/').expect("a database").0;
+        ["rust_a", "rust_b"].map(|name| format!("{server}/{name}"))
+    }
+
+    fn open(&self, shard: usize) -> Client {
+        let mut connection = mariadb::connection_of(&self.urls()[shard]);
+        Box::new(move |sql| {
+            let rows: Vec<mysql::Row> = connection.query(sql).expect("the statement is carried out");
+            rows.into_iter().map(|row| row.get(0).expect("a value")).collect()
+        })
+    }
+}
+
+/// Two schemas of one server.
+struct Postgres([String; 2]);
+
+impl Postgres {
+    fn start() -> Postgres {
+        let names = ["a", "b"].map(|name| format!("rust_{name}_{}", std::process::id()));
+        for name in &names {
+            postgres::Sql::shared().say(&format!("CREATE SCHEMA {name}"));
+        }
+        Postgres(names)
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            let _ = postgres::Sql::shared().try_say(&format!("DROP SCHEMA {name} CASCADE"));
+        }
+    }
+}
+
+impl Shards for Postgres {
+    fn urls(&self) -> [String; 2] {
+        self.0.clone().map(|name| format!("{}?schema={name}", postgres::url()))
+    }
+
+    fn open(&self, shard: usize) -> Client {
+        let sql = postgres::Sql::shared();
+        sql.say(&format!("SET search_path = {}", self.0[shard]));
+        Box::new(move |statement| {
+            sql.rows(statement).into_iter().filter_map(|row| row.into_iter().next()).collect()
+        })
+    }
+}
+
+/// Asks again while readers have not followed, on a busy machine too.
+fn in_time<T>(mut ask: impl FnMut() -> Result<T, Error>) -> T {
+    let until = Instant::now() + Duration::from_secs(240);
+    loop {
+        match ask() {
+            Ok(answer) => return answer,
+            Err(error) if error.code == Code::NotReady && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+struct Stage {
+    _folder: tempfile::TempDir,
+    mill: Mill,
+    moves: Moves,
+    rows: MovedRows,
+}
+
+impl Stage {
+    /// As many rows in the range that moves as `ROWS`, and as many that stay; both shards are written to.
+    fn new(shards: &dyn Shards) -> Stage {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mill = Mill::open(&patient(&format!("sqlite:{}/routes.keymill", folder.path().display())));
+        let mill = mill.expect("a mill");
+        let table = "version = 1\nsettle = \"50ms\"\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
+        mill.put_routes("orders", table, Change::Apply).expect("stored");
+        for shard in [0, 1] {
+            let mut say = shards.open(shard);
+            say(
+                "CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, buyer BIGINT NOT NULL, version BIGINT NOT NULL)",
+            );
+            for first in [0, FIRST].into_iter().filter(|_| shard == 0) {
+                for from in (0..ROWS).step_by(1000) {
+                    let values: Vec<String> =
+                        (from..from + 1000).map(|n| format!("({}, {n}, 1)", first + n)).collect();
+                    say(&format!("INSERT INTO t_order VALUES {}", values.join(", ")));
+                }
+            }
+        }
+        let moves = mill.moves("orders").expect("a name");
+        let plan = moves.plan(&[("s1", 1), ("s2", 1)], None).expect("a plan");
+        let options = MoveOptions { watch: Duration::ZERO, ..MoveOptions::default() };
+        moves.start(&plan, 1, &options, Change::Apply).expect("a range moves");
+        let [from, to] = shards.urls();
+        let rows = MovedRows::new(&format!("s1={from}"), &format!("s2={to}")).table("t_order", "order_id");
+        Stage { _folder: folder, mill, moves, rows: rows.rows_per_second(1_000_000) }
+    }
+}
+
+/// Writes new rows of the range that moves as the page says, until it is told to end; answers with their ids.
+fn write(router: &Router, shards: &dyn Shards, ends: &AtomicBool) -> Vec<u64> {
+    let mut say = [shards.open(0), shards.open(1)];
+    let mut written = Vec::new();
+    // ordering: Relaxed — a flag that carries nothing else.
+    while !ends.load(Ordering::Relaxed) {
+        let id = FIRST + ROWS + written.len() as u64;
+        let route = in_time(|| match router.route(id) {
+            Err(error) if error.code == Code::LeaseLost => Err(Error::new(Code::NotReady, error.message)),
+            answer => answer,
+        });
+        for shard in [Some(route.write), route.mirror].into_iter().flatten() {
+            say[usize::from(shard == "s2")](&format!("INSERT INTO t_order VALUES ({id}, 7, 1)"));
+        }
+        written.push(id);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    written
+}
+
+fn goes_on(_: RowsEvent<'_>) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+fn moved_by_a_program(shards: &dyn Shards) {
+    let Stage { mill, moves, rows, .. } = &Stage::new(shards);
+    let (router, ends) = (mill.router("orders").expect("a router"), AtomicBool::new(false));
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write(&router, shards, &ends));
+        let dry = moves.copy(rows, Change::DryRun, &mut goes_on).expect("a dry run");
+        assert!(dry[0].sent >= ROWS, "{dry:?}");
+        // The first chunk, and no more.
+        let mut stop = |event: RowsEvent<'_>| match event {
+            RowsEvent::Progress { .. } => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        };
+        let stopped = moves.copy(rows, Change::Apply, &mut stop).expect_err("it is stopped");
+        assert_eq!(
+            (stopped.code, &*stopped.message),
+            (Code::NotReady, "stopped; what is copied stays, and the same copy goes on from here")
+        );
+        let copied = moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+        assert!(copied[0].alike > 0 && copied[0].sent + copied[0].alike >= ROWS, "{copied:?}");
+        shards.open(1)(&format!("DELETE FROM t_order WHERE order_id = {FIRST}"));
+        let named = moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+        let differ: Vec<_> = named.tables[0].differ.iter().map(|of| (&*of.row, of.how.words())).collect();
+        assert_eq!(differ, [(&*FIRST.to_string(), "missing in the new shard")]);
+        assert_eq!(named.recorded, None);
+        let found = moves.verify(rows, RowRepair::Newer, Change::Apply, &mut goes_on).expect("a comparison");
+        assert!(found.is_alike() && found.recorded.is_some() && found.tables[0].repaired == 1, "{found:?}");
+        for percent in [5, 25, 50, 100] {
+            let after = in_time(|| moves.next(None, Change::Apply));
+            assert_eq!(after.moving.expect("it moves").phase, MovePhase::CutOver(percent));
+        }
+        let refused = moves.copy(rows, Change::Apply, &mut goes_on).expect_err("ids are cut over");
+        assert_eq!(refused.code, Code::InvalidConfig, "{refused}");
+        in_time(|| moves.finish(None, Change::Apply));
+        // ordering: Relaxed — see `write`.
+        ends.store(true, Ordering::Relaxed);
+        writer.join().expect("the writer")
+    });
+    assert!(!written.is_empty());
+    let young = moves.clean(rows, Duration::from_secs(3600), Change::Apply, &mut goes_on);
+    assert_eq!(young.expect_err("it is too young").code, Code::NotReady);
+    let removed = moves.clean(rows, Duration::ZERO, Change::Apply, &mut goes_on).expect("they are removed");
+    assert!(removed[0].rows >= ROWS, "{removed:?}");
+    let ids = |shard: usize| -> Vec<u64> {
+        let found = shards.open(shard)("SELECT order_id FROM t_order ORDER BY order_id");
+        found.iter().map(|id| id.parse().expect("an id")).collect()
+    };
+    let moved: Vec<u64> = (FIRST..FIRST + ROWS).chain(written).collect();
+    assert_eq!(ids(1), moved, "every row is in the new shard, once");
+    assert_eq!(ids(0), (0..ROWS).collect::<Vec<_>>(), "and the old one has those that stay");
+}
+
+#[test]
+fn a_range_is_moved_by_a_program_in_rust_on_mariadb() {
+    moved_by_a_program(&MariaDb::start());
+}
+
+#[test]
+fn a_range_is_moved_by_a_program_in_rust_on_postgresql() {
+    moved_by_a_program(&Postgres::start());
+}
+
+#[test]
+fn a_copy_ends_where_another_operator_has_cut_over_meanwhile() {
+    let shards = Postgres::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    let mut chunks = 0;
+    let mut other_operator = |event: RowsEvent<'_>| {
+        if matches!(event, RowsEvent::Progress { .. }) {
+            chunks += 1;
+            if chunks == 1 {
+                let status = moves.status().expect("a status");
+                let began = status.moving.and_then(|of| of.verify_from).expect("readers write to both");
+                moves.verified(began, Change::Apply).expect("recorded");
+                moves.next(None, Change::Apply).expect("a step");
+            }
+        }
+        ControlFlow::Continue(())
+    };
+    let refused = moves.copy(rows, Change::Apply, &mut other_operator).expect_err("ids are cut over");
+    assert_eq!(chunks, 1, "no chunk is copied behind the step");
+    assert!(refused.code == Code::InvalidConfig && refused.message.contains("cut over already"), "{refused}");
+}
