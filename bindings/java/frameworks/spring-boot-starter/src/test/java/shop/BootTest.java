@@ -171,6 +171,17 @@ class BootTest {
         return ((org.hibernate.SessionFactory) context.getBean("entityManagerFactory")).getStatistics();
     }
 
+    /** Without a word of configuration. */
+    @Test
+    void the_applications_database_is_the_store_where_none_is_named() {
+        org.junit.jupiter.api.Assumptions.assumeTrue(List.of(Stores.there()).contains(Stores.MARIADB), "no MariaDB");
+        try (ConfigurableApplicationContext context = shop(Stores.MARIADB, "keymill.config=")) {
+            Order order = context.getBean(Orders.class).save(new Order());
+            assertTrue(order.id > 0);
+            assertTrue(context.getBean(Mill.class).store().contains("127.0.0.1"), context.getBean(Mill.class).store());
+        }
+    }
+
     @Test
     void two_contexts_at_once_have_a_mill_each() {
         String first = Stores.H2_AND_SQLITE.config();
@@ -289,7 +300,9 @@ class BootTest {
         String said = failure(Small.class, "keymill.confg=memory:");
         assertTrue(said.contains("keymill has no property keymill.confg") && said.contains("keymill.config, keymill.enabled, keymill.init"), said);
         said = failure(Small.class, "keymill.sources.orders=segment:orders");
-        assertTrue(said.contains("The property keymill.config cannot be used: it is not set") && said.contains("sqlite:FILE"), said);
+        assertTrue(said.contains("The property keymill.config cannot be used: it is not set, and neither is spring.datasource.url") && said.contains("sqlite:FILE"), said);
+        said = failure(Small.class, "spring.datasource.url=jdbc:oracle:thin:@db:1521/shop", "spring.datasource.password=secret");
+        assertTrue(said.contains("the database of spring.datasource cannot be the store: INVALID_CONFIG") && !said.contains("secret"), said);
         said = failure(Small.class, "keymill.config=oracle://ids:secret@db/shop");
         assertTrue(said.contains("The property keymill.config cannot be used: INVALID_CONFIG") && !said.contains("secret"), said);
         said = failure(Small.class, config, "keymill.sources.orders=orders");

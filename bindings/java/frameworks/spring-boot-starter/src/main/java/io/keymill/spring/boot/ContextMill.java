@@ -4,6 +4,7 @@ import io.keymill.KeymillException;
 import io.keymill.Mill;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.Supplier;
 import org.springframework.beans.factory.DisposableBean;
 
 /**
@@ -23,11 +24,9 @@ final class ContextMill implements DisposableBean {
         share();
     }
 
-    ContextMill(KeymillProperties properties) {
-        String config = properties.getConfig();
-        if (config == null || config.isEmpty()) {
-            throw new KeymillPropertyException("keymill.config", "it is not set", "Set it to sqlite:FILE, mysql://user:password@host:port/database, postgres://…, redis://…, memory: or file:CONFIG.toml", null);
-        }
+    ContextMill(KeymillProperties properties, Supplier<String> dataSource) {
+        boolean named = properties.getConfig() != null && !properties.getConfig().isEmpty();
+        String config = named ? properties.getConfig() : dataSource.get();
         try {
             mill = Mill.open(config);
         } catch (KeymillException e) {

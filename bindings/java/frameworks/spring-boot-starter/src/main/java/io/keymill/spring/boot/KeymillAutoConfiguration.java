@@ -3,6 +3,7 @@ package io.keymill.spring.boot;
 import io.keymill.Mill;
 import java.util.function.Supplier;
 import org.springframework.beans.factory.BeanFactory;
+import org.springframework.beans.factory.ListableBeanFactory;
 import org.springframework.beans.factory.config.BeanPostProcessor;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
@@ -28,8 +29,8 @@ public class KeymillAutoConfiguration {
     @ConditionalOnMissingBean(Mill.class)
     static class MillConfiguration {
         @Bean
-        ContextMill keymillContext(KeymillProperties properties) {
-            return new ContextMill(properties);
+        ContextMill keymillContext(KeymillProperties properties, ListableBeanFactory beans, Environment environment) {
+            return new ContextMill(properties, () -> DataSourceConfig.of(beans, environment));
         }
 
         @Bean(destroyMethod = "")
