@@ -40,7 +40,8 @@ pub(super) fn translate(engine: &str, entry: &[(&str, &str)]) -> Result<String> 
     for (key, value) in entry {
         if let Some((_, name)) = KEYS.iter().find(|(own, _)| own == key) {
             // An empty one is not given.
-            if !value.is_empty() && !(*key != "NAME" && library.kind == DatabaseKind::Sqlite) {
+            let is_of_sqlite = library.kind != DatabaseKind::Sqlite || *key == "NAME";
+            if !value.is_empty() && is_of_sqlite {
                 settings.take(Given { name, value, is_shown: true })?;
             }
         } else if let Some(name) = key.strip_prefix("OPTIONS.") {
