@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use keymill::{Change, Code, Comparison, Error, Mill, MovedRows, Result, RowRepair, RowsEvent, RowsTask};
+use keymill::{
+    Change, Code, Comparison, Differs, Error, Mill, MovedRows, Result, RowRepair, RowsEvent, RowsTask,
+};
 use serde_json::{Map, Value, json};
 
 use crate::move_args::{How, RowsArgs};
@@ -176,9 +178,14 @@ pub fn verify(
 }
 
 fn differ(found: &Comparison, repair: RowRepair, yes: bool) -> Error {
+    let only_new = found.tables.iter().flat_map(|of| &of.differ).all(|row| row.how == Differs::OnlyNew);
     let remedy = match repair {
-        RowRepair::Newer if yes => "rows that only the new shard has are deleted there by --repair --delete",
-        RowRepair::NewerAndDeleted if yes => "what keeps them out is said above; run it again",
+        RowRepair::Newer if yes && only_new => {
+            "they are in the new shard only: were they deleted in the old one? --repair --delete deletes them in the new one, too"
+        }
+        RowRepair::Newer | RowRepair::NewerAndDeleted if yes => {
+            "what keeps them out is said above; change these rows by hand where it stays so, and run it again"
+        }
         _ => "--repair --yes brings the newer ones over",
     };
     let left: usize = found.tables.iter().map(|of| of.differ.len()).sum();

@@ -268,7 +268,7 @@ export function storeOf(url: string, properties: DatabaseProperties = {}): strin
       if (value === undefined || value === null) continue
       if (typeof value === 'object' && Object.getPrototypeOf(value) === Object.prototype) flatten(`${name}.`, value)
       else if (['string', 'number', 'bigint', 'boolean'].includes(typeof value)) given.push([name, whole(`the property ${name}`, String(value))])
-      else throw argument(`the property ${name} must be a string, a number, a boolean or an object of these`)
+      else throw new KeymillError('INVALID_CONFIG', `the property ${name} is no string, number, boolean or object of these, and keymill reads nothing else`)
     }
   }
   flatten('', properties)

@@ -6,9 +6,11 @@ use crate::api::Router;
 use crate::error::{Code, Error, Result};
 
 use super::compare::{Difference, Differs, look};
+use super::copy::guarded;
 use super::digest::Primary;
 use super::key::Id;
 use super::moved_table::MovedTable;
+use super::permit::{CONDITION, Permit, Until};
 use super::shard::Shard;
 use super::watch::{RowsEvent, Watch};
 use super::{Both, too_long};
@@ -54,6 +56,7 @@ pub fn repair(
     router: &Router,
     to: &str,
     deletes: bool,
+    permit: &Permit<'_>,
 ) -> Result<Vec<Difference>> {
     let ids: BTreeSet<Id> = found.iter().map(|of| of.id.clone()).collect();
     let mut cures: BTreeMap<u8, Vec<&Difference>> = BTreeMap::new();
@@ -64,22 +67,38 @@ pub fn repair(
     }
     let of = |cure: Cure| cures.get(&(cure as u8)).cloned().unwrap_or_default();
     let (longest, watch) = (both.longest, both.watch);
+    let mut reasons = Reasons::new();
     let Both { from, to, old, new, .. } = both;
-    watch.persist(|| bring((from, old), (to, new), &of(Cure::ToNew), longest, watch))?;
-    watch.persist(|| bring((to, new), (from, old), &of(Cure::ToOld), longest, watch))?;
+    watch.persist(|| {
+        bring((from, old), (to, new), &of(Cure::ToNew), (longest, permit, watch), &mut reasons)
+    })?;
+    watch.persist(|| {
+        bring((to, new), (from, old), &of(Cure::ToOld), (longest, permit, watch), &mut reasons)
+    })?;
     for gone in of(Cure::DeleteNew) {
-        watch.persist(|| to.read(&new.delete(&[(&gone.primary, gone.version)]), |_| {}))?;
+        let delete = |until: &Until| new.delete(&[(&gone.primary, gone.version)], &until.condition());
+        watch.persist(|| permit.write(to, watch, &delete))?;
     }
-    look(both, &ids)
+    let left = look(both, &ids)?;
+    for of in &left {
+        if let Some(reason) = reasons.get(&of.primary) {
+            let row = format!("row {} of `{}`: {reason}", both.old.shown(&of.primary), both.old.name);
+            watch.say(RowsEvent::NotRepaired(&Error::new(Code::StoreRefused, row)));
+        }
+    }
+    Ok(left)
 }
+
+/// Why a row that was sent may still differ.
+type Reasons = BTreeMap<Primary, String>;
 
 /// Copies these rows unless the other shard has a newer one; an equal version is overwritten.
 fn bring(
     (from, old): (&mut Shard, &MovedTable),
     (to, new): (&mut Shard, &MovedTable),
     rows: &[&Difference],
-    longest: usize,
-    watch: &Watch<'_>,
+    (longest, permit, watch): (usize, &Permit<'_>, &Watch<'_>),
+    reasons: &mut Reasons,
 ) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
@@ -87,29 +106,33 @@ fn bring(
     let wanted: BTreeSet<&Primary> = rows.iter().map(|of| &of.primary).collect();
     let ids: BTreeSet<Id> = rows.iter().map(|of| of.id.clone()).collect();
     let (head, tail) = (new.insert(), new.unless_newer(">="));
-    let (mut again, mut kept_out) = (None, None);
-    let from_at = from.at();
+    let mut again = None;
+    let (from_at, to_at) = (from.at(), to.at());
     from.read(&old.select_where(&old.one_of(&ids)), |row| {
-        if again.is_some() || !old.primary_of(row).is_some_and(|primary| wanted.contains(&primary)) {
+        let Some(primary) = old.primary_of(row).filter(|primary| wanted.contains(primary)) else { return };
+        if again.is_some() {
             return;
         }
         // One row a statement: one that another row's unique value keeps out does not keep out the others.
         let mut insert = head.clone();
-        new.write_row(&mut insert, row);
+        let at = new.write_row(&mut insert, row);
         insert.push_str(&tail);
-        if insert.len() > longest {
-            kept_out = Some(too_long(&from_at, old, row, insert.len()));
+        if insert.len() + CONDITION > longest {
+            reasons.insert(primary, too_long(&from_at, old, row, insert.len()).message);
             return;
         }
-        match to.read(&insert, |_| {}) {
-            Err(error) if error.code == Code::StoreUnavailable => again = Some(error),
-            Err(error) => kept_out = Some(error),
-            Ok(_) => {}
-        }
+        let reason = match permit.write(to, watch, &|until| guarded(&insert, &at, until)) {
+            Err(error) if error.code == Code::StoreUnavailable || permit.ask().is_err() => {
+                again = Some(error);
+                return;
+            }
+            Err(error) => error.message,
+            // MySQL tells no error where the statement met the row of another id by a unique value.
+            Ok(0) => format!("{to_at} left it out: another row there has one of its unique values, or a newer one of this id came"),
+            Ok(_) => format!("it was written to {to_at} and reads otherwise there: a trigger or a program changes it"),
+        };
+        reasons.insert(primary, reason);
     })?;
-    if let Some(error) = kept_out {
-        watch.say(RowsEvent::NotRepaired(&error));
-    }
     again.map_or(Ok(()), Err)
 }
 

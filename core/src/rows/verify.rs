@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::compare::{Compared, Differs, compare};
 use super::pace::Pace;
+use super::permit::Permit;
 use super::repair::repair;
 use super::sides::{check_deletes, check_sides};
 use super::watch::{OnEvent, Watch};
@@ -97,9 +98,13 @@ impl Moves {
         let is_cut_over = before.phase != MovePhase::Mirror;
         let began = if is_cut_over || change.is_dry() { None } else { self.begin(change, &watch)? };
         let repair = if change.is_dry() { RowRepair::Named } else { repair };
+        // The version that this verb has stored, or found.
+        let version = self.status()?.version;
+        let still = || self.check_still(version);
+        let permit = Permit::new(&still, status.settle);
         let mut tables = Vec::new();
         for both in &mut all {
-            let found = self.compare(both, repair)?;
+            let found = self.compare(both, repair, &permit)?;
             let named = found.left.iter();
             let named = named.map(|of| DifferingRow { row: both.old.shown(&of.primary), how: of.how });
             tables.push(ComparedRows {
@@ -116,11 +121,12 @@ impl Moves {
         Ok(comparison)
     }
 
-    fn compare(&self, both: &mut Both<'_>, repairs: RowRepair) -> Result<Compared> {
+    fn compare(&self, both: &mut Both<'_>, repairs: RowRepair, permit: &Permit<'_>) -> Result<Compared> {
         let status = self.status()?;
         let Some(moving) = status.moving else {
             return Err(Error::config("the move has ended meanwhile; nothing was recorded"));
         };
+        // Of the version that the permit asks for, or nothing is written.
         let routes = self.routes()?;
         let mut pace = Pace::new(u64::MAX, Instant::now());
         let mut whole = Compared::default();
@@ -130,7 +136,7 @@ impl Moves {
                     return Ok(found);
                 }
                 let deletes = repairs == RowRepair::NewerAndDeleted;
-                repair(both, &found, &routes, &moving.of.to, deletes)
+                repair(both, &found, &routes, &moving.of.to, deletes, permit)
             })?;
             whole.rows += of.rows;
             whole.repaired += of.repaired;

@@ -4,13 +4,23 @@ import os
 from collections.abc import Mapping
 
 from . import _keymill
-from ._errors import ArgumentError
+from ._errors import ArgumentError, ConfigError
 
 # Parameters whose values are classes, functions or tables of them; they shape what the application reads.
-_OBJECTS = frozenset(
-    "adapter connection_factory context conv converter converters cursor_class cursor_factory cursorclass factory isolation_level"
-    " row_factory".split()
-)
+_OBJECTS = frozenset((
+    "adapter",
+    "connection_factory",
+    "context",
+    "conv",
+    "converter",
+    "converters",
+    "cursor_class",
+    "cursor_factory",
+    "cursorclass",
+    "factory",
+    "isolation_level",
+    "row_factory",
+))
 
 
 def store_of(database, properties=None):
@@ -59,7 +69,7 @@ def _flat(parameters, prefix=""):
         elif isinstance(value, Mapping):
             pairs.extend(_flat(value, f"{name}."))
         else:
-            raise ArgumentError(
-                "INVALID_ARGUMENT", f"`{name}` is a {type(value).__name__}: keymill reads texts, numbers and dictionaries of them"
+            raise ConfigError(
+                "INVALID_CONFIG", f"`{name}` is a {type(value).__name__}: keymill reads texts, numbers and dictionaries of them"
             )
     return pairs

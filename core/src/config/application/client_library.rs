@@ -54,14 +54,14 @@ pub(super) enum Role {
 }
 
 /// Names that mean the same.
-pub(super) type Rows = &'static [(&'static [&'static str], Role)];
+pub(super) type RoleRows = &'static [(&'static [&'static str], Role)];
 
 /// Names of parameters and what they mean, as a line of Markdown.
 pub type DescribedRow = (Vec<&'static str>, String);
 
 /// The database that a library talks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
+pub(super) enum DatabaseKind {
     Mysql,
     Postgres,
     Sqlite,
@@ -72,7 +72,7 @@ pub(super) enum Family {
 pub(super) struct ClientLibrary {
     /// For messages.
     pub(super) name: &'static str,
-    pub(super) family: Family,
+    pub(super) kind: DatabaseKind,
     /// Names are told apart by the case of their letters.
     pub(super) has_case: bool,
     /// Values in the URL are percent-encoded.
@@ -81,7 +81,7 @@ pub(super) struct ClientLibrary {
     pub(super) has_plus: bool,
     /// Without [`Role::KeyFromServer`] a password never leaves an unencrypted connection as it is.
     pub(super) guards_password: bool,
-    pub(super) tables: &'static [Rows],
+    pub(super) tables: &'static [RoleRows],
 }
 
 impl ClientLibrary {

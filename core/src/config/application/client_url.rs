@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 
-use super::client_library::{ClientLibrary, Family, Role};
+use super::client_library::{ClientLibrary, DatabaseKind, Role};
 use super::jdbc::take_all;
 use super::other_libraries::{MYSQL_CLIENTS, POSTGRES_CLIENTS, SQLITE_CLIENTS};
 use super::settings::{Given, HostPort, Settings};
@@ -52,7 +52,7 @@ fn server(library: &'static ClientLibrary, rest: &str, properties: &[(&str, &str
     let Some(place) = rest.strip_prefix("//") else {
         return Err(refused("the URL of the application's database has no `//` before its host"));
     };
-    let parts = Parts::of(library, place)?;
+    let parts = UrlParts::of(library, place)?;
     let mut settings = Settings::new(library);
     parts.put_login(library, &mut settings)?;
     if !parts.hosts.is_empty() {
@@ -95,7 +95,7 @@ fn prisma_file(rest: &str, properties: &[(&str, &str)]) -> Result<String> {
 }
 
 /// What follows the `//` of a URL, split and not decoded.
-pub(super) struct Parts<'a> {
+pub(super) struct UrlParts<'a> {
     user: Option<&'a str>,
     password: Option<&'a str>,
     pub(super) hosts: &'a str,
@@ -103,8 +103,8 @@ pub(super) struct Parts<'a> {
     pub(super) query: &'a str,
 }
 
-impl<'a> Parts<'a> {
-    pub(super) fn of(library: &ClientLibrary, text: &'a str) -> Result<Parts<'a>> {
+impl<'a> UrlParts<'a> {
+    pub(super) fn of(library: &ClientLibrary, text: &'a str) -> Result<UrlParts<'a>> {
         // Some libraries end there and some do not: a password that holds one would be cut.
         if library.is_encoded && text.contains('#') {
             return Err(refused(
@@ -125,13 +125,13 @@ impl<'a> Parts<'a> {
             None => (None, None),
         };
         let (hosts, database) = place.split_once('/').unwrap_or((place, ""));
-        Ok(Parts { user, password, hosts, database, query })
+        Ok(UrlParts { user, password, hosts, database, query })
     }
 
     /// Puts user and password into the settings.
     pub(super) fn put_login(&self, library: &ClientLibrary, settings: &mut Settings) -> Result<()> {
         // `+` is one in a login: only what stands behind a `?` is a form.
-        let plus = library.has_plus && !(library.family == Family::Postgres) && self.user.is_some();
+        let plus = library.has_plus && !(library.kind == DatabaseKind::Postgres) && self.user.is_some();
         let read = |text: &str| if library.is_encoded { decoded(text, plus) } else { Ok(text.to_owned()) };
         settings.user = self.user.filter(|user| !user.is_empty()).map(read).transpose()?;
         settings.password = self.password.map(read).transpose()?;

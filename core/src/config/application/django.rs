@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 
-use super::client_library::{ClientLibrary, Family};
+use super::client_library::{ClientLibrary, DatabaseKind};
 use super::other_libraries::{MYSQL_CLIENTS, POSTGRES_CLIENTS, SQLITE_CLIENTS};
 use super::settings::{Given, Settings};
 use super::{KNOWN, database_file, refused};
@@ -40,7 +40,7 @@ pub(super) fn translate(engine: &str, entry: &[(&str, &str)]) -> Result<String> 
     for (key, value) in entry {
         if let Some((_, name)) = KEYS.iter().find(|(own, _)| own == key) {
             // An empty one is not given.
-            if !value.is_empty() && !(*key != "NAME" && library.family == Family::Sqlite) {
+            if !value.is_empty() && !(*key != "NAME" && library.kind == DatabaseKind::Sqlite) {
                 settings.take(Given { name, value, is_shown: true })?;
             }
         } else if let Some(name) = key.strip_prefix("OPTIONS.") {
@@ -57,7 +57,7 @@ pub(super) fn translate(engine: &str, entry: &[(&str, &str)]) -> Result<String> 
             )));
         }
     }
-    if library.family == Family::Sqlite {
+    if library.kind == DatabaseKind::Sqlite {
         return database_file::beside(settings.database.as_deref().unwrap_or_default());
     }
     settings.into_mill()

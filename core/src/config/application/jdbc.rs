@@ -3,7 +3,7 @@
 use crate::error::Result;
 
 use super::client_library::ClientLibrary;
-use super::client_url::{Parts, hosts, parameters};
+use super::client_url::{UrlParts, hosts, parameters};
 use super::jdbc_drivers::{PGJDBC, SQLITE_JDBC};
 use super::mysql_drivers::{CONNECTOR_J, MARIADB_JAVA};
 use super::settings::{Given, Settings};
@@ -87,7 +87,7 @@ fn mysql(library: &'static ClientLibrary, rest: &str, properties: &[(&str, &str)
         }
         _ => return Err(refused("keymill does not know what stands before the `//` of the JDBC URL")),
     };
-    let parts = Parts::of(library, place)?;
+    let parts = UrlParts::of(library, place)?;
     let mut settings = Settings::new(library);
     parts.put_login(library, &mut settings)?;
     settings.url_hosts = hosts(library, parts.hosts)?;

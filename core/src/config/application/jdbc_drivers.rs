@@ -1,6 +1,6 @@
 //! The parameters of JDBC's pgjdbc 42 and xerial's sqlite-jdbc.
 
-use super::client_library::{ClientLibrary, Family, Role, Rows, TlsLevel};
+use super::client_library::{ClientLibrary, DatabaseKind, Role, RoleRows, TlsLevel};
 use super::mysql_drivers::{
     FAILING_OVER, LOGIN_WAYS, OWN_SOCKETS, POOL_ROWS, SOCKETS, STATEMENTS, TIME_AND_TEXT, TRUST_STORE,
     WATCHING,
@@ -11,7 +11,7 @@ use TlsLevel::{Off, Prefer, Require, Verify};
 
 pub(super) static PGJDBC: ClientLibrary = ClientLibrary {
     name: "pgjdbc",
-    family: Family::Postgres,
+    kind: DatabaseKind::Postgres,
     has_case: true,
     is_encoded: true,
     has_plus: true,
@@ -21,7 +21,7 @@ pub(super) static PGJDBC: ClientLibrary = ClientLibrary {
 
 pub(super) static SQLITE_JDBC: ClientLibrary = ClientLibrary {
     name: "sqlite-jdbc",
-    family: Family::Sqlite,
+    kind: DatabaseKind::Sqlite,
     has_case: false,
     is_encoded: true,
     has_plus: false,
@@ -42,7 +42,7 @@ pub(super) const LIBPQ_MODES: &[(&str, TlsLevel)] = &[
 /// Pragmas and flags of the application's own file.
 const OWN_FILE: &str = "it concerns the application's own file: keymill's stands beside it";
 
-const PGJDBC_ROWS: Rows = &[
+const PGJDBC_ROWS: RoleRows = &[
     (&["user", "username"], Role::User),
     (&["password"], Role::Password),
     (&["PGHOST", "host"], Role::Host),
@@ -137,7 +137,7 @@ const PGJDBC_ROWS: Rows = &[
     (&["receiveBufferSize", "sendBufferSize", "tcpKeepAlive", "tcpNoDelay"], Unused(SOCKETS)),
 ];
 
-const SQLITE_ROWS: Rows = &[
+const SQLITE_ROWS: RoleRows = &[
     (&["mode"], Only(&["ro", "rw", "rwc"], "a database in memory keeps no numbers")),
     (&["password", "hexkey_mode", "cipher", "key"], Refused("keymill's file would not be encrypted")),
     (

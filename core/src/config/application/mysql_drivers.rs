@@ -1,13 +1,13 @@
 //! The parameters of JDBC's MySQL Connector/J 8 and 9 and MariaDB Connector/J 3, and of the pools in front of any driver.
 
-use super::client_library::{ClientLibrary, Family, Role, Rows, TlsLevel};
+use super::client_library::{ClientLibrary, DatabaseKind, Role, RoleRows, TlsLevel};
 
 use Role::{Only, Refused, Unused};
 use TlsLevel::{Off, Prefer, Require, Verify};
 
 pub(super) static CONNECTOR_J: ClientLibrary = ClientLibrary {
     name: "MySQL Connector/J",
-    family: Family::Mysql,
+    kind: DatabaseKind::Mysql,
     has_case: false,
     is_encoded: true,
     has_plus: true,
@@ -17,7 +17,7 @@ pub(super) static CONNECTOR_J: ClientLibrary = ClientLibrary {
 
 pub(super) static MARIADB_JAVA: ClientLibrary = ClientLibrary {
     name: "MariaDB Connector/J",
-    family: Family::Mysql,
+    kind: DatabaseKind::Mysql,
     has_case: false,
     is_encoded: false,
     has_plus: false,
@@ -48,7 +48,7 @@ const OLD_VERSIONS: &[&str] = &[
     "TLSv1,TLSv1.1,TLSv1.2,TLSv1.3",
 ];
 
-const CONNECTOR_J_ROWS: Rows = &[
+const CONNECTOR_J_ROWS: RoleRows = &[
     (
         &["sslMode"],
         Role::TlsMode(&[
@@ -285,7 +285,7 @@ const CONNECTOR_J_ROWS: Rows = &[
     (&["socksProxyHost", "socksProxyPort", "socksProxyRemoteDns"], Refused(OWN_SOCKETS)),
 ];
 
-const MARIADB_ROWS: Rows = &[
+const MARIADB_ROWS: RoleRows = &[
     (
         &["sslMode"],
         Role::TlsMode(&[
@@ -375,7 +375,7 @@ const MARIADB_ROWS: Rows = &[
 ];
 
 /// What both drivers have.
-const MYSQL_JDBC_ROWS: Rows = &[
+const MYSQL_JDBC_ROWS: RoleRows = &[
     (&["user", "username"], Role::User),
     (&["password"], Role::Password),
     (&["connectTimeout"], Role::ConnectMillis),
@@ -431,7 +431,7 @@ const MYSQL_JDBC_ROWS: Rows = &[
 ];
 
 /// Pools in front of a driver, which frameworks configure beside it: HikariCP, Tomcat, DBCP 2, Druid.
-pub(super) const POOL_ROWS: Rows = &[
+pub(super) const POOL_ROWS: RoleRows = &[
     (&["readOnly", "defaultReadOnly"], Only(&["", "false"], "keymill writes")),
     (
         &[

@@ -2,14 +2,14 @@
 //! Prisma; of PostgreSQL those of libpq (psycopg, Ruby, PHP), asyncpg, pg8000, node-postgres and Prisma; of SQLite Python's and
 //! Prisma's.
 
-use super::client_library::{ClientLibrary, Family, Role, Rows, TlsLevel};
+use super::client_library::{ClientLibrary, DatabaseKind, Role, RoleRows, TlsLevel};
 
 use Role::{Only, Refused, Unused};
 use TlsLevel::{Off, Prefer, Require, Verify};
 
 pub(super) static MYSQL_CLIENTS: ClientLibrary = ClientLibrary {
     name: "a MySQL client library",
-    family: Family::Mysql,
+    kind: DatabaseKind::Mysql,
     has_case: true,
     is_encoded: true,
     has_plus: false,
@@ -19,7 +19,7 @@ pub(super) static MYSQL_CLIENTS: ClientLibrary = ClientLibrary {
 
 pub(super) static POSTGRES_CLIENTS: ClientLibrary = ClientLibrary {
     name: "a PostgreSQL client library",
-    family: Family::Postgres,
+    kind: DatabaseKind::Postgres,
     has_case: true,
     is_encoded: true,
     has_plus: false,
@@ -29,7 +29,7 @@ pub(super) static POSTGRES_CLIENTS: ClientLibrary = ClientLibrary {
 
 pub(super) static SQLITE_CLIENTS: ClientLibrary = ClientLibrary {
     name: "a SQLite client library",
-    family: Family::Sqlite,
+    kind: DatabaseKind::Sqlite,
     has_case: true,
     is_encoded: true,
     has_plus: false,
@@ -47,7 +47,7 @@ const LOGIN_WAYS: &str = "keymill logs in with a user and a password, or with a 
 const OWN_TLS: &str = "keymill's TLS has no such setting; write ca=FILE.pem (and cert= and key=, as PEM files without a password) into the store's own URL";
 
 /// What the libraries of every database have.
-const SHARED_ROWS: Rows = &[
+const SHARED_ROWS: RoleRows = &[
     (
         &[
             "connection_limit",
@@ -85,7 +85,7 @@ const SHARED_ROWS: Rows = &[
     (&["autocommit", "isolation_level", "conn_health_checks", "conn_max_age"], Unused(STATEMENTS)),
 ];
 
-const MYSQL_ROWS: Rows = &[
+const MYSQL_ROWS: RoleRows = &[
     (&["user", "username"], Role::User),
     (&["password", "passwd"], Role::Password),
     (&["host"], Role::Host),
@@ -266,7 +266,7 @@ const MYSQL_ROWS: Rows = &[
     ),
 ];
 
-const POSTGRES_ROWS: Rows = &[
+const POSTGRES_ROWS: RoleRows = &[
     (&["user", "username"], Role::User),
     (&["password"], Role::Password),
     (&["host"], Role::Host),
@@ -422,7 +422,7 @@ const POSTGRES_ROWS: Rows = &[
     ),
 ];
 
-const SQLITE_ROWS: Rows = &[
+const SQLITE_ROWS: RoleRows = &[
     (&["database"], Role::Database),
     (&["user", "username", "host", "port"], Unused("SQLite has no users and no hosts")),
     (&["mode"], Only(&["ro", "rw", "rwc"], "a database in memory keeps no numbers")),

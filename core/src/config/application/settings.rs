@@ -6,7 +6,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::error::{Error, Result};
 
-use super::client_library::{ClientLibrary, Family, Role, TlsLevel};
+use super::client_library::{ClientLibrary, DatabaseKind, Role, TlsLevel};
 use super::refused;
 
 /// What stands as it is in every part of a mill's URL.
@@ -78,7 +78,7 @@ impl Settings {
     }
 
     fn is_postgres(&self) -> bool {
-        self.library.family == Family::Postgres
+        self.library.kind == DatabaseKind::Postgres
     }
 
     /// Takes one parameter in.
