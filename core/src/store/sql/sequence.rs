@@ -71,7 +71,10 @@ pub(super) fn check(connection: &mut dyn Connection, key: &Key) -> Result<bool, 
     let Some(Counting { increment, cycles, .. }) = sequences(connection)?.counting(key)? else {
         return Ok(false);
     };
-    if increment <= 0 {
+    if increment == 0 {
+        return Err(wrong(key, "counts in steps of the server's `auto_increment_increment` (INCREMENT BY 0), which may change"));
+    }
+    if increment < 0 {
         return Err(wrong(key, "counts downwards"));
     }
     if increment != i128::from(key.step) {
@@ -90,10 +93,21 @@ fn need(connection: &mut dyn Connection, key: &Key) -> Result<(), Fault> {
     if !check_table(connection, key)? {
         // On a database with schemas the message names the schema.
         connection.place(key)?;
-        let what = format!("sequence `{}` is missing", key.table);
-        return Err(Fault::new(FaultKind::Refused, what).with_remedy(Remedy::INIT));
+        return Err(missing(key, ""));
     }
     Ok(())
+}
+
+/// The fault of a sequence that is missing, in a place if its database has several.
+pub(crate) fn missing(key: &Key, place: &str) -> Fault {
+    // `init` would make one that begins at 1, beside that of the programs.
+    let other = if key.scheme.is_shared_sequence() {
+        " (if that of the other programs has another name, write it as `table=NAME`)"
+    } else {
+        ""
+    };
+    let what = format!("sequence `{}` is missing{place}{other}", key.table);
+    Fault::new(FaultKind::Refused, what).with_remedy(Remedy::INIT)
 }
 
 /// The numbers `[lo, hi)` that a value owns.
@@ -138,7 +152,12 @@ pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Res
     let last = request.last.min(MAX_NUMBER);
     let sequences = sequences(connection)?;
     let loser = sequences.loser();
-    let (lo, hi) = match sequences.draw(key, seen.min(MAX_NUMBER))? {
+    let mut drawn = sequences.draw(key, seen.min(MAX_NUMBER))?;
+    if key.scheme.is_shared_sequence() && matches!(drawn, Drawn::Value { value: 0, .. }) {
+        // A sequence with `initialValue=0`: 0 is no number of keymill's.
+        drawn = sequences.draw(key, seen.min(MAX_NUMBER))?;
+    }
+    let (lo, hi) = match drawn {
         Drawn::Value { value: 0, .. } => {
             let what = format!("sequence `{}` named no positive value", key.table);
             return Err(Fault::new(FaultKind::Refused, what));
@@ -159,7 +178,7 @@ pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Res
                 "its sequence was altered while a value was drawn",
             ));
         }
-        Drawn::RanOut => return Err(exhausted(last)),
+        Drawn::RanOut => return Err(ran_out(key)),
     };
     match lo {
         lo if lo < seen => Err(went_backwards(request, lo, loser)),
@@ -167,6 +186,11 @@ pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Res
         // `last` is below 2^63, so this cannot wrap.
         lo => Ok(Reserved { lo, hi: hi.min(last + 1), period: 0, ttl_ms: None }),
     }
+}
+
+/// The fault of a sequence at its `MAXVALUE`.
+pub(crate) fn ran_out(key: &Key) -> Fault {
+    Fault::new(FaultKind::Exhausted, format!("sequence `{}` has no value left below its MAXVALUE", key.table))
 }
 
 fn exhausted(last: u64) -> Fault {
@@ -194,14 +218,13 @@ pub(super) fn repair(
         return Err(Fault::new(FaultKind::Refused, "a next number is from 1 to 2^63-1"));
     }
     need(connection, key)?;
-    let start = sequences(connection)?.counting(key)?.and_then(|counting| u64::try_from(counting.start).ok());
-    let start = start.unwrap_or(1).max(1);
-    // The next value is the first of the sequence whose numbers are all at `to` or above.
-    let steps = least(key, to.next).saturating_sub(start).div_ceil(key.step).max(1);
-    let used = (steps - 1).saturating_mul(key.step).saturating_add(start);
     let before = row(connection, key)?;
     not_lower(before.as_ref(), to)?;
     if before.as_ref().is_none_or(|row| row.mark < to) {
+        let next = sequences(connection)?.next(key)?.unwrap_or(1);
+        // The next value is then the first of the sequence whose numbers are all at `to` or above.
+        let steps = least(key, to.next).saturating_sub(next).div_ceil(key.step).max(1);
+        let used = (steps - 1).saturating_mul(key.step).saturating_add(next);
         sequences(connection)?.raise(key, used)?;
     }
     let unknown = || Row { mark: to, text: String::new(), counter: None };
