@@ -472,8 +472,7 @@ impl Scheme {
     /// Whether the spec has to say how many numbers the other programs on a row take at a time.
     #[must_use]
     pub const fn keeps_allocation(self) -> bool {
-        self.is_shared_sequence()
-            || matches!(self.counter(), Some(CounterColumns { allocates: true, .. }))
+        self.is_shared_sequence() || matches!(self.counter(), Some(CounterColumns { allocates: true, .. }))
     }
 
     /// Whether a row may say how long its numbers live.

@@ -10,6 +10,7 @@ use super::mysql_values::written_out;
 use super::{Phase, answers};
 use crate::request::scheme::Kept;
 use crate::store::model::rows::Digits;
+use crate::store::model::sequence_value::least;
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::READ_ONLY;
 use crate::store::sql::sequence::{self, Counting, Drawn, Sequences};
@@ -292,7 +293,8 @@ impl Sequences for MysqlSession {
             match kind.first().and_then(|row| text(row, 0)) {
                 None => return Ok(None),
                 Some(kind) if kind.eq_ignore_ascii_case("SEQUENCE") => {
-                    let sql = format!("SELECT increment, cycle_option, start_value, cache_size FROM `{table}`");
+                    let sql =
+                        format!("SELECT increment, cycle_option, start_value, cache_size FROM `{table}`");
                     let found = self.query(&sql, &[])?;
                     let row = found.first().map_or(&[][..], Vec::as_slice);
                     if key.scheme.is_shared_sequence() {
@@ -326,7 +328,7 @@ impl Sequences for MysqlSession {
         if seen > 0 {
             // Values drawn at the same moment count only upwards.
             let next = Sequences::next(self, key)?.unwrap_or(0);
-            if next < sequence::least(key, seen) {
+            if next < least(key, seen) {
                 return Ok(Drawn::Behind { next });
             }
         }

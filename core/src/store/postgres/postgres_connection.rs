@@ -292,12 +292,13 @@ impl PostgresSession {
     }
 
     /// Every relation of exactly this name.
-    pub(super) fn relations_named(&mut self, name: &str, to: RelationUse) -> Result<Vec<FoundRelation>, Fault> {
+    pub(super) fn relations_named(
+        &mut self,
+        name: &str,
+        to: RelationUse,
+    ) -> Result<Vec<FoundRelation>, Fault> {
         let word = |row: &[ColumnValue], at| text(row, at).unwrap_or_default().to_owned();
-        let found = self.query(
-            RELATIONS,
-            &[u64::from(to == RelationUse::Read).into(), name.into()],
-        )?;
+        let found = self.query(RELATIONS, &[u64::from(to == RelationUse::Read).into(), name.into()])?;
         let relation = |row: &Vec<ColumnValue>| FoundRelation {
             schema: word(row, 0),
             kind: word(row, 1),

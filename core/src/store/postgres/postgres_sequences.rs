@@ -4,6 +4,7 @@ use super::owners::RelationUse;
 use super::place::{FoundRelation, Place, chosen};
 use super::postgres_dialect::identifier;
 use super::postgres_session::PostgresSession;
+use crate::store::model::sequence_value::least;
 use crate::store::model::value::{Value, number, text};
 use crate::store::server::Phase;
 use crate::store::sql::Connection;
@@ -84,8 +85,7 @@ impl Sequences for PostgresSession {
             self.own_limits(),
         );
         let name = || Value::from(place.as_str());
-        let values =
-            [name(), name(), name(), sequence::least(key, seen).saturating_sub(key.step).into(), seen.into()];
+        let values = [name(), name(), name(), least(key, seen).saturating_sub(key.step).into(), seen.into()];
         let found = match self.run(&sql, &values, Phase::Commit) {
             Ok(rows) => rows,
             Err(_) if self.code.as_deref() == Some(RAN_OUT) => return Ok(Drawn::RanOut),
@@ -176,11 +176,14 @@ impl PostgresSession {
             Some(schema) => schema == of,
             None => self.server.path.iter().any(|schema| schema == of),
         };
-        let mut names = found.iter().filter(|row| text(row, 1).is_some_and(is_near)).filter_map(|row| text(row, 0));
+        let mut names =
+            found.iter().filter(|row| text(row, 1).is_some_and(is_near)).filter_map(|row| text(row, 0));
         match names.next() {
             Some(name) => Err(Fault::new(
                 FaultKind::Refused,
-                format!("sequence `{table}` is missing, and there is `{name}`: write `table={name}` if that is the one"),
+                format!(
+                    "sequence `{table}` is missing, and there is `{name}`: write `table={name}` if that is the one"
+                ),
             )),
             None => Ok(()),
         }

@@ -1,14 +1,11 @@
-//! SQL sequences that count in steps. The value *v* owns `[v, v + step)`.
-//!
-//! Of a JPA sequence with the optimizer `pooled` it owns `(v - step, v]`. The first value, at which the sequence starts, owns itself alone. A
-//! program of Hibernate before the fix of HHH-15118 (5.6.6, 6.0) that draws it draws once more at once, and then counts from the first
-//! value up to whatever it has drawn: what others draw in between lies inside its range. So the second value says that another
-//! program may be between its two draws: keymill uses none of its numbers, and draws again later.
+//! SQL sequences that count in steps: how they are checked, drawn from and raised. `model/sequence_value.rs` says which numbers a value
+//! owns.
 
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Reserved, Row};
 
 use super::{Connection, check_table};
 use crate::store::model::rows::not_lower;
+use crate::store::model::sequence_value::{is_just_begun, next_from, owned, row_at};
 
 /// How a sequence counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +69,10 @@ pub(super) fn check(connection: &mut dyn Connection, key: &Key) -> Result<bool, 
         return Ok(false);
     };
     if increment == 0 {
-        return Err(wrong(key, "counts in steps of the server's `auto_increment_increment` (INCREMENT BY 0), which may change"));
+        return Err(wrong(
+            key,
+            "counts in steps of the server's `auto_increment_increment` (INCREMENT BY 0), which may change",
+        ));
     }
     if increment < 0 {
         return Err(wrong(key, "counts downwards"));
@@ -110,26 +110,6 @@ pub(crate) fn missing(key: &Key, place: &str) -> Fault {
     Fault::new(FaultKind::Refused, what).with_remedy(Remedy::INIT)
 }
 
-/// The numbers `[lo, hi)` that a value owns.
-fn owned(key: &Key, value: u64, start: u64) -> (u64, u64) {
-    let end = value.saturating_add(1);
-    match value {
-        _ if !key.is_pooled => (value, value.saturating_add(key.step)),
-        first if first == start => (first, end),
-        _ => (end.saturating_sub(key.step).max(1), end),
-    }
-}
-
-/// Whether a program of Hibernate may have drawn the first value of a pooled sequence, and draw again: this process has not drawn it.
-fn is_just_begun(key: &Key, value: u64, start: u64, seen: u64) -> bool {
-    key.is_pooled && value == start.saturating_add(key.step) && seen != start.saturating_add(1)
-}
-
-/// The least value whose numbers lie above those that were seen.
-pub(crate) fn least(key: &Key, seen: u64) -> u64 {
-    if key.is_pooled && seen > 0 { seen.saturating_add(key.step - 1) } else { seen }
-}
-
 /// The value that comes next, as a row.
 pub(super) fn row(connection: &mut dyn Connection, key: &Key) -> Result<Option<Row>, Fault> {
     if !check_table(connection, key)? {
@@ -141,8 +121,7 @@ pub(super) fn row(connection: &mut dyn Connection, key: &Key) -> Result<Option<R
     })?;
     let start = sequences.counting(key)?.map_or(1, |counting| counting.start);
     let start = u64::try_from(start).unwrap_or(1);
-    let mark = Mark { period: 0, next: owned(key, next, start).0 };
-    Ok(Some(Row { mark, text: format!("next value={next}"), counter: None }))
+    Ok(Some(row_at(key, next, start)))
 }
 
 /// Draws a value and with it a range.
@@ -222,12 +201,8 @@ pub(super) fn repair(
     not_lower(before.as_ref(), to)?;
     if before.as_ref().is_none_or(|row| row.mark < to) {
         let next = sequences(connection)?.next(key)?.unwrap_or(1);
-        // The next value is then the first of the sequence whose numbers are all at `to` or above.
-        let steps = least(key, to.next).saturating_sub(next).div_ceil(key.step).max(1);
-        let used = (steps - 1).saturating_mul(key.step).saturating_add(next);
-        sequences(connection)?.raise(key, used)?;
+        sequences(connection)?.raise(key, next_from(key, next, to.next) - key.step)?;
     }
-    let unknown = || Row { mark: to, text: String::new(), counter: None };
-    let after = row(connection, key)?.unwrap_or_else(unknown);
+    let after = row(connection, key)?.unwrap_or_else(|| row_at(key, to.next, 0));
     Ok((before, after))
 }
