@@ -329,7 +329,8 @@ impl Sequences for MysqlSession {
             // Values drawn at the same moment count only upwards.
             let next = Sequences::next(self, key)?.unwrap_or(0);
             if next < least(key, seen) {
-                return Ok(Drawn::Behind { next });
+                let ran_out = self.server.dialect == Dialect::MariaDb && self.has_ended(key)?;
+                return Ok(if ran_out { Drawn::RanOut } else { Drawn::Behind { next } });
             }
         }
         self.test_options(Phase::Ask)?;
@@ -368,6 +369,12 @@ impl Sequences for MysqlSession {
 }
 
 impl MysqlSession {
+    /// Whether the sequence of MariaDB is at its end. Its next value is then said to be one above its last, whatever its steps.
+    fn has_ended(&mut self, key: &Key) -> Result<bool, Fault> {
+        let sql = format!("SELECT next_not_cached_value > maximum_value FROM `{}`", key.table);
+        Ok(self.query(&sql, &[])?.first().and_then(|row| number(row, 0)) == Some(1))
+    }
+
     /// Refuses another program's sequence of MariaDB whose values do not rise one by one.
     fn check_shared(&self, key: &Key, cache: Option<u64>) -> Result<(), Fault> {
         if self.server.in_cluster {
