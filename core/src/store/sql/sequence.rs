@@ -132,8 +132,9 @@ pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Res
     let sequences = sequences(connection)?;
     let loser = sequences.loser();
     let mut drawn = sequences.draw(key, seen.min(MAX_NUMBER))?;
-    if key.scheme.is_shared_sequence() && matches!(drawn, Drawn::Value { value: 0, .. }) {
-        // A sequence with `initialValue=0`: 0 is no number of keymill's.
+    let is_zero = key.scheme.is_shared_sequence() && matches!(drawn, Drawn::Value { value: 0, start: 0 });
+    if is_zero {
+        // A sequence with `initialValue=0`: 0 is no number of keymill's, and the first value was this one.
         drawn = sequences.draw(key, seen.min(MAX_NUMBER))?;
     }
     let (lo, hi) = match drawn {
@@ -141,7 +142,7 @@ pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Res
             let what = format!("sequence `{}` named no positive value", key.table);
             return Err(Fault::new(FaultKind::Refused, what));
         }
-        Drawn::Value { value, start } if is_just_begun(key, value, start, seen) => {
+        Drawn::Value { value, start } if !is_zero && is_just_begun(key, value, start, seen) => {
             return Err(Fault::new(
                 FaultKind::Unavailable,
                 "another program has just drawn the first value of its sequence, and may count on from there; a later value is drawn",
