@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use keymill::store::postgres::ServerOptions;
 use keymill::store::{Catalogue, FaultKind, Key, RowStore, Scheme, Secret};
@@ -9,13 +10,25 @@ use keymill::{Change, Code, Mill};
 use keymill_tests::ci::patient;
 use keymill_tests::postgres::{self, Private, Sql};
 use keymill_tests::{assert_disjoint, in_time};
+use mysql::prelude::Queryable;
 
 use super::jpa::{drawer, key, request};
-use super::{SERVERS, Sequence, at, mariadb};
+use super::{SERVERS, Sequence, Server, at, mariadb};
 
 /// The numbers that a node of Hibernate with `pooled` issues for a value that is not its first.
 fn pooled(value: u64) -> (u64, u64) {
     (value - 9, value + 1)
+}
+
+/// Draws many values at a time, without a pause between them.
+fn crowd(server: &Server, name: &str) -> Box<dyn FnMut() -> Vec<u64>> {
+    if server.unsafe_on {
+        let (mut connection, sql) =
+            (keymill_tests::mariadb::connection(), format!("SELECT NEXTVAL({name}) FROM seq_1_to_100"));
+        return Box::new(move || connection.query(&sql).expect("values"));
+    }
+    let (sql, say) = (format!("SELECT nextval('{name}') FROM generate_series(1, 300)"), Sql::shared());
+    Box::new(move || say.rows(&sql).iter().map(|row| row[0].parse().expect("a number")).collect())
 }
 
 /// A lock of keymill's own would not stop them: other programs draw with a bare `nextval`.
@@ -24,50 +37,101 @@ fn a_sequence_that_is_raised_while_other_programs_draw_names_no_value_twice() {
     for server in SERVERS {
         let sequence = Sequence::missing(server);
         let key = key(&sequence, true);
-        sequence.open().init(std::slice::from_ref(&key), false).unwrap();
+        let mut store = sequence.open();
+        store.init(std::slice::from_ref(&key), false).unwrap();
         // The first value is its own range, and the second one is not for keymill.
         let mut draw = drawer(&server, &sequence.name);
         assert_eq!((draw(), draw()), (1, 11));
         let over = AtomicBool::new(false);
         let drawn: Vec<(u64, u64)> = std::thread::scope(|scope| {
-            let theirs: Vec<_> = (0..4)
+            let _over = Over(&over);
+            let theirs: Vec<_> = (0..3)
                 .map(|_| {
                     scope.spawn(|| {
-                        let mut draw = drawer(&sequence.server, &sequence.name);
+                        let mut draw = crowd(&sequence.server, &sequence.name);
                         let mut drawn = Vec::new();
                         // ordering: Relaxed — a flag.
                         while !over.load(Ordering::Relaxed) {
-                            drawn.push(pooled(draw()));
+                            drawn.extend(draw().into_iter().map(pooled));
                         }
                         drawn
                     })
                 })
                 .collect();
-            let ours = scope.spawn(|| {
-                let (mut store, mut drawn) = (sequence.open(), Vec::new());
-                for _ in 0..400 {
-                    let next = store.look(&key).unwrap().unwrap().mark.next;
-                    // Others may have drawn beyond it since.
-                    match in_time(|| store.repair(&key, at(next + 25))) {
-                        Err(fault) if fault.kind != FaultKind::Refused => panic!("{fault}"),
-                        _ => {}
-                    }
-                    let range = in_time(|| store.reserve(&request(&key, 0))).unwrap();
-                    drawn.push((range.lo, range.hi));
+            let mut drawn = Vec::new();
+            for round in 0..100 {
+                let next = store.look(&key).unwrap().unwrap().mark.next;
+                // Where the others are about to draw. They may have drawn beyond it since.
+                match in_time(|| store.repair(&key, at(next + round * 397 % 8000))) {
+                    Err(fault) if fault.kind != FaultKind::Refused => panic!("{fault}"),
+                    _ => {}
                 }
-                // ordering: Relaxed — a flag.
-                over.store(true, Ordering::Relaxed);
-                drawn
-            });
-            let ours = ours.join();
+                let range = in_time(|| store.reserve(&request(&key, 0))).unwrap();
+                drawn.push((range.lo, range.hi));
+            }
             // ordering: Relaxed — a flag.
             over.store(true, Ordering::Relaxed);
-            let theirs = theirs.into_iter().flat_map(|theirs| theirs.join().unwrap());
-            let mut drawn: Vec<_> = theirs.collect();
-            drawn.extend(ours.unwrap());
+            drawn.extend(theirs.into_iter().flat_map(|theirs| theirs.join().unwrap()));
             drawn
         });
         assert_disjoint(drawn);
+    }
+}
+
+/// An open `ALTER SEQUENCE` lets everyone wait: the other programs' draws first, and behind them the repair, which has seen the sequence
+/// before they went on.
+#[test]
+fn a_repair_that_waited_behind_other_programs_lowers_nothing() {
+    let sequence = Sequence::missing(super::postgres::SERVER);
+    let key = key(&sequence, true);
+    let mut store = sequence.open();
+    store.init(std::slice::from_ref(&key), false).unwrap();
+    let (name, sql) = (&sequence.name, Sql::shared());
+    sql.rows(&format!("SELECT nextval('{name}') FROM generate_series(1, 2)"));
+    let waiting =
+        format!("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '{name}'::regclass");
+    let mut drawn = Vec::new();
+    for _ in 0..3 {
+        let next = store.look(&key).unwrap().unwrap().mark.next;
+        let holder = Sql::shared();
+        holder.say(&format!("BEGIN; ALTER SEQUENCE {name} CACHE 1"));
+        // Whether so many wait; after a minute they never will.
+        let until = |count: &str| {
+            let give_up = Instant::now() + Duration::from_secs(60);
+            while sql.rows(&waiting)[0][0] != count && Instant::now() < give_up {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            sql.rows(&waiting)[0][0] == count
+        };
+        std::thread::scope(|scope| {
+            let theirs = scope.spawn(|| {
+                let draws = format!("SELECT nextval('{name}') FROM generate_series(1, 20000)");
+                let rows = Sql::shared().rows(&draws);
+                rows.iter().map(|row| pooled(row[0].parse().expect("a number"))).collect::<Vec<_>>()
+            });
+            let begun = until("1");
+            let ours = scope.spawn(|| in_time(|| sequence.open().repair(&key, at(next + 500))));
+            let repairs = until("2");
+            holder.say("COMMIT");
+            drawn.extend(theirs.join().unwrap());
+            ours.join().unwrap().unwrap();
+            assert!(begun && repairs, "they wait for the sequence");
+        });
+        for _ in 0..20 {
+            let range = store.reserve(&request(&key, 0)).unwrap();
+            drawn.push((range.lo, range.hi));
+        }
+    }
+    assert_disjoint(drawn);
+}
+
+/// Ends the threads, also where the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        // ordering: Relaxed — a flag.
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
