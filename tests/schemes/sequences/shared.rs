@@ -87,7 +87,7 @@ fn a_repair_that_waited_behind_other_programs_lowers_nothing() {
     let mut store = sequence.open();
     store.init(std::slice::from_ref(&key), false).unwrap();
     let (name, sql) = (&sequence.name, Sql::shared());
-    sql.rows(&format!("SELECT nextval('{name}') FROM generate_series(1, 2)"));
+    assert_eq!(sql.rows(&format!("SELECT nextval('{name}') FROM generate_series(1, 2)")).len(), 2);
     let waiting =
         format!("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '{name}'::regclass");
     let mut drawn = Vec::new();

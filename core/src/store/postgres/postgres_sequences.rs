@@ -194,11 +194,9 @@ impl PostgresSession {
         let place = self.place(key)?;
         let mut most = MOST_DRAWS;
         // The message makes the commit flush the log, as in `draw`.
-        let sql = format!(
-            "SELECT pg_catalog.pg_logical_emit_message(true, 'keymill', ''::pg_catalog.text)::pg_catalog.text, \
+        let sql = "SELECT pg_catalog.pg_logical_emit_message(true, 'keymill', ''::pg_catalog.text)::pg_catalog.text, \
              (SELECT pg_catalog.max(d.value) FROM (SELECT pg_catalog.nextval(pg_catalog.to_regclass(?)) AS value \
-             FROM pg_catalog.generate_series(1::pg_catalog.int8, ?)) d)"
-        );
+             FROM pg_catalog.generate_series(1::pg_catalog.int8, ?)) d)";
         loop {
             // A sequence that says no positive value has been refused.
             let next = Sequences::next(self, key)?.unwrap_or(used.saturating_add(key.step));
@@ -219,7 +217,7 @@ impl PostgresSession {
             let draws = left.min(DRAWS);
             most -= draws;
             self.begin()?;
-            if let Err(fault) = self.run(&sql, &[place.as_str().into(), draws.into()], Phase::Write) {
+            if let Err(fault) = self.run(sql, &[place.as_str().into(), draws.into()], Phase::Write) {
                 let ran_out = self.code.as_deref() == Some(RAN_OUT);
                 self.roll_back();
                 return Err(if ran_out { sequence::ran_out(key) } else { self.with_grant(key, fault) });
