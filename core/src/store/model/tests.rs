@@ -497,7 +497,7 @@ mod keeping {
             let told = rows::check_kept_here(&key).map_err(message);
             match scheme {
                 Scheme::Sequence | Scheme::JpaSequence => {
-                    assert!(told.is_err_and(|told| told.contains("PostgreSQL or TiDB")))
+                    assert!(told.is_err_and(|told| told.contains("PostgreSQL or TiDB")));
                 }
                 Scheme::Ticket | Scheme::AutoIncrement => {
                     assert!(told.is_err_and(|told| told.contains("MySQL")));
