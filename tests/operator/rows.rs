@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use keymill::{
     Change, Code, Error, Mill, MoveOptions, MovePhase, MovedRows, Moves, Router, RowRepair, RowsEvent,
+    RowsTask,
 };
 use keymill_tests::ci::patient;
 use keymill_tests::{mariadb, postgres};
@@ -60,7 +61,7 @@ struct Postgres([String; 2]);
 
 impl Postgres {
     fn start() -> Postgres {
-        let names = ["a", "b"].map(|name| format!("rust_{name}_{}", std::process::id()));
+        let names = ["a", "b"].map(|name| format!("rust_{name}_{}", fastrand::u32(..)));
         for name in &names {
             postgres::Sql::shared().say(&format!("CREATE SCHEMA {name}"));
         }
@@ -227,6 +228,98 @@ fn a_range_is_moved_by_a_program_in_rust_on_postgresql() {
     moved_by_a_program(&Postgres::start());
 }
 
+/// What deletes rows by an old table would delete acknowledged ones.
+#[test]
+fn a_repair_writes_nothing_once_another_operator_has_made_a_step() {
+    let shards = Postgres::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+    moves.next(None, Change::Apply).expect("a step");
+    let (mut old, mut new) = (shards.open(0), shards.open(1));
+    // A row whose write to the new shard failed, and one that was deleted there since.
+    old(&format!("INSERT INTO t_order VALUES ({}, 1, 1)", FIRST + 2 * ROWS));
+    let mut other_operator = |event: RowsEvent<'_>| {
+        let is_seen = moves.status().expect("a status").moving.is_none();
+        if matches!(event, RowsEvent::Progress { .. }) && !is_seen {
+            for _ in 0..3 {
+                moves.next(None, Change::Apply).expect("a step");
+            }
+            moves.finish(None, Change::Apply).expect("the last step");
+            // An order of after the move, and one that is gone: both are in the new shard only.
+            new(&format!("INSERT INTO t_order VALUES ({}, 1, 1)", FIRST + 3 * ROWS));
+            new(&format!("DELETE FROM t_order WHERE order_id = {FIRST}"));
+        }
+        ControlFlow::Continue(())
+    };
+    let repaired = moves.verify(rows, RowRepair::NewerAndDeleted, Change::Apply, &mut other_operator);
+    let refused = repaired.expect_err("the move is over");
+    assert!(refused.code == Code::StoreRefused && refused.message.contains("another operator"), "{refused}");
+    let is_there = |id: u64| {
+        let count = format!("SELECT COUNT(*) FROM t_order WHERE order_id = {id}");
+        shards.open(1)(&count) == ["1"]
+    };
+    assert!(is_there(FIRST + 3 * ROWS), "an acknowledged row was deleted");
+    assert!(!is_there(FIRST) && !is_there(FIRST + 2 * ROWS), "a deleted row is back");
+}
+
+#[test]
+fn a_copy_after_a_clean_comparison_needs_another_one() {
+    let shards = Postgres::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    let refused = moves.next(None, Change::Apply).expect_err("nothing was compared since");
+    assert!(refused.message.contains("no comparison has found both shards alike"), "{refused}");
+    moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+    moves.next(None, Change::Apply).expect("a step");
+}
+
+#[test]
+fn a_clean_removes_nothing_once_the_range_moves_back() {
+    let shards = Postgres::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+    for _ in 0..4 {
+        moves.next(None, Change::Apply).expect("a step");
+    }
+    moves.finish(None, Change::Apply).expect("the last step");
+    let mut removed_before = None;
+    let mut other_operator = |event: RowsEvent<'_>| {
+        if matches!(event, RowsEvent::Progress { task: RowsTask::Removing, .. }) && removed_before.is_none() {
+            let plan = moves.plan(&[("s1", 1)], None).expect("a plan");
+            let options = MoveOptions { watch: Duration::ZERO, ..MoveOptions::default() };
+            moves.start(&plan, 1, &options, Change::Apply).expect("the range moves back");
+            removed_before = Some(shards.open(0)("SELECT COUNT(*) FROM t_order"));
+        }
+        ControlFlow::Continue(())
+    };
+    let rows = rows.clone().rows_per_second(1_000);
+    let refused = moves.clean(&rows, Duration::ZERO, Change::Apply, &mut other_operator);
+    let refused = refused.expect_err("the range moves back");
+    assert!(refused.code == Code::StoreRefused && refused.message.contains("another operator"), "{refused}");
+    assert_eq!(Some(shards.open(0)("SELECT COUNT(*) FROM t_order")), removed_before);
+}
+
+/// A process that is stopped between its look at the move and its write wakes at any time: the database refuses the write then.
+#[test]
+fn a_write_that_comes_later_than_settle_changes_nothing() {
+    for shards in [&Postgres::start() as &dyn Shards, &MariaDb::start()] {
+        let Stage { mill, moves, rows, .. } = &Stage::new(shards);
+        let table = mill.route_table("orders").expect("a table");
+        let version = moves.status().expect("a status").version;
+        let hasty = table
+            .replace("settle = \"50ms\"", "settle = \"0ms\"")
+            .replace(&format!("version = {version}"), &format!("version = {}", version + 1));
+        mill.put_routes("orders", &hasty, Change::Apply).expect("stored");
+        let refused = moves.copy(rows, Change::Apply, &mut goes_on).expect_err("every statement is late");
+        assert!(refused.message.contains("a longer `settle` is needed"), "{refused}");
+        assert_eq!(shards.open(1)("SELECT COUNT(*) FROM t_order"), ["0"]);
+    }
+}
+
 #[test]
 fn a_copy_ends_where_another_operator_has_cut_over_meanwhile() {
     let shards = Postgres::start();
@@ -246,5 +339,5 @@ fn a_copy_ends_where_another_operator_has_cut_over_meanwhile() {
     };
     let refused = moves.copy(rows, Change::Apply, &mut other_operator).expect_err("ids are cut over");
     assert_eq!(chunks, 1, "no chunk is copied behind the step");
-    assert!(refused.code == Code::InvalidConfig && refused.message.contains("cut over already"), "{refused}");
+    assert!(refused.code == Code::StoreRefused && refused.message.contains("another operator"), "{refused}");
 }

@@ -51,9 +51,19 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
         }
         MoveVerb::Verify { router, began: None, how, .. } => begin_verify(mill, router, how, json),
         MoveVerb::Next { router, watch, how } => {
-            step(mill, router, how, json, |moves, change| moves.next(*watch, change))
+            let from = phase(&mill.moves(router)?.status()?);
+            step(mill, router, how, json, |moves, change| {
+                check_phase(moves, &from)?;
+                moves.next(*watch, change)
+            })
         }
-        MoveVerb::Back { router, how } => step(mill, router, how, json, Moves::back),
+        MoveVerb::Back { router, how } => {
+            let from = phase(&mill.moves(router)?.status()?);
+            step(mill, router, how, json, |moves, change| {
+                check_phase(moves, &from)?;
+                moves.back(change)
+            })
+        }
         MoveVerb::Finish { router, watch, how } => step(mill, router, how, json, |moves, change| {
             let settle = moves.finish(*watch, Change::DryRun)?.settle;
             if change == Change::Apply {
@@ -87,6 +97,22 @@ fn name_new_shards(router: &Router, plan: &MovePlan) -> Result<()> {
 
 fn of_file(file: &Path, doing: &str, error: &std::io::Error) -> Error {
     Error::argument(format!("`{}`: {doing} failed: {error}", file.display()))
+}
+
+fn phase(status: &MoveStatus) -> String {
+    status.moving.as_ref().map_or_else(|| "nothing moves".to_owned(), |moving| moving.phase.to_string())
+}
+
+/// The step is that of the phase that was there when the command began: of two operators who send the same one, one makes it.
+fn check_phase(moves: &Moves, from: &str) -> Result<()> {
+    let now = phase(&moves.status()?);
+    if now == from {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::StoreRefused,
+        format!("another operator has made a step meanwhile, from `{from}` to `{now}`; nothing was stored"),
+    ))
 }
 
 fn step(

@@ -71,7 +71,20 @@ pub fn route(router: &Router, wanted: &Lookup<'_>, json: bool) -> Result<()> {
 pub fn put(mill: &Mill, name: &str, file: &Path, yes: bool, json: bool) -> Result<()> {
     let text = std::fs::read_to_string(file)
         .map_err(|e| Error::argument(format!("`{}`: reading the route table failed: {e}", file.display())))?;
+    // Where there is no table yet, nothing moves.
+    let moving = mill.moves(name)?.status().ok().and_then(|status| status.moving);
     let stored = mill.put_routes(name, &text, if yes { Change::Apply } else { Change::DryRun })?;
+    if let Some(moving) = moving.filter(|_| stored.before != Some(stored.after)) {
+        print::note(&format!(
+            "keymill: genes {}-{} move from `{}` to `{}` ({}): the new table {} that move as it says itself, and is not compared with it; `keymill move back` undoes it step by step",
+            moving.of.first,
+            moving.of.last,
+            moving.of.from,
+            moving.of.to,
+            moving.phase,
+            if yes { "has replaced" } else { "replaces" }
+        ));
+    }
     let before = stored.before.map_or("none".to_owned(), |version| version.to_string());
     print::fields(json, &[("before", before), ("after", stored.after.to_string())])?;
     if !yes {

@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use keymill::{Change, Code, Comparison, Error, Mill, MovedRows, Result, RowRepair, RowsEvent, RowsTask};
+use keymill::{
+    Change, Code, Comparison, Differs, Error, Mill, MovedRows, Result, RowRepair, RowsEvent, RowsTask,
+};
 use serde_json::{Map, Value, json};
 
 use crate::move_args::{How, RowsArgs};
@@ -176,9 +178,16 @@ pub fn verify(
 }
 
 fn differ(found: &Comparison, repair: RowRepair, yes: bool) -> Error {
+    // The shard that counts does not have them.
+    let is_gone = |how: Differs| how == Differs::OnlyNew || found.is_cut_over && how == Differs::OnlyOld;
+    let only_gone = found.tables.iter().flat_map(|of| &of.differ).all(|row| is_gone(row.how));
     let remedy = match repair {
-        RowRepair::Newer if yes => "rows that only the new shard has are deleted there by --repair --delete",
-        RowRepair::NewerAndDeleted if yes => "what keeps them out is said above; run it again",
+        RowRepair::Newer if yes && only_gone => {
+            "the shard that counts does not have them: they were deleted there, or their writes were not acknowledged; --repair --delete deletes them in the other one, too"
+        }
+        RowRepair::Newer | RowRepair::NewerAndDeleted if yes => {
+            "what keeps them out is said above; change these rows by hand where it stays so, and run it again"
+        }
         _ => "--repair --yes brings the newer ones over",
     };
     let left: usize = found.tables.iter().map(|of| of.differ.len()).sum();

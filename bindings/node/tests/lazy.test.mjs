@@ -56,7 +56,7 @@ test('ids are given as text or as numbers where that is asked for', async () => 
   use(open('memory:'))
   const texts = lazy('segment:texts', { as: 'string' })
   assert.deepEqual([texts(), await texts.nextAsync(), texts.tryNext(), ...texts.take(1), ...(await texts.takeAsync(1))], ['1', '2', '3', '4', '5'])
-  assert.equal(lazy('segment:forms', { prefix: 'ord-', as: 'string' })(), 'ord-1')
+  assert.equal(lazy('segment:forms', { prefix: 'ord_', as: 'string' })(), 'ord_1')
   assert.equal(typeof lazy('snowflake:web', { layout: 'js53', worker: 5, as: 'number' })(), 'number')
   assert.equal(typeof lazy('business:sales', { as: 'string' })('buyer-42'), 'string')
   assert.throws(lazy('segment:orders', { as: 'number' }), is('INVALID_ARGUMENT', /segment:orders: ids of .* do not fit a number/))

@@ -411,7 +411,7 @@ fn segment(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
     let unsafe_on = read.one_of("unsafe", &[("off", false), ("on", true)])?;
     if unsafe_on && !scheme.is_sequence() {
         return Err(Error::config(format!(
-            "option `unsafe=on` is for sequences; scheme={} issues nothing twice, leave it out",
+            "option `unsafe=on` is for scheme=sequence and scheme=jpa_sequence; scheme={} issues nothing twice, leave it out",
             scheme.name()
         )));
     }

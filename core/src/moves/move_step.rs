@@ -90,6 +90,10 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
             verified_at: None,
         };
         new.ranges = started(table, of, *by, progress)?;
+        // A plan is a file, which people edit: every reader has to be able to read what is stored.
+        RouteTable::parse(&new.to_text()).map_err(|error| {
+            Error::config(format!("the plan makes a table that is none: {}", error.message))
+        })?;
         return Ok(new);
     }
     let (old, first, last) = move_of(table)?;
@@ -519,6 +523,8 @@ mod tests {
             (PlannedMove { first: 20_000, ..of.clone() }, "not of one range"),
             (PlannedMove { first: 50_000, ..of.clone() }, "not of one range"),
             (PlannedMove { to: "a".into(), ..of.clone() }, "not of one range"),
+            (PlannedMove { to: " c".into(), ..of.clone() }, "a blank at an end"),
+            (PlannedMove { to: String::new(), ..of.clone() }, "the plan makes a table that is none"),
         ] {
             says(begin(&wrong, &two(), &[100]), Code::InvalidConfig, what);
         }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::error::{Error, Result, shown};
 use crate::gene::hash::xxhash64;
 use crate::gene::{NUMBER_BITS, WIDE_SHIFT};
-use crate::router::{Range, RouteTable};
+use crate::router::{Range, RouteTable, is_shard_name};
 
 /// The largest weight of a shard.
 const LARGEST_WEIGHT: u32 = 1_000_000;
@@ -297,6 +297,12 @@ fn check(table: &RouteTable, shards: &[(&str, u32)]) -> Result<()> {
         if shards[..at].iter().any(|(other, _)| other == name) {
             return Err(Error::argument(format!("shard `{}` is named twice", shown(name))));
         }
+        if !is_shard_name(name) {
+            return Err(Error::argument(format!(
+                "`{}` is no name of a shard: 1 to 255 bytes, without control characters and without a blank at an end; write --shards s1,s2 without blanks",
+                shown(name)
+            )));
+        }
         if !(1..=LARGEST_WEIGHT).contains(weight) {
             return Err(Error::argument(format!(
                 "shard `{}` has weight {weight}; weights are 1 to {LARGEST_WEIGHT}",
@@ -470,6 +476,10 @@ mod tests {
             (vec![], "needs the shards"),
             (vec![("s1".to_owned(), 1), ("s1".to_owned(), 1)], "named twice"),
             (vec![("s1".to_owned(), 0)], "weight 0"),
+            (vec![("s1".to_owned(), 1), (" s2".to_owned(), 1)], "is no name of a shard"),
+            (vec![("s1".to_owned(), 1), (String::new(), 1)], "is no name of a shard"),
+            (vec![("s1".to_owned(), 1), ("s\t2".to_owned(), 1)], "is no name of a shard"),
+            (vec![("s1".to_owned(), 1), ("s".repeat(256), 1)], "is no name of a shard"),
         ] {
             let error = plan(&two, &shards, &[]).expect_err(says);
             assert!(error.message.contains(says), "{error}");

@@ -32,7 +32,7 @@ use names::Names;
 pub(crate) use progress::{Progress, check_steps};
 use ring::Ring;
 pub use table::LONGEST_TEXT;
-pub(crate) use table::{By, LONGEST_TIME_MS, Move, Range, RouteTable, RouteWord};
+pub(crate) use table::{By, LONGEST_TIME_MS, Move, Range, RouteTable, RouteWord, is_shard_name};
 
 /// Gives a forked child a keeper and a table of its own.
 type Revival = Box<dyn Fn() -> Result<()> + Send + Sync>;

@@ -121,6 +121,14 @@ impl RouteWord {
     }
 }
 
+/// Whether a table may have this name of a shard.
+pub(crate) fn is_shard_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.trim() == name
+        && name.len() <= LONGEST_NAME
+        && !name.chars().any(char::is_control)
+}
+
 impl RouteTable {
     /// Reads a table: JSON if the text begins with a brace, else TOML.
     ///
@@ -315,7 +323,7 @@ impl TableReader {
         names
     }
 
-    /// The name of a shard.
+    /// The name of a shard, by the rule of [`is_shard_name`] and with a message for each fault.
     fn name<'v>(&mut self, of: &str, value: &'v Value) -> Option<&'v str> {
         let name = value.as_str().filter(|name| {
             !name.trim().is_empty() && name.len() <= LONGEST_NAME && !name.chars().any(char::is_control)

@@ -8,6 +8,7 @@ use super::copy::{behind, number};
 use super::digest::{Primary, digests};
 use super::key::IdRange;
 use super::pace::Pace;
+use super::permit::{Permit, Until};
 use super::sides::check_sides;
 use super::watch::{OnEvent, RowsTask, Watch, unattended};
 use super::{Both, MovedRows, script, url};
@@ -63,12 +64,16 @@ impl Moves {
             }
             counts.push(known);
         }
+        // The range moves again, or another shard's rows were taken for old ones, only under another version.
+        let still = || self.check_still(status.version);
+        let permit = Permit::new(&still, status.settle);
         if !change.is_dry() {
             // Children stand behind their parents.
             for (both, count) in all.iter_mut().zip(&mut counts).rev() {
                 *count = 0;
                 for range in ranges(&finished, both) {
-                    *count += each_chunk(both, &range, rows.per_second, RowsTask::Removing, &mut remove)?;
+                    let remove = &mut |both: &mut Both<'_>, rows: &KnownRows| remove(both, rows, &permit);
+                    *count += each_chunk(both, &range, rows.per_second, RowsTask::Removing, remove)?;
                     check_gone(both, &range)?;
                 }
             }
@@ -230,12 +235,13 @@ fn known(both: &mut Both<'_>, chunk: &IdRange) -> Result<KnownRows> {
 }
 
 /// Removes rows that still have the version that was looked at; answers with how many.
-fn remove(both: &mut Both<'_>, rows: &KnownRows) -> Result<u64> {
+fn remove(both: &mut Both<'_>, rows: &KnownRows, permit: &Permit<'_>) -> Result<u64> {
     let rows: Vec<_> = rows.iter().map(|(primary, version)| (primary, *version)).collect();
     let Both { from, old, watch, .. } = both;
     let mut removed = 0;
     for part in rows.chunks(CHUNK as usize) {
-        removed += watch.persist(|| from.read(&old.delete(part), |_| {}))?;
+        let delete = |until: &Until| old.delete(part, &until.condition());
+        removed += watch.persist(|| permit.write(from, watch, &delete))?;
     }
     Ok(removed)
 }

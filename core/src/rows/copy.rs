@@ -3,13 +3,16 @@
 //! Nothing is written down about how far it is: a chunk that both shards have alike is passed over, so a copy that was killed goes on
 //! where it was when it is started again.
 
+use std::ops::Range;
 use std::time::Instant;
 
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 
+use super::digest::Primary;
 use super::key::{Id, IdRange};
 use super::moved_table::MovedTable;
 use super::pace::Pace;
+use super::permit::{CONDITION, Permit, Until};
 use super::shard::Shard;
 use super::watch::RowsTask;
 use super::{Both, too_long};
@@ -66,19 +69,14 @@ pub fn counted(both: &mut Both<'_>, range: &IdRange) -> Result<Copied> {
     Ok(Copied { sent, alike: number(&mut both.to, &both.new.count(range))? })
 }
 
-/// Copies a range. `still` is asked before each chunk whether rows may be copied on.
-pub fn whole(
-    both: &mut Both<'_>,
-    range: &IdRange,
-    per_second: u64,
-    still: &mut dyn FnMut() -> Result<()>,
-) -> Result<Copied> {
+/// Copies a range.
+pub fn whole(both: &mut Both<'_>, range: &IdRange, per_second: u64, permit: &Permit<'_>) -> Result<Copied> {
     let mut pace = Pace::new(per_second, Instant::now());
     let mut copied = Copied::default();
     let mut rest = Some(range.clone());
     while let Some(left) = rest {
         both.watch.go_on("what is copied stays, and the same copy goes on from here")?;
-        both.watch.persist(&mut *still)?;
+        both.watch.persist(|| permit.ask())?;
         let most = pace.most(CHUNK);
         let asked = Instant::now();
         let upto = both.watch.persist(|| nth(&mut both.from, &both.old, &left, most - 1))?;
@@ -92,7 +90,7 @@ pub fn whole(
             }
             None => {
                 let began = Instant::now();
-                let rows = both.watch.persist(|| send(both, &chunk))?;
+                let rows = both.watch.persist(|| send(both, &chunk, permit))?;
                 reply += began.elapsed();
                 copied.sent += rows;
                 rows
@@ -119,15 +117,41 @@ fn alike(both: &mut Both<'_>, chunk: &IdRange) -> Result<Option<u64>> {
     Ok(both.is_alike(chunk)?.then_some(there))
 }
 
+/// An error of an insert, with the rows that were in it.
+fn named(error: Error, table: &MovedTable, span: &[Option<Primary>; 2]) -> Error {
+    let [Some(first), Some(last)] = span else { return error };
+    if error.code != Code::StoreRefused {
+        return error;
+    }
+    let rows = format!("rows {} to {} of `{}`", table.shown(first), table.shown(last), table.name);
+    Error::new(error.code, format!("{} ({rows} were in one statement)", error.message))
+}
+
+/// An insert whose first version is an error once the permit is over.
+pub(super) fn guarded(insert: &str, version: &Range<usize>, until: &Until) -> String {
+    let part = |range: Range<usize>| insert.get(range).unwrap_or_default();
+    format!(
+        "{}{}{}",
+        part(0..version.start),
+        until.guarded(part(version.clone())),
+        part(version.end..insert.len())
+    )
+}
+
 /// Sends the rows of a chunk while they are read. Sent again, it changes nothing more.
-fn send(both: &mut Both<'_>, chunk: &IdRange) -> Result<u64> {
-    let (Both { from, to, old, new, longest, .. }, mut rows) = (both, 0);
+fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<u64> {
+    let (Both { from, to, old, new, longest, watch }, mut rows) = (both, 0);
     let (head, tail) = (new.insert(), new.unless_newer(">"));
     let (mut insert, mut values, mut failed) = (head.clone(), String::new(), None);
+    // Where the version of the first row stands.
+    let mut version = 0..0;
+    // The first and the last row of the insert.
+    let mut span = [None, None];
     let from_at = from.at();
-    let mut flush = |insert: &mut String| {
+    let mut flush = |insert: &mut String, version: &Range<usize>, span: &[Option<Primary>; 2]| {
         insert.push_str(&tail);
-        let sent = to.read(insert, |_| {}).err();
+        let sent = permit.write(to, watch, &|until| guarded(insert, version, until)).err();
+        let sent = sent.map(|error| named(error, new, span));
         insert.clear();
         insert.push_str(&head);
         sent
@@ -137,29 +161,33 @@ fn send(both: &mut Both<'_>, chunk: &IdRange) -> Result<u64> {
             return;
         }
         values.clear();
-        new.write_row(&mut values, row);
-        let alone = head.len() + values.len() + tail.len();
+        let at = new.write_row(&mut values, row);
+        let alone = head.len() + values.len() + tail.len() + CONDITION;
         if alone > *longest {
             failed = Some(too_long(&from_at, old, row, alone));
             return;
         }
-        if insert.len() + 1 + values.len() + tail.len() > *longest {
-            failed = flush(&mut insert);
+        if insert.len() + 1 + values.len() + tail.len() + CONDITION > *longest {
+            failed = flush(&mut insert, &version, &span);
             if failed.is_some() {
                 return;
             }
         }
         if insert.len() > head.len() {
             insert.push(',');
+        } else {
+            version = head.len() + at.start..head.len() + at.end;
+            span[0] = old.primary_of(row);
         }
+        span[1] = old.primary_of(row);
         insert.push_str(&values);
         rows += 1;
         if insert.len() >= INSERT {
-            failed = flush(&mut insert);
+            failed = flush(&mut insert, &version, &span);
         }
     })?;
     if failed.is_none() && insert.len() > head.len() {
-        failed = flush(&mut insert);
+        failed = flush(&mut insert, &version, &span);
     }
     failed.map_or(Ok(rows), Err)
 }

@@ -11,6 +11,7 @@ mod digest;
 mod key;
 mod moved_table;
 mod pace;
+mod permit;
 mod repair;
 mod script;
 mod shard;
@@ -27,6 +28,7 @@ use crate::error::{Code, Error, Result, shown};
 use crate::moves::{MovePhase, PlannedMove};
 use key::IdRange;
 use moved_table::{MovedTable, texts};
+use permit::Permit;
 use shard::{Cells, Shard, ShardKind};
 use sides::check_sides;
 use watch::{Watch, unattended};
@@ -295,16 +297,14 @@ impl Moves {
         }
         // A row that a program writes to the old shard only, behind the place where the copy is, would be missed.
         let is_mirrored = moving.verify_from.is_some_and(|from| from <= status.now_ms);
-        if !change.is_dry() && !is_mirrored {
+        // A row that a program deletes while it is copied is in the new shard only: what was compared before no longer counts.
+        if !change.is_dry() && (!is_mirrored || moving.verified_at.is_some()) {
             self.begin(change, &watch)?;
         }
-        let mut still = || {
-            let (now, _) = self.moving()?;
-            if now.since != moving.since || now.of != moving.of {
-                return Err(Error::config("another move has begun meanwhile; what was copied stays"));
-            }
-            self.check_copied(now.phase)
-        };
+        // The version that this verb has stored, or found.
+        let version = self.status()?.version;
+        let still = || self.check_still(version);
+        let permit = Permit::new(&still, status.settle);
         let mut answer = Vec::new();
         for mut both in all {
             let mut copied = CopiedRows { table: both.old.name.clone(), sent: 0, alike: 0 };
@@ -312,7 +312,7 @@ impl Moves {
                 let of = if change.is_dry() {
                     copy::counted(&mut both, range)?
                 } else {
-                    copy::whole(&mut both, range, rows.per_second, &mut still)?
+                    copy::whole(&mut both, range, rows.per_second, &permit)?
                 };
                 copied.sent += of.sent;
                 copied.alike += of.alike;
@@ -320,6 +320,21 @@ impl Moves {
             answer.push(copied);
         }
         Ok(answer)
+    }
+
+    /// Refuses where another step was stored, or another table, since the verb began.
+    fn check_still(&self, version: u64) -> Result<()> {
+        let now = self.status()?.version;
+        if now == version {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::StoreRefused,
+            format!(
+                "router `{}` has version {now} of its table, and had {version} when this began: another operator has made a step; what was done stays, run it again",
+                shown(self.router())
+            ),
+        ))
     }
 
     /// Refuses to copy rows of ids that are cut over.

@@ -6,28 +6,41 @@ use crate::api::Router;
 use crate::error::{Code, Error, Result};
 
 use super::compare::{Difference, Differs, look};
+use super::copy::guarded;
 use super::digest::Primary;
 use super::key::Id;
 use super::moved_table::MovedTable;
+use super::permit::{CONDITION, Permit, Until};
 use super::shard::Shard;
 use super::watch::{RowsEvent, Watch};
 use super::{Both, too_long};
 
 /// What is to be done to a row.
+///
+/// Of a row that the shard that counts does not have, no program has an acknowledged write that was not followed by an acknowledged delete, so
+/// nothing is ever inserted there: a program may be deleting the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cure {
+    /// Written to the shard that does not count.
     ToNew,
     ToOld,
+    /// Written to the shard that counts, where it is there already.
+    UpdateNew,
+    UpdateOld,
     DeleteNew,
+    DeleteOld,
 }
 
 /// Decides by what counts for an id: the shard that its route says to write to.
 fn cure(of: &Difference, new_counts: bool, deletes: bool) -> Option<Cure> {
     match (of.how, new_counts) {
-        (Differs::OnlyOld | Differs::OldNewer, _) | (Differs::Content, false) => Some(Cure::ToNew),
-        (Differs::NewNewer, _) | (Differs::OnlyNew | Differs::Content, true) => Some(Cure::ToOld),
-        // It was deleted in the old shard while it was copied, or has never been acknowledged.
+        (Differs::OnlyOld | Differs::OldNewer | Differs::Content, false) => Some(Cure::ToNew),
+        (Differs::OnlyNew | Differs::NewNewer | Differs::Content, true) => Some(Cure::ToOld),
+        (Differs::OldNewer, true) => Some(Cure::UpdateNew),
+        (Differs::NewNewer, false) => Some(Cure::UpdateOld),
+        // It was deleted in the shard that counts, or its write there failed and was not acknowledged.
         (Differs::OnlyNew, false) => deletes.then_some(Cure::DeleteNew),
+        (Differs::OnlyOld, true) => deletes.then_some(Cure::DeleteOld),
     }
 }
 
@@ -54,6 +67,7 @@ pub fn repair(
     router: &Router,
     to: &str,
     deletes: bool,
+    permit: &Permit<'_>,
 ) -> Result<Vec<Difference>> {
     let ids: BTreeSet<Id> = found.iter().map(|of| of.id.clone()).collect();
     let mut cures: BTreeMap<u8, Vec<&Difference>> = BTreeMap::new();
@@ -64,22 +78,42 @@ pub fn repair(
     }
     let of = |cure: Cure| cures.get(&(cure as u8)).cloned().unwrap_or_default();
     let (longest, watch) = (both.longest, both.watch);
+    let mut reasons = Reasons::new();
     let Both { from, to, old, new, .. } = both;
-    watch.persist(|| bring((from, old), (to, new), &of(Cure::ToNew), longest, watch))?;
-    watch.persist(|| bring((to, new), (from, old), &of(Cure::ToOld), longest, watch))?;
-    for gone in of(Cure::DeleteNew) {
-        watch.persist(|| to.read(&new.delete(&[(&gone.primary, gone.version)]), |_| {}))?;
+    for (cure, inserts) in [(Cure::ToNew, true), (Cure::UpdateNew, false)] {
+        let how = (longest, inserts, permit, watch);
+        watch.persist(|| bring((from, old), (to, new), &of(cure), how, &mut reasons))?;
     }
-    look(both, &ids)
+    for (cure, inserts) in [(Cure::ToOld, true), (Cure::UpdateOld, false)] {
+        let how = (longest, inserts, permit, watch);
+        watch.persist(|| bring((to, new), (from, old), &of(cure), how, &mut reasons))?;
+    }
+    for (cure, shard, table) in [(Cure::DeleteNew, to, new), (Cure::DeleteOld, from, old)] {
+        for gone in of(cure) {
+            let delete = |until: &Until| table.delete(&[(&gone.primary, gone.version)], &until.condition());
+            watch.persist(|| permit.write(shard, watch, &delete))?;
+        }
+    }
+    let left = look(both, &ids)?;
+    for of in &left {
+        if let Some(reason) = reasons.get(&of.primary) {
+            let row = format!("row {} of `{}`: {reason}", both.old.shown(&of.primary), both.old.name);
+            watch.say(RowsEvent::NotRepaired(&Error::new(Code::StoreRefused, row)));
+        }
+    }
+    Ok(left)
 }
+
+/// Why a row that was sent may still differ.
+type Reasons = BTreeMap<Primary, String>;
 
 /// Copies these rows unless the other shard has a newer one; an equal version is overwritten.
 fn bring(
     (from, old): (&mut Shard, &MovedTable),
     (to, new): (&mut Shard, &MovedTable),
     rows: &[&Difference],
-    longest: usize,
-    watch: &Watch<'_>,
+    (longest, inserts, permit, watch): (usize, bool, &Permit<'_>, &Watch<'_>),
+    reasons: &mut Reasons,
 ) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
@@ -87,29 +121,36 @@ fn bring(
     let wanted: BTreeSet<&Primary> = rows.iter().map(|of| &of.primary).collect();
     let ids: BTreeSet<Id> = rows.iter().map(|of| of.id.clone()).collect();
     let (head, tail) = (new.insert(), new.unless_newer(">="));
-    let (mut again, mut kept_out) = (None, None);
-    let from_at = from.at();
+    let mut again = None;
+    let (from_at, to_at) = (from.at(), to.at());
     from.read(&old.select_where(&old.one_of(&ids)), |row| {
-        if again.is_some() || !old.primary_of(row).is_some_and(|primary| wanted.contains(&primary)) {
+        let Some(primary) = old.primary_of(row).filter(|primary| wanted.contains(primary)) else { return };
+        if again.is_some() {
             return;
         }
         // One row a statement: one that another row's unique value keeps out does not keep out the others.
         let mut insert = head.clone();
-        new.write_row(&mut insert, row);
+        let at = new.write_row(&mut insert, row);
         insert.push_str(&tail);
-        if insert.len() > longest {
-            kept_out = Some(too_long(&from_at, old, row, insert.len()));
+        if insert.len() + CONDITION > longest {
+            reasons.insert(primary, too_long(&from_at, old, row, insert.len()).message);
             return;
         }
-        match to.read(&insert, |_| {}) {
-            Err(error) if error.code == Code::StoreUnavailable => again = Some(error),
-            Err(error) => kept_out = Some(error),
-            Ok(_) => {}
-        }
+        let statement = |until: &Until| {
+            if inserts { guarded(&insert, &at, until) } else { new.update(row, &until.condition()) }
+        };
+        let reason = match permit.write(to, watch, &statement) {
+            Err(error) if error.code == Code::StoreUnavailable || permit.ask().is_err() => {
+                again = Some(error);
+                return;
+            }
+            Err(error) => error.message,
+            // MySQL tells no error where the statement met the row of another id by a unique value.
+            Ok(0) => format!("{to_at} left it out: another row there has one of its unique values, or a newer one of this id came"),
+            Ok(_) => format!("it was written to {to_at} and reads otherwise there: a trigger or a program changes it"),
+        };
+        reasons.insert(primary, reason);
     })?;
-    if let Some(error) = kept_out {
-        watch.say(RowsEvent::NotRepaired(&error));
-    }
     again.map_or(Ok(()), Err)
 }
 
@@ -122,9 +163,12 @@ mod tests {
         let of = |how| Difference { primary: vec![b"1".to_vec()], id: Id::Number(1), how, version: 1 };
         for (how, new_counts, deletes, wanted) in [
             (Differs::OnlyOld, false, false, Some(Cure::ToNew)),
-            (Differs::OnlyOld, true, true, Some(Cure::ToNew)),
-            (Differs::OldNewer, true, false, Some(Cure::ToNew)),
-            (Differs::NewNewer, false, false, Some(Cure::ToOld)),
+            (Differs::OnlyOld, true, false, None),
+            (Differs::OnlyOld, true, true, Some(Cure::DeleteOld)),
+            (Differs::OldNewer, false, false, Some(Cure::ToNew)),
+            (Differs::OldNewer, true, false, Some(Cure::UpdateNew)),
+            (Differs::NewNewer, true, false, Some(Cure::ToOld)),
+            (Differs::NewNewer, false, false, Some(Cure::UpdateOld)),
             (Differs::OnlyNew, false, false, None),
             (Differs::OnlyNew, false, true, Some(Cure::DeleteNew)),
             (Differs::OnlyNew, true, true, Some(Cure::ToOld)),

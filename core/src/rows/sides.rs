@@ -54,7 +54,10 @@ pub fn check_sides(
     Ok(())
 }
 
-/// Refuses to delete in the new shard what the old one lacks where that would be most of the range.
+/// How many rows more than the old shard the new one may have: those that came back while they were copied.
+const CAME_BACK: u64 = 100;
+
+/// Refuses to delete in the new shard what the old one lacks where that would be more than what came back during a copy.
 pub fn check_deletes(both: &mut Both<'_>, of: &PlannedMove) -> Result<()> {
     let (mut old, mut new) = (0, 0);
     for range in IdRange::of(of, both.old.is_wide) {
@@ -62,13 +65,13 @@ pub fn check_deletes(both: &mut Both<'_>, of: &PlannedMove) -> Result<()> {
         old += rows.sent;
         new += rows.alike;
     }
-    if new <= old.saturating_mul(2) {
+    if new <= old.saturating_mul(2).min(old.saturating_add((old / 50).max(CAME_BACK))) {
         return Ok(());
     }
     Err(Error::new(
         Code::StoreRefused,
         format!(
-            "the new shard ({}) has {new} rows of `{}` in the range, and the old one ({}) {old}: most of them would be deleted; are the databases mixed up? If they are not, delete these rows by hand",
+            "the new shard ({}) has {new} rows of `{}` in the range, and the old one ({}) {old}: more would be deleted than come back while rows are copied; are the databases mixed up? If they are not, delete these rows by hand",
             both.to.at(),
             both.old.name,
             both.from.at()

@@ -1,6 +1,7 @@
 //! The statements that move rows, in the words of MySQL and of PostgreSQL.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use super::key::{Id, IdRange};
 use super::moved_table::{Class, Column, MovedTable};
@@ -152,8 +153,8 @@ impl MovedTable {
         format!("DELETE FROM {} WHERE {}", self.quoted, self.within(range))
     }
 
-    /// Deletes rows that still have their versions.
-    pub fn delete(&self, rows: &[(&Vec<Vec<u8>>, i128)]) -> String {
+    /// Deletes rows that still have their versions, where a condition holds.
+    pub fn delete(&self, rows: &[(&Vec<Vec<u8>>, i128)], condition: &str) -> String {
         let columns = || self.primary.iter().filter_map(|at| self.columns.get(*at));
         let version = self.columns.get(self.version).map(|column| self.name_of(column)).unwrap_or_default();
         let names: Vec<_> = columns().map(|column| self.name_of(column)).chain([version]).collect();
@@ -169,7 +170,12 @@ impl MovedTable {
             format!("{out}{version})")
         };
         let rows: Vec<_> = rows.iter().map(row).collect();
-        format!("DELETE FROM {} WHERE ({}) IN ({})", self.quoted, names.join(", "), rows.join(", "))
+        format!(
+            "DELETE FROM {} WHERE ({}) IN ({}) AND {condition}",
+            self.quoted,
+            names.join(", "),
+            rows.join(", ")
+        )
     }
 
     /// The beginning of an insert, up to its rows.
@@ -221,16 +227,49 @@ impl MovedTable {
         }
     }
 
-    /// Writes a row of [`MovedTable::select`] into an insert.
-    pub fn write_row(&self, out: &mut String, row: Cells<'_>) {
+    /// Changes a row of [`MovedTable::select_where`] where it is there and not newer, and where a condition holds.
+    pub fn update(&self, row: Cells<'_>, condition: &str) -> String {
+        let (mut sets, mut keys) = (Vec::new(), Vec::new());
+        for (at, (column, value)) in self.columns.iter().zip(row).enumerate() {
+            let mut literal = String::new();
+            match value {
+                None => literal.push_str("NULL"),
+                Some(bytes) if at == self.version => literal.push_str(&String::from_utf8_lossy(bytes)),
+                Some(bytes) => write_literal(&mut literal, self.dialect, &column.charset, bytes),
+            }
+            let name = self.name_of(column);
+            if self.primary.contains(&at) {
+                keys.push(format!("{name} = {literal}"));
+                continue;
+            }
+            if at == self.version {
+                keys.push(format!("{name} <= {literal}"));
+            }
+            if !column.is_identity {
+                sets.push(format!("{name} = {literal}"));
+            }
+        }
+        format!("UPDATE {} SET {} WHERE {} AND {condition}", self.quoted, sets.join(", "), keys.join(" AND "))
+    }
+
+    /// Writes a row of [`MovedTable::select`] into an insert; answers with where its version stands.
+    pub fn write_row(&self, out: &mut String, row: Cells<'_>) -> Range<usize> {
+        let mut version = 0..0;
         out.push('(');
         for (at, (column, value)) in self.columns.iter().zip(row).enumerate() {
             out.push_str(if at > 0 { "," } else { "" });
+            let begin = out.len();
             match value {
                 None => out.push_str("NULL"),
+                // A whole number: the catalogue says so.
+                Some(bytes) if at == self.version => out.push_str(&String::from_utf8_lossy(bytes)),
                 Some(bytes) => write_literal(out, self.dialect, &column.charset, bytes),
+            }
+            if at == self.version {
+                version = begin..out.len();
             }
         }
         out.push(')');
+        version
     }
 }

@@ -2,8 +2,10 @@
 
 use std::time::Instant;
 
+use super::children::check_children;
 use super::compare::{Compared, Differs, compare};
 use super::pace::Pace;
+use super::permit::Permit;
 use super::repair::repair;
 use super::sides::{check_deletes, check_sides};
 use super::watch::{OnEvent, Watch};
@@ -21,9 +23,11 @@ pub enum RowRepair {
     /// Nothing: they are named.
     #[default]
     Named,
-    /// The newer one is brought over; of one version, that of the shard to which the id is written.
+    /// The newer one is brought over; of one version, that of the shard to which the id is written. Nothing is inserted into that shard: a
+    /// row that it lacks was deleted there.
     Newer,
-    /// In addition, rows that only the new shard has are deleted there, while the old one counts: they were deleted in it.
+    /// In addition, a row that the shard that counts does not have is deleted in the other one: it was deleted there, or its write was not
+    /// acknowledged.
     NewerAndDeleted,
 }
 
@@ -91,15 +95,21 @@ impl Moves {
             check_sides(both, &routes, &before.of, &status.finished)?;
             if repair == RowRepair::NewerAndDeleted {
                 check_deletes(both, &before.of)?;
+                check_children(&mut both.to, &both.new, &[])?;
+                check_children(&mut both.from, &both.old, &[])?;
             }
         }
         // Later there is nothing to record: both shards were alike before the first ids were cut over.
         let is_cut_over = before.phase != MovePhase::Mirror;
         let began = if is_cut_over || change.is_dry() { None } else { self.begin(change, &watch)? };
         let repair = if change.is_dry() { RowRepair::Named } else { repair };
+        // The version that this verb has stored, or found.
+        let version = self.status()?.version;
+        let still = || self.check_still(version);
+        let permit = Permit::new(&still, status.settle);
         let mut tables = Vec::new();
         for both in &mut all {
-            let found = self.compare(both, repair)?;
+            let found = self.compare(both, repair, &permit)?;
             let named = found.left.iter();
             let named = named.map(|of| DifferingRow { row: both.old.shown(&of.primary), how: of.how });
             tables.push(ComparedRows {
@@ -116,11 +126,12 @@ impl Moves {
         Ok(comparison)
     }
 
-    fn compare(&self, both: &mut Both<'_>, repairs: RowRepair) -> Result<Compared> {
+    fn compare(&self, both: &mut Both<'_>, repairs: RowRepair, permit: &Permit<'_>) -> Result<Compared> {
         let status = self.status()?;
         let Some(moving) = status.moving else {
             return Err(Error::config("the move has ended meanwhile; nothing was recorded"));
         };
+        // Of the version that the permit asks for, or nothing is written.
         let routes = self.routes()?;
         let mut pace = Pace::new(u64::MAX, Instant::now());
         let mut whole = Compared::default();
@@ -130,7 +141,7 @@ impl Moves {
                     return Ok(found);
                 }
                 let deletes = repairs == RowRepair::NewerAndDeleted;
-                repair(both, &found, &routes, &moving.of.to, deletes)
+                repair(both, &found, &routes, &moving.of.to, deletes, permit)
             })?;
             whole.rows += of.rows;
             whole.repaired += of.repaired;

@@ -72,7 +72,7 @@ class LazySourceTest {
             assertTrue(orders.lease(1).first() > 12);
             assertTrue(orders.handle().next() > 12);
             assertEquals("C001", Mill.lazy("serial:t/c?date='C'&number=000").nextText());
-            assertEquals("ord-5", Mill.lazy("segment:forms?prefix=ord-").textOf(5));
+            assertEquals("ord_5", Mill.lazy("segment:forms?prefix=ord_").textOf(5));
             LazySource keyed = Mill.lazy("business:order");
             for (String text : new String[] {keyed.nextText("buyer-42"), keyed.nextText(42)}) {
                 assertTrue(keyed.parse(text).gene().isPresent());

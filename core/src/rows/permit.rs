@@ -1,0 +1,150 @@
+//! Whether rows may be written now.
+//!
+//! A verb of rows reads where the move stands, decides, and writes. Between the last two it may stand still for any time: a process that is
+//! stopped wakes after the move was finished. So a write is good for `settle` only, and the database that carries it out sees to that:
+//! its clock is read, then the move is looked at, then the statement is sent, which the database refuses once its clock is `settle` on.
+//! A step that is stored after the look waits for `settle` before anything depends on it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::shard::{Shard, ShardKind};
+use super::watch::Watch;
+use crate::error::{Code, Error, Result};
+
+/// So often a write is sent again that came too late.
+const ATTEMPTS: u32 = 200;
+
+/// Bytes that the condition adds to a statement.
+pub(super) const CONDITION: usize = 256;
+
+/// Leave to write.
+pub(super) struct Permit<'p> {
+    /// Refuses where the move does not stand where it stood when the verb began.
+    still: &'p dyn Fn() -> Result<()>,
+    /// How long an answer may be used.
+    settle: Duration,
+    /// What each database was last given, and when: a database says itself when it is over.
+    given: RefCell<BTreeMap<String, (Until, Instant)>>,
+}
+
+/// The end of a permit, by the clock of a database: a literal.
+#[derive(Clone)]
+pub(super) struct Until {
+    kind: ShardKind,
+    at: String,
+}
+
+impl Until {
+    fn read(shard: &mut Shard, settle: Duration) -> Result<Until> {
+        let us = settle.as_micros();
+        let question = match shard.kind() {
+            ShardKind::MySql => format!("SELECT UTC_TIMESTAMP(6) + INTERVAL {us} MICROSECOND"),
+            ShardKind::Postgres => format!(
+                "SELECT pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) + {us} / 1000000.0::pg_catalog.float8"
+            ),
+        };
+        let mut at = None;
+        shard.read(&question, |row| {
+            let text = row.first().copied().flatten().and_then(|bytes| std::str::from_utf8(bytes).ok());
+            at = text.map(str::to_owned);
+        })?;
+        let is_time = |at: &String| at.bytes().all(|c| c.is_ascii_digit() || b" -:.e+".contains(&c));
+        let at = at.filter(is_time).ok_or_else(|| {
+            Error::new(Code::StoreRefused, format!("{}: the server does not tell its time", shard.at()))
+        })?;
+        Ok(Until { kind: shard.kind(), at })
+    }
+
+    /// The condition that it is not over when the statement begins.
+    pub(super) fn condition(&self) -> String {
+        let at = &self.at;
+        match self.kind {
+            ShardKind::MySql => format!("UTC_TIMESTAMP(6) < '{at}'"),
+            ShardKind::Postgres => {
+                format!(
+                    "pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) < {at}::pg_catalog.float8"
+                )
+            }
+        }
+    }
+
+    /// A whole number as a value, which is an error once the permit is over: the statement then changes nothing.
+    pub(super) fn guarded(&self, number: &str) -> String {
+        let condition = self.condition();
+        match self.kind {
+            // A subquery of two rows is an error where it is evaluated.
+            ShardKind::MySql => format!("IF({condition}, {number}, (SELECT 1 UNION ALL SELECT 2))"),
+            ShardKind::Postgres => format!(
+                "CASE WHEN {condition} THEN '{number}'::pg_catalog.int8 ELSE 1 / (pg_catalog.date_part('year', pg_catalog.statement_timestamp())::pg_catalog.int8 * 0) END"
+            ),
+        }
+    }
+
+    fn is_over(&self, shard: &mut Shard) -> Result<bool> {
+        // The time of this statement, as of the one before.
+        let question = match self.kind {
+            ShardKind::MySql => format!("SELECT IF({}, 0, 1)", self.condition()),
+            ShardKind::Postgres => format!("SELECT CASE WHEN {} THEN 0 ELSE 1 END", self.condition()),
+        };
+        Ok(super::copy::number(shard, &question)? == 1)
+    }
+}
+
+impl<'p> Permit<'p> {
+    pub(super) fn new(still: &'p dyn Fn() -> Result<()>, settle: Duration) -> Permit<'p> {
+        Permit { still, settle, given: RefCell::default() }
+    }
+
+    /// # Errors
+    /// The move stands elsewhere, or the store does not say.
+    pub(super) fn ask(&self) -> Result<()> {
+        (self.still)()
+    }
+
+    /// Leave that is not nearly over.
+    fn until(&self, shard: &mut Shard) -> Result<Until> {
+        let at = shard.at();
+        if let Some((until, asked)) = self.given.borrow().get(&at)
+            && asked.elapsed() < self.settle / 2
+        {
+            return Ok(until.clone());
+        }
+        let asked = Instant::now();
+        let until = Until::read(shard, self.settle)?;
+        self.ask()?;
+        self.given.borrow_mut().insert(at, (until.clone(), asked));
+        Ok(until)
+    }
+
+    /// Writes with leave; answers with how many rows were changed. A statement that came too late is sent again with new leave.
+    pub(super) fn write(
+        &self,
+        shard: &mut Shard,
+        watch: &Watch<'_>,
+        statement: &dyn Fn(&Until) -> String,
+    ) -> Result<u64> {
+        for _ in 0..ATTEMPTS {
+            let until = self.until(shard)?;
+            let done = shard.read(&statement(&until), |_| {});
+            let may_be_late = match &done {
+                Ok(changed) => *changed == 0,
+                Err(error) => error.code == Code::StoreRefused,
+            };
+            if !may_be_late || !until.is_over(shard)? {
+                return done;
+            }
+            self.given.borrow_mut().clear();
+            watch.go_on("the same call goes on from here")?;
+        }
+        Err(Error::new(
+            Code::StoreRefused,
+            format!(
+                "{}: no statement came through within `settle` of the route table, {} ms, of the look at the move; a longer `settle` is needed, longer than the longest write",
+                shard.at(),
+                self.settle.as_millis()
+            ),
+        ))
+    }
+}
