@@ -39,9 +39,9 @@ pub(super) fn translate(engine: &str, entry: &[(&str, &str)]) -> Result<String> 
     let mut settings = Settings::new(library);
     for (key, value) in entry {
         if let Some((_, name)) = KEYS.iter().find(|(own, _)| own == key) {
-            // An empty one is not given.
-            let is_of_sqlite = library.kind != DatabaseKind::Sqlite || *key == "NAME";
-            if !value.is_empty() && is_of_sqlite {
+            // An empty one is not given, and of SQLite Django reads the name alone.
+            let is_read = *key == "NAME" || library.kind != DatabaseKind::Sqlite;
+            if is_read && !value.is_empty() {
                 settings.take(Given { name, value, is_shown: true })?;
             }
         } else if let Some(name) = key.strip_prefix("OPTIONS.") {
