@@ -121,7 +121,6 @@ fn the_mill_of_an_application_is_encrypted_as_its_driver_is() {
         let status = "SHOW GLOBAL STATUS LIKE 'Ssl_finished_accepts'";
         root.query_first::<(String, u64), _>(status).expect("a status").expect("a row").1
     };
-    let mut before = encrypted();
     for (url, properties) in [
         (format!("jdbc:mysql://{place}/{database}"), vec![]),
         (format!("jdbc:mysql://{place}/{database}?useSSL=true"), vec![]),
@@ -133,9 +132,9 @@ fn the_mill_of_an_application_is_encrypted_as_its_driver_is() {
         (format!("mysql+pymysql://{place}/{database}"), vec![("ssl.ca", file("ca.pem"))]),
     ] {
         let properties: Vec<_> = properties.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let before = encrypted();
         first_id(url.clone(), &properties).unwrap_or_else(|error| panic!("{url}: {error}"));
         assert_eq!(encrypted(), before + 1, "{url}: one mill, one connection, encrypted");
-        before += 1;
     }
     // Where the driver would not connect, the mill does not.
     let wrong = other.file("ca.pem").display().to_string();

@@ -308,6 +308,19 @@ fn a_repair_writes_nothing_once_another_operator_has_made_a_step() {
 }
 
 #[test]
+fn a_copy_after_a_clean_comparison_needs_another_one() {
+    let shards = Postgres::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    let refused = moves.next(None, Change::Apply).expect_err("nothing was compared since");
+    assert!(refused.message.contains("no comparison has found both shards alike"), "{refused}");
+    moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+    moves.next(None, Change::Apply).expect("a step");
+}
+
+#[test]
 fn a_clean_removes_nothing_once_the_range_moves_back() {
     let shards = Postgres::start();
     let Stage { moves, rows, .. } = &Stage::new(&shards);

@@ -4,6 +4,7 @@ mod application;
 mod machine;
 mod option_reader;
 pub mod options;
+mod scheme_options;
 mod toml;
 mod url;
 mod worker_option;
@@ -361,7 +362,7 @@ mod tests {
             let says = format!("valid: {}", valid.join(", "));
             for scheme in Scheme::ALL {
                 let needs = is_kept(scheme) && scheme.keeps_allocation();
-                let allocation = if needs { "&allocation=0" } else { "" };
+                let allocation = if needs { "&allocation=1" } else { "" };
                 let answer = mill.spec(&format!("{source}?scheme={scheme}{allocation}"));
                 let error = answer.err().map(|error| error.message);
                 assert_eq!(error.is_none(), is_kept(scheme), "{source}, {scheme}: {error:?}");

@@ -314,7 +314,8 @@ impl Moves {
         }
         // A row that a program writes to the old shard only, behind the place where the copy is, would be missed.
         let is_mirrored = moving.verify_from.is_some_and(|from| from <= status.now_ms);
-        if !change.is_dry() && !is_mirrored {
+        // A row that a program deletes while it is copied is in the new shard only: what was compared before no longer counts.
+        if !change.is_dry() && (!is_mirrored || moving.verified_at.is_some()) {
             self.begin(change, &watch)?;
         }
         // The version that this verb has stored, or found.

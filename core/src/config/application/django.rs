@@ -39,8 +39,9 @@ pub(super) fn translate(engine: &str, entry: &[(&str, &str)]) -> Result<String> 
     let mut settings = Settings::new(library);
     for (key, value) in entry {
         if let Some((_, name)) = KEYS.iter().find(|(own, _)| own == key) {
-            // An empty one is not given.
-            if !value.is_empty() && !(*key != "NAME" && library.kind == DatabaseKind::Sqlite) {
+            // An empty one is not given, and of SQLite Django reads the name alone.
+            let is_read = *key == "NAME" || library.kind != DatabaseKind::Sqlite;
+            if is_read && !value.is_empty() {
                 settings.take(Given { name, value, is_shown: true })?;
             }
         } else if let Some(name) = key.strip_prefix("OPTIONS.") {

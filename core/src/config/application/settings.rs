@@ -186,13 +186,10 @@ impl Settings {
         })?;
         // As the libraries of PostgreSQL: the database that has the user's name.
         let database = self.database.as_deref().filter(|name| !name.is_empty());
-        let database = match database.or_else(|| self.is_postgres().then_some(user)) {
-            Some(name) => name,
-            None => {
-                return Err(refused(format!(
-                    "the settings of the application's database ({library}) name no database"
-                )));
-            }
+        let Some(database) = database.or_else(|| self.is_postgres().then_some(user)) else {
+            return Err(refused(format!(
+                "the settings of the application's database ({library}) name no database"
+            )));
         };
         let hosts = self.hosts()?;
         let is_path = |host: &str| host.starts_with(['/', '@']);

@@ -90,9 +90,8 @@ fn whatever_has_no_counterpart_is_refused_by_its_name() {
 /// What the mill demands.
 fn demanded(server: &ServerOptions) -> TlsLevel {
     match server.tls.mode {
-        TlsMode::Off => TlsLevel::Off,
-        // Not encrypted to this machine; but there it sends no password in clear.
-        TlsMode::Default => TlsLevel::Off,
+        // By default nothing is encrypted to this machine; but there no password is sent in clear.
+        TlsMode::Off | TlsMode::Default => TlsLevel::Off,
         TlsMode::Prefer => TlsLevel::Prefer,
         TlsMode::Require => TlsLevel::Require,
         TlsMode::Verify => TlsLevel::Verify,
