@@ -61,24 +61,31 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
             let from = phase(&mill.moves(router)?.status()?);
             step(mill, router, how, json, |moves, change| {
                 check_phase(moves, &from)?;
-                moves.back(change)
+                last_step(change, |change| moves.back(change))
             })
         }
         MoveVerb::Finish { router, watch, how } => step(mill, router, how, json, |moves, change| {
-            let settle = moves.finish(*watch, Change::DryRun)?.settle;
-            if change == Change::Apply {
-                print::note(&format!(
-                    "keymill: routes that were handed out before are waited for, {} ms",
-                    settle.as_millis()
-                ));
-            }
-            moves.finish(*watch, change)
+            last_step(change, |change| moves.finish(*watch, change))
         }),
         MoveVerb::Clean { router, rows: of, older_than, rows_per_second, yes } => {
             rows::clean(mill, router, of, *older_than, *rows_per_second, *yes, json)
         }
         MoveVerb::Status { router } => show(router, &mill.moves(router)?.status()?, json),
     }
+}
+
+/// Makes a step; where one of the shards is no longer written to after it, says how long that takes.
+fn last_step(change: Change, make: impl Fn(Change) -> Result<MoveStatus>) -> Result<MoveStatus> {
+    if change == Change::Apply {
+        let after = make(Change::DryRun)?;
+        if after.moving.is_none() && after.settle > LOOK_AGAIN {
+            print::note(&format!(
+                "keymill: routes that were handed out before are waited for, {} ms",
+                after.settle.as_millis()
+            ));
+        }
+    }
+    make(change)
 }
 
 /// A name that is new may be a misspelt one.

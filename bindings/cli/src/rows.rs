@@ -29,7 +29,7 @@ impl RowsArgs {
                 keys.len()
             )));
         }
-        let mut rows = MovedRows::new(&self.from, &self.to).rows_per_second(per_second);
+        let mut rows = MovedRows::new(&self.from, &self.to).rows_per_second(per_second).named_by_options();
         for (at, table) in tables.iter().enumerate() {
             rows = rows.table(table, keys.get(at).or(keys.first()).map_or("", String::as_str));
         }

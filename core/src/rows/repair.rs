@@ -13,7 +13,7 @@ use super::moved_table::MovedTable;
 use super::permit::{CONDITION, Permit, Until};
 use super::shard::Shard;
 use super::watch::{RowsEvent, Watch};
-use super::{Both, too_long};
+use super::{Both, Wording, too_long};
 
 /// What is to be done to a row.
 ///
@@ -77,7 +77,7 @@ pub fn repair(
         }
     }
     let of = |cure: Cure| cures.get(&(cure as u8)).cloned().unwrap_or_default();
-    let (longest, watch) = (both.longest, both.watch);
+    let (longest, watch) = ((both.longest, both.wording), both.watch);
     let mut reasons = Reasons::new();
     let Both { from, to, old, new, .. } = both;
     for (cure, inserts) in [(Cure::ToNew, true), (Cure::UpdateNew, false)] {
@@ -112,7 +112,7 @@ fn bring(
     (from, old): (&mut Shard, &MovedTable),
     (to, new): (&mut Shard, &MovedTable),
     rows: &[&Difference],
-    (longest, inserts, permit, watch): (usize, bool, &Permit<'_>, &Watch<'_>),
+    ((longest, wording), inserts, permit, watch): ((usize, Wording), bool, &Permit<'_>, &Watch<'_>),
     reasons: &mut Reasons,
 ) -> Result<()> {
     if rows.is_empty() {
@@ -133,7 +133,7 @@ fn bring(
         let at = new.write_row(&mut insert, row);
         insert.push_str(&tail);
         if insert.len() + CONDITION > longest {
-            reasons.insert(primary, too_long(&from_at, old, row, insert.len()).message);
+            reasons.insert(primary, too_long(&from_at, old, row, insert.len(), wording).message);
             return;
         }
         let statement = |until: &Until| {

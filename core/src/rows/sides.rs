@@ -38,7 +38,8 @@ pub fn check_sides(
                 let (other, table) =
                     if is_old { (&mut both.to, &both.new) } else { (&mut both.from, &both.old) };
                 if let Some(id) = watch.persist(|| nth(other, table, &range, 0))? {
-                    let (option, at) = (if is_old { "--to" } else { "--from" }, other.at());
+                    let option = both.wording.option(if is_old { "to" } else { "from" });
+                    let at = other.at();
                     return Err(Error::new(
                         Code::StoreRefused,
                         format!(

@@ -95,8 +95,8 @@ impl Moves {
             check_sides(both, &routes, &before.of, &status.finished)?;
             if repair == RowRepair::NewerAndDeleted {
                 check_deletes(both, &before.of)?;
-                check_children(&mut both.to, &both.new, &[])?;
-                check_children(&mut both.from, &both.old, &[])?;
+                check_children(&mut both.to, &both.new, &[], rows.wording)?;
+                check_children(&mut both.from, &both.old, &[], rows.wording)?;
             }
         }
         // Later there is nothing to record: both shards were alike before the first ids were cut over.
