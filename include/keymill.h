@@ -1062,6 +1062,17 @@ km_code km_spec(const char *kind,
                 size_t *len);
 
 /**
+ * Writes the string that opens a mill in the application's own database, with a NUL. `url` is a JDBC URL, a URL as SQLAlchemy,
+ * Prisma and DATABASE_URL write them, or "django:ENGINE". `properties` holds `2 * pairs` strings, the name of a parameter
+ * beside the URL and its value each time; it may be NULL where there are none. Nothing is opened or asked. The string holds
+ * the password.
+ *
+ * KM_INVALID_CONFIG: a parameter without counterpart, by its name, or a database that cannot be a store; no message holds a
+ * value. KM_INVALID_ARGUMENT, KM_BUFFER_TOO_SMALL.
+ */
+km_code km_store_of(const char *url, const char *const *properties, size_t pairs, char *buf, size_t size, size_t *len);
+
+/**
  * What went wrong in this thread's last call that failed, as one line for a person: what was being done, what was seen,
  * what to do. Never NULL: an empty string when nothing has failed yet. Never holds a password. The string belongs to the
  * library and stays until the same thread's next call that fails, or the thread's end.

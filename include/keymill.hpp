@@ -107,6 +107,22 @@ inline std::string spec(const std::string &kind, const std::vector<std::string> 
     });
 }
 
+/// The string that opens a mill in the application's own database: of a JDBC URL, a URL as SQLAlchemy, Prisma and DATABASE_URL
+/// write them, or "django:ENGINE", and of the parameters beside it. It holds the password. KM_INVALID_CONFIG names a parameter
+/// without counterpart, or a database that cannot be a store.
+inline std::string store_of(const std::string &url,
+                            const std::vector<std::pair<std::string, std::string>> &properties = {}) {
+    std::vector<const char *> pairs;
+    for (const auto &property : properties) {
+        pairs.push_back(detail::c_str(property.first, "properties"));
+        pairs.push_back(detail::c_str(property.second, "properties"));
+    }
+    const char *first = detail::c_str(url, "url");
+    return detail::text(256, [&](char *buf, std::size_t size, std::size_t *len) {
+        return km_store_of(first, pairs.data(), properties.size(), buf, size, len);
+    });
+}
+
 /// An id of 128 bits: a zero, the gene in 16 bits, the number in the 111 bits that are left.
 struct Wide {
     std::uint64_t hi;

@@ -96,11 +96,11 @@ pub use api::{
     ORDER_KEYS_VARIABLE, OldRow, OrderNo, OrderNumbers, Parts, Periods, Repair, Route, Router, Source,
     Standing, Stored, StoredRouter, Table, VERSION,
 };
-/// The tables of options that the documentation shows.
+pub use config::{DEFAULT_MILL, MILL_VARIABLE, default_mill, spec_string, store_of};
+/// The tables of options and parameters that the documentation shows.
 #[cfg(feature = "internals")]
 #[doc(hidden)]
-pub use config::options;
-pub use config::{DEFAULT_MILL, MILL_VARIABLE, default_mill, spec_string};
+pub use config::{application_parameters, options};
 pub use engine::metrics::Stats;
 pub use error::{Code, Error, Result};
 pub use gene::{Gene, GeneKey};

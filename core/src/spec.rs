@@ -379,6 +379,9 @@ impl Spec {
         if self.key.scheme.keeps_allocation() {
             settings.push(("allocation", self.key.step.to_string()));
         }
+        if self.key.scheme.is_shared_sequence() {
+            settings.push(("optimizer", self.key.optimizer().to_owned()));
+        }
         let order = match self.order {
             Order::Process => "process",
             Order::Thread => "thread",

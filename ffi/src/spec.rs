@@ -1,8 +1,8 @@
-//! The spec string that names a source, made from its parts.
+//! Strings that are made of parts: the spec that names a source, the mill in an application's database.
 
 use std::ffi::c_char;
 
-use keymill_core::{Result, spec_string};
+use keymill_core::{Result, spec_string, store_of};
 
 use crate::error::{enter, km_code};
 use crate::handle::null;
@@ -33,6 +33,33 @@ pub unsafe extern "C" fn km_spec(
             unsafe { (texts(name, names, "name")?, texts(options, pairs.saturating_mul(2), "options")?) };
         let options: Vec<(&str, &str)> = options.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
         out.put(&spec_string(kind, &name, &options))
+    })
+}
+
+/// Writes the string that opens a mill in the application's own database, with a NUL. `url` is a JDBC URL, a URL as SQLAlchemy,
+/// Prisma and DATABASE_URL write them, or "django:ENGINE". `properties` holds `2 * pairs` strings, the name of a parameter
+/// beside the URL and its value each time; it may be NULL where there are none. Nothing is opened or asked. The string holds
+/// the password.
+///
+/// KM_INVALID_CONFIG: a parameter without counterpart, by its name, or a database that cannot be a store; no message holds a
+/// value. KM_INVALID_ARGUMENT, KM_BUFFER_TOO_SMALL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_store_of(
+    url: *const c_char,
+    properties: *const *const c_char,
+    pairs: usize,
+    buf: *mut c_char,
+    size: usize,
+    len: *mut usize,
+) -> km_code {
+    enter(|| {
+        // SAFETY: the conventions page; so below.
+        let (url, out) = unsafe { (text_in(url, "url")?, TextOut::new(buf, size, len)?) };
+        // SAFETY: as above.
+        let properties = unsafe { texts(properties, pairs.saturating_mul(2), "properties")? };
+        let properties: Vec<(&str, &str)> =
+            properties.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+        out.put(&store_of(url, &properties)?)
     })
 }
 

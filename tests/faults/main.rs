@@ -4,6 +4,7 @@
 //! (`ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo test …`); servers that are hurt belong to one test each.
 
 mod any_answer;
+mod application_database;
 mod banks;
 mod clocks;
 #[cfg(target_os = "linux")]

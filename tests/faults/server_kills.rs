@@ -42,7 +42,7 @@ fn request_of(scheme: Scheme, name: &str) -> Request {
 
 #[test]
 fn a_mariadb_killed_ten_times_under_load_answers_with_no_number_twice() {
-    let schemes = segments(&[Scheme::Sequence]);
+    let schemes = segments(&[Scheme::Sequence, Scheme::JpaSequence]);
     for run in 1.. {
         let server = mariadb::Private::start("");
         let options = mariadb::options_of(&server.url());

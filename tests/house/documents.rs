@@ -23,7 +23,7 @@ fn read(path: &str) -> String {
 }
 
 /// Each document with generated tables, and their names.
-const DOCUMENTS: [(&str, &[&str]); 9] = [
+const DOCUMENTS: [(&str, &[&str]); 10] = [
     ("README.md", &["speed"]),
     ("docs/performance.md", &["speed"]),
     ("docs/guarantees.md", &["faults", "proof", "codes"]),
@@ -45,6 +45,7 @@ const DOCUMENTS: [(&str, &[&str]); 9] = [
             "business",
         ],
     ),
+    ("docs/application-database.md", &["parameters"]),
     ("docs/schemes.md", &["pairs"]),
     ("docs/operations/privileges.md", &["grants"]),
     ("docs/operations/tables.md", &["mysql", "sqlite", "postgres"]),
@@ -56,6 +57,7 @@ fn generated(document: &str, name: &str) -> String {
     match (document, name) {
         ("docs/operations/tables.md", dialect) => statements(dialect),
         (_, "pairs") => pairs(),
+        (_, "parameters") => parameters(),
         (_, "grants") => grants(),
         (_, "speed") => speed(),
         (_, "codes") => codes(),
@@ -119,6 +121,23 @@ fn option_table(group: &str) -> String {
         let default = if default.is_empty() { String::new() } else { format!("`{default}`") };
         let _ = writeln!(text, "| `{name}` | {default} | {values} | {about} |");
     }
+    text
+}
+
+/// What each parameter of the application's database means for a store.
+fn parameters() -> String {
+    let mut text = String::new();
+    for (library, rows) in keymill::application_parameters() {
+        let mut first = library.chars();
+        let title =
+            first.next().map(|c| c.to_uppercase().collect::<String>() + first.as_str()).unwrap_or_default();
+        let _ = writeln!(text, "\n### {title}\n\n| parameter | what it is for the mill |\n|---|---|");
+        for (names, about) in rows {
+            let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+            let _ = writeln!(text, "| {} | {about} |", names.join(", "));
+        }
+    }
+    text.push('\n');
     text
 }
 

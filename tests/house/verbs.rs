@@ -158,6 +158,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "km_source_text_len",
             "km_cursor_next",
             "km_spec",
+            "km_store_of",
             "km_gene_text",
             "km_router_route_key_text",
             "km_router_free",
@@ -195,6 +196,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Mill.shared",
             "Mill.lazy",
             "Mill.store",
+            "Mill.storeOf",
             "Mill.toString",
             "Source.getAsLong",
             "Source.stream",
@@ -218,6 +220,7 @@ const OTHER: [(&str, &[&str]); 6] = [
     (
         "Python",
         &[
+            "store_of",
             "use",
             "shared",
             "lazy",

@@ -228,6 +228,50 @@ fn a_range_is_moved_by_a_program_in_rust_on_postgresql() {
     moved_by_a_program(&Postgres::start());
 }
 
+#[test]
+fn a_program_is_refused_in_its_own_words_and_no_password_is_shown() {
+    let shards = Postgres::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    let [old, new] = shards.urls();
+    let named = |from: &str, to: &str| MovedRows::new(from, to).table("t_order", "order_id");
+    let (s1, s2) = (format!("s1={old}"), format!("s2={new}"));
+    for (rows, code, says) in [
+        (MovedRows::new(&s1, &s2), Code::InvalidArgument, "the column of its ids: `table(NAME, KEY)`"),
+        (
+            named(&format!("s2={old}"), &s2),
+            Code::InvalidArgument,
+            "`from` names shard `s2`; the move is from `s1` to `s2`",
+        ),
+        (named(&s1, &format!("s2={old}")), Code::InvalidConfig, "are one database"),
+        (named(&format!("s1={new}"), &format!("s2={old}")), Code::StoreRefused, "`to` ("),
+        (named("s1=sqlite:a.db", &s2), Code::InvalidConfig, "`from`: `sqlite:a.db` is no shard"),
+        (
+            MovedRows::new(&s1, &s2).table("t_order", "none"),
+            Code::StoreRefused,
+            "has no column `none`; name the column of the ids with `key`",
+        ),
+    ] {
+        let error = moves.copy(&rows, Change::Apply, &mut goes_on).expect_err(says);
+        assert!(error.code == code && error.message.contains(says), "{says}: {error}");
+        assert!(!error.message.contains("--"), "{error}");
+        assert!(!format!("{rows:?}").contains("secret"), "{rows:?}");
+    }
+    assert_eq!(shards.open(1)("SELECT COUNT(*) FROM t_order"), ["0"], "nothing was written");
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+    for _ in 0..4 {
+        moves.next(None, Change::Apply).expect("a step");
+    }
+    moves.finish(None, Change::Apply).expect("the last step");
+    for (rows, older_than, says) in [
+        (named(&old, &new), Duration::ZERO, "of the last one they are 's1=URL' and 's2=URL'"),
+        (named(&s1, &s2), Duration::from_secs(3600), "`older_than` says another time"),
+    ] {
+        let error = moves.clean(&rows, older_than, Change::Apply, &mut goes_on).expect_err(says);
+        assert!(error.message.contains(says) && !error.message.contains("--"), "{error}");
+    }
+}
+
 /// What deletes rows by an old table would delete acknowledged ones.
 #[test]
 fn a_repair_writes_nothing_once_another_operator_has_made_a_step() {
@@ -261,6 +305,19 @@ fn a_repair_writes_nothing_once_another_operator_has_made_a_step() {
     };
     assert!(is_there(FIRST + 3 * ROWS), "an acknowledged row was deleted");
     assert!(!is_there(FIRST) && !is_there(FIRST + 2 * ROWS), "a deleted row is back");
+}
+
+#[test]
+fn a_copy_after_a_clean_comparison_needs_another_one() {
+    let shards = Postgres::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    let refused = moves.next(None, Change::Apply).expect_err("nothing was compared since");
+    assert!(refused.message.contains("no comparison has found both shards alike"), "{refused}");
+    moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+    moves.next(None, Change::Apply).expect("a step");
 }
 
 #[test]

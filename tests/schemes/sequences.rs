@@ -7,6 +7,7 @@
 mod jpa;
 mod mariadb;
 mod postgres;
+mod shared;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,6 +25,13 @@ struct Server {
 }
 
 const SERVERS: [Server; 2] = [mariadb::SERVER, postgres::SERVER];
+
+impl Server {
+    /// What Hibernate adds where it makes a sequence of MariaDB.
+    fn nocache(self) -> &'static str {
+        if self.unsafe_on { "NOCACHE" } else { "" }
+    }
+}
 
 fn unique() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);

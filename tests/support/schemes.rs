@@ -62,5 +62,9 @@ pub fn step(scheme: Scheme, step: u64) -> u64 {
 /// The option that the scheme's spec must have where no other program uses the row.
 #[must_use]
 pub fn option(scheme: Scheme) -> &'static str {
-    if scheme.keeps_allocation() { "&allocation=0" } else { "" }
+    match scheme {
+        _ if scheme.is_shared_sequence() => "&allocation=1000",
+        _ if scheme.keeps_allocation() => "&allocation=0",
+        _ => "",
+    }
 }

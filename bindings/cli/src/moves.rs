@@ -51,24 +51,41 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
         }
         MoveVerb::Verify { router, began: None, how, .. } => begin_verify(mill, router, how, json),
         MoveVerb::Next { router, watch, how } => {
-            step(mill, router, how, json, |moves, change| moves.next(*watch, change))
+            let from = phase(&mill.moves(router)?.status()?);
+            step(mill, router, how, json, |moves, change| {
+                check_phase(moves, &from)?;
+                moves.next(*watch, change)
+            })
         }
-        MoveVerb::Back { router, how } => step(mill, router, how, json, Moves::back),
+        MoveVerb::Back { router, how } => {
+            let from = phase(&mill.moves(router)?.status()?);
+            step(mill, router, how, json, |moves, change| {
+                check_phase(moves, &from)?;
+                last_step(change, |change| moves.back(change))
+            })
+        }
         MoveVerb::Finish { router, watch, how } => step(mill, router, how, json, |moves, change| {
-            let settle = moves.finish(*watch, Change::DryRun)?.settle;
-            if change == Change::Apply {
-                print::note(&format!(
-                    "keymill: routes that were handed out before are waited for, {} ms",
-                    settle.as_millis()
-                ));
-            }
-            moves.finish(*watch, change)
+            last_step(change, |change| moves.finish(*watch, change))
         }),
         MoveVerb::Clean { router, rows: of, older_than, rows_per_second, yes } => {
             rows::clean(mill, router, of, *older_than, *rows_per_second, *yes, json)
         }
         MoveVerb::Status { router } => show(router, &mill.moves(router)?.status()?, json),
     }
+}
+
+/// Makes a step; where one of the shards is no longer written to after it, says how long that takes.
+fn last_step(change: Change, make: impl Fn(Change) -> Result<MoveStatus>) -> Result<MoveStatus> {
+    if change == Change::Apply {
+        let after = make(Change::DryRun)?;
+        if after.moving.is_none() && after.settle > LOOK_AGAIN {
+            print::note(&format!(
+                "keymill: routes that were handed out before are waited for, {} ms",
+                after.settle.as_millis()
+            ));
+        }
+    }
+    make(change)
 }
 
 /// A name that is new may be a misspelt one.
@@ -87,6 +104,22 @@ fn name_new_shards(router: &Router, plan: &MovePlan) -> Result<()> {
 
 fn of_file(file: &Path, doing: &str, error: &std::io::Error) -> Error {
     Error::argument(format!("`{}`: {doing} failed: {error}", file.display()))
+}
+
+fn phase(status: &MoveStatus) -> String {
+    status.moving.as_ref().map_or_else(|| "nothing moves".to_owned(), |moving| moving.phase.to_string())
+}
+
+/// The step is that of the phase that was there when the command began: of two operators who send the same one, one makes it.
+fn check_phase(moves: &Moves, from: &str) -> Result<()> {
+    let now = phase(&moves.status()?);
+    if now == from {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::StoreRefused,
+        format!("another operator has made a step meanwhile, from `{from}` to `{now}`; nothing was stored"),
+    ))
 }
 
 fn step(

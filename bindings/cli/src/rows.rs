@@ -29,7 +29,7 @@ impl RowsArgs {
                 keys.len()
             )));
         }
-        let mut rows = MovedRows::new(&self.from, &self.to).rows_per_second(per_second);
+        let mut rows = MovedRows::new(&self.from, &self.to).rows_per_second(per_second).named_by_options();
         for (at, table) in tables.iter().enumerate() {
             rows = rows.table(table, keys.get(at).or(keys.first()).map_or("", String::as_str));
         }
@@ -178,10 +178,12 @@ pub fn verify(
 }
 
 fn differ(found: &Comparison, repair: RowRepair, yes: bool) -> Error {
-    let only_new = found.tables.iter().flat_map(|of| &of.differ).all(|row| row.how == Differs::OnlyNew);
+    // The shard that counts does not have them.
+    let is_gone = |how: Differs| how == Differs::OnlyNew || found.is_cut_over && how == Differs::OnlyOld;
+    let only_gone = found.tables.iter().flat_map(|of| &of.differ).all(|row| is_gone(row.how));
     let remedy = match repair {
-        RowRepair::Newer if yes && only_new => {
-            "they are in the new shard only: were they deleted in the old one? --repair --delete deletes them in the new one, too"
+        RowRepair::Newer if yes && only_gone => {
+            "the shard that counts does not have them: they were deleted there, or their writes were not acknowledged; --repair --delete deletes them in the other one, too"
         }
         RowRepair::Newer | RowRepair::NewerAndDeleted if yes => {
             "what keeps them out is said above; change these rows by hand where it stays so, and run it again"

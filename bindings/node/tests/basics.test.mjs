@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
 import { test } from 'node:test'
 import { inspect } from 'node:util'
-import { KeymillError, open, openAsync, version } from 'keymill'
+import { KeymillError, open, openAsync, storeOf, version } from 'keymill'
 import * as esm from 'keymill'
 import { fresh, scratch } from './support.mjs'
 
@@ -234,4 +234,18 @@ test('an error is an Error with a code', () => {
   assert.ok(error instanceof Error)
   assert.deepEqual([error.name, error.code, error.message, error.retryAfterMs], ['KeymillError', 'NOT_READY', 'later', 5])
   assert.match(version, /^\d+\.\d+\.\d+$/)
+})
+
+test('the application\'s own database, with objects among its properties', () => {
+  assert.equal(
+    storeOf('postgres://app:horse@db/shop', { ssl: { ca: '/etc/ca.pem', rejectUnauthorized: true }, connectionTimeoutMillis: 1500, max: undefined }),
+    'postgres://app:horse@db:5432/shop?tls=verify&ca=/etc/ca.pem&connect_timeout=1500ms',
+  )
+  assert.equal(storeOf('postgres://app:horse@db/shop', { ssl: { rejectUnauthorized: false } }), 'postgres://app:horse@db:5432/shop?tls=require')
+  const refused = (url, properties, code, says) =>
+    assert.throws(() => storeOf(url, properties), (e) => e instanceof KeymillError && e.code === code && says.test(e.message) && !/horse/.test(e.message))
+  refused('mysql://app@db/shop', { password: ['horse'] }, 'INVALID_CONFIG', /the property password/)
+  refused('mysql://app:horse@db/shop', { flavour: 'horse' }, 'INVALID_CONFIG', /`flavour`/)
+  refused(undefined, undefined, 'INVALID_ARGUMENT', /DATABASE_URL/)
+  refused('jdbc:h2:mem:test', undefined, 'INVALID_CONFIG', /sqlite:keymill\.db/)
 })

@@ -5,7 +5,7 @@ import { appendFileSync, existsSync, readFileSync, readdirSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { test } from 'node:test'
-import { KeymillError, OrderNumbers, Router, gene, open } from 'keymill'
+import { KeymillError, OrderNumbers, Router, gene, open, storeOf } from 'keymill'
 
 const require = createRequire(import.meta.url)
 const root = process.env.KEYMILL_ROOT ?? fileURLToPath(new URL('../../..', import.meta.url))
@@ -67,6 +67,7 @@ const steps = {
   route: (it, { of, id }) => texts(it.routers[of].route(BigInt(id))),
   route_wide: (it, { of, id }) => texts(it.routers[of].routeWide(BigInt(id))),
   route_key: (it, step) => texts(it.routers[step.of].routeKey(key(step))),
+  store_of: (_, { url, properties = [] }) => storeOf(url, Object.fromEntries(properties)),
   spec: (_, { kind, name, options }) => native.specString(kind, name, options),
   route_order_no: (it, { of, no, number, text: given }) => texts(it.routers[of].routeOrderNo(given ?? (no === undefined ? BigInt(number) : bytes(no)))),
   numbers(it, { as, keys, seal_with, tenant, table, version }) {

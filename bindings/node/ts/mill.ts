@@ -11,6 +11,10 @@ import { made, NumberSource, Serial, Source } from './source'
 export interface SourceOptions {
   [option: string]: string | number | bigint | undefined
 }
+/** Parameters of a database's driver; an object in it is named with a dot: `{ ssl: { ca } }` is `ssl.ca`. */
+export interface DatabaseProperties {
+  [name: string]: string | number | bigint | boolean | null | undefined | DatabaseProperties
+}
 /** Options of a source of numbers. */
 export type AsBigInt = SourceOptions & { as?: 'bigint' }
 /** Options of a source whose ids are to be plain numbers: `layout: 'js53'` only. */
@@ -244,6 +248,35 @@ if (typeof Symbol.asyncDispose === 'symbol') {
 
 function configured(config: unknown): string | undefined {
   return config === undefined ? undefined : named('a configuration', config)
+}
+
+/**
+ * The configuration of a mill in the application's own database: `open(storeOf(process.env.DATABASE_URL))`. Nothing is opened
+ * or asked. The string holds the password.
+ *
+ * `INVALID_CONFIG`: a parameter without counterpart, by its name, or a database that cannot be a store; no message holds a
+ * value.
+ */
+export function storeOf(url: string, properties: DatabaseProperties = {}): string {
+  if (typeof url !== 'string') throw argument('the URL must be a string, such as process.env.DATABASE_URL')
+  if (typeof properties !== 'object' || properties === null) throw argument('properties must be an object such as { user: \'app\' }')
+  const given: [string, string][] = []
+  // No message holds a value: it may be a password.
+  const flatten = (prefix: string, of: DatabaseProperties): void => {
+    for (const [key, value] of Object.entries(of)) {
+      const name = prefix + whole('the name of a property', key)
+      if (value === undefined || value === null) continue
+      if (typeof value === 'object' && Object.getPrototypeOf(value) === Object.prototype) flatten(`${name}.`, value)
+      else if (['string', 'number', 'bigint', 'boolean'].includes(typeof value)) given.push([name, whole(`the property ${name}`, String(value))])
+      else throw new KeymillError('INVALID_CONFIG', `the property ${name} is no string, number, boolean or object of these, and keymill reads nothing else`)
+    }
+  }
+  flatten('', properties)
+  try {
+    return native.storeOf(whole('the URL', url), given)
+  } catch (e) {
+    throw translated(e)
+  }
 }
 
 /**

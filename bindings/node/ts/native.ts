@@ -94,6 +94,7 @@ export interface Native {
   init(mill: MillBox, specs: string[]): string[]
   setClock(mill: MillBox, ms: number): void
   advanceClock(mill: MillBox, ms: number): void
+  storeOf(url: string, properties: [string, string][]): string
   specString(kind: string, name: string[], options: [string, string][]): string
   source(mill: MillBox, spec: string): SourceBox
   copySource(source: SourceBox): SourceBox

@@ -178,6 +178,12 @@ class Runner:
     do_seal_text = do_unseal_text = do_seal_wide_text = do_unseal_wide_text = do_seal8_text = do_unseal8_text = of_numbers
     do_seal_all = do_unseal_all = do_seal8_all = do_unseal8_all = of_numbers
 
+    def do_store_of(self, step):
+        properties = dict(step.get("properties", []))
+        if engine := step["url"].startswith("django:") and step["url"][len("django:") :]:
+            return keymill.store_of({"ENGINE": engine, **properties})
+        return keymill.store_of(step["url"], properties)
+
     def do_spec(self, step):
         return keymill._keymill.spec_string(step["kind"], step["name"], dict(step.get("options", [])))
 

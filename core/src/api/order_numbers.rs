@@ -52,6 +52,15 @@ impl fmt::Debug for OrderNumbers {
     }
 }
 
+/// A path for messages. A key, or the text of a key file, where the path belongs is not repeated.
+fn path_shown(path: &str) -> String {
+    let digits = path.split(|c: char| !c.is_ascii_hexdigit()).map(str::len).max().unwrap_or_default();
+    if digits >= 32 || path.contains(['\n', '=']) {
+        return "(not shown: it may be a key)".to_owned();
+    }
+    shown(path)
+}
+
 impl OrderNumbers {
     /// With the keys of a file, for one tenant and one table; either may be empty. The file has `seal_with = 2` and, below `[key]`, lines
     /// such as `2 = "64 hexadecimal digits"`. Other users must not be able to read it.
@@ -60,7 +69,7 @@ impl OrderNumbers {
     /// `INVALID_ARGUMENT`: the file cannot be read. `INVALID_CONFIG`: other users can read or change it, or what is wrong in it.
     pub fn open(file: impl AsRef<Path>, tenant: &str, table: &str) -> Result<OrderNumbers> {
         let file = file.as_ref();
-        let path = || shown(&file.to_string_lossy());
+        let path = || path_shown(&file.to_string_lossy());
         let found = secret_file::read(file, LONGEST_KEY_FILE as u64)
             .map_err(|e| Error::argument(format!("reading the key file `{}` failed: {e}", path())))?;
         if let Some(exposed) = found.exposed {

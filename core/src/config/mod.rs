@@ -1,8 +1,10 @@
 //! Configuration: one string opens a mill, one string names a source. Every default is in this folder.
 
+mod application;
 mod machine;
 mod option_reader;
 pub mod options;
+mod scheme_options;
 mod toml;
 mod url;
 mod worker_option;
@@ -12,6 +14,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "internals")]
+pub use application::described as application_parameters;
 pub use option_reader::spec_string;
 pub(crate) use option_reader::{check_name, check_options, parse as parse_spec};
 
@@ -97,6 +101,27 @@ pub fn default_mill() -> Result<String> {
         Err(std::env::VarError::NotPresent) => Ok(DEFAULT_MILL.to_owned()),
         Err(std::env::VarError::NotUnicode(_)) => Err(Error::config(format!("{MILL_VARIABLE} is not UTF-8"))),
     }
+}
+
+/// The configuration string of a mill in the application's own database, from what its framework knows of it.
+///
+/// `url` is a JDBC URL, a URL as SQLAlchemy, Prisma and `DATABASE_URL` write them, or `django:ENGINE` for an entry of Django's
+/// `DATABASES`. `properties` are the parameters beside it, such as JDBC's `user` and `password`; of a Django entry its keys
+/// (`NAME`, `OPTIONS.ssl.ca`). Nothing is opened or asked. The answer holds the password.
+///
+/// ```
+/// let mill = keymill::store_of("jdbc:mysql://db:3306/shop?sslMode=VERIFY_IDENTITY", &[("user", "app"), ("password", "p@ss")])?;
+/// assert_eq!(mill, "mysql://app:p%40ss@db:3306/shop?tls=verify");
+/// # Ok::<(), keymill::Error>(())
+/// ```
+///
+/// # Errors
+/// `INVALID_CONFIG`: a parameter without counterpart, by its name, or a database that cannot be a store. No message holds a
+/// value.
+pub fn store_of(url: &str, properties: &[(&str, &str)]) -> Result<String> {
+    let mill = application::translate(url, properties)?;
+    MillConfig::read(&mill)?;
+    Ok(mill)
 }
 
 impl StoreConfig {
@@ -337,7 +362,7 @@ mod tests {
             let says = format!("valid: {}", valid.join(", "));
             for scheme in Scheme::ALL {
                 let needs = is_kept(scheme) && scheme.keeps_allocation();
-                let allocation = if needs { "&allocation=0" } else { "" };
+                let allocation = if needs { "&allocation=1" } else { "" };
                 let answer = mill.spec(&format!("{source}?scheme={scheme}{allocation}"));
                 let error = answer.err().map(|error| error.message);
                 assert_eq!(error.is_none(), is_kept(scheme), "{source}, {scheme}: {error:?}");

@@ -15,7 +15,6 @@ use crate::layout::Layout;
 use crate::layout::scatter::Scatter;
 use crate::request::bank_spec::{BankSpec, MOST_COUNTERS, record_name};
 use crate::request::reservation::{Columns, Key, MAX_NUMBER, Scheme, SerialKey};
-use crate::request::stride::Stride;
 use crate::serial::SerialPattern;
 use crate::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker, fixed_name, in_words};
 
@@ -23,6 +22,7 @@ use crate::text_form::{IdDigits, TextForm};
 
 use super::Options;
 use super::options::{self, Described};
+use super::scheme_options;
 use super::worker_option::{self, Chosen};
 use crate::time::duration;
 
@@ -172,7 +172,7 @@ pub(crate) fn check_name(name: &str, what: &str) -> Result<()> {
 }
 
 /// Names that become SQL must be plain identifiers.
-fn check_identifier(name: &str, what: &str) -> Result<()> {
+pub(super) fn check_identifier(name: &str, what: &str) -> Result<()> {
     let plain = !name.is_empty()
         && name.len() <= 64
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -213,7 +213,7 @@ impl OptionReader<'_> {
         })
     }
 
-    fn number(&self, option: &str, default: u64, least: u64, most: u64) -> Result<u64> {
+    pub(super) fn number(&self, option: &str, default: u64, least: u64, most: u64) -> Result<u64> {
         let Some(value) = self.given.get(option) else { return Ok(default) };
         match value.parse::<u64>() {
             Ok(n) if n >= least && n <= most && !value.starts_with('+') => Ok(n),
@@ -389,100 +389,24 @@ fn columns(read: &OptionReader, scheme: Scheme) -> Result<Columns> {
     Ok(columns)
 }
 
-/// A ticket's number and its table's step determine a range, so the options that size other reservations have no meaning there.
-fn check_ticket_options(read: &OptionReader, scheme: Scheme) -> Result<()> {
-    let sizes: &[&str] = if scheme.keeps_allocation() {
-        &["step", "min_step", "max_step", "start", "backwards"]
-    } else {
-        &["min_step", "max_step", "start", "backwards"]
-    };
-    for option in sizes.iter().copied() {
-        if read.given.contains_key(option) {
-            return Err(Error::config(format!(
-                "option `{option}` has no meaning for scheme={}, where the server counts in steps of `{}`; leave it out",
-                scheme.name(),
-                if scheme.keeps_allocation() { "allocation" } else { "step" }
-            )));
-        }
-    }
-    // The column is an INT.
-    read.number("step", 1000, 1, i32::MAX as u64).map(drop)
-}
-
-/// `delta=2&remainder=1`: which of its row's numbers are the source's own, as tinyid's rows say.
-fn stride(read: &OptionReader, scheme: Scheme) -> Result<Stride> {
-    let given = ["delta", "remainder"].into_iter().find(|option| read.given.contains_key(*option));
-    if let Some(option) = given.filter(|_| !scheme.keeps_stride()) {
-        return Err(Error::config(format!(
-            "option `{option}` is for scheme=tiny_id_info, whose rows own every delta-th number; scheme={} has none of them, leave it out",
-            scheme.name()
-        )));
-    }
-    let delta = read.number("delta", 1, 1, Stride::MOST)?;
-    let remainder = read.number("remainder", 0, 0, delta - 1)?;
-    Stride::new(delta, remainder).ok_or_else(|| read.bad("delta", "0", "a whole number from 1"))
-}
-
-/// `allocation=50`: how much the other programs on a row take at a time, where no column says it. It has no default: numbers
-/// would come twice where it is too small.
-fn allocation(read: &OptionReader, scheme: Scheme) -> Result<Option<u64>> {
-    let is_given = read.given.contains_key("allocation");
-    if scheme.keeps_allocation() == is_given {
-        let allocation = || read.number("allocation", 0, 0, i32::MAX as u64);
-        return is_given.then(allocation).transpose();
-    }
-    Err(Error::config(if is_given {
-        format!("option `allocation` has no meaning for scheme={}; leave it out", scheme.name())
-    } else {
-        if scheme.is_sequence() {
-            return Err(Error::config(format!(
-                "scheme={} needs `allocation=N`, the `allocationSize` of the `@SequenceGenerator`, which is 50 where none is written, and the INCREMENT BY of its sequence",
-                scheme.name()
-            )));
-        }
-        format!(
-            "scheme={} needs `allocation=N`, the most that another program takes from its row at a time: the largest `allocationSize` or `increment_size` of all, which is 50 where none is written; 0 if no other program uses it",
-            scheme.name()
-        )
-    }))
-}
-
-/// `optimizer=pooled`: whether a value of a JPA sequence owns the numbers up to it.
-fn optimizer(read: &OptionReader, scheme: Scheme) -> Result<bool> {
-    if scheme == Scheme::JpaSequence {
-        return read.one_of("optimizer", &[("pooled", true), ("pooled-lo", false)]);
-    }
-    if !read.is_given("optimizer") {
-        return Ok(false);
-    }
-    Err(Error::config(format!(
-        "option `optimizer` is for scheme=jpa_sequence; with scheme={} it has no meaning, leave it out",
-        scheme.name()
-    )))
-}
-
 fn segment(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
     let schemes: Vec<Scheme> = Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments()).collect();
-    let (scheme, mut table) = scheme(read, Scheme::Keymill, &schemes)?;
-    let label = format!("segment:{name}");
-    let allocated = allocation(read, scheme)?;
-    let optimizer = optimizer(read, scheme)?;
-    let default_step = match allocated {
-        Some(0) if scheme.is_sequence() => {
-            return Err(read.bad("allocation", "0", "the sequence's INCREMENT BY, from 1"));
-        }
-        Some(allocated) if scheme.is_sequence() => Some(allocated),
-        _ => scheme.is_ticket().then_some(1000),
+    let (scheme, table) = scheme(read, Scheme::Keymill, &schemes)?;
+    let table = if scheme.is_shared_sequence() && !read.is_given("table") {
+        scheme_options::sequence_of(&name)?
+    } else {
+        table
     };
-    if scheme == Scheme::JpaSequence && !read.is_given("table") {
-        table = format!("{name}_seq");
-        check_identifier(&table, "the sequence's name, which `table=` gives where it is another,")?;
-    }
+    let label = format!("segment:{name}");
+    let allocated = scheme_options::allocation(read, scheme)?;
+    let is_pooled = scheme_options::is_pooled(read, scheme, allocated)?;
+    let default_step =
+        if scheme.is_shared_sequence() { allocated } else { scheme.is_ticket().then_some(1000) };
     let rules = rules(read, default_step, LARGEST_STEP)?;
     if scheme.is_ticket() {
-        check_ticket_options(read, scheme)?;
+        scheme_options::check_ticket_options(read, scheme)?;
     }
     let unsafe_on = read.one_of("unsafe", &[("off", false), ("on", true)])?;
     if unsafe_on && !scheme.is_sequence() {
@@ -503,8 +427,8 @@ fn segment(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
             serial: None,
             step: allocated.unwrap_or(rules.min_step),
             unsafe_on,
-            is_pooled: optimizer && allocated != Some(1),
-            stride: stride(read, scheme)?,
+            is_pooled,
+            stride: scheme_options::stride(read, scheme)?,
         }),
         order: common.order,
         block: common.block,

@@ -238,8 +238,8 @@ pub const SEGMENT: &[Described] = &[
     option(
         "optimizer",
         "",
-        "`pooled`, `pooled-lo`",
-        "With `scheme=jpa_sequence`: how Hibernate uses its values. Default: `pooled`, which is Hibernate's.",
+        "`pooled`, `pooled-lo`, `none`",
+        "With `scheme=jpa_sequence`: what Hibernate makes of a value. Default: `pooled`, which is Hibernate's; `none` with `allocation=1`.",
     ),
 ];
 

@@ -247,6 +247,17 @@ impl Engine {
                 self.max_sources
             )));
         }
+        if let Some(other) =
+            sources.all.values().map(KeptSource::spec).find(|of| of.key.contradicts(&spec.key))
+        {
+            return Err(Error::config(format!(
+                "`{}`: `{}` of this mill takes the values of its sequence `{}` for `optimizer={}`: one of them would issue numbers of the other; write the same in both",
+                spec.label,
+                other.label,
+                other.key.table,
+                other.key.optimizer()
+            )));
+        }
         if let Some(SnowflakeSpec { layout, worker, .. }) = &spec.snowflake {
             if let (true, Worker::Fixed(worker)) = (self.revived, worker) {
                 return Err(Error::new(

@@ -97,6 +97,21 @@ impl Key {
         Key::plain(Scheme::Route, Scheme::Route.default_table().to_owned(), name.to_owned())
     }
 
+    /// What a value of another program's sequence is worth, as a spec says it.
+    pub(crate) const fn optimizer(&self) -> &'static str {
+        match self.step {
+            1 => "none",
+            _ if self.is_pooled => "pooled",
+            _ => "pooled-lo",
+        }
+    }
+
+    /// Whether two keys read the values of one sequence differently.
+    pub(crate) fn contradicts(&self, other: &Key) -> bool {
+        let is_one = self.scheme.is_shared_sequence() && self.scheme == other.scheme;
+        is_one && self.is_pooled != other.is_pooled && self.table.eq_ignore_ascii_case(&other.table)
+    }
+
     /// Identifies a check of the table: its name, and everything else of this key that the check depends on.
     #[must_use]
     pub fn place(&self) -> String {

@@ -457,6 +457,12 @@ impl Scheme {
         matches!(self.kept(), Kept::Sequence)
     }
 
+    /// Whether the scheme is a SQL sequence from which other programs draw too.
+    #[must_use]
+    pub const fn is_shared_sequence(self) -> bool {
+        matches!(self, Scheme::JpaSequence)
+    }
+
     /// Whether a row may own only every delta-th number.
     #[must_use]
     pub const fn keeps_stride(self) -> bool {
@@ -466,8 +472,7 @@ impl Scheme {
     /// Whether the spec has to say how many numbers the other programs on a row take at a time.
     #[must_use]
     pub const fn keeps_allocation(self) -> bool {
-        matches!(self, Scheme::JpaSequence)
-            || matches!(self.counter(), Some(CounterColumns { allocates: true, .. }))
+        self.is_shared_sequence() || matches!(self.counter(), Some(CounterColumns { allocates: true, .. }))
     }
 
     /// Whether a row may say how long its numbers live.

@@ -2,6 +2,7 @@
 
 use crate::error::{Code, Error, Result};
 
+use super::Wording;
 use super::moved_table::{MovedTable, texts};
 use super::shard::{Shard, ShardKind};
 use super::sql::text_literal;
@@ -34,7 +35,12 @@ fn question(table: &MovedTable) -> String {
 }
 
 /// Refuses a table whose rows take rows of another one with them, unless these are of the same ids and of a table that is removed first.
-pub fn check_children(shard: &mut Shard, table: &MovedTable, before: &[&MovedTable]) -> Result<()> {
+pub fn check_children(
+    shard: &mut Shard,
+    table: &MovedTable,
+    before: &[&MovedTable],
+    wording: Wording,
+) -> Result<()> {
     for child in texts(shard, &question(table))? {
         let [name, column] = &child[..] else { continue };
         let is_of = |of: &&&MovedTable| match table.dialect {
@@ -47,9 +53,10 @@ pub fn check_children(shard: &mut Shard, table: &MovedTable, before: &[&MovedTab
         return Err(Error::new(
             Code::StoreRefused,
             format!(
-                "{}: a row of `{}` that is removed takes rows of {name} with it (ON DELETE), which are not compared; name that table behind this one, with the column of the ids as its --key, or change its foreign key to RESTRICT",
+                "{}: a row of `{}` that is removed takes rows of {name} with it (ON DELETE), which are not compared; name that table behind this one, with the column of the ids as its {}, or change its foreign key to RESTRICT",
                 shard.at(),
-                table.name
+                table.name,
+                wording.option("key")
             ),
         ));
     }

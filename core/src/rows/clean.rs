@@ -56,7 +56,8 @@ impl Moves {
             let (before, behind) = all.split_at_mut(at + 1);
             let Some(both) = before.last_mut() else { continue };
             check_sides(both, &routes, of, &status.finished)?;
-            check_children(&mut both.from, &both.old, &behind.iter().map(|of| &of.old).collect::<Vec<_>>())?;
+            let behind: Vec<_> = behind.iter().map(|of| &of.old).collect();
+            check_children(&mut both.from, &both.old, &behind, rows.wording)?;
             let mut known = 0;
             for range in ranges(&finished, both) {
                 let count = &mut |_: &mut Both<'_>, rows: &KnownRows| Ok(rows.len() as u64);
@@ -122,7 +123,7 @@ fn finished(
     rows: &MovedRows,
     older_than: Duration,
 ) -> Result<Vec<FinishedMove>> {
-    let MovedRows { from, to, .. } = rows;
+    let MovedRows { from, to, wording, .. } = rows;
     let is_named = |of: &FinishedMove| url(from, &of.of.from).is_some() && url(to, &of.of.to).is_some();
     let all: Vec<_> = status.finished.iter().filter(|of| is_named(of)).cloned().collect();
     let Some(last) = status.finished.last() else {
@@ -133,9 +134,11 @@ fn finished(
     };
     if all.is_empty() {
         return Err(Error::argument(format!(
-            "--from and --to do not name the shards of a finished move; of the last one they are --from '{}=URL' and --to '{}=URL'",
-            shown(&last.of.from),
-            shown(&last.of.to)
+            "{} and {} do not name the shards of a finished move; of the last one they are {} and {}",
+            wording.option("from"),
+            wording.option("to"),
+            wording.shard("from", &shown(&last.of.from)),
+            wording.shard("to", &shown(&last.of.to))
         )));
     }
     let age = |of: &FinishedMove| Duration::from_millis(status.now_ms.saturating_sub(of.finished_at));
@@ -145,9 +148,10 @@ fn finished(
         return Err(Error::new(
             Code::NotReady,
             format!(
-                "the move was finished {} s ago, and the old shard's rows are kept for {} s, in case the new one is lost; `--older-than` says another time",
+                "the move was finished {} s ago, and the old shard's rows are kept for {} s, in case the new one is lost; `{}` says another time",
                 oldest.as_secs(),
-                older_than.as_secs()
+                older_than.as_secs(),
+                wording.name("older_than")
             ),
         ));
     }

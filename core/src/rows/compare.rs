@@ -69,7 +69,7 @@ pub struct Difference {
     pub primary: Primary,
     pub id: Id,
     pub how: Differs,
-    /// Its version in the new shard.
+    /// Its version: in the new shard, where it is there.
     pub version: i128,
 }
 
@@ -96,7 +96,7 @@ fn between(
         let Some(id) = both.old.id_of(primary) else {
             return Err(Error::new(Code::StoreRefused, format!("a key of `{}` is no id", both.old.name)));
         };
-        let version = new.get(primary).map_or(0, |row| row.version);
+        let version = new.get(primary).or_else(|| old.get(primary)).map_or(0, |row| row.version);
         found.push(Difference { primary: primary.clone(), id, how, version });
     }
     Ok(found)

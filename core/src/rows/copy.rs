@@ -3,11 +3,13 @@
 //! Nothing is written down about how far it is: a chunk that both shards have alike is passed over, so a copy that was killed goes on
 //! where it was when it is started again.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Instant;
 
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 
+use super::digest::{Primary, digests};
 use super::key::{Id, IdRange};
 use super::moved_table::MovedTable;
 use super::pace::Pace;
@@ -82,19 +84,16 @@ pub fn whole(both: &mut Both<'_>, range: &IdRange, per_second: u64, permit: &Per
         let last = upto.as_ref().unwrap_or(&left.last).clone();
         let chunk = IdRange { first: left.first.clone(), last };
         let mut reply = asked.elapsed();
-        let rows = match both.watch.persist(|| alike(both, &chunk))? {
-            Some(rows) => {
-                copied.alike += rows;
-                0
-            }
-            None => {
-                let began = Instant::now();
-                let rows = both.watch.persist(|| send(both, &chunk, permit))?;
-                reply += began.elapsed();
-                copied.sent += rows;
-                rows
-            }
-        };
+        let before = both.watch.persist(|| before(both, &chunk))?;
+        let mut rows = 0;
+        if !before.is_all {
+            let began = Instant::now();
+            rows = both.watch.persist(|| send(both, &chunk, permit))?;
+            reply += began.elapsed();
+        }
+        // A row that was alike is sent again with the others of its chunk, which changes nothing.
+        copied.sent += rows.saturating_sub(before.alike);
+        copied.alike += before.alike;
         both.progress(
             RowsTask::Copying,
             range.share(&chunk.last),
@@ -107,13 +106,42 @@ pub fn whole(both: &mut Both<'_>, range: &IdRange, per_second: u64, permit: &Per
     Ok(copied)
 }
 
-/// How many rows the chunk has, where both shards have it alike. Only where they have as many it is worth asking for more than the count.
-fn alike(both: &mut Both<'_>, chunk: &IdRange) -> Result<Option<u64>> {
+/// What the new shard has of a chunk before it is sent.
+struct ThereBefore {
+    /// Rows that both shards have alike.
+    alike: u64,
+    /// Whether these are all rows of the chunk.
+    is_all: bool,
+}
+
+/// Only where both shards have as many rows it is worth asking for the checksum of all. Fewer are the end of a copy that was stopped, or
+/// rows that programs have written since.
+fn before(both: &mut Both<'_>, chunk: &IdRange) -> Result<ThereBefore> {
     let there = number(&mut both.to, &both.new.count(chunk))?;
-    if there == 0 || there != number(&mut both.from, &both.old.count(chunk))? {
-        return Ok(None);
+    if there == 0 {
+        return Ok(ThereBefore { alike: 0, is_all: false });
     }
-    Ok(both.is_alike(chunk)?.then_some(there))
+    if there == number(&mut both.from, &both.old.count(chunk))? && both.is_alike(chunk)? {
+        return Ok(ThereBefore { alike: there, is_all: true });
+    }
+    let new = digests(&mut both.to, &both.new, &both.new.within(chunk))?;
+    let ids: BTreeSet<Id> = new.keys().filter_map(|row| both.new.id_of(row)).collect();
+    if ids.is_empty() {
+        return Ok(ThereBefore { alike: 0, is_all: false });
+    }
+    let old = digests(&mut both.from, &both.old, &both.old.one_of(&ids))?;
+    let alike = new.iter().filter(|(row, new)| old.get(*row) == Some(new)).count() as u64;
+    Ok(ThereBefore { alike, is_all: false })
+}
+
+/// An error of an insert, with the rows that were in it.
+fn named(error: Error, table: &MovedTable, span: &[Option<Primary>; 2]) -> Error {
+    let [Some(first), Some(last)] = span else { return error };
+    if error.code != Code::StoreRefused {
+        return error;
+    }
+    let rows = format!("rows {} to {} of `{}`", table.shown(first), table.shown(last), table.name);
+    Error::new(error.code, format!("{} ({rows} were in one statement)", error.message))
 }
 
 /// An insert whose first version is an error once the permit is over.
@@ -129,15 +157,18 @@ pub(super) fn guarded(insert: &str, version: &Range<usize>, until: &Until) -> St
 
 /// Sends the rows of a chunk while they are read. Sent again, it changes nothing more.
 fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<u64> {
-    let (Both { from, to, old, new, longest, watch }, mut rows) = (both, 0);
+    let (Both { from, to, old, new, longest, wording, watch }, mut rows) = (both, 0);
     let (head, tail) = (new.insert(), new.unless_newer(">"));
     let (mut insert, mut values, mut failed) = (head.clone(), String::new(), None);
     // Where the version of the first row stands.
     let mut version = 0..0;
+    // The first and the last row of the insert.
+    let mut span = [None, None];
     let from_at = from.at();
-    let mut flush = |insert: &mut String, version: &Range<usize>| {
+    let mut flush = |insert: &mut String, version: &Range<usize>, span: &[Option<Primary>; 2]| {
         insert.push_str(&tail);
         let sent = permit.write(to, watch, &|until| guarded(insert, version, until)).err();
+        let sent = sent.map(|error| named(error, new, span));
         insert.clear();
         insert.push_str(&head);
         sent
@@ -150,11 +181,11 @@ fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<u64
         let at = new.write_row(&mut values, row);
         let alone = head.len() + values.len() + tail.len() + CONDITION;
         if alone > *longest {
-            failed = Some(too_long(&from_at, old, row, alone));
+            failed = Some(too_long(&from_at, old, row, alone, *wording));
             return;
         }
         if insert.len() + 1 + values.len() + tail.len() + CONDITION > *longest {
-            failed = flush(&mut insert, &version);
+            failed = flush(&mut insert, &version, &span);
             if failed.is_some() {
                 return;
             }
@@ -163,15 +194,17 @@ fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<u64
             insert.push(',');
         } else {
             version = head.len() + at.start..head.len() + at.end;
+            span[0] = old.primary_of(row);
         }
+        span[1] = old.primary_of(row);
         insert.push_str(&values);
         rows += 1;
         if insert.len() >= INSERT {
-            failed = flush(&mut insert, &version);
+            failed = flush(&mut insert, &version, &span);
         }
     })?;
     if failed.is_none() && insert.len() > head.len() {
-        failed = flush(&mut insert, &version);
+        failed = flush(&mut insert, &version, &span);
     }
     failed.map_or(Ok(rows), Err)
 }

@@ -19,6 +19,7 @@ mod sides;
 mod sql;
 mod verify;
 mod watch;
+mod wording;
 
 use std::fmt;
 use std::time::Duration;
@@ -32,6 +33,7 @@ use permit::Permit;
 use shard::{Cells, Shard, ShardKind};
 use sides::check_sides;
 use watch::{Watch, unattended};
+pub(crate) use wording::Wording;
 
 pub use clean::RemovedRows;
 pub use compare::Differs;
@@ -56,6 +58,7 @@ pub struct MovedRows {
     to: String,
     tables: Vec<(String, String)>,
     per_second: u64,
+    pub(crate) wording: Wording,
 }
 
 impl fmt::Debug for MovedRows {
@@ -75,6 +78,7 @@ impl MovedRows {
             to: to.to_owned(),
             tables: Vec::new(),
             per_second: ROWS_PER_SECOND,
+            wording: Wording::default(),
         }
     }
 
@@ -94,7 +98,8 @@ impl MovedRows {
 
     fn open<'w>(&self, of: &PlannedMove, watch: &'w Watch<'w>) -> Result<Vec<Both<'w>>> {
         if self.tables.is_empty() {
-            return Err(Error::argument("name the table and the column of its ids: --table T --key COLUMN"));
+            let how = self.wording.table();
+            return Err(Error::argument(format!("name the table and the column of its ids: {how}")));
         }
         self.tables.iter().map(|(name, key)| Both::open(self, of, name, key, watch)).collect()
     }
@@ -110,6 +115,7 @@ struct Both<'w> {
     new: MovedTable,
     /// The longest statement that both servers take.
     longest: usize,
+    wording: Wording,
     watch: &'w Watch<'w>,
 }
 
@@ -121,24 +127,26 @@ impl<'w> Both<'w> {
         key: &str,
         watch: &'w Watch<'w>,
     ) -> Result<Both<'w>> {
-        let (from, to) = (url_of("--from", &rows.from, &of.from, of)?, url_of("--to", &rows.to, &of.to, of)?);
-        let (mut from, mut to) = (Shard::open("--from", from)?, Shard::open("--to", to)?);
+        let wording = rows.wording;
+        let [of_from, of_to] = ["from", "to"].map(|option| wording.option(option));
+        let (from, to) = (url_of(&of_from, &rows.from, &of.from, of)?, url_of(&of_to, &rows.to, &of.to, of)?);
+        let (mut from, mut to) = (Shard::open(&of_from, from)?, Shard::open(&of_to, to)?);
         if from.kind() != to.kind() {
             return Err(Error::config(format!(
-                "--from ({}) is {:?} and --to ({}) is {:?}: rows are moved between databases of one kind",
+                "{of_from} ({}) is {:?} and {of_to} ({}) is {:?}: rows are moved between databases of one kind",
                 from.at(),
                 from.kind(),
                 to.at(),
                 to.kind()
             )));
         }
-        let old = MovedTable::read(&mut from, name, key)?;
-        let mut new = MovedTable::read(&mut to, name, key)?;
-        check_apart(&mut from, &mut to, &old, &new)?;
+        let old = MovedTable::read(&mut from, name, key, wording)?;
+        let mut new = MovedTable::read(&mut to, name, key, wording)?;
+        check_apart(&mut from, &mut to, &old, &new, wording)?;
         old.check_alike(&from.at(), &new, &to.at())?;
         new.in_order_of(&old);
         let longest = longest(&mut from)?.min(longest(&mut to)?);
-        Ok(Both { from, to, old, new, longest, watch })
+        Ok(Both { from, to, old, new, longest, wording, watch })
     }
 
     /// The parts of the key that the genes of a move are.
@@ -160,13 +168,14 @@ fn longest(shard: &mut Shard) -> Result<usize> {
 }
 
 /// A row that does not fit into a statement.
-fn too_long(at: &str, table: &MovedTable, row: Cells<'_>, bytes: usize) -> Error {
+fn too_long(at: &str, table: &MovedTable, row: Cells<'_>, bytes: usize, wording: Wording) -> Error {
     let primary = table.primary_of(row).map_or_else(String::new, |primary| table.shown(&primary));
     Error::new(
         Code::StoreRefused,
         format!(
-            "{at}: row {primary} of `{}` needs a statement of {bytes} bytes, and a server takes none longer than its `max_allowed_packet`; raise that, on both shards, and run the same command again",
-            table.name
+            "{at}: row {primary} of `{}` needs a statement of {bytes} bytes, and a server takes none longer than its `max_allowed_packet`; raise that, on both shards, and {}",
+            table.name,
+            wording.again()
         ),
     )
 }
@@ -194,7 +203,13 @@ fn url_of<'u>(option: &str, word: &'u str, shard: &str, of: &PlannedMove) -> Res
 }
 
 /// Refuses one table under two names. A lock shows it, whatever the spelling: host names, sockets and proxies say nothing.
-fn check_apart(from: &mut Shard, to: &mut Shard, old: &MovedTable, new: &MovedTable) -> Result<()> {
+fn check_apart(
+    from: &mut Shard,
+    to: &mut Shard,
+    old: &MovedTable,
+    new: &MovedTable,
+    wording: Wording,
+) -> Result<()> {
     let secret = format!("keymill move {:016x}", drawn());
     let is_one = match from.kind() {
         ShardKind::MySql => {
@@ -218,8 +233,10 @@ fn check_apart(from: &mut Shard, to: &mut Shard, old: &MovedTable, new: &MovedTa
     };
     if is_one {
         return Err(Error::config(format!(
-            "--from ({}) and --to ({}) are one database: `{}` would be copied into itself; name the databases of the two shards",
+            "{} ({}) and {} ({}) are one database: `{}` would be copied into itself; name the databases of the two shards",
+            wording.option("from"),
             from.at(),
+            wording.option("to"),
             to.at(),
             old.name
         )));
@@ -238,9 +255,9 @@ fn drawn() -> u64 {
 pub struct CopiedRows {
     /// The table.
     pub table: String,
-    /// Rows that were sent. A chunk that was copied in part is sent again as a whole. Of a dry run: the rows of the old shard.
+    /// Rows that were copied. Of a dry run: the rows of the old shard.
     pub sent: u64,
-    /// Rows of chunks that both shards had alike, which were passed over. Of a dry run: the rows of the new shard.
+    /// Rows that both shards had alike before, those that a copy of before has left among them. Of a dry run: the rows of the new shard.
     pub alike: u64,
 }
 
@@ -297,7 +314,8 @@ impl Moves {
         }
         // A row that a program writes to the old shard only, behind the place where the copy is, would be missed.
         let is_mirrored = moving.verify_from.is_some_and(|from| from <= status.now_ms);
-        if !change.is_dry() && !is_mirrored {
+        // A row that a program deletes while it is copied is in the new shard only: what was compared before no longer counts.
+        if !change.is_dry() && (!is_mirrored || moving.verified_at.is_some()) {
             self.begin(change, &watch)?;
         }
         // The version that this verb has stored, or found.

@@ -4,6 +4,7 @@ use crate::error::{Code, Error, Result};
 
 use super::shard::{Shard, ShardKind};
 use super::sql::{self, text_literal};
+use super::wording::Wording;
 
 /// How a value is read, written and hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ impl MovedTable {
     ///
     /// # Errors
     /// `STORE_REFUSED`: no such table, or one whose rows cannot be moved.
-    pub fn read(shard: &mut Shard, name: &str, key: &str) -> Result<MovedTable> {
+    pub fn read(shard: &mut Shard, name: &str, key: &str, wording: Wording) -> Result<MovedTable> {
         let at = shard.at();
         let (quoted, columns, primary) = match shard.kind() {
             ShardKind::MySql => mysql(shard, name)?,
@@ -69,7 +70,8 @@ impl MovedTable {
         let position = |name: &str| columns.iter().position(|column| column.name == name);
         let Some(at_key) = position(key) else {
             return Err(refused(format!(
-                "{at}: table `{name}` has no column `{key}`; name the column of the ids with --key"
+                "{at}: table `{name}` has no column `{key}`; name the column of the ids with {}",
+                wording.option("key")
             )));
         };
         let primary: Vec<usize> = primary.iter().filter_map(|name| position(name)).collect();

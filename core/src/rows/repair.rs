@@ -13,23 +13,34 @@ use super::moved_table::MovedTable;
 use super::permit::{CONDITION, Permit, Until};
 use super::shard::Shard;
 use super::watch::{RowsEvent, Watch};
-use super::{Both, too_long};
+use super::{Both, Wording, too_long};
 
 /// What is to be done to a row.
+///
+/// Of a row that the shard that counts does not have, no program has an acknowledged write that was not followed by an acknowledged delete, so
+/// nothing is ever inserted there: a program may be deleting the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cure {
+    /// Written to the shard that does not count.
     ToNew,
     ToOld,
+    /// Written to the shard that counts, where it is there already.
+    UpdateNew,
+    UpdateOld,
     DeleteNew,
+    DeleteOld,
 }
 
 /// Decides by what counts for an id: the shard that its route says to write to.
 fn cure(of: &Difference, new_counts: bool, deletes: bool) -> Option<Cure> {
     match (of.how, new_counts) {
-        (Differs::OnlyOld | Differs::OldNewer, _) | (Differs::Content, false) => Some(Cure::ToNew),
-        (Differs::NewNewer, _) | (Differs::OnlyNew | Differs::Content, true) => Some(Cure::ToOld),
-        // It was deleted in the old shard while it was copied, or has never been acknowledged.
+        (Differs::OnlyOld | Differs::OldNewer | Differs::Content, false) => Some(Cure::ToNew),
+        (Differs::OnlyNew | Differs::NewNewer | Differs::Content, true) => Some(Cure::ToOld),
+        (Differs::OldNewer, true) => Some(Cure::UpdateNew),
+        (Differs::NewNewer, false) => Some(Cure::UpdateOld),
+        // It was deleted in the shard that counts, or its write there failed and was not acknowledged.
         (Differs::OnlyNew, false) => deletes.then_some(Cure::DeleteNew),
+        (Differs::OnlyOld, true) => deletes.then_some(Cure::DeleteOld),
     }
 }
 
@@ -66,18 +77,22 @@ pub fn repair(
         }
     }
     let of = |cure: Cure| cures.get(&(cure as u8)).cloned().unwrap_or_default();
-    let (longest, watch) = (both.longest, both.watch);
+    let (longest, watch) = ((both.longest, both.wording), both.watch);
     let mut reasons = Reasons::new();
     let Both { from, to, old, new, .. } = both;
-    watch.persist(|| {
-        bring((from, old), (to, new), &of(Cure::ToNew), (longest, permit, watch), &mut reasons)
-    })?;
-    watch.persist(|| {
-        bring((to, new), (from, old), &of(Cure::ToOld), (longest, permit, watch), &mut reasons)
-    })?;
-    for gone in of(Cure::DeleteNew) {
-        let delete = |until: &Until| new.delete(&[(&gone.primary, gone.version)], &until.condition());
-        watch.persist(|| permit.write(to, watch, &delete))?;
+    for (cure, inserts) in [(Cure::ToNew, true), (Cure::UpdateNew, false)] {
+        let how = (longest, inserts, permit, watch);
+        watch.persist(|| bring((from, old), (to, new), &of(cure), how, &mut reasons))?;
+    }
+    for (cure, inserts) in [(Cure::ToOld, true), (Cure::UpdateOld, false)] {
+        let how = (longest, inserts, permit, watch);
+        watch.persist(|| bring((to, new), (from, old), &of(cure), how, &mut reasons))?;
+    }
+    for (cure, shard, table) in [(Cure::DeleteNew, to, new), (Cure::DeleteOld, from, old)] {
+        for gone in of(cure) {
+            let delete = |until: &Until| table.delete(&[(&gone.primary, gone.version)], &until.condition());
+            watch.persist(|| permit.write(shard, watch, &delete))?;
+        }
     }
     let left = look(both, &ids)?;
     for of in &left {
@@ -97,7 +112,7 @@ fn bring(
     (from, old): (&mut Shard, &MovedTable),
     (to, new): (&mut Shard, &MovedTable),
     rows: &[&Difference],
-    (longest, permit, watch): (usize, &Permit<'_>, &Watch<'_>),
+    ((longest, wording), inserts, permit, watch): ((usize, Wording), bool, &Permit<'_>, &Watch<'_>),
     reasons: &mut Reasons,
 ) -> Result<()> {
     if rows.is_empty() {
@@ -118,10 +133,13 @@ fn bring(
         let at = new.write_row(&mut insert, row);
         insert.push_str(&tail);
         if insert.len() + CONDITION > longest {
-            reasons.insert(primary, too_long(&from_at, old, row, insert.len()).message);
+            reasons.insert(primary, too_long(&from_at, old, row, insert.len(), wording).message);
             return;
         }
-        let reason = match permit.write(to, watch, &|until| guarded(&insert, &at, until)) {
+        let statement = |until: &Until| {
+            if inserts { guarded(&insert, &at, until) } else { new.update(row, &until.condition()) }
+        };
+        let reason = match permit.write(to, watch, &statement) {
             Err(error) if error.code == Code::StoreUnavailable || permit.ask().is_err() => {
                 again = Some(error);
                 return;
@@ -145,9 +163,12 @@ mod tests {
         let of = |how| Difference { primary: vec![b"1".to_vec()], id: Id::Number(1), how, version: 1 };
         for (how, new_counts, deletes, wanted) in [
             (Differs::OnlyOld, false, false, Some(Cure::ToNew)),
-            (Differs::OnlyOld, true, true, Some(Cure::ToNew)),
-            (Differs::OldNewer, true, false, Some(Cure::ToNew)),
-            (Differs::NewNewer, false, false, Some(Cure::ToOld)),
+            (Differs::OnlyOld, true, false, None),
+            (Differs::OnlyOld, true, true, Some(Cure::DeleteOld)),
+            (Differs::OldNewer, false, false, Some(Cure::ToNew)),
+            (Differs::OldNewer, true, false, Some(Cure::UpdateNew)),
+            (Differs::NewNewer, true, false, Some(Cure::ToOld)),
+            (Differs::NewNewer, false, false, Some(Cure::UpdateOld)),
             (Differs::OnlyNew, false, false, None),
             (Differs::OnlyNew, false, true, Some(Cure::DeleteNew)),
             (Differs::OnlyNew, true, true, Some(Cure::ToOld)),

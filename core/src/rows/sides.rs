@@ -38,7 +38,8 @@ pub fn check_sides(
                 let (other, table) =
                     if is_old { (&mut both.to, &both.new) } else { (&mut both.from, &both.old) };
                 if let Some(id) = watch.persist(|| nth(other, table, &range, 0))? {
-                    let (option, at) = (if is_old { "--to" } else { "--from" }, other.at());
+                    let option = both.wording.option(if is_old { "to" } else { "from" });
+                    let at = other.at();
                     return Err(Error::new(
                         Code::StoreRefused,
                         format!(
@@ -54,7 +55,10 @@ pub fn check_sides(
     Ok(())
 }
 
-/// Refuses to delete in the new shard what the old one lacks where that would be most of the range.
+/// How many rows more than the old shard the new one may have: those that came back while they were copied.
+const CAME_BACK: u64 = 100;
+
+/// Refuses to delete in the new shard what the old one lacks where that would be more than what came back during a copy.
 pub fn check_deletes(both: &mut Both<'_>, of: &PlannedMove) -> Result<()> {
     let (mut old, mut new) = (0, 0);
     for range in IdRange::of(of, both.old.is_wide) {
@@ -62,13 +66,13 @@ pub fn check_deletes(both: &mut Both<'_>, of: &PlannedMove) -> Result<()> {
         old += rows.sent;
         new += rows.alike;
     }
-    if new <= old.saturating_mul(2) {
+    if new <= old.saturating_mul(2).min(old.saturating_add((old / 50).max(CAME_BACK))) {
         return Ok(());
     }
     Err(Error::new(
         Code::StoreRefused,
         format!(
-            "the new shard ({}) has {new} rows of `{}` in the range, and the old one ({}) {old}: most of them would be deleted; are the databases mixed up? If they are not, delete these rows by hand",
+            "the new shard ({}) has {new} rows of `{}` in the range, and the old one ({}) {old}: more would be deleted than come back while rows are copied; are the databases mixed up? If they are not, delete these rows by hand",
             both.to.at(),
             both.old.name,
             both.from.at()

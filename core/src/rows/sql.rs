@@ -227,6 +227,31 @@ impl MovedTable {
         }
     }
 
+    /// Changes a row of [`MovedTable::select_where`] where it is there and not newer, and where a condition holds.
+    pub fn update(&self, row: Cells<'_>, condition: &str) -> String {
+        let (mut sets, mut keys) = (Vec::new(), Vec::new());
+        for (at, (column, value)) in self.columns.iter().zip(row).enumerate() {
+            let mut literal = String::new();
+            match value {
+                None => literal.push_str("NULL"),
+                Some(bytes) if at == self.version => literal.push_str(&String::from_utf8_lossy(bytes)),
+                Some(bytes) => write_literal(&mut literal, self.dialect, &column.charset, bytes),
+            }
+            let name = self.name_of(column);
+            if self.primary.contains(&at) {
+                keys.push(format!("{name} = {literal}"));
+                continue;
+            }
+            if at == self.version {
+                keys.push(format!("{name} <= {literal}"));
+            }
+            if !column.is_identity {
+                sets.push(format!("{name} = {literal}"));
+            }
+        }
+        format!("UPDATE {} SET {} WHERE {} AND {condition}", self.quoted, sets.join(", "), keys.join(" AND "))
+    }
+
     /// Writes a row of [`MovedTable::select`] into an insert; answers with where its version stands.
     pub fn write_row(&self, out: &mut String, row: Cells<'_>) -> Range<usize> {
         let mut version = 0..0;

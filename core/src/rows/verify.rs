@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::children::check_children;
 use super::compare::{Compared, Differs, compare};
 use super::pace::Pace;
 use super::permit::Permit;
@@ -22,9 +23,11 @@ pub enum RowRepair {
     /// Nothing: they are named.
     #[default]
     Named,
-    /// The newer one is brought over; of one version, that of the shard to which the id is written.
+    /// The newer one is brought over; of one version, that of the shard to which the id is written. Nothing is inserted into that shard: a
+    /// row that it lacks was deleted there.
     Newer,
-    /// In addition, rows that only the new shard has are deleted there, while the old one counts: they were deleted in it.
+    /// In addition, a row that the shard that counts does not have is deleted in the other one: it was deleted there, or its write was not
+    /// acknowledged.
     NewerAndDeleted,
 }
 
@@ -92,6 +95,8 @@ impl Moves {
             check_sides(both, &routes, &before.of, &status.finished)?;
             if repair == RowRepair::NewerAndDeleted {
                 check_deletes(both, &before.of)?;
+                check_children(&mut both.to, &both.new, &[], rows.wording)?;
+                check_children(&mut both.from, &both.old, &[], rows.wording)?;
             }
         }
         // Later there is nothing to record: both shards were alike before the first ids were cut over.

@@ -133,7 +133,7 @@ int main(void) {
     /* A patient deadline: a checker may run one thread at a time. */
     take("segment:orders?deadline=60s", TAKERS, 0, "a segment, eight threads");
     take("segment:orders?order=thread&deadline=60s", TAKERS, 0, "a segment by thread, eight threads");
-    take("snowflake:tx?worker=5", TAKERS, 0, "a snowflake, eight threads");
+    take("snowflake:tx?worker=5&deadline=60s", TAKERS, 0, "a snowflake, eight threads");
     take("segment:orders?deadline=60s", CLOSED_ON, 1, "closed under sixteen threads");
     many_close_at_once();
     last_errors();

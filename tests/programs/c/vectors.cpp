@@ -323,6 +323,10 @@ public:
             std::vector<std::pair<std::string, std::string>> options;
             for (const Value &pair : step["options"].list) options.emplace_back(pair.list.at(0).text, pair.list.at(1).text);
             return text(keymill::spec(field(step, "kind"), name, options));
+        } else if (verb == "store_of") {
+            std::vector<std::pair<std::string, std::string>> properties;
+            for (const Value &pair : step["properties"].list) properties.emplace_back(pair.list.at(0).text, pair.list.at(1).text);
+            return text(keymill::store_of(field(step, "url"), properties));
         } else if (verb == "gene") {
             return text(std::to_string(step["key_text"].kind == Value::Text ? keymill::gene(key_text(step)) : keymill::gene(whole(step, "key"))));
         } else if (verb == "router") {

@@ -10,7 +10,7 @@ use super::{SERVERS, Sequence, Server, at};
 
 const ALLOCATION: u64 = 10;
 
-fn key(sequence: &Sequence, is_pooled: bool) -> Arc<Key> {
+pub(super) fn key(sequence: &Sequence, is_pooled: bool) -> Arc<Key> {
     Arc::new(Key {
         scheme: Scheme::JpaSequence,
         is_pooled,
@@ -18,12 +18,12 @@ fn key(sequence: &Sequence, is_pooled: bool) -> Arc<Key> {
     })
 }
 
-fn request(key: &Arc<Key>, seen: u64) -> Request {
+pub(super) fn request(key: &Arc<Key>, seen: u64) -> Request {
     super::request(key, seen)
 }
 
 /// Draws a value as other programs do, on a connection of its own.
-fn drawer(server: &Server, name: &str) -> Box<dyn FnMut() -> u64> {
+pub(super) fn drawer(server: &Server, name: &str) -> Box<dyn FnMut() -> u64> {
     if server.unsafe_on {
         let (mut connection, sql) = (mariadb::connection(), format!("SELECT NEXTVAL({name})"));
         return Box::new(move || connection.query_first(&sql).expect("a value").expect("a row"));

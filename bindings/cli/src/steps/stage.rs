@@ -58,6 +58,15 @@ impl Stage {
                 let pairs = pairs.collect::<std::result::Result<Vec<_>, String>>()?;
                 Ok(Some(keymill::spec_string(text(step, "kind")?, &name, &pairs).into()))
             }
+            "store_of" => {
+                let given = step.get("properties").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+                let pairs = given.iter().map(|pair| match texts(Some(pair), "properties")?[..] {
+                    [name, value] => Ok((name, value)),
+                    _ => Err("a property is a list of two texts".to_owned()),
+                });
+                let pairs = pairs.collect::<std::result::Result<Vec<_>, String>>()?;
+                keymill::store_of(text(step, "url")?, &pairs).map(|mill| Some(mill.into()))
+            }
             "gene" => Gene::of(key(step)?.as_key()).map(|gene| Some(gene.to_string().into())),
             verb => match self.ids(verb, step)? {
                 Some(ids) => ids.map(Some),

@@ -37,8 +37,11 @@ fn a_shard_is_split_by_the_commands_of_the_page() {
     let start = ["start", "orders", "--plan", "plan.toml", "--watch", "0s", "--steps", "5,50,100"];
     let dry = step(&home, &start);
     assert!(dry.out.contains("phase: mirror\n") && dry.err.contains("nothing was written"), "{dry:?}");
+    assert!(!dry.out.contains("stored: ") && dry.err.contains("this is what would be"), "{dry:?}");
     assert_eq!(phase(&home), "none");
     step(&home, &[&start[..], &["--yes"]].concat()).done();
+    let status = step(&home, &["status", "orders"]).done();
+    assert!(status.contains("by: number\n") && status.contains("stored: "), "{status}");
     let route = home.run(&["route", "9223372036854775807", "orders"]).done();
     assert!(route.contains("read: s1\nwrite: s1\nmirror: s2\n"), "{route}");
     let refused = step(&home, &["next", "orders", "--yes"]).refused("INVALID_CONFIG");
@@ -93,6 +96,31 @@ fn a_step_waits_for_its_time_and_says_how_long() {
     assert!(refused.contains("cut over 5 % is watched for another"), "{refused}");
     step(&home, &["next", "orders", "--watch", "0s", "--yes"]).done();
     assert_eq!(phase(&home), "cut over 25 %");
+}
+
+#[test]
+fn a_shard_that_is_new_is_told_as_one() {
+    let home = planned();
+    let plan = step(&home, &["plan", "orders", "--shards", "s1,S1"]);
+    assert_eq!(plan.err, "keymill: `S1` is a new shard: no range of the table has this name\n", "{plan:?}");
+    let known = step(&home, &["plan", "orders", "--shards", "s1"]);
+    assert!(!known.err.contains("new shard"), "{known:?}");
+}
+
+#[test]
+fn a_last_step_says_how_long_routes_of_before_are_waited_for() {
+    let home = planned();
+    home.file("slow.toml", &TABLE.replace("version = 1", "version = 2").replace("100ms", "1100ms"));
+    home.run(&["route", "put", "orders", "slow.toml", "--yes"]).done();
+    let start = ["start", "orders", "--plan", "plan.toml", "--watch", "0s", "--by", "gene", "--yes"];
+    step(&home, &start).done();
+    let status = step(&home, &["status", "orders"]).done();
+    assert!(status.contains("by: gene\n"), "{status}");
+    let back = step(&home, &["back", "orders"]);
+    assert!(!back.err.contains("waited for"), "nothing is stored: {back:?}");
+    let back = step(&home, &["back", "orders", "--yes"]);
+    assert_eq!(back.err, "keymill: routes that were handed out before are waited for, 1100 ms\n", "{back:?}");
+    assert!(back.out.contains("phase: nothing moves\n"), "{back:?}");
 }
 
 #[test]

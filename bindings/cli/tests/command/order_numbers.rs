@@ -74,6 +74,15 @@ fn each_line_of_standard_input_is_sealed_and_opened_up_to_the_first_that_is_wron
 }
 
 #[test]
+fn a_key_where_the_files_name_belongs_is_not_repeated() {
+    let home = home();
+    for file in [SECRET, &*format!("seal_with = 1\n[key]\n1 = \"{SECRET}\"")] {
+        let refused = with(&home, file, &["seal", ID]).refused("INVALID_ARGUMENT");
+        assert!(refused.contains("not shown") && !refused.contains(&SECRET[..8]), "{refused}");
+    }
+}
+
+#[test]
 fn an_id_of_128_bits_is_sealed_and_opened_as_such_only() {
     let home = home();
     let wide = "146534405793140637927796774191939715071";

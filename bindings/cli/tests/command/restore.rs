@@ -314,13 +314,17 @@ fn cases(url: &str, home: &Home) -> Vec<Case> {
         Case::new("snowflake:tx?worker=5", "snowflake:high?worker=6&scatter=high:4"),
     ];
     for scheme in Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments()) {
-        let allocation = if scheme.keeps_allocation() { "&allocation=0" } else { "" };
+        let steps = match scheme {
+            _ if scheme.is_shared_sequence() => "&allocation=10",
+            _ if scheme.keeps_allocation() => "&step=10&allocation=0",
+            _ => "&step=10",
+        };
         let table = format!("of_{scheme}");
         // MariaDB's sequences lose values in a crash of the server, of which there is none here.
         let accepted = if scheme.is_sequence() { "&unsafe=on" } else { "" };
         cases.push(Case::new(
             "segment:orders",
-            &format!("segment:orders?scheme={scheme}&step=10&table={table}{allocation}{accepted}"),
+            &format!("segment:orders?scheme={scheme}&table={table}{steps}{accepted}"),
         ));
     }
     cases.retain(|case| {

@@ -30,6 +30,12 @@ extern "system" fn Java_io_keymill_Native_codes<'local>(
     })
 }
 
+/// Texts, each ended by a byte that UTF-8 never holds.
+fn ended(bytes: &[u8]) -> Vec<String> {
+    let parts = bytes.split_inclusive(|b| *b == 0xFF);
+    parts.map(|part| String::from_utf8_lossy(&part[..part.len() - 1]).into_owned()).collect()
+}
+
 /// `String spec(byte[] kind, byte[] name, byte[] options)`: the spec string; parts of the name, and option and value by
 /// turns, each ended by a byte that UTF-8 never holds.
 #[unsafe(no_mangle)]
@@ -42,16 +48,30 @@ extern "system" fn Java_io_keymill_Native_spec<'local>(
 ) -> JString<'local> {
     enter_with(&mut env, JString::null(), |env| {
         let kind = text_in(env, &kind)?;
-        let split = |bytes: Vec<u8>| -> Vec<String> {
-            let parts = bytes.split_inclusive(|b| *b == 0xFF);
-            parts.map(|part| String::from_utf8_lossy(&part[..part.len() - 1]).into_owned()).collect()
-        };
-        let name = split(env.convert_byte_array(&name)?);
-        let options = split(env.convert_byte_array(&options)?);
+        let name = ended(&env.convert_byte_array(&name)?);
+        let options = ended(&env.convert_byte_array(&options)?);
         let name: Vec<&str> = name.iter().map(String::as_str).collect();
         let options: Vec<(&str, &str)> =
             options.chunks_exact(2).map(|pair| (pair[0].as_str(), pair[1].as_str())).collect();
         text_out(env, &keymill::spec_string(&kind, &name, &options))
+    })
+}
+
+/// `String storeOf(byte[] url, byte[] properties)`: the mill in the application's database; names and values by turns, each
+/// ended by a byte that UTF-8 never holds.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_Native_storeOf<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JClass<'local>,
+    url: JByteArray<'local>,
+    properties: JByteArray<'local>,
+) -> JString<'local> {
+    enter_with(&mut env, JString::null(), |env| {
+        let url = text_in(env, &url)?;
+        let properties = ended(&env.convert_byte_array(&properties)?);
+        let properties: Vec<(&str, &str)> =
+            properties.chunks_exact(2).map(|pair| (pair[0].as_str(), pair[1].as_str())).collect();
+        text_out(env, &keymill::store_of(&url, &properties)?)
     })
 }
 

@@ -198,6 +198,18 @@ pub fn advance_clock(mill: &External<MillBox>, ms: f64) -> Result<(), Thrown> {
     enter(|| mill.get()?.advance_clock(ms as u64))
 }
 
+/// The mill in the application's database.
+#[napi]
+pub fn store_of(url: String, properties: Vec<Vec<String>>) -> Result<String, Thrown> {
+    enter(|| {
+        let properties: Vec<(&str, &str)> = properties
+            .iter()
+            .filter_map(|pair| Some((pair.first()?.as_str(), pair.get(1)?.as_str())))
+            .collect();
+        keymill::store_of(&url, &properties)
+    })
+}
+
 /// The spec string that a name and options stand for.
 #[napi]
 pub fn spec_string(kind: String, name: Vec<String>, options: Vec<Vec<String>>) -> Result<String, Thrown> {

@@ -29,6 +29,7 @@ except ImportError as error:
         raise
     raise ImportError(_load.reason(error), name=error.name, path=error.path) from error
 _load.check_version(__version__)
+from ._store import store_of  # noqa: E402
 
 __all__ = [
     "CODES",
@@ -53,5 +54,6 @@ __all__ = [
     "lazy",
     "open",
     "shared",
+    "store_of",
     "use",
 ]

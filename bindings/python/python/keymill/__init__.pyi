@@ -2,7 +2,7 @@ from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from os import PathLike
 from types import TracebackType
-from typing import Any, Final, Generic, SupportsIndex, TypedDict, TypeVar, Union, final, overload
+from typing import Any, Final, Generic, Protocol, SupportsIndex, TypedDict, TypeVar, Union, final, overload
 
 from typing_extensions import Buffer, Self, TypeAlias
 
@@ -38,8 +38,12 @@ __all__ = [
     "lazy",
     "open",
     "shared",
+    "store_of",
     "use",
 ]
+
+class _SqlalchemyUrl(Protocol):
+    def render_as_string(self, hide_password: bool = ...) -> str: ...
 
 __version__: Final[str]
 CODES: Final[Mapping[str, int]]
@@ -257,3 +261,5 @@ class Business:
     def settings(self) -> dict[str, str]: ...
     @property
     def label(self) -> str: ...
+
+def store_of(database: str | Mapping[str, Any] | _SqlalchemyUrl, properties: Mapping[str, Any] | None = None) -> str: ...

@@ -74,6 +74,7 @@ fn python_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(lazy::shared, module)?)?;
     module.add_function(wrap_pyfunction!(lazy::lazy, module)?)?;
     module.add_function(wrap_pyfunction!(mill::spec_string, module)?)?;
+    module.add_function(wrap_pyfunction!(mill::store_of, module)?)?;
     module.add_function(wrap_pyfunction!(router::gene, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
     let (codes, families) = (PyDict::new(py), PyDict::new(py));

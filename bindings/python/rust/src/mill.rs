@@ -46,6 +46,13 @@ pub(crate) fn spec_string(
     spec(kind, &name.iter().map(String::as_str).collect::<Vec<_>>(), options)
 }
 
+/// The mill in the application's database; `_store.py` makes the pairs.
+#[pyfunction]
+pub(crate) fn store_of(url: &str, properties: Vec<(String, String)>) -> PyResult<String> {
+    let pairs: Vec<(&str, &str)> = properties.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    keymill::store_of(url, &pairs).map_err(raised)
+}
+
 fn gone() -> keymill::Error {
     keymill::Error::new(keymill::Code::Closed, "the mill was closed")
 }

@@ -12,6 +12,7 @@ pub(crate) mod reader_rows;
 #[cfg(feature = "_sql")]
 pub(crate) mod row_layout;
 pub(crate) mod rows;
+pub(crate) mod sequence_value;
 pub(crate) mod slot_rows;
 #[cfg(feature = "_sql")]
 pub(crate) mod value;

@@ -8,6 +8,7 @@
 
 use super::counter::{Counter, CounterRow};
 use super::decide::{decide, one_of_several, place};
+use super::sequence_value;
 use crate::request::scheme::Kept;
 use crate::store::places::{LEASED, is_state};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
@@ -233,6 +234,9 @@ pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row,
 
 /// The row `before`, moved to `to`: its other columns stay.
 pub(crate) fn moved(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
+    if let (true, Some(row)) = (key.scheme.is_shared_sequence(), before) {
+        return Ok(sequence_value::moved(key, row, to));
+    }
     if key.scheme.is_ticket() {
         // Whole tickets: the next number follows the first ticket that ends at or above `to`.
         let ticket = to.next.saturating_sub(1).div_ceil(key.step);

@@ -10,6 +10,7 @@ use super::mysql_values::written_out;
 use super::{Phase, answers};
 use crate::request::scheme::Kept;
 use crate::store::model::rows::Digits;
+use crate::store::model::sequence_value::least;
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::READ_ONLY;
 use crate::store::sql::sequence::{self, Counting, Drawn, Sequences};
@@ -292,7 +293,14 @@ impl Sequences for MysqlSession {
             match kind.first().and_then(|row| text(row, 0)) {
                 None => return Ok(None),
                 Some(kind) if kind.eq_ignore_ascii_case("SEQUENCE") => {
-                    self.query(&format!("SELECT increment, cycle_option, start_value FROM `{table}`"), &[])?
+                    let sql =
+                        format!("SELECT increment, cycle_option, start_value, cache_size FROM `{table}`");
+                    let found = self.query(&sql, &[])?;
+                    let row = found.first().map_or(&[][..], Vec::as_slice);
+                    if key.scheme.is_shared_sequence() {
+                        self.check_shared(key, number(row, 3))?;
+                    }
+                    found
                 }
                 Some(_) => return Err(sequence::wrong(key, "is a table, not a sequence")),
             }
@@ -320,8 +328,9 @@ impl Sequences for MysqlSession {
         if seen > 0 {
             // Values drawn at the same moment count only upwards.
             let next = Sequences::next(self, key)?.unwrap_or(0);
-            if next < sequence::least(key, seen) {
-                return Ok(Drawn::Behind { next });
+            if next < least(key, seen) {
+                let ran_out = self.server.dialect == Dialect::MariaDb && self.has_ended(key)?;
+                return Ok(if ran_out { Drawn::RanOut } else { Drawn::Behind { next } });
             }
         }
         self.test_options(Phase::Ask)?;
@@ -356,6 +365,34 @@ impl Sequences for MysqlSession {
 
     fn loser(&self) -> &'static str {
         "a failover or a crash"
+    }
+}
+
+impl MysqlSession {
+    /// Whether the sequence of MariaDB is at its end. Its next value is then said to be one above its last, whatever its steps.
+    fn has_ended(&mut self, key: &Key) -> Result<bool, Fault> {
+        let sql = format!("SELECT next_not_cached_value > maximum_value FROM `{}`", key.table);
+        Ok(self.query(&sql, &[])?.first().and_then(|row| number(row, 0)) == Some(1))
+    }
+
+    /// Refuses another program's sequence of MariaDB whose values do not rise one by one.
+    fn check_shared(&self, key: &Key, cache: Option<u64>) -> Result<(), Fault> {
+        if self.server.in_cluster {
+            let what = "is a sequence of a Galera cluster, whose nodes draw values each by itself and in no order; use `scheme=keymill`, or number the entities by a `@TableGenerator` and `scheme=jpa_table`";
+            return Err(Fault::new(FaultKind::Refused, format!("`{}` {what}", key.table)));
+        }
+        match cache {
+            Some(0 | 1) => Ok(()),
+            // Where a cached sequence stands is known to the server alone, so one that was set back would go unnoticed.
+            _ => Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "`{0}` is cached (CACHE {1}), so that it does not say which value comes next: `ALTER SEQUENCE `{0}` NOCACHE`",
+                    key.table,
+                    cache.map_or_else(|| "of a size that is not told".to_owned(), |cache| cache.to_string())
+                ),
+            )),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod place;
 mod postgres_connection;
 mod postgres_dialect;
 mod postgres_error;
+mod postgres_sequences;
 mod postgres_session;
 mod postgres_shard;
 mod postgres_values;

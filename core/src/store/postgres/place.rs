@@ -19,10 +19,14 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// The place of a relation whose name is this one in quotes.
+    pub(super) fn quoted(schema: &str, name: &str) -> Place {
+        Place { schema: schema.to_owned(), quoted: format!("{}.{}", identifier(schema), identifier(name)) }
+    }
+
     /// The place of this table in this schema; its name is folded, as in [`translated`](super::postgres_dialect::translated).
     pub(super) fn new(schema: &str, table: &str) -> Place {
-        let quoted = format!("{}.{}", identifier(schema), identifier(&table.to_ascii_lowercase()));
-        Place { schema: schema.to_owned(), quoted }
+        Place::quoted(schema, &table.to_ascii_lowercase())
     }
 }
 

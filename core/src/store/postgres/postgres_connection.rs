@@ -1,4 +1,4 @@
-//! A session as a connection of `sql`: transactions, the catalogue, and sequences.
+//! A session as a connection of `sql`: transactions and the catalogue.
 //!
 //! Names are written in lower case, as an old node finds them that quotes nothing.
 
@@ -12,7 +12,7 @@ use crate::store::model::rows::Digits;
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, READ_ONLY};
 use crate::store::sql::dialect::NOWAIT_PATIENCE;
-use crate::store::sql::sequence::{self, Counting, Drawn, Sequences};
+use crate::store::sql::sequence::{self, Sequences};
 use crate::store::sql::sql_rows::like;
 use crate::store::sql::{Changed, Connection, Dialect, Relation, State, Statement, Together, wrong};
 use crate::store::{Fault, FaultKind, Key, Remedy, SerialKey};
@@ -94,10 +94,12 @@ impl Connection for PostgresSession {
     /// `"schema"."table"` of a key whose table was checked.
     fn place(&self, key: &Key) -> Result<String, Fault> {
         self.places.get(&key.table).map(|place| place.quoted.clone()).ok_or_else(|| {
-            let what = if key.scheme.is_sequence() { "sequence" } else { "table" };
             let place =
                 self.schema.as_ref().map_or_else(String::new, |schema| format!(" in schema `{schema}`"));
-            Fault::new(FaultKind::Refused, format!("{what} `{}` is missing{place}", key.table))
+            if key.scheme.is_sequence() {
+                return sequence::missing(key, &place);
+            }
+            Fault::new(FaultKind::Refused, format!("table `{}` is missing{place}", key.table))
                 .with_remedy(Remedy::INIT)
         })
     }
@@ -278,8 +280,8 @@ impl Connection for PostgresSession {
 
 impl PostgresSession {
     /// Which relation the table or sequence of this name is; its place is remembered.
-    fn find(&mut self, table: &str) -> Result<Option<FoundRelation>, Fault> {
-        let found = self.relations_named(table, RelationUse::Write)?;
+    pub(super) fn find(&mut self, table: &str) -> Result<Option<FoundRelation>, Fault> {
+        let found = self.relations_named(&table.to_ascii_lowercase(), RelationUse::Write)?;
         let known = self.known_schema(table);
         let Some(found) = chosen(table, &found, &self.server.path, known.as_deref())?.cloned() else {
             self.places.remove(table);
@@ -289,13 +291,14 @@ impl PostgresSession {
         Ok(Some(found))
     }
 
-    /// Every relation of this name.
-    fn relations_named(&mut self, table: &str, to: RelationUse) -> Result<Vec<FoundRelation>, Fault> {
+    /// Every relation of exactly this name.
+    pub(super) fn relations_named(
+        &mut self,
+        name: &str,
+        to: RelationUse,
+    ) -> Result<Vec<FoundRelation>, Fault> {
         let word = |row: &[ColumnValue], at| text(row, at).unwrap_or_default().to_owned();
-        let found = self.query(
-            RELATIONS,
-            &[u64::from(to == RelationUse::Read).into(), table.to_ascii_lowercase().into()],
-        )?;
+        let found = self.query(RELATIONS, &[u64::from(to == RelationUse::Read).into(), name.into()])?;
         let relation = |row: &Vec<ColumnValue>| FoundRelation {
             schema: word(row, 0),
             kind: word(row, 1),
@@ -320,7 +323,7 @@ impl PostgresSession {
     }
 
     /// Refuses rows that are not written to the log: they are gone after a crash.
-    fn check_storage(&mut self, table: &str, storage: &str) -> Result<(), Fault> {
+    pub(super) fn check_storage(&mut self, table: &str, storage: &str) -> Result<(), Fault> {
         match storage {
             "u" => self.state.judge(format!("`{table}` is UNLOGGED, and a crash empties it")),
             "t" => self.state.judge(format!("`{table}` is TEMPORARY, and goes with the connection")),
@@ -330,7 +333,7 @@ impl PostgresSession {
 
     /// The table of `init=max`: in the schema of the URL, or the only one of its name along the `search_path`.
     fn business_table(&mut self, table: &str) -> Result<(String, u64), Fault> {
-        let found = self.relations_named(table, RelationUse::Read)?;
+        let found = self.relations_named(&table.to_ascii_lowercase(), RelationUse::Read)?;
         let schema = self.schema.as_deref().filter(|schema| found.iter().any(|of| of.schema == **schema));
         let near: Vec<FoundRelation> = found
             .iter()
@@ -346,115 +349,5 @@ impl PostgresSession {
             ));
         };
         Ok((Place::new(&one.schema, table).quoted, one.oid))
-    }
-}
-
-/// The advisory lock of a sequence: `keym` and its number in the catalogue. Draws share it, and a repair holds it
-/// exclusively.
-const LOCK: &str =
-    "(1801812333::pg_catalog.int8 << 32) | pg_catalog.to_regclass(?)::pg_catalog.oid::pg_catalog.int8";
-
-/// How a sequence counts: `increment,cycles,cache,start`. After `nextval` in a statement's columns it says how that value was drawn, as
-/// the sequence cannot be altered before the statement has ended.
-const COUNTING: &str = "(SELECT pg_catalog.concat_ws(',', c.increment, c.cycle_option, c.cache_size, c.start_value) FROM pg_catalog.pg_sequence_parameters(pg_catalog.to_regclass(?)::pg_catalog.oid) c)";
-
-/// SQL sequences.
-///
-/// `SELECT nextval(…)` alone is not durable. A sequence writes one log record for 32 values, ahead; only the transaction
-/// that wrote it waits for the disk when it commits. A draw of one of the other 31, after a first draw that was rolled back or
-/// has not committed yet, has a value of which the disk knows nothing, and after a crash it is drawn again. Giving that
-/// transaction a number of its own (`txid_current()`) does not help: a commit without a log record of its own waits for
-/// nothing. So each draw writes a record, a message that no process reads, in the same statement: its commit flushes the log
-/// up to there, what others wrote before included, and waits for synchronous standbys.
-impl Sequences for PostgresSession {
-    fn counting(&mut self, key: &Key) -> Result<Option<Counting>, Fault> {
-        let table = &key.table;
-        let Some(relation) = self.find(table)? else { return Ok(None) };
-        let found = self.query(
-            "SELECT seqcache, seqincrement, seqcycle::pg_catalog.text, seqstart FROM pg_catalog.pg_sequence \
-             WHERE seqrelid = CAST(? AS pg_catalog.oid)",
-            &[relation.oid.into()],
-        )?;
-        let Some(row) = found.first() else { return Err(sequence::wrong(key, "is a table, not a sequence")) };
-        // With a cache each connection takes that many values at once: behind a pooler, and among processes, values are
-        // issued out of order, and a lower one looks like a sequence that was set back.
-        let cache = number(row, 0);
-        if cache != Some(1) {
-            let cache = cache.map_or_else(|| "more than one".to_owned(), |cache| cache.to_string());
-            let place = self.place(key)?;
-            return Err(Fault::new(
-                FaultKind::Refused,
-                format!(
-                    "`{table}` hands out {cache} values at a time to each connection (CACHE {cache}), so they come in no order: `ALTER SEQUENCE {place} CACHE 1`"
-                ),
-            ));
-        }
-        self.check_storage(table, &relation.storage)?;
-        let increment = number(row, 1).map_or(-1, i128::from);
-        let start = number(row, 3).map_or(-1, i128::from);
-        Ok(Some(Counting { increment, cycles: text(row, 2) != Some("false"), start }))
-    }
-
-    fn next(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
-        let select = format!("SELECT last_value, is_called::pg_catalog.text FROM {}", self.place(key)?);
-        let found = self.query(&select, &[])?;
-        Ok(found.first().and_then(|row| {
-            let last = number(row, 0)?;
-            Some(if text(row, 1)? == "true" { last.saturating_add(key.step) } else { last })
-        }))
-    }
-
-    fn draw(&mut self, key: &Key, seen: u64) -> Result<Drawn, Fault> {
-        let place = self.place(key)?;
-        // In one statement, so that a sequence that was set back is left where it stands.
-        let sql = format!(
-            "SELECT pg_catalog.pg_advisory_xact_lock_shared({LOCK})::pg_catalog.text, \
-             pg_catalog.nextval(pg_catalog.to_regclass(?)), \
-             pg_catalog.pg_logical_emit_message(true, 'keymill', ''::pg_catalog.text)::pg_catalog.text, \
-             {COUNTING}, {} FROM {place} s WHERE s.last_value >= CASE WHEN s.is_called THEN ? ELSE ? END{}",
-            self.pinned(),
-            self.own_limits(),
-        );
-        let name = || Value::from(place.as_str());
-        let values =
-            [name(), name(), name(), sequence::least(key, seen).saturating_sub(key.step).into(), seen.into()];
-        let found = match self.run(&sql, &values, Phase::Commit) {
-            Ok(rows) => rows,
-            Err(_) if self.code.as_deref() == Some("2200H") => return Ok(Drawn::RanOut),
-            Err(fault) => return Err(fault),
-        };
-        let Some(row) = found.first() else {
-            return Ok(Drawn::Behind { next: Sequences::next(self, key)?.unwrap_or(0) });
-        };
-        self.check_watched_row(row, 4)?;
-        let counting = text(row, 3).and_then(|counting| counting.strip_prefix(&format!("{},f,1,", key.step)));
-        let Some(start) = counting.and_then(|start| start.parse().ok()) else { return Ok(Drawn::Altered) };
-        Ok(Drawn::Value { value: number(row, 1).unwrap_or(0), start })
-    }
-
-    /// Only raises. Between the look at the sequence and `setval` another process may draw a higher value, and would then
-    /// draw the same values again. So every draw holds a shared lock, this change holds it exclusively, and the condition
-    /// is tested under it.
-    fn raise(&mut self, key: &Key, used: u64) -> Result<(), Fault> {
-        let place = self.place(key)?;
-        self.begin()?;
-        let lock = format!("SELECT pg_catalog.pg_advisory_xact_lock({LOCK})::pg_catalog.text");
-        let set = format!(
-            "SELECT pg_catalog.setval(pg_catalog.to_regclass(?), ?) FROM {place} s WHERE s.last_value < ?"
-        );
-        let raised = self
-            .run(&lock, &[place.as_str().into()], Phase::Write)
-            .and_then(|_| self.run(&set, &[place.as_str().into(), used.into(), used.into()], Phase::Write));
-        match raised {
-            Ok(_) => self.commit(),
-            Err(fault) => {
-                self.roll_back();
-                Err(fault)
-            }
-        }
-    }
-
-    fn loser(&self) -> &'static str {
-        "a failover"
     }
 }

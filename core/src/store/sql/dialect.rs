@@ -127,8 +127,8 @@ impl Dialect {
 
 /// The statement that creates the table of a key; empty if the family of databases does not support its scheme.
 ///
-/// The scheme's file has the authors' names and a step of 1000, or of 50 where the programs say theirs. This replaces them with the key's; a renamed column is
-/// quoted, because it may be any word. `schema` is written on databases that have schemas.
+/// The scheme's file has the authors' names and a step of 1000, or of 50 where the programs say theirs. This replaces them with
+/// the key's; a renamed column is quoted, because it may be any word. `schema` is written on databases that have schemas.
 pub(crate) fn create_statement(key: &Key, family: Family, schema: Option<&str>) -> String {
     let quote = if family == Family::Postgres { '"' } else { '`' };
     let folded = |name: &str| match family {
@@ -192,7 +192,7 @@ mod tests {
 
     /// A spec of this scheme.
     fn spec(scheme: Scheme) -> String {
-        let source = if scheme.keeps_segments() { "segment:x" } else { "serial:x/y" };
+        let source = if scheme.keeps_segments() { "segment:orders" } else { "serial:x/y" };
         let allocation = if scheme.keeps_allocation() { "&allocation=50" } else { "" };
         format!("{source}?scheme={}{allocation}", scheme.name())
     }

@@ -1,14 +1,11 @@
-//! SQL sequences that count in steps. The value *v* owns `[v, v + step)`.
-//!
-//! Of a JPA sequence with the optimizer `pooled` it owns `(v - step, v]`. The first value, at which the sequence starts, owns itself alone. A
-//! program of Hibernate before the fix of HHH-15118 (5.6.6, 6.0) that draws it draws once more at once, and then counts from the first
-//! value up to whatever it has drawn: what others draw in between lies inside its range. So the second value says that another
-//! program may be between its two draws: keymill uses none of its numbers, and draws again later.
+//! SQL sequences that count in steps: how they are checked, drawn from and raised. `model/sequence_value.rs` says which numbers a value
+//! owns.
 
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Reserved, Row};
 
 use super::{Connection, check_table};
 use crate::store::model::rows::not_lower;
+use crate::store::model::sequence_value::{is_just_begun, next_from, owned, row_at};
 
 /// How a sequence counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +68,13 @@ pub(super) fn check(connection: &mut dyn Connection, key: &Key) -> Result<bool, 
     let Some(Counting { increment, cycles, .. }) = sequences(connection)?.counting(key)? else {
         return Ok(false);
     };
-    if increment <= 0 {
+    if increment == 0 {
+        return Err(wrong(
+            key,
+            "counts in steps of the server's `auto_increment_increment` (INCREMENT BY 0), which may change",
+        ));
+    }
+    if increment < 0 {
         return Err(wrong(key, "counts downwards"));
     }
     if increment != i128::from(key.step) {
@@ -90,30 +93,21 @@ fn need(connection: &mut dyn Connection, key: &Key) -> Result<(), Fault> {
     if !check_table(connection, key)? {
         // On a database with schemas the message names the schema.
         connection.place(key)?;
-        let what = format!("sequence `{}` is missing", key.table);
-        return Err(Fault::new(FaultKind::Refused, what).with_remedy(Remedy::INIT));
+        return Err(missing(key, ""));
     }
     Ok(())
 }
 
-/// The numbers `[lo, hi)` that a value owns.
-fn owned(key: &Key, value: u64, start: u64) -> (u64, u64) {
-    let end = value.saturating_add(1);
-    match value {
-        _ if !key.is_pooled => (value, value.saturating_add(key.step)),
-        first if first == start => (first, end),
-        _ => (end.saturating_sub(key.step).max(1), end),
-    }
-}
-
-/// Whether a program of Hibernate may have drawn the first value of a pooled sequence, and draw again: this process has not drawn it.
-fn is_just_begun(key: &Key, value: u64, start: u64, seen: u64) -> bool {
-    key.is_pooled && value == start.saturating_add(key.step) && seen != start.saturating_add(1)
-}
-
-/// The least value whose numbers lie above those that were seen.
-pub(crate) fn least(key: &Key, seen: u64) -> u64 {
-    if key.is_pooled && seen > 0 { seen.saturating_add(key.step - 1) } else { seen }
+/// The fault of a sequence that is missing, in a place if its database has several.
+pub(crate) fn missing(key: &Key, place: &str) -> Fault {
+    // `init` would make one that begins at 1, beside that of the programs.
+    let other = if key.scheme.is_shared_sequence() {
+        " (if that of the other programs has another name, write it as `table=NAME`)"
+    } else {
+        ""
+    };
+    let what = format!("sequence `{}` is missing{place}{other}", key.table);
+    Fault::new(FaultKind::Refused, what).with_remedy(Remedy::INIT)
 }
 
 /// The value that comes next, as a row.
@@ -127,8 +121,7 @@ pub(super) fn row(connection: &mut dyn Connection, key: &Key) -> Result<Option<R
     })?;
     let start = sequences.counting(key)?.map_or(1, |counting| counting.start);
     let start = u64::try_from(start).unwrap_or(1);
-    let mark = Mark { period: 0, next: owned(key, next, start).0 };
-    Ok(Some(Row { mark, text: format!("next value={next}"), counter: None }))
+    Ok(Some(row_at(key, next, start)))
 }
 
 /// Draws a value and with it a range.
@@ -138,12 +131,18 @@ pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Res
     let last = request.last.min(MAX_NUMBER);
     let sequences = sequences(connection)?;
     let loser = sequences.loser();
-    let (lo, hi) = match sequences.draw(key, seen.min(MAX_NUMBER))? {
+    let mut drawn = sequences.draw(key, seen.min(MAX_NUMBER))?;
+    let is_zero = key.scheme.is_shared_sequence() && matches!(drawn, Drawn::Value { value: 0, start: 0 });
+    if is_zero {
+        // A sequence with `initialValue=0`: 0 is no number of keymill's, and the first value was this one.
+        drawn = sequences.draw(key, seen.min(MAX_NUMBER))?;
+    }
+    let (lo, hi) = match drawn {
         Drawn::Value { value: 0, .. } => {
             let what = format!("sequence `{}` named no positive value", key.table);
             return Err(Fault::new(FaultKind::Refused, what));
         }
-        Drawn::Value { value, start } if is_just_begun(key, value, start, seen) => {
+        Drawn::Value { value, start } if !is_zero && is_just_begun(key, value, start, seen) => {
             return Err(Fault::new(
                 FaultKind::Unavailable,
                 "another program has just drawn the first value of its sequence, and may count on from there; a later value is drawn",
@@ -159,7 +158,7 @@ pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Res
                 "its sequence was altered while a value was drawn",
             ));
         }
-        Drawn::RanOut => return Err(exhausted(last)),
+        Drawn::RanOut => return Err(ran_out(key)),
     };
     match lo {
         lo if lo < seen => Err(went_backwards(request, lo, loser)),
@@ -167,6 +166,11 @@ pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Res
         // `last` is below 2^63, so this cannot wrap.
         lo => Ok(Reserved { lo, hi: hi.min(last + 1), period: 0, ttl_ms: None }),
     }
+}
+
+/// The fault of a sequence at its `MAXVALUE`.
+pub(crate) fn ran_out(key: &Key) -> Fault {
+    Fault::new(FaultKind::Exhausted, format!("sequence `{}` has no value left below its MAXVALUE", key.table))
 }
 
 fn exhausted(last: u64) -> Fault {
@@ -194,17 +198,13 @@ pub(super) fn repair(
         return Err(Fault::new(FaultKind::Refused, "a next number is from 1 to 2^63-1"));
     }
     need(connection, key)?;
-    let start = sequences(connection)?.counting(key)?.and_then(|counting| u64::try_from(counting.start).ok());
-    let start = start.unwrap_or(1).max(1);
-    // The next value is the first of the sequence whose numbers are all at `to` or above.
-    let steps = least(key, to.next).saturating_sub(start).div_ceil(key.step).max(1);
-    let used = (steps - 1).saturating_mul(key.step).saturating_add(start);
     let before = row(connection, key)?;
     not_lower(before.as_ref(), to)?;
     if before.as_ref().is_none_or(|row| row.mark < to) {
-        sequences(connection)?.raise(key, used)?;
+        let next = sequences(connection)?.next(key)?.unwrap_or(1);
+        sequences(connection)?.raise(key, next_from(key, next, to.next) - key.step)?;
     }
-    let unknown = || Row { mark: to, text: String::new(), counter: None };
-    let after = row(connection, key)?.unwrap_or_else(unknown);
-    Ok((before, after))
+    let after = row(connection, key)?.unwrap_or_else(|| row_at(key, to.next, 0));
+    // MariaDB leaves a sequence where it stands that would have to be raised above its end.
+    if after.mark < to { Err(ran_out(key)) } else { Ok((before, after)) }
 }

@@ -2,6 +2,7 @@ package io.keymill;
 
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -97,6 +98,35 @@ public final class Mill implements AutoCloseable {
             throw KeymillException.argument("configuration is null; Mill.open() opens the default mill");
         }
         return new Mill(new MillBox(config));
+    }
+
+    /**
+     * The configuration of a mill in the application's own database: {@code Mill.open(Mill.storeOf(url, properties))}.
+     * Nothing is opened or asked. The string holds the password.
+     *
+     * @param url a JDBC URL, such as {@code jdbc:mysql://db:3306/shop?sslMode=REQUIRED}
+     * @param properties the driver's properties beside it, {@code user} and {@code password} among them
+     * @return what {@link #open(String)} takes
+     * @throws KeymillException {@link Code#INVALID_CONFIG}: a parameter without counterpart, by its name, or a database that
+     *     cannot be a store; no message holds a value
+     */
+    public static String storeOf(String url, Map<String, String> properties) {
+        if (properties == null) {
+            throw KeymillException.argument("properties is null; Mill.storeOf(url) takes none");
+        }
+        Library.ensure();
+        return Native.storeOf(url, properties);
+    }
+
+    /**
+     * As {@link #storeOf(String, Map)}, of a URL that says everything.
+     *
+     * @param url a JDBC URL with user and password, or a URL such as {@code DATABASE_URL} holds
+     * @return what {@link #open(String)} takes
+     * @throws KeymillException as {@link #storeOf(String, Map)}
+     */
+    public static String storeOf(String url) {
+        return storeOf(url, Collections.emptyMap());
     }
 
     /**

@@ -19,6 +19,8 @@ final class Native {
 
     static native String spec(byte[] kind, byte[] name, byte[] options);
 
+    static native String storeOf(byte[] url, byte[] properties);
+
     static native long address(ByteBuffer direct);
 
     static native ByteBuffer word(long address);
@@ -63,6 +65,16 @@ final class Native {
             append(pairs, option.getValue(), "option " + option.getKey());
         }
         return spec(utf8(kind, "kind"), parts.toByteArray(), pairs.toByteArray());
+    }
+
+    /** The mill in the application's database. No message repeats a property's value. */
+    static String storeOf(String url, Map<String, String> properties) {
+        ByteArrayOutputStream pairs = new ByteArrayOutputStream();
+        for (Map.Entry<String, String> property : properties.entrySet()) {
+            append(pairs, property.getKey(), "the name of a property");
+            append(pairs, property.getValue(), "the property " + property.getKey());
+        }
+        return storeOf(utf8(url, "the URL"), pairs.toByteArray());
     }
 
     private static void append(ByteArrayOutputStream out, String text, String what) {

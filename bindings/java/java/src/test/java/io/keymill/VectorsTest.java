@@ -113,6 +113,15 @@ class VectorsTest {
                 case "source":
                     sources.put(text(step, "as"), mill.source(text(step, "spec")));
                     return null;
+                case "store_of":
+                    Map<String, String> properties = new LinkedHashMap<>();
+                    if (step.has("properties")) {
+                        for (JsonElement pair : step.getAsJsonArray("properties")) {
+                            JsonArray of = pair.getAsJsonArray();
+                            properties.put(of.get(0).getAsString(), of.get(1).getAsString());
+                        }
+                    }
+                    return new JsonPrimitive(Mill.storeOf(text(step, "url"), properties));
                 case "next":
                     return new JsonPrimitive(source(step).nextText());
                 case "try_next":

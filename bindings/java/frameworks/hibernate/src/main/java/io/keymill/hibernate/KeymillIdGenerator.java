@@ -1,0 +1,72 @@
+package io.keymill.hibernate;
+
+import io.keymill.support.FieldIds;
+import java.lang.reflect.Field;
+import java.lang.reflect.Member;
+import java.lang.reflect.Method;
+import java.util.EnumSet;
+import org.hibernate.engine.spi.SharedSessionContractImplementor;
+import org.hibernate.generator.AnnotationBasedGenerator;
+import org.hibernate.generator.BeforeExecutionGenerator;
+import org.hibernate.generator.EventType;
+import org.hibernate.generator.EventTypeSets;
+import org.hibernate.generator.GeneratorCreationContext;
+import org.hibernate.mapping.PersistentClass;
+import org.hibernate.mapping.Property;
+
+/** What {@link KeymillId} names. It never touches the session's connection. */
+public class KeymillIdGenerator implements BeforeExecutionGenerator, AnnotationBasedGenerator<KeymillId> {
+    private static final long serialVersionUID = 1;
+
+    private static final boolean PASSED = Identifiers.arePassed();
+
+    private transient FieldIds ids;
+    /** The field is an entity's whole identifier. */
+    private transient boolean identifier;
+    private transient boolean primitive;
+
+    /** Made by Hibernate. */
+    public KeymillIdGenerator() {}
+
+    @Override
+    public void initialize(KeymillId annotation, Member member, GeneratorCreationContext context) {
+        Class<?> type = member instanceof Method ? ((Method) member).getReturnType() : ((Field) member).getType();
+        String field = member.getDeclaringClass().getName() + "." + member.getName();
+        primitive = type.isPrimitive();
+        PersistentClass entity = context.getPersistentClass();
+        Property property = context.getProperty();
+        identifier = entity != null && property != null && property == entity.getIdentifierProperty();
+        ids = Mills.ids(context.getServiceRegistry(), annotation.value(), table(entity, property), type, field);
+    }
+
+    /** An id's table is that of the hierarchy's root, so that all of a hierarchy have one source. */
+    private String table(PersistentClass entity, Property property) {
+        if (!identifier && property != null && property.getValue() != null && property.getValue().getTable() != null) {
+            return property.getValue().getTable().getName();
+        }
+        return entity == null ? null : entity.getRootTable().getName();
+    }
+
+    @Override
+    public Object generate(SharedSessionContractImplementor session, Object owner, Object current, EventType event) {
+        Object set = current;
+        if (set == null && identifier && !PASSED) {
+            set = Identifiers.of(owner, null, session);
+        }
+        return FieldIds.isUnset(set, primitive) ? ids.next() : set;
+    }
+
+    @Override
+    public EnumSet<EventType> getEventTypes() {
+        return EventTypeSets.INSERT_ONLY;
+    }
+
+    /**
+     * Since Hibernate 6.6: {@code persist} takes an entity whose id is set.
+     *
+     * @return true
+     */
+    public boolean allowAssignedIdentifiers() {
+        return true;
+    }
+}

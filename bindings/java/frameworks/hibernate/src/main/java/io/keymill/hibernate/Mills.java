@@ -1,0 +1,36 @@
+package io.keymill.hibernate;
+
+import io.keymill.Mill;
+import io.keymill.support.FieldIds;
+import java.util.function.Supplier;
+import org.hibernate.engine.config.spi.ConfigurationService;
+import org.hibernate.service.ServiceRegistry;
+
+/** The mill of a session factory. */
+final class Mills {
+    /** The setting with a {@link Mill} for this session factory alone, or with a {@code Supplier} of one. */
+    static final String SETTING = "keymill.mill";
+
+    private Mills() {}
+
+    /** Null: the shared one. */
+    static Supplier<Mill> of(ServiceRegistry registry) {
+        Object setting = registry.getService(ConfigurationService.class).getSettings().get(SETTING);
+        if (setting == null) {
+            return null;
+        }
+        if (setting instanceof Mill) {
+            Mill mill = (Mill) setting;
+            return () -> mill;
+        }
+        if (setting instanceof Supplier) {
+            Supplier<?> supplier = (Supplier<?>) setting;
+            return () -> (Mill) supplier.get();
+        }
+        throw new IllegalArgumentException("the setting " + SETTING + " is a " + setting.getClass().getName() + "; it is an io.keymill.Mill or a Supplier of one");
+    }
+
+    static FieldIds ids(ServiceRegistry registry, String spec, String table, Class<?> type, String field) {
+        return FieldIds.of(of(registry), spec, table, type, field);
+    }
+}

@@ -1,0 +1,78 @@
+package shop;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.json.JsonMapper;
+import io.keymill.json.AsText;
+import java.math.BigInteger;
+import java.util.Arrays;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+
+/** Ids in JSON with the Jackson of the class path. */
+class JsonTest {
+    private final ObjectMapper mapper = JsonMapper.builder().findAndAddModules().build();
+
+    static class Order {
+        @io.keymill.hibernate.KeymillId private Long id;
+        private long amount;
+
+        public Long getId() {
+            return id;
+        }
+
+        public void setId(Long id) {
+            this.id = id;
+        }
+
+        public long getAmount() {
+            return amount;
+        }
+
+        public void setAmount(long amount) {
+            this.amount = amount;
+        }
+    }
+
+    static class Basket {
+        @io.keymill.mybatis.KeymillId public long id;
+        @io.keymill.spring.data.KeymillId public BigInteger wide;
+        @AsText public List<Long> items;
+        public List<Long> prices;
+        @AsText public String name;
+    }
+
+    record Line(@AsText Long id, Long count) {}
+
+    @Test
+    void an_id_is_text_and_another_number_stays_one() throws Exception {
+        Order order = new Order();
+        order.id = 7_943_646_055_239_778_305L;
+        order.amount = 9_007_199_254_740_993L;
+        String json = mapper.writeValueAsString(order);
+        assertEquals(mapper.readTree("{\"id\":\"7943646055239778305\",\"amount\":9007199254740993}"), mapper.readTree(json));
+        order.id = null;
+        assertEquals(mapper.readTree("{\"id\":null,\"amount\":9007199254740993}"), mapper.readTree(mapper.writeValueAsString(order)));
+    }
+
+    @Test
+    void fields_lists_and_records() throws Exception {
+        Basket basket = new Basket();
+        basket.id = 1;
+        basket.wide = BigInteger.ONE.shiftLeft(100);
+        basket.items = Arrays.asList(2L, 3L);
+        basket.prices = Arrays.asList(4L);
+        basket.name = "a name";
+        assertEquals(mapper.readTree("{\"id\":\"1\",\"wide\":\"1267650600228229401496703205376\",\"items\":[\"2\",\"3\"],\"prices\":[4],\"name\":\"a name\"}"), mapper.readTree(mapper.writeValueAsString(basket)));
+        assertEquals(mapper.readTree("{\"id\":\"7\",\"count\":8}"), mapper.readTree(mapper.writeValueAsString(new Line(7L, 8L))));
+    }
+
+    @Test
+    void both_forms_are_read() throws Exception {
+        assertEquals(7, mapper.readValue("{\"id\":\"7\"}", Order.class).id);
+        assertEquals(7, mapper.readValue("{\"id\":7}", Order.class).id);
+        assertEquals(new Line(7L, 8L), mapper.readValue("{\"id\":\"7\",\"count\":8}", Line.class));
+        assertEquals(Arrays.asList(2L, 3L), mapper.readValue("{\"items\":[\"2\",3]}", Basket.class).items);
+    }
+}

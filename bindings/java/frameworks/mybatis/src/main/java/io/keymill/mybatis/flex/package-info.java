@@ -1,0 +1,2 @@
+/** MyBatis-Flex: {@link io.keymill.mybatis.flex.KeymillKeyGenerator}. */
+package io.keymill.mybatis.flex;

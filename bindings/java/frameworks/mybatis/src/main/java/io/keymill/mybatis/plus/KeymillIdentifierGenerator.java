@@ -1,0 +1,117 @@
+package io.keymill.mybatis.plus;
+
+import com.baomidou.mybatisplus.annotation.IdType;
+import com.baomidou.mybatisplus.core.incrementer.IdentifierGenerator;
+import com.baomidou.mybatisplus.core.metadata.TableInfo;
+import com.baomidou.mybatisplus.core.metadata.TableInfoHelper;
+import io.keymill.Mill;
+import io.keymill.mybatis.KeymillId;
+import io.keymill.support.FieldIds;
+import java.lang.reflect.Field;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Supplier;
+import org.apache.ibatis.session.Configuration;
+
+/**
+ * Ids of entities whose key is {@code IdType.ASSIGN_ID}, MyBatis-Plus' default, or {@code ASSIGN_UUID}; the entities stay as they are.
+ * Each table has a source of its own; {@link KeymillId} on an entity's key names another one. A key that is set is kept.
+ *
+ * <p>{@code IdWorker.getId()} and {@code getIdStr()}, which know no entity, take from a source of their own.
+ */
+public class KeymillIdentifierGenerator implements IdentifierGenerator {
+    /** The source of {@code IdWorker}. */
+    public static final String ID_WORKER = "segment:id_worker";
+
+    private final Supplier<Mill> mills;
+    private final String spec;
+    private final FieldIds others;
+    private final Map<Class<?>, FieldIds> known = new ConcurrentHashMap<>();
+
+    /** Ids of the shared mill, from {@code segment:{table}}. */
+    public KeymillIdentifierGenerator() {
+        this(null, FieldIds.DEFAULT, ID_WORKER);
+    }
+
+    /**
+     * Ids of this mill, from these sources.
+     *
+     * @param mills where the mill is found at each id; null: the shared mill
+     * @param spec the source of an entity, {@code {table}} in it stands for its table
+     * @param idWorker the source of {@code IdWorker}
+     */
+    public KeymillIdentifierGenerator(Supplier<Mill> mills, String spec, String idWorker) {
+        this.mills = mills;
+        this.spec = spec;
+        others = FieldIds.of(mills, idWorker, null, Long.class, "IdWorker");
+    }
+
+    @Override
+    public Number nextId(Object entity) {
+        return (Number) ids(entity).next();
+    }
+
+    @Override
+    public String nextUUID(Object entity) {
+        return String.valueOf(ids(entity).next());
+    }
+
+    private FieldIds ids(Object entity) {
+        if (entity == null) {
+            return others;
+        }
+        FieldIds ids = known.get(entity.getClass());
+        if (ids == null) {
+            TableInfo table = TableInfoHelper.getTableInfo(entity.getClass());
+            ids = table == null || table.getKeyProperty() == null ? others : of(table);
+            known.put(entity.getClass(), ids);
+        }
+        return ids;
+    }
+
+    /**
+     * Refuses the entities of this configuration whose keys MyBatis-Plus would not fill, or would cut off.
+     *
+     * @param configuration of a session factory
+     * @throws IllegalArgumentException the first one, with class and field
+     */
+    public void check(Configuration configuration) {
+        // MyBatis-Plus keeps the tables of all session factories in one place.
+        for (TableInfo table : TableInfoHelper.getTableInfos()) {
+            IdType type = table.getIdType();
+            if (table.getConfiguration() == configuration && table.getKeyProperty() != null && (type == IdType.ASSIGN_ID || type == IdType.ASSIGN_UUID)) {
+                of(table);
+            }
+        }
+    }
+
+    private FieldIds of(TableInfo table) {
+        String field = table.getEntityType().getName() + "." + table.getKeyProperty();
+        Class<?> type = table.getKeyType();
+        if (type != null && type.isPrimitive()) {
+            throw new IllegalArgumentException(field + " is a primitive " + type + ", for which MyBatis-Plus asks no generator; make it a " + (type == int.class ? "Integer" : "Long"));
+        }
+        String spec = spec(table);
+        if (type == String.class && table.getIdType() == IdType.ASSIGN_ID && spec.startsWith("serial:")) {
+            throw new IllegalArgumentException(field + " takes texts from `" + spec + "`, and MyBatis-Plus asks for a number; write @TableId(type = IdType.ASSIGN_UUID)");
+        }
+        // MyBatis-Plus converts the number to the field's type, and cuts it off where it does not fit: it gets that type here. A String
+        // with ASSIGN_ID is written from a number.
+        boolean text = table.getIdType() == IdType.ASSIGN_UUID;
+        Class<?> wanted = text || type == null ? String.class : Number.class.isAssignableFrom(type) ? type : type == String.class ? Long.class : type;
+        String name = table.getTableName();
+        return FieldIds.of(mills, spec, name.substring(name.lastIndexOf('.') + 1).replaceAll("^[`\"\\[]|[`\"\\]]$", ""), wanted, field);
+    }
+
+    private String spec(TableInfo table) {
+        for (Class<?> at = table.getEntityType(); at != null; at = at.getSuperclass()) {
+            for (Field field : at.getDeclaredFields()) {
+                if (field.getName().equals(table.getKeyProperty())) {
+                    KeymillId annotation = field.getAnnotation(KeymillId.class);
+                    return annotation == null ? spec : annotation.value();
+                }
+            }
+        }
+        return spec;
+    }
+}

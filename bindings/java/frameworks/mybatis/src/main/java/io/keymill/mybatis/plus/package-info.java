@@ -1,0 +1,2 @@
+/** MyBatis-Plus: {@link io.keymill.mybatis.plus.KeymillIdentifierGenerator}. */
+package io.keymill.mybatis.plus;

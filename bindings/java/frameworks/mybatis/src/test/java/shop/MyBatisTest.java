@@ -1,0 +1,218 @@
+package shop;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.keymill.Mill;
+import io.keymill.mybatis.KeymillId;
+import io.keymill.mybatis.KeymillInterceptor;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.apache.ibatis.annotations.Insert;
+import org.apache.ibatis.annotations.Options;
+import org.apache.ibatis.annotations.Param;
+import org.apache.ibatis.annotations.Select;
+import org.apache.ibatis.annotations.SelectKey;
+import org.apache.ibatis.datasource.unpooled.UnpooledDataSource;
+import org.apache.ibatis.mapping.Environment;
+import org.apache.ibatis.session.Configuration;
+import org.apache.ibatis.session.ExecutorType;
+import org.apache.ibatis.session.SqlSession;
+import org.apache.ibatis.session.SqlSessionFactory;
+import org.apache.ibatis.session.SqlSessionFactoryBuilder;
+import org.apache.ibatis.transaction.jdbc.JdbcTransactionFactory;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.MethodSource;
+
+/** The interceptor in MyBatis without Spring. */
+class MyBatisTest {
+    private Mill mill;
+
+    static Stores[] stores() {
+        return Stores.there();
+    }
+
+    static class Base {
+        @KeymillId Long id;
+    }
+
+    static class Order extends Base {
+        @KeymillId("serial:orders/no?number=000000") String no;
+    }
+
+    static class Line {
+        @KeymillId long id;
+    }
+
+    static class Small {
+        @KeymillId("segment:shorts?start=32767&step=10") short id;
+    }
+
+    record Frozen(@KeymillId Long id) {}
+
+    interface Mapper {
+        @Insert("insert into orders (id, no) values (#{id}, #{no})")
+        int add(Order order);
+
+        @Insert("<script>insert into orders (id, no) values <foreach collection='list' item='o' separator=','>(#{o.id}, #{o.no})</foreach></script>")
+        int addList(List<Order> orders);
+
+        @Insert("<script>insert into orders (id, no) values <foreach collection='orders' item='o' separator=','>(#{o.id}, #{o.no})</foreach></script>")
+        int addNamed(@Param("orders") List<Order> orders, @Param("note") String note);
+
+        @Insert("<script>insert into orders (id, no) values <foreach collection='array' item='o' separator=','>(#{o.id}, #{o.no})</foreach></script>")
+        int addArray(Order[] orders);
+
+        @Insert("INSERT INTO `order_line`(id) values (#{line.id})")
+        int addLine(@Param("line") Line line, @Param("order") Order order);
+
+        @Insert("insert into small_ones (id) values (#{id})")
+        int addSmall(Small small);
+
+        @Insert("insert into orders (id) values (#{id})")
+        int addFrozen(Frozen frozen);
+
+        @Insert("insert into orders (id, no) values (#{id}, #{no})")
+        @Options(useGeneratedKeys = true, keyProperty = "id")
+        int addGenerated(Order order);
+
+        @Insert("insert into orders (id, no) values (#{id}, #{no})")
+        @SelectKey(statement = "select 7", keyProperty = "id", before = true, resultType = long.class)
+        int addSelected(Order order);
+
+        @Select("select count(*) from orders")
+        int count();
+    }
+
+    private SqlSessionFactory factory(Stores stores) {
+        mill = stores.mill("segment:orders", "serial:orders/no?number=000000");
+        String url = stores.jdbcUrl() + (stores == Stores.H2_AND_SQLITE ? ";MODE=MySQL" : "");
+        Stores.run(url, stores.user(), stores.password(), "drop table if exists orders", "drop table if exists order_line", "drop table if exists small_ones",
+                "create table orders (id bigint primary key, no varchar(40))", "create table order_line (id bigint primary key)", "create table small_ones (id smallint primary key)");
+        String driver = stores == Stores.H2_AND_SQLITE ? "org.h2.Driver" : "org.mariadb.jdbc.Driver";
+        Configuration configuration = new Configuration(new Environment("test", new JdbcTransactionFactory(), new UnpooledDataSource(driver, url, stores.user(), stores.password())));
+        configuration.addInterceptor(new KeymillInterceptor(() -> mill));
+        configuration.addMapper(Mapper.class);
+        return new SqlSessionFactoryBuilder().build(configuration);
+    }
+
+    @AfterEach
+    void close() {
+        if (mill != null) {
+            mill.close();
+        }
+    }
+
+    private static Throwable root(Throwable e) {
+        while (e.getCause() != null) {
+            e = e.getCause();
+        }
+        return e;
+    }
+
+    private static List<Order> orders(int count) {
+        return Stream.generate(Order::new).limit(count).collect(Collectors.toList());
+    }
+
+    /** Rising without a gap: they were taken at once. */
+    private static void assertRun(List<Order> orders) {
+        for (int i = 1; i < orders.size(); i++) {
+            assertEquals(orders.get(0).id + i, orders.get(i).id);
+            assertNotNull(orders.get(i).no);
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void one_object_a_list_an_array_and_named_ones_get_their_ids(Stores stores) {
+        try (SqlSession session = factory(stores).openSession()) {
+            Mapper mapper = session.getMapper(Mapper.class);
+            Order one = new Order();
+            mapper.add(one);
+            assertTrue(one.id > 0 && one.no.matches("\\d{14}"), one.no);
+            List<Order> list = orders(100);
+            mapper.addList(list);
+            assertRun(list);
+            List<Order> named = orders(100);
+            mapper.addNamed(named, "a note");
+            assertRun(named);
+            Order[] array = orders(10).toArray(new Order[0]);
+            mapper.addArray(array);
+            assertRun(Arrays.asList(array));
+            Line line = new Line();
+            mapper.addLine(line, one);
+            assertTrue(line.id > 0);
+            assertEquals(211, mapper.count());
+            assertTrue(mill.metrics().contains("segment:order_line"), "the table of the statement");
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void what_is_set_is_kept_and_an_object_that_stands_twice_gets_one_id(Stores stores) {
+        try (SqlSession session = factory(stores).openSession()) {
+            Mapper mapper = session.getMapper(Mapper.class);
+            List<Order> some = new ArrayList<>(orders(3));
+            some.get(1).id = 4_000_000_000L;
+            some.get(1).no = "A1";
+            mapper.addList(some);
+            assertEquals(4_000_000_000L, some.get(1).id);
+            assertEquals("A1", some.get(1).no);
+            assertEquals(some.get(0).id + 1, some.get(2).id);
+            Order twice = new Order();
+            assertThrows(RuntimeException.class, () -> mapper.addList(Arrays.asList(twice, twice)), "one key in two rows");
+            Long id = twice.id;
+            assertThrows(RuntimeException.class, () -> mapper.addList(Arrays.asList(twice, twice)));
+            assertSame(id, twice.id);
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_batch_of_a_thousand(Stores stores) {
+        try (SqlSession session = factory(stores).openSession(ExecutorType.BATCH)) {
+            Mapper mapper = session.getMapper(Mapper.class);
+            List<Order> orders = orders(1000);
+            orders.forEach(mapper::add);
+            session.flushStatements();
+            assertEquals(1000, orders.stream().map(order -> order.id).distinct().count());
+            assertEquals(1000, mapper.count());
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void keys_of_the_database_beside_it_are_refused_by_the_mappers_name(Stores stores) {
+        try (SqlSession session = factory(stores).openSession()) {
+            Mapper mapper = session.getMapper(Mapper.class);
+            String field = "shop.MyBatisTest$Base.id has @KeymillId; remove one of them";
+            String said = root(assertThrows(RuntimeException.class, () -> mapper.addGenerated(new Order()))).getMessage();
+            assertEquals("shop.MyBatisTest$Mapper.addGenerated sets `id` by useGeneratedKeys, and " + field, said);
+            said = root(assertThrows(RuntimeException.class, () -> mapper.addSelected(new Order()))).getMessage();
+            assertEquals("shop.MyBatisTest$Mapper.addSelected sets `id` by <selectKey>, and " + field, said);
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void what_a_field_cannot_hold_is_an_error(Stores stores) {
+        try (SqlSession session = factory(stores).openSession()) {
+            Mapper mapper = session.getMapper(Mapper.class);
+            String said = root(assertThrows(RuntimeException.class, () -> {
+                for (int i = 0; i < 2; i++) {
+                    mapper.addSmall(new Small());
+                }
+            })).getMessage();
+            assertTrue(said.startsWith("shop.MyBatisTest$Small.id is a short, which holds numbers up to 32767, and its next id is 32"), said);
+            said = root(assertThrows(RuntimeException.class, () -> mapper.addFrozen(new Frozen(null)))).getMessage();
+            assertTrue(said.startsWith("shop.MyBatisTest$Frozen.id has @KeymillId and cannot be set, being a record's"), said);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+package io.keymill.shardingsphere;
+
+import io.keymill.Mill;
+import io.keymill.Route;
+import io.keymill.Router;
+import java.math.BigInteger;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.function.Supplier;
+import org.apache.shardingsphere.sharding.api.sharding.complex.ComplexKeysShardingAlgorithm;
+import org.apache.shardingsphere.sharding.api.sharding.complex.ComplexKeysShardingValue;
+
+/**
+ * The shard of an id or of a key by its gene: {@code type: KEYMILL_GENE} in a complex sharding strategy. Properties: {@code router}, the
+ * name of a router's table in the mill's store, or {@code file}; {@code id-columns} and {@code key-columns}, separated by commas;
+ * {@code while-moving}. A target is the shard's name, or ends with an underscore and the name.
+ *
+ * <p>A range that moves by number gives two targets for a key, since each row is on one of them, and one for an id. A range that is written
+ * to two shards is refused unless {@code while-moving=both}: ShardingSphere does not say whether a statement reads or writes, so
+ * reads would find such rows twice.
+ */
+public final class KeymillGene implements ComplexKeysShardingAlgorithm<Comparable<?>> {
+    private static final List<String> PROPERTIES = Arrays.asList("router", "file", "config", "id-columns", "key-columns", "while-moving");
+
+    private Properties properties = new Properties();
+    private Set<String> ids;
+    private Set<String> keys;
+    private boolean both;
+    private String name;
+    private Supplier<Mill> mills;
+    private Router fixed;
+    private volatile Found found;
+
+    /** The router of a mill. */
+    private static final class Found {
+        final Mill mill;
+        final Router router;
+
+        Found(Mill mill, Router router) {
+            this.mill = mill;
+            this.router = router;
+        }
+    }
+
+    /** Made by ShardingSphere. */
+    public KeymillGene() {}
+
+    @Override
+    public void init(Properties given) {
+        for (Object property : given.keySet()) {
+            if (!PROPERTIES.contains(property)) {
+                throw new IllegalArgumentException("the sharding algorithm KEYMILL_GENE has no property `" + property + "`; it has " + String.join(", ", PROPERTIES));
+            }
+        }
+        properties = given;
+        ids = columns(given.getProperty("id-columns", ""));
+        keys = columns(given.getProperty("key-columns", ""));
+        if (ids.isEmpty() && keys.isEmpty()) {
+            throw new IllegalArgumentException("the sharding algorithm KEYMILL_GENE has neither `id-columns` nor `key-columns`; name the columns with ids and those with keys");
+        }
+        String moving = given.getProperty("while-moving", "refuse");
+        if (!moving.equals("refuse") && !moving.equals("both")) {
+            throw new IllegalArgumentException("`while-moving` is `" + moving + "`; it is refuse or both");
+        }
+        both = moving.equals("both");
+        name = given.getProperty("router");
+        String file = given.getProperty("file");
+        if ((name == null) == (file == null)) {
+            throw new IllegalArgumentException("the sharding algorithm KEYMILL_GENE takes `router`, the name of a table in the mill's store, or `file`, and one of them");
+        }
+        if (file != null) {
+            fixed = Router.open(file);
+        }
+        mills = Mills.of(given);
+    }
+
+    /** ShardingSphere compares names of columns without their case. */
+    private static Set<String> columns(String text) {
+        Set<String> columns = new TreeSet<>(String.CASE_INSENSITIVE_ORDER);
+        for (String column : text.split(",")) {
+            if (!column.trim().isEmpty()) {
+                columns.add(column.trim());
+            }
+        }
+        return columns;
+    }
+
+    private Router router() {
+        if (fixed != null) {
+            return fixed;
+        }
+        Mill mill = mills.get();
+        Found now = found;
+        if (now == null || now.mill != mill) {
+            now = new Found(mill, mill.router(name));
+            found = now;
+        }
+        return now.router;
+    }
+
+    @Override
+    public Collection<String> doSharding(Collection<String> targets, ComplexKeysShardingValue<Comparable<?>> value) {
+        Map<String, Collection<Comparable<?>>> values = value.getColumnNameAndShardingValuesMap();
+        Router router = router();
+        // An id says more than its key: which of two shards has it.
+        Set<String> found = of(router, targets, values, ids, false);
+        if (found == null) {
+            found = of(router, targets, values, keys, true);
+        }
+        // A range of ids or keys may have every gene.
+        return found == null ? targets : found;
+    }
+
+    private Set<String> of(Router router, Collection<String> targets, Map<String, Collection<Comparable<?>>> values, Set<String> columns, boolean byKey) {
+        Set<String> found = null;
+        for (Map.Entry<String, Collection<Comparable<?>>> column : values.entrySet()) {
+            if (columns.contains(column.getKey())) {
+                found = found == null ? new LinkedHashSet<>() : found;
+                for (Object each : column.getValue()) {
+                    add(found, targets, byKey ? key(router, each, column.getKey()) : id(router, each, column.getKey()));
+                }
+            }
+        }
+        return found;
+    }
+
+    private void add(Set<String> found, Collection<String> targets, Route route) {
+        found.add(target(targets, route.read()));
+        route.also().ifPresent(also -> found.add(target(targets, also)));
+        if (route.mirror().isPresent()) {
+            if (!both) {
+                throw new IllegalStateException("gene " + route.gene() + " is written to two shards, " + route.write() + " and " + route.mirror().get() + ", while its range moves, and ShardingSphere does not say whether a statement reads or writes; wait for the move's end, or set while-moving=both where rows that are found twice do no harm");
+            }
+            found.add(target(targets, route.write()));
+            found.add(target(targets, route.mirror().get()));
+        }
+    }
+
+    private static String target(Collection<String> targets, String shard) {
+        for (String target : targets) {
+            if (target.equals(shard) || target.endsWith("_" + shard)) {
+                return target;
+            }
+        }
+        throw new IllegalStateException("no target is the shard `" + shard + "` of the router's table, or ends with `_" + shard + "`; the targets are " + new TreeSet<>(targets));
+    }
+
+    private static Route id(Router router, Object id, String column) {
+        if (id instanceof Long || id instanceof Integer) {
+            return router.route(((Number) id).longValue());
+        } else if (id instanceof BigInteger) {
+            return ((BigInteger) id).bitLength() < 64 ? router.route(((BigInteger) id).longValue()) : router.routeWide((BigInteger) id);
+        }
+        throw new IllegalArgumentException("the id column " + column + " has a " + id.getClass().getName() + "; it has a long, an int or a BigInteger");
+    }
+
+    private static Route key(Router router, Object key, String column) {
+        if (key instanceof Long || key instanceof Integer) {
+            return router.routeKey(((Number) key).longValue());
+        } else if (key instanceof String) {
+            return router.routeKey((String) key);
+        }
+        throw new IllegalArgumentException("the key column " + column + " has a " + key.getClass().getName() + "; it has a long, an int or a String");
+    }
+
+    @Override
+    public String getType() {
+        return "KEYMILL_GENE";
+    }
+
+    /**
+     * What it was made with, for ShardingSphere 5.2.
+     *
+     * @return the properties
+     */
+    @Override
+    public Properties getProps() {
+        return properties;
+    }
+}

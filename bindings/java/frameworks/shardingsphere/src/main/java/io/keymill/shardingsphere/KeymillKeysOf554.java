@@ -1,0 +1,35 @@
+package io.keymill.shardingsphere;
+
+import java.util.Collection;
+import java.util.Properties;
+import org.apache.shardingsphere.infra.algorithm.core.context.AlgorithmSQLContext;
+import org.apache.shardingsphere.infra.algorithm.keygen.spi.KeyGenerateAlgorithm;
+
+/** Keys for ShardingSphere 5.5.4, whose interface is in another package: {@code type: KEYMILL}, with {@code source}, by default {@code segment:{table}}. */
+public final class KeymillKeysOf554 implements KeyGenerateAlgorithm {
+    private Keys keys;
+
+    /** Made by ShardingSphere. */
+    public KeymillKeysOf554() {}
+
+    @Override
+    public void init(Properties properties) {
+        Keys.check(properties);
+        keys = new Keys(properties, "segment:{table}");
+    }
+
+    @Override
+    public Collection<? extends Comparable<?>> generateKeys(AlgorithmSQLContext context, int count) {
+        return keys.take(context.getTableName(), context.getColumnName(), count);
+    }
+
+    @Override
+    public boolean isSupportAutoIncrement() {
+        return true;
+    }
+
+    @Override
+    public String getType() {
+        return Keys.TYPE;
+    }
+}

@@ -1,0 +1,73 @@
+package io.keymill.spring.boot;
+
+import io.keymill.KeymillException;
+import io.keymill.Mill;
+import java.lang.reflect.Method;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.springframework.beans.factory.ListableBeanFactory;
+import org.springframework.boot.context.properties.bind.Bindable;
+import org.springframework.boot.context.properties.bind.Binder;
+import org.springframework.core.env.Environment;
+import org.springframework.util.ClassUtils;
+
+/** The mill's configuration in the application's own database, as its {@code DataSource} is configured. */
+final class DataSourceConfig {
+    private static final String PREFIX = "spring.datasource";
+    /** What service connections, Docker Compose and cloud bindings give; 3.1 to 3.5, and 4. */
+    private static final String[] DETAILS = {
+        "org.springframework.boot.autoconfigure.jdbc.JdbcConnectionDetails", "org.springframework.boot.jdbc.autoconfigure.JdbcConnectionDetails"
+    };
+    private static final String ACTION = "Set keymill.config to sqlite:FILE, mysql://user:password@host:port/database, postgres://…, redis://…, memory: or file:CONFIG.toml";
+
+    private DataSourceConfig() {}
+
+    static String of(ListableBeanFactory beans, Environment environment) {
+        Binder binder = Binder.get(environment);
+        String url = binder.bind(PREFIX + ".url", String.class).orElse(null);
+        String user = binder.bind(PREFIX + ".username", String.class).orElse(null);
+        String password = binder.bind(PREFIX + ".password", String.class).orElse(null);
+        Map<String, String> properties = new LinkedHashMap<>(binder.bind(PREFIX + ".hikari.data-source-properties", Bindable.mapOf(String.class, String.class)).orElseGet(LinkedHashMap::new));
+        Object details = details(beans);
+        if (details != null) {
+            url = ask(details, "getJdbcUrl");
+            user = ask(details, "getUsername");
+            password = ask(details, "getPassword");
+        }
+        if (url == null) {
+            throw new KeymillPropertyException("keymill.config", "it is not set, and neither is " + PREFIX + ".url, whose database would be the store", ACTION, null);
+        }
+        if (user != null) {
+            properties.put("user", user);
+        }
+        if (password != null) {
+            properties.put("password", password);
+        }
+        try {
+            return Mill.storeOf(url, properties);
+        } catch (KeymillException e) {
+            throw new KeymillPropertyException("keymill.config", "it is not set, and the database of " + PREFIX + " cannot be the store: " + e.getMessage(), ACTION, e);
+        }
+    }
+
+    private static Object details(ListableBeanFactory beans) {
+        ClassLoader loader = DataSourceConfig.class.getClassLoader();
+        for (String name : DETAILS) {
+            if (ClassUtils.isPresent(name, loader)) {
+                Map<String, ?> found = beans.getBeansOfType(ClassUtils.resolveClassName(name, loader), false, false);
+                return found.isEmpty() ? null : found.values().iterator().next();
+            }
+        }
+        return null;
+    }
+
+    private static String ask(Object details, String getter) {
+        try {
+            Method method = details.getClass().getMethod(getter);
+            method.setAccessible(true);
+            return (String) method.invoke(details);
+        } catch (ReflectiveOperationException e) {
+            throw new KeymillPropertyException("keymill.config", "it is not set, and " + details.getClass().getName() + " does not say the database: " + e, ACTION, e);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+package io.keymill.spring.boot;
+
+import io.keymill.Mill;
+import java.util.function.Supplier;
+import org.springframework.beans.factory.BeanFactory;
+import org.springframework.beans.factory.ListableBeanFactory;
+import org.springframework.beans.factory.config.BeanPostProcessor;
+import org.springframework.boot.autoconfigure.AutoConfiguration;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnProperty;
+import org.springframework.boot.context.properties.EnableConfigurationProperties;
+import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Configuration;
+import org.springframework.core.env.Environment;
+import org.springframework.orm.jpa.AbstractEntityManagerFactoryBean;
+
+/** The mill, which is closed with the context, its sources, and what shows its state. */
+@AutoConfiguration(
+        afterName = {
+            "org.springframework.boot.autoconfigure.jdbc.DataSourceAutoConfiguration",
+            "org.springframework.boot.jdbc.autoconfigure.DataSourceAutoConfiguration"
+        })
+@ConditionalOnProperty(prefix = KeymillProperties.PREFIX, name = "enabled", matchIfMissing = true)
+@EnableConfigurationProperties(KeymillProperties.class)
+public class KeymillAutoConfiguration {
+    /** The mill of {@code keymill.config}, where the application has none of its own. */
+    @Configuration(proxyBeanMethods = false)
+    @ConditionalOnMissingBean(Mill.class)
+    static class MillConfiguration {
+        @Bean
+        ContextMill keymillContext(KeymillProperties properties, ListableBeanFactory beans, Environment environment) {
+            return new ContextMill(properties, () -> DataSourceConfig.of(beans, environment));
+        }
+
+        @Bean(destroyMethod = "")
+        Mill mill(ContextMill context) {
+            return context.mill();
+        }
+    }
+
+    /** The application's own mill is the shared one too. */
+    @Bean
+    @ConditionalOnMissingBean
+    ContextMill keymillContext(Mill mill) {
+        return new ContextMill(mill);
+    }
+
+    @Bean(KeymillSources.BEAN)
+    KeymillSources keymillSources(Mill mill, Environment environment) {
+        return new KeymillSources(mill, KeymillSources.Registrar.specs(environment));
+    }
+
+    @Bean
+    static KeymillSources.Registrar keymillSourceRegistrar(Environment environment) {
+        return new KeymillSources.Registrar(environment);
+    }
+
+    @Bean
+    @ConditionalOnProperty(prefix = KeymillProperties.PREFIX, name = "warm-up", matchIfMissing = true)
+    WarmUp keymillWarmUp(Mill mill, Environment environment) {
+        return new WarmUp(mill, KeymillSources.Registrar.specs(environment));
+    }
+
+    /** Hands this context's mill to Hibernate, whichever mill is shared. */
+    @Configuration(proxyBeanMethods = false)
+    @ConditionalOnClass(name = "org.springframework.orm.jpa.AbstractEntityManagerFactoryBean")
+    static class JpaConfiguration {
+        @Bean
+        static BeanPostProcessor keymillJpaProperties(BeanFactory beans) {
+            return new BeanPostProcessor() {
+                @Override
+                public Object postProcessBeforeInitialization(Object bean, String name) {
+                    if (bean instanceof AbstractEntityManagerFactoryBean) {
+                        Supplier<Mill> mill = () -> beans.getBean(Mill.class);
+                        ((AbstractEntityManagerFactoryBean) bean).getJpaPropertyMap().putIfAbsent("keymill.mill", mill);
+                    }
+                    return bean;
+                }
+            };
+        }
+    }
+}

@@ -1,0 +1,70 @@
+package io.keymill.spring.boot;
+
+import com.baomidou.mybatisplus.core.incrementer.IdentifierGenerator;
+import com.mybatisflex.core.keygen.KeyGeneratorFactory;
+import io.keymill.Mill;
+import io.keymill.mybatis.KeymillInterceptor;
+import io.keymill.mybatis.flex.KeymillKeyGenerator;
+import io.keymill.mybatis.plus.KeymillIdentifierGenerator;
+import org.apache.ibatis.session.SqlSessionFactory;
+import org.springframework.beans.factory.ObjectProvider;
+import org.springframework.beans.factory.SmartInitializingSingleton;
+import org.springframework.boot.autoconfigure.AutoConfiguration;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnBean;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
+import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Configuration;
+
+/** MyBatis, MyBatis-Plus and MyBatis-Flex, each where the application has it. */
+@AutoConfiguration(after = KeymillAutoConfiguration.class)
+@ConditionalOnBean(Mill.class)
+public class KeymillMybatisAutoConfiguration {
+    @Configuration(proxyBeanMethods = false)
+    @ConditionalOnClass(name = "org.apache.ibatis.plugin.Interceptor")
+    static class InterceptorConfiguration {
+        @Bean
+        @ConditionalOnMissingBean
+        KeymillInterceptor keymillInterceptor(Mill mill) {
+            return new KeymillInterceptor(() -> mill);
+        }
+    }
+
+    @Configuration(proxyBeanMethods = false)
+    @ConditionalOnClass(name = "com.baomidou.mybatisplus.core.incrementer.IdentifierGenerator")
+    static class PlusConfiguration {
+        @Bean
+        @ConditionalOnMissingBean(IdentifierGenerator.class)
+        KeymillIdentifierGenerator keymillIdentifierGenerator(Mill mill, KeymillProperties properties) {
+            KeymillProperties.MybatisPlus plus = properties.getMybatisPlus();
+            try {
+                return new KeymillIdentifierGenerator(() -> mill, plus.getSource(), plus.getIdWorker());
+            } catch (IllegalArgumentException e) {
+                throw new KeymillPropertyException("keymill.mybatis-plus.id-worker", e.getMessage(), "Correct it", e);
+            }
+        }
+
+        /** When the mappers are known. */
+        @Bean
+        SmartInitializingSingleton keymillKeyTypes(ObjectProvider<KeymillIdentifierGenerator> generators, ObjectProvider<SqlSessionFactory> factories) {
+            return () -> generators.ifAvailable(generator -> factories.forEach(factory -> {
+                try {
+                    generator.check(factory.getConfiguration());
+                } catch (IllegalArgumentException e) {
+                    throw new KeymillPropertyException("keymill.mybatis-plus.source", e.getMessage(), "Change the field, or give it another @TableId(type = …)", e);
+                }
+            }));
+        }
+    }
+
+    @Configuration(proxyBeanMethods = false)
+    @ConditionalOnClass(name = "com.mybatisflex.core.keygen.KeyGeneratorFactory")
+    static class FlexConfiguration {
+        @Bean
+        KeymillKeyGenerator keymillKeyGenerator(Mill mill) {
+            KeymillKeyGenerator generator = new KeymillKeyGenerator(() -> mill, "segment:{table}");
+            KeyGeneratorFactory.register(KeymillKeyGenerator.NAME, generator);
+            return generator;
+        }
+    }
+}

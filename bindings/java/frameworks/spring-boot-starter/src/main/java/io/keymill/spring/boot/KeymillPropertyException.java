@@ -1,0 +1,34 @@
+package io.keymill.spring.boot;
+
+/** A property of keymill that the application cannot start with. */
+public class KeymillPropertyException extends RuntimeException {
+    private static final long serialVersionUID = 1;
+
+    private final String property;
+    private final String reason;
+    private final String action;
+
+    KeymillPropertyException(String property, String reason, String action, Throwable cause) {
+        super(property + ": " + reason, cause);
+        this.property = property;
+        this.reason = reason;
+        this.action = action;
+    }
+
+    /**
+     * The property.
+     *
+     * @return its name
+     */
+    public String property() {
+        return property;
+    }
+
+    String reason() {
+        return reason;
+    }
+
+    String action() {
+        return action;
+    }
+}

@@ -1,0 +1,157 @@
+package shop.jdbc;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.keymill.Mill;
+import io.keymill.spring.data.KeymillId;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.MethodSource;
+import org.springframework.boot.WebApplicationType;
+import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
+import org.springframework.boot.builder.SpringApplicationBuilder;
+import org.springframework.context.ConfigurableApplicationContext;
+import org.springframework.context.annotation.Configuration;
+import org.springframework.data.annotation.Id;
+import org.springframework.data.jdbc.repository.config.EnableJdbcRepositories;
+import org.springframework.data.relational.core.mapping.MappedCollection;
+import org.springframework.data.relational.core.mapping.Table;
+import org.springframework.data.repository.CrudRepository;
+import shop.Stores;
+
+/** Spring Data JDBC in the Boot of the class path. */
+class SpringDataJdbcTest {
+    static Stores[] stores() {
+        return Stores.there();
+    }
+
+    /** Nothing of it can be changed. */
+    @Table("sd_orders")
+    record Order(@Id @KeymillId Long id, @KeymillId("serial:{table}/no?number=000000") String no, String what, @MappedCollection(idColumn = "parent") Set<Line> lines) {}
+
+    @Table("sd_line")
+    record Line(@Id @KeymillId Long id, String what) {}
+
+    @Table("sd_basket")
+    static class Basket {
+        @Id @KeymillId long id;
+        @MappedCollection(idColumn = "parent", keyColumn = "place") Map<String, Item> items = new LinkedHashMap<>();
+    }
+
+    @Table("sd_item")
+    static class Item {
+        @Id @KeymillId Long id;
+        String what;
+    }
+
+    @Table("sd_small")
+    record Small(@Id @KeymillId("segment:sd_small?start=2147483647&step=10") Integer id) {}
+
+    interface Orders extends CrudRepository<Order, Long> {}
+
+    interface Baskets extends CrudRepository<Basket, Long> {}
+
+    interface Smalls extends CrudRepository<Small, Integer> {}
+
+    @Configuration(proxyBeanMethods = false)
+    @EnableAutoConfiguration
+    @EnableJdbcRepositories(considerNestedRepositories = true)
+    static class Shop {}
+
+    private static ConfigurableApplicationContext run(Stores stores) {
+        String url = stores.jdbcUrl() + (stores == Stores.H2_AND_SQLITE ? ";CASE_INSENSITIVE_IDENTIFIERS=TRUE" : "");
+        Stores.run(url, stores.user(), stores.password(),
+                "drop table if exists sd_line", "drop table if exists sd_orders", "drop table if exists sd_item", "drop table if exists sd_basket", "drop table if exists sd_small",
+                "create table sd_orders (id bigint primary key, no varchar(40) not null, what varchar(40))", "create table sd_line (id bigint primary key, parent bigint not null, what varchar(40))",
+                "create table sd_basket (id bigint primary key)", "create table sd_item (id bigint primary key, parent bigint not null, place varchar(40), what varchar(40))",
+                "create table sd_small (id int primary key)");
+        return new SpringApplicationBuilder(Shop.class).web(WebApplicationType.NONE).properties(
+                "spring.main.banner-mode=off", "logging.level.root=warn", "spring.datasource.url=" + url, "spring.datasource.username=" + stores.user(), "spring.datasource.password=" + stores.password(),
+                "spring.autoconfigure.exclude=org.springframework.boot.autoconfigure.r2dbc.R2dbcAutoConfiguration,org.springframework.boot.r2dbc.autoconfigure.R2dbcAutoConfiguration",
+                "keymill.config=" + stores.config(), "keymill.init=missing", "keymill.sources.orders=segment:sd_orders").run();
+    }
+
+    private static Order order(int lines) {
+        Set<Line> some = new LinkedHashSet<>();
+        for (int i = 0; i < lines; i++) {
+            some.add(new Line(null, "line " + i));
+        }
+        return new Order(null, null, "first", some);
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_record_and_its_children_are_inserted_with_ids(Stores stores) {
+        try (ConfigurableApplicationContext context = run(stores)) {
+            Orders orders = context.getBean(Orders.class);
+            Order saved = orders.save(order(3));
+            assertNotNull(saved.id);
+            assertTrue(saved.no.matches("\\d{14}"), saved.no);
+            Order found = orders.findById(saved.id).get();
+            Set<Long> lines = new HashSet<>();
+            found.lines.forEach(line -> lines.add(line.id));
+            assertEquals(3, lines.size());
+            assertEquals(saved.lines, found.lines, "the ids that were stored are those of the saved object");
+            Order changed = orders.save(new Order(saved.id, saved.no, "second", found.lines));
+            assertEquals(saved.id, changed.id, "an id that is set makes it an update");
+            assertEquals(found.lines, changed.lines, "and children keep theirs");
+            assertEquals(1, orders.count());
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_thousand_aggregates(Stores stores) {
+        try (ConfigurableApplicationContext context = run(stores)) {
+            Orders orders = context.getBean(Orders.class);
+            List<Order> some = new ArrayList<>();
+            for (int i = 0; i < 1000; i++) {
+                some.add(order(1));
+            }
+            Set<Long> ids = new HashSet<>();
+            orders.saveAll(some).forEach(order -> ids.add(order.id));
+            assertEquals(1000, ids.size());
+            assertEquals(1000, orders.count());
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_class_is_filled_where_it_is(Stores stores) {
+        try (ConfigurableApplicationContext context = run(stores)) {
+            Basket basket = new Basket();
+            basket.items.put("a", new Item());
+            basket.items.put("b", new Item());
+            Basket saved = context.getBean(Baskets.class).save(basket);
+            assertTrue(saved.id > 0, "a primitive's 0 is no id");
+            assertEquals(2, saved.items.values().stream().map(item -> item.id).distinct().count());
+            assertTrue(context.getBean(Mill.class).metrics().contains("segment:sd_item"));
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_number_that_an_integer_does_not_hold_is_an_error(Stores stores) {
+        try (ConfigurableApplicationContext context = run(stores)) {
+            Smalls smalls = context.getBean(Smalls.class);
+            Throwable e = assertThrows(RuntimeException.class, () -> {
+                for (int i = 0; i < 2; i++) {
+                    smalls.save(new Small(null));
+                }
+            });
+            while (e.getCause() != null) {
+                e = e.getCause();
+            }
+            assertTrue(e.getMessage().startsWith("shop.jdbc.SpringDataJdbcTest$Small.id is an int, which holds numbers up to 2147483647, and its next id is 21474"), e.toString());
+        }
+    }
+}

@@ -1,0 +1,304 @@
+package io.keymill.support;
+
+import io.keymill.Code;
+import io.keymill.KeymillException;
+import io.keymill.Mill;
+import io.keymill.Source;
+import java.math.BigDecimal;
+import java.math.BigInteger;
+import java.nio.charset.StandardCharsets;
+import java.util.OptionalLong;
+import java.util.function.Function;
+import java.util.function.Supplier;
+
+/**
+ * The ids of one field, as values of the field's type. What cannot fit is refused when this is made, and a number that an
+ * {@code int} or {@code short} does not hold before it wraps. The source is looked for at the first id, and again where another
+ * mill is shared.
+ */
+public final class FieldIds {
+    /** The spec of a field that names none. */
+    public static final String DEFAULT = "segment:{table}";
+
+    private final Supplier<Mill> mills;
+    private final String spec;
+    private final String field;
+    private final FieldType type;
+    private final boolean serial;
+    /** Without a lock or a barrier: its fields are final, and what a thread misses it finds again. */
+    private Resolved resolved;
+
+    private static final class Resolved {
+        final Mill mill;
+        final Source source;
+
+        Resolved(Mill mill, Source source) {
+            this.mill = mill;
+            this.source = source;
+        }
+    }
+
+    private FieldIds(Supplier<Mill> mills, String spec, String field, FieldType type, boolean serial) {
+        this.mills = mills;
+        this.spec = spec;
+        this.field = field;
+        this.type = type;
+        this.serial = serial;
+    }
+
+    /**
+     * The ids of a field.
+     *
+     * @param mills where the mill is found at each id; null: the shared mill
+     * @param spec the source; {@code {table}} in it stands for the table
+     * @param table the table's name; null where the field has none
+     * @param type the field's type
+     * @param field class and field, for messages: {@code shop.Order.id}
+     * @return the ids
+     * @throws IllegalArgumentException if the spec's kind does not give what the field holds
+     */
+    public static FieldIds of(Supplier<Mill> mills, String spec, String table, Class<?> type, String field) {
+        String named = withTable(spec, table, field);
+        int colon = named.indexOf(':');
+        String kind = colon < 0 ? named : named.substring(0, colon);
+        FieldType known = FieldType.of(type);
+        if (known == null) {
+            throw new IllegalArgumentException(field + " is a " + type.getName() + ", which holds no id of `" + named + "`; a field with an id is a " + FieldType.NAMES);
+        }
+        switch (kind) {
+            case "segment":
+                break;
+            case "snowflake":
+                if (known == FieldType.INT || known == FieldType.SHORT) {
+                    throw new IllegalArgumentException(field + " is " + known.name + ", and `" + named + "` gives numbers of up to 63 bits; make the field and its column a long (BIGINT)");
+                }
+                break;
+            case "serial":
+                if (known != FieldType.TEXT && known != FieldType.ANY) {
+                    throw new IllegalArgumentException(field + " is " + known.name + ", and `" + named + "` gives text; make the field a String, or name a `segment:` or `snowflake:`");
+                }
+                break;
+            case "business":
+                throw new IllegalArgumentException(field + " names `" + named + "`, whose ids need a key; call Mill.business(…).next(key) and set the field");
+            default:
+                throw new IllegalArgumentException(field + " names `" + named + "`, which is no source; a field takes from segment:NAME, snowflake:NAME or serial:TABLE/COLUMN");
+        }
+        return new FieldIds(mills == null ? Mill::shared : mills, named, field, known, kind.equals("serial"));
+    }
+
+    private static String withTable(String spec, String table, String field) {
+        if (spec == null || spec.isEmpty()) {
+            throw new IllegalArgumentException(field + " names an empty spec; name a source, such as `" + DEFAULT + "`");
+        }
+        if (!spec.contains("{table}")) {
+            return spec;
+        }
+        if (table == null || table.isEmpty()) {
+            throw new IllegalArgumentException(field + " names `" + spec + "`, and its table is not known; write the source's name in place of {table}");
+        }
+        return spec.replace("{table}", encode(table));
+    }
+
+    /**
+     * A name as it stands in a spec.
+     *
+     * @param name the name
+     * @return the name, percent-encoded where it must be
+     */
+    public static String encode(String name) {
+        StringBuilder encoded = new StringBuilder(name.length());
+        for (byte b : name.getBytes(StandardCharsets.UTF_8)) {
+            boolean plain = b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '_' || b == '-' || b == '.' || b == '$';
+            if (plain) {
+                encoded.append((char) b);
+            } else {
+                encoded.append('%').append(Character.forDigit((b >> 4) & 15, 16)).append(Character.forDigit(b & 15, 16));
+            }
+        }
+        return encoded.toString();
+    }
+
+    /**
+     * The next id; waits at most the source's deadline when none is in memory.
+     *
+     * @return a value of the field's type
+     * @throws KeymillException as {@link Source#next}, with the field
+     * @throws ArithmeticException if the number is too large for the field
+     */
+    public Object next() {
+        Resolved now = resolved;
+        if (now == null || now.mill != mills.get()) {
+            now = resolve();
+        }
+        try {
+            return serial ? now.source.nextText() : type.value(now.source.next(), field);
+        } catch (KeymillException e) {
+            if (isReplaced(now, e)) {
+                return next();
+            }
+            throw e;
+        }
+    }
+
+    /**
+     * {@code count} ids in rising order, in one step.
+     *
+     * @param count how many
+     * @return values of the field's type
+     * @throws KeymillException as {@link #next}
+     * @throws ArithmeticException if a number is too large for the field
+     */
+    public Object[] take(int count) {
+        if (serial) {
+            return ask(source -> source.takeText(count));
+        }
+        long[] ids = ask(source -> source.take(count));
+        Object[] values = new Object[ids.length];
+        for (int i = 0; i < ids.length; i++) {
+            values[i] = type.value(ids[i], field);
+        }
+        return values;
+    }
+
+    /**
+     * The next id if one is in memory; never waits for a store.
+     *
+     * @return a value of the field's type, or null; null always for a serial
+     * @throws KeymillException as {@link #next}
+     * @throws ArithmeticException if the number is too large for the field
+     */
+    public Object tryNext() {
+        if (serial) {
+            return null;
+        }
+        OptionalLong id = ask(Source::tryNext);
+        return id.isPresent() ? type.value(id.getAsLong(), field) : null;
+    }
+
+    /**
+     * Whether this value says that the field was not set: null, and 0 in a primitive field.
+     *
+     * @param value the field's value
+     * @param primitive whether the field is a primitive
+     * @return whether an id is to be made
+     */
+    public static boolean isUnset(Object value, boolean primitive) {
+        return value == null || primitive && value instanceof Number && ((Number) value).longValue() == 0;
+    }
+
+    /**
+     * The source's spec, the table's name filled in.
+     *
+     * @return the spec
+     */
+    public String spec() {
+        return spec;
+    }
+
+    /**
+     * The field that these ids are for.
+     *
+     * @return class and field
+     */
+    public String field() {
+        return field;
+    }
+
+    private <T> T ask(Function<Source, T> verb) {
+        Resolved now = resolved;
+        if (now == null || now.mill != mills.get()) {
+            now = resolve();
+        }
+        try {
+            return verb.apply(now.source);
+        } catch (KeymillException e) {
+            if (isReplaced(now, e)) {
+                return ask(verb);
+            }
+            throw e;
+        }
+    }
+
+    /** Whether the mill was closed because another one took its place. */
+    private boolean isReplaced(Resolved asked, KeymillException e) {
+        return e.code() == Code.CLOSED && mills.get() != asked.mill;
+    }
+
+    private Resolved resolve() {
+        Mill mill = mills.get();
+        Resolved fresh = new Resolved(mill, mill.source(spec));
+        UsedSources.add(mill, spec, fresh.source);
+        resolved = fresh;
+        return fresh;
+    }
+
+    /** {@code shop.Order.id from segment:orders}. */
+    @Override
+    public String toString() {
+        return field + " from " + spec;
+    }
+
+    /** The types of fields that hold an id. */
+    private enum FieldType {
+        LONG("a long"),
+        INT("an int"),
+        SHORT("a short"),
+        BIG_INTEGER("a BigInteger"),
+        BIG_DECIMAL("a BigDecimal"),
+        TEXT("a String"),
+        /** {@code Object}, {@code Serializable}, {@code Comparable}, {@code Number}: a generic superclass's field. */
+        ANY("any object");
+
+        static final String NAMES = "long, int, short, BigInteger, BigDecimal or String";
+
+        final String name;
+
+        FieldType(String name) {
+            this.name = name;
+        }
+
+        static FieldType of(Class<?> type) {
+            if (type == long.class || type == Long.class) {
+                return LONG;
+            } else if (type == int.class || type == Integer.class) {
+                return INT;
+            } else if (type == short.class || type == Short.class) {
+                return SHORT;
+            } else if (type == BigInteger.class) {
+                return BIG_INTEGER;
+            } else if (type == BigDecimal.class) {
+                return BIG_DECIMAL;
+            } else if (type == String.class || type == CharSequence.class) {
+                return TEXT;
+            }
+            return type.isAssignableFrom(Long.class) ? ANY : null;
+        }
+
+        Object value(long id, String field) {
+            switch (this) {
+                case INT:
+                    if (id != (int) id) {
+                        throw tooLarge(id, field, Integer.MAX_VALUE);
+                    }
+                    return (int) id;
+                case SHORT:
+                    if (id != (short) id) {
+                        throw tooLarge(id, field, Short.MAX_VALUE);
+                    }
+                    return (short) id;
+                case BIG_INTEGER:
+                    return BigInteger.valueOf(id);
+                case BIG_DECIMAL:
+                    return BigDecimal.valueOf(id);
+                case TEXT:
+                    return Long.toString(id);
+                default:
+                    return id;
+            }
+        }
+
+        private ArithmeticException tooLarge(long id, String field, long largest) {
+            return new ArithmeticException(field + " is " + name + ", which holds numbers up to " + largest + ", and its next id is " + id + "; make the field and its column a long (BIGINT)");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The application's database as the store: what frameworks know of it (JDBC URLs, Django's `DATABASES`, SQLAlchemy's and
+//! others' URLs, and the parameters beside them) becomes a mill's configuration string. Nothing is asked and nothing is opened.
+//!
+//! * `jdbc`, `django`, `client_url`: the forms.
+//! * `client_library`: whose parameters a form has; `mysql_drivers`, `jdbc_drivers` and `other_libraries`: what each parameter means.
+//! * `settings`: what was found, and the string that says the same.
+//! * `database_file`: SQLite.
+//!
+//! A parameter is never dropped: it has a counterpart, or a reason why a store does not need it, or it is refused by its
+//! name. Encryption is never weaker than what is written, nor than what the library does where nothing is written. No
+//! message repeats a value: a password may stand where nobody expects it.
+
+mod client_library;
+mod client_url;
+mod database_file;
+mod django;
+mod jdbc;
+mod jdbc_drivers;
+mod mysql_drivers;
+mod other_libraries;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use percent_encoding::percent_decode_str;
+
+use crate::error::{Error, Result};
+
+/// The databases that can be a store, for messages.
+const KNOWN: &str = "keymill keeps its numbers in MySQL, MariaDB, TiDB, PostgreSQL or SQLite";
+/// What always works.
+const INSTEAD: &str = "or configure the store itself, such as mysql://user:password@host/database?tls=verify (docs/application-database.md)";
+
+/// The configuration string of a mill in the database that `url` and `properties` name.
+pub(super) fn translate(url: &str, properties: &[(&str, &str)]) -> Result<String> {
+    if url.len() + properties.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > 1 << 16 {
+        return Err(Error::config("the application's database is described in more than 64 KiB"));
+    }
+    if let Some(rest) = url.strip_prefix("jdbc:") {
+        return jdbc::translate(rest, properties);
+    }
+    if let Some(engine) = url.strip_prefix("django:") {
+        return django::translate(engine, properties);
+    }
+    if let Some(rest) = url.strip_prefix("r2dbc:") {
+        return client_url::translate(rest.strip_prefix("pool:").unwrap_or(rest), properties);
+    }
+    if let Some(rest) = url.strip_prefix("r2dbcs:") {
+        let mut properties = properties.to_vec();
+        properties.push(("sslmode", "verify-full"));
+        return client_url::translate(rest.strip_prefix("pool:").unwrap_or(rest), &properties);
+    }
+    client_url::translate(url, properties)
+}
+
+/// Every library with its parameters: the names, and what they mean for a store. The documentation shows it.
+#[cfg(feature = "internals")]
+#[must_use]
+pub fn described() -> Vec<(&'static str, Vec<client_library::DescribedRow>)> {
+    use jdbc_drivers::{PGJDBC, SQLITE_JDBC};
+    use mysql_drivers::{CONNECTOR_J, MARIADB_JAVA};
+    use other_libraries::{MYSQL_CLIENTS, POSTGRES_CLIENTS, SQLITE_CLIENTS};
+    [&CONNECTOR_J, &MARIADB_JAVA, &PGJDBC, &SQLITE_JDBC, &MYSQL_CLIENTS, &POSTGRES_CLIENTS, &SQLITE_CLIENTS]
+        .map(|library| (library.name, library.described()))
+        .to_vec()
+}
+
+/// A refusal that says what else can be done.
+fn refused(why: impl std::fmt::Display) -> Error {
+    Error::config(format!("{why}; {INSTEAD}"))
+}
+
+/// A text with its %XX decoded; with `plus` a `+` is a blank, as in a form.
+fn decoded(text: &str, plus: bool) -> Result<String> {
+    let text = if plus { text.replace('+', " ") } else { text.to_owned() };
+    let decoded = percent_decode_str(&text).decode_utf8();
+    decoded.map(std::borrow::Cow::into_owned).map_err(|_| {
+        Error::config("the URL of the application's database is not UTF-8 once its %XX are decoded")
+    })
+}

@@ -1,0 +1,445 @@
+//! What the application's settings say of a server, and the configuration string that says the same.
+
+use std::fmt::Write as _;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::error::{Error, Result};
+
+use super::client_library::{ClientLibrary, DatabaseKind, Role, TlsLevel};
+use super::refused;
+
+/// What stands as it is in every part of a mill's URL.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// The same for a file's path.
+const PATH: &AsciiSet = &ENCODED.remove(b'/');
+/// The same for an IPv6 address.
+const ADDRESS: &AsciiSet = &ENCODED.remove(b':');
+/// The longest time that a mill takes.
+const LONGEST_MS: f64 = 3_600_000.0;
+
+/// One parameter as it was given.
+#[derive(Clone, Copy)]
+pub(super) struct Given<'a> {
+    pub(super) name: &'a str,
+    pub(super) value: &'a str,
+    /// The name may be repeated in a message: it cannot be a piece of a password.
+    pub(super) is_shown: bool,
+}
+
+/// A host and the port that stands behind it.
+pub(super) type HostPort = (String, Option<u16>);
+
+/// What was found so far.
+pub(super) struct Settings {
+    library: &'static ClientLibrary,
+    /// Of a URL, with the ports that it names.
+    pub(super) url_hosts: Vec<HostPort>,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) database: Option<String>,
+    host: Option<String>,
+    port: Option<String>,
+    socket: Option<String>,
+    schema: Option<String>,
+    connect_ms: Option<f64>,
+    answer_ms: Option<f64>,
+    ca: Option<String>,
+    cert: Option<String>,
+    key: Option<String>,
+    mode: Option<TlsLevel>,
+    switch: Option<TlsLevel>,
+    trusts_all: bool,
+    key_from_server: bool,
+}
+
+impl Settings {
+    pub(super) fn new(library: &'static ClientLibrary) -> Settings {
+        Settings {
+            library,
+            url_hosts: Vec::new(),
+            user: None,
+            password: None,
+            database: None,
+            host: None,
+            port: None,
+            socket: None,
+            schema: None,
+            connect_ms: None,
+            answer_ms: None,
+            ca: None,
+            cert: None,
+            key: None,
+            mode: None,
+            switch: None,
+            trusts_all: false,
+            key_from_server: false,
+        }
+    }
+
+    fn is_postgres(&self) -> bool {
+        self.library.kind == DatabaseKind::Postgres
+    }
+
+    /// Takes one parameter in.
+    pub(super) fn take(&mut self, given: Given<'_>) -> Result<()> {
+        let library = self.library.name;
+        let Some((name, role)) = self.library.role(given.name) else {
+            let which = if given.is_shown {
+                format!("the parameter `{}`", crate::error::shown(given.name))
+            } else {
+                "a parameter (not repeated here: it may be a piece of a password, in which `&`, `?`, `#` and `@` are written %26, %3F, %23 and %40)".to_owned()
+            };
+            return Err(refused(format!(
+                "keymill does not know {which} of {library}, so it cannot tell what it means for the store; leave it out"
+            )));
+        };
+        let value = given.value;
+        match role {
+            Role::User => set(&mut self.user, name, value),
+            Role::Password => set(&mut self.password, name, value),
+            // SQLAlchemy writes `host` once for each.
+            Role::Host if self.is_postgres() && self.host.as_deref().is_some_and(|host| host != value) => {
+                self.host = self.host.take().map(|host| format!("{host},{value}"));
+                Ok(())
+            }
+            Role::Host => set(&mut self.host, name, value),
+            Role::Port => set(&mut self.port, name, value),
+            Role::Database => set(&mut self.database, name, value),
+            Role::Socket => set(&mut self.socket, name, value),
+            Role::Schema => set(&mut self.schema, name, first_schema(name, value)?),
+            Role::ServerOptions => match search_path(value) {
+                Some("") => Ok(()),
+                Some(path) => set(&mut self.schema, name, first_schema(name, path)?),
+                None => Err(refused(format!(
+                    "`{name}` of {library} sets something else than `-c search_path=SCHEMA`, and keymill sends the server no settings; leave it out"
+                ))),
+            },
+            Role::TlsMode(words) => {
+                let level =
+                    words.iter().find(|(word, _)| word.eq_ignore_ascii_case(value)).map(|(_, level)| *level);
+                let Some(level) = level else {
+                    let valid: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+                    return Err(refused(format!(
+                        "`{name}` of {library} has a value that keymill does not know; it knows {}",
+                        valid.join(", ")
+                    )));
+                };
+                self.mode = self.mode.max(Some(level));
+                Ok(())
+            }
+            Role::TlsSwitch { on, off } => {
+                self.switch = self.switch.max(if is_on(name, library, value)? { on } else { off });
+                Ok(())
+            }
+            Role::TrustAll => {
+                self.trusts_all |= is_on(name, library, value)?;
+                Ok(())
+            }
+            Role::SocketClass => match value {
+                "" | "org.postgresql.ssl.LibPQFactory" | "org.postgresql.ssl.DefaultJavaSSLFactory" => Ok(()),
+                "org.postgresql.ssl.NonValidatingFactory" => {
+                    self.trusts_all = true;
+                    Ok(())
+                }
+                _ => Err(refused(format!(
+                    "`{name}` of {library} names a class that keymill cannot run; leave it out"
+                ))),
+            },
+            Role::KeyFromServer => {
+                self.key_from_server |= is_on(name, library, value)?;
+                Ok(())
+            }
+            Role::RootCert if value == "system" => {
+                self.mode = self.mode.max(Some(TlsLevel::Verify));
+                Ok(())
+            }
+            Role::Ca | Role::RootCert => set(&mut self.ca, name, pem(name, library, value)?),
+            Role::Cert => set(&mut self.cert, name, pem(name, library, value)?),
+            Role::Key => set(&mut self.key, name, pem(name, library, value)?),
+            Role::ConnectSeconds => set_time(&mut self.connect_ms, name, library, value, 1000.0),
+            Role::ConnectMillis => set_time(&mut self.connect_ms, name, library, value, 1.0),
+            Role::AnswerSeconds => set_time(&mut self.answer_ms, name, library, value, 1000.0),
+            Role::AnswerMillis => set_time(&mut self.answer_ms, name, library, value, 1.0),
+            Role::Unused(_) => Ok(()),
+            Role::Only(same, why) => {
+                if same.iter().any(|word| word.eq_ignore_ascii_case(value)) {
+                    return Ok(());
+                }
+                Err(refused(format!(
+                    "`{name}` of {library} has a value without a counterpart: {why}; keymill takes {}",
+                    same.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+                )))
+            }
+            Role::Refused(why) => {
+                Err(refused(format!("`{name}` of {library} has no counterpart in keymill: {why}")))
+            }
+        }
+    }
+
+    /// The mill's configuration string.
+    pub(super) fn into_mill(self) -> Result<String> {
+        let library = self.library.name;
+        let (scheme, default_port) = if self.is_postgres() { ("postgres", 5432) } else { ("mysql", 3306) };
+        let user = self.user.as_deref().filter(|user| !user.is_empty()).ok_or_else(|| {
+            refused(format!("the settings of the application's database ({library}) name no user; keymill takes none from the system"))
+        })?;
+        // As the libraries of PostgreSQL: the database that has the user's name.
+        let database = self.database.as_deref().filter(|name| !name.is_empty());
+        let Some(database) = database.or_else(|| self.is_postgres().then_some(user)) else {
+            return Err(refused(format!(
+                "the settings of the application's database ({library}) name no database"
+            )));
+        };
+        let hosts = self.hosts()?;
+        let is_path = |host: &str| host.starts_with(['/', '@']);
+        let socket = match (&self.socket, &hosts[..]) {
+            (Some(socket), _) => Some(socket.clone()),
+            (None, [(host, port)]) if is_path(host) && self.is_postgres() => {
+                Some(format!("{}/.s.PGSQL.{}", host.trim_end_matches('/'), port.unwrap_or(default_port)))
+            }
+            (None, [(host, _)]) if is_path(host) => Some(host.clone()),
+            (None, hosts) if hosts.iter().any(|(host, _)| is_path(host)) => {
+                return Err(refused(format!(
+                    "the settings of the application's database ({library}) name a socket file among several hosts; a mill has one of both"
+                )));
+            }
+            _ => None,
+        };
+        let mut text = format!("{scheme}://{}", utf8_percent_encode(user, ENCODED));
+        if let Some(password) = &self.password {
+            let _ = write!(text, ":{}", utf8_percent_encode(password, ENCODED));
+        }
+        text.push('@');
+        if socket.is_some() {
+            text.push_str("localhost");
+        } else {
+            let each: Vec<_> =
+                hosts.iter().map(|(host, port)| written(host, port.unwrap_or(default_port))).collect();
+            text.push_str(&each.join(","));
+        }
+        let _ = write!(text, "/{}", utf8_percent_encode(database, ENCODED));
+        let mut mark = '?';
+        let mut option = |name: &str, value: &str| {
+            let _ = write!(text, "{mark}{name}={}", utf8_percent_encode(value, PATH));
+            mark = '&';
+        };
+        let tls = self.tls(socket.is_some())?;
+        let is_plain_socket = socket.is_some() && tls.is_none();
+        if let Some(tls) = tls {
+            option("tls", tls);
+        }
+        let options = [
+            ("ca", &self.ca),
+            ("cert", &self.cert),
+            ("key", &self.key),
+            ("socket", &socket),
+            ("connect_timeout", &self.connect_ms.map(time)),
+            ("timeout", &self.answer_ms.map(time)),
+            ("schema", &self.schema),
+        ];
+        for (name, value) in options {
+            // Not encrypted there: see `tls`.
+            if is_plain_socket && ["ca", "cert", "key"].contains(&name) {
+                continue;
+            }
+            // An empty one says that there is none.
+            if let Some(value) = value.as_deref().filter(|value| !value.is_empty()) {
+                option(name, value);
+            }
+        }
+        Ok(text)
+    }
+
+    /// The hosts of the parameters, else those of the URL, else this machine.
+    fn hosts(&self) -> Result<Vec<HostPort>> {
+        let library = self.library.name;
+        let wrong = || {
+            refused(format!(
+                "the host or the port of the application's database ({library}) is none; write host, host:port or [::1]:port"
+            ))
+        };
+        let mut hosts = match self.host.as_deref().filter(|host| !host.is_empty()) {
+            Some(hosts) => {
+                let named = hosts.split(',').map(|host| host_and_port(host.trim())).collect::<Vec<_>>();
+                let from_url: Vec<_> = self.url_hosts.iter().map(|(host, _)| host.clone()).collect();
+                let is_same = from_url.iter().all(String::is_empty)
+                    || from_url == named.iter().map(|(host, _)| host.clone()).collect::<Vec<_>>();
+                if !is_same {
+                    return Err(twice("the host"));
+                }
+                if from_url.iter().any(|host| !host.is_empty()) { self.url_hosts.clone() } else { named }
+            }
+            None => self.url_hosts.clone(),
+        };
+        if hosts.is_empty() {
+            hosts.push((String::new(), None));
+        }
+        if let Some(ports) = self.port.as_deref().filter(|port| !port.is_empty()) {
+            let ports = ports.split(',').map(|port| port.trim().parse::<u16>().map_err(|_| wrong()));
+            let ports = ports.collect::<Result<Vec<_>>>()?;
+            if ports.len() != 1 && ports.len() != hosts.len() {
+                return Err(wrong());
+            }
+            for (i, (_, port)) in hosts.iter_mut().enumerate() {
+                let own = ports[if ports.len() == 1 { 0 } else { i }];
+                if port.replace(own).is_some_and(|before| before != own) {
+                    return Err(twice("the port"));
+                }
+            }
+        }
+        for (host, port) in &mut hosts {
+            if host.is_empty() {
+                "localhost".clone_into(host);
+            }
+            if *port == Some(0) || host.chars().any(|c| c.is_control() || c.is_whitespace()) {
+                return Err(wrong());
+            }
+        }
+        Ok(hosts)
+    }
+
+    /// What `tls=` says; `None`: it is not written.
+    fn tls(&self, is_socket: bool) -> Result<Option<&'static str>> {
+        let library = self.library.name;
+        let is_named = |file: &Option<String>| file.as_deref().is_some_and(|file| !file.is_empty());
+        let switch = match self.switch {
+            Some(TlsLevel::Verify) if self.trusts_all => Some(TlsLevel::Require),
+            other => other,
+        };
+        let mut level = self.mode.max(switch);
+        if level == Some(TlsLevel::Off) && (is_named(&self.ca) || is_named(&self.cert) || is_named(&self.key))
+        {
+            return Err(refused(format!(
+                "the settings of the application's database ({library}) turn encryption off and name a certificate; leave one of them out"
+            )));
+        }
+        if is_named(&self.cert) != is_named(&self.key) {
+            return Err(refused(format!(
+                "the settings of the application's database ({library}) name a client's certificate without its key, or a key without its certificate; keymill takes both, as PEM files"
+            )));
+        }
+        if is_named(&self.cert) {
+            level = level.max(Some(TlsLevel::Require));
+        }
+        // Without a look at the certificate the authority would be without effect.
+        if is_named(&self.ca) {
+            level = Some(TlsLevel::Verify);
+        }
+        // A socket file does not leave the machine, and PostgreSQL's libraries pass encryption over there.
+        if is_socket && (self.is_postgres() || level <= Some(TlsLevel::Prefer)) {
+            return Ok(None);
+        }
+        Ok(match level {
+            Some(TlsLevel::Verify) => Some("verify"),
+            Some(TlsLevel::Require) => Some("require"),
+            None | Some(TlsLevel::Prefer) => Some("prefer"),
+            // `off` sends a password as it is if the server asks for that, which these libraries do not.
+            Some(TlsLevel::Off) if self.library.guards_password && !self.key_from_server => None,
+            Some(TlsLevel::Off) => Some("off"),
+        })
+    }
+}
+
+fn twice(what: &str) -> Error {
+    Error::config(format!(
+        "{what} of the application's database is given twice, with different values; write it once"
+    ))
+}
+
+/// Takes a value that may be given several times, and must be the same each time.
+fn set(slot: &mut Option<String>, name: &str, value: impl Into<String>) -> Result<()> {
+    let value = value.into();
+    match slot {
+        Some(before) if *before != value => Err(twice(&format!("`{name}`"))),
+        _ => {
+            *slot = Some(value);
+            Ok(())
+        }
+    }
+}
+
+fn set_time(slot: &mut Option<f64>, name: &str, library: &str, value: &str, ms: f64) -> Result<()> {
+    let number: f64 = match value.trim().parse() {
+        Ok(number) if f64::is_finite(number) => number,
+        _ => return Err(refused(format!("`{name}` of {library} is no time in numbers"))),
+    };
+    // Without a limit for them; a mill always has one.
+    if number <= 0.0 {
+        return Ok(());
+    }
+    let ms = (number * ms).clamp(1.0, LONGEST_MS).round();
+    // Of two limits the shorter one holds.
+    *slot = Some(slot.map_or(ms, |before| before.min(ms)));
+    Ok(())
+}
+
+fn time(ms: f64) -> String {
+    if ms % 1000.0 == 0.0 { format!("{}s", ms / 1000.0) } else { format!("{ms}ms") }
+}
+
+fn is_on(name: &str, library: &str, value: &str) -> Result<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "" | "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" => Ok(false),
+        _ => Err(refused(format!("`{name}` of {library} is neither true nor false"))),
+    }
+}
+
+/// The file of a certificate or key.
+fn pem<'v>(name: &str, library: &str, value: &'v str) -> Result<&'v str> {
+    let end = value.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+    let is_other = ["jks", "p12", "pfx", "pk8", "der", "bcfks", "keystore"].contains(&end.as_str());
+    let is_text = value.contains("-----BEGIN") || value.starts_with("classpath:");
+    if is_other || is_text {
+        return Err(refused(format!(
+            "`{name}` of {library} is no PEM file, and keymill reads no other; write it as a PEM file"
+        )));
+    }
+    Ok(value)
+}
+
+fn first_schema<'v>(name: &str, value: &'v str) -> Result<&'v str> {
+    let first = value.split(',').next().unwrap_or_default().trim();
+    let first = first.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(first);
+    // What a mill takes: the server would cut a longer one silently.
+    let is_name = !first.contains(['"', '$', '\'', '\\']) && first.len() <= 63 && !first.starts_with("pg_");
+    if !is_name || first.chars().any(char::is_control) {
+        return Err(refused(format!(
+            "`{name}` of the application's database does not begin with the name of a schema"
+        )));
+    }
+    Ok(first)
+}
+
+/// The value of `-c search_path=VALUE`, where that is all; empty where nothing is said.
+fn search_path(options: &str) -> Option<&str> {
+    let options = options.trim();
+    if options.is_empty() {
+        return Some("");
+    }
+    let rest = options.strip_prefix("--").or_else(|| options.strip_prefix("-c").map(str::trim_start))?;
+    let path = rest.strip_prefix("search_path=")?;
+    // Blanks separate options.
+    (!path.is_empty() && !path.contains([' ', '\t', '\\'])).then_some(path)
+}
+
+/// A host of a parameter, with a port behind it or none.
+fn host_and_port(text: &str) -> HostPort {
+    match text.split_once(':') {
+        Some((host, port)) if !host.contains('[') => match port.parse() {
+            Ok(port) => (host.to_owned(), Some(port)),
+            Err(_) => (text.to_owned(), None),
+        },
+        _ => (text.to_owned(), None),
+    }
+}
+
+/// A host and port as a mill's URL has them.
+fn written(host: &str, port: u16) -> String {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    if bare.contains(':') {
+        return format!("[{}]:{port}", utf8_percent_encode(bare, ADDRESS));
+    }
+    format!("{}:{port}", utf8_percent_encode(bare, ENCODED))
+}

@@ -1,0 +1,219 @@
+//! What the table of `tests/vectors/application.json` cannot hold: what is true of every input.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::client_library::{ClientLibrary, Role, TlsLevel};
+use super::jdbc_drivers::{PGJDBC, SQLITE_JDBC};
+use super::mysql_drivers::{CONNECTOR_J, MARIADB_JAVA};
+use super::other_libraries::{MYSQL_CLIENTS, POSTGRES_CLIENTS, SQLITE_CLIENTS};
+use crate::config::{MillConfig, StoreConfig, store_of};
+use crate::store::server::{ServerOptions, TlsMode};
+
+/// A word that stands nowhere in a message by itself.
+const CANARY: &str = "Kanarienvogel";
+
+/// Each library, and a URL that it reads.
+const LIBRARIES: [(&ClientLibrary, &str); 7] = [
+    (&CONNECTOR_J, "jdbc:mysql://db/shop"),
+    (&MARIADB_JAVA, "jdbc:mariadb://db/shop"),
+    (&PGJDBC, "jdbc:postgresql://db/shop"),
+    (&SQLITE_JDBC, "jdbc:sqlite:/app.db"),
+    (&MYSQL_CLIENTS, "mysql+pymysql://app@db/shop"),
+    (&POSTGRES_CLIENTS, "postgresql://app@db/shop"),
+    (&SQLITE_CLIENTS, "sqlite:////app.db"),
+];
+
+fn server(mill: &str) -> Option<ServerOptions> {
+    match MillConfig::read(mill).expect("a mill's configuration").store {
+        StoreConfig::Mysql(server) | StoreConfig::Postgres(server) => Some(server),
+        _ => None,
+    }
+}
+
+/// Every row of a library, the first of a name alone.
+fn rows(library: &'static ClientLibrary) -> Vec<(&'static str, Role)> {
+    let all = library.tables.iter().flat_map(|table| table.iter()).flat_map(|(names, _)| names.iter());
+    all.map(|name| (*name, library.role(name).expect("a known name").1)).collect()
+}
+
+#[test]
+fn no_table_has_a_name_twice() {
+    for (library, _) in LIBRARIES {
+        for table in library.tables {
+            let mut seen = BTreeSet::new();
+            for name in table.iter().flat_map(|(names, _)| names.iter()) {
+                let name = if library.has_case { (*name).to_owned() } else { name.to_ascii_lowercase() };
+                assert!(seen.insert(name.clone()), "{}: {name}", library.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_refusal_of_a_parameter_repeats_its_value() {
+    for (library, url) in LIBRARIES {
+        for (name, role) in rows(library) {
+            for value in [
+                CANARY,
+                "Kanarienvogel.p12",
+                "pg_Kanarienvogel",
+                "\"$Kanarienvogel",
+                "-c Kanarienvogel=1",
+                "Kanarienvogel:x",
+                "/Kanarienvogel,b",
+            ] {
+                let answer = store_of(url, &[("user", "app"), (name, value)]);
+                let Err(error) = answer else { continue };
+                assert!(!error.message.contains(CANARY), "{name}={value}: {}", error.message);
+                let says_which = !matches!(role, Role::Refused(_) | Role::Only(..))
+                    || error.message.contains(&format!("`{name}`"));
+                assert!(says_which, "{name}={value}: {}", error.message);
+            }
+        }
+    }
+}
+
+#[test]
+fn whatever_has_no_counterpart_is_refused_by_its_name() {
+    for (library, url) in LIBRARIES {
+        let refused = rows(library).into_iter().filter(|(_, role)| matches!(role, Role::Refused(_)));
+        for (name, _) in refused.chain([("somethingElse", Role::User)]) {
+            let error = store_of(url, &[("user", "app"), (name, "1")]).expect_err(name);
+            assert_eq!(error.code, crate::Code::InvalidConfig);
+            assert!(error.message.contains(&format!("`{name}`")), "{}", error.message);
+        }
+    }
+}
+
+/// What the mill demands.
+fn demanded(server: &ServerOptions) -> TlsLevel {
+    match server.tls.mode {
+        // By default nothing is encrypted to this machine; but there no password is sent in clear.
+        TlsMode::Off | TlsMode::Default => TlsLevel::Off,
+        TlsMode::Prefer => TlsLevel::Prefer,
+        TlsMode::Require => TlsLevel::Require,
+        TlsMode::Verify => TlsLevel::Verify,
+    }
+}
+
+/// Parameters of encryption with a value, and what each of them demands by itself.
+fn tls_parameters(library: &'static ClientLibrary) -> Vec<(&'static str, &'static str, TlsLevel)> {
+    let mut found = Vec::new();
+    for (name, role) in rows(library) {
+        match role {
+            Role::TlsMode(words) => found.extend(words.iter().map(|(word, level)| (name, *word, *level))),
+            Role::TlsSwitch { on, off } => {
+                found.extend(on.map(|level| (name, "true", level)));
+                found.extend(off.map(|level| (name, "false", level)));
+            }
+            Role::Ca | Role::RootCert => found.push((name, "/ca.pem", TlsLevel::Verify)),
+            _ => {}
+        }
+    }
+    found
+}
+
+#[test]
+fn any_two_parameters_of_encryption_give_no_less_than_the_stronger_one() {
+    for (library, url) in LIBRARIES {
+        let all = tls_parameters(library);
+        for (first, second) in all.iter().flat_map(|first| all.iter().map(move |second| (first, second))) {
+            let given = [("user", "app"), (first.0, first.1), (second.0, second.1)];
+            // A certificate with encryption off, or two files.
+            let Ok(mill) = store_of(url, &given) else { continue };
+            let server = server(&mill).expect("a server");
+            assert!(demanded(&server) >= first.2.max(second.2), "{given:?}: {mill}");
+        }
+    }
+}
+
+#[test]
+fn without_a_word_about_encryption_a_mill_is_encrypted_where_the_server_can() {
+    for (_, url) in LIBRARIES {
+        let mill = store_of(url, &[("user", "app")]).expect("a mill");
+        if let Some(server) = server(&mill) {
+            assert_eq!(server.tls.mode, TlsMode::Prefer, "{mill}");
+        }
+    }
+}
+
+fn a_form() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "jdbc:mysql://",
+        "jdbc:mariadb:sequential://",
+        "jdbc:postgresql://",
+        "jdbc:sqlite:",
+        "jdbc:",
+        "mysql+pymysql://",
+        "postgresql+asyncpg://",
+        "postgres://",
+        "sqlite:///",
+        "file:",
+        "r2dbc:mysql://",
+        "django:django.db.backends.mysql",
+        "",
+    ])
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_mill_or_refused_in_one_line(
+        form in a_form(),
+        rest in "\\PC{0,60}",
+        properties in prop::collection::vec(("[a-zA-Z_.]{0,16}", "\\PC{0,20}"), 0..4),
+    ) {
+        let properties: Vec<_> = properties.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        match store_of(&format!("{form}{rest}"), &properties) {
+            Ok(mill) => prop_assert!(MillConfig::read(&mill).is_ok()),
+            Err(error) => prop_assert!(!error.message.contains('\n')),
+        }
+    }
+
+    /// Also where it was not encoded, and what it holds is read as something else.
+    #[test]
+    fn no_message_repeats_a_password_of_a_login(
+        form in a_form(),
+        before in "[!-~]{0,8}",
+        after in "[!-~]{0,8}",
+        rest in "[!-~]{0,20}",
+    ) {
+        let password = format!("{before}{CANARY}{after}");
+        let urls = [
+            format!("{form}app:{password}@db:3306/shop?{rest}"),
+            format!("{form}db/shop?user=app&password={password}&{rest}"),
+            format!("{form}db/shop?password={password}"),
+            // A host and a port, and a parameter whose name is a piece of the password.
+            format!("{form}app:12?{CANARY}={rest}@db:3306/shop"),
+            format!("{form}db/shop?user=app&password={before}&{CANARY}=1"),
+        ];
+        for url in urls {
+            if let Err(error) = store_of(&url, &[]) {
+                prop_assert!(!error.message.contains(CANARY), "{}: {}", url, error.message);
+            }
+        }
+    }
+
+    /// A password beside the URL arrives as it is, and encoded in the URL as it was.
+    #[test]
+    fn every_password_arrives_as_it_is(password in prop_oneof!["\\PC{1,24}", "[%&?@+#/:=;, a-f0-9]{1,16}"]) {
+        let encoded = percent_encoding::utf8_percent_encode(&password, percent_encoding::NON_ALPHANUMERIC);
+        let beside = |url: &str| store_of(url, &[("user", "app"), ("password", &password)]);
+        let mills = [
+            beside("jdbc:mysql://db/shop"),
+            beside("jdbc:mariadb://db/shop"),
+            beside("jdbc:postgresql://db/shop"),
+            store_of("django:django.db.backends.mysql", &[("USER", "app"), ("PASSWORD", &password), ("NAME", "shop")]),
+            store_of(&format!("jdbc:mysql://db/shop?user=app&password={encoded}"), &[]),
+            store_of(&format!("jdbc:postgresql://db/shop?user=app&password={encoded}"), &[]),
+            store_of(&format!("mysql://app:{encoded}@db/shop"), &[]),
+            store_of(&format!("postgresql+psycopg://app:{encoded}@db/shop"), &[]),
+        ];
+        for mill in mills {
+            let server = server(&mill.map_err(|error| TestCaseError::fail(error.message))?).expect("a server");
+            prop_assert_eq!(server.password.reveal(), password.as_str());
+            prop_assert_eq!(server.user.as_str(), "app");
+        }
+    }
+}
