@@ -15,7 +15,7 @@ const blocks = documents.flatMap((file) => [...readFileSync(file, 'utf8').matchA
 const says = {
   'start.mjs': /^1n\n2n\n\d{8}000001\n$/,
   'first.mjs': /^1n \d{8}000001\n$/,
-  'verbs.mjs': /time: \d{4}-.*worker: 5.*\n\d+\n\d+ \d+\n\[\n.*store_created.*\n\]\nINVALID_CONFIG\n$/,
+  'verbs.mjs': /time: \d{4}-.*worker: 5.*\n\d+\nord_\w{13} ord_\w{13}\n\d+ \d+\n\[\n.*store_created.*\n\]\nINVALID_CONFIG\n$/,
   'declared.mjs': /^1n \[ 2n, 3n \] 4n 1\n$/,
   'sales.mjs': /^{ gene: 56443, number: 1n }\n56443\n$/,
   'router.mjs': /^{[^]*gene: 56443,[^]*shard: 's2',[^]*version: 7[^]*}\n$/,
