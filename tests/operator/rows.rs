@@ -307,6 +307,43 @@ fn a_repair_writes_nothing_once_another_operator_has_made_a_step() {
     assert!(!is_there(FIRST) && !is_there(FIRST + 2 * ROWS), "a deleted row is back");
 }
 
+/// Between the step that a copy stores and its first row.
+#[test]
+fn a_copy_that_waits_ends_where_another_operator_cuts_over_meanwhile() {
+    let shards = Postgres::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    let mut other_operator = |event: RowsEvent<'_>| {
+        if let RowsEvent::Settles(settle) = event {
+            std::thread::sleep(settle);
+            let status = moves.status().expect("a status");
+            let began = status.moving.and_then(|of| of.verify_from).expect("readers write to both");
+            in_time(|| moves.verified(began, Change::Apply).map_err(not_yet));
+            moves.next(None, Change::Apply).expect("a step");
+        }
+        ControlFlow::Continue(())
+    };
+    let refused = moves.copy(rows, Change::Apply, &mut other_operator).expect_err("ids are cut over");
+    assert!(refused.code == Code::StoreRefused && refused.message.contains("another operator"), "{refused}");
+    assert_eq!(shards.open(1)("SELECT COUNT(*) FROM t_order"), ["0"]);
+}
+
+/// A comparison may be a moment too early by the store's clock.
+fn not_yet(error: Error) -> Error {
+    Error::new(Code::NotReady, error.message)
+}
+
+#[test]
+fn a_login_for_which_the_clock_stands_still_moves_no_rows() {
+    let shards = MariaDb::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    let frozen = "SET GLOBAL init_connect = 'SET timestamp = 1000000000'";
+    shards.0.root().query_drop(frozen).expect("root may set that");
+    let refused = moves.copy(rows, Change::Apply, &mut goes_on).expect_err("no permit would end");
+    assert!(refused.code == Code::StoreUnsafe && refused.message.contains("timestamp"), "{refused}");
+    shards.0.root().query_drop("SET GLOBAL init_connect = ''").expect("root may set that");
+    assert_eq!(shards.open(1)("SELECT COUNT(*) FROM t_order"), ["0"]);
+}
+
 #[test]
 fn a_copy_after_a_clean_comparison_needs_another_one() {
     let shards = Postgres::start();

@@ -1,7 +1,7 @@
 //! What rows are compared by: digests that the servers compute, of each row and of a range.
 //!
 //! The digest of a row is an MD5 of its values' texts with commas between them; texts and bytes, which may have commas, stand there as an
-//! MD5 of their own. A collision would gain no one anything. A range has the number of its rows, and the sum of the first 60 bits of each.
+//! MD5 of their own. These digests guard against no attacker. A range has the number of its rows, and the sum of the first 60 bits of each.
 
 use crate::error::{Code, Error, Result};
 

@@ -274,16 +274,18 @@ impl Moves {
         Ok((moving, status))
     }
 
-    /// Records that every reader writes to both shards, and waits for the routes of before. `None`: nothing was written.
-    fn begin(&self, change: Change, watch: &Watch<'_>) -> Result<Option<u64>> {
-        let status = watch.patiently(|| self.begin_verify(change))?;
-        let began = status.moving.as_ref().and_then(|of| of.verify_from).filter(|_| !change.is_dry());
-        if let Some(began) = began {
-            let settle = Duration::from_millis(began.saturating_sub(status.now_ms));
-            watch.say(RowsEvent::Settles(settle));
-            std::thread::sleep(settle);
-        }
-        Ok(began)
+    /// Records that every reader writes to both shards, and waits for the routes of before. Answers with the version that it stored, and
+    /// with the time from which on a comparison counts.
+    fn begin(&self, moving: &Moving, watch: &Watch<'_>) -> Result<(u64, u64)> {
+        let status = watch.patiently(|| self.begin_verify(Change::Apply))?;
+        let is_same = |now: &&Moving| now.since == moving.since && now.of == moving.of;
+        let Some(began) = status.moving.as_ref().filter(is_same).and_then(|of| of.verify_from) else {
+            return Err(self.other_step(status.version));
+        };
+        let settle = Duration::from_millis(began.saturating_sub(status.now_ms));
+        watch.say(RowsEvent::Settles(settle));
+        std::thread::sleep(settle);
+        Ok((status.version, began))
     }
 
     /// Copies the rows of the range that moves which were there before it was mirrored, chunk by chunk along the key. A row that is newer in
@@ -294,7 +296,8 @@ impl Moves {
     ///
     /// # Errors
     /// `INVALID_CONFIG`: no range is mirrored, ids are cut over already, or the two databases are one or are of two kinds. `STORE_REFUSED`:
-    /// a table cannot be moved, both have it in other forms, or the databases are mixed up. `NOT_READY`: readers have not followed, or
+    /// a table cannot be moved, both have it in other forms, the databases are mixed up, or another operator has made a step. `STORE_UNSAFE`: the
+    /// clock of a database stands still for its login. `NOT_READY`: readers have not followed, or
     /// `on_event` has said stop. `STORE_UNAVAILABLE`: a database or the store could not be reached for a minute.
     pub fn copy<'c>(
         &self,
@@ -315,11 +318,8 @@ impl Moves {
         // A row that a program writes to the old shard only, behind the place where the copy is, would be missed.
         let is_mirrored = moving.verify_from.is_some_and(|from| from <= status.now_ms);
         // A row that a program deletes while it is copied is in the new shard only: what was compared before no longer counts.
-        if !change.is_dry() && (!is_mirrored || moving.verified_at.is_some()) {
-            self.begin(change, &watch)?;
-        }
-        // The version that this verb has stored, or found.
-        let version = self.status()?.version;
+        let begins = !change.is_dry() && (!is_mirrored || moving.verified_at.is_some());
+        let version = if begins { self.begin(&moving, &watch)?.0 } else { status.version };
         let still = || self.check_still(version);
         let permit = Permit::new(&still, status.settle);
         let mut answer = Vec::new();
@@ -345,13 +345,18 @@ impl Moves {
         if now == version {
             return Ok(());
         }
-        Err(Error::new(
+        Err(self.other_step(now))
+    }
+
+    /// Another operator has stored this version meanwhile.
+    fn other_step(&self, now: u64) -> Error {
+        Error::new(
             Code::StoreRefused,
             format!(
-                "router `{}` has version {now} of its table, and had {version} when this began: another operator has made a step; what was done stays, run it again",
+                "router `{}` has version {now} of its table, and had another one when this began: another operator has made a step; what was done stays, run it again",
                 shown(self.router())
             ),
-        ))
+        )
     }
 
     /// Refuses to copy rows of ids that are cut over.

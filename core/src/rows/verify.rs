@@ -101,10 +101,12 @@ impl Moves {
         }
         // Later there is nothing to record: both shards were alike before the first ids were cut over.
         let is_cut_over = before.phase != MovePhase::Mirror;
-        let began = if is_cut_over || change.is_dry() { None } else { self.begin(change, &watch)? };
+        let begins = !is_cut_over && !change.is_dry();
+        let (version, began) = match begins.then(|| self.begin(&before, &watch)).transpose()? {
+            Some((version, began)) => (version, Some(began)),
+            None => (status.version, None),
+        };
         let repair = if change.is_dry() { RowRepair::Named } else { repair };
-        // The version that this verb has stored, or found.
-        let version = self.status()?.version;
         let still = || self.check_still(version);
         let permit = Permit::new(&still, status.settle);
         let mut tables = Vec::new();

@@ -8,6 +8,7 @@ use crate::store::server::ServerOptions;
 use crate::store::shard_session::{Cells, ShardSession};
 use crate::store::sql::Connection;
 use crate::store::sql::remote::Driver;
+use crate::store::sql::sql_slots::now_ms;
 
 /// Values cross as the bytes that the columns hold, and times in UTC. A zero, and a date that no calendar has, stay what they are.
 const EXACT: &str = "SET NAMES binary; SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', max_statement_time = 0";
@@ -25,6 +26,8 @@ impl Mysql {
         for words in exact.collect::<Vec<_>>() {
             session.say(words, Phase::Ask)?;
         }
+        // Statements are good until a time of this clock.
+        now_ms(&mut session)?;
         Ok(session)
     }
 }

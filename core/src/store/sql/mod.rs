@@ -36,7 +36,7 @@ pub(crate) mod remote;
 pub(crate) mod sequence;
 mod sql_routes;
 pub(crate) mod sql_rows;
-mod sql_slots;
+pub(super) mod sql_slots;
 mod statement;
 pub mod store;
 mod together;

@@ -232,7 +232,7 @@ pub(super) struct SqlSlots<'c> {
 const STANDS_STILL_S: u64 = 3 * 3_600;
 
 /// The clock of the database, milliseconds since 1970.
-pub(super) fn now_ms(connection: &mut dyn Connection) -> Result<u64, Fault> {
+pub(in crate::store) fn now_ms(connection: &mut dyn Connection) -> Result<u64, Fault> {
     // `SET timestamp = N` stops every clock of a session but this one. (`--sysdate-is-now` stops it too.)
     let off = match connection.dialect().family() {
         Family::MySql => "ABS(TIMESTAMPDIFF(SECOND, NOW(), SYSDATE()))",
@@ -244,7 +244,7 @@ pub(super) fn now_ms(connection: &mut dyn Connection) -> Result<u64, Fault> {
     if row.and_then(|row| number(row, 1)).is_some_and(|off| off >= STANDS_STILL_S) {
         return Err(Fault::new(
             FaultKind::Unsafe,
-            "this login sets the session's `timestamp`, so the server's clock stands still for it, and no lease would end",
+            "this login sets the session's `timestamp`, so the server's clock stands still for it, and no lease and no permit to write rows would end",
         )
         .with_remedy(Remedy::Text(
             "take `SET timestamp` out of the server's `init_connect`, or write `SET timestamp = DEFAULT` there",
