@@ -10,6 +10,7 @@ use keymill::{
 use serde_json::{Value, json};
 
 use crate::move_args::{How, MoveVerb};
+use crate::operate::change;
 use crate::{print, rows};
 
 /// The longest pause between two tries of a step that waits.
@@ -131,7 +132,7 @@ fn step(
 ) -> Result<()> {
     let moves = mill.moves(router)?;
     forget(&moves, how)?;
-    let change = if how.yes { Change::Apply } else { Change::DryRun };
+    let change = change(how.yes);
     let mut after = patiently(how, || make(&moves, change))?;
     if let Some(moving) = after.moving.as_mut().filter(|_| !how.yes) {
         moving.stored_at = None;
@@ -212,15 +213,13 @@ fn patiently<T>(how: &How, make: impl Fn() -> Result<T>) -> Result<T> {
 fn begin_verify(mill: &Mill, router: &str, how: &How, json: bool) -> Result<()> {
     let moves = mill.moves(router)?;
     forget(&moves, how)?;
-    let change = if how.yes { Change::Apply } else { Change::DryRun };
+    let change = change(how.yes);
     let status = patiently(how, || moves.begin_verify(change))?;
     let began = status.moving.as_ref().and_then(|of| of.verify_from).filter(|_| how.yes);
     if let Some(began) = began {
-        let settle_ms = began.saturating_sub(status.now_ms);
-        print::note(&format!(
-            "keymill: every reader writes to both shards; routes that were handed out before are waited for, {settle_ms} ms"
-        ));
-        std::thread::sleep(Duration::from_millis(settle_ms));
+        let settle = Duration::from_millis(began.saturating_sub(status.now_ms));
+        rows::note_settling(settle);
+        std::thread::sleep(settle);
     }
     let Some((moving, began)) = status.moving.as_ref().zip(began) else {
         show(router, &status, json)?;

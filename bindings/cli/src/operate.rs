@@ -63,7 +63,8 @@ pub fn init(mill: &Mill, sources: &[String], dry_run: bool, json: bool) -> Resul
     print::fields(false, &fields)
 }
 
-fn change(written: bool) -> Change {
+/// What `--yes` says.
+pub fn change(written: bool) -> Change {
     if written { Change::Apply } else { Change::DryRun }
 }
 

@@ -1,7 +1,7 @@
 //! `seal` and `unseal`: business ids and the order numbers that stand for them outside.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead as _};
+use std::io::{self, BufRead, Read as _};
 
 use keymill::binding::{order_no_bytes, order_no_number, order_no_text, order_no_text8};
 use keymill::{Error, OrderNumbers, Result};
@@ -11,6 +11,8 @@ use crate::args::OrderKeys;
 use crate::print::{self, Reader};
 use crate::route;
 
+/// The longest line of standard input, its end included.
+const LONGEST_LINE: u64 = 256;
 /// So many bytes of answers are written at once.
 const WRITTEN_AT_ONCE: usize = 1 << 16;
 
@@ -129,17 +131,29 @@ pub fn unseal(order_no: &str, keys: &OrderKeys, json: bool) -> Result<()> {
     })
 }
 
+/// The next line; `None`: there is none. A file that is none of lines is refused before it fills the memory.
+fn line_of(input: &mut impl BufRead) -> Result<Option<String>> {
+    let mut line = String::new();
+    let read = input.by_ref().take(LONGEST_LINE).read_line(&mut line);
+    match read.map_err(|e| Error::argument(format!("standard input cannot be read: {e}")))? {
+        0 => Ok(None),
+        bytes if bytes as u64 == LONGEST_LINE && !line.ends_with('\n') => Err(Error::argument(format!(
+            "it has more than {LONGEST_LINE} bytes, and an id or a number has no more than 40"
+        ))),
+        _ => Ok(Some(line)),
+    }
+}
+
 /// Prints the answer for a word, or where the word is `-` for each line of standard input, up to the first that is refused.
 fn each(word: &str, answer: &dyn Fn(&str) -> Result<String>) -> Result<()> {
     if word != "-" {
         return print::text(&format!("{}\n", answer(word)?));
     }
     let (mut answers, mut refused) = (String::new(), None);
-    for (at, line) in io::stdin().lock().lines().enumerate() {
-        let of = line
-            .map_err(|e| Error::argument(format!("standard input cannot be read: {e}")))
-            .and_then(|line| answer(line.trim()));
-        match of {
+    let mut input = io::stdin().lock();
+    for at in 0_u64.. {
+        let Some(line) = line_of(&mut input).transpose() else { break };
+        match line.and_then(|line| answer(line.trim())) {
             Ok(of) => _ = writeln!(answers, "{of}"),
             Err(e) => {
                 refused = Some(Error::new(e.code, format!("line {}: {}", at + 1, e.message)));

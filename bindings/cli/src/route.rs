@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use keymill::{Change, Error, Mill, Result, Route, Router};
+use keymill::{Error, Mill, Result, Route, Router};
 
 use crate::args::KeyArgs;
+use crate::operate::change;
 use crate::order_numbers::OrderNumber;
 use crate::{ids, print};
 
@@ -73,7 +74,7 @@ pub fn put(mill: &Mill, name: &str, file: &Path, yes: bool, json: bool) -> Resul
         .map_err(|e| Error::argument(format!("`{}`: reading the route table failed: {e}", file.display())))?;
     // Where there is no table yet, nothing moves.
     let moving = mill.moves(name)?.status().ok().and_then(|status| status.moving);
-    let stored = mill.put_routes(name, &text, if yes { Change::Apply } else { Change::DryRun })?;
+    let stored = mill.put_routes(name, &text, change(yes))?;
     if let Some(moving) = moving.filter(|_| stored.before != Some(stored.after)) {
         print::note(&format!(
             "keymill: genes {}-{} move from `{}` to `{}` ({}): the new table {} that move as it says itself, and is not compared with it; `keymill move back` undoes it step by step",

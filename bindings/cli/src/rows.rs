@@ -3,12 +3,11 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use keymill::{
-    Change, Code, Comparison, Differs, Error, Mill, MovedRows, Result, RowRepair, RowsEvent, RowsTask,
-};
+use keymill::{Code, Comparison, Differs, Error, Mill, MovedRows, Result, RowRepair, RowsEvent, RowsTask};
 use serde_json::{Map, Value, json};
 
 use crate::move_args::{How, RowsArgs};
+use crate::operate::change;
 use crate::progress::Progress;
 use crate::{moves, print, signal};
 
@@ -37,6 +36,14 @@ impl RowsArgs {
     }
 }
 
+/// A comparison counts once these routes are no longer used.
+pub fn note_settling(settle: Duration) {
+    print::note(&format!(
+        "keymill: every reader writes to both shards; routes that were handed out before are waited for, {} ms",
+        settle.as_millis()
+    ));
+}
+
 /// What is seen of a verb while it runs.
 struct Shown {
     /// Whether readers are waited for.
@@ -58,10 +65,7 @@ impl Shown {
             }
             RowsEvent::Waits(_) if !self.waits => return ControlFlow::Break(()),
             RowsEvent::Waits(error) => self.waiting.say(error),
-            RowsEvent::Settles(settle) => print::note(&format!(
-                "keymill: every reader writes to both shards; routes that were handed out before are waited for, {} ms",
-                settle.as_millis()
-            )),
+            RowsEvent::Settles(settle) => note_settling(settle),
             RowsEvent::Retries(error) => print::note(&format!("keymill: tried again: {}", error.message)),
             RowsEvent::NotRepaired(error) => {
                 print::note(&format!("keymill: a row was not repaired: {}", error.message));
@@ -113,10 +117,6 @@ fn say(tables: &[(&str, Vec<(&str, u64)>)], as_json: bool) -> Result<()> {
 
 fn script(texts: &[String]) -> Result<()> {
     texts.iter().try_for_each(|text| print::text(text))
-}
-
-fn change(yes: bool) -> Change {
-    if yes { Change::Apply } else { Change::DryRun }
 }
 
 /// `move copy`.

@@ -129,11 +129,8 @@ impl Source {
     /// # Errors
     /// `INVALID_ARGUMENT`.
     pub fn text_of(&self, id: u64) -> Result<String> {
-        if self.spec().pattern().is_some() {
-            return Err(self.failed(no_date()));
-        }
         let mut buffer = [0; MAX_TEXT];
-        let len = self.write_id(&mut buffer, id)?;
+        let len = self.write_text_of(id, &mut buffer)?;
         Ok(ascii(&buffer[..len]).to_owned())
     }
 

@@ -71,6 +71,9 @@ fn each_line_of_standard_input_is_sealed_and_opened_up_to_the_first_that_is_wron
     assert_eq!((wrong.code, wrong.out.as_str()), (Some(1), &*format!("{TEXT}\n")));
     assert!(wrong.err.starts_with("keymill: INVALID_ARGUMENT: line 2: `x` is no id"), "{}", wrong.err);
     assert_eq!(of("unseal", "").done(), "");
+    assert_eq!(of("seal", ID).done(), format!("{TEXT}\n"), "the last line has no end");
+    let endless = home.shell("$K seal - --keys keys.toml < /dev/zero");
+    assert!(endless.err.contains("line 1: it has more than 256 bytes"), "{}", endless.err);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The mill that lazy sources of all threads take from: the one that was shared last, else the default one.
+//! The mill that lazy sources of all threads take from: the shared mill; the default mill while none is shared.
 //!
 //! A thread that did not share the mill itself uses it as a guest: it opens sources, and keeps nothing open. When the holder that
 //! was shared closes, guests find it closed, also where other holders keep the mill open.

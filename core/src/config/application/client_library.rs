@@ -1,5 +1,11 @@
 //! Whose parameters they are: a client library of a database, with what each of its parameters means for a store.
 
+/// Why a store does not need a parameter, or cannot have it, of whatever library it is.
+pub(super) const TIME_AND_TEXT: &str =
+    "keymill's statements hold numbers and names, no local times, and its connection is UTF-8";
+pub(super) const POOL: &str = "the application's pool: a mill has one connection of its own";
+pub(super) const LOGIN_WAYS: &str = "keymill logs in with a user and a password, or with a certificate";
+
 /// What a connection demands of its encryption, the weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TlsLevel {

@@ -1,9 +1,10 @@
 //! The parameters of JDBC's pgjdbc 42 and xerial's sqlite-jdbc.
 
-use super::client_library::{ClientLibrary, DatabaseKind, Role, RoleRows, TlsLevel};
+use super::client_library::{
+    ClientLibrary, DatabaseKind, LOGIN_WAYS, Role, RoleRows, TIME_AND_TEXT, TlsLevel,
+};
 use super::mysql_drivers::{
-    FAILING_OVER, LOGIN_WAYS, OWN_SOCKETS, POOL_ROWS, SOCKETS, STATEMENTS, TIME_AND_TEXT, TRUST_STORE,
-    WATCHING,
+    FAILING_OVER, OWN_SOCKETS, POOL_ROWS, SOCKETS, STATEMENTS, TRUST_STORE, WATCHING,
 };
 
 use Role::{Only, Refused, Unused};

@@ -8,7 +8,7 @@
 //!
 //! A parameter is never dropped: it has a counterpart, or a reason why a store does not need it, or it is refused by its
 //! name. Encryption is never weaker than what is written, nor than what the library does where nothing is written. No
-//! message repeats a value: a password may stand where nobody expects it.
+//! message repeats a value: a password may stand anywhere in a URL or a setting.
 
 mod client_library;
 mod client_url;

@@ -1,6 +1,8 @@
 //! The parameters of JDBC's MySQL Connector/J 8 and 9 and MariaDB Connector/J 3, and of the pools in front of any driver.
 
-use super::client_library::{ClientLibrary, DatabaseKind, Role, RoleRows, TlsLevel};
+use super::client_library::{
+    ClientLibrary, DatabaseKind, LOGIN_WAYS, POOL, Role, RoleRows, TIME_AND_TEXT, TlsLevel,
+};
 
 use Role::{Only, Refused, Unused};
 use TlsLevel::{Off, Prefer, Require, Verify};
@@ -27,14 +29,10 @@ pub(super) static MARIADB_JAVA: ClientLibrary = ClientLibrary {
 
 /// Why a store does not need them.
 pub(super) const STATEMENTS: &str = "it shapes statements, results and metadata of the application";
-pub(super) const TIME_AND_TEXT: &str =
-    "keymill's statements hold numbers and names, no local times, and its connection is UTF-8";
 pub(super) const WATCHING: &str = "logging, metrics and debugging of the driver";
 pub(super) const SOCKETS: &str = "buffers and flags of the driver's sockets";
-const POOL: &str = "the application's pool: a mill has one connection of its own";
 pub(super) const FAILING_OVER: &str = "how the driver goes on after a failure: a mill has its own way";
 pub(super) const TRUST_STORE: &str = "keymill reads no Java key stores; export the certificates and write ca=FILE.pem (and cert= and key=) into the store's own URL";
-pub(super) const LOGIN_WAYS: &str = "keymill logs in with a user and a password, or with a certificate";
 pub(super) const OWN_SOCKETS: &str = "keymill connects by itself, over TCP or by a socket file";
 const TLS_VERSIONS: &str = "keymill speaks TLS 1.2 and 1.3";
 

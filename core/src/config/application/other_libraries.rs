@@ -2,7 +2,9 @@
 //! Prisma; of PostgreSQL those of libpq (psycopg, Ruby, PHP), asyncpg, pg8000, node-postgres and Prisma; of SQLite Python's and
 //! Prisma's.
 
-use super::client_library::{ClientLibrary, DatabaseKind, Role, RoleRows, TlsLevel};
+use super::client_library::{
+    ClientLibrary, DatabaseKind, LOGIN_WAYS, POOL, Role, RoleRows, TIME_AND_TEXT, TlsLevel,
+};
 
 use Role::{Only, Refused, Unused};
 use TlsLevel::{Off, Prefer, Require, Verify};
@@ -38,12 +40,8 @@ pub(super) static SQLITE_CLIENTS: ClientLibrary = ClientLibrary {
 };
 
 const STATEMENTS: &str = "it shapes statements and results of the application";
-const TIME_AND_TEXT: &str =
-    "keymill's statements hold numbers and names, no local times, and its connection is UTF-8";
 const SOCKETS: &str = "buffers and flags of the library's sockets";
-const POOL: &str = "the application's pool: a mill has one connection of its own";
 const OPTION_FILE: &str = "keymill reads no option files of other clients; write what stands in it";
-const LOGIN_WAYS: &str = "keymill logs in with a user and a password, or with a certificate";
 const OWN_TLS: &str = "keymill's TLS has no such setting; write ca=FILE.pem (and cert= and key=, as PEM files without a password) into the store's own URL";
 
 /// What the libraries of every database have.

@@ -383,7 +383,7 @@ impl MysqlSession {
         }
         match cache {
             Some(0 | 1) => Ok(()),
-            // Where a cached sequence stands is known to the server alone, so one that was set back would go unnoticed.
+            // Only the server knows where a cached sequence stands: keymill would not notice that it was set back.
             _ => Err(Fault::new(
                 FaultKind::Refused,
                 format!(

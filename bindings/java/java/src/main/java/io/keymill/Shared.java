@@ -3,7 +3,7 @@ package io.keymill;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * The mill that lazy sources and {@link KeyFactory} take from: the one that was shared last, else the default one. Each
+ * The mill that lazy sources and {@link KeyFactory} take from: the shared mill; the default mill while none is shared. Each
  * class loader that has keymill has one.
  */
 final class Shared {
