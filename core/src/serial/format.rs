@@ -8,7 +8,7 @@ use std::fmt;
 /// The longest rendered date part, in bytes.
 pub const MAX_PREFIX: usize = 56;
 
-/// The longest text of a serial number, in bytes: a date part and the twenty digits a `u64` can have.
+/// The longest text of a serial number, in bytes: a date part and the twenty digits a `u64` can have. No text of an id is longer.
 pub const MAX_TEXT: usize = MAX_PREFIX + 20;
 
 /// The powers of ten that fit a `u64`; the index is the number of zeros.

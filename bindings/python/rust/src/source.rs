@@ -15,9 +15,6 @@ use crate::handle::Handle;
 use crate::id_source::IdSource;
 use crate::value::{count, not_pickled, text, whole};
 
-/// The longest text of an id: a prefix of 16 characters and 20 digits.
-const MOST_TEXT: usize = 36;
-
 /// A moment as a `datetime` in UTC. Python has none after the year 9999.
 fn when(py: Python<'_>, ms: i64) -> PyResult<Bound<'_, PyAny>> {
     let datetime = py.import("datetime")?;
@@ -35,7 +32,7 @@ pub(crate) fn written<'py>(
     source: &keymill::Source,
     id: u64,
 ) -> PyResult<Bound<'py, PyString>> {
-    let mut buffer = [0; MOST_TEXT];
+    let mut buffer = [0; keymill::serial::MAX_TEXT];
     let len = source.write_text_of(id, &mut buffer).map_err(raised)?;
     // The core writes ASCII.
     Ok(PyString::new(py, std::str::from_utf8(&buffer[..len]).unwrap_or_default()))

@@ -52,13 +52,17 @@ pub(crate) fn next_from(key: &Key, next: u64, to: u64) -> u64 {
     steps.saturating_mul(key.step).saturating_add(next)
 }
 
+/// The value that came next when the row was read.
+pub(crate) fn value_of(row: &Row) -> u64 {
+    row.counter.map_or(row.mark.next, |row| row.maximum)
+}
+
 /// The row `before`, raised to `to`.
 pub(crate) fn moved(key: &Key, before: &Row, to: Mark) -> Row {
-    let next = before.counter.map_or(before.mark.next, |row| row.maximum);
     if before.mark >= to {
         before.clone()
     } else {
-        row_at(key, next_from(key, next, to.next).min(MAX_NUMBER + 1), 0)
+        row_at(key, next_from(key, value_of(before), to.next).min(MAX_NUMBER + 1), 0)
     }
 }
 

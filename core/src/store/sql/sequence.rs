@@ -5,7 +5,7 @@ use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Res
 
 use super::{Connection, check_table};
 use crate::store::model::rows::not_lower;
-use crate::store::model::sequence_value::{is_just_begun, next_from, owned, row_at};
+use crate::store::model::sequence_value::{is_just_begun, next_from, owned, row_at, value_of};
 
 /// How a sequence counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +110,12 @@ pub(crate) fn missing(key: &Key, place: &str) -> Fault {
     Fault::new(FaultKind::Refused, what).with_remedy(Remedy::INIT)
 }
 
+/// The same of a sequence that has to exist.
+fn existing_row(connection: &mut dyn Connection, key: &Key) -> Result<Row, Fault> {
+    need(connection, key)?;
+    row(connection, key)?.ok_or_else(|| missing(key, ""))
+}
+
 /// The value that comes next, as a row.
 pub(super) fn row(connection: &mut dyn Connection, key: &Key) -> Result<Option<Row>, Fault> {
     if !check_table(connection, key)? {
@@ -197,14 +203,12 @@ pub(super) fn repair(
     if to.next == 0 || to.next > MAX_NUMBER {
         return Err(Fault::new(FaultKind::Refused, "a next number is from 1 to 2^63-1"));
     }
-    need(connection, key)?;
-    let before = row(connection, key)?;
-    not_lower(before.as_ref(), to)?;
-    if before.as_ref().is_none_or(|row| row.mark < to) {
-        let next = sequences(connection)?.next(key)?.unwrap_or(1);
-        sequences(connection)?.raise(key, next_from(key, next, to.next) - key.step)?;
+    let before = existing_row(connection, key)?;
+    not_lower(Some(&before), to)?;
+    if before.mark < to {
+        sequences(connection)?.raise(key, next_from(key, value_of(&before), to.next) - key.step)?;
     }
-    let after = row(connection, key)?.unwrap_or_else(|| row_at(key, to.next, 0));
+    let after = existing_row(connection, key)?;
     // MariaDB leaves a sequence where it stands that would have to be raised above its end.
-    if after.mark < to { Err(ran_out(key)) } else { Ok((before, after)) }
+    if after.mark < to { Err(ran_out(key)) } else { Ok((Some(before), after)) }
 }

@@ -6,6 +6,8 @@ import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static shop.Sessions.does;
+import static shop.Sessions.in;
 
 import io.keymill.Mill;
 import io.keymill.hibernate.KeymillId;
@@ -14,9 +16,6 @@ import jakarta.persistence.Id;
 import java.util.HashSet;
 import java.util.Set;
 import java.util.UUID;
-import java.util.function.Consumer;
-import java.util.function.Function;
-import org.hibernate.Session;
 import org.hibernate.SessionFactory;
 import org.hibernate.StatelessSession;
 import org.hibernate.Version;
@@ -41,21 +40,9 @@ class HibernateTest {
 
     private Configuration configuration(Stores stores, Class<?>... entities) {
         mill = stores.mill("segment:orders", "serial:orders/no?number=000000");
-        Configuration configuration = new Configuration()
-                .setProperty("hibernate.connection.url", stores.jdbcUrl())
-                .setProperty("hibernate.connection.username", stores.user())
-                .setProperty("hibernate.connection.password", stores.password())
+        return Sessions.configuration(stores, mill, entities)
                 .setProperty("hibernate.connection.pool_size", "1")
-                .setProperty("hibernate.hbm2ddl.auto", "create-drop")
-                .setProperty("hibernate.generate_statistics", "true")
-                .setProperty("hibernate.jdbc.batch_size", "100")
-                .setProperty("hibernate.globally_quoted_identifiers", "true")
-                .setProperty("hibernate.order_inserts", "true");
-        for (Class<?> entity : entities) {
-            configuration.addAnnotatedClass(entity);
-        }
-        configuration.getProperties().put("keymill.mill", mill);
-        return configuration;
+                .setProperty("hibernate.globally_quoted_identifiers", "true");
     }
 
     private SessionFactory sessions(Stores stores) {
@@ -68,34 +55,6 @@ class HibernateTest {
             mill.close();
         }
         Mill.share(null);
-    }
-
-    private static <T> T in(SessionFactory sessions, Function<Session, T> work) {
-        try (Session session = sessions.openSession()) {
-            session.beginTransaction();
-            try {
-                T result = work.apply(session);
-                session.getTransaction().commit();
-                return result;
-            } catch (Throwable e) {
-                session.getTransaction().rollback();
-                throw e;
-            }
-        }
-    }
-
-    private static void does(SessionFactory sessions, Consumer<Session> work) {
-        in(sessions, session -> {
-            work.accept(session);
-            return null;
-        });
-    }
-
-    private static Throwable root(Throwable e) {
-        while (e.getCause() != null) {
-            e = e.getCause();
-        }
-        return e;
     }
 
     @ParameterizedTest
@@ -165,7 +124,7 @@ class HibernateTest {
     @MethodSource("stores")
     void a_number_that_an_int_does_not_hold_is_an_error(Stores stores) {
         try (SessionFactory sessions = sessions(stores)) {
-            Throwable e = root(assertThrows(RuntimeException.class, () -> {
+            Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> {
                 for (int i = 0; i < 3; i++) {
                     Entities.Small small = new Entities.Small();
                     does(sessions, session -> session.persist(small));
@@ -212,7 +171,7 @@ class HibernateTest {
     }
 
     private void refused(Stores stores, Class<?> entity, String message) {
-        Throwable e = root(assertThrows(RuntimeException.class, () -> {
+        Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> {
             try (SessionFactory sessions = configuration(stores, entity).buildSessionFactory()) {
                 assertFalse(sessions.isClosed());
             } finally {
@@ -288,7 +247,7 @@ class HibernateTest {
             order.id = 4_000_000_000L;
             if (version() < 606) {
                 RuntimeException e = assertThrows(RuntimeException.class, () -> does(sessions, session -> session.persist(order)));
-                assertTrue(root(e).getMessage().contains("detached entity passed to persist"), e.toString());
+                assertTrue(Causes.root(e).getMessage().contains("detached entity passed to persist"), e.toString());
                 return;
             }
             does(sessions, session -> session.persist(order));

@@ -5,14 +5,14 @@ import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static shop.Sessions.does;
+import static shop.Sessions.in;
 
 import io.keymill.Mill;
 import java.io.Serializable;
 import java.util.HashSet;
 import java.util.Objects;
 import java.util.Set;
-import java.util.function.Consumer;
-import java.util.function.Function;
 import javax.persistence.Embeddable;
 import javax.persistence.EmbeddedId;
 import javax.persistence.Entity;
@@ -21,7 +21,6 @@ import javax.persistence.Id;
 import javax.persistence.Inheritance;
 import javax.persistence.InheritanceType;
 import javax.persistence.Table;
-import org.hibernate.Session;
 import org.hibernate.SessionFactory;
 import org.hibernate.StatelessSession;
 import org.hibernate.annotations.GenericGenerator;
@@ -119,19 +118,7 @@ class StrategyTest {
 
     private Configuration configuration(Stores stores, Class<?>... entities) {
         mill = stores.mill("segment:orders", "serial:numbers/no?number=000000");
-        Configuration configuration = new Configuration()
-                .setProperty("hibernate.connection.url", stores.jdbcUrl())
-                .setProperty("hibernate.connection.username", stores.user())
-                .setProperty("hibernate.connection.password", stores.password())
-                .setProperty("hibernate.hbm2ddl.auto", "create-drop")
-                .setProperty("hibernate.generate_statistics", "true")
-                .setProperty("hibernate.jdbc.batch_size", "100")
-                .setProperty("hibernate.order_inserts", "true");
-        for (Class<?> entity : entities) {
-            configuration.addAnnotatedClass(entity);
-        }
-        configuration.getProperties().put("keymill.mill", mill);
-        return configuration;
+        return Sessions.configuration(stores, mill, entities);
     }
 
     private SessionFactory sessions(Stores stores) {
@@ -143,34 +130,6 @@ class StrategyTest {
         if (mill != null) {
             mill.close();
         }
-    }
-
-    private static <T> T in(SessionFactory sessions, Function<Session, T> work) {
-        try (Session session = sessions.openSession()) {
-            session.beginTransaction();
-            try {
-                T result = work.apply(session);
-                session.getTransaction().commit();
-                return result;
-            } catch (Throwable e) {
-                session.getTransaction().rollback();
-                throw e;
-            }
-        }
-    }
-
-    private static void does(SessionFactory sessions, Consumer<Session> work) {
-        in(sessions, session -> {
-            work.accept(session);
-            return null;
-        });
-    }
-
-    private static Throwable root(Throwable e) {
-        while (e.getCause() != null) {
-            e = e.getCause();
-        }
-        return e;
     }
 
     @ParameterizedTest
@@ -205,7 +164,7 @@ class StrategyTest {
     @MethodSource("stores")
     void a_number_that_an_int_does_not_hold_is_an_error(Stores stores) {
         try (SessionFactory sessions = sessions(stores)) {
-            Throwable e = root(assertThrows(RuntimeException.class, () -> {
+            Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> {
                 for (int i = 0; i < 3; i++) {
                     does(sessions, session -> session.persist(new Small()));
                 }
@@ -217,7 +176,7 @@ class StrategyTest {
     @ParameterizedTest
     @MethodSource("stores")
     void a_spec_of_another_kind_than_the_field_does_not_start(Stores stores) {
-        Throwable e = root(assertThrows(RuntimeException.class, () -> configuration(stores, Wrong.class).buildSessionFactory()));
+        Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> configuration(stores, Wrong.class).buildSessionFactory()));
         assertTrue(e.getMessage().contains("Wrong's id is a long, and `serial:Wrong/no?number=000000` gives text"), e.getMessage());
     }
 
@@ -228,7 +187,7 @@ class StrategyTest {
             Order order = new Order();
             order.id = 4_000_000_000L;
             RuntimeException e = assertThrows(RuntimeException.class, () -> does(sessions, session -> session.persist(order)));
-            assertTrue(root(e).getMessage().contains("detached entity passed to persist"), e.toString());
+            assertTrue(Causes.root(e).getMessage().contains("detached entity passed to persist"), e.toString());
             Order merged = (Order) in(sessions, session -> session.merge(order));
             assertEquals(4_000_000_000L, merged.id);
         }

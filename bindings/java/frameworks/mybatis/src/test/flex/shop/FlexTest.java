@@ -99,10 +99,7 @@ class FlexTest {
     @MethodSource("stores")
     void a_number_that_a_short_does_not_hold_is_an_error(Stores stores) {
         Tinies mapper = flex(stores).getMapper(Tinies.class);
-        Throwable e = assertThrows(RuntimeException.class, () -> mapper.insert(new Tiny()));
-        while (e.getCause() != null) {
-            e = e.getCause();
-        }
+        Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> mapper.insert(new Tiny())));
         assertTrue(e.getMessage().startsWith("shop.FlexTest$Tiny.id is a short, which holds numbers up to 32767, and its next id is 3"), e.getMessage());
     }
 }

@@ -110,13 +110,6 @@ class MyBatisTest {
         }
     }
 
-    private static Throwable root(Throwable e) {
-        while (e.getCause() != null) {
-            e = e.getCause();
-        }
-        return e;
-    }
-
     private static List<Order> orders(int count) {
         return Stream.generate(Order::new).limit(count).collect(Collectors.toList());
     }
@@ -193,9 +186,9 @@ class MyBatisTest {
         try (SqlSession session = factory(stores).openSession()) {
             Mapper mapper = session.getMapper(Mapper.class);
             String field = "shop.MyBatisTest$Base.id has @KeymillId; remove one of them";
-            String said = root(assertThrows(RuntimeException.class, () -> mapper.addGenerated(new Order()))).getMessage();
+            String said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addGenerated(new Order()))).getMessage();
             assertEquals("shop.MyBatisTest$Mapper.addGenerated sets `id` by useGeneratedKeys, and " + field, said);
-            said = root(assertThrows(RuntimeException.class, () -> mapper.addSelected(new Order()))).getMessage();
+            said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addSelected(new Order()))).getMessage();
             assertEquals("shop.MyBatisTest$Mapper.addSelected sets `id` by <selectKey>, and " + field, said);
         }
     }
@@ -205,13 +198,13 @@ class MyBatisTest {
     void what_a_field_cannot_hold_is_an_error(Stores stores) {
         try (SqlSession session = factory(stores).openSession()) {
             Mapper mapper = session.getMapper(Mapper.class);
-            String said = root(assertThrows(RuntimeException.class, () -> {
+            String said = Causes.root(assertThrows(RuntimeException.class, () -> {
                 for (int i = 0; i < 2; i++) {
                     mapper.addSmall(new Small());
                 }
             })).getMessage();
             assertTrue(said.startsWith("shop.MyBatisTest$Small.id is a short, which holds numbers up to 32767, and its next id is 32"), said);
-            said = root(assertThrows(RuntimeException.class, () -> mapper.addFrozen(new Frozen(null)))).getMessage();
+            said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addFrozen(new Frozen(null)))).getMessage();
             assertTrue(said.startsWith("shop.MyBatisTest$Frozen.id has @KeymillId and cannot be set, being a record's"), said);
         }
     }

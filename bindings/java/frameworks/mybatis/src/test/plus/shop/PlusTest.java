@@ -155,13 +155,6 @@ class PlusTest {
         }
     }
 
-    private static Throwable root(Throwable e) {
-        while (e.getCause() != null) {
-            e = e.getCause();
-        }
-        return e;
-    }
-
     @ParameterizedTest
     @MethodSource("stores")
     void entities_as_they_are_get_their_ids_from_the_source_of_their_table(Stores stores) {
@@ -211,7 +204,7 @@ class PlusTest {
     @MethodSource("stores")
     void a_number_that_an_integer_does_not_hold_is_an_error(Stores stores) {
         try (SqlSession session = factory(stores, Smalls.class).openSession()) {
-            String said = root(assertThrows(RuntimeException.class, () -> {
+            String said = Causes.root(assertThrows(RuntimeException.class, () -> {
                 for (int i = 0; i < 2; i++) {
                     session.getMapper(Smalls.class).insert(new Small());
                 }

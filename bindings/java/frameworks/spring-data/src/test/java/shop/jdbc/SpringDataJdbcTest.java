@@ -26,6 +26,7 @@ import org.springframework.data.jdbc.repository.config.EnableJdbcRepositories;
 import org.springframework.data.relational.core.mapping.MappedCollection;
 import org.springframework.data.relational.core.mapping.Table;
 import org.springframework.data.repository.CrudRepository;
+import shop.Causes;
 import shop.Stores;
 
 /** Spring Data JDBC in the Boot of the class path. */
@@ -143,14 +144,11 @@ class SpringDataJdbcTest {
     void a_number_that_an_integer_does_not_hold_is_an_error(Stores stores) {
         try (ConfigurableApplicationContext context = run(stores)) {
             Smalls smalls = context.getBean(Smalls.class);
-            Throwable e = assertThrows(RuntimeException.class, () -> {
+            Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> {
                 for (int i = 0; i < 2; i++) {
                     smalls.save(new Small(null));
                 }
-            });
-            while (e.getCause() != null) {
-                e = e.getCause();
-            }
+            }));
             assertTrue(e.getMessage().startsWith("shop.jdbc.SpringDataJdbcTest$Small.id is an int, which holds numbers up to 2147483647, and its next id is 21474"), e.toString());
         }
     }

@@ -169,8 +169,6 @@ public class KeymillInterceptor implements Interceptor {
         if (!found.find()) {
             throw new IllegalStateException("the table of " + statement.getId() + " cannot be read from its SQL; name the source of " + field.name + " without {table}");
         }
-        String name = found.group(1);
-        // Of `shop`.`orders` the table.
-        return name.substring(name.lastIndexOf('.') + 1).replaceAll("^[`\"\\[]|[`\"\\]]$", "");
+        return FieldIds.tableOf(found.group(1));
     }
 }

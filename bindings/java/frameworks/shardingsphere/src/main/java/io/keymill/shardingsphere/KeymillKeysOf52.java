@@ -19,7 +19,7 @@ public final class KeymillKeysOf52 implements KeyGenerateAlgorithm {
             throw new IllegalArgumentException("the key generator " + Keys.TYPE + " needs the property `source` without {table} on ShardingSphere 5.2, which does not say the table; write `source: segment:orders`, and a generator for each table");
         }
         properties = given;
-        keys = new Keys(given, source);
+        keys = new Keys(given);
     }
 
     @Override

@@ -15,7 +15,7 @@ public final class KeymillKeysOf554 implements KeyGenerateAlgorithm {
     @Override
     public void init(Properties properties) {
         Keys.check(properties);
-        keys = new Keys(properties, "segment:{table}");
+        keys = new Keys(properties);
     }
 
     @Override

@@ -19,9 +19,9 @@ final class Keys {
     private final String spec;
     private final Map<String, FieldIds> known = new ConcurrentHashMap<>();
 
-    Keys(Properties properties, String defaultSource) {
+    Keys(Properties properties) {
         mills = Mills.of(properties);
-        spec = properties.getProperty("source", defaultSource);
+        spec = properties.getProperty("source", FieldIds.DEFAULT);
     }
 
     static void check(Properties properties) {

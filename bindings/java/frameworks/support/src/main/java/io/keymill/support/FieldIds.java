@@ -99,13 +99,8 @@ public final class FieldIds {
         return spec.replace("{table}", encode(table));
     }
 
-    /**
-     * A name as it stands in a spec.
-     *
-     * @param name the name
-     * @return the name, percent-encoded where it must be
-     */
-    public static String encode(String name) {
+    /** A name as it stands in a spec: percent-encoded where it must be. */
+    private static String encode(String name) {
         StringBuilder encoded = new StringBuilder(name.length());
         for (byte b : name.getBytes(StandardCharsets.UTF_8)) {
             boolean plain = b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '_' || b == '-' || b == '.' || b == '$';
@@ -116,6 +111,16 @@ public final class FieldIds {
             }
         }
         return encoded.toString();
+    }
+
+    /**
+     * The table of a name as SQL writes it: of {@code `shop`.`orders`} it is {@code orders}.
+     *
+     * @param name the name, which may have a schema and quotes
+     * @return the table
+     */
+    public static String tableOf(String name) {
+        return name.substring(name.lastIndexOf('.') + 1).replaceAll("^[`\"\\[]|[`\"\\]]$", "");
     }
 
     /**

@@ -99,8 +99,7 @@ public class KeymillIdentifierGenerator implements IdentifierGenerator {
         // with ASSIGN_ID is written from a number.
         boolean text = table.getIdType() == IdType.ASSIGN_UUID;
         Class<?> wanted = text || type == null ? String.class : Number.class.isAssignableFrom(type) ? type : type == String.class ? Long.class : type;
-        String name = table.getTableName();
-        return FieldIds.of(mills, spec, name.substring(name.lastIndexOf('.') + 1).replaceAll("^[`\"\\[]|[`\"\\]]$", ""), wanted, field);
+        return FieldIds.of(mills, spec, FieldIds.tableOf(table.getTableName()), wanted, field);
     }
 
     private String spec(TableInfo table) {

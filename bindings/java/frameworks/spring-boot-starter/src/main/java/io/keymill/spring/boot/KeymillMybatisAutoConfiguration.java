@@ -6,6 +6,7 @@ import io.keymill.Mill;
 import io.keymill.mybatis.KeymillInterceptor;
 import io.keymill.mybatis.flex.KeymillKeyGenerator;
 import io.keymill.mybatis.plus.KeymillIdentifierGenerator;
+import io.keymill.support.FieldIds;
 import org.apache.ibatis.session.SqlSessionFactory;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.beans.factory.SmartInitializingSingleton;
@@ -62,7 +63,7 @@ public class KeymillMybatisAutoConfiguration {
     static class FlexConfiguration {
         @Bean
         KeymillKeyGenerator keymillKeyGenerator(Mill mill) {
-            KeymillKeyGenerator generator = new KeymillKeyGenerator(() -> mill, "segment:{table}");
+            KeymillKeyGenerator generator = new KeymillKeyGenerator(() -> mill, FieldIds.DEFAULT);
             KeyGeneratorFactory.register(KeymillKeyGenerator.NAME, generator);
             return generator;
         }

@@ -60,6 +60,9 @@ final class Filler {
     }
 
     private <T> T fill(T object, Function<FieldIds, Object> next) {
+        if (object == null) {
+            return null;
+        }
         RelationalPersistentEntity<?> entity = context.get().getPersistentEntity(object.getClass());
         if (entity == null) {
             return object;
@@ -73,7 +76,7 @@ final class Filler {
                 }
             } else if (property.isEntity()) {
                 Object value = accessor.getProperty(property);
-                Object filled = value == null ? null : fillValue(value, next);
+                Object filled = fillValue(value, next);
                 if (filled != value) {
                     accessor.setProperty(property, filled);
                 }
@@ -115,7 +118,7 @@ final class Filler {
     private boolean fillAll(Collection<?> before, List<Object> filled, Function<FieldIds, Object> next) {
         boolean same = true;
         for (Object each : before) {
-            Object one = each == null ? null : fill(each, next);
+            Object one = fill(each, next);
             same &= one == each;
             filled.add(one);
         }
