@@ -237,6 +237,33 @@ class BootTest {
     }
 
     @Test
+    void an_application_that_started_without_its_store_gets_ids_once_it_is_there() throws Exception {
+        org.junit.jupiter.api.Assumptions.assumeTrue(List.of(Stores.there()).contains(Stores.MARIADB), "no MariaDB");
+        Stores.MARIADB.mill("segment:later").close();
+        URI url = URI.create(Stores.MARIADB.config());
+        try (Relay relay = new Relay(url.getHost(), url.getPort())) {
+            relay.stop();
+            try (ConfigurableApplicationContext context = small("keymill.config=mysql://" + url.getUserInfo() + "@127.0.0.1:" + relay.port + url.getPath(),
+                    "keymill.sources.later=segment:later?deadline=1s", "keymill.warm-up=false")) {
+                Source later = context.getBean(Source.class);
+                assertEquals(Code.STORE_UNAVAILABLE, assertThrows(KeymillException.class, later::next).code());
+                relay.start();
+                assertTrue(awaitId(later) > 0);
+            }
+        }
+    }
+
+    private static long awaitId(Source source) {
+        for (long end = System.nanoTime() + TimeUnit.MINUTES.toNanos(2); ; ) {
+            try {
+                return source.next();
+            } catch (KeymillException e) {
+                assertTrue(System.nanoTime() < end, e.getMessage());
+            }
+        }
+    }
+
+    @Test
     void health_is_down_while_a_source_is_empty_and_its_refills_fail() throws IOException {
         try (ConfigurableApplicationContext context = shop(Stores.H2_AND_SQLITE, "keymill.config=mysql://ids:secret@127.0.0.1:1/shop", "keymill.init=never", "keymill.warm-up=false")) {
             String health = get(context, "/actuator/health/keymill");
@@ -300,7 +327,7 @@ class BootTest {
         said = failure(Small.class, "keymill.sources.orders=segment:orders");
         assertTrue(said.contains("The property keymill.config cannot be used: it is not set, and neither is spring.datasource.url") && said.contains("sqlite:FILE"), said);
         said = failure(Small.class, "spring.datasource.url=jdbc:oracle:thin:@db:1521/shop", "spring.datasource.password=secret");
-        assertTrue(said.contains("the database of spring.datasource cannot be the store: INVALID_CONFIG") && !said.contains("secret"), said);
+        assertTrue(said.contains("the database of spring.datasource cannot be the store: INVALID_CONFIG") && said.contains("MySQL, MariaDB, TiDB, PostgreSQL or SQLite") && !said.contains("secret"), said);
         said = failure(Small.class, "keymill.config=oracle://ids:secret@db/shop");
         assertTrue(said.contains("The property keymill.config cannot be used: INVALID_CONFIG") && !said.contains("secret"), said);
         said = failure(Small.class, config, "keymill.sources.orders=orders");
