@@ -18,6 +18,7 @@ import org.apache.ibatis.datasource.unpooled.UnpooledDataSource;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** The key generator in MyBatis-Flex without Spring. */
 class FlexTest {
@@ -75,7 +76,9 @@ class FlexTest {
     @AfterEach
     void close() {
         Mill.share(null);
-        mill.close();
+        if (mill != null) {
+            mill.close();
+        }
     }
 
     @ParameterizedTest
@@ -101,5 +104,18 @@ class FlexTest {
         Tinies mapper = flex(stores).getMapper(Tinies.class);
         Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> mapper.insert(new Tiny())));
         assertTrue(e.getMessage().startsWith("shop.FlexTest$Tiny.id is a short, which holds numbers up to 32767, and its next id is 3"), e.getMessage());
+    }
+
+    static class Application implements Runnable {
+        @Override
+        public void run() {
+            KeymillKeyGenerator.register();
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"keymill", "keymill-mybatis"})
+    void jars_of_two_versions_stop_the_start(String artifact) {
+        OtherVersion.isRefused(artifact, Application.class);
     }
 }

@@ -30,6 +30,7 @@ import org.apache.ibatis.transaction.jdbc.JdbcTransactionFactory;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** The interceptor in MyBatis without Spring. */
 class MyBatisTest {
@@ -207,5 +208,18 @@ class MyBatisTest {
             said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addFrozen(new Frozen(null)))).getMessage();
             assertTrue(said.startsWith("shop.MyBatisTest$Frozen.id has @KeymillId and cannot be set, being a record's"), said);
         }
+    }
+
+    static class Application implements Runnable {
+        @Override
+        public void run() {
+            new Configuration().addInterceptor(new KeymillInterceptor());
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"keymill", "keymill-mybatis"})
+    void jars_of_two_versions_stop_the_start(String artifact) {
+        OtherVersion.isRefused(artifact, Application.class);
     }
 }

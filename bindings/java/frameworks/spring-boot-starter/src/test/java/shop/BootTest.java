@@ -31,6 +31,7 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 import org.slf4j.LoggerFactory;
 import org.springframework.beans.factory.annotation.Qualifier;
 import org.springframework.boot.SpringApplication;
@@ -367,5 +368,18 @@ class BootTest {
         }
         assertFalse(own.isClosed());
         own.close();
+    }
+
+    static class Application implements Runnable {
+        @Override
+        public void run() {
+            small("keymill.config=memory:").close();
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"keymill", "keymill-spring-boot-starter"})
+    void jars_of_two_versions_stop_the_start(String artifact) {
+        OtherVersion.isRefused(artifact, Application.class);
     }
 }

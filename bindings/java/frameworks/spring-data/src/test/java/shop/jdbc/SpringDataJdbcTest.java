@@ -16,6 +16,7 @@ import java.util.Map;
 import java.util.Set;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.boot.builder.SpringApplicationBuilder;
@@ -27,6 +28,7 @@ import org.springframework.data.relational.core.mapping.MappedCollection;
 import org.springframework.data.relational.core.mapping.Table;
 import org.springframework.data.repository.CrudRepository;
 import shop.Causes;
+import shop.OtherVersion;
 import shop.Stores;
 
 /** Spring Data JDBC in the Boot of the class path. */
@@ -151,5 +153,18 @@ class SpringDataJdbcTest {
             }));
             assertTrue(e.getMessage().startsWith("shop.jdbc.SpringDataJdbcTest$Small.id is an int, which holds numbers up to 2147483647, and its next id is 21474"), e.toString());
         }
+    }
+
+    static class Application implements Runnable {
+        @Override
+        public void run() {
+            new io.keymill.spring.data.KeymillJdbcCallback(null, null);
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"keymill", "keymill-spring-data"})
+    void jars_of_two_versions_stop_the_start(String artifact) {
+        OtherVersion.isRefused(artifact, Application.class);
     }
 }

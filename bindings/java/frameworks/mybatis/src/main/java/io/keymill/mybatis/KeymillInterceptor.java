@@ -2,6 +2,7 @@ package io.keymill.mybatis;
 
 import io.keymill.Mill;
 import io.keymill.support.FieldIds;
+import io.keymill.support.Versions;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
@@ -50,6 +51,7 @@ public class KeymillInterceptor implements Interceptor {
      * @param mills where the mill is found at each id; null: the shared mill
      */
     public KeymillInterceptor(Supplier<Mill> mills) {
+        Versions.check("keymill-mybatis", KeymillInterceptor.class);
         this.mills = mills;
     }
 

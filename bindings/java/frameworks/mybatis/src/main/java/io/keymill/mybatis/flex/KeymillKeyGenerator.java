@@ -7,6 +7,7 @@ import com.mybatisflex.core.table.TableInfo;
 import com.mybatisflex.core.table.TableInfoFactory;
 import io.keymill.Mill;
 import io.keymill.support.FieldIds;
+import io.keymill.support.Versions;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
@@ -30,6 +31,7 @@ public class KeymillKeyGenerator implements IKeyGenerator {
      * @param spec the source; {@code {table}} in it stands for the entity's table
      */
     public KeymillKeyGenerator(Supplier<Mill> mills, String spec) {
+        Versions.check("keymill-mybatis", KeymillKeyGenerator.class);
         this.mills = mills;
         this.spec = spec;
     }

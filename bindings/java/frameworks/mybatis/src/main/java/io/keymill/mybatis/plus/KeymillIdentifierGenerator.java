@@ -7,6 +7,7 @@ import com.baomidou.mybatisplus.core.metadata.TableInfoHelper;
 import io.keymill.Mill;
 import io.keymill.mybatis.KeymillId;
 import io.keymill.support.FieldIds;
+import io.keymill.support.Versions;
 import java.lang.reflect.Field;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -41,6 +42,7 @@ public class KeymillIdentifierGenerator implements IdentifierGenerator {
      * @param idWorker the source of {@code IdWorker}
      */
     public KeymillIdentifierGenerator(Supplier<Mill> mills, String spec, String idWorker) {
+        Versions.check("keymill-mybatis", KeymillIdentifierGenerator.class);
         this.mills = mills;
         this.spec = spec;
         others = FieldIds.of(mills, idWorker, null, Long.class, "IdWorker");
