@@ -12,6 +12,7 @@ import ch.qos.logback.core.read.ListAppender;
 import io.keymill.Business;
 import io.keymill.Code;
 import io.keymill.KeymillException;
+import io.keymill.LazySource;
 import io.keymill.Mill;
 import io.keymill.Serial;
 import io.keymill.Source;
@@ -86,6 +87,28 @@ class BootTest {
         }
     }
 
+    /** Writes what it has while the context closes, as an audit log does. */
+    static class Audit {
+        private final Orders orders;
+        Order saved;
+
+        Audit(Orders orders) {
+            this.orders = orders;
+        }
+
+        public void flush() {
+            saved = orders.save(new Order());
+        }
+    }
+
+    @Configuration(proxyBeanMethods = false)
+    static class Audits {
+        @Bean(destroyMethod = "flush")
+        Audit audit(Orders orders) {
+            return new Audit(orders);
+        }
+    }
+
     static Stores[] stores() {
         return Stores.there();
     }
@@ -99,6 +122,10 @@ class BootTest {
     }
 
     private static ConfigurableApplicationContext shop(Stores stores, String... more) {
+        return shop(new Class<?>[] {Shop.class}, stores, more);
+    }
+
+    private static ConfigurableApplicationContext shop(Class<?>[] configurations, Stores stores, String... more) {
         List<String> properties = new ArrayList<>(List.of(
                 "spring.datasource.url=" + stores.jdbcUrl(), "spring.datasource.username=" + stores.user(), "spring.datasource.password=" + stores.password(),
                 "spring.jpa.hibernate.ddl-auto=create-drop", "spring.jpa.properties.hibernate.generate_statistics=true",
@@ -107,7 +134,7 @@ class BootTest {
                 "management.endpoints.web.exposure.include=*", "management.endpoint.health.show-details=always",
                 "keymill.sources.orders=segment:orders"));
         properties.addAll(List.of(more));
-        return run(new Class<?>[] {Shop.class}, WebApplicationType.SERVLET, properties.toArray(new String[0]));
+        return run(configurations, WebApplicationType.SERVLET, properties.toArray(new String[0]));
     }
 
     private static String get(ConfigurableApplicationContext context, String path) throws IOException {
@@ -146,6 +173,18 @@ class BootTest {
             assertTrue(orders.sales.next(42L) > 0);
         }
         assertTrue(orders.last > 1, "a bean that is destroyed still gets an id");
+        assertTrue(mill.isClosed());
+    }
+
+    @Test
+    void a_bean_that_persists_while_the_context_closes_gets_its_ids() {
+        Mill mill;
+        Audit audit;
+        try (ConfigurableApplicationContext context = shop(new Class<?>[] {Audits.class, Shop.class}, Stores.H2_AND_SQLITE)) {
+            mill = context.getBean(Mill.class);
+            audit = context.getBean(Audit.class);
+        }
+        assertEquals(1, audit.saved.id);
         assertTrue(mill.isClosed());
     }
 
@@ -192,9 +231,35 @@ class BootTest {
                 assertEquals(1, of.id, "of its own mill");
                 assertEquals(1, two.getBean(Orders.class).save(new Order()).id);
             }
-            assertSame(one.getBean(Mill.class), Mill.shared(), "the one before is shared again");
+            assertTrue(assertThrows(KeymillException.class, Mill::shared).getMessage().contains("CLOSED"), "the one before is not shared again by itself");
             assertEquals(2, one.getBean(Orders.class).save(new Order()).id);
+            Mill.share(one.getBean(Mill.class));
+            assertEquals(3, Mill.lazy("segment:orders").next());
         }
+    }
+
+    /** What stays of an application when its context is closed: a request, a scheduler's thread. */
+    @Test
+    void a_thread_that_outlives_its_context_is_refused_and_never_takes_from_another_store() {
+        LazySource late = Mill.lazy("segment:late");
+        try (ConfigurableApplicationContext one = small("keymill.config=" + Stores.H2_AND_SQLITE.config())) {
+            long before = Mill.lazy("segment:late").next();
+            assertEquals(before + 1, late.next());
+            small("keymill.config=" + Stores.H2_AND_SQLITE.config()).close();
+            assertIsClosed(late);
+        }
+        assertIsClosed(late);
+        assertIsClosed(Mill.lazy("segment:later"));
+        try (ConfigurableApplicationContext next = small("keymill.config=" + Stores.H2_AND_SQLITE.config())) {
+            assertEquals(1, late.next());
+            assertSame(next.getBean(Mill.class), Mill.shared());
+        }
+    }
+
+    private static void assertIsClosed(LazySource source) {
+        KeymillException e = assertThrows(KeymillException.class, source::next);
+        assertEquals(Code.CLOSED, e.code());
+        assertTrue(e.getMessage().contains("share an open one with Mill.share(mill)"), e.getMessage());
     }
 
     @Test
@@ -273,6 +338,24 @@ class BootTest {
             health = get(context, "/actuator/health/keymill");
             assertTrue(health.startsWith("503 ") && health.contains("\"status\":\"DOWN\"") && health.contains("Connection refused"), health);
             assertFalse(health.contains("secret"), health);
+        }
+    }
+
+    /** Which neither a property nor an entity names. */
+    @Test
+    void health_and_the_endpoint_know_sources_that_the_application_asks_for_itself() throws IOException {
+        try (ConfigurableApplicationContext context = shop(Stores.H2_AND_SQLITE, "keymill.config=mysql://ids:secret@127.0.0.1:1/shop", "keymill.init=never", "keymill.warm-up=false")) {
+            assertThrows(KeymillException.class, () -> Mill.lazy("segment:lazy").next());
+            String health = get(context, "/actuator/health/keymill");
+            assertTrue(health.startsWith("503 ") && health.contains("\"segment:lazy\":{"), health);
+            Mill mill = context.getBean(Mill.class);
+            for (Runnable verb : new Runnable[] {() -> mill.segment("direct").next(), () -> mill.serial("direct/no").next(), () -> mill.business("direct").next(42)}) {
+                assertThrows(KeymillException.class, verb::run);
+            }
+            String endpoint = get(context, "/actuator/keymill");
+            for (String source : new String[] {"segment:lazy", "segment:direct", "serial:direct/no", "business:direct"}) {
+                assertTrue(endpoint.contains("\"" + source), source + ": " + endpoint);
+            }
         }
     }
 

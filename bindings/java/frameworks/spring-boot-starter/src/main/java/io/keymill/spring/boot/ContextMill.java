@@ -3,18 +3,15 @@ package io.keymill.spring.boot;
 import io.keymill.Gene;
 import io.keymill.KeymillException;
 import io.keymill.Mill;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.function.Supplier;
 import org.springframework.beans.factory.DisposableBean;
 
 /**
- * Opens the mill of an application context and closes it with the context, after whatever takes from it. While the context is open its
- * mill is the shared one; afterwards that of the context that was opened before it.
+ * Opens the mill of an application context, makes it the shared one, and closes it with the context, after whatever takes from it. It
+ * stays shared then until another mill is: a thread that outlives its context is refused, where another mill would give it the ids of
+ * another store.
  */
 final class ContextMill implements DisposableBean {
-    private static final List<Mill> OPEN = new ArrayList<>();
-
     private final Mill mill;
     private final boolean own;
 
@@ -22,7 +19,7 @@ final class ContextMill implements DisposableBean {
     ContextMill(Mill mill) {
         this.mill = mill;
         own = false;
-        share();
+        Mill.share(mill);
     }
 
     ContextMill(KeymillProperties properties, Supplier<String> dataSource) {
@@ -43,7 +40,7 @@ final class ContextMill implements DisposableBean {
             mill.close();
             throw new KeymillPropertyException("keymill.init", e.getMessage(), "Let the store be reached at start, with the right to create tables, or set keymill.init=never", e);
         }
-        share();
+        Mill.share(mill);
     }
 
     /** Before anything that a property could be blamed for. */
@@ -59,22 +56,8 @@ final class ContextMill implements DisposableBean {
         return mill;
     }
 
-    private void share() {
-        synchronized (OPEN) {
-            OPEN.add(mill);
-            Mill.share(mill);
-        }
-    }
-
     @Override
     public void destroy() {
-        synchronized (OPEN) {
-            boolean shared = OPEN.get(OPEN.size() - 1) == mill;
-            OPEN.remove(mill);
-            if (shared) {
-                Mill.share(OPEN.isEmpty() ? null : OPEN.get(OPEN.size() - 1));
-            }
-        }
         if (own) {
             mill.close();
         }

@@ -1,10 +1,10 @@
 package io.keymill.spring.boot;
 
 import io.keymill.Mill;
-import java.util.function.Supplier;
-import org.springframework.beans.factory.BeanFactory;
 import org.springframework.beans.factory.ListableBeanFactory;
 import org.springframework.beans.factory.config.BeanPostProcessor;
+import org.springframework.beans.factory.config.ConfigurableListableBeanFactory;
+import org.springframework.beans.factory.config.NamedBeanHolder;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
@@ -62,18 +62,20 @@ public class KeymillAutoConfiguration {
         return new WarmUp(mill, KeymillSources.Registrar.specs(environment));
     }
 
-    /** Hands this context's mill to Hibernate, whichever mill is shared. */
+    /** Hands this context's mill to Hibernate, whichever mill is shared, and closes it after what persists. */
     @Configuration(proxyBeanMethods = false)
     @ConditionalOnClass(name = "org.springframework.orm.jpa.AbstractEntityManagerFactoryBean")
     static class JpaConfiguration {
         @Bean
-        static BeanPostProcessor keymillJpaProperties(BeanFactory beans) {
+        static BeanPostProcessor keymillJpaProperties(ConfigurableListableBeanFactory beans) {
             return new BeanPostProcessor() {
                 @Override
                 public Object postProcessBeforeInitialization(Object bean, String name) {
                     if (bean instanceof AbstractEntityManagerFactoryBean) {
-                        Supplier<Mill> mill = () -> beans.getBean(Mill.class);
-                        ((AbstractEntityManagerFactoryBean) bean).getJpaPropertyMap().putIfAbsent("keymill.mill", mill);
+                        NamedBeanHolder<Mill> mill = beans.resolveNamedBean(Mill.class);
+                        // Beans are destroyed before what they depend on.
+                        beans.registerDependentBean(mill.getBeanName(), name);
+                        ((AbstractEntityManagerFactoryBean) bean).getJpaPropertyMap().putIfAbsent("keymill.mill", mill.getBeanInstance());
                     }
                     return bean;
                 }
