@@ -12,6 +12,9 @@ import io.keymill.mybatis.KeymillInterceptor;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.apache.ibatis.annotations.Insert;
@@ -88,6 +91,21 @@ class MyBatisTest {
         @SelectKey(statement = "select 7", keyProperty = "id", before = true, resultType = long.class)
         int addSelected(Order order);
 
+        @Insert("insert into ${table} (id) values (#{line.id})")
+        int addTo(@Param("table") String table, @Param("line") Line line);
+
+        @Insert("/* insert into log */ insert into Shop_Lines (id) values (#{id}) -- ; insert into log")
+        int addAfterAComment(Line line);
+
+        @Insert("insert into SHOP_LINES/**/(id) values (#{id})")
+        int addInCapitals(Line line);
+
+        @Insert("insert into `shop_lines`(id) values (#{id})")
+        int addQuoted(Line line);
+
+        @Insert("insert into log (id) values (1); insert into shop_lines (id) values (#{id})")
+        int addToTwo(Line line);
+
         @Select("select count(*) from orders")
         int count();
     }
@@ -95,7 +113,8 @@ class MyBatisTest {
     private SqlSessionFactory factory(Stores stores) {
         mill = stores.mill("segment:orders", "serial:orders/no?number=000000");
         String url = stores.jdbcUrl() + (stores == Stores.H2_AND_SQLITE ? ";MODE=MySQL" : "");
-        Stores.run(url, stores.user(), stores.password(), "drop table if exists orders", "drop table if exists order_line", "drop table if exists small_ones",
+        Stores.run(url, stores.user(), stores.password(), "drop table if exists orders", "drop table if exists order_line", "drop table if exists small_ones", "drop table if exists shop_lines", "drop table if exists line_archive",
+                "create table shop_lines (id bigint primary key)", "create table line_archive (id bigint primary key)",
                 "create table orders (id bigint primary key, no varchar(40))", "create table order_line (id bigint primary key)", "create table small_ones (id smallint primary key)");
         String driver = stores == Stores.H2_AND_SQLITE ? "org.h2.Driver" : "org.mariadb.jdbc.Driver";
         Configuration configuration = new Configuration(new Environment("test", new JdbcTransactionFactory(), new UnpooledDataSource(driver, url, stores.user(), stores.password())));
@@ -145,6 +164,28 @@ class MyBatisTest {
             assertTrue(line.id > 0);
             assertEquals(211, mapper.count());
             assertTrue(mill.metrics().contains("segment:order_line"), "the table of the statement");
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_table_has_one_source_however_it_is_written_and_another_table_another(Stores stores) {
+        if (stores == Stores.MARIADB) { // on Linux these are further tables there
+            for (String table : new String[] {"Shop_Lines", "SHOP_LINES"}) {
+                Stores.run(stores.jdbcUrl(), stores.user(), stores.password(), "drop table if exists " + table, "create table " + table + " (id bigint primary key)");
+            }
+        }
+        try (SqlSession session = factory(stores).openSession()) {
+            Mapper mapper = session.getMapper(Mapper.class);
+            mapper.addTo("shop_lines", new Line());
+            mapper.addTo("line_archive", new Line());
+            mapper.addAfterAComment(new Line());
+            mapper.addInCapitals(new Line());
+            mapper.addQuoted(new Line());
+            Matcher source = Pattern.compile("source=\"(.*?)\"").matcher(mill.metrics());
+            assertEquals(Set.of("segment:shop_lines", "segment:line_archive"), source.results().map(found -> found.group(1)).collect(Collectors.toSet()));
+            String said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addToTwo(new Line()))).getMessage();
+            assertEquals("the table of shop.MyBatisTest$Mapper.addToTwo cannot be read from its SQL; name the source of shop.MyBatisTest$Line.id without {table}", said);
         }
     }
 

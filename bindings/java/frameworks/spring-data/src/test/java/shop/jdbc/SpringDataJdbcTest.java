@@ -59,7 +59,15 @@ class SpringDataJdbcTest {
     @Table("sd_small")
     record Small(@Id @KeymillId("segment:sd_small?start=2147483647&step=10") Integer id) {}
 
+    @Table("sd_wrong")
+    static class Wrong {
+        @Id @KeymillId Long id;
+        @KeymillId("serial:{table}/no?number=000000") Long no;
+    }
+
     interface Orders extends CrudRepository<Order, Long> {}
+
+    interface Wrongs extends CrudRepository<Wrong, Long> {}
 
     interface Baskets extends CrudRepository<Basket, Long> {}
 
@@ -76,7 +84,7 @@ class SpringDataJdbcTest {
                 "drop table if exists sd_line", "drop table if exists sd_orders", "drop table if exists sd_item", "drop table if exists sd_basket", "drop table if exists sd_small",
                 "create table sd_orders (id bigint primary key, no varchar(40) not null, what varchar(40))", "create table sd_line (id bigint primary key, parent bigint not null, what varchar(40))",
                 "create table sd_basket (id bigint primary key)", "create table sd_item (id bigint primary key, parent bigint not null, place varchar(40), what varchar(40))",
-                "create table sd_small (id int primary key)");
+                "create table sd_small (id int primary key)", "drop table if exists sd_wrong", "create table sd_wrong (id bigint primary key, no bigint)");
         return new SpringApplicationBuilder(Shop.class).web(WebApplicationType.NONE).properties(
                 "spring.main.banner-mode=off", "logging.level.root=warn", "spring.datasource.url=" + url, "spring.datasource.username=" + stores.user(), "spring.datasource.password=" + stores.password(),
                 "spring.autoconfigure.exclude=org.springframework.boot.autoconfigure.r2dbc.R2dbcAutoConfiguration,org.springframework.boot.r2dbc.autoconfigure.R2dbcAutoConfiguration",
@@ -138,6 +146,18 @@ class SpringDataJdbcTest {
             assertTrue(saved.id > 0, "a primitive's 0 is no id");
             assertEquals(2, saved.items.values().stream().map(item -> item.id).distinct().count());
             assertTrue(context.getBean(Mill.class).metrics().contains("segment:sd_item"));
+        }
+    }
+
+    /** Spring takes some exceptions of a callback for one of another entity's, and would write the row. */
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_spec_of_another_kind_than_the_field_is_an_error_and_no_row(Stores stores) {
+        try (ConfigurableApplicationContext context = run(stores)) {
+            Wrongs wrongs = context.getBean(Wrongs.class);
+            Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> wrongs.save(new Wrong())));
+            assertTrue(e.getMessage().startsWith("shop.jdbc.SpringDataJdbcTest$Wrong.no is a long, and `serial:sd_wrong/no?number=000000` gives text"), e.toString());
+            assertEquals(0, wrongs.count());
         }
     }
 

@@ -13,8 +13,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
+import org.apache.ibatis.builder.StaticSqlSource;
 import org.apache.ibatis.executor.Executor;
 import org.apache.ibatis.executor.keygen.Jdbc3KeyGenerator;
 import org.apache.ibatis.executor.keygen.KeyGenerator;
@@ -25,6 +24,7 @@ import org.apache.ibatis.plugin.Interceptor;
 import org.apache.ibatis.plugin.Intercepts;
 import org.apache.ibatis.plugin.Invocation;
 import org.apache.ibatis.plugin.Signature;
+import org.apache.ibatis.scripting.defaults.RawSqlSource;
 
 /**
  * Sets the fields with {@link KeymillId} of what an {@code INSERT} is given: an object, a list or an array, and every one of them among
@@ -34,10 +34,8 @@ import org.apache.ibatis.plugin.Signature;
  */
 @Intercepts(@Signature(type = Executor.class, method = "update", args = {MappedStatement.class, Object.class}))
 public class KeymillInterceptor implements Interceptor {
-    private static final Pattern TABLE = Pattern.compile("\\b(?:insert|replace)\\b[^(]*?\\binto\\s+([^\\s(]+)", Pattern.CASE_INSENSITIVE);
-
     private final Supplier<Mill> mills;
-    /** By statement and field: two statements may insert one class into two tables. */
+    /** By statement and field, and by table where the statement's SQL is made anew each time. */
     private final Map<String, FieldIds> known = new ConcurrentHashMap<>();
 
     /** Ids of the shared mill. */
@@ -135,11 +133,12 @@ public class KeymillInterceptor implements Interceptor {
     }
 
     private FieldIds ids(MappedStatement statement, Object parameter, IdFields.IdField field) {
-        String key = statement.getId() + ' ' + field.name;
+        String table = isMadeAnew(statement) ? table(statement, parameter, field) : null;
+        String key = statement.getId() + ' ' + field.name + (table == null ? "" : ' ' + table);
         FieldIds ids = known.get(key);
         if (ids == null) {
             refuseOtherKeys(statement, field);
-            String table = field.spec.contains("{table}") ? table(statement, parameter, field) : null;
+            table = table == null ? table(statement, parameter, field) : table;
             ids = FieldIds.of(mills, field.spec, table, field.field.getType(), field.name);
             known.put(key, ids);
         }
@@ -165,12 +164,20 @@ public class KeymillInterceptor implements Interceptor {
         }
     }
 
+    /** Whether the statement's SQL depends on its parameters, and its table may do so too. */
+    private static boolean isMadeAnew(MappedStatement statement) {
+        return !(statement.getSqlSource() instanceof RawSqlSource) && !(statement.getSqlSource() instanceof StaticSqlSource);
+    }
+
+    /** Null where the spec does not name it. */
     private static String table(MappedStatement statement, Object parameter, IdFields.IdField field) {
-        String sql = statement.getBoundSql(parameter).getSql();
-        Matcher found = TABLE.matcher(sql);
-        if (!found.find()) {
+        if (!field.spec.contains("{table}")) {
+            return null;
+        }
+        String table = InsertedTable.of(statement.getBoundSql(parameter).getSql());
+        if (table == null) {
             throw new IllegalStateException("the table of " + statement.getId() + " cannot be read from its SQL; name the source of " + field.name + " without {table}");
         }
-        return FieldIds.tableOf(found.group(1));
+        return table;
     }
 }
