@@ -4,12 +4,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.keymill.Source;
 import java.io.File;
-import java.io.IOException;
 import java.lang.ref.WeakReference;
 import java.net.MalformedURLException;
 import java.net.URL;
 import java.net.URLClassLoader;
-import java.nio.file.Files;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
@@ -63,20 +61,6 @@ class ClassLoadersTest {
     /** Up to JDK 17 the JVM itself keeps the type of a record's field: of the record whose first hash code was asked for last. */
     private record Last(ClassLoadersTest field) {}
 
-    /** keymill's own, by their names. */
-    private static long threads() {
-        long count = 0;
-        for (File task : new File("/proc/self/task").listFiles()) {
-            try {
-                count += Files.readString(task.toPath().resolve("comm")).startsWith("keymill") ? 1 : 0;
-            } catch (IOException e) {
-                // It has ended.
-                continue;
-            }
-        }
-        return count;
-    }
-
     private static void await(BooleanSupplier condition, String otherwise) {
         for (long end = System.nanoTime() + TimeUnit.MINUTES.toNanos(1); !condition.getAsBoolean(); ) {
             assertTrue(System.nanoTime() < end, otherwise);
@@ -110,9 +94,9 @@ class ClassLoadersTest {
         Assumptions.assumeTrue(List.of(Stores.there()).contains(Stores.MARIADB), "no MariaDB");
         ExecutorService server = Executors.newFixedThreadPool(APPLICATIONS);
         try {
-            long before = threads();
+            long before = Tasks.ofKeymill();
             List<WeakReference<ClassLoader>> loaders = deployAndUndeploy(server);
-            await(() -> threads() <= before, "threads of a closed mill are left");
+            await(() -> Tasks.ofKeymill() <= before, "threads of a closed mill are left");
             new Last(this).hashCode();
             for (WeakReference<ClassLoader> loader : loaders) {
                 await(() -> {
