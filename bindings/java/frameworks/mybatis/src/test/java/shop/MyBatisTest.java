@@ -11,7 +11,9 @@ import io.keymill.mybatis.KeymillId;
 import io.keymill.mybatis.KeymillInterceptor;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.apache.ibatis.annotations.Insert;
@@ -86,6 +88,9 @@ class MyBatisTest {
         @Insert("insert into orders (id, no) values (#{id}, #{no})")
         @SelectKey(statement = "select 7", keyProperty = "id", before = true, resultType = long.class)
         int addSelected(Order order);
+
+        @Insert("insert into orders (id, no) values (#{order.id}, #{order.no})")
+        int addOf(Map<String, Object> map);
 
         @Select("select count(*) from orders")
         int count();
@@ -164,6 +169,21 @@ class MyBatisTest {
             Long id = twice.id;
             assertThrows(RuntimeException.class, () -> mapper.addList(Arrays.asList(twice, twice)));
             assertSame(id, twice.id);
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_map_is_looked_into_after_another_one_stood_in_it(Stores stores) {
+        try (SqlSession session = factory(stores).openSession()) {
+            for (int i = 0; i < 2; i++) {
+                Map<String, Object> map = new HashMap<>();
+                Order order = new Order();
+                map.put("order", order);
+                map.put("notes", new HashMap<>());
+                session.getMapper(Mapper.class).addOf(map);
+                assertNotNull(order.id);
+            }
         }
     }
 
