@@ -35,13 +35,20 @@ import org.openjdk.jmh.annotations.Scope;
 import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.TearDown;
 import org.springframework.data.annotation.Id;
+import org.springframework.data.mapping.PersistentPropertyAccessor;
+import org.springframework.data.mapping.model.EntityInstantiators;
+import org.springframework.data.mapping.model.InstantiationAwarePropertyAccessor;
 import org.springframework.data.relational.core.mapping.RelationalMappingContext;
+import org.springframework.data.relational.core.mapping.RelationalPersistentEntity;
+import org.springframework.data.relational.core.mapping.RelationalPersistentProperty;
 
 /** What an id costs where a framework asks for one, beside the core's source. Frameworks themselves do as little as they can. */
 @BenchmarkMode(Mode.AverageTime)
 @OutputTimeUnit(TimeUnit.NANOSECONDS)
 public class Hooks {
     static final int ROWS = 1000;
+    private static final int CHILDREN = 10;
+    private static final EntityInstantiators CONSTRUCTORS = new EntityInstantiators();
 
     /** As an application has it: opened once, shared. */
     static Mill shared() {
@@ -178,6 +185,12 @@ public class Hooks {
     /** One that is made anew. */
     public record Fixed(@Id @io.keymill.spring.data.KeymillId Long id, String what) {}
 
+    /** One with children. */
+    public static class Basket {
+        @Id @io.keymill.spring.data.KeymillId Long id;
+        List<Purchase> purchases = new ArrayList<>();
+    }
+
     @State(Scope.Benchmark)
     public static class OfSpringData {
         final RelationalMappingContext context = new RelationalMappingContext();
@@ -185,9 +198,15 @@ public class Hooks {
         final KeymillR2dbcCallback r2dbc = new KeymillR2dbcCallback(null, () -> context);
         final Purchase purchase = new Purchase();
         final Fixed fixed = new Fixed(null, "a book");
+        final RelationalPersistentEntity<?> entity = context.getRequiredPersistentEntity(Fixed.class);
+        final RelationalPersistentProperty id = entity.getRequiredIdProperty();
+        final Basket basket = new Basket();
+        final Source source = shared().segment("core");
 
         public OfSpringData() {
-            shared();
+            for (int i = 1; i < CHILDREN; i++) {
+                basket.purchases.add(new Purchase());
+            }
         }
     }
 
@@ -201,6 +220,25 @@ public class Hooks {
     public Object springData_r2dbc(OfSpringData state) {
         state.purchase.id = null;
         return state.r2dbc.onBeforeConvert(state.purchase, null);
+    }
+
+    /** A root and nine more; for each of the ten. */
+    @Benchmark
+    @OperationsPerInvocation(CHILDREN)
+    public Object springData_children(OfSpringData state) {
+        state.basket.id = null;
+        for (Purchase purchase : state.basket.purchases) {
+            purchase.id = null;
+        }
+        return state.jdbc.onBeforeConvert(state.basket);
+    }
+
+    /** Spring Data's own way to a record with another id: no id can get into one for less. */
+    @Benchmark
+    public Object record_bound(OfSpringData state) {
+        PersistentPropertyAccessor<Fixed> accessor = new InstantiationAwarePropertyAccessor<>(state.fixed, state.entity::getPropertyAccessor, CONSTRUCTORS);
+        accessor.setProperty(state.id, state.source.next());
+        return accessor.getBean();
     }
 
     @Benchmark

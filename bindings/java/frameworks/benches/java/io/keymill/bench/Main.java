@@ -27,6 +27,8 @@ public final class Main {
         {"mybatis", "**MyBatis**, `KeymillInterceptor`, one object", "source_next"},
         {"springData", "**Spring Data JDBC**, a class", "source_next"},
         {"springData_r2dbc", "**Spring Data R2DBC**, a class", "source_next"},
+        {"springData_children", "**Spring Data JDBC**, each of an aggregate of ten", "source_next"},
+        {"record_bound", "Spring Data's own copy of a record (bound)", "source_next"},
         {"springData_record", "**Spring Data JDBC**, a record", "source_next"},
         {"shardingSphere", "**ShardingSphere**, one key", "source_next"},
         {"defaultMill", "any of them, from the default mill", "source_next"},

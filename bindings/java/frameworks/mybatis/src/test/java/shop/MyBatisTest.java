@@ -7,11 +7,14 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.keymill.Mill;
+import io.keymill.Source;
 import io.keymill.mybatis.KeymillId;
 import io.keymill.mybatis.KeymillInterceptor;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -59,6 +62,10 @@ class MyBatisTest {
         @KeymillId("segment:shorts?start=32767&step=10") short id;
     }
 
+    static class Labelled {
+        @KeymillId("segment:labels?text=base62&prefix=label") String id;
+    }
+
     record Frozen(@KeymillId Long id) {}
 
     interface Mapper {
@@ -79,6 +86,9 @@ class MyBatisTest {
 
         @Insert("insert into small_ones (id) values (#{id})")
         int addSmall(Small small);
+
+        @Insert("<script>insert into orders (id, no) values <foreach collection='list' item='l' index='i' separator=','>(#{i}, #{l.id})</foreach></script>")
+        int addLabelled(List<Labelled> labels);
 
         @Insert("insert into orders (id) values (#{id})")
         int addFrozen(Frozen frozen);
@@ -105,6 +115,8 @@ class MyBatisTest {
 
         @Insert("insert into log (id) values (1); insert into shop_lines (id) values (#{id})")
         int addToTwo(Line line);
+        @Insert("insert into orders (id, no) values (#{order.id}, #{order.no})")
+        int addOf(Map<String, Object> map);
 
         @Select("select count(*) from orders")
         int count();
@@ -211,6 +223,21 @@ class MyBatisTest {
 
     @ParameterizedTest
     @MethodSource("stores")
+    void a_map_is_looked_into_after_another_one_stood_in_it(Stores stores) {
+        try (SqlSession session = factory(stores).openSession()) {
+            for (int i = 0; i < 2; i++) {
+                Map<String, Object> map = new HashMap<>();
+                Order order = new Order();
+                map.put("order", order);
+                map.put("notes", new HashMap<>());
+                session.getMapper(Mapper.class).addOf(map);
+                assertNotNull(order.id);
+            }
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
     void a_batch_of_a_thousand(Stores stores) {
         try (SqlSession session = factory(stores).openSession(ExecutorType.BATCH)) {
             Mapper mapper = session.getMapper(Mapper.class);
@@ -248,6 +275,21 @@ class MyBatisTest {
             assertTrue(said.startsWith("shop.MyBatisTest$Small.id is a short, which holds numbers up to 32767, and its next id is 32"), said);
             said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addFrozen(new Frozen(null)))).getMessage();
             assertTrue(said.startsWith("shop.MyBatisTest$Frozen.id has @KeymillId and cannot be set, being a record's"), said);
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_text_field_has_the_text_form_of_its_source(Stores stores) {
+        try (SqlSession session = factory(stores).openSession()) {
+            Mapper mapper = session.getMapper(Mapper.class);
+            List<Labelled> labels = Arrays.asList(new Labelled(), new Labelled());
+            mapper.addLabelled(labels);
+            Source source = mill.source("segment:labels?text=base62&prefix=label");
+            long first = source.parse(labels.get(0).id).number().getAsLong();
+            assertEquals(source.textOf(first), labels.get(0).id);
+            assertEquals(source.textOf(first + 1), labels.get(1).id);
+            assertTrue(labels.get(0).id.startsWith("label0"), labels.get(0).id);
         }
     }
 

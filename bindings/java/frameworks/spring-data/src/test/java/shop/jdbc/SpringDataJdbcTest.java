@@ -2,6 +2,7 @@ package shop.jdbc;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -22,7 +23,9 @@ import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.boot.builder.SpringApplicationBuilder;
 import org.springframework.context.ConfigurableApplicationContext;
 import org.springframework.context.annotation.Configuration;
+import org.springframework.data.annotation.AccessType;
 import org.springframework.data.annotation.Id;
+import org.springframework.data.annotation.Transient;
 import org.springframework.data.jdbc.repository.config.EnableJdbcRepositories;
 import org.springframework.data.relational.core.mapping.MappedCollection;
 import org.springframework.data.relational.core.mapping.Table;
@@ -64,6 +67,39 @@ class SpringDataJdbcTest {
         @Id @KeymillId Long id;
         @KeymillId("serial:{table}/no?number=000000") Long no;
     }
+
+    @Table("sd_basket")
+    @AccessType(AccessType.Type.PROPERTY)
+    static class ByMethods {
+        @Id @KeymillId private Long id;
+        @Transient int sets;
+
+        public Long getId() {
+            return id;
+        }
+
+        public void setId(Long id) {
+            this.id = id;
+            sets++;
+        }
+    }
+
+    @Table("sd_basket")
+    static class Copied {
+        @Id @KeymillId final Long id;
+
+        Copied(Long id) {
+            this.id = id;
+        }
+
+        Copied withId(Long id) {
+            return new Copied(id);
+        }
+    }
+
+    interface WithMethods extends CrudRepository<ByMethods, Long> {}
+
+    interface Copies extends CrudRepository<Copied, Long> {}
 
     interface Orders extends CrudRepository<Order, Long> {}
 
@@ -158,6 +194,20 @@ class SpringDataJdbcTest {
             Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> wrongs.save(new Wrong())));
             assertTrue(e.getMessage().startsWith("shop.jdbc.SpringDataJdbcTest$Wrong.no is a long, and `serial:sd_wrong/no?number=000000` gives text"), e.toString());
             assertEquals(0, wrongs.count());
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_setter_is_called_and_a_copy_taken_where_spring_data_does_so(Stores stores) {
+        try (ConfigurableApplicationContext context = run(stores)) {
+            ByMethods one = context.getBean(WithMethods.class).save(new ByMethods());
+            assertTrue(one.id > 0);
+            assertTrue(one.sets > 0, "the field was set without its setter");
+            Copied empty = new Copied(null);
+            Copied saved = context.getBean(Copies.class).save(empty);
+            assertTrue(saved.id > one.id);
+            assertNull(empty.id);
         }
     }
 

@@ -26,6 +26,8 @@ public final class FieldIds {
     private final String field;
     private final FieldType type;
     private final boolean serial;
+    /** Ids are texts in the form that the source's options name: a serial's, and others in a text field. */
+    private final boolean text;
     /** Without a lock or a barrier: its fields are final, and what a thread misses it finds again. */
     private Resolved resolved;
 
@@ -45,6 +47,7 @@ public final class FieldIds {
         this.field = field;
         this.type = type;
         this.serial = serial;
+        text = serial || type == FieldType.TEXT;
     }
 
     /**
@@ -137,7 +140,7 @@ public final class FieldIds {
             now = resolve();
         }
         try {
-            return serial ? now.source.nextText() : type.value(now.source.next(), field);
+            return text ? now.source.nextText() : type.value(now.source.next(), field);
         } catch (KeymillException e) {
             if (isReplaced(now, e)) {
                 return next();
@@ -155,7 +158,7 @@ public final class FieldIds {
      * @throws ArithmeticException if a number is too large for the field
      */
     public Object[] take(int count) {
-        if (serial) {
+        if (text) {
             return ask(source -> source.takeText(count));
         }
         long[] ids = ask(source -> source.take(count));
@@ -177,8 +180,13 @@ public final class FieldIds {
         if (serial) {
             return null;
         }
-        OptionalLong id = ask(Source::tryNext);
-        return id.isPresent() ? type.value(id.getAsLong(), field) : null;
+        return ask(source -> {
+            OptionalLong id = source.tryNext();
+            if (!id.isPresent()) {
+                return null;
+            }
+            return text ? source.textOf(id.getAsLong()) : type.value(id.getAsLong(), field);
+        });
     }
 
     /**
@@ -231,11 +239,19 @@ public final class FieldIds {
     }
 
     private Resolved resolve() {
-        Mill mill = mills.get();
-        Resolved fresh = new Resolved(mill, mill.source(spec));
-        UsedSources.add(mill, spec, fresh.source);
-        resolved = fresh;
-        return fresh;
+        for (;;) {
+            Mill mill = mills.get();
+            try {
+                Resolved fresh = new Resolved(mill, mill.source(spec));
+                UsedSources.add(mill, spec, fresh.source);
+                resolved = fresh;
+                return fresh;
+            } catch (KeymillException e) {
+                if (e.code() != Code.CLOSED || mills.get() == mill) {
+                    throw e;
+                }
+            }
+        }
     }
 
     /** {@code shop.Order.id from segment:orders}. */
@@ -296,8 +312,6 @@ public final class FieldIds {
                     return BigInteger.valueOf(id);
                 case BIG_DECIMAL:
                     return BigDecimal.valueOf(id);
-                case TEXT:
-                    return Long.toString(id);
                 default:
                     return id;
             }

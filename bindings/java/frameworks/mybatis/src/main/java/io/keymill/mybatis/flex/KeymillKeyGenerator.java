@@ -68,7 +68,13 @@ public class KeymillKeyGenerator implements IKeyGenerator {
 
     @Override
     public Object generate(Object entity, String column) {
-        return known.computeIfAbsent(entity.getClass(), any -> new ConcurrentHashMap<>()).computeIfAbsent(column, any -> of(entity.getClass(), column)).next();
+        Map<String, FieldIds> ofEntity = known.get(entity.getClass());
+        FieldIds ids = ofEntity == null ? null : ofEntity.get(column);
+        if (ids == null) {
+            ids = of(entity.getClass(), column);
+            known.computeIfAbsent(entity.getClass(), any -> new ConcurrentHashMap<>()).put(column, ids);
+        }
+        return ids.next();
     }
 
     private FieldIds of(Class<?> entity, String column) {

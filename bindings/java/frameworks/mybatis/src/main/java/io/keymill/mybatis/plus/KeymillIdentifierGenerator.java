@@ -12,6 +12,7 @@ import java.lang.reflect.Field;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
+import java.util.regex.Pattern;
 import org.apache.ibatis.session.Configuration;
 
 /**
@@ -23,6 +24,8 @@ import org.apache.ibatis.session.Configuration;
 public class KeymillIdentifierGenerator implements IdentifierGenerator {
     /** The source of {@code IdWorker}. */
     public static final String ID_WORKER = "segment:id_worker";
+
+    private static final Pattern GIVES_TEXT = Pattern.compile("^serial:|[?&](text|prefix)=");
 
     private final Supplier<Mill> mills;
     private final String spec;
@@ -94,7 +97,7 @@ public class KeymillIdentifierGenerator implements IdentifierGenerator {
             throw new IllegalStateException(field + " is a primitive " + type + ", for which MyBatis-Plus asks no generator; make it a " + (type == int.class ? "Integer" : "Long"));
         }
         String spec = spec(table);
-        if (type == String.class && table.getIdType() == IdType.ASSIGN_ID && spec.startsWith("serial:")) {
+        if (type == String.class && table.getIdType() == IdType.ASSIGN_ID && GIVES_TEXT.matcher(spec).find()) {
             throw new IllegalStateException(field + " takes texts from `" + spec + "`, and MyBatis-Plus asks for a number; write @TableId(type = IdType.ASSIGN_UUID)");
         }
         // MyBatis-Plus converts the number to the field's type, and cuts it off where it does not fit: it gets that type here. A String
