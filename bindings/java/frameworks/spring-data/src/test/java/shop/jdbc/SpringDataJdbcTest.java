@@ -124,7 +124,7 @@ class SpringDataJdbcTest {
         return new SpringApplicationBuilder(Shop.class).web(WebApplicationType.NONE).properties(
                 "spring.main.banner-mode=off", "logging.level.root=warn", "spring.datasource.url=" + url, "spring.datasource.username=" + stores.user(), "spring.datasource.password=" + stores.password(),
                 "spring.autoconfigure.exclude=org.springframework.boot.autoconfigure.r2dbc.R2dbcAutoConfiguration,org.springframework.boot.r2dbc.autoconfigure.R2dbcAutoConfiguration",
-                "keymill.config=" + stores.config(), "keymill.init=missing", "keymill.sources.orders=segment:sd_orders").run();
+                "keymill.config=" + stores.config(), "keymill.init=missing", "keymill.sources.orders=segment:sd_orders", "keymill.sources.numbers=serial:sd_orders/no?number=000000").run();
     }
 
     private static Order order(int lines) {
