@@ -12,8 +12,8 @@ final class Shared {
 
     /** A lock and no monitor, so that virtual threads do not pin. Held for nothing that asks a store. */
     private static final ReentrantLock CHANGE = new ReentrantLock();
-    /** The default mill, once it was needed. Guarded by {@link #CHANGE}. */
-    private static Mill opened;
+    /** The default mill, once it was needed. Written under {@link #CHANGE}. */
+    private static volatile Mill opened;
 
     /** Null: the default one. */
     private final Mill mill;
@@ -40,6 +40,11 @@ final class Shared {
     Mill mill(String label) {
         if (mill != null) {
             return mill;
+        }
+        // Each id of a framework comes this way: no lock where the mill is there.
+        Mill there = opened;
+        if (there != null) {
+            return there;
         }
         CHANGE.lock();
         try {
