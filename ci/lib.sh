@@ -72,6 +72,11 @@ sealed() {
     diff <(cut -c67- <<<"$seals" | LC_ALL=C sort) <(cd "$1" && printf '%s\n' * | grep -vx SHA256SUMS | LC_ALL=C sort)
 }
 
+# java_poms ROOT: the poms of what is published for Java from a tree: the jar's, that of the modules' parent, and each module's.
+java_poms() { grep -lE '^  <artifactId>keymill' "$1"/bindings/java/{java,frameworks,frameworks/*}/pom.xml | grep -v -e '-stub/pom.xml$'; }
+# artifact POM: its name.
+artifact() { grep -m1 -oP '^  <artifactId>\K[^<]*' "$1"; }
+
 # faketime_library: prints the path of libfaketime's library for programs with threads.
 faketime_library() { dpkg -L libfaketime | grep 'libfaketimeMT\.so'; }
 
