@@ -6,6 +6,7 @@
 //! | `core::segment::tests::NAME` | a unit test of the core, by its file in `core/src` |
 //! | `api::close::NAME`, `fork::NAME`, `command::restore::NAME`, `header::NAME` | the other test programs of Rust |
 //! | `java::FaultsTest::NAME`, `python::test_faults::NAME`, `node::faults::NAME` | a language's own test |
+//! | `frameworks::BootTest::NAME` | a test of a module for Java's frameworks |
 //! | `c::signals::NAME` | a function of a C program |
 //! | `vectors::fault::NAME` | a case that every language plays |
 //! | `ci/steps/docs: NAME` | a check of a step, as it is written there |
@@ -34,7 +35,7 @@ const PROGRAMS: [(&str, &str, &str); 14] = [
 
 /// The tests of the languages: the prefix, the folder, how a file of it is called, the step that runs all of them, and what the step
 /// says when it does.
-const LANGUAGES: [(&str, &str, &str, &str, &str); 4] = [
+const LANGUAGES: [(&str, &str, &str, &str, &str); 5] = [
     (
         "java",
         "bindings/java/java/src/test/java/io/keymill",
@@ -42,6 +43,7 @@ const LANGUAGES: [(&str, &str, &str, &str, &str); 4] = [
         "java",
         "--scan-classpath=\"$build/test-classes\"",
     ),
+    ("frameworks", "bindings/java/frameworks", "{}.java", "java-frameworks", "--scan-classpath=\"$classes\""),
     ("python", "bindings/python/tests", "{}.py", "python", "-s tests"),
     ("node", "bindings/node/tests", "{}.test.mjs", "node", "tests/*.test.mjs"),
     ("c", "tests/programs/c", "{}.c", "c", "{}.c"),
@@ -179,6 +181,17 @@ impl Proofs {
         Proofs { root: root.to_owned(), steps, runs }
     }
 
+    /// The path of the file that is called so, in this folder or below it.
+    fn below(&self, folder: &str, called: &str) -> Option<String> {
+        let entries = fs::read_dir(self.root.join(folder)).ok()?.filter_map(Result::ok);
+        let mut paths =
+            entries.map(|entry| (entry.path(), format!("{folder}/{}", entry.file_name().to_string_lossy())));
+        paths.find_map(|(entry, path)| match entry.is_dir() {
+            true => self.below(&path, called),
+            false => path.ends_with(&format!("/{called}")).then_some(path),
+        })
+    }
+
     fn text(&self, path: &str) -> Option<String> {
         fs::read_to_string(self.root.join(path)).ok()
     }
@@ -231,13 +244,17 @@ impl Proofs {
         named: &str,
     ) -> Result<(), String> {
         let (file, test) = named.split_once("::").ok_or("it names no file")?;
-        let mut path = format!("{folder}/{}", called.replace("{}", file));
+        let called = called.replace("{}", file);
+        let mut path = format!("{folder}/{called}");
         if name == "c" && !self.root.join(&path).is_file() {
             path.push_str("pp");
         }
+        if name == "frameworks" {
+            path = self.below(folder, &called).ok_or_else(|| format!("there is no {called} in {folder}"))?;
+        }
         let text = self.text(&path).ok_or_else(|| format!("there is no {path}"))?;
         let declared = match name {
-            "java" => text.contains(&format!("void {test}(")),
+            "java" | "frameworks" => text.contains(&format!("void {test}(")),
             "python" => text.contains(&format!("def {test}(")),
             "node" => ["'", "\"", "`"].iter().any(|quote| {
                 ["test(", "it("].iter().any(|call| text.contains(&format!("{call}{quote}{test}{quote}")))
@@ -348,6 +365,8 @@ mod tests {
             ("faults::mill::config", "has no test"),
             ("java::FaultsTest::no_such_test", "has no test"),
             ("java::NoTest::a", "there is no"),
+            ("frameworks::NoTest::a", "there is no"),
+            ("frameworks::BootTest::no_such_test", "has no test"),
             ("node::faults::no such test", "has no test"),
             ("python::test_faults::test_no_such", "has no test"),
             ("c::signals::no_such", "has no test"),
@@ -365,6 +384,7 @@ mod tests {
             "schemes::tidb::a_conflict_is_begun_again_and_moves_the_row_once",
             "core::segment::loom::two_takers_and_a_publisher_never_share_a_number",
             "vectors::fault::a lost answer burns its range",
+            "frameworks::BootTest::a_store_that_stops_and_comes_back",
             "ci/steps/fuzz",
         ] {
             assert_eq!(proofs.check(named), Ok(()), "{named}");

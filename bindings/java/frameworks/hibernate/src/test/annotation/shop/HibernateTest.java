@@ -23,6 +23,7 @@ import org.hibernate.cfg.Configuration;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** `@KeymillId` on the Hibernate of the class path, 6.2 or later. */
 class HibernateTest {
@@ -320,5 +321,23 @@ class HibernateTest {
             does(sessions, session -> session.persist(second));
             assertNotNull(second.id, "of the mill that is shared now");
         }
+    }
+
+    /** Its database is of its own class loader. */
+    static class Application implements Runnable {
+        @Override
+        public void run() {
+            org.h2.jdbcx.JdbcDataSource database = new org.h2.jdbcx.JdbcDataSource();
+            database.setUrl("jdbc:h2:mem:versions");
+            Configuration configuration = new Configuration().addAnnotatedClass(Entities.Order.class);
+            configuration.getProperties().put("hibernate.connection.datasource", database);
+            configuration.buildSessionFactory().close();
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"keymill", "keymill-support", "keymill-hibernate"})
+    void jars_of_two_versions_stop_the_start(String artifact) {
+        OtherVersion.isRefused(artifact, Application.class);
     }
 }

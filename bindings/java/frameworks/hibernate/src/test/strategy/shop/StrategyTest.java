@@ -29,6 +29,7 @@ import org.hibernate.cfg.Configuration;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** `KeymillStrategy` by its name, on the Hibernate of the class path: 5.6, and 6 with `jakarta.persistence` in place of `javax`. */
 class StrategyTest {
@@ -227,5 +228,23 @@ class StrategyTest {
             session.getTransaction().commit();
             assertNotNull(order.id);
         }
+    }
+
+    /** Its database is of its own class loader. */
+    static class Application implements Runnable {
+        @Override
+        public void run() {
+            org.h2.jdbcx.JdbcDataSource database = new org.h2.jdbcx.JdbcDataSource();
+            database.setUrl("jdbc:h2:mem:versions");
+            Configuration configuration = new Configuration().addAnnotatedClass(Order.class);
+            configuration.getProperties().put("hibernate.connection.datasource", database);
+            configuration.buildSessionFactory().close();
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"keymill", "keymill-hibernate"})
+    void jars_of_two_versions_stop_the_start(String artifact) {
+        OtherVersion.isRefused(artifact, Application.class);
     }
 }

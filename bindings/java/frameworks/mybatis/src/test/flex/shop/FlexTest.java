@@ -18,6 +18,7 @@ import org.apache.ibatis.datasource.unpooled.UnpooledDataSource;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** The key generator in MyBatis-Flex without Spring. */
 class FlexTest {
@@ -55,7 +56,23 @@ class FlexTest {
         }
     }
 
+    @Table("flex_primitives")
+    public static class Primitive {
+        @Id(keyType = KeyType.Generator, value = KeymillKeyGenerator.NAME)
+        private long id;
+
+        public long getId() {
+            return id;
+        }
+
+        public void setId(long id) {
+            this.id = id;
+        }
+    }
+
     public interface Orders extends BaseMapper<Order> {}
+
+    public interface Primitives extends BaseMapper<Primitive> {}
 
     public interface Tinies extends BaseMapper<Tiny> {}
 
@@ -69,13 +86,15 @@ class FlexTest {
                 "create table orders (id bigint primary key)", "create table flex_tiny (id smallint primary key)");
         String driver = stores == Stores.H2_AND_SQLITE ? "org.h2.Driver" : "org.mariadb.jdbc.Driver";
         return new MybatisFlexBootstrap().setEnvironmentId(url).setDataSource(url, new UnpooledDataSource(driver, url, stores.user(), stores.password()))
-                .addMapper(Orders.class).addMapper(Tinies.class).start();
+                .addMapper(Orders.class).addMapper(Tinies.class).addMapper(Primitives.class).start();
     }
 
     @AfterEach
     void close() {
         Mill.share(null);
-        mill.close();
+        if (mill != null) {
+            mill.close();
+        }
     }
 
     @ParameterizedTest
@@ -101,5 +120,28 @@ class FlexTest {
         Tinies mapper = flex(stores).getMapper(Tinies.class);
         Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> mapper.insert(new Tiny())));
         assertTrue(e.getMessage().startsWith("shop.FlexTest$Tiny.id is a short, which holds numbers up to 32767, and its next id is 3"), e.getMessage());
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_primitive_key_is_refused_before_a_row_is_written(Stores stores) {
+        Primitives mapper = flex(stores).getMapper(Primitives.class);
+        Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> mapper.insert(new Primitive())));
+        assertEquals("shop.FlexTest$Primitive.id is a primitive long, for which MyBatis-Flex asks no generator; make it a Long", e.getMessage());
+        e = Causes.root(assertThrows(RuntimeException.class, () -> mapper.insertBatch(List.of(new Primitive(), new Primitive()))));
+        assertEquals("shop.FlexTest$Primitive.id is a primitive long, for which MyBatis-Flex asks no generator; make it a Long", e.getMessage());
+    }
+
+    static class Application implements Runnable {
+        @Override
+        public void run() {
+            KeymillKeyGenerator.register();
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"keymill", "keymill-mybatis"})
+    void jars_of_two_versions_stop_the_start(String artifact) {
+        OtherVersion.isRefused(artifact, Application.class);
     }
 }

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.keymill.Mill;
+import io.keymill.Source;
 import io.keymill.mybatis.KeymillId;
 import io.keymill.mybatis.KeymillInterceptor;
 import java.util.ArrayList;
@@ -14,6 +15,9 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.apache.ibatis.annotations.Insert;
@@ -32,6 +36,7 @@ import org.apache.ibatis.transaction.jdbc.JdbcTransactionFactory;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** The interceptor in MyBatis without Spring. */
 class MyBatisTest {
@@ -57,6 +62,10 @@ class MyBatisTest {
         @KeymillId("segment:shorts?start=32767&step=10") short id;
     }
 
+    static class Labelled {
+        @KeymillId("segment:labels?text=base62&prefix=label") String id;
+    }
+
     record Frozen(@KeymillId Long id) {}
 
     interface Mapper {
@@ -78,6 +87,9 @@ class MyBatisTest {
         @Insert("insert into small_ones (id) values (#{id})")
         int addSmall(Small small);
 
+        @Insert("<script>insert into orders (id, no) values <foreach collection='list' item='l' index='i' separator=','>(#{i}, #{l.id})</foreach></script>")
+        int addLabelled(List<Labelled> labels);
+
         @Insert("insert into orders (id) values (#{id})")
         int addFrozen(Frozen frozen);
 
@@ -89,6 +101,20 @@ class MyBatisTest {
         @SelectKey(statement = "select 7", keyProperty = "id", before = true, resultType = long.class)
         int addSelected(Order order);
 
+        @Insert("insert into ${table} (id) values (#{line.id})")
+        int addTo(@Param("table") String table, @Param("line") Line line);
+
+        @Insert("/* insert into log */ insert into Shop_Lines (id) values (#{id}) -- ; insert into log")
+        int addAfterAComment(Line line);
+
+        @Insert("insert into SHOP_LINES/**/(id) values (#{id})")
+        int addInCapitals(Line line);
+
+        @Insert("insert into `shop_lines`(id) values (#{id})")
+        int addQuoted(Line line);
+
+        @Insert("insert into log (id) values (1); insert into shop_lines (id) values (#{id})")
+        int addToTwo(Line line);
         @Insert("insert into orders (id, no) values (#{order.id}, #{order.no})")
         int addOf(Map<String, Object> map);
 
@@ -99,7 +125,8 @@ class MyBatisTest {
     private SqlSessionFactory factory(Stores stores) {
         mill = stores.mill("segment:orders", "serial:orders/no?number=000000");
         String url = stores.jdbcUrl() + (stores == Stores.H2_AND_SQLITE ? ";MODE=MySQL" : "");
-        Stores.run(url, stores.user(), stores.password(), "drop table if exists orders", "drop table if exists order_line", "drop table if exists small_ones",
+        Stores.run(url, stores.user(), stores.password(), "drop table if exists orders", "drop table if exists order_line", "drop table if exists small_ones", "drop table if exists shop_lines", "drop table if exists line_archive",
+                "create table shop_lines (id bigint primary key)", "create table line_archive (id bigint primary key)",
                 "create table orders (id bigint primary key, no varchar(40))", "create table order_line (id bigint primary key)", "create table small_ones (id smallint primary key)");
         String driver = stores == Stores.H2_AND_SQLITE ? "org.h2.Driver" : "org.mariadb.jdbc.Driver";
         Configuration configuration = new Configuration(new Environment("test", new JdbcTransactionFactory(), new UnpooledDataSource(driver, url, stores.user(), stores.password())));
@@ -149,6 +176,28 @@ class MyBatisTest {
             assertTrue(line.id > 0);
             assertEquals(211, mapper.count());
             assertTrue(mill.metrics().contains("segment:order_line"), "the table of the statement");
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_table_has_one_source_however_it_is_written_and_another_table_another(Stores stores) {
+        if (stores == Stores.MARIADB) { // on Linux these are further tables there
+            for (String table : new String[] {"Shop_Lines", "SHOP_LINES"}) {
+                Stores.run(stores.jdbcUrl(), stores.user(), stores.password(), "drop table if exists " + table, "create table " + table + " (id bigint primary key)");
+            }
+        }
+        try (SqlSession session = factory(stores).openSession()) {
+            Mapper mapper = session.getMapper(Mapper.class);
+            mapper.addTo("shop_lines", new Line());
+            mapper.addTo("line_archive", new Line());
+            mapper.addAfterAComment(new Line());
+            mapper.addInCapitals(new Line());
+            mapper.addQuoted(new Line());
+            Matcher source = Pattern.compile("source=\"(.*?)\"").matcher(mill.metrics());
+            assertEquals(Set.of("segment:shop_lines", "segment:line_archive"), source.results().map(found -> found.group(1)).collect(Collectors.toSet()));
+            String said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addToTwo(new Line()))).getMessage();
+            assertEquals("the table of shop.MyBatisTest$Mapper.addToTwo cannot be read from its SQL; name the source of shop.MyBatisTest$Line.id without {table}", said);
         }
     }
 
@@ -227,5 +276,33 @@ class MyBatisTest {
             said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addFrozen(new Frozen(null)))).getMessage();
             assertTrue(said.startsWith("shop.MyBatisTest$Frozen.id has @KeymillId and cannot be set, being a record's"), said);
         }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_text_field_has_the_text_form_of_its_source(Stores stores) {
+        try (SqlSession session = factory(stores).openSession()) {
+            Mapper mapper = session.getMapper(Mapper.class);
+            List<Labelled> labels = Arrays.asList(new Labelled(), new Labelled());
+            mapper.addLabelled(labels);
+            Source source = mill.source("segment:labels?text=base62&prefix=label");
+            long first = source.parse(labels.get(0).id).number().getAsLong();
+            assertEquals(source.textOf(first), labels.get(0).id);
+            assertEquals(source.textOf(first + 1), labels.get(1).id);
+            assertTrue(labels.get(0).id.startsWith("label0"), labels.get(0).id);
+        }
+    }
+
+    static class Application implements Runnable {
+        @Override
+        public void run() {
+            new Configuration().addInterceptor(new KeymillInterceptor());
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"keymill", "keymill-mybatis"})
+    void jars_of_two_versions_stop_the_start(String artifact) {
+        OtherVersion.isRefused(artifact, Application.class);
     }
 }

@@ -30,6 +30,7 @@ import org.apache.ibatis.transaction.jdbc.JdbcTransactionFactory;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** The generator in MyBatis-Plus without Spring: the entities are MyBatis-Plus' own way of writing them. */
 class PlusTest {
@@ -228,7 +229,20 @@ class PlusTest {
     @MethodSource("stores")
     void a_primitive_key_is_refused_at_start(Stores stores) {
         SqlSessionFactory factory = factory(stores, Primitives.class);
-        String said = assertThrows(IllegalArgumentException.class, () -> generator.check(factory.getConfiguration())).getMessage();
+        String said = assertThrows(IllegalStateException.class, () -> generator.check(factory.getConfiguration())).getMessage();
         assertTrue(said.equals("shop.PlusTest$Primitive.id is a primitive long, for which MyBatis-Plus asks no generator; make it a Long"), said);
+    }
+
+    static class Application implements Runnable {
+        @Override
+        public void run() {
+            new GlobalConfig().setIdentifierGenerator(new KeymillIdentifierGenerator());
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"keymill", "keymill-mybatis"})
+    void jars_of_two_versions_stop_the_start(String artifact) {
+        OtherVersion.isRefused(artifact, Application.class);
     }
 }

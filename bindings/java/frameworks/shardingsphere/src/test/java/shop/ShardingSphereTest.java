@@ -23,6 +23,8 @@ import org.apache.shardingsphere.driver.api.yaml.YamlShardingSphereDataSourceFac
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** ShardingSphere-JDBC over two H2 databases. */
 class ShardingSphereTest {
@@ -153,5 +155,18 @@ class ShardingSphereTest {
             messages.append(at.getMessage()).append('\n');
         }
         assertTrue(messages.toString().contains(what), messages.toString());
+    }
+
+    static class Application implements Runnable {
+        @Override
+        public void run() {
+            new io.keymill.shardingsphere.KeymillGene().init(new java.util.Properties());
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"keymill", "keymill-shardingsphere"})
+    void jars_of_two_versions_stop_the_start(String artifact) {
+        OtherVersion.isRefused(artifact, Application.class);
     }
 }

@@ -20,8 +20,6 @@ import java.io.InputStream;
 import java.net.HttpURLConnection;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
@@ -33,6 +31,7 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 import org.slf4j.LoggerFactory;
 import org.springframework.beans.factory.annotation.Qualifier;
 import org.springframework.boot.SpringApplication;
@@ -91,11 +90,11 @@ class BootTest {
         return Stores.there();
     }
 
-    private static ConfigurableApplicationContext run(Class<?>[] configurations, WebApplicationType web, String... properties) {
+    static ConfigurableApplicationContext run(Class<?>[] configurations, WebApplicationType web, String... properties) {
         return new SpringApplicationBuilder(configurations).web(web).properties("spring.main.banner-mode=off", "logging.level.root=warn").properties(properties).run();
     }
 
-    private static ConfigurableApplicationContext small(String... properties) {
+    static ConfigurableApplicationContext small(String... properties) {
         return run(new Class<?>[] {Small.class}, WebApplicationType.NONE, properties);
     }
 
@@ -120,7 +119,7 @@ class BootTest {
     }
 
     /** What the failure analysers say of a start that fails. */
-    private static String failure(Class<?> beans, String... properties) {
+    static String failure(Class<?> beans, String... properties) {
         ListAppender<ILoggingEvent> events = new ListAppender<>();
         events.start();
         SpringApplication application = new SpringApplicationBuilder(Small.class, beans)
@@ -239,6 +238,33 @@ class BootTest {
     }
 
     @Test
+    void an_application_that_started_without_its_store_gets_ids_once_it_is_there() throws Exception {
+        org.junit.jupiter.api.Assumptions.assumeTrue(List.of(Stores.there()).contains(Stores.MARIADB), "no MariaDB");
+        Stores.MARIADB.mill("segment:later").close();
+        URI url = URI.create(Stores.MARIADB.config());
+        try (Relay relay = new Relay(url.getHost(), url.getPort())) {
+            relay.stop();
+            try (ConfigurableApplicationContext context = small("keymill.config=mysql://" + url.getUserInfo() + "@127.0.0.1:" + relay.port + url.getPath(),
+                    "keymill.sources.later=segment:later?deadline=1s", "keymill.warm-up=false")) {
+                Source later = context.getBean(Source.class);
+                assertEquals(Code.STORE_UNAVAILABLE, assertThrows(KeymillException.class, later::next).code());
+                relay.start();
+                assertTrue(awaitId(later) > 0);
+            }
+        }
+    }
+
+    private static long awaitId(Source source) {
+        for (long end = System.nanoTime() + TimeUnit.MINUTES.toNanos(2); ; ) {
+            try {
+                return source.next();
+            } catch (KeymillException e) {
+                assertTrue(System.nanoTime() < end, e.getMessage());
+            }
+        }
+    }
+
+    @Test
     void health_is_down_while_a_source_is_empty_and_its_refills_fail() throws IOException {
         try (ConfigurableApplicationContext context = shop(Stores.H2_AND_SQLITE, "keymill.config=mysql://ids:secret@127.0.0.1:1/shop", "keymill.init=never", "keymill.warm-up=false")) {
             String health = get(context, "/actuator/health/keymill");
@@ -302,7 +328,7 @@ class BootTest {
         said = failure(Small.class, "keymill.sources.orders=segment:orders");
         assertTrue(said.contains("The property keymill.config cannot be used: it is not set, and neither is spring.datasource.url") && said.contains("sqlite:FILE"), said);
         said = failure(Small.class, "spring.datasource.url=jdbc:oracle:thin:@db:1521/shop", "spring.datasource.password=secret");
-        assertTrue(said.contains("the database of spring.datasource cannot be the store: INVALID_CONFIG") && !said.contains("secret"), said);
+        assertTrue(said.contains("the database of spring.datasource cannot be the store: INVALID_CONFIG") && said.contains("MySQL, MariaDB, TiDB, PostgreSQL or SQLite") && !said.contains("secret"), said);
         said = failure(Small.class, "keymill.config=oracle://ids:secret@db/shop");
         assertTrue(said.contains("The property keymill.config cannot be used: INVALID_CONFIG") && !said.contains("secret"), said);
         said = failure(Small.class, config, "keymill.sources.orders=orders");
@@ -329,41 +355,6 @@ class BootTest {
         }
     }
 
-    /** Each time the context before is closed first: the same file is opened again and numbers go on. */
-    @Test
-    void two_hundred_contexts_leave_no_thread_and_no_descriptor() throws IOException {
-        String config = "keymill.config=" + Stores.H2_AND_SQLITE.config();
-        int threads = 0;
-        long files = 0;
-        long last = 0;
-        for (int i = 0; i < 200; i++) {
-            try (ConfigurableApplicationContext context = small(config, "keymill.sources.orders=segment:orders")) {
-                long id = context.getBean(Source.class).next();
-                assertTrue(id > last);
-                last = id;
-            }
-            if (i == 20) {
-                threads = tasks();
-                files = descriptors();
-            }
-        }
-        assertTrue(tasks() <= threads + 2, tasks() + " threads, " + threads + " before");
-        assertTrue(descriptors() <= files + 2, descriptors() + " descriptors, " + files + " before");
-    }
-
-    /** Native threads too. */
-    private static int tasks() throws IOException {
-        try (Stream<Path> tasks = Files.list(Path.of("/proc/self/task"))) {
-            return (int) tasks.count();
-        }
-    }
-
-    private static long descriptors() throws IOException {
-        try (Stream<Path> descriptors = Files.list(Path.of("/proc/self/fd"))) {
-            return descriptors.count();
-        }
-    }
-
     @Test
     void the_applications_own_mill_is_the_shared_one() {
         Mill own = Mill.open("memory:");
@@ -377,5 +368,18 @@ class BootTest {
         }
         assertFalse(own.isClosed());
         own.close();
+    }
+
+    static class Application implements Runnable {
+        @Override
+        public void run() {
+            small("keymill.config=memory:").close();
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"keymill", "keymill-spring-boot-starter"})
+    void jars_of_two_versions_stop_the_start(String artifact) {
+        OtherVersion.isRefused(artifact, Application.class);
     }
 }

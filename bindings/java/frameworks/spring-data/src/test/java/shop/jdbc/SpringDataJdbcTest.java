@@ -17,6 +17,7 @@ import java.util.Map;
 import java.util.Set;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.boot.builder.SpringApplicationBuilder;
@@ -30,6 +31,7 @@ import org.springframework.data.relational.core.mapping.MappedCollection;
 import org.springframework.data.relational.core.mapping.Table;
 import org.springframework.data.repository.CrudRepository;
 import shop.Causes;
+import shop.OtherVersion;
 import shop.Stores;
 
 /** Spring Data JDBC in the Boot of the class path. */
@@ -59,6 +61,12 @@ class SpringDataJdbcTest {
 
     @Table("sd_small")
     record Small(@Id @KeymillId("segment:sd_small?start=2147483647&step=10") Integer id) {}
+
+    @Table("sd_wrong")
+    static class Wrong {
+        @Id @KeymillId Long id;
+        @KeymillId("serial:{table}/no?number=000000") Long no;
+    }
 
     @Table("sd_basket")
     @AccessType(AccessType.Type.PROPERTY)
@@ -95,6 +103,8 @@ class SpringDataJdbcTest {
 
     interface Orders extends CrudRepository<Order, Long> {}
 
+    interface Wrongs extends CrudRepository<Wrong, Long> {}
+
     interface Baskets extends CrudRepository<Basket, Long> {}
 
     interface Smalls extends CrudRepository<Small, Integer> {}
@@ -110,11 +120,11 @@ class SpringDataJdbcTest {
                 "drop table if exists sd_line", "drop table if exists sd_orders", "drop table if exists sd_item", "drop table if exists sd_basket", "drop table if exists sd_small",
                 "create table sd_orders (id bigint primary key, no varchar(40) not null, what varchar(40))", "create table sd_line (id bigint primary key, parent bigint not null, what varchar(40))",
                 "create table sd_basket (id bigint primary key)", "create table sd_item (id bigint primary key, parent bigint not null, place varchar(40), what varchar(40))",
-                "create table sd_small (id int primary key)");
+                "create table sd_small (id int primary key)", "drop table if exists sd_wrong", "create table sd_wrong (id bigint primary key, no bigint)");
         return new SpringApplicationBuilder(Shop.class).web(WebApplicationType.NONE).properties(
                 "spring.main.banner-mode=off", "logging.level.root=warn", "spring.datasource.url=" + url, "spring.datasource.username=" + stores.user(), "spring.datasource.password=" + stores.password(),
                 "spring.autoconfigure.exclude=org.springframework.boot.autoconfigure.r2dbc.R2dbcAutoConfiguration,org.springframework.boot.r2dbc.autoconfigure.R2dbcAutoConfiguration",
-                "keymill.config=" + stores.config(), "keymill.init=missing", "keymill.sources.orders=segment:sd_orders").run();
+                "keymill.config=" + stores.config(), "keymill.init=missing", "keymill.sources.orders=segment:sd_orders", "keymill.sources.numbers=serial:sd_orders/no?number=000000").run();
     }
 
     private static Order order(int lines) {
@@ -175,6 +185,18 @@ class SpringDataJdbcTest {
         }
     }
 
+    /** Spring takes some exceptions of a callback for one of another entity's, and would write the row. */
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_spec_of_another_kind_than_the_field_is_an_error_and_no_row(Stores stores) {
+        try (ConfigurableApplicationContext context = run(stores)) {
+            Wrongs wrongs = context.getBean(Wrongs.class);
+            Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> wrongs.save(new Wrong())));
+            assertTrue(e.getMessage().startsWith("shop.jdbc.SpringDataJdbcTest$Wrong.no is a long, and `serial:sd_wrong/no?number=000000` gives text"), e.toString());
+            assertEquals(0, wrongs.count());
+        }
+    }
+
     @ParameterizedTest
     @MethodSource("stores")
     void a_setter_is_called_and_a_copy_taken_where_spring_data_does_so(Stores stores) {
@@ -201,5 +223,18 @@ class SpringDataJdbcTest {
             }));
             assertTrue(e.getMessage().startsWith("shop.jdbc.SpringDataJdbcTest$Small.id is an int, which holds numbers up to 2147483647, and its next id is 21474"), e.toString());
         }
+    }
+
+    static class Application implements Runnable {
+        @Override
+        public void run() {
+            new io.keymill.spring.data.KeymillJdbcCallback(null, null);
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"keymill", "keymill-spring-data"})
+    void jars_of_two_versions_stop_the_start(String artifact) {
+        OtherVersion.isRefused(artifact, Application.class);
     }
 }

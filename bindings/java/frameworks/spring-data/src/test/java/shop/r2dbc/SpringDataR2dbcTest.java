@@ -10,6 +10,8 @@ import io.keymill.spring.data.KeymillId;
 import io.keymill.spring.data.KeymillR2dbcCallback;
 import java.util.List;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.boot.builder.SpringApplicationBuilder;
@@ -25,6 +27,7 @@ import org.springframework.r2dbc.core.DatabaseClient;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
+import shop.OtherVersion;
 import shop.Stores;
 
 /** Spring Data R2DBC in the Boot of the class path, on H2. */
@@ -90,5 +93,18 @@ class SpringDataR2dbcTest {
             assertNotNull(((Line) line).id());
             return Thread.currentThread().getName();
         }).subscribeOn(Schedulers.parallel()).block();
+    }
+
+    static class Application implements Runnable {
+        @Override
+        public void run() {
+            new io.keymill.spring.data.KeymillR2dbcCallback(null, null);
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"keymill", "keymill-spring-data"})
+    void jars_of_two_versions_stop_the_start(String artifact) {
+        OtherVersion.isRefused(artifact, Application.class);
     }
 }

@@ -2,6 +2,7 @@ package io.keymill.hibernate;
 
 import io.keymill.Mill;
 import io.keymill.support.FieldIds;
+import io.keymill.support.Versions;
 import java.util.function.Supplier;
 import org.hibernate.engine.config.spi.ConfigurationService;
 import org.hibernate.service.ServiceRegistry;
@@ -31,6 +32,7 @@ final class Mills {
     }
 
     static FieldIds ids(ServiceRegistry registry, String spec, String table, Class<?> type, String field) {
+        Versions.check("keymill-hibernate", Mills.class);
         return FieldIds.of(of(registry), spec, table, type, field);
     }
 }

@@ -6,7 +6,7 @@ import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
 
 /**
- * The number, or each number of a collection, is written as text and read from text or a number. Fields with keymill's
+ * The number, or each number of a collection, an array or a map, is written as text and read from text or a number. Fields with keymill's
  * {@code @KeymillId} are as if they had it; other numbers stay numbers.
  */
 @Retention(RetentionPolicy.RUNTIME)

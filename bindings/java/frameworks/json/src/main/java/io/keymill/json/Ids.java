@@ -22,6 +22,10 @@ final class Ids {
         return false;
     }
 
+    static boolean areNumbers(Class<?> type) {
+        return type == long[].class || type == int[].class || type == short[].class;
+    }
+
     static boolean isNumber(Class<?> type) {
         return Number.class.isAssignableFrom(type) || type == long.class || type == int.class || type == short.class;
     }

@@ -1,6 +1,10 @@
 package io.keymill.json;
 
 import java.lang.annotation.Annotation;
+import java.lang.reflect.Array;
+import tools.jackson.core.JsonGenerator;
+import tools.jackson.databind.SerializationContext;
+import tools.jackson.databind.ValueSerializer;
 import tools.jackson.databind.cfg.MapperConfig;
 import tools.jackson.databind.introspect.Annotated;
 import tools.jackson.databind.introspect.NopAnnotationIntrospector;
@@ -27,16 +31,34 @@ public class KeymillJackson3 extends SimpleModule {
 
         @Override
         public Object findSerializer(MapperConfig<?> config, Annotated annotated) {
-            return Ids.isNumber(annotated.getRawType()) && Ids.are(annotations(annotated)) ? ToStringSerializer.class : null;
+            Class<?> type = annotated.getRawType();
+            boolean numbers = Ids.areNumbers(type);
+            if (!numbers && !Ids.isNumber(type) || !Ids.are(annotations(annotated))) {
+                return null;
+            }
+            return numbers ? Numbers.class : ToStringSerializer.class;
         }
 
         @Override
         public Object findContentSerializer(MapperConfig<?> config, Annotated annotated) {
-            return annotated.getType().isContainerType() && Ids.isNumber(annotated.getType().getContentType().getRawClass()) && Ids.are(annotations(annotated)) ? ToStringSerializer.class : null;
+            // The annotations first: the class of an array has no type here.
+            return Ids.are(annotations(annotated)) && annotated.getType().isContainerType() && Ids.isNumber(annotated.getType().getContentType().getRawClass()) ? ToStringSerializer.class : null;
         }
 
         private static Iterable<Annotation> annotations(Annotated annotated) {
             return annotated.annotations().collect(java.util.stream.Collectors.toList());
+        }
+    }
+
+    /** An array of primitives, for whose elements Jackson asks no serializer. */
+    private static final class Numbers extends ValueSerializer<Object> {
+        @Override
+        public void serialize(Object array, JsonGenerator out, SerializationContext context) {
+            out.writeStartArray();
+            for (int i = 0; i < Array.getLength(array); i++) {
+                out.writeString(Array.get(array, i).toString());
+            }
+            out.writeEndArray();
         }
     }
 }

@@ -2,6 +2,7 @@ package io.keymill.mybatis;
 
 import io.keymill.Mill;
 import io.keymill.support.FieldIds;
+import io.keymill.support.Versions;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
@@ -9,8 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
+import org.apache.ibatis.builder.StaticSqlSource;
 import org.apache.ibatis.executor.Executor;
 import org.apache.ibatis.executor.keygen.Jdbc3KeyGenerator;
 import org.apache.ibatis.executor.keygen.KeyGenerator;
@@ -21,6 +21,7 @@ import org.apache.ibatis.plugin.Interceptor;
 import org.apache.ibatis.plugin.Intercepts;
 import org.apache.ibatis.plugin.Invocation;
 import org.apache.ibatis.plugin.Signature;
+import org.apache.ibatis.scripting.defaults.RawSqlSource;
 
 /**
  * Sets the fields with {@link KeymillId} of what an {@code INSERT} is given: an object, a list or an array, and every one of them among
@@ -30,20 +31,45 @@ import org.apache.ibatis.plugin.Signature;
  */
 @Intercepts(@Signature(type = Executor.class, method = "update", args = {MappedStatement.class, Object.class}))
 public class KeymillInterceptor implements Interceptor {
-    private static final Pattern TABLE = Pattern.compile("\\b(?:insert|replace)\\b[^(]*?\\binto\\s+([^\\s(]+)", Pattern.CASE_INSENSITIVE);
-
     private final Supplier<Mill> mills;
     /** By statement and class: two statements may insert one class into two tables. */
     private final Map<String, Map<Class<?>, Filled[]>> known = new ConcurrentHashMap<>();
 
     /** A field with the ids that a statement fills it from. */
-    private static final class Filled {
+    private final class Filled {
         final IdFields.IdField field;
-        final FieldIds ids;
+        private final MappedStatement statement;
+        /** Null where the table may differ with the statement's parameters. */
+        private final FieldIds ids;
+        private final Map<String, FieldIds> byTable = new ConcurrentHashMap<>();
 
-        Filled(IdFields.IdField field, FieldIds ids) {
+        Filled(MappedStatement statement, Object parameter, IdFields.IdField field) {
+            refuseOtherKeys(statement, field);
+            this.statement = statement;
             this.field = field;
-            this.ids = ids;
+            if (!field.spec.contains("{table}")) {
+                ids = of(null);
+            } else if (statement.getSqlSource() instanceof RawSqlSource || statement.getSqlSource() instanceof StaticSqlSource) {
+                ids = of(table(parameter));
+            } else {
+                ids = null;
+            }
+        }
+
+        FieldIds ids(Object parameter) {
+            return ids != null ? ids : byTable.computeIfAbsent(table(parameter), this::of);
+        }
+
+        private FieldIds of(String table) {
+            return FieldIds.of(mills, field.spec, table, field.field.getType(), field.name);
+        }
+
+        private String table(Object parameter) {
+            String table = InsertedTable.of(statement.getBoundSql(parameter).getSql());
+            if (table == null) {
+                throw new IllegalStateException("the table of " + statement.getId() + " cannot be read from its SQL; name the source of " + field.name + " without {table}");
+            }
+            return table;
         }
     }
 
@@ -58,6 +84,7 @@ public class KeymillInterceptor implements Interceptor {
      * @param mills where the mill is found at each id; null: the shared mill
      */
     public KeymillInterceptor(Supplier<Mill> mills) {
+        Versions.check("keymill-mybatis", KeymillInterceptor.class);
         this.mills = mills;
     }
 
@@ -74,7 +101,7 @@ public class KeymillInterceptor implements Interceptor {
     private void fill(MappedStatement statement, Object parameter) {
         Filled[] known = known(statement, parameter.getClass());
         if (known != null) {
-            fillOne(known, parameter);
+            fillOne(known, parameter, parameter);
         } else if (parameter instanceof Map) {
             // One list stands under several names, `list`, `collection`, `arg0` and its own: what has its id is left alone.
             Object last = null;
@@ -95,14 +122,14 @@ public class KeymillInterceptor implements Interceptor {
         } else if (value instanceof Object[]) {
             fillEach(statement, parameter, Arrays.asList((Object[]) value));
         } else {
-            fillOne(filled(statement, parameter, value.getClass()), value);
+            fillOne(filled(statement, parameter, value.getClass()), parameter, value);
         }
     }
 
-    private static void fillOne(Filled[] fields, Object object) {
+    private static void fillOne(Filled[] fields, Object parameter, Object object) {
         for (Filled filled : fields) {
             if (filled.field.isUnset(object)) {
-                filled.field.set(object, filled.ids.next());
+                filled.field.set(object, filled.ids(parameter).next());
             }
         }
     }
@@ -136,7 +163,7 @@ public class KeymillInterceptor implements Interceptor {
                 }
             }
             if (unset > 0) {
-                Object[] values = filled.ids.take(unset);
+                Object[] values = filled.ids(parameter).take(unset);
                 int at = 0;
                 for (Object object : objects) {
                     // An object that stands twice in a list has its id the second time; one number is left over then.
@@ -160,19 +187,13 @@ public class KeymillInterceptor implements Interceptor {
             IdFields.IdField[] fields = IdFields.of(type);
             filled = new Filled[fields.length];
             for (int i = 0; i < fields.length; i++) {
-                filled[i] = new Filled(fields[i], ids(statement, parameter, fields[i]));
+                filled[i] = new Filled(statement, parameter, fields[i]);
             }
             if (!Map.class.isAssignableFrom(type) && !Collection.class.isAssignableFrom(type)) {
                 known.computeIfAbsent(statement.getId(), any -> new ConcurrentHashMap<>()).put(type, filled);
             }
         }
         return filled;
-    }
-
-    private FieldIds ids(MappedStatement statement, Object parameter, IdFields.IdField field) {
-        refuseOtherKeys(statement, field);
-        String table = field.spec.contains("{table}") ? table(statement, parameter, field) : null;
-        return FieldIds.of(mills, field.spec, table, field.field.getType(), field.name);
     }
 
     /** The database's key would overwrite the field after the row was inserted with another one. */
@@ -192,14 +213,5 @@ public class KeymillInterceptor implements Interceptor {
                 throw new IllegalStateException(statement.getId() + " sets `" + property + "` by " + what + ", and " + field.name + " has @KeymillId; remove one of them");
             }
         }
-    }
-
-    private static String table(MappedStatement statement, Object parameter, IdFields.IdField field) {
-        String sql = statement.getBoundSql(parameter).getSql();
-        Matcher found = TABLE.matcher(sql);
-        if (!found.find()) {
-            throw new IllegalStateException("the table of " + statement.getId() + " cannot be read from its SQL; name the source of " + field.name + " without {table}");
-        }
-        return FieldIds.tableOf(found.group(1));
     }
 }

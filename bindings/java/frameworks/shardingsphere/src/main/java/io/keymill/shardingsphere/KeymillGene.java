@@ -58,6 +58,7 @@ public final class KeymillGene implements ComplexKeysShardingAlgorithm<Comparabl
                 throw new IllegalArgumentException("the sharding algorithm KEYMILL_GENE has no property `" + property + "`; it has " + String.join(", ", PROPERTIES));
             }
         }
+        mills = Mills.of(given);
         properties = given;
         ids = columns(given.getProperty("id-columns", ""));
         keys = columns(given.getProperty("key-columns", ""));
@@ -77,7 +78,6 @@ public final class KeymillGene implements ComplexKeysShardingAlgorithm<Comparabl
         if (file != null) {
             fixed = Router.open(file);
         }
-        mills = Mills.of(given);
     }
 
     /** ShardingSphere compares names of columns without their case. */

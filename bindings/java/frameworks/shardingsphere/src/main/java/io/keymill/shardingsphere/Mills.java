@@ -1,6 +1,7 @@
 package io.keymill.shardingsphere;
 
 import io.keymill.Mill;
+import io.keymill.support.Versions;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ConcurrentHashMap;
@@ -14,6 +15,7 @@ final class Mills {
 
     /** One mill a configuration in this class loader, as long as it lives; without one the shared mill. */
     static Supplier<Mill> of(Properties properties) {
+        Versions.check("keymill-shardingsphere", Mills.class);
         String config = properties.getProperty("config");
         if (config == null) {
             return Mill::shared;

@@ -1,5 +1,6 @@
 package io.keymill.spring.boot;
 
+import io.keymill.Gene;
 import io.keymill.KeymillException;
 import io.keymill.Mill;
 import java.util.ArrayList;
@@ -25,6 +26,7 @@ final class ContextMill implements DisposableBean {
     }
 
     ContextMill(KeymillProperties properties, Supplier<String> dataSource) {
+        loadLibrary();
         boolean named = properties.getConfig() != null && !properties.getConfig().isEmpty();
         String config = named ? properties.getConfig() : dataSource.get();
         try {
@@ -42,6 +44,15 @@ final class ContextMill implements DisposableBean {
             throw new KeymillPropertyException("keymill.init", e.getMessage(), "Let the store be reached at start, with the right to create tables, or set keymill.init=never", e);
         }
         share();
+    }
+
+    /** Before anything that a property could be blamed for. */
+    private static void loadLibrary() {
+        try {
+            Gene.of(0);
+        } catch (KeymillException e) {
+            throw new KeymillPropertyException(e.getMessage(), "Do as the last words say; keymill's docs/languages/java.md tells where the library is looked for", e);
+        }
     }
 
     Mill mill() {

@@ -2,7 +2,6 @@ package io.keymill.spring.boot;
 
 import io.keymill.KeymillException;
 import io.keymill.Mill;
-import java.lang.reflect.Method;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import org.springframework.beans.factory.ListableBeanFactory;
@@ -10,6 +9,7 @@ import org.springframework.boot.context.properties.bind.Bindable;
 import org.springframework.boot.context.properties.bind.Binder;
 import org.springframework.core.env.Environment;
 import org.springframework.util.ClassUtils;
+import org.springframework.util.ReflectionUtils;
 
 /** The mill's configuration in the application's own database, as its {@code DataSource} is configured. */
 final class DataSourceConfig {
@@ -28,11 +28,16 @@ final class DataSourceConfig {
         String user = binder.bind(PREFIX + ".username", String.class).orElse(null);
         String password = binder.bind(PREFIX + ".password", String.class).orElse(null);
         Map<String, String> properties = new LinkedHashMap<>(binder.bind(PREFIX + ".hikari.data-source-properties", Bindable.mapOf(String.class, String.class)).orElseGet(LinkedHashMap::new));
-        Object details = details(beans);
+        String from = PREFIX;
+        Class<?> type = detailsType();
+        // As Boot asks for it: of several, the primary one.
+        Object details = type == null ? null : beans.getBeanProvider(type, false).getIfAvailable();
         if (details != null) {
-            url = ask(details, "getJdbcUrl");
-            user = ask(details, "getUsername");
-            password = ask(details, "getPassword");
+            url = ask(type, details, "getJdbcUrl");
+            user = ask(type, details, "getUsername");
+            password = ask(type, details, "getPassword");
+            // Boot's own, beside the interface, is made of these properties.
+            from = details.getClass().getPackage() == type.getPackage() ? PREFIX : "the bean " + details.getClass().getName() + " (" + type.getSimpleName() + ")";
         }
         if (url == null) {
             throw new KeymillPropertyException("keymill.config", "it is not set, and neither is " + PREFIX + ".url, whose database would be the store", ACTION, null);
@@ -46,28 +51,21 @@ final class DataSourceConfig {
         try {
             return Mill.storeOf(url, properties);
         } catch (KeymillException e) {
-            throw new KeymillPropertyException("keymill.config", "it is not set, and the database of " + PREFIX + " cannot be the store: " + e.getMessage(), ACTION, e);
+            throw new KeymillPropertyException("keymill.config", "it is not set, and the database of " + from + " cannot be the store: " + e.getMessage(), ACTION, e);
         }
     }
 
-    private static Object details(ListableBeanFactory beans) {
+    private static Class<?> detailsType() {
         ClassLoader loader = DataSourceConfig.class.getClassLoader();
         for (String name : DETAILS) {
             if (ClassUtils.isPresent(name, loader)) {
-                Map<String, ?> found = beans.getBeansOfType(ClassUtils.resolveClassName(name, loader), false, false);
-                return found.isEmpty() ? null : found.values().iterator().next();
+                return ClassUtils.resolveClassName(name, loader);
             }
         }
         return null;
     }
 
-    private static String ask(Object details, String getter) {
-        try {
-            Method method = details.getClass().getMethod(getter);
-            method.setAccessible(true);
-            return (String) method.invoke(details);
-        } catch (ReflectiveOperationException e) {
-            throw new KeymillPropertyException("keymill.config", "it is not set, and " + details.getClass().getName() + " does not say the database: " + e, ACTION, e);
-        }
+    private static String ask(Class<?> type, Object details, String getter) {
+        return (String) ReflectionUtils.invokeMethod(ReflectionUtils.findMethod(type, getter), details);
     }
 }

@@ -1,6 +1,6 @@
 package io.keymill.spring.boot;
 
-/** A property of keymill that the application cannot start with. */
+/** A property of keymill, or a native library, that the application cannot start with. */
 public class KeymillPropertyException extends RuntimeException {
     private static final long serialVersionUID = 1;
 
@@ -15,10 +15,18 @@ public class KeymillPropertyException extends RuntimeException {
         this.action = action;
     }
 
+    /** No property is at fault. */
+    KeymillPropertyException(String reason, String action, Throwable cause) {
+        super(reason, cause);
+        this.property = null;
+        this.reason = reason;
+        this.action = action;
+    }
+
     /**
      * The property.
      *
-     * @return its name
+     * @return its name; null where none is at fault
      */
     public String property() {
         return property;

@@ -7,6 +7,7 @@ import io.keymill.Mill;
 import io.keymill.Serial;
 import io.keymill.Source;
 import io.keymill.support.UsedSources;
+import io.keymill.support.Versions;
 import java.util.Map;
 import java.util.function.Function;
 import org.springframework.beans.factory.annotation.Qualifier;
@@ -73,6 +74,8 @@ final class KeymillSources {
         private final Environment environment;
 
         Registrar(Environment environment) {
+            // The first bean of keymill in a context.
+            Versions.check("keymill-spring-boot-starter", KeymillSources.class);
             this.environment = environment;
         }
 

@@ -2,6 +2,7 @@ package io.keymill.spring.data;
 
 import io.keymill.Mill;
 import io.keymill.support.FieldIds;
+import io.keymill.support.Versions;
 import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -41,6 +42,7 @@ final class Filler {
     }
 
     Filler(Supplier<Mill> mills, Supplier<RelationalMappingContext> context) {
+        Versions.check("keymill-spring-data", Filler.class);
         this.mills = mills;
         this.context = context;
     }
