@@ -23,6 +23,14 @@ need() {
     $sudo apt-get install -y -qq "$2" >/dev/null 2>&1 || { $sudo apt-get update -qq; $sudo apt-get install -y -qq "$2" >/dev/null; }
 }
 
+# newest_java: the java of the highest version under the usual folder.
+newest_java() {
+    local home release
+    for home in /usr/lib/jvm/*/; do
+        [ -x "$home/bin/javac" ] && release=$(sed -n 's/^JAVA_VERSION="\([0-9]*\).*/\1/p' "$home/release" 2>/dev/null) && echo "${release:-0} $home/bin/java"
+    done | sort -n | tail -n 1 | cut -d' ' -f2
+}
+
 # npm_locked NAME FOLDER: installs the packages that a lock file in the folder NAME names into FOLDER/node_modules, unless they are
 # there. npm compares their hashes; none of their scripts runs.
 npm_locked() {
