@@ -46,6 +46,18 @@ class JsonTest {
         @AsText public String name;
     }
 
+    static class Base<T> {
+        @io.keymill.hibernate.KeymillId public T id;
+    }
+
+    static class Numbered extends Base<Long> {}
+
+    static class Anything {
+        @AsText public Object one = 9_007_199_254_740_993L;
+        @AsText public Object other = "a text";
+        @AsText public Object list = Arrays.asList(1);
+    }
+
     record Line(@AsText Long id, Long count) {}
 
     @Test
@@ -87,6 +99,14 @@ class JsonTest {
         assertEquals(mapper.readTree("{\"places\":{\"a\":\"5\"},\"parents\":[\"6\"],\"small\":[\"7\"],\"wide\":[\"7943646055239778305\",\"11\"],\"counts\":{\"b\":8},\"prices\":[9],\"image\":\"Cg==\",\"names\":[\"a name\"]}"), mapper.readTree(mapper.writeValueAsString(new Shelf())));
         assertEquals("[1]", mapper.writeValueAsString(new long[] {1}));
         assertEquals("{\"c\":2}", mapper.writeValueAsString(Collections.singletonMap("c", 2L)));
+    }
+
+    @Test
+    void an_id_of_a_generic_class_is_text() throws Exception {
+        Numbered numbered = new Numbered();
+        numbered.id = 7L;
+        assertEquals(mapper.readTree("{\"id\":\"7\"}"), mapper.readTree(mapper.writeValueAsString(numbered)));
+        assertEquals(mapper.readTree("{\"one\":\"9007199254740993\",\"other\":\"a text\",\"list\":[1]}"), mapper.readTree(mapper.writeValueAsString(new Anything())));
     }
 
     @Test

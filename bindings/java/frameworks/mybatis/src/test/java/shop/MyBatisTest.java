@@ -66,6 +66,10 @@ class MyBatisTest {
         @KeymillId("segment:labels?text=base62&prefix=label") String id;
     }
 
+    static class Constant {
+        @KeymillId public final long id = 0;
+    }
+
     record Frozen(@KeymillId Long id) {}
 
     interface Mapper {
@@ -92,6 +96,9 @@ class MyBatisTest {
 
         @Insert("insert into orders (id) values (#{id})")
         int addFrozen(Frozen frozen);
+
+        @Insert("insert into orders (id) values (#{id})")
+        int addConstant(Constant constant);
 
         @Insert("insert into orders (id, no) values (#{id}, #{no})")
         @Options(useGeneratedKeys = true, keyProperty = "id")
@@ -274,7 +281,9 @@ class MyBatisTest {
             })).getMessage();
             assertTrue(said.startsWith("shop.MyBatisTest$Small.id is a short, which holds numbers up to 32767, and its next id is 32"), said);
             said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addFrozen(new Frozen(null)))).getMessage();
-            assertTrue(said.startsWith("shop.MyBatisTest$Frozen.id has @KeymillId and cannot be set, being a record's"), said);
+            assertTrue(said.startsWith("shop.MyBatisTest$Frozen.id has @KeymillId and cannot be set, being a record's; take the id before the object is made: Mill.lazy(\"segment:TABLE\").next()"), said);
+            said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addConstant(new Constant()))).getMessage();
+            assertTrue(said.startsWith("shop.MyBatisTest$Constant.id has @KeymillId and cannot be set, being final"), said);
         }
     }
 

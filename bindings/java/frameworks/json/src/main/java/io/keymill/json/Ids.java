@@ -29,4 +29,9 @@ final class Ids {
     static boolean isNumber(Class<?> type) {
         return Number.class.isAssignableFrom(type) || type == long.class || type == int.class || type == short.class;
     }
+
+    /** {@code Object}, {@code Serializable} or {@code Comparable}: a member of a generic class. */
+    static boolean mayBeNumber(Class<?> type) {
+        return type.isAssignableFrom(Long.class);
+    }
 }

@@ -32,12 +32,15 @@ public class KeymillJackson2 extends SimpleModule {
 
         @Override
         public Object findSerializer(Annotated annotated) {
-            Class<?> type = annotated.getRawType();
-            boolean numbers = Ids.areNumbers(type);
-            if (!numbers && !Ids.isNumber(type) || !Ids.are(annotations(annotated))) {
+            if (!Ids.are(annotations(annotated))) {
                 return null;
             }
-            return numbers ? Numbers.class : ToStringSerializer.class;
+            // With the type arguments of the class that the member is looked at in.
+            Class<?> type = annotated.getType().getRawClass();
+            if (Ids.areNumbers(type)) {
+                return Numbers.class;
+            }
+            return Ids.isNumber(type) ? ToStringSerializer.class : Ids.mayBeNumber(type) ? Anything.class : null;
         }
 
         @Override
@@ -60,6 +63,18 @@ public class KeymillJackson2 extends SimpleModule {
                 out.writeString(Array.get(array, i).toString());
             }
             out.writeEndArray();
+        }
+    }
+
+    /** What only its value tells: a number, or something else. */
+    private static final class Anything extends JsonSerializer<Object> {
+        @Override
+        public void serialize(Object value, JsonGenerator out, SerializerProvider context) throws IOException {
+            if (Ids.isNumber(value.getClass())) {
+                out.writeString(value.toString());
+            } else {
+                context.defaultSerializeValue(value, out);
+            }
         }
     }
 }

@@ -31,12 +31,15 @@ public class KeymillJackson3 extends SimpleModule {
 
         @Override
         public Object findSerializer(MapperConfig<?> config, Annotated annotated) {
-            Class<?> type = annotated.getRawType();
-            boolean numbers = Ids.areNumbers(type);
-            if (!numbers && !Ids.isNumber(type) || !Ids.are(annotations(annotated))) {
+            if (!Ids.are(annotations(annotated))) {
                 return null;
             }
-            return numbers ? Numbers.class : ToStringSerializer.class;
+            // With the type arguments of the class that the member is looked at in.
+            Class<?> type = annotated.getType().getRawClass();
+            if (Ids.areNumbers(type)) {
+                return Numbers.class;
+            }
+            return Ids.isNumber(type) ? ToStringSerializer.class : Ids.mayBeNumber(type) ? Anything.class : null;
         }
 
         @Override
@@ -59,6 +62,18 @@ public class KeymillJackson3 extends SimpleModule {
                 out.writeString(Array.get(array, i).toString());
             }
             out.writeEndArray();
+        }
+    }
+
+    /** What only its value tells: a number, or something else. */
+    private static final class Anything extends ValueSerializer<Object> {
+        @Override
+        public void serialize(Object value, JsonGenerator out, SerializationContext context) {
+            if (Ids.isNumber(value.getClass())) {
+                out.writeString(value.toString());
+            } else {
+                context.writeValue(out, value);
+            }
         }
     }
 }

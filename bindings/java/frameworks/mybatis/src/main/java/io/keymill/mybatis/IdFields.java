@@ -36,11 +36,24 @@ final class IdFields {
             this.spec = spec;
             primitive = field.getType().isPrimitive();
             name = field.getDeclaringClass().getName() + "." + field.getName();
-            Class<?> parent = field.getDeclaringClass().getSuperclass();
-            if (Modifier.isStatic(field.getModifiers()) || parent != null && parent.getName().equals("java.lang.Record")) {
-                throw new IllegalArgumentException(name + " has @KeymillId and cannot be set, being " + (Modifier.isStatic(field.getModifiers()) ? "static" : "a record's") + "; take the id before the object is made: Mill.lazy(\"" + spec + "\").next()");
+            String fixed = fixed(field);
+            if (fixed != null) {
+                throw new IllegalStateException(name + " has @KeymillId and cannot be set, being " + fixed + "; take the id before the object is made: Mill.lazy(\"" + spec.replace("{table}", "TABLE") + "\").next()");
             }
             field.setAccessible(true);
+        }
+
+        /** What keeps a field from being set; null: nothing. */
+        private static String fixed(Field field) {
+            Class<?> parent = field.getDeclaringClass().getSuperclass();
+            if (Modifier.isStatic(field.getModifiers())) {
+                return "static";
+            } else if (parent != null && parent.getName().equals("java.lang.Record")) {
+                return "a record's";
+            }
+            // The compiler may have put the first value of these into whatever reads them.
+            boolean constant = field.getType().isPrimitive() || field.getType() == String.class;
+            return constant && Modifier.isFinal(field.getModifiers()) ? "final" : null;
         }
 
         boolean isUnset(Object object) {

@@ -21,6 +21,7 @@ import org.springframework.data.mapping.model.InstantiationAwarePropertyAccessor
 import org.springframework.data.relational.core.mapping.RelationalMappingContext;
 import org.springframework.data.relational.core.mapping.RelationalPersistentEntity;
 import org.springframework.data.relational.core.mapping.RelationalPersistentProperty;
+import org.springframework.data.relational.core.sql.SqlIdentifier;
 import org.springframework.util.ReflectionUtils;
 
 /** Sets the annotated properties of an entity and of the entities in it; what cannot be changed is made anew by its constructor. */
@@ -145,10 +146,19 @@ final class Filler {
     private FieldIds ids(Member member) {
         FieldIds ids = member.ids;
         if (ids == null) {
-            ids = FieldIds.of(mills, member.annotation.value(), member.entity.getTableName().getReference(), member.property.getType(), member.entity.getType().getName() + "." + member.property.getName());
+            ids = FieldIds.of(mills, member.annotation.value(), table(member), member.property.getType(), member.entity.getType().getName() + "." + member.property.getName());
             member.ids = ids;
         }
         return ids;
+    }
+
+    /** In Spring Data 2 a name with a schema is more than one name, and has no reference. */
+    private static String table(Member member) {
+        String table = null;
+        for (SqlIdentifier part : member.entity.getTableName()) {
+            table = part.getReference();
+        }
+        return table;
     }
 
     /** A property; read and set as Spring Data does it, a field without an accessor made for each call. */
