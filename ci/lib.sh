@@ -72,6 +72,14 @@ sealed() {
     diff <(cut -c67- <<<"$seals" | LC_ALL=C sort) <(cd "$1" && printf '%s\n' * | grep -vx SHA256SUMS | LC_ALL=C sort)
 }
 
+# newest_java: prints the java of the highest version under the usual folder.
+newest_java() {
+    local home release
+    for home in /usr/lib/jvm/*/; do
+        [ -x "$home/bin/javac" ] && release=$(sed -n 's/^JAVA_VERSION="\([0-9]*\).*/\1/p' "$home/release" 2>/dev/null) && echo "${release:-0} $home/bin/java"
+    done | sort -n | tail -n 1 | cut -d' ' -f2
+}
+
 # faketime_library: prints the path of libfaketime's library for programs with threads.
 faketime_library() { dpkg -L libfaketime | grep 'libfaketimeMT\.so'; }
 
