@@ -155,6 +155,12 @@ public class Hooks {
     public interface Rows {
         @Insert("insert into orders (id) values (#{id})")
         void insert(Row row);
+
+        @Insert("<script>insert into orders (id) values (<if test='id != null'>#{id}</if>)</script>")
+        void insertDynamic(Row row);
+
+        @Insert("<script>insert into orders (id) values <foreach collection='list' item='row' separator=','>(#{row.id})</foreach></script>")
+        void insertEach(List<Row> rows);
     }
 
     @State(Scope.Benchmark)
@@ -163,7 +169,9 @@ public class Hooks {
         final Row row = new Row();
         final List<Row> rows = new ArrayList<>();
         final Invocation one;
+        final Invocation dynamic;
         final Invocation list;
+        final Invocation each;
 
         public OfMyBatis() {
             shared();
@@ -174,6 +182,8 @@ public class Hooks {
             configuration.addMapper(Rows.class);
             MappedStatement statement = configuration.getMappedStatement(Rows.class.getName() + ".insert");
             one = invocation(statement, row);
+            dynamic = invocation(configuration.getMappedStatement(Rows.class.getName() + ".insertDynamic"), row);
+            each = invocation(configuration.getMappedStatement(Rows.class.getName() + ".insertEach"), ParamNameResolver.wrapToMapIfCollection(rows, "list"));
             list = invocation(statement, ParamNameResolver.wrapToMapIfCollection(rows, "list"));
         }
 
@@ -200,6 +210,14 @@ public class Hooks {
         return state.row.id;
     }
 
+    /** Its table may differ with each object, so the SQL is made to read it. */
+    @Benchmark
+    public Object mybatis_dynamic(OfMyBatis state) throws Throwable {
+        state.row.id = null;
+        state.interceptor.intercept(state.dynamic);
+        return state.row.id;
+    }
+
     @Benchmark
     @OperationsPerInvocation(ROWS)
     public Object mybatis_list(OfMyBatis state) throws Throwable {
@@ -207,6 +225,15 @@ public class Hooks {
             row.id = null;
         }
         return state.interceptor.intercept(state.list);
+    }
+
+    @Benchmark
+    @OperationsPerInvocation(ROWS)
+    public Object mybatis_each(OfMyBatis state) throws Throwable {
+        for (Row row : state.rows) {
+            row.id = null;
+        }
+        return state.interceptor.intercept(state.each);
     }
 
     /** An entity of Spring Data. */

@@ -30,6 +30,7 @@ public final class Main {
         {"hibernate", "**Hibernate**, `KeymillIdGenerator`", "source_next"},
         {"mybatisPlus", "**MyBatis-Plus**, `KeymillIdentifierGenerator`", "source_next"},
         {"mybatis", "**MyBatis**, `KeymillInterceptor`, one object", "source_next"},
+        {"mybatis_dynamic", "**MyBatis**, one object, a `<script>`, `{table}`", "source_next"},
         {"mybatisFlex", "**MyBatis-Flex**, `KeymillKeyGenerator`", "source_next"},
         {"springData", "**Spring Data JDBC**, a class", "source_next"},
         {"springData_r2dbc", "**Spring Data R2DBC**, a class", "source_next"},
@@ -40,6 +41,7 @@ public final class Main {
         {"defaultMill", "any of them, from the default mill", "source_next"},
         {"source_take", "`source.take(1000)`", "source_take"},
         {"mybatis_list", "**MyBatis**, a list of 1000", "source_take"},
+        {"mybatis_each", "**MyBatis**, a list of 1000 in a `<foreach>`, `{table}`", "source_take"},
         {"shardingSphere_list", "**ShardingSphere**, 1000 keys", "source_take"},
     };
 
@@ -73,7 +75,7 @@ public final class Main {
             boolean h2 = database == Database.H2;
             head.append(h2 ? " H2, rows/s | of the bound |" : " MariaDB, rows/s | of the bound |");
             line.append("---:|---:|");
-            measured.on(database, 5, h2 ? 4 : 10).forEach((name, figures) -> rows.computeIfAbsent(name, any -> new ArrayList<>()).add(figures));
+            measured.on(database, 4, h2 ? 3 : 8).forEach((name, figures) -> rows.computeIfAbsent(name, any -> new ArrayList<>()).add(figures));
         }
         System.out.println(head);
         System.out.println(line);
@@ -127,10 +129,10 @@ public final class Main {
                 .forks(1)
                 // A small heap that is touched before the start, as the core's bench has it.
                 .jvmArgs("-Xms256m", "-Xmx256m", "-XX:+AlwaysPreTouch", "-XX:+UseG1GC")
-                .warmupIterations(3)
+                .warmupIterations(2)
                 .warmupTime(TimeValue.milliseconds(300))
-                .measurementIterations(5)
-                .measurementTime(TimeValue.milliseconds(150))
+                .measurementIterations(3)
+                .measurementTime(TimeValue.milliseconds(120))
                 .addProfiler(GCProfiler.class)
                 // What newer JVMs warn of would stand between the tables.
                 .output(log)

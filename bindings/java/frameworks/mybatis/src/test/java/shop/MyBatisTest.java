@@ -122,6 +122,9 @@ class MyBatisTest {
 
         @Insert("insert into log (id) values (1); insert into shop_lines (id) values (#{id})")
         int addToTwo(Line line);
+        @Insert("<script>insert into orders (id, no) values (#{order.id}, #{order.no})<if test='line != null'>; insert into order_line (id) values (#{line.id})</if></script>")
+        int addBoth(@Param("order") Order order, @Param("line") Line line);
+
         @Insert("insert into orders (id, no) values (#{order.id}, #{order.no})")
         int addOf(Map<String, Object> map);
 
@@ -225,6 +228,20 @@ class MyBatisTest {
             Long id = twice.id;
             assertThrows(RuntimeException.class, () -> mapper.addList(Arrays.asList(twice, twice)));
             assertSame(id, twice.id);
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_second_statement_in_a_part_that_is_not_always_there_is_refused_when_it_is(Stores stores) {
+        try (SqlSession session = factory(stores).openSession()) {
+            Mapper mapper = session.getMapper(Mapper.class);
+            Order order = new Order();
+            mapper.addBoth(order, null);
+            assertNotNull(order.id);
+            Line line = new Line();
+            assertThrows(RuntimeException.class, () -> mapper.addBoth(new Order(), line));
+            assertEquals(0, line.id, "an id of another table's source");
         }
     }
 

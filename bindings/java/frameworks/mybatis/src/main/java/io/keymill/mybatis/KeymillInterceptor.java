@@ -52,7 +52,8 @@ public class KeymillInterceptor implements Interceptor {
             } else if (statement.getSqlSource() instanceof RawSqlSource || statement.getSqlSource() instanceof StaticSqlSource) {
                 ids = of(table(parameter));
             } else {
-                ids = null;
+                String table = FixedTable.of(statement.getSqlSource());
+                ids = table == null ? null : of(table);
             }
         }
 

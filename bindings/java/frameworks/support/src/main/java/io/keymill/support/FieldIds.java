@@ -180,13 +180,22 @@ public final class FieldIds {
         if (serial) {
             return null;
         }
-        return ask(source -> {
-            OptionalLong id = source.tryNext();
+        Resolved now = resolved;
+        if (now == null || now.mill != mills.get()) {
+            now = resolve();
+        }
+        try {
+            OptionalLong id = now.source.tryNext();
             if (!id.isPresent()) {
                 return null;
             }
-            return text ? source.textOf(id.getAsLong()) : type.value(id.getAsLong(), field);
-        });
+            return text ? now.source.textOf(id.getAsLong()) : type.value(id.getAsLong(), field);
+        } catch (KeymillException e) {
+            if (isReplaced(now, e)) {
+                return tryNext();
+            }
+            throw e;
+        }
     }
 
     /**
