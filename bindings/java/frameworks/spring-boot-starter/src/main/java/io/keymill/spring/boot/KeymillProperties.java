@@ -9,7 +9,7 @@ import org.springframework.boot.context.properties.ConfigurationProperties;
 public class KeymillProperties {
     static final String PREFIX = "keymill";
 
-    /** Whether keymill is configured at all. */
+    /** Whether keymill is configured at all. If not, an entity that asks for an id is an error. */
     private boolean enabled = true;
     /** The string that opens the mill: sqlite:FILE, mysql://…, postgres://…, redis://…, memory: or file:CONFIG.toml. Default: the database of the application's DataSource. */
     private String config;
