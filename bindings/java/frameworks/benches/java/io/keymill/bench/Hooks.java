@@ -1,8 +1,11 @@
 package io.keymill.bench;
 
+import com.mybatisflex.annotation.KeyType;
+import com.mybatisflex.annotation.Table;
 import io.keymill.Mill;
 import io.keymill.Source;
 import io.keymill.mybatis.KeymillInterceptor;
+import io.keymill.mybatis.flex.KeymillKeyGenerator;
 import io.keymill.mybatis.plus.KeymillIdentifierGenerator;
 import io.keymill.shardingsphere.KeymillKeys;
 import io.keymill.spring.data.KeymillJdbcCallback;
@@ -111,6 +114,36 @@ public class Hooks {
     @Benchmark
     public Object mybatisPlus(OfPlus state) {
         return state.generator.nextId(state.entity);
+    }
+
+    /** An entity of MyBatis-Flex. */
+    @Table("orders")
+    public static class FlexRow {
+        @com.mybatisflex.annotation.Id(keyType = KeyType.Generator, value = KeymillKeyGenerator.NAME)
+        private Long id;
+
+        public Long getId() {
+            return id;
+        }
+
+        public void setId(Long id) {
+            this.id = id;
+        }
+    }
+
+    @State(Scope.Benchmark)
+    public static class OfFlex {
+        final KeymillKeyGenerator generator = new KeymillKeyGenerator(null, FieldIds.DEFAULT);
+        final FlexRow row = new FlexRow();
+
+        public OfFlex() {
+            shared();
+        }
+    }
+
+    @Benchmark
+    public Object mybatisFlex(OfFlex state) {
+        return state.generator.generate(state.row, "id");
     }
 
     /** An entity of MyBatis. */
