@@ -85,14 +85,6 @@ java_poms() { grep -lE '^  <artifactId>keymill' "$1"/bindings/java/{java,framewo
 # artifact POM: its name.
 artifact() { grep -m1 -oP '^  <artifactId>\K[^<]*' "$1"; }
 
-# newest_java: prints the java of the highest version under the usual folder.
-newest_java() {
-    local home release
-    for home in /usr/lib/jvm/*/; do
-        [ -x "$home/bin/javac" ] && release=$(sed -n 's/^JAVA_VERSION="\([0-9]*\).*/\1/p' "$home/release" 2>/dev/null) && echo "${release:-0} $home/bin/java"
-    done | sort -n | tail -n 1 | cut -d' ' -f2
-}
-
 # faketime_library: prints the path of libfaketime's library for programs with threads.
 faketime_library() { dpkg -L libfaketime | grep 'libfaketimeMT\.so'; }
 
