@@ -193,6 +193,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Mill.serial",
             "Mill.business",
             "Mill.share",
+            "Mill.shareLater",
             "Mill.shared",
             "Mill.lazy",
             "Mill.store",

@@ -192,7 +192,6 @@ class BootTest {
                 assertEquals(1, of.id, "of its own mill");
                 assertEquals(1, two.getBean(Orders.class).save(new Order()).id);
             }
-            assertSame(one.getBean(Mill.class), Mill.shared(), "the one before is shared again");
             assertEquals(2, one.getBean(Orders.class).save(new Order()).id);
         }
     }

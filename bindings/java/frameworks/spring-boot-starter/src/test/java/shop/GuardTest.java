@@ -31,11 +31,13 @@ class GuardTest {
     }
 
     @Test
-    void entities_get_no_id_where_keymill_is_not_enabled() {
+    void entities_and_lazy_sources_get_no_id_where_keymill_is_not_enabled() {
         try (ConfigurableApplicationContext context = BootTest.shop(Stores.H2_AND_SQLITE, "keymill.enabled=false")) {
             Throwable said = Causes.root(assertThrows(RuntimeException.class, () -> context.getBean(BootTest.Orders.class).save(new Order())));
             assertEquals(IllegalStateException.class, said.getClass(), said.toString());
-            assertTrue(said.getMessage().startsWith("keymill.enabled=false: there is no mill for the ids of entities"), said.getMessage());
+            assertTrue(said.getMessage().startsWith("keymill.enabled=false: no mill is shared for the ids of entities and lazy sources"), said.getMessage());
+            said = Causes.root(assertThrows(RuntimeException.class, Mill.lazy("segment:orders")::next));
+            assertTrue(said.getMessage().startsWith("keymill.enabled=false: "), said.getMessage());
             assertEquals(0, context.getBeanNamesForType(Mill.class).length);
         }
     }

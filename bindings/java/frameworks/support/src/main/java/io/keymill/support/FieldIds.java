@@ -252,7 +252,6 @@ public final class FieldIds {
             Mill mill = mills.get();
             try {
                 Resolved fresh = new Resolved(mill, mill.source(spec));
-                UsedSources.add(mill, spec, fresh.source);
                 resolved = fresh;
                 return fresh;
             } catch (KeymillException e) {

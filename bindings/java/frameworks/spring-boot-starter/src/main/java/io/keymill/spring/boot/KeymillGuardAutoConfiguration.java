@@ -2,8 +2,7 @@ package io.keymill.spring.boot;
 
 import io.keymill.Mill;
 import java.util.Locale;
-import java.util.function.Supplier;
-import org.springframework.beans.factory.config.BeanPostProcessor;
+import org.springframework.beans.factory.config.BeanFactoryPostProcessor;
 import org.springframework.boot.actuate.endpoint.SanitizableData;
 import org.springframework.boot.actuate.endpoint.SanitizingFunction;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
@@ -11,7 +10,6 @@ import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnProperty;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
-import org.springframework.orm.jpa.AbstractEntityManagerFactoryBean;
 
 /** What holds where {@code keymill.enabled} is false too. */
 @AutoConfiguration
@@ -31,25 +29,15 @@ public class KeymillGuardAutoConfiguration {
         }
     }
 
-    /** Entities would take ids from the default mill, a new file of SQLite that counts from 1. */
+    /** Entities and lazy sources would take ids from the default mill, a new file of SQLite that counts from 1. */
     @Configuration(proxyBeanMethods = false)
     @ConditionalOnProperty(prefix = KeymillProperties.PREFIX, name = "enabled", havingValue = "false")
-    @ConditionalOnClass(name = "org.springframework.orm.jpa.AbstractEntityManagerFactoryBean")
-    static class DisabledJpaConfiguration {
+    static class DisabledConfiguration {
         @Bean
-        static BeanPostProcessor keymillJpaRefusal() {
-            return new BeanPostProcessor() {
-                @Override
-                public Object postProcessBeforeInitialization(Object bean, String name) {
-                    if (bean instanceof AbstractEntityManagerFactoryBean) {
-                        Supplier<Mill> none = () -> {
-                            throw new IllegalStateException("keymill.enabled=false: there is no mill for the ids of entities; remove it, or set the ids");
-                        };
-                        ((AbstractEntityManagerFactoryBean) bean).getJpaPropertyMap().putIfAbsent("keymill.mill", none);
-                    }
-                    return bean;
-                }
-            };
+        static BeanFactoryPostProcessor keymillRefusal() {
+            return beans -> Mill.shareLater(() -> {
+                throw new IllegalStateException("keymill.enabled=false: no mill is shared for the ids of entities and lazy sources; remove the property, or share a mill with Mill.share(mill)");
+            });
         }
     }
 }
