@@ -194,6 +194,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Mill.business",
             "Mill.share",
             "Mill.shareLater",
+            "Mill.stats",
             "Mill.shared",
             "Mill.lazy",
             "Mill.store",
