@@ -164,8 +164,8 @@ class HibernateTest {
     @ParameterizedTest
     @MethodSource("stores")
     void a_spec_of_another_kind_than_the_field_does_not_start(Stores stores) {
-        refused(stores, SerialInLong.class, "id is a long, and `serial:SerialInLong/no?number=000000` gives text");
-        refused(stores, SnowflakeInInt.class, "id is an int, and `snowflake:SnowflakeInInt` gives numbers of up to 63 bits");
+        refused(stores, SerialInLong.class, "id is a long, and `serial:serialinlong/no?number=000000` gives text");
+        refused(stores, SnowflakeInInt.class, "id is an int, and `snowflake:snowflakeinint` gives numbers of up to 63 bits");
         refused(stores, Uuid.class, "id is a java.util.UUID, which holds no id");
         refused(stores, NoKind.class, "id names `orders`, which is no source");
         refused(stores, Keyed.class, "id names `business:orders`, whose ids need a key");

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.keymill.Business;
+import io.keymill.Gene;
 import io.keymill.Mill;
 import io.keymill.Router;
 import java.io.IOException;
@@ -16,7 +17,9 @@ import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.sql.Statement;
+import java.util.ArrayList;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Set;
 import javax.sql.DataSource;
 import org.apache.shardingsphere.driver.api.yaml.YamlShardingSphereDataSourceFactory;
@@ -47,23 +50,31 @@ class ShardingSphereTest {
         mill.close();
     }
 
-    private DataSource sharding(String strategy, String generator) throws Exception {
+    private static final String BOTH = "id,buyer";
+
+    private DataSource sharding(String columns, String strategy, String generator) throws Exception {
         String yaml = "dataSources:\n";
         for (int i = 0; i < 2; i++) {
             yaml += "  ds_s" + (i + 1) + ":\n    dataSourceClassName: com.zaxxer.hikari.HikariDataSource\n    driverClassName: org.h2.Driver\n    jdbcUrl: " + urls[i] + "\n    username: sa\n    password: ''\n";
         }
         yaml += "rules:\n- !SHARDING\n  tables:\n    orders:\n      actualDataNodes: ds_s1.orders,ds_s2.orders\n      keyGenerateStrategy:\n        column: id\n        keyGeneratorName: ids\n"
-                + "      databaseStrategy:\n        complex:\n          shardingColumns: id,buyer\n          shardingAlgorithmName: gene\n"
+                + "      databaseStrategy:\n        complex:\n          shardingColumns: " + columns + "\n          shardingAlgorithmName: gene\n"
                 + "  keyGenerators:\n    ids:\n      type: KEYMILL\n" + generator
                 + "  shardingAlgorithms:\n    gene:\n      type: KEYMILL_GENE\n      props:\n" + strategy;
         return YamlShardingSphereDataSourceFactory.createDataSource(yaml.getBytes(StandardCharsets.UTF_8));
     }
 
+    private static final String KEYS = "        key-columns: buyer\n";
+    private static final String IDS_AND_KEYS = "        id-columns: id\n" + KEYS;
     private static final String SOURCE = "      props:\n        source: segment:orders\n";
 
     private static Path table(int split) throws IOException {
         Path file = Files.createTempFile("router", ".json");
         return Files.writeString(file, "{\"version\": 1, \"range\": [{\"upper\": " + split + ", \"shard\": \"s1\"}, {\"upper\": 65535, \"shard\": \"s2\"}]}");
+    }
+
+    private static String file() throws IOException {
+        return "        file: " + table(32767) + "\n";
     }
 
     private static int count(String url) {
@@ -76,26 +87,141 @@ class ShardingSphereTest {
     }
 
     @Test
-    void rows_without_an_id_get_one_and_the_statement_returns_it() throws Exception {
-        String strategy = "        file: " + table(65534) + "\n        id-columns: id\n        key-columns: buyer\n";
+    void rows_without_an_id_get_one_and_are_found_by_it_and_by_their_key() throws Exception {
         Set<Long> ids = new HashSet<>();
-        DataSource source = sharding(strategy, SOURCE);
-        try (Connection connection = source.getConnection(); PreparedStatement insert = connection.prepareStatement("insert into orders (buyer, what) values (?, ?), (?, ?), (?, ?)", Statement.RETURN_GENERATED_KEYS)) {
-            for (int i = 0; i < 100; i++) {
+        try (Connection connection = sharding("buyer", file() + KEYS, SOURCE).getConnection();
+                PreparedStatement insert = connection.prepareStatement("insert into orders (buyer, what) values (?, ?), (?, ?), (?, ?)", Statement.RETURN_GENERATED_KEYS)) {
+            for (int buyer = 0; buyer < 150; buyer += 3) {
                 for (int row = 0; row < 3; row++) {
-                    insert.setLong(2 * row + 1, 42);
+                    insert.setLong(2 * row + 1, buyer + row);
                     insert.setString(2 * row + 2, "row");
                 }
-                insert.executeUpdate();
-                ResultSet keys = insert.getGeneratedKeys();
-                while (keys.next()) {
-                    ids.add(keys.getLong(1));
-                }
+                assertEquals(3, insert.executeUpdate());
+                ids.addAll(keys(insert));
+            }
+            for (int row = 0; row < 150; row++) {
+                assertEquals(1, count(connection, "buyer = ?", row));
+            }
+            for (long id : ids) {
+                assertEquals(1, count(connection, "id = ?", id));
             }
         }
-        assertEquals(300, ids.size());
-        assertEquals(300, count(urls[0]) + count(urls[1]));
+        assertEquals(150, ids.size());
+        assertTrue(count(urls[0]) > 0 && count(urls[1]) > 0);
+        assertEquals(150, count(urls[0]) + count(urls[1]));
         assertTrue(mill.metrics().contains("keymill_issued_total{source=\"segment:orders\"}"));
+    }
+
+    @Test
+    void rows_of_a_batch_are_found_by_the_ids_that_it_returns_and_by_their_key() throws Exception {
+        try (Connection connection = sharding("buyer", file() + KEYS, SOURCE).getConnection();
+                PreparedStatement insert = connection.prepareStatement("insert into orders (buyer) values (?)", Statement.RETURN_GENERATED_KEYS)) {
+            for (int buyer = 0; buyer < 50; buyer++) {
+                insert.setLong(1, buyer);
+                insert.addBatch();
+            }
+            assertEquals(50, insert.executeBatch().length);
+            List<Long> ids = keys(insert);
+            assertEquals(50, ids.size());
+            for (int buyer = 0; buyer < 50; buyer++) {
+                assertEquals(1, count(connection, "buyer = ? and id = ?", buyer, ids.get(buyer)));
+            }
+        }
+    }
+
+    private static List<Long> keys(Statement insert) throws SQLException {
+        List<Long> found = new ArrayList<>();
+        try (ResultSet keys = insert.getGeneratedKeys()) {
+            while (keys.next()) {
+                found.add(keys.getLong(1));
+            }
+        }
+        return found;
+    }
+
+    private static int count(Connection connection, String condition, Object... values) throws SQLException {
+        try (PreparedStatement statement = connection.prepareStatement("select count(*) from orders where " + condition)) {
+            for (int i = 0; i < values.length; i++) {
+                statement.setObject(i + 1, values[i]);
+            }
+            return one(statement);
+        }
+    }
+
+    /** A segment's ids have gene 0. Those of another key are refused on its shard, too: rows move by the gene of their id. */
+    @Test
+    void an_id_of_another_gene_than_its_row_s_key_is_refused() throws Exception {
+        Business sales = mill.business("order?counters=16");
+        Router router = Router.open(table(32767).toString());
+        try (Connection connection = sharding(BOTH, file() + IDS_AND_KEYS, SOURCE).getConnection();
+                PreparedStatement generated = connection.prepareStatement("insert into orders (buyer) values (?)");
+                PreparedStatement insert = connection.prepareStatement("insert into orders (id, buyer) values (?, ?)");
+                PreparedStatement rows = connection.prepareStatement("insert into orders (id, buyer) values (?, ?), (?, ?)")) {
+            Set<String> shards = new HashSet<>();
+            for (long buyer = 1; buyer <= 20; buyer++) {
+                long key = buyer;
+                generated.setLong(1, buyer);
+                said("buyer " + buyer + " has gene " + Gene.of(buyer) + ", so they are of no one row", generated::executeUpdate);
+                long id = sales.next(1000);
+                shards.add(router.route(id).read() + router.routeKey(buyer).read());
+                insert.setLong(1, id);
+                insert.setLong(2, buyer);
+                said("id " + id + " has gene " + Gene.of(1000) + " and buyer " + key + " has gene " + Gene.of(key), insert::executeUpdate);
+                rows.setLong(1, sales.next(buyer));
+                rows.setLong(2, buyer);
+                rows.setLong(3, id);
+                rows.setLong(4, buyer);
+                said("take a row's ids from Mill.business(…).next(key)", rows::executeUpdate);
+            }
+            assertEquals(2, shards.size(), "one of its own shard and one of the other");
+        }
+        assertEquals(0, count(urls[0]) + count(urls[1]));
+    }
+
+    @Test
+    void conditions_on_ids_and_keys_find_their_rows() throws Exception {
+        Business sales = mill.business("order?counters=16");
+        long[] ids = new long[20];
+        try (Connection connection = sharding(BOTH, file() + IDS_AND_KEYS, SOURCE).getConnection();
+                PreparedStatement insert = connection.prepareStatement("insert into orders (id, buyer) values (?, ?), (?, ?)")) {
+            for (int buyer = 0; buyer < ids.length; buyer++) {
+                ids[buyer] = sales.next(buyer);
+                insert.setLong(buyer % 2 * 2 + 1, ids[buyer]);
+                insert.setLong(buyer % 2 * 2 + 2, buyer);
+                if (buyer % 2 == 1) {
+                    assertEquals(2, insert.executeUpdate());
+                }
+            }
+            assertTrue(count(urls[0]) > 0 && count(urls[1]) > 0);
+            for (int row = 0; row < ids.length; row++) {
+                int other = (row + 1) % ids.length;
+                assertEquals(1, count(connection, "id = ?", ids[row]));
+                assertEquals(1, count(connection, "id = " + ids[row] + " and buyer = " + row));
+                assertEquals(2, count(connection, "id in (?, ?)", ids[row], ids[other]));
+                assertEquals(2, count(connection, "buyer in (?, ?)", row, (long) other));
+                assertEquals(2, count(connection, "id = ? or buyer = ?", ids[row], other));
+                assertEquals(1, count(connection, "id = ? and buyer in (?, ?)", ids[row], row, other));
+                assertEquals(1, count(connection, "id in (?, ?) and buyer = ?", ids[row], ids[other], row));
+                assertEquals(2, count(connection, "id in (?, ?) and buyer in (?, ?)", ids[row], ids[other], other, row));
+            }
+            // Of buyers 1 and 2 each is on another shard.
+            said("Can not update sharding value", () -> connection.createStatement().executeUpdate("update orders set buyer = 1 where buyer = 2"));
+        }
+    }
+
+    @Test
+    void a_row_without_a_key_is_found_by_its_id() throws Exception {
+        Business sales = mill.business("order?counters=16");
+        try (Connection connection = sharding(BOTH, file() + IDS_AND_KEYS, SOURCE).getConnection(); PreparedStatement insert = connection.prepareStatement("insert into orders (id) values (?)")) {
+            for (long buyer = 0; buyer < 20; buyer++) {
+                long id = sales.next(buyer);
+                insert.setLong(1, id);
+                insert.executeUpdate();
+                assertEquals(1, count(connection, "id = ?", id));
+            }
+            assertEquals(20, count(connection, "buyer is null"));
+        }
+        assertTrue(count(urls[0]) > 0 && count(urls[1]) > 0);
     }
 
     @Test
@@ -103,7 +229,7 @@ class ShardingSphereTest {
         Path file = table(32767);
         Router router = Router.open(file.toString());
         Business sales = mill.business("order?counters=16");
-        DataSource source = sharding("        file: " + file + "\n        id-columns: id\n        key-columns: buyer\n", SOURCE);
+        DataSource source = sharding(BOTH, "        file: " + file + "\n        id-columns: id\n        key-columns: buyer\n", SOURCE);
         int first = 0;
         try (Connection connection = source.getConnection(); PreparedStatement insert = connection.prepareStatement("insert into orders (id, buyer) values (?, ?)");
                 PreparedStatement byId = connection.prepareStatement("select count(*) from orders where id = ?"); PreparedStatement byKey = connection.prepareStatement("select count(*) from orders where buyer = ?");
@@ -137,11 +263,11 @@ class ShardingSphereTest {
 
     @Test
     void what_is_wrong_in_a_rule_is_said_at_start() throws Exception {
-        String file = "        file: " + table(32767) + "\n";
-        said("has neither `id-columns` nor `key-columns`", () -> sharding(file, SOURCE));
-        said("takes `router`", () -> sharding("        id-columns: id\n", SOURCE));
-        said("has no property `colums`", () -> sharding(file + "        colums: id\n", SOURCE));
-        said("has no property `sorce`", () -> sharding(file + "        id-columns: id\n", "      props:\n        sorce: segment:orders\n"));
+        String file = file();
+        said("has neither `id-columns` nor `key-columns`", () -> sharding(BOTH, file, SOURCE));
+        said("takes `router`", () -> sharding(BOTH, "        id-columns: id\n", SOURCE));
+        said("has no property `colums`", () -> sharding(BOTH, file + "        colums: id\n", SOURCE));
+        said("has no property `sorce`", () -> sharding(BOTH, file + "        id-columns: id\n", "      props:\n        sorce: segment:orders\n"));
     }
 
     private interface Attempt {

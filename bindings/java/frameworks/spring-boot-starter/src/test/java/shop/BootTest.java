@@ -12,7 +12,6 @@ import ch.qos.logback.core.read.ListAppender;
 import io.keymill.Business;
 import io.keymill.Code;
 import io.keymill.KeymillException;
-import io.keymill.LazySource;
 import io.keymill.Mill;
 import io.keymill.Serial;
 import io.keymill.Source;
@@ -87,28 +86,6 @@ class BootTest {
         }
     }
 
-    /** Writes what it has while the context closes, as an audit log does. */
-    static class Audit {
-        private final Orders orders;
-        Order saved;
-
-        Audit(Orders orders) {
-            this.orders = orders;
-        }
-
-        public void flush() {
-            saved = orders.save(new Order());
-        }
-    }
-
-    @Configuration(proxyBeanMethods = false)
-    static class Audits {
-        @Bean(destroyMethod = "flush")
-        Audit audit(Orders orders) {
-            return new Audit(orders);
-        }
-    }
-
     static Stores[] stores() {
         return Stores.there();
     }
@@ -121,11 +98,7 @@ class BootTest {
         return run(new Class<?>[] {Small.class}, WebApplicationType.NONE, properties);
     }
 
-    private static ConfigurableApplicationContext shop(Stores stores, String... more) {
-        return shop(new Class<?>[] {Shop.class}, stores, more);
-    }
-
-    private static ConfigurableApplicationContext shop(Class<?>[] configurations, Stores stores, String... more) {
+    static ConfigurableApplicationContext shop(Stores stores, String... more) {
         List<String> properties = new ArrayList<>(List.of(
                 "spring.datasource.url=" + stores.jdbcUrl(), "spring.datasource.username=" + stores.user(), "spring.datasource.password=" + stores.password(),
                 "spring.jpa.hibernate.ddl-auto=create-drop", "spring.jpa.properties.hibernate.generate_statistics=true",
@@ -134,10 +107,10 @@ class BootTest {
                 "management.endpoints.web.exposure.include=*", "management.endpoint.health.show-details=always",
                 "keymill.sources.orders=segment:orders"));
         properties.addAll(List.of(more));
-        return run(configurations, WebApplicationType.SERVLET, properties.toArray(new String[0]));
+        return run(new Class<?>[] {Shop.class}, WebApplicationType.SERVLET, properties.toArray(new String[0]));
     }
 
-    private static String get(ConfigurableApplicationContext context, String path) throws IOException {
+    static String get(ConfigurableApplicationContext context, String path) throws IOException {
         String port = context.getEnvironment().getProperty("local.server.port");
         HttpURLConnection connection = (HttpURLConnection) URI.create("http://127.0.0.1:" + port + path).toURL().openConnection();
         try (InputStream in = connection.getResponseCode() < 400 ? connection.getInputStream() : connection.getErrorStream()) {
@@ -173,18 +146,6 @@ class BootTest {
             assertTrue(orders.sales.next(42L) > 0);
         }
         assertTrue(orders.last > 1, "a bean that is destroyed still gets an id");
-        assertTrue(mill.isClosed());
-    }
-
-    @Test
-    void a_bean_that_persists_while_the_context_closes_gets_its_ids() {
-        Mill mill;
-        Audit audit;
-        try (ConfigurableApplicationContext context = shop(new Class<?>[] {Audits.class, Shop.class}, Stores.H2_AND_SQLITE)) {
-            mill = context.getBean(Mill.class);
-            audit = context.getBean(Audit.class);
-        }
-        assertEquals(1, audit.saved.id);
         assertTrue(mill.isClosed());
     }
 
@@ -231,35 +192,8 @@ class BootTest {
                 assertEquals(1, of.id, "of its own mill");
                 assertEquals(1, two.getBean(Orders.class).save(new Order()).id);
             }
-            assertTrue(assertThrows(KeymillException.class, Mill::shared).getMessage().contains("CLOSED"), "the one before is not shared again by itself");
             assertEquals(2, one.getBean(Orders.class).save(new Order()).id);
-            Mill.share(one.getBean(Mill.class));
-            assertEquals(3, Mill.lazy("segment:orders").next());
         }
-    }
-
-    /** What stays of an application when its context is closed: a request, a scheduler's thread. */
-    @Test
-    void a_thread_that_outlives_its_context_is_refused_and_never_takes_from_another_store() {
-        LazySource late = Mill.lazy("segment:late");
-        try (ConfigurableApplicationContext one = small("keymill.config=" + Stores.H2_AND_SQLITE.config())) {
-            long before = Mill.lazy("segment:late").next();
-            assertEquals(before + 1, late.next());
-            small("keymill.config=" + Stores.H2_AND_SQLITE.config()).close();
-            assertIsClosed(late);
-        }
-        assertIsClosed(late);
-        assertIsClosed(Mill.lazy("segment:later"));
-        try (ConfigurableApplicationContext next = small("keymill.config=" + Stores.H2_AND_SQLITE.config())) {
-            assertEquals(1, late.next());
-            assertSame(next.getBean(Mill.class), Mill.shared());
-        }
-    }
-
-    private static void assertIsClosed(LazySource source) {
-        KeymillException e = assertThrows(KeymillException.class, source::next);
-        assertEquals(Code.CLOSED, e.code());
-        assertTrue(e.getMessage().contains("share an open one with Mill.share(mill)"), e.getMessage());
     }
 
     @Test

@@ -4,6 +4,7 @@ import io.keymill.Mill;
 import io.keymill.Route;
 import io.keymill.Router;
 import java.math.BigInteger;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.LinkedHashSet;
@@ -108,26 +109,77 @@ public final class KeymillGene implements ComplexKeysShardingAlgorithm<Comparabl
     public Collection<String> doSharding(Collection<String> targets, ComplexKeysShardingValue<Comparable<?>> value) {
         Map<String, Collection<Comparable<?>>> values = value.getColumnNameAndShardingValuesMap();
         Router router = router();
+        List<Located> byId = located(router, values, ids, false);
+        List<Located> byKey = located(router, values, keys, true);
+        oneGene(byId, byKey);
+        Set<String> found = new LinkedHashSet<>();
         // An id says more than its key: which of two shards has it.
-        Set<String> found = of(router, targets, values, ids, false);
-        if (found == null) {
-            found = of(router, targets, values, keys, true);
+        for (Located each : byId.isEmpty() ? byKey : byId) {
+            add(found, targets, each.route);
         }
-        // A range of ids or keys may have every gene.
-        return found == null ? targets : found;
+        // A range of ids or keys may have every gene, and so may rows without a key.
+        return found.isEmpty() ? targets : found;
     }
 
-    private Set<String> of(Router router, Collection<String> targets, Map<String, Collection<Comparable<?>>> values, Set<String> columns, boolean byKey) {
-        Set<String> found = null;
+    /** Where the values of these columns belong. */
+    private List<Located> located(Router router, Map<String, Collection<Comparable<?>>> values, Set<String> columns, boolean byKey) {
+        List<Located> found = new ArrayList<>();
+        String empty = null;
         for (Map.Entry<String, Collection<Comparable<?>>> column : values.entrySet()) {
             if (columns.contains(column.getKey())) {
-                found = found == null ? new LinkedHashSet<>() : found;
                 for (Object each : column.getValue()) {
-                    add(found, targets, byKey ? key(router, each, column.getKey()) : id(router, each, column.getKey()));
+                    // ShardingSphere 5.5 gives null for a column that an INSERT does not name.
+                    if (each == null) {
+                        empty = column.getKey();
+                    } else {
+                        Route route = byKey ? key(router, each, column.getKey()) : id(router, each, column.getKey());
+                        found.add(new Located(column.getKey(), each, route, column.getValue().size() > 1));
+                    }
                 }
             }
         }
+        if (!byKey && empty != null && found.isEmpty()) {
+            throw new IllegalArgumentException("the id column " + empty + " is null, or not among the columns of the INSERT; give it an id of Mill.business(…).next(key)");
+        }
         return found;
+    }
+
+    /** A row whose columns have two genes would be looked for on a shard where it is not, if not today, then after a move. */
+    private static void oneGene(List<Located> byId, List<Located> byKey) {
+        Located first = null;
+        for (List<Located> all : Arrays.asList(byId, byKey)) {
+            for (Located each : all) {
+                // Several values of a column are those of a condition: ShardingSphere asks for each row of an INSERT by itself.
+                if (each.amongOthers) {
+                    continue;
+                }
+                if (first == null) {
+                    first = each;
+                } else if (each.route.gene() != first.route.gene()) {
+                    throw new IllegalArgumentException(first + " and " + each + ", so they are of no one row: it would be on one shard and looked for on another; take a row's ids from Mill.business(…).next(key), with the key of the row");
+                }
+            }
+        }
+    }
+
+    /** A value of a statement, and where it belongs. */
+    private static final class Located {
+        final String column;
+        final Object value;
+        final Route route;
+        final boolean amongOthers;
+
+        Located(String column, Object value, Route route, boolean amongOthers) {
+            this.column = column;
+            this.value = value;
+            this.route = route;
+            this.amongOthers = amongOthers;
+        }
+
+        @Override
+        public String toString() {
+            return column + " " + value + " has gene " + route.gene();
+        }
     }
 
     private void add(Set<String> found, Collection<String> targets, Route route) {

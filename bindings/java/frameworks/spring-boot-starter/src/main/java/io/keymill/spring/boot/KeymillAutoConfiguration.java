@@ -4,7 +4,6 @@ import io.keymill.Mill;
 import org.springframework.beans.factory.ListableBeanFactory;
 import org.springframework.beans.factory.config.BeanPostProcessor;
 import org.springframework.beans.factory.config.ConfigurableListableBeanFactory;
-import org.springframework.beans.factory.config.NamedBeanHolder;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
@@ -39,11 +38,9 @@ public class KeymillAutoConfiguration {
         }
     }
 
-    /** The application's own mill is the shared one too. */
     @Bean
-    @ConditionalOnMissingBean
-    ContextMill keymillContext(Mill mill) {
-        return new ContextMill(mill);
+    static SharedMill keymillSharedMill() {
+        return new SharedMill();
     }
 
     @Bean(KeymillSources.BEAN)
@@ -62,7 +59,7 @@ public class KeymillAutoConfiguration {
         return new WarmUp(mill, KeymillSources.Registrar.specs(environment));
     }
 
-    /** Hands this context's mill to Hibernate, whichever mill is shared, and closes it after what persists. */
+    /** Hands this context's mill to Hibernate, whichever mill is shared. */
     @Configuration(proxyBeanMethods = false)
     @ConditionalOnClass(name = "org.springframework.orm.jpa.AbstractEntityManagerFactoryBean")
     static class JpaConfiguration {
@@ -72,10 +69,13 @@ public class KeymillAutoConfiguration {
                 @Override
                 public Object postProcessBeforeInitialization(Object bean, String name) {
                     if (bean instanceof AbstractEntityManagerFactoryBean) {
-                        NamedBeanHolder<Mill> mill = beans.resolveNamedBean(Mill.class);
-                        // Beans are destroyed before what they depend on.
-                        beans.registerDependentBean(mill.getBeanName(), name);
-                        ((AbstractEntityManagerFactoryBean) bean).getJpaPropertyMap().putIfAbsent("keymill.mill", mill.getBeanInstance());
+                        ((AbstractEntityManagerFactoryBean) bean).getJpaPropertyMap().putIfAbsent("keymill.mill", beans.getBean(Mill.class));
+                        // So that it is closed after what writes entities.
+                        for (Class<?> needed : new Class<?>[] {Mill.class, ContextMill.class}) {
+                            for (String mill : beans.getBeanNamesForType(needed, true, false)) {
+                                beans.registerDependentBean(mill, name);
+                            }
+                        }
                     }
                     return bean;
                 }
