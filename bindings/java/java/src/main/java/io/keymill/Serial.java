@@ -1,5 +1,6 @@
 package io.keymill;
 
+import java.time.Duration;
 import java.util.Optional;
 import java.util.function.Supplier;
 import java.util.stream.Stream;
@@ -48,7 +49,18 @@ public final class Serial implements Supplier<String> {
      * @throws KeymillException as {@link #next}
      */
     public Optional<String> tryNext() {
-        return Optional.ofNullable(box.tryText());
+        return Optional.ofNullable(box.text(Wait.NEVER));
+    }
+
+    /**
+     * {@link #next} for a caller that must not wait, as {@link Source#tryNext(Duration)}.
+     *
+     * @param waited how long the caller has waited for this number in all; zero at first
+     * @return the text, or nothing
+     * @throws KeymillException as {@link #next}: {@link Code#DEADLINE} once the deadline has passed
+     */
+    public Optional<String> tryNext(Duration waited) {
+        return Optional.ofNullable(box.text(new Wait(Math.max(0, waited.toNanos()))));
     }
 
     /**

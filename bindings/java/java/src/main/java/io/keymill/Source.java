@@ -1,5 +1,6 @@
 package io.keymill;
 
+import java.time.Duration;
 import java.util.Collections;
 import java.util.Map;
 import java.util.OptionalLong;
@@ -87,7 +88,23 @@ public final class Source implements LongSupplier {
      * @throws KeymillException as {@link #next}
      */
     public OptionalLong tryNext() {
-        long id = box.tryNext();
+        return tryNext(Wait.NEVER);
+    }
+
+    /**
+     * {@link #next} for a caller that must not wait, such as an event loop's, and asks again after a while: the next id if one is in
+     * memory, nothing where {@code next} would go on waiting, and what it would throw after this time.
+     *
+     * @param waited how long the caller has waited for this id in all; zero at first
+     * @return the id, or nothing
+     * @throws KeymillException as {@link #next}: {@link Code#DEADLINE} once the deadline has passed
+     */
+    public OptionalLong tryNext(Duration waited) {
+        return tryNext(new Wait(Math.max(0, waited.toNanos())));
+    }
+
+    private OptionalLong tryNext(Wait wait) {
+        long id = box.next(wait);
         return id == 0 ? OptionalLong.empty() : OptionalLong.of(id);
     }
 

@@ -81,12 +81,8 @@ final class SourceBox {
         return next(new Wait(label));
     }
 
-    /** An id, or 0 where none is in memory. */
-    long tryNext() {
-        return next(Wait.NEVER);
-    }
-
-    private long next(Wait wait) {
+    /** An id, or 0 where none is in memory and the caller does not wait here. */
+    long next(Wait wait) {
         if (mode == SHARED) {
             return shared.next(null, wait);
         }
@@ -326,20 +322,20 @@ final class SourceBox {
         return shared.text(lease, new Wait(label));
     }
 
-    /** A text, or null where none is in memory. */
-    String tryText() {
+    /** A text, or null where none is in memory and the caller does not wait here. */
+    String text(Wait wait) {
         if (mode == THREAD_TEXT) {
             Cursor mine = threads.mine();
             if (mine == null) {
-                return threads.stripe().text(null, Wait.NEVER);
+                return threads.stripe().text(null, wait);
             }
-            long number = nextOf(mine, Wait.NEVER);
+            long number = nextOf(mine, wait);
             return number == 0 ? null : mine.text(number);
         }
         if (mode == SHARED_TEXT) {
-            return shared.text(null, Wait.NEVER);
+            return shared.text(null, wait);
         }
-        long id = tryNext();
+        long id = next(wait);
         return id == 0 ? null : Long.toString(id);
     }
 

@@ -375,7 +375,7 @@ class VectorsTest {
         }
 
         private static JsonElement tryNext(Source source) {
-            String text = source.box().tryText();
+            String text = source.box().text(Wait.NEVER);
             if (text == null) {
                 throw new KeymillException(Code.NOT_READY, "");
             }

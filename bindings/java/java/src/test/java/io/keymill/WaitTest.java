@@ -10,6 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
@@ -49,6 +50,12 @@ class WaitTest {
                 assertTrue(waited >= 950 && waited < 19_000, waited + " ms for five deadlines of 200 ms");
                 assertEquals(OptionalLong.empty(), orders.tryNext());
                 assertFalse(no.tryNext().isPresent());
+                for (long soFar : new long[] {-1, 0, 1, 199}) {
+                    assertEquals(OptionalLong.empty(), orders.tryNext(Duration.ofMillis(soFar)), "it would wait on");
+                    assertFalse(no.tryNext(Duration.ofMillis(soFar)).isPresent());
+                }
+                refused(Code.DEADLINE, () -> orders.tryNext(Duration.ofMillis(200)));
+                refused(Code.DEADLINE, () -> no.tryNext(Duration.ofMillis(200)));
             }
         }
     }

@@ -3,12 +3,21 @@ package shop.r2dbc;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.keymill.Code;
+import io.keymill.KeymillException;
 import io.keymill.Mill;
 import io.keymill.spring.data.KeymillId;
 import io.keymill.spring.data.KeymillR2dbcCallback;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -24,6 +33,7 @@ import org.springframework.data.relational.core.mapping.RelationalMappingContext
 import org.springframework.data.relational.core.mapping.Table;
 import org.springframework.data.relational.core.sql.SqlIdentifier;
 import org.springframework.r2dbc.core.DatabaseClient;
+import reactor.core.Disposable;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
@@ -37,6 +47,16 @@ class SpringDataR2dbcTest {
 
     @Table("lines")
     record Line(@Id @KeymillId Long id) {}
+
+    /** Of two sources, one of which gives texts. */
+    @Table("parcels")
+    record Parcel(@Id @KeymillId Long id, @KeymillId("serial:{table}/no?number=000000") String no) {}
+
+    @Table("late")
+    record Late(@Id @KeymillId("segment:{table}?deadline=1s") Long id) {}
+
+    @Table("patient")
+    record Patient(@Id @KeymillId("segment:{table}?deadline=600s") Long id) {}
 
     interface Orders extends R2dbcRepository<Order, Long> {}
 
@@ -93,6 +113,99 @@ class SpringDataR2dbcTest {
             assertNotNull(((Line) line).id());
             return Thread.currentThread().getName();
         }).subscribeOn(Schedulers.parallel()).block();
+    }
+
+    private interface Check {
+        void on(Mill mill, KeymillR2dbcCallback callback) throws InterruptedException;
+    }
+
+    private static void with(String config, Check check) throws InterruptedException {
+        RelationalMappingContext entities = new RelationalMappingContext();
+        try (Mill mill = Mill.open(config)) {
+            check.on(mill, new KeymillR2dbcCallback(() -> mill, () -> entities));
+        }
+    }
+
+    /** A store that takes connections and never answers. */
+    private static void withSilentStore(Check check) throws Exception {
+        try (ServerSocket silent = new ServerSocket(0, 500, InetAddress.getLoopbackAddress())) {
+            with("mysql://ids:secret@127.0.0.1:" + silent.getLocalPort() + "/shop", check);
+        }
+    }
+
+    private static Mono<Object> save(KeymillR2dbcCallback callback, Object entity) {
+        return Mono.defer(() -> Mono.from(callback.onBeforeConvert(entity, SqlIdentifier.unquoted("any"))));
+    }
+
+    /** Threads of keymill's own. */
+    private static long threads() {
+        return Thread.getAllStackTraces().keySet().stream().filter(thread -> thread.getName().equals("keymill-r2dbc")).count();
+    }
+
+    /** Reactor's threads that are in keymill's code. */
+    private static long held() {
+        return Thread.getAllStackTraces().entrySet().stream().filter(thread -> thread.getKey().getName().startsWith("boundedElastic"))
+                .filter(thread -> Arrays.stream(thread.getValue()).anyMatch(frame -> frame.getClassName().startsWith("io.keymill."))).count();
+    }
+
+    private static void awaitNoThread() throws InterruptedException {
+        long end = System.nanoTime() + TimeUnit.MINUTES.toNanos(1);
+        while (threads() > 0) {
+            assertTrue(System.nanoTime() < end, "a thread stays where no save waits");
+            Thread.sleep(1);
+        }
+    }
+
+    /** More saves than Reactor's threads could wait for one after the other within the minute. */
+    @Test
+    void saves_that_wait_hold_no_thread_and_fail_at_their_deadline() throws Exception {
+        withSilentStore((mill, callback) -> {
+            List<Mono<Object>> saves = new ArrayList<>();
+            for (int i = 0; i < 4000; i++) {
+                Mono<Object> save = save(callback, new Late(null)).cache();
+                save.subscribe(saved -> {}, e -> {});
+                saves.add(save);
+            }
+            assertEquals(0, held());
+            assertTrue(threads() <= 1);
+            Mono<List<Throwable>> errors = Flux.fromIterable(saves).concatMap(save -> save.map(saved -> new AssertionError("an id of a silent store")).cast(Throwable.class).onErrorResume(Mono::just)).collectList();
+            for (Throwable e : errors.block(Duration.ofMinutes(1))) {
+                Code code = ((KeymillException) e).code();
+                // On a machine so busy that the store was given up first.
+                assertTrue(code == Code.DEADLINE || code == Code.STORE_UNAVAILABLE, e.toString());
+                assertTrue(e.getMessage().contains("segment:late"), e.getMessage());
+            }
+            awaitNoThread();
+        });
+    }
+
+    @Test
+    void saves_that_wait_for_two_sources_get_their_ids_when_the_store_answers() throws InterruptedException {
+        with("memory:?script=silent:200ms", (mill, callback) -> {
+            List<Mono<Object>> saves = new ArrayList<>();
+            for (int i = 0; i < 3000; i++) {
+                saves.add(save(callback, new Parcel(null, null)).subscribeOn(Schedulers.parallel()));
+            }
+            List<Object> parcels = Flux.merge(Flux.fromIterable(saves), 3000).collectList().block(Duration.ofMinutes(2));
+            assertEquals(3000, parcels.stream().map(parcel -> ((Parcel) parcel).id()).distinct().count());
+            assertEquals(3000, parcels.stream().map(parcel -> ((Parcel) parcel).no()).distinct().count());
+            awaitNoThread();
+        });
+    }
+
+    @Test
+    void a_save_that_is_cancelled_or_whose_mill_is_closed_leaves_no_thread() throws Exception {
+        withSilentStore((mill, callback) -> {
+            Disposable cancelled = save(callback, new Patient(null)).subscribe();
+            assertEquals(1, threads());
+            cancelled.dispose();
+            awaitNoThread();
+            Mono<Object> closed = save(callback, new Patient(null)).cache();
+            closed.subscribe(saved -> {}, e -> {});
+            mill.close();
+            assertEquals(Code.CLOSED, assertThrows(KeymillException.class, () -> closed.block(Duration.ofMinutes(1))).code());
+            awaitNoThread();
+        });
     }
 
     static class Application implements Runnable {

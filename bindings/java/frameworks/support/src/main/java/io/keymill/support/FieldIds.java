@@ -3,10 +3,12 @@ package io.keymill.support;
 import io.keymill.Code;
 import io.keymill.KeymillException;
 import io.keymill.Mill;
+import io.keymill.Serial;
 import io.keymill.Source;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.Locale;
 import java.util.OptionalLong;
 import java.util.function.Function;
@@ -34,10 +36,13 @@ public final class FieldIds {
     private static final class Resolved {
         final Mill mill;
         final Source source;
+        /** Null where it is none. */
+        final Serial serial;
 
-        Resolved(Mill mill, Source source) {
+        Resolved(Mill mill, Source source, Serial serial) {
             this.mill = mill;
             this.source = source;
+            this.serial = serial;
         }
     }
 
@@ -170,29 +175,30 @@ public final class FieldIds {
     }
 
     /**
-     * The next id if one is in memory; never waits for a store.
+     * The next id if one is in memory, for a caller that must not wait and asks again.
      *
-     * @return a value of the field's type, or null; null always for a serial
-     * @throws KeymillException as {@link #next}
+     * @param waited how long the caller has waited for this id in all; zero at first
+     * @return a value of the field's type, or null
+     * @throws KeymillException as {@link #next}, once it would throw after this time
      * @throws ArithmeticException if the number is too large for the field
      */
-    public Object tryNext() {
-        if (serial) {
-            return null;
-        }
+    public Object tryNext(Duration waited) {
         Resolved now = resolved;
         if (now == null || now.mill != mills.get()) {
             now = resolve();
         }
         try {
-            OptionalLong id = now.source.tryNext();
+            if (serial) {
+                return now.serial.tryNext(waited).orElse(null);
+            }
+            OptionalLong id = now.source.tryNext(waited);
             if (!id.isPresent()) {
                 return null;
             }
             return text ? now.source.textOf(id.getAsLong()) : type.value(id.getAsLong(), field);
         } catch (KeymillException e) {
             if (isReplaced(now, e)) {
-                return tryNext();
+                return tryNext(waited);
             }
             throw e;
         }
@@ -251,7 +257,7 @@ public final class FieldIds {
         for (;;) {
             Mill mill = mills.get();
             try {
-                Resolved fresh = new Resolved(mill, mill.source(spec));
+                Resolved fresh = new Resolved(mill, mill.source(spec), serial ? mill.serial(spec.substring(spec.indexOf(':') + 1)) : null);
                 resolved = fresh;
                 return fresh;
             } catch (KeymillException e) {

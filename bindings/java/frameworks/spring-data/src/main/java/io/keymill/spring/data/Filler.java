@@ -4,6 +4,7 @@ import io.keymill.Mill;
 import io.keymill.support.FieldIds;
 import io.keymill.support.Versions;
 import java.lang.reflect.Field;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
@@ -32,13 +33,14 @@ final class Filler {
     private final Supplier<RelationalMappingContext> context;
     private final Map<Class<?>, Member[]> known = new ConcurrentHashMap<>();
 
-    /** A null of {@link #fill}'s ids: no id is in memory. */
+    /** An id is not in memory. */
     static final class NotReady extends RuntimeException {
         private static final long serialVersionUID = 1;
-        static final NotReady INSTANCE = new NotReady();
+        final transient FieldIds ids;
 
-        private NotReady() {
+        NotReady(FieldIds ids) {
             super("no id is in memory", null, false, false);
+            this.ids = ids;
         }
     }
 
@@ -53,18 +55,18 @@ final class Filler {
         return fill(object, FieldIds::next);
     }
 
-    /** Never waits; throws {@link NotReady} where an id is not in memory, and for a serial. */
+    /** Never waits; throws {@link NotReady} where an id is not in memory. */
     <T> T tryFill(T object) {
         return fill(object, ids -> {
-            Object id = ids.tryNext();
+            Object id = ids.tryNext(Duration.ZERO);
             if (id == null) {
-                throw NotReady.INSTANCE;
+                throw new NotReady(ids);
             }
             return id;
         });
     }
 
-    private <T> T fill(T object, Function<FieldIds, Object> next) {
+    <T> T fill(T object, Function<FieldIds, Object> next) {
         if (object == null) {
             return null;
         }

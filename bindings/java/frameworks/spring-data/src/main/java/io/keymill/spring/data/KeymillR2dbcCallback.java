@@ -8,11 +8,14 @@ import org.springframework.data.r2dbc.mapping.event.BeforeConvertCallback;
 import org.springframework.data.relational.core.mapping.RelationalMappingContext;
 import org.springframework.data.relational.core.sql.SqlIdentifier;
 import reactor.core.publisher.Mono;
-import reactor.core.scheduler.Schedulers;
 
-/** Sets the {@link KeymillId} properties of an entity. It never blocks an event loop: where no id is in memory another thread waits. */
+/**
+ * Sets the {@link KeymillId} properties of an entity. It never blocks an event loop: where no id is in memory the save goes on when one is
+ * there, on Reactor's {@code boundedElastic}, or fails at the source's deadline. Until then it holds no thread.
+ */
 public class KeymillR2dbcCallback implements BeforeConvertCallback<Object>, Ordered {
     private final Filler filler;
+    private final Waiting waiting;
 
     /**
      * Ids of this mill.
@@ -22,6 +25,7 @@ public class KeymillR2dbcCallback implements BeforeConvertCallback<Object>, Orde
      */
     public KeymillR2dbcCallback(Supplier<Mill> mills, Supplier<RelationalMappingContext> context) {
         filler = new Filler(mills, context);
+        waiting = new Waiting(filler);
     }
 
     @Override
@@ -29,7 +33,7 @@ public class KeymillR2dbcCallback implements BeforeConvertCallback<Object>, Orde
         try {
             return Mono.just(filler.tryFill(entity));
         } catch (Filler.NotReady e) {
-            return Mono.fromCallable(() -> filler.fill(entity)).subscribeOn(Schedulers.boundedElastic());
+            return waiting.fill(entity, e.ids);
         }
     }
 
