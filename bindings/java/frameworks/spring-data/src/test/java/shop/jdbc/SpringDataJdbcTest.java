@@ -7,14 +7,23 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.keymill.Mill;
+import io.keymill.Stats;
 import io.keymill.spring.data.KeymillId;
+import io.keymill.spring.data.KeymillJdbcCallback;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.SortedMap;
+import java.util.SortedSet;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.stream.Collectors;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -27,7 +36,9 @@ import org.springframework.data.annotation.AccessType;
 import org.springframework.data.annotation.Id;
 import org.springframework.data.annotation.Transient;
 import org.springframework.data.jdbc.repository.config.EnableJdbcRepositories;
+import org.springframework.data.relational.core.mapping.Embedded;
 import org.springframework.data.relational.core.mapping.MappedCollection;
+import org.springframework.data.relational.core.mapping.RelationalMappingContext;
 import org.springframework.data.relational.core.mapping.Table;
 import org.springframework.data.repository.CrudRepository;
 import shop.Causes;
@@ -101,6 +112,26 @@ class SpringDataJdbcTest {
 
     interface Copies extends CrudRepository<Copied, Long> {}
 
+    /** Records that are made anew, in order. */
+    @Table("sd_shelf")
+    record Shelf(@Id @KeymillId Long id, @MappedCollection(idColumn = "parent") SortedSet<Book> books, @MappedCollection(idColumn = "parent", keyColumn = "place") SortedMap<String, Book> best) {}
+
+    @Table("sd_book")
+    record Book(@Id @KeymillId Long id, String what) implements Comparable<Book> {
+        @Override
+        public int compareTo(Book other) {
+            return what.compareTo(other.what);
+        }
+    }
+
+    /** A value in its owner's row. */
+    record Label(@KeymillId Long no, String what) {}
+
+    @Table("sd_box")
+    record Box(@Id @KeymillId("segment:sd_box_id") Long id, @Embedded.Nullable(prefix = "label_") Label label) {}
+
+    interface Boxes extends CrudRepository<Box, Long> {}
+
     interface Orders extends CrudRepository<Order, Long> {}
 
     interface Wrongs extends CrudRepository<Wrong, Long> {}
@@ -120,7 +151,7 @@ class SpringDataJdbcTest {
                 "drop table if exists sd_line", "drop table if exists sd_orders", "drop table if exists sd_item", "drop table if exists sd_basket", "drop table if exists sd_small",
                 "create table sd_orders (id bigint primary key, no varchar(40) not null, what varchar(40))", "create table sd_line (id bigint primary key, parent bigint not null, what varchar(40))",
                 "create table sd_basket (id bigint primary key)", "create table sd_item (id bigint primary key, parent bigint not null, place varchar(40), what varchar(40))",
-                "create table sd_small (id int primary key)", "drop table if exists sd_wrong", "create table sd_wrong (id bigint primary key, no bigint)");
+                "drop table if exists sd_box", "create table sd_box (id bigint primary key, label_no bigint, label_what varchar(40))", "create table sd_small (id int primary key)", "drop table if exists sd_wrong", "create table sd_wrong (id bigint primary key, no bigint)");
         return new SpringApplicationBuilder(Shop.class).web(WebApplicationType.NONE).properties(
                 "spring.main.banner-mode=off", "logging.level.root=warn", "spring.datasource.url=" + url, "spring.datasource.username=" + stores.user(), "spring.datasource.password=" + stores.password(),
                 "spring.autoconfigure.exclude=org.springframework.boot.autoconfigure.r2dbc.R2dbcAutoConfiguration,org.springframework.boot.r2dbc.autoconfigure.R2dbcAutoConfiguration",
@@ -208,6 +239,32 @@ class SpringDataJdbcTest {
             Copied saved = context.getBean(Copies.class).save(empty);
             assertTrue(saved.id > one.id);
             assertNull(empty.id);
+        }
+    }
+
+    @Test
+    void sorted_collections_of_records_stay_sorted() {
+        RelationalMappingContext entities = new RelationalMappingContext();
+        try (Mill mill = Mill.open("memory:")) {
+            SortedSet<Book> books = new TreeSet<>(Comparator.reverseOrder());
+            books.addAll(List.of(new Book(null, "a"), new Book(null, "c"), new Book(null, "b")));
+            SortedMap<String, Book> best = new TreeMap<>(Comparator.reverseOrder());
+            best.putAll(Map.of("1", new Book(null, "d"), "2", new Book(null, "e")));
+            Shelf shelf = (Shelf) new KeymillJdbcCallback(() -> mill, () -> entities).onBeforeConvert(new Shelf(null, books, best));
+            assertEquals(List.of("c1", "b2", "a3"), shelf.books.stream().map(book -> book.what + book.id).collect(Collectors.toList()));
+            assertEquals(List.of("2e4", "1d5"), shelf.best.entrySet().stream().map(book -> book.getKey() + book.getValue().what + book.getValue().id).collect(Collectors.toList()));
+        }
+    }
+
+    @Test
+    void the_table_of_an_embedded_value_is_its_owners() {
+        try (ConfigurableApplicationContext context = run(Stores.H2_AND_SQLITE)) {
+            Boxes boxes = context.getBean(Boxes.class);
+            Box box = boxes.save(new Box(null, new Label(null, "first")));
+            assertEquals(1, box.label.no);
+            assertEquals(box, boxes.findById(box.id).get());
+            Set<String> sources = context.getBean(Mill.class).stats().stream().map(Stats::source).collect(Collectors.toSet());
+            assertTrue(sources.contains("segment:sd_box") && !sources.contains("segment:label"), sources.toString());
         }
     }
 

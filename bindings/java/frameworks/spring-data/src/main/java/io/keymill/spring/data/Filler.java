@@ -13,6 +13,10 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.SortedMap;
+import java.util.SortedSet;
+import java.util.TreeMap;
+import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
 import java.util.function.Supplier;
@@ -72,14 +76,18 @@ final class Filler {
         }
         Member[] members = known.get(object.getClass());
         if (members == null) {
-            members = read(object.getClass());
+            members = read(object.getClass(), null);
             known.put(object.getClass(), members);
         }
+        return fill(object, members, next);
+    }
+
+    private <T> T fill(T object, Member[] members, Function<FieldIds, Object> next) {
         T filled = object;
         for (Member member : members) {
             Object value = member.get(filled);
             if (member.annotation == null) {
-                Object inner = fillValue(value, next);
+                Object inner = member.property.isEmbedded() ? fillEmbedded(value, member, next) : fillValue(value, next);
                 if (inner != value) {
                     filled = member.set(filled, inner);
                 }
@@ -90,25 +98,41 @@ final class Filler {
         return filled;
     }
 
-    /** The members of a class that are to be set or looked into; asked once, since the context looks types up under a lock. */
-    private Member[] read(Class<?> type) {
+    /** A value in its owner's row; a class of such values may stand in several tables. */
+    private Object fillEmbedded(Object value, Member owner, Function<FieldIds, Object> next) {
+        if (value == null) {
+            return null;
+        }
+        if (owner.embedded == null) {
+            owner.embedded = read(owner.property.getType(), owner.table);
+        }
+        return fill(value, owner.embedded, next);
+    }
+
+    /**
+     * The members of a class that are to be set or looked into; asked once, since the context looks types up under a lock.
+     *
+     * @param owner the table in whose rows the class's values are; null: the class's own
+     */
+    private Member[] read(Class<?> type, String owner) {
         RelationalPersistentEntity<?> entity = context.get().getPersistentEntity(type);
         List<Member> members = new ArrayList<>();
         if (entity != null) {
             for (RelationalPersistentProperty property : entity) {
                 KeymillId annotation = property.findAnnotation(KeymillId.class);
                 if (annotation != null || property.isEntity()) {
-                    members.add(new Member(entity, property, annotation));
+                    members.add(new Member(entity, property, annotation, owner == null ? table(entity) : owner));
                 }
             }
         }
         return members.toArray(new Member[0]);
     }
 
-    /** The same one where nothing in it was made anew. */
+    /** The same one where nothing in it was made anew; what is sorted stays so, as the property's type may want it. */
+    @SuppressWarnings("unchecked")
     private Object fillValue(Object value, Function<FieldIds, Object> next) {
         if (value instanceof Map) {
-            Map<Object, Object> filled = new LinkedHashMap<>();
+            Map<Object, Object> filled = value instanceof SortedMap ? new TreeMap<Object, Object>(((SortedMap<Object, ?>) value).comparator()) : new LinkedHashMap<>();
             boolean same = true;
             for (Map.Entry<?, ?> entry : ((Map<?, ?>) value).entrySet()) {
                 Object one = fill(entry.getValue(), next);
@@ -121,7 +145,7 @@ final class Filler {
             Collection<?> before = (Collection<?>) value;
             List<Object> filled = new ArrayList<>(before.size());
             boolean same = fillAll(before, filled, next);
-            return same ? value : value instanceof Set ? new LinkedHashSet<>(filled) : filled;
+            return same ? value : value instanceof SortedSet ? sorted((SortedSet<Object>) value, filled) : value instanceof Set ? new LinkedHashSet<>(filled) : filled;
         }
         if (value instanceof Object[]) {
             Object[] before = (Object[]) value;
@@ -133,6 +157,12 @@ final class Filler {
             return value;
         }
         return fill(value, next);
+    }
+
+    private static SortedSet<Object> sorted(SortedSet<Object> before, List<Object> filled) {
+        SortedSet<Object> sorted = new TreeSet<>(before.comparator());
+        sorted.addAll(filled);
+        return sorted;
     }
 
     private boolean fillAll(Collection<?> before, List<Object> filled, Function<FieldIds, Object> next) {
@@ -148,16 +178,16 @@ final class Filler {
     private FieldIds ids(Member member) {
         FieldIds ids = member.ids;
         if (ids == null) {
-            ids = FieldIds.of(mills, member.annotation.value(), table(member), member.property.getType(), member.entity.getType().getName() + "." + member.property.getName());
+            ids = FieldIds.of(mills, member.annotation.value(), member.table, member.property.getType(), member.entity.getType().getName() + "." + member.property.getName());
             member.ids = ids;
         }
         return ids;
     }
 
     /** In Spring Data 2 a name with a schema is more than one name, and has no reference. */
-    private static String table(Member member) {
+    private static String table(RelationalPersistentEntity<?> entity) {
         String table = null;
-        for (SqlIdentifier part : member.entity.getTableName()) {
+        for (SqlIdentifier part : entity.getTableName()) {
             table = part.getReference();
         }
         return table;
@@ -169,16 +199,20 @@ final class Filler {
         final RelationalPersistentProperty property;
         /** Null: an entity, or several. */
         final KeymillId annotation;
+        final String table;
         final boolean primitive;
         /** Null where Spring Data calls a getter and a setter. */
         private final Field field;
         /** Without a lock: its fields are final, and two of them take from one source. */
         FieldIds ids;
+        /** Those of the value in an embedded property, once it had one. */
+        volatile Member[] embedded;
 
-        Member(RelationalPersistentEntity<?> entity, RelationalPersistentProperty property, KeymillId annotation) {
+        Member(RelationalPersistentEntity<?> entity, RelationalPersistentProperty property, KeymillId annotation, String table) {
             this.entity = entity;
             this.property = property;
             this.annotation = annotation;
+            this.table = table;
             primitive = property.getType().isPrimitive();
             field = property.usePropertyAccess() ? null : property.getField();
             if (field != null) {
