@@ -267,6 +267,27 @@ class ShardingSphereTest {
         }
     }
 
+    @Test
+    void a_range_that_moves_is_refused_and_with_both_only_its_inserts() throws Exception {
+        Path file = Files.createTempFile("router", ".json");
+        Files.writeString(file, "{\"version\": 1, \"range\": [{\"upper\": 65535, \"shard\": \"s1\", \"to\": \"s2\"}]}");
+        for (String url : urls) {
+            Stores.run(url, "sa", "", "insert into orders (id, buyer) values (1, 5)");
+        }
+        String strategy = "        file: " + file + "\n" + KEYS;
+        try (Connection connection = sharding("buyer", strategy, SOURCE).getConnection(); Statement statement = connection.createStatement()) {
+            said("is written to two shards, s1 and s2", () -> count(connection, "buyer = 5"));
+            said("is written to two shards, s1 and s2", () -> statement.executeUpdate("insert into orders (buyer) values (5)"));
+        }
+        try (Connection connection = sharding("buyer", strategy + "        while-moving: both\n", SOURCE).getConnection(); Statement statement = connection.createStatement()) {
+            assertEquals(2, count(connection, "buyer = 5"));
+            assertEquals(2, statement.executeUpdate("update orders set what = 'changed' where buyer = 5"));
+            said("routing to multiple data nodes", () -> statement.executeUpdate("insert into orders (buyer) values (5)"));
+            assertEquals(2, statement.executeUpdate("delete from orders where buyer = 5"));
+        }
+        assertEquals(0, count(urls[0]) + count(urls[1]));
+    }
+
     /** What an ORM writes for an auto increment. 5.2 gives the text of the literal, 5.5 null. */
     @Test
     void a_null_in_an_id_column_is_refused_by_the_column_s_name() throws Exception {
