@@ -23,6 +23,14 @@ need() {
     $sudo apt-get install -y -qq "$2" >/dev/null 2>&1 || { $sudo apt-get update -qq; $sudo apt-get install -y -qq "$2" >/dev/null; }
 }
 
+# newest_java: the java of the highest version under the usual folder.
+newest_java() {
+    local home release
+    for home in /usr/lib/jvm/*/; do
+        [ -x "$home/bin/javac" ] && release=$(sed -n 's/^JAVA_VERSION="\([0-9]*\).*/\1/p' "$home/release" 2>/dev/null) && echo "${release:-0} $home/bin/java"
+    done | sort -n | tail -n 1 | cut -d' ' -f2
+}
+
 # npm_locked NAME FOLDER: installs the packages that a lock file in the folder NAME names into FOLDER/node_modules, unless they are
 # there. npm compares their hashes; none of their scripts runs.
 npm_locked() {
@@ -71,6 +79,11 @@ sealed() {
     [ ! -e "$1/SHA256SUMS" ] || [ "$(cat "$1/SHA256SUMS")" = "$seals" ] || { echo "SHA256SUMS has changed"; return 1; }
     diff <(cut -c67- <<<"$seals" | LC_ALL=C sort) <(cd "$1" && printf '%s\n' * | grep -vx SHA256SUMS | LC_ALL=C sort)
 }
+
+# java_poms ROOT: the poms of what is published for Java from a tree: the jar's, that of the modules' parent, and each module's.
+java_poms() { grep -lE '^  <artifactId>keymill' "$1"/bindings/java/{java,frameworks,frameworks/*}/pom.xml | grep -v -e '-stub/pom.xml$'; }
+# artifact POM: its name.
+artifact() { grep -m1 -oP '^  <artifactId>\K[^<]*' "$1"; }
 
 # faketime_library: prints the path of libfaketime's library for programs with threads.
 faketime_library() { dpkg -L libfaketime | grep 'libfaketimeMT\.so'; }

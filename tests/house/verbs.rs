@@ -193,6 +193,8 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Mill.serial",
             "Mill.business",
             "Mill.share",
+            "Mill.shareLater",
+            "Mill.stats",
             "Mill.shared",
             "Mill.lazy",
             "Mill.store",

@@ -242,6 +242,11 @@ test('the application\'s own database, with objects among its properties', () =>
     'postgres://app:horse@db:5432/shop?tls=verify&ca=/etc/ca.pem&connect_timeout=1500ms',
   )
   assert.equal(storeOf('postgres://app:horse@db/shop', { ssl: { rejectUnauthorized: false } }), 'postgres://app:horse@db:5432/shop?tls=require')
+  // An object asks for encryption and a look at the certificate, whatever is not in it.
+  for (const ssl of [{}, { rejectUnauthorized: undefined }, { rejectUnauthorized: null }]) {
+    assert.equal(storeOf('postgres://app:horse@db/shop?sslmode=disable', { ssl }), 'postgres://app:horse@db:5432/shop?tls=verify')
+    assert.equal(storeOf('mysql2://app:horse@db/shop', { ssl }), 'mysql://app:horse@db:3306/shop?tls=verify')
+  }
   const refused = (url, properties, code, says) =>
     assert.throws(() => storeOf(url, properties), (e) => e instanceof KeymillError && e.code === code && says.test(e.message) && !/horse/.test(e.message))
   refused('mysql://app@db/shop', { password: ['horse'] }, 'INVALID_CONFIG', /the property password/)

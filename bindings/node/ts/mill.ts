@@ -266,8 +266,11 @@ export function storeOf(url: string, properties: DatabaseProperties = {}): strin
     for (const [key, value] of Object.entries(of)) {
       const name = prefix + whole('the name of a property', key)
       if (value === undefined || value === null) continue
-      if (typeof value === 'object' && Object.getPrototypeOf(value) === Object.prototype) flatten(`${name}.`, value)
-      else if (['string', 'number', 'bigint', 'boolean'].includes(typeof value)) given.push([name, whole(`the property ${name}`, String(value))])
+      if (typeof value === 'object' && Object.getPrototypeOf(value) === Object.prototype) {
+        flatten(`${name}.`, value)
+        // Node's drivers encrypt and verify where there is an object, an empty one too, that says nothing else.
+        if (name === 'ssl') given.push(['ssl.rejectUnauthorized', String(value.rejectUnauthorized ?? true)])
+      } else if (['string', 'number', 'bigint', 'boolean'].includes(typeof value)) given.push([name, whole(`the property ${name}`, String(value))])
       else throw new KeymillError('INVALID_CONFIG', `the property ${name} is no string, number, boolean or object of these, and keymill reads nothing else`)
     }
   }

@@ -10,7 +10,7 @@ import java.net.Socket;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** A server's port by way of this process, which can be stopped and started. */
+/** A server's port by way of this process, which can be stopped, started and silenced. */
 public final class Relay implements AutoCloseable {
     public final int port;
 
@@ -18,6 +18,7 @@ public final class Relay implements AutoCloseable {
     private final int to;
     private final Set<Socket> sockets = ConcurrentHashMap.newKeySet();
     private ServerSocket server;
+    private boolean silent;
 
     public Relay(String host, int to) throws IOException {
         this.host = host;
@@ -43,6 +44,22 @@ public final class Relay implements AutoCloseable {
         listen(server);
     }
 
+    /** While it is silent, connections stay open and carry nothing. */
+    public synchronized void silence(boolean silent) {
+        this.silent = silent;
+        notifyAll();
+    }
+
+    private synchronized void awaitVoice() throws IOException {
+        while (silent) {
+            try {
+                wait();
+            } catch (InterruptedException e) {
+                throw new IOException(e);
+            }
+        }
+    }
+
     private void listen(ServerSocket listening) {
         thread(() -> {
             while (true) {
@@ -56,10 +73,11 @@ public final class Relay implements AutoCloseable {
         });
     }
 
-    private static void copy(Socket from, Socket into) throws IOException {
+    private void copy(Socket from, Socket into) throws IOException {
         try (InputStream in = from.getInputStream(); OutputStream out = into.getOutputStream()) {
             byte[] some = new byte[8192];
             for (int count; (count = in.read(some)) > 0; ) {
+                awaitVoice();
                 out.write(some, 0, count);
             }
         }

@@ -1,8 +1,11 @@
 package io.keymill.bench;
 
+import com.mybatisflex.annotation.KeyType;
+import com.mybatisflex.annotation.Table;
 import io.keymill.Mill;
 import io.keymill.Source;
 import io.keymill.mybatis.KeymillInterceptor;
+import io.keymill.mybatis.flex.KeymillKeyGenerator;
 import io.keymill.mybatis.plus.KeymillIdentifierGenerator;
 import io.keymill.shardingsphere.KeymillKeys;
 import io.keymill.spring.data.KeymillJdbcCallback;
@@ -35,13 +38,20 @@ import org.openjdk.jmh.annotations.Scope;
 import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.TearDown;
 import org.springframework.data.annotation.Id;
+import org.springframework.data.mapping.PersistentPropertyAccessor;
+import org.springframework.data.mapping.model.EntityInstantiators;
+import org.springframework.data.mapping.model.InstantiationAwarePropertyAccessor;
 import org.springframework.data.relational.core.mapping.RelationalMappingContext;
+import org.springframework.data.relational.core.mapping.RelationalPersistentEntity;
+import org.springframework.data.relational.core.mapping.RelationalPersistentProperty;
 
 /** What an id costs where a framework asks for one, beside the core's source. Frameworks themselves do as little as they can. */
 @BenchmarkMode(Mode.AverageTime)
 @OutputTimeUnit(TimeUnit.NANOSECONDS)
 public class Hooks {
     static final int ROWS = 1000;
+    private static final int CHILDREN = 10;
+    private static final EntityInstantiators CONSTRUCTORS = new EntityInstantiators();
 
     /** As an application has it: opened once, shared. */
     static Mill shared() {
@@ -106,6 +116,36 @@ public class Hooks {
         return state.generator.nextId(state.entity);
     }
 
+    /** An entity of MyBatis-Flex. */
+    @Table("orders")
+    public static class FlexRow {
+        @com.mybatisflex.annotation.Id(keyType = KeyType.Generator, value = KeymillKeyGenerator.NAME)
+        private Long id;
+
+        public Long getId() {
+            return id;
+        }
+
+        public void setId(Long id) {
+            this.id = id;
+        }
+    }
+
+    @State(Scope.Benchmark)
+    public static class OfFlex {
+        final KeymillKeyGenerator generator = new KeymillKeyGenerator(null, FieldIds.DEFAULT);
+        final FlexRow row = new FlexRow();
+
+        public OfFlex() {
+            shared();
+        }
+    }
+
+    @Benchmark
+    public Object mybatisFlex(OfFlex state) {
+        return state.generator.generate(state.row, "id");
+    }
+
     /** An entity of MyBatis. */
     public static class Row {
         @io.keymill.mybatis.KeymillId Long id;
@@ -115,6 +155,12 @@ public class Hooks {
     public interface Rows {
         @Insert("insert into orders (id) values (#{id})")
         void insert(Row row);
+
+        @Insert("<script>insert into orders (id) values (<if test='id != null'>#{id}</if>)</script>")
+        void insertDynamic(Row row);
+
+        @Insert("<script>insert into orders (id) values <foreach collection='list' item='row' separator=','>(#{row.id})</foreach></script>")
+        void insertEach(List<Row> rows);
     }
 
     @State(Scope.Benchmark)
@@ -123,7 +169,9 @@ public class Hooks {
         final Row row = new Row();
         final List<Row> rows = new ArrayList<>();
         final Invocation one;
+        final Invocation dynamic;
         final Invocation list;
+        final Invocation each;
 
         public OfMyBatis() {
             shared();
@@ -134,6 +182,8 @@ public class Hooks {
             configuration.addMapper(Rows.class);
             MappedStatement statement = configuration.getMappedStatement(Rows.class.getName() + ".insert");
             one = invocation(statement, row);
+            dynamic = invocation(configuration.getMappedStatement(Rows.class.getName() + ".insertDynamic"), row);
+            each = invocation(configuration.getMappedStatement(Rows.class.getName() + ".insertEach"), ParamNameResolver.wrapToMapIfCollection(rows, "list"));
             list = invocation(statement, ParamNameResolver.wrapToMapIfCollection(rows, "list"));
         }
 
@@ -160,6 +210,14 @@ public class Hooks {
         return state.row.id;
     }
 
+    /** Its table may differ with each object, so the SQL is made to read it. */
+    @Benchmark
+    public Object mybatis_dynamic(OfMyBatis state) throws Throwable {
+        state.row.id = null;
+        state.interceptor.intercept(state.dynamic);
+        return state.row.id;
+    }
+
     @Benchmark
     @OperationsPerInvocation(ROWS)
     public Object mybatis_list(OfMyBatis state) throws Throwable {
@@ -167,6 +225,15 @@ public class Hooks {
             row.id = null;
         }
         return state.interceptor.intercept(state.list);
+    }
+
+    @Benchmark
+    @OperationsPerInvocation(ROWS)
+    public Object mybatis_each(OfMyBatis state) throws Throwable {
+        for (Row row : state.rows) {
+            row.id = null;
+        }
+        return state.interceptor.intercept(state.each);
     }
 
     /** An entity of Spring Data. */
@@ -178,6 +245,12 @@ public class Hooks {
     /** One that is made anew. */
     public record Fixed(@Id @io.keymill.spring.data.KeymillId Long id, String what) {}
 
+    /** One with children. */
+    public static class Basket {
+        @Id @io.keymill.spring.data.KeymillId Long id;
+        List<Purchase> purchases = new ArrayList<>();
+    }
+
     @State(Scope.Benchmark)
     public static class OfSpringData {
         final RelationalMappingContext context = new RelationalMappingContext();
@@ -185,9 +258,15 @@ public class Hooks {
         final KeymillR2dbcCallback r2dbc = new KeymillR2dbcCallback(null, () -> context);
         final Purchase purchase = new Purchase();
         final Fixed fixed = new Fixed(null, "a book");
+        final RelationalPersistentEntity<?> entity = context.getRequiredPersistentEntity(Fixed.class);
+        final RelationalPersistentProperty id = entity.getRequiredIdProperty();
+        final Basket basket = new Basket();
+        final Source source = shared().segment("core");
 
         public OfSpringData() {
-            shared();
+            for (int i = 1; i < CHILDREN; i++) {
+                basket.purchases.add(new Purchase());
+            }
         }
     }
 
@@ -201,6 +280,25 @@ public class Hooks {
     public Object springData_r2dbc(OfSpringData state) {
         state.purchase.id = null;
         return state.r2dbc.onBeforeConvert(state.purchase, null);
+    }
+
+    /** A root and nine more; for each of the ten. */
+    @Benchmark
+    @OperationsPerInvocation(CHILDREN)
+    public Object springData_children(OfSpringData state) {
+        state.basket.id = null;
+        for (Purchase purchase : state.basket.purchases) {
+            purchase.id = null;
+        }
+        return state.jdbc.onBeforeConvert(state.basket);
+    }
+
+    /** Spring Data's own way to a record with another id: no id can get into one for less. */
+    @Benchmark
+    public Object record_bound(OfSpringData state) {
+        PersistentPropertyAccessor<Fixed> accessor = new InstantiationAwarePropertyAccessor<>(state.fixed, state.entity::getPropertyAccessor, CONSTRUCTORS);
+        accessor.setProperty(state.id, state.source.next());
+        return accessor.getBean();
     }
 
     @Benchmark

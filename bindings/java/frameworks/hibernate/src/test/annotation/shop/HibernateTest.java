@@ -165,8 +165,8 @@ class HibernateTest {
     @ParameterizedTest
     @MethodSource("stores")
     void a_spec_of_another_kind_than_the_field_does_not_start(Stores stores) {
-        refusedField(stores, SerialInLong.class, "id is a long, and `serial:SerialInLong/no?number=000000` gives text");
-        refusedField(stores, SnowflakeInInt.class, "id is an int, and `snowflake:SnowflakeInInt` gives numbers of up to 63 bits");
+        refusedField(stores, SerialInLong.class, "id is a long, and `serial:serialinlong/no?number=000000` gives text");
+        refusedField(stores, SnowflakeInInt.class, "id is an int, and `snowflake:snowflakeinint` gives numbers of up to 63 bits");
         refusedField(stores, Uuid.class, "id is a java.util.UUID, which holds no id");
         refusedField(stores, NoKind.class, "id names `orders`, which is no source");
         refusedField(stores, Keyed.class, "id names `business:orders`, whose ids need a key");

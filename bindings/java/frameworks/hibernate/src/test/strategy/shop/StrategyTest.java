@@ -178,7 +178,7 @@ class StrategyTest {
     @MethodSource("stores")
     void a_spec_of_another_kind_than_the_field_does_not_start(Stores stores) {
         Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> configuration(stores, Wrong.class).buildSessionFactory()));
-        assertTrue(e.getMessage().contains("Wrong's id is a long, and `serial:Wrong/no?number=000000` gives text"), e.getMessage());
+        assertTrue(e.getMessage().contains("Wrong's id is a long, and `serial:wrong/no?number=000000` gives text"), e.getMessage());
     }
 
     @ParameterizedTest

@@ -7,7 +7,10 @@ import com.fasterxml.jackson.databind.json.JsonMapper;
 import io.keymill.json.AsText;
 import java.math.BigInteger;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
 import org.junit.jupiter.api.Test;
 
 /** Ids in JSON with the Jackson of the class path. */
@@ -43,6 +46,18 @@ class JsonTest {
         @AsText public String name;
     }
 
+    static class Base<T> {
+        @io.keymill.hibernate.KeymillId public T id;
+    }
+
+    static class Numbered extends Base<Long> {}
+
+    static class Anything {
+        @AsText public Object one = 9_007_199_254_740_993L;
+        @AsText public Object other = "a text";
+        @AsText public Object list = Arrays.asList(1);
+    }
+
     record Line(@AsText Long id, Long count) {}
 
     @Test
@@ -68,11 +83,38 @@ class JsonTest {
         assertEquals(mapper.readTree("{\"id\":\"7\",\"count\":8}"), mapper.readTree(mapper.writeValueAsString(new Line(7L, 8L))));
     }
 
+    static class Shelf {
+        @AsText public Map<String, Long> places = Collections.singletonMap("a", 5L);
+        @AsText public Long[] parents = {6L};
+        @AsText public Set<Integer> small = Collections.singleton(7);
+        @AsText public long[] wide = {7_943_646_055_239_778_305L, 11};
+        public Map<String, Long> counts = Collections.singletonMap("b", 8L);
+        public long[] prices = {9};
+        public byte[] image = {10};
+        public String[] names = {"a name"};
+    }
+
+    @Test
+    void maps_and_arrays_with_and_without_ids() throws Exception {
+        assertEquals(mapper.readTree("{\"places\":{\"a\":\"5\"},\"parents\":[\"6\"],\"small\":[\"7\"],\"wide\":[\"7943646055239778305\",\"11\"],\"counts\":{\"b\":8},\"prices\":[9],\"image\":\"Cg==\",\"names\":[\"a name\"]}"), mapper.readTree(mapper.writeValueAsString(new Shelf())));
+        assertEquals("[1]", mapper.writeValueAsString(new long[] {1}));
+        assertEquals("{\"c\":2}", mapper.writeValueAsString(Collections.singletonMap("c", 2L)));
+    }
+
+    @Test
+    void an_id_of_a_generic_class_is_text() throws Exception {
+        Numbered numbered = new Numbered();
+        numbered.id = 7L;
+        assertEquals(mapper.readTree("{\"id\":\"7\"}"), mapper.readTree(mapper.writeValueAsString(numbered)));
+        assertEquals(mapper.readTree("{\"one\":\"9007199254740993\",\"other\":\"a text\",\"list\":[1]}"), mapper.readTree(mapper.writeValueAsString(new Anything())));
+    }
+
     @Test
     void both_forms_are_read() throws Exception {
         assertEquals(7, mapper.readValue("{\"id\":\"7\"}", Order.class).id);
         assertEquals(7, mapper.readValue("{\"id\":7}", Order.class).id);
         assertEquals(new Line(7L, 8L), mapper.readValue("{\"id\":\"7\",\"count\":8}", Line.class));
         assertEquals(Arrays.asList(2L, 3L), mapper.readValue("{\"items\":[\"2\",3]}", Basket.class).items);
+        assertEquals(7, mapper.readValue("{\"wide\":[\"7\"]}", Shelf.class).wide[0]);
     }
 }

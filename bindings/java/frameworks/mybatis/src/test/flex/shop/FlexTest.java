@@ -56,7 +56,23 @@ class FlexTest {
         }
     }
 
+    @Table("flex_primitives")
+    public static class Primitive {
+        @Id(keyType = KeyType.Generator, value = KeymillKeyGenerator.NAME)
+        private long id;
+
+        public long getId() {
+            return id;
+        }
+
+        public void setId(long id) {
+            this.id = id;
+        }
+    }
+
     public interface Orders extends BaseMapper<Order> {}
+
+    public interface Primitives extends BaseMapper<Primitive> {}
 
     public interface Tinies extends BaseMapper<Tiny> {}
 
@@ -70,7 +86,7 @@ class FlexTest {
                 "create table orders (id bigint primary key)", "create table flex_tiny (id smallint primary key)");
         String driver = stores == Stores.H2_AND_SQLITE ? "org.h2.Driver" : "org.mariadb.jdbc.Driver";
         return new MybatisFlexBootstrap().setEnvironmentId(url).setDataSource(url, new UnpooledDataSource(driver, url, stores.user(), stores.password()))
-                .addMapper(Orders.class).addMapper(Tinies.class).start();
+                .addMapper(Orders.class).addMapper(Tinies.class).addMapper(Primitives.class).start();
     }
 
     @AfterEach
@@ -104,6 +120,16 @@ class FlexTest {
         Tinies mapper = flex(stores).getMapper(Tinies.class);
         Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> mapper.insert(new Tiny())));
         assertTrue(e.getMessage().startsWith("shop.FlexTest$Tiny.id is a short, which holds numbers up to 32767, and its next id is 3"), e.getMessage());
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_primitive_key_is_refused_before_a_row_is_written(Stores stores) {
+        Primitives mapper = flex(stores).getMapper(Primitives.class);
+        Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> mapper.insert(new Primitive())));
+        assertEquals("shop.FlexTest$Primitive.id is a primitive long, for which MyBatis-Flex asks no generator; make it a Long", e.getMessage());
+        e = Causes.root(assertThrows(RuntimeException.class, () -> mapper.insertBatch(List.of(new Primitive(), new Primitive()))));
+        assertEquals("shop.FlexTest$Primitive.id is a primitive long, for which MyBatis-Flex asks no generator; make it a Long", e.getMessage());
     }
 
     static class Application implements Runnable {

@@ -7,11 +7,17 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.keymill.Mill;
+import io.keymill.Source;
 import io.keymill.mybatis.KeymillId;
 import io.keymill.mybatis.KeymillInterceptor;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.apache.ibatis.annotations.Insert;
@@ -56,6 +62,14 @@ class MyBatisTest {
         @KeymillId("segment:shorts?start=32767&step=10") short id;
     }
 
+    static class Labelled {
+        @KeymillId("segment:labels?text=base62&prefix=label") String id;
+    }
+
+    static class Constant {
+        @KeymillId public final long id = 0;
+    }
+
     record Frozen(@KeymillId Long id) {}
 
     interface Mapper {
@@ -77,8 +91,14 @@ class MyBatisTest {
         @Insert("insert into small_ones (id) values (#{id})")
         int addSmall(Small small);
 
+        @Insert("<script>insert into orders (id, no) values <foreach collection='list' item='l' index='i' separator=','>(#{i}, #{l.id})</foreach></script>")
+        int addLabelled(List<Labelled> labels);
+
         @Insert("insert into orders (id) values (#{id})")
         int addFrozen(Frozen frozen);
+
+        @Insert("insert into orders (id) values (#{id})")
+        int addConstant(Constant constant);
 
         @Insert("insert into orders (id, no) values (#{id}, #{no})")
         @Options(useGeneratedKeys = true, keyProperty = "id")
@@ -88,6 +108,26 @@ class MyBatisTest {
         @SelectKey(statement = "select 7", keyProperty = "id", before = true, resultType = long.class)
         int addSelected(Order order);
 
+        @Insert("insert into ${table} (id) values (#{line.id})")
+        int addTo(@Param("table") String table, @Param("line") Line line);
+
+        @Insert("/* insert into log */ insert into Shop_Lines (id) values (#{id}) -- ; insert into log")
+        int addAfterAComment(Line line);
+
+        @Insert("insert into SHOP_LINES/**/(id) values (#{id})")
+        int addInCapitals(Line line);
+
+        @Insert("insert into `shop_lines`(id) values (#{id})")
+        int addQuoted(Line line);
+
+        @Insert("insert into log (id) values (1); insert into shop_lines (id) values (#{id})")
+        int addToTwo(Line line);
+        @Insert("<script>insert into orders (id, no) values (#{order.id}, #{order.no})<if test='line != null'>; insert into order_line (id) values (#{line.id})</if></script>")
+        int addBoth(@Param("order") Order order, @Param("line") Line line);
+
+        @Insert("insert into orders (id, no) values (#{order.id}, #{order.no})")
+        int addOf(Map<String, Object> map);
+
         @Select("select count(*) from orders")
         int count();
     }
@@ -95,7 +135,8 @@ class MyBatisTest {
     private SqlSessionFactory factory(Stores stores) {
         mill = stores.mill("segment:orders", "serial:orders/no?number=000000");
         String url = stores.jdbcUrl() + (stores == Stores.H2_AND_SQLITE ? ";MODE=MySQL" : "");
-        Stores.run(url, stores.user(), stores.password(), "drop table if exists orders", "drop table if exists order_line", "drop table if exists small_ones",
+        Stores.run(url, stores.user(), stores.password(), "drop table if exists orders", "drop table if exists order_line", "drop table if exists small_ones", "drop table if exists shop_lines", "drop table if exists line_archive",
+                "create table shop_lines (id bigint primary key)", "create table line_archive (id bigint primary key)",
                 "create table orders (id bigint primary key, no varchar(40))", "create table order_line (id bigint primary key)", "create table small_ones (id smallint primary key)");
         String driver = stores == Stores.H2_AND_SQLITE ? "org.h2.Driver" : "org.mariadb.jdbc.Driver";
         Configuration configuration = new Configuration(new Environment("test", new JdbcTransactionFactory(), new UnpooledDataSource(driver, url, stores.user(), stores.password())));
@@ -150,6 +191,28 @@ class MyBatisTest {
 
     @ParameterizedTest
     @MethodSource("stores")
+    void a_table_has_one_source_however_it_is_written_and_another_table_another(Stores stores) {
+        if (stores == Stores.MARIADB) { // on Linux these are further tables there
+            for (String table : new String[] {"Shop_Lines", "SHOP_LINES"}) {
+                Stores.run(stores.jdbcUrl(), stores.user(), stores.password(), "drop table if exists " + table, "create table " + table + " (id bigint primary key)");
+            }
+        }
+        try (SqlSession session = factory(stores).openSession()) {
+            Mapper mapper = session.getMapper(Mapper.class);
+            mapper.addTo("shop_lines", new Line());
+            mapper.addTo("line_archive", new Line());
+            mapper.addAfterAComment(new Line());
+            mapper.addInCapitals(new Line());
+            mapper.addQuoted(new Line());
+            Matcher source = Pattern.compile("source=\"(.*?)\"").matcher(mill.metrics());
+            assertEquals(Set.of("segment:shop_lines", "segment:line_archive"), source.results().map(found -> found.group(1)).collect(Collectors.toSet()));
+            String said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addToTwo(new Line()))).getMessage();
+            assertEquals("the table of shop.MyBatisTest$Mapper.addToTwo cannot be read from its SQL; name the source of shop.MyBatisTest$Line.id without {table}", said);
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
     void what_is_set_is_kept_and_an_object_that_stands_twice_gets_one_id(Stores stores) {
         try (SqlSession session = factory(stores).openSession()) {
             Mapper mapper = session.getMapper(Mapper.class);
@@ -165,6 +228,35 @@ class MyBatisTest {
             Long id = twice.id;
             assertThrows(RuntimeException.class, () -> mapper.addList(Arrays.asList(twice, twice)));
             assertSame(id, twice.id);
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_second_statement_in_a_part_that_is_not_always_there_is_refused_when_it_is(Stores stores) {
+        try (SqlSession session = factory(stores).openSession()) {
+            Mapper mapper = session.getMapper(Mapper.class);
+            Order order = new Order();
+            mapper.addBoth(order, null);
+            assertNotNull(order.id);
+            Line line = new Line();
+            assertThrows(RuntimeException.class, () -> mapper.addBoth(new Order(), line));
+            assertEquals(0, line.id, "an id of another table's source");
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_map_is_looked_into_after_another_one_stood_in_it(Stores stores) {
+        try (SqlSession session = factory(stores).openSession()) {
+            for (int i = 0; i < 2; i++) {
+                Map<String, Object> map = new HashMap<>();
+                Order order = new Order();
+                map.put("order", order);
+                map.put("notes", new HashMap<>());
+                session.getMapper(Mapper.class).addOf(map);
+                assertNotNull(order.id);
+            }
         }
     }
 
@@ -206,7 +298,24 @@ class MyBatisTest {
             })).getMessage();
             assertTrue(said.startsWith("shop.MyBatisTest$Small.id is a short, which holds numbers up to 32767, and its next id is 32"), said);
             said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addFrozen(new Frozen(null)))).getMessage();
-            assertTrue(said.startsWith("shop.MyBatisTest$Frozen.id has @KeymillId and cannot be set, being a record's"), said);
+            assertTrue(said.startsWith("shop.MyBatisTest$Frozen.id has @KeymillId and cannot be set, being a record's; take the id before the object is made: Mill.lazy(\"segment:TABLE\").next()"), said);
+            said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addConstant(new Constant()))).getMessage();
+            assertTrue(said.startsWith("shop.MyBatisTest$Constant.id has @KeymillId and cannot be set, being final"), said);
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_text_field_has_the_text_form_of_its_source(Stores stores) {
+        try (SqlSession session = factory(stores).openSession()) {
+            Mapper mapper = session.getMapper(Mapper.class);
+            List<Labelled> labels = Arrays.asList(new Labelled(), new Labelled());
+            mapper.addLabelled(labels);
+            Source source = mill.source("segment:labels?text=base62&prefix=label");
+            long first = source.parse(labels.get(0).id).number().getAsLong();
+            assertEquals(source.textOf(first), labels.get(0).id);
+            assertEquals(source.textOf(first + 1), labels.get(1).id);
+            assertTrue(labels.get(0).id.startsWith("label0"), labels.get(0).id);
         }
     }
 

@@ -229,7 +229,7 @@ class PlusTest {
     @MethodSource("stores")
     void a_primitive_key_is_refused_at_start(Stores stores) {
         SqlSessionFactory factory = factory(stores, Primitives.class);
-        String said = assertThrows(IllegalArgumentException.class, () -> generator.check(factory.getConfiguration())).getMessage();
+        String said = assertThrows(IllegalStateException.class, () -> generator.check(factory.getConfiguration())).getMessage();
         assertTrue(said.equals("shop.PlusTest$Primitive.id is a primitive long, for which MyBatis-Plus asks no generator; make it a Long"), said);
     }
 

@@ -6,6 +6,7 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Supplier;
 
 /**
  * An engine that hands out identifiers: one configuration, one background thread, any number of sources. Safe from any
@@ -52,6 +53,20 @@ public final class Mill implements AutoCloseable {
      */
     public static void share(Mill mill) {
         Shared.set(mill);
+    }
+
+    /**
+     * As {@link #share}, with the mill that this gives when the first id is asked for: for frameworks that make their mill when it is
+     * needed. What it throws, the first id throws, and the next one asks again.
+     *
+     * @param mill gives the mill; asked by whatever thread needs it, perhaps by several at once, until it has given one
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT} for null
+     */
+    public static void shareLater(Supplier<? extends Mill> mill) {
+        if (mill == null) {
+            throw KeymillException.argument("the supplier is null");
+        }
+        Shared.later(mill);
     }
 
     /**
@@ -258,6 +273,16 @@ public final class Mill implements AutoCloseable {
      */
     public String metrics() {
         return box.metrics();
+    }
+
+    /**
+     * The figures of every source that was asked for, by name.
+     *
+     * @return the figures
+     * @throws KeymillException {@link Code#CLOSED} after {@link #close}
+     */
+    public List<Stats> stats() {
+        return box.stats();
     }
 
     /**

@@ -2,6 +2,9 @@ package io.keymill;
 
 import java.lang.ref.PhantomReference;
 import java.lang.ref.ReferenceQueue;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.ReentrantLock;
@@ -92,6 +95,15 @@ final class MillBox {
 
     boolean isClosed() {
         return isClosed(address);
+    }
+
+    List<Stats> stats() {
+        List<Stats> stats = new ArrayList<>();
+        for (SourceBox box : sources.values()) {
+            stats.add(box.stats());
+        }
+        stats.sort(Comparator.comparing(Stats::source));
+        return stats;
     }
 
     String metrics() {

@@ -1,6 +1,7 @@
 package io.keymill;
 
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Supplier;
 
 /**
  * The mill that lazy sources and {@link KeyFactory} take from: the shared mill; the default mill while none is shared. Each
@@ -8,28 +9,40 @@ import java.util.concurrent.locks.ReentrantLock;
  */
 final class Shared {
     /** Another object after each share: a lazy source compares it with the one that it resolved at. */
-    static volatile Shared current = new Shared(null);
+    static volatile Shared current = new Shared(null, null);
 
     /** A lock and no monitor, so that virtual threads do not pin. Held for nothing that asks a store. */
     private static final ReentrantLock CHANGE = new ReentrantLock();
-    /** The default mill, once it was needed. Guarded by {@link #CHANGE}. */
-    private static Mill opened;
+    /** The default mill, once it was needed. Written under {@link #CHANGE}. */
+    private static volatile Mill opened;
 
-    /** Null: the default one. */
-    private final Mill mill;
+    /** Null: the default one, or one that {@link #later} has not given yet. */
+    private volatile Mill mill;
+    /** Null where it has given the mill: what made it is not held longer than that. */
+    private volatile Supplier<? extends Mill> later;
 
-    private Shared(Mill mill) {
+    private Shared(Mill mill, Supplier<? extends Mill> later) {
         this.mill = mill;
+        this.later = later;
     }
 
     /** Makes this the shared mill; null: the default one again, anew where that one was closed. */
     static void set(Mill mill) {
+        set(mill, null);
+    }
+
+    /** Makes the mill that this gives at the first id the shared one. */
+    static void later(Supplier<? extends Mill> later) {
+        set(null, later);
+    }
+
+    private static void set(Mill mill, Supplier<? extends Mill> later) {
         CHANGE.lock();
         try {
-            if (mill == null && opened != null && opened.isClosed()) {
+            if (mill == null && later == null && opened != null && opened.isClosed()) {
                 opened = null;
             }
-            current = new Shared(mill);
+            current = new Shared(mill, later);
             KeyFactory.forget();
         } finally {
             CHANGE.unlock();
@@ -38,8 +51,19 @@ final class Shared {
 
     /** The mill, for what a message names by {@code label}. Of many first callers one opens the default mill. */
     Mill mill(String label) {
-        if (mill != null) {
-            return mill;
+        // Read before the mill: it is unset after the mill is set.
+        Supplier<? extends Mill> giving = later;
+        Mill now = mill;
+        if (now != null) {
+            return now;
+        }
+        if (giving != null) {
+            return given(giving);
+        }
+        // Each id of a framework comes this way: no lock where the mill is there.
+        Mill there = opened;
+        if (there != null) {
+            return there;
         }
         CHANGE.lock();
         try {
@@ -52,6 +76,17 @@ final class Shared {
         } finally {
             CHANGE.unlock();
         }
+    }
+
+    /** Without a lock: what gives the mill may wait for other threads. */
+    private Mill given(Supplier<? extends Mill> giving) {
+        Mill now = giving.get();
+        if (now == null) {
+            throw KeymillException.argument("what was to give the shared mill gave null");
+        }
+        mill = now;
+        later = null;
+        return now;
     }
 
     /** Whether what a verb threw comes of a mill that was replaced since, so that the verb is tried at the new one. */

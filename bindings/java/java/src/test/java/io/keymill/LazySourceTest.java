@@ -6,6 +6,8 @@ import static io.keymill.Checks.until;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.ByteArrayInputStream;
@@ -112,6 +114,31 @@ class LazySourceTest {
     }
 
     /** What an application does that renews its mill under load. */
+    @Test
+    void a_mill_that_is_shared_later_is_asked_for_at_the_first_id_and_once() {
+        AtomicInteger asked = new AtomicInteger();
+        LazySource ids = Mill.lazy("segment:orders");
+        try (Mill mill = Mill.open("memory:")) {
+            Mill.shareLater(() -> {
+                if (asked.incrementAndGet() == 1) {
+                    throw new IllegalStateException("not yet");
+                }
+                return mill;
+            });
+            assertEquals(0, asked.get());
+            assertEquals("not yet", assertThrows(IllegalStateException.class, ids::next).getMessage());
+            assertEquals(1, ids.next());
+            assertEquals(2, ids.next());
+            assertSame(mill, Mill.shared());
+            assertEquals(2, asked.get());
+        }
+        assertEquals(Code.CLOSED, assertThrows(KeymillException.class, ids::next).code());
+        assertEquals(2, asked.get(), "it gives one mill");
+        Mill.shareLater(() -> null);
+        assertEquals(Code.INVALID_ARGUMENT, assertThrows(KeymillException.class, ids::next).code());
+        assertEquals(Code.INVALID_ARGUMENT, assertThrows(KeymillException.class, () -> Mill.shareLater(null)).code());
+    }
+
     @Test
     void callers_do_not_see_that_a_mill_is_replaced_and_closed() throws Exception {
         AtomicInteger started = new AtomicInteger();

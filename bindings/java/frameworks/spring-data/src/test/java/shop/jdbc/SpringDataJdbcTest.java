@@ -2,6 +2,7 @@ package shop.jdbc;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -22,7 +23,9 @@ import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.boot.builder.SpringApplicationBuilder;
 import org.springframework.context.ConfigurableApplicationContext;
 import org.springframework.context.annotation.Configuration;
+import org.springframework.data.annotation.AccessType;
 import org.springframework.data.annotation.Id;
+import org.springframework.data.annotation.Transient;
 import org.springframework.data.jdbc.repository.config.EnableJdbcRepositories;
 import org.springframework.data.relational.core.mapping.MappedCollection;
 import org.springframework.data.relational.core.mapping.Table;
@@ -59,7 +62,48 @@ class SpringDataJdbcTest {
     @Table("sd_small")
     record Small(@Id @KeymillId("segment:sd_small?start=2147483647&step=10") Integer id) {}
 
+    @Table("sd_wrong")
+    static class Wrong {
+        @Id @KeymillId Long id;
+        @KeymillId("serial:{table}/no?number=000000") Long no;
+    }
+
+    @Table("sd_basket")
+    @AccessType(AccessType.Type.PROPERTY)
+    static class ByMethods {
+        @Id @KeymillId private Long id;
+        @Transient int sets;
+
+        public Long getId() {
+            return id;
+        }
+
+        public void setId(Long id) {
+            this.id = id;
+            sets++;
+        }
+    }
+
+    @Table("sd_basket")
+    static class Copied {
+        @Id @KeymillId final Long id;
+
+        Copied(Long id) {
+            this.id = id;
+        }
+
+        Copied withId(Long id) {
+            return new Copied(id);
+        }
+    }
+
+    interface WithMethods extends CrudRepository<ByMethods, Long> {}
+
+    interface Copies extends CrudRepository<Copied, Long> {}
+
     interface Orders extends CrudRepository<Order, Long> {}
+
+    interface Wrongs extends CrudRepository<Wrong, Long> {}
 
     interface Baskets extends CrudRepository<Basket, Long> {}
 
@@ -76,11 +120,11 @@ class SpringDataJdbcTest {
                 "drop table if exists sd_line", "drop table if exists sd_orders", "drop table if exists sd_item", "drop table if exists sd_basket", "drop table if exists sd_small",
                 "create table sd_orders (id bigint primary key, no varchar(40) not null, what varchar(40))", "create table sd_line (id bigint primary key, parent bigint not null, what varchar(40))",
                 "create table sd_basket (id bigint primary key)", "create table sd_item (id bigint primary key, parent bigint not null, place varchar(40), what varchar(40))",
-                "create table sd_small (id int primary key)");
+                "create table sd_small (id int primary key)", "drop table if exists sd_wrong", "create table sd_wrong (id bigint primary key, no bigint)");
         return new SpringApplicationBuilder(Shop.class).web(WebApplicationType.NONE).properties(
                 "spring.main.banner-mode=off", "logging.level.root=warn", "spring.datasource.url=" + url, "spring.datasource.username=" + stores.user(), "spring.datasource.password=" + stores.password(),
                 "spring.autoconfigure.exclude=org.springframework.boot.autoconfigure.r2dbc.R2dbcAutoConfiguration,org.springframework.boot.r2dbc.autoconfigure.R2dbcAutoConfiguration",
-                "keymill.config=" + stores.config(), "keymill.init=missing", "keymill.sources.orders=segment:sd_orders").run();
+                "keymill.config=" + stores.config(), "keymill.init=missing", "keymill.sources.orders=segment:sd_orders", "keymill.sources.numbers=serial:sd_orders/no?number=000000").run();
     }
 
     private static Order order(int lines) {
@@ -138,6 +182,32 @@ class SpringDataJdbcTest {
             assertTrue(saved.id > 0, "a primitive's 0 is no id");
             assertEquals(2, saved.items.values().stream().map(item -> item.id).distinct().count());
             assertTrue(context.getBean(Mill.class).metrics().contains("segment:sd_item"));
+        }
+    }
+
+    /** Spring takes some exceptions of a callback for one of another entity's, and would write the row. */
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_spec_of_another_kind_than_the_field_is_an_error_and_no_row(Stores stores) {
+        try (ConfigurableApplicationContext context = run(stores)) {
+            Wrongs wrongs = context.getBean(Wrongs.class);
+            Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> wrongs.save(new Wrong())));
+            assertTrue(e.getMessage().startsWith("shop.jdbc.SpringDataJdbcTest$Wrong.no is a long, and `serial:sd_wrong/no?number=000000` gives text"), e.toString());
+            assertEquals(0, wrongs.count());
+        }
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_setter_is_called_and_a_copy_taken_where_spring_data_does_so(Stores stores) {
+        try (ConfigurableApplicationContext context = run(stores)) {
+            ByMethods one = context.getBean(WithMethods.class).save(new ByMethods());
+            assertTrue(one.id > 0);
+            assertTrue(one.sets > 0, "the field was set without its setter");
+            Copied empty = new Copied(null);
+            Copied saved = context.getBean(Copies.class).save(empty);
+            assertTrue(saved.id > one.id);
+            assertNull(empty.id);
         }
     }
 

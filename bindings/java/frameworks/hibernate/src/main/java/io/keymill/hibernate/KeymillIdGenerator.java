@@ -61,7 +61,8 @@ public class KeymillIdGenerator implements BeforeExecutionGenerator, AnnotationB
     @Override
     public Object generate(SharedSessionContractImplementor session, Object owner, Object current, EventType event) {
         Object set = current;
-        if (set == null && identifier && !PASSED) {
+        // An insert in HQL has no object.
+        if (set == null && identifier && !PASSED && owner != null) {
             set = Identifiers.of(owner, null, session);
         }
         return FieldIds.isUnset(set, primitive) ? ids.next() : set;

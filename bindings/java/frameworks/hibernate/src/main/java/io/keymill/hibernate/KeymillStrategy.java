@@ -44,7 +44,7 @@ public class KeymillStrategy implements IdentifierGenerator {
     @Override
     public Serializable generate(SharedSessionContractImplementor session, Object owner) {
         // Of a primitive field too: 0 is not set.
-        Object current = Identifiers.of(owner, entity, session);
+        Object current = owner == null ? null : Identifiers.of(owner, entity, session);
         return (Serializable) (FieldIds.isUnset(current, true) ? ids.next() : current);
     }
 }

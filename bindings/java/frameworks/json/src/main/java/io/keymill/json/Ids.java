@@ -22,7 +22,16 @@ final class Ids {
         return false;
     }
 
+    static boolean areNumbers(Class<?> type) {
+        return type == long[].class || type == int[].class || type == short[].class;
+    }
+
     static boolean isNumber(Class<?> type) {
         return Number.class.isAssignableFrom(type) || type == long.class || type == int.class || type == short.class;
+    }
+
+    /** {@code Object}, {@code Serializable} or {@code Comparable}: a member of a generic class. */
+    static boolean mayBeNumber(Class<?> type) {
+        return type.isAssignableFrom(Long.class);
     }
 }

@@ -1,11 +1,16 @@
 package io.keymill.json;
 
-import java.lang.annotation.Annotation;
+import com.fasterxml.jackson.core.JsonGenerator;
+import com.fasterxml.jackson.databind.JsonSerializer;
+import com.fasterxml.jackson.databind.SerializerProvider;
 import com.fasterxml.jackson.databind.introspect.Annotated;
 import com.fasterxml.jackson.databind.introspect.AnnotatedMember;
 import com.fasterxml.jackson.databind.introspect.NopAnnotationIntrospector;
 import com.fasterxml.jackson.databind.module.SimpleModule;
 import com.fasterxml.jackson.databind.ser.std.ToStringSerializer;
+import java.io.IOException;
+import java.lang.annotation.Annotation;
+import java.lang.reflect.Array;
 
 /** Writes ids as text with Jackson 2; its service file lets {@code ObjectMapper.findAndRegisterModules()} find it. */
 public class KeymillJackson2 extends SimpleModule {
@@ -27,16 +32,49 @@ public class KeymillJackson2 extends SimpleModule {
 
         @Override
         public Object findSerializer(Annotated annotated) {
-            return Ids.isNumber(annotated.getRawType()) && Ids.are(annotations(annotated)) ? ToStringSerializer.class : null;
+            if (!Ids.are(annotations(annotated))) {
+                return null;
+            }
+            // With the type arguments of the class that the member is looked at in.
+            Class<?> type = annotated.getType().getRawClass();
+            if (Ids.areNumbers(type)) {
+                return Numbers.class;
+            }
+            return Ids.isNumber(type) ? ToStringSerializer.class : Ids.mayBeNumber(type) ? Anything.class : null;
         }
 
         @Override
         public Object findContentSerializer(Annotated annotated) {
-            return annotated.getType().isContainerType() && Ids.isNumber(annotated.getType().getContentType().getRawClass()) && Ids.are(annotations(annotated)) ? ToStringSerializer.class : null;
+            // The annotations first: the class of an array has no type here.
+            return Ids.are(annotations(annotated)) && annotated.getType().isContainerType() && Ids.isNumber(annotated.getType().getContentType().getRawClass()) ? ToStringSerializer.class : null;
         }
 
         private static Iterable<Annotation> annotations(Annotated annotated) {
             return annotated instanceof AnnotatedMember ? ((AnnotatedMember) annotated).getAllAnnotations().annotations() : java.util.Collections.emptyList();
+        }
+    }
+
+    /** An array of primitives, for whose elements Jackson asks no serializer. */
+    private static final class Numbers extends JsonSerializer<Object> {
+        @Override
+        public void serialize(Object array, JsonGenerator out, SerializerProvider context) throws IOException {
+            out.writeStartArray();
+            for (int i = 0; i < Array.getLength(array); i++) {
+                out.writeString(Array.get(array, i).toString());
+            }
+            out.writeEndArray();
+        }
+    }
+
+    /** What only its value tells: a number, or something else. */
+    private static final class Anything extends JsonSerializer<Object> {
+        @Override
+        public void serialize(Object value, JsonGenerator out, SerializerProvider context) throws IOException {
+            if (Ids.isNumber(value.getClass())) {
+                out.writeString(value.toString());
+            } else {
+                context.defaultSerializeValue(value, out);
+            }
         }
     }
 }

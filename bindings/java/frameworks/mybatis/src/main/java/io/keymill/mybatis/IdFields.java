@@ -1,5 +1,6 @@
 package io.keymill.mybatis;
 
+import io.keymill.support.FieldIds;
 import java.lang.reflect.Field;
 import java.lang.reflect.Modifier;
 import java.util.ArrayList;
@@ -7,21 +8,9 @@ import java.util.List;
 
 /** The annotated fields of a class, its superclasses' before its own. */
 final class IdFields {
-    private static final IdField[] NONE = {};
-    private static final ClassValue<IdField[]> OF = new ClassValue<IdField[]>() {
-        @Override
-        protected IdField[] computeValue(Class<?> type) {
-            return read(type);
-        }
-    };
-
     private IdFields() {}
 
     static IdField[] of(Class<?> type) {
-        return OF.get(type);
-    }
-
-    private static IdField[] read(Class<?> type) {
         List<IdField> fields = new ArrayList<>();
         for (Class<?> at = type; at != null && !at.getName().startsWith("java."); at = at.getSuperclass()) {
             int own = 0;
@@ -32,7 +21,7 @@ final class IdFields {
                 }
             }
         }
-        return fields.isEmpty() ? NONE : fields.toArray(new IdField[0]);
+        return fields.toArray(new IdField[0]);
     }
 
     /** A field with its spec. */
@@ -40,21 +29,36 @@ final class IdFields {
         final Field field;
         final String spec;
         final String name;
+        private final boolean primitive;
 
         IdField(Field field, String spec) {
             this.field = field;
             this.spec = spec;
+            primitive = field.getType().isPrimitive();
             name = field.getDeclaringClass().getName() + "." + field.getName();
-            Class<?> parent = field.getDeclaringClass().getSuperclass();
-            if (Modifier.isStatic(field.getModifiers()) || parent != null && parent.getName().equals("java.lang.Record")) {
-                throw new IllegalArgumentException(name + " has @KeymillId and cannot be set, being " + (Modifier.isStatic(field.getModifiers()) ? "static" : "a record's") + "; take the id before the object is made: Mill.lazy(\"" + spec + "\").next()");
+            String fixed = fixed(field);
+            if (fixed != null) {
+                throw new IllegalStateException(name + " has @KeymillId and cannot be set, being " + fixed + "; take the id before the object is made: Mill.lazy(\"" + spec.replace("{table}", "TABLE") + "\").next()");
             }
             field.setAccessible(true);
         }
 
-        Object get(Object object) {
+        /** What keeps a field from being set; null: nothing. */
+        private static String fixed(Field field) {
+            Class<?> parent = field.getDeclaringClass().getSuperclass();
+            if (Modifier.isStatic(field.getModifiers())) {
+                return "static";
+            } else if (parent != null && parent.getName().equals("java.lang.Record")) {
+                return "a record's";
+            }
+            // The compiler may have put the first value of these into whatever reads them.
+            boolean constant = field.getType().isPrimitive() || field.getType() == String.class;
+            return constant && Modifier.isFinal(field.getModifiers()) ? "final" : null;
+        }
+
+        boolean isUnset(Object object) {
             try {
-                return field.get(object);
+                return FieldIds.isUnset(field.get(object), primitive);
             } catch (IllegalAccessException e) {
                 throw new IllegalStateException(name + " cannot be read", e);
             }

@@ -6,15 +6,11 @@ import io.keymill.support.Versions;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
-import java.util.Collections;
-import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
+import org.apache.ibatis.builder.StaticSqlSource;
 import org.apache.ibatis.executor.Executor;
 import org.apache.ibatis.executor.keygen.Jdbc3KeyGenerator;
 import org.apache.ibatis.executor.keygen.KeyGenerator;
@@ -25,6 +21,7 @@ import org.apache.ibatis.plugin.Interceptor;
 import org.apache.ibatis.plugin.Intercepts;
 import org.apache.ibatis.plugin.Invocation;
 import org.apache.ibatis.plugin.Signature;
+import org.apache.ibatis.scripting.defaults.RawSqlSource;
 
 /**
  * Sets the fields with {@link KeymillId} of what an {@code INSERT} is given: an object, a list or an array, and every one of them among
@@ -34,11 +31,48 @@ import org.apache.ibatis.plugin.Signature;
  */
 @Intercepts(@Signature(type = Executor.class, method = "update", args = {MappedStatement.class, Object.class}))
 public class KeymillInterceptor implements Interceptor {
-    private static final Pattern TABLE = Pattern.compile("\\b(?:insert|replace)\\b[^(]*?\\binto\\s+([^\\s(]+)", Pattern.CASE_INSENSITIVE);
-
     private final Supplier<Mill> mills;
-    /** By statement and field: two statements may insert one class into two tables. */
-    private final Map<String, FieldIds> known = new ConcurrentHashMap<>();
+    /** By statement and class: two statements may insert one class into two tables. */
+    private final Map<String, Map<Class<?>, Filled[]>> known = new ConcurrentHashMap<>();
+
+    /** A field with the ids that a statement fills it from. */
+    private final class Filled {
+        final IdFields.IdField field;
+        private final MappedStatement statement;
+        /** Null where the table may differ with the statement's parameters. */
+        private final FieldIds ids;
+        private final Map<String, FieldIds> byTable = new ConcurrentHashMap<>();
+
+        Filled(MappedStatement statement, Object parameter, IdFields.IdField field) {
+            refuseOtherKeys(statement, field);
+            this.statement = statement;
+            this.field = field;
+            if (!field.spec.contains("{table}")) {
+                ids = of(null);
+            } else if (statement.getSqlSource() instanceof RawSqlSource || statement.getSqlSource() instanceof StaticSqlSource) {
+                ids = of(table(parameter));
+            } else {
+                String table = FixedTable.of(statement.getSqlSource());
+                ids = table == null ? null : of(table);
+            }
+        }
+
+        FieldIds ids(Object parameter) {
+            return ids != null ? ids : byTable.computeIfAbsent(table(parameter), this::of);
+        }
+
+        private FieldIds of(String table) {
+            return FieldIds.of(mills, field.spec, table, field.field.getType(), field.name);
+        }
+
+        private String table(Object parameter) {
+            String table = InsertedTable.of(statement.getBoundSql(parameter).getSql());
+            if (table == null) {
+                throw new IllegalStateException("the table of " + statement.getId() + " cannot be read from its SQL; name the source of " + field.name + " without {table}");
+            }
+            return table;
+        }
+    }
 
     /** Ids of the shared mill. */
     public KeymillInterceptor() {
@@ -66,13 +100,17 @@ public class KeymillInterceptor implements Interceptor {
     }
 
     private void fill(MappedStatement statement, Object parameter) {
-        if (parameter instanceof Map) {
-            // One list stands under several names: `list`, `collection`, `arg0` and its own.
-            Set<Object> values = Collections.newSetFromMap(new IdentityHashMap<>());
+        Filled[] known = known(statement, parameter.getClass());
+        if (known != null) {
+            fillOne(known, parameter, parameter);
+        } else if (parameter instanceof Map) {
+            // One list stands under several names, `list`, `collection`, `arg0` and its own: what has its id is left alone.
+            Object last = null;
             for (Object value : ((Map<?, ?>) parameter).values()) {
-                if (value != null && values.add(value)) {
+                if (value != null && value != last) {
                     fillAll(statement, parameter, value);
                 }
+                last = value;
             }
         } else {
             fillAll(statement, parameter, parameter);
@@ -85,7 +123,15 @@ public class KeymillInterceptor implements Interceptor {
         } else if (value instanceof Object[]) {
             fillEach(statement, parameter, Arrays.asList((Object[]) value));
         } else {
-            fillEach(statement, parameter, Collections.singletonList(value));
+            fillOne(filled(statement, parameter, value.getClass()), parameter, value);
+        }
+    }
+
+    private static void fillOne(Filled[] fields, Object parameter, Object object) {
+        for (Filled filled : fields) {
+            if (filled.field.isUnset(object)) {
+                filled.field.set(object, filled.ids(parameter).next());
+            }
         }
     }
 
@@ -110,40 +156,45 @@ public class KeymillInterceptor implements Interceptor {
         if (objects.isEmpty()) {
             return;
         }
-        for (IdFields.IdField field : IdFields.of(type)) {
-            boolean primitive = field.field.getType().isPrimitive();
-            // An object that stands twice in a list gets one id.
-            Set<Object> unset = Collections.newSetFromMap(new IdentityHashMap<>());
+        for (Filled filled : filled(statement, parameter, type)) {
+            int unset = 0;
             for (Object object : objects) {
-                if (FieldIds.isUnset(field.get(object), primitive)) {
-                    unset.add(object);
+                if (filled.field.isUnset(object)) {
+                    unset++;
                 }
             }
-            FieldIds ids = ids(statement, parameter, field);
-            if (unset.size() == 1) {
-                field.set(unset.iterator().next(), ids.next());
-            } else if (!unset.isEmpty()) {
-                Object[] values = ids.take(unset.size());
+            if (unset > 0) {
+                Object[] values = filled.ids(parameter).take(unset);
                 int at = 0;
                 for (Object object : objects) {
-                    if (unset.remove(object)) {
-                        field.set(object, values[at++]);
+                    // An object that stands twice in a list has its id the second time; one number is left over then.
+                    if (filled.field.isUnset(object)) {
+                        filled.field.set(object, values[at++]);
                     }
                 }
             }
         }
     }
 
-    private FieldIds ids(MappedStatement statement, Object parameter, IdFields.IdField field) {
-        String key = statement.getId() + ' ' + field.name;
-        FieldIds ids = known.get(key);
-        if (ids == null) {
-            refuseOtherKeys(statement, field);
-            String table = field.spec.contains("{table}") ? table(statement, parameter, field) : null;
-            ids = FieldIds.of(mills, field.spec, table, field.field.getType(), field.name);
-            known.put(key, ids);
+    /** Null: not asked for yet; always for a map, a collection or an array, of which each element is filled. */
+    private Filled[] known(MappedStatement statement, Class<?> type) {
+        Map<Class<?>, Filled[]> ofStatement = known.get(statement.getId());
+        return ofStatement == null ? null : ofStatement.get(type);
+    }
+
+    private Filled[] filled(MappedStatement statement, Object parameter, Class<?> type) {
+        Filled[] filled = known(statement, type);
+        if (filled == null) {
+            IdFields.IdField[] fields = IdFields.of(type);
+            filled = new Filled[fields.length];
+            for (int i = 0; i < fields.length; i++) {
+                filled[i] = new Filled(statement, parameter, fields[i]);
+            }
+            if (!Map.class.isAssignableFrom(type) && !Collection.class.isAssignableFrom(type)) {
+                known.computeIfAbsent(statement.getId(), any -> new ConcurrentHashMap<>()).put(type, filled);
+            }
         }
-        return ids;
+        return filled;
     }
 
     /** The database's key would overwrite the field after the row was inserted with another one. */
@@ -163,14 +214,5 @@ public class KeymillInterceptor implements Interceptor {
                 throw new IllegalStateException(statement.getId() + " sets `" + property + "` by " + what + ", and " + field.name + " has @KeymillId; remove one of them");
             }
         }
-    }
-
-    private static String table(MappedStatement statement, Object parameter, IdFields.IdField field) {
-        String sql = statement.getBoundSql(parameter).getSql();
-        Matcher found = TABLE.matcher(sql);
-        if (!found.find()) {
-            throw new IllegalStateException("the table of " + statement.getId() + " cannot be read from its SQL; name the source of " + field.name + " without {table}");
-        }
-        return FieldIds.tableOf(found.group(1));
     }
 }

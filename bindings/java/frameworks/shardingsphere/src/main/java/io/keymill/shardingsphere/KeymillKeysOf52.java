@@ -1,12 +1,13 @@
 package io.keymill.shardingsphere;
 
+import io.keymill.support.FieldIds;
 import java.util.Properties;
 import org.apache.shardingsphere.sharding.spi.KeyGenerateAlgorithm;
 
 /** Keys for ShardingSphere 5.2: {@code type: KEYMILL}, with {@code source}, which it has to name: no table is said there. */
 public final class KeymillKeysOf52 implements KeyGenerateAlgorithm {
     private Properties properties = new Properties();
-    private Keys keys;
+    private FieldIds ids;
 
     /** Made by ShardingSphere. */
     public KeymillKeysOf52() {}
@@ -19,12 +20,12 @@ public final class KeymillKeysOf52 implements KeyGenerateAlgorithm {
             throw new IllegalArgumentException("the key generator " + Keys.TYPE + " needs the property `source` without {table} on ShardingSphere 5.2, which does not say the table; write `source: segment:orders`, and a generator for each table");
         }
         properties = given;
-        keys = new Keys(given);
+        ids = new Keys(given).ofRule();
     }
 
     @Override
     public Comparable<?> generateKey() {
-        return keys.next();
+        return (Comparable<?>) ids.next();
     }
 
     @Override

@@ -2,10 +2,9 @@ package io.keymill.shardingsphere;
 
 import io.keymill.Mill;
 import io.keymill.support.FieldIds;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
-import java.util.List;
+import java.util.Collections;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ConcurrentHashMap;
@@ -17,7 +16,7 @@ final class Keys {
 
     private final Supplier<Mill> mills;
     private final String spec;
-    private final Map<String, FieldIds> known = new ConcurrentHashMap<>();
+    private final Map<String, Map<String, FieldIds>> known = new ConcurrentHashMap<>();
 
     Keys(Properties properties) {
         mills = Mills.of(properties);
@@ -33,25 +32,26 @@ final class Keys {
     }
 
     /** {@code count} keys in one step. */
+    @SuppressWarnings("unchecked")
     Collection<Comparable<?>> take(String table, String column, int count) {
         FieldIds ids = of(table, column);
-        if (count == 1) {
-            return Arrays.<Comparable<?>>asList((Comparable<?>) ids.next());
-        }
-        List<Comparable<?>> keys = new ArrayList<>(count);
-        for (Object key : ids.take(count)) {
-            keys.add((Comparable<?>) key);
-        }
-        return keys;
+        // Numbers and texts: all of them can be compared.
+        return (Collection<Comparable<?>>) (Collection<?>) (count == 1 ? Collections.singletonList(ids.next()) : Arrays.asList(ids.take(count)));
     }
 
     private FieldIds of(String table, String column) {
-        // Any object: a segment gives numbers, a serial texts.
-        return known.computeIfAbsent(table + "." + column, name -> FieldIds.of(mills, spec, table, Object.class, name));
+        Map<String, FieldIds> ofTable = known.get(table);
+        FieldIds ids = ofTable == null ? null : ofTable.get(column);
+        if (ids == null) {
+            // Any object: a segment gives numbers, a serial texts.
+            ids = FieldIds.of(mills, spec, table, Object.class, table + "." + column);
+            known.computeIfAbsent(table, any -> new ConcurrentHashMap<>()).put(column, ids);
+        }
+        return ids;
     }
 
-    /** A key of a rule that does not say which table it is for. */
-    Comparable<?> next() {
-        return (Comparable<?>) known.computeIfAbsent("", any -> FieldIds.of(mills, spec, null, Object.class, "the key generator " + TYPE)).next();
+    /** The keys of a rule that does not say which table it is for. */
+    FieldIds ofRule() {
+        return FieldIds.of(mills, spec, null, Object.class, "the key generator " + TYPE);
     }
 }

@@ -7,6 +7,7 @@ import io.keymill.Source;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
+import java.util.Locale;
 import java.util.OptionalLong;
 import java.util.function.Function;
 import java.util.function.Supplier;
@@ -25,6 +26,8 @@ public final class FieldIds {
     private final String field;
     private final FieldType type;
     private final boolean serial;
+    /** Ids are texts in the form that the source's options name: a serial's, and others in a text field. */
+    private final boolean text;
     /** Without a lock or a barrier: its fields are final, and what a thread misses it finds again. */
     private Resolved resolved;
 
@@ -44,6 +47,7 @@ public final class FieldIds {
         this.field = field;
         this.type = type;
         this.serial = serial;
+        text = serial || type == FieldType.TEXT;
     }
 
     /**
@@ -51,11 +55,12 @@ public final class FieldIds {
      *
      * @param mills where the mill is found at each id; null: the shared mill
      * @param spec the source; {@code {table}} in it stands for the table
-     * @param table the table's name; null where the field has none
+     * @param table the table's name, with or without schema and quotes; null where the field has none
      * @param type the field's type
      * @param field class and field, for messages: {@code shop.Order.id}
      * @return the ids
-     * @throws IllegalArgumentException if the spec's kind does not give what the field holds
+     * @throws IllegalStateException if the spec's kind does not give what the field holds. Not an {@code IllegalArgumentException}:
+     *     Spring's callbacks swallow those whose message begins with the class's name
      */
     public static FieldIds of(Supplier<Mill> mills, String spec, String table, Class<?> type, String field) {
         String named = withTable(spec, table, field);
@@ -63,40 +68,40 @@ public final class FieldIds {
         String kind = colon < 0 ? named : named.substring(0, colon);
         FieldType known = FieldType.of(type);
         if (known == null) {
-            throw new IllegalArgumentException(field + " is a " + type.getName() + ", which holds no id of `" + named + "`; a field with an id is a " + FieldType.NAMES);
+            throw new IllegalStateException(field + " is a " + type.getName() + ", which holds no id of `" + named + "`; a field with an id is a " + FieldType.NAMES);
         }
         switch (kind) {
             case "segment":
                 break;
             case "snowflake":
                 if (known == FieldType.INT || known == FieldType.SHORT) {
-                    throw new IllegalArgumentException(field + " is " + known.name + ", and `" + named + "` gives numbers of up to 63 bits; make the field and its column a long (BIGINT)");
+                    throw new IllegalStateException(field + " is " + known.name + ", and `" + named + "` gives numbers of up to 63 bits; make the field and its column a long (BIGINT)");
                 }
                 break;
             case "serial":
                 if (known != FieldType.TEXT && known != FieldType.ANY) {
-                    throw new IllegalArgumentException(field + " is " + known.name + ", and `" + named + "` gives text; make the field a String, or name a `segment:` or `snowflake:`");
+                    throw new IllegalStateException(field + " is " + known.name + ", and `" + named + "` gives text; make the field a String, or name a `segment:` or `snowflake:`");
                 }
                 break;
             case "business":
-                throw new IllegalArgumentException(field + " names `" + named + "`, whose ids need a key; call Mill.business(…).next(key) and set the field");
+                throw new IllegalStateException(field + " names `" + named + "`, whose ids need a key; call Mill.business(…).next(key) and set the field");
             default:
-                throw new IllegalArgumentException(field + " names `" + named + "`, which is no source; a field takes from segment:NAME, snowflake:NAME or serial:TABLE/COLUMN");
+                throw new IllegalStateException(field + " names `" + named + "`, which is no source; a field takes from segment:NAME, snowflake:NAME or serial:TABLE/COLUMN");
         }
         return new FieldIds(mills == null ? Mill::shared : mills, named, field, known, kind.equals("serial"));
     }
 
     private static String withTable(String spec, String table, String field) {
         if (spec == null || spec.isEmpty()) {
-            throw new IllegalArgumentException(field + " names an empty spec; name a source, such as `" + DEFAULT + "`");
+            throw new IllegalStateException(field + " names an empty spec; name a source, such as `" + DEFAULT + "`");
         }
         if (!spec.contains("{table}")) {
             return spec;
         }
-        if (table == null || table.isEmpty()) {
-            throw new IllegalArgumentException(field + " names `" + spec + "`, and its table is not known; write the source's name in place of {table}");
+        if (table == null || tableOf(table).isEmpty()) {
+            throw new IllegalStateException(field + " names `" + spec + "`, and its table is not known; write the source's name in place of {table}");
         }
-        return spec.replace("{table}", encode(table));
+        return spec.replace("{table}", encode(tableOf(table)));
     }
 
     /** A name as it stands in a spec: percent-encoded where it must be. */
@@ -114,13 +119,12 @@ public final class FieldIds {
     }
 
     /**
-     * The table of a name as SQL writes it: of {@code `shop`.`orders`} it is {@code orders}.
-     *
-     * @param name the name, which may have a schema and quotes
-     * @return the table
+     * One name for a table, in whatever way it is written: without schema, quotes and letter case. Two tables that share a name so share a
+     * source, which costs nothing; one table with two sources would get each id twice.
      */
-    public static String tableOf(String name) {
-        return name.substring(name.lastIndexOf('.') + 1).replaceAll("^[`\"\\[]|[`\"\\]]$", "");
+    private static String tableOf(String name) {
+        String table = name.substring(name.lastIndexOf('.') + 1).trim();
+        return table.replaceAll("^[`\"\\[]|[`\"\\]]$", "").toLowerCase(Locale.ROOT);
     }
 
     /**
@@ -136,7 +140,7 @@ public final class FieldIds {
             now = resolve();
         }
         try {
-            return serial ? now.source.nextText() : type.value(now.source.next(), field);
+            return text ? now.source.nextText() : type.value(now.source.next(), field);
         } catch (KeymillException e) {
             if (isReplaced(now, e)) {
                 return next();
@@ -154,7 +158,7 @@ public final class FieldIds {
      * @throws ArithmeticException if a number is too large for the field
      */
     public Object[] take(int count) {
-        if (serial) {
+        if (text) {
             return ask(source -> source.takeText(count));
         }
         long[] ids = ask(source -> source.take(count));
@@ -176,8 +180,22 @@ public final class FieldIds {
         if (serial) {
             return null;
         }
-        OptionalLong id = ask(Source::tryNext);
-        return id.isPresent() ? type.value(id.getAsLong(), field) : null;
+        Resolved now = resolved;
+        if (now == null || now.mill != mills.get()) {
+            now = resolve();
+        }
+        try {
+            OptionalLong id = now.source.tryNext();
+            if (!id.isPresent()) {
+                return null;
+            }
+            return text ? now.source.textOf(id.getAsLong()) : type.value(id.getAsLong(), field);
+        } catch (KeymillException e) {
+            if (isReplaced(now, e)) {
+                return tryNext();
+            }
+            throw e;
+        }
     }
 
     /**
@@ -230,11 +248,18 @@ public final class FieldIds {
     }
 
     private Resolved resolve() {
-        Mill mill = mills.get();
-        Resolved fresh = new Resolved(mill, mill.source(spec));
-        UsedSources.add(mill, spec, fresh.source);
-        resolved = fresh;
-        return fresh;
+        for (;;) {
+            Mill mill = mills.get();
+            try {
+                Resolved fresh = new Resolved(mill, mill.source(spec));
+                resolved = fresh;
+                return fresh;
+            } catch (KeymillException e) {
+                if (e.code() != Code.CLOSED || mills.get() == mill) {
+                    throw e;
+                }
+            }
+        }
     }
 
     /** {@code shop.Order.id from segment:orders}. */
@@ -295,8 +320,6 @@ public final class FieldIds {
                     return BigInteger.valueOf(id);
                 case BIG_DECIMAL:
                     return BigDecimal.valueOf(id);
-                case TEXT:
-                    return Long.toString(id);
                 default:
                     return id;
             }

@@ -1,13 +1,17 @@
 package io.keymill.mybatis.flex;
 
+import com.mybatisflex.annotation.InsertListener;
+import com.mybatisflex.annotation.KeyType;
+import com.mybatisflex.core.FlexGlobalConfig;
 import com.mybatisflex.core.keygen.IKeyGenerator;
 import com.mybatisflex.core.keygen.KeyGeneratorFactory;
-import com.mybatisflex.core.table.ColumnInfo;
+import com.mybatisflex.core.table.IdInfo;
 import com.mybatisflex.core.table.TableInfo;
 import com.mybatisflex.core.table.TableInfoFactory;
 import io.keymill.Mill;
 import io.keymill.support.FieldIds;
 import io.keymill.support.Versions;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
@@ -19,6 +23,9 @@ import java.util.function.Supplier;
 public class KeymillKeyGenerator implements IKeyGenerator {
     /** What an entity names it by. */
     public static final String NAME = "keymill";
+
+    /** MyBatis-Flex tells listeners of every object that it inserts, whatever it is. */
+    private static final InsertListener PRIMITIVES = new Primitives();
 
     private final Supplier<Mill> mills;
     private final String spec;
@@ -38,21 +45,69 @@ public class KeymillKeyGenerator implements IKeyGenerator {
 
     /** Registers one under {@link #NAME}: ids of the shared mill, from {@code segment:{table}}. */
     public static void register() {
-        KeyGeneratorFactory.register(NAME, new KeymillKeyGenerator(null, FieldIds.DEFAULT));
+        register(null);
+    }
+
+    /**
+     * Registers one under {@link #NAME}: ids of this mill, from {@code segment:{table}}. MyBatis-Flex keeps generators in one place for
+     * all session factories; those that are built later take from the last one that was registered.
+     *
+     * @param mills where the mill is found at each id; null: the shared mill
+     * @return what was registered
+     */
+    public static KeymillKeyGenerator register(Supplier<Mill> mills) {
+        KeymillKeyGenerator generator = new KeymillKeyGenerator(mills, FieldIds.DEFAULT);
+        KeyGeneratorFactory.register(NAME, generator);
+        FlexGlobalConfig config = FlexGlobalConfig.getDefaultConfig();
+        List<InsertListener> listeners = config.getInsertListener(Object.class);
+        if (listeners == null || !listeners.contains(PRIMITIVES)) {
+            config.registerInsertListener(PRIMITIVES, Object.class);
+        }
+        return generator;
     }
 
     @Override
     public Object generate(Object entity, String column) {
-        return known.computeIfAbsent(entity.getClass(), any -> new ConcurrentHashMap<>()).computeIfAbsent(column, any -> of(entity.getClass(), column)).next();
+        Map<String, FieldIds> ofEntity = known.get(entity.getClass());
+        FieldIds ids = ofEntity == null ? null : ofEntity.get(column);
+        if (ids == null) {
+            ids = of(entity.getClass(), column);
+            known.computeIfAbsent(entity.getClass(), any -> new ConcurrentHashMap<>()).put(column, ids);
+        }
+        return ids.next();
     }
 
     private FieldIds of(Class<?> entity, String column) {
         TableInfo table = TableInfoFactory.ofEntityClass(entity);
-        for (ColumnInfo key : table.getPrimaryKeyList()) {
+        for (IdInfo key : table.getPrimaryKeyList()) {
             if (key.getColumn().equals(column) || key.getProperty().equals(column)) {
                 return FieldIds.of(mills, spec, table.getTableName(), key.getPropertyType(), entity.getName() + "." + key.getProperty());
             }
         }
         throw new IllegalArgumentException(entity.getName() + " has no key `" + column + "`");
+    }
+
+    /** Refuses a primitive key before its row is written: MyBatis-Flex asks no generator for one, and its rows would all have the key 0. */
+    private static final class Primitives implements InsertListener {
+        private static final ClassValue<String> REFUSED = new ClassValue<String>() {
+            @Override
+            protected String computeValue(Class<?> entity) {
+                for (IdInfo key : TableInfoFactory.ofEntityClass(entity).getPrimaryKeyList()) {
+                    Class<?> type = key.getPropertyType();
+                    if (key.getKeyType() == KeyType.Generator && NAME.equals(key.getValue()) && type.isPrimitive()) {
+                        return entity.getName() + "." + key.getProperty() + " is a primitive " + type + ", for which MyBatis-Flex asks no generator; make it a " + (type == int.class ? "Integer" : "Long");
+                    }
+                }
+                return null;
+            }
+        };
+
+        @Override
+        public void onInsert(Object entity) {
+            String refused = REFUSED.get(entity.getClass());
+            if (refused != null) {
+                throw new IllegalStateException(refused);
+            }
+        }
     }
 }

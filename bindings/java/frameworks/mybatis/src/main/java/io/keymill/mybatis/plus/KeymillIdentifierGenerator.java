@@ -12,6 +12,7 @@ import java.lang.reflect.Field;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
+import java.util.regex.Pattern;
 import org.apache.ibatis.session.Configuration;
 
 /**
@@ -23,6 +24,8 @@ import org.apache.ibatis.session.Configuration;
 public class KeymillIdentifierGenerator implements IdentifierGenerator {
     /** The source of {@code IdWorker}. */
     public static final String ID_WORKER = "segment:id_worker";
+
+    private static final Pattern GIVES_TEXT = Pattern.compile("^serial:|[?&](text|prefix)=");
 
     private final Supplier<Mill> mills;
     private final String spec;
@@ -75,7 +78,7 @@ public class KeymillIdentifierGenerator implements IdentifierGenerator {
      * Refuses the entities of this configuration whose keys MyBatis-Plus would not fill, or would cut off.
      *
      * @param configuration of a session factory
-     * @throws IllegalArgumentException the first one, with class and field
+     * @throws IllegalStateException the first one, with class and field
      */
     public void check(Configuration configuration) {
         // MyBatis-Plus keeps the tables of all session factories in one place.
@@ -91,17 +94,17 @@ public class KeymillIdentifierGenerator implements IdentifierGenerator {
         String field = table.getEntityType().getName() + "." + table.getKeyProperty();
         Class<?> type = table.getKeyType();
         if (type != null && type.isPrimitive()) {
-            throw new IllegalArgumentException(field + " is a primitive " + type + ", for which MyBatis-Plus asks no generator; make it a " + (type == int.class ? "Integer" : "Long"));
+            throw new IllegalStateException(field + " is a primitive " + type + ", for which MyBatis-Plus asks no generator; make it a " + (type == int.class ? "Integer" : "Long"));
         }
         String spec = spec(table);
-        if (type == String.class && table.getIdType() == IdType.ASSIGN_ID && spec.startsWith("serial:")) {
-            throw new IllegalArgumentException(field + " takes texts from `" + spec + "`, and MyBatis-Plus asks for a number; write @TableId(type = IdType.ASSIGN_UUID)");
+        if (type == String.class && table.getIdType() == IdType.ASSIGN_ID && GIVES_TEXT.matcher(spec).find()) {
+            throw new IllegalStateException(field + " takes texts from `" + spec + "`, and MyBatis-Plus asks for a number; write @TableId(type = IdType.ASSIGN_UUID)");
         }
         // MyBatis-Plus converts the number to the field's type, and cuts it off where it does not fit: it gets that type here. A String
         // with ASSIGN_ID is written from a number.
         boolean text = table.getIdType() == IdType.ASSIGN_UUID;
         Class<?> wanted = text || type == null ? String.class : Number.class.isAssignableFrom(type) ? type : type == String.class ? Long.class : type;
-        return FieldIds.of(mills, spec, FieldIds.tableOf(table.getTableName()), wanted, field);
+        return FieldIds.of(mills, spec, table.getTableName(), wanted, field);
     }
 
     private String spec(TableInfo table) {

@@ -2,45 +2,116 @@ package io.keymill.spring.boot;
 
 import io.keymill.KeymillException;
 import io.keymill.Mill;
+import java.lang.reflect.Method;
 import java.util.LinkedHashMap;
+import java.util.Locale;
 import java.util.Map;
+import javax.sql.DataSource;
 import org.springframework.beans.factory.ListableBeanFactory;
+import org.springframework.beans.factory.NoUniqueBeanDefinitionException;
 import org.springframework.boot.context.properties.bind.Bindable;
 import org.springframework.boot.context.properties.bind.Binder;
 import org.springframework.core.env.Environment;
 import org.springframework.util.ClassUtils;
+import org.springframework.util.ObjectUtils;
 import org.springframework.util.ReflectionUtils;
 
-/** The mill's configuration in the application's own database, as its {@code DataSource} is configured. */
+/**
+ * The mill's configuration in the application's own database: what its {@code DataSource} connects with. What is not known to lead to
+ * the same database, with the same login and encryption, is refused.
+ */
 final class DataSourceConfig {
     private static final String PREFIX = "spring.datasource";
     /** What service connections, Docker Compose and cloud bindings give; 3.1 to 3.5, and 4. */
     private static final String[] DETAILS = {
         "org.springframework.boot.autoconfigure.jdbc.JdbcConnectionDetails", "org.springframework.boot.jdbc.autoconfigure.JdbcConnectionDetails"
     };
+    /** What Boot binds to a pool, or asks for one. */
+    private static final String[] OF_POOLS = {"hikari", "tomcat", "dbcp2", "oracleucp", "xa", "jndi-name"};
     private static final String ACTION = "Set keymill.config to sqlite:FILE, mysql://user:password@host:port/database, postgres://…, redis://…, memory: or file:CONFIG.toml";
+
+    /** The pools whose getters say what they connect with. */
+    private enum Pool {
+        HIKARI(
+                "com.zaxxer.hikari.HikariDataSource", "JdbcUrl", "DataSourceProperties",
+                "DataSource", "DataSourceClassName", "DataSourceJNDI", "CredentialsProvider", "CredentialsProviderClassName", "Catalog", "Schema", "ConnectionInitSql"),
+        TOMCAT("org.apache.tomcat.jdbc.pool.DataSource", "Url", "DbProperties", "DataSource", "DataSourceJNDI", "DefaultCatalog", "InitSQL"),
+        DBCP2("org.apache.commons.dbcp2.BasicDataSource", "Url", "ConnectionProperties", "ConnectionFactoryClassName", "DefaultCatalog", "DefaultSchema", "ConnectionInitSqls");
+
+        /** Not of a subclass or a proxy: its connections may be others. */
+        private final String type;
+        private final String url;
+        private final String properties;
+        /** With one of these the URL and the login do not say where statements go. */
+        private final String[] elsewhere;
+
+        Pool(String type, String url, String properties, String... elsewhere) {
+            this.type = type;
+            this.url = url;
+            this.properties = properties;
+            this.elsewhere = elsewhere;
+        }
+    }
 
     private DataSourceConfig() {}
 
     static String of(ListableBeanFactory beans, Environment environment) {
-        Binder binder = Binder.get(environment);
-        String url = binder.bind(PREFIX + ".url", String.class).orElse(null);
-        String user = binder.bind(PREFIX + ".username", String.class).orElse(null);
-        String password = binder.bind(PREFIX + ".password", String.class).orElse(null);
-        Map<String, String> properties = new LinkedHashMap<>(binder.bind(PREFIX + ".hikari.data-source-properties", Bindable.mapOf(String.class, String.class)).orElseGet(LinkedHashMap::new));
-        String from = PREFIX;
+        DataSource source;
+        try {
+            // As Boot asks for it: of several, the primary one.
+            source = beans.getBeanProvider(DataSource.class).getIfAvailable();
+        } catch (NoUniqueBeanDefinitionException e) {
+            throw refused("of several DataSource beans none is @Primary, whose database would be the store", e);
+        }
+        return source == null ? ofSettings(beans, Binder.get(environment)) : ofPool(source);
+    }
+
+    private static String ofPool(DataSource source) {
+        String type = source.getClass().getName();
+        for (Pool pool : Pool.values()) {
+            if (pool.type.equals(type)) {
+                return ofPool(pool, source, "the DataSource bean (" + type + ")");
+            }
+        }
+        throw refused("the DataSource bean is of " + type + ", which does not say what it connects with", null);
+    }
+
+    private static String ofPool(Pool pool, DataSource source, String bean) {
+        // Tomcat's pool itself has a sentence in place of the password.
+        Object settings = pool == Pool.TOMCAT ? get(source, "PoolProperties") : source;
+        for (String name : pool.elsewhere) {
+            if (!ObjectUtils.isEmpty(get(settings, name))) {
+                throw refused(bean + " has " + property(pool, name) + ", with which its URL does not say where statements go", null);
+            }
+        }
+        Map<String, String> properties = new LinkedHashMap<>();
+        Map<?, ?> given = (Map<?, ?>) get(settings, pool.properties);
+        if (given != null) {
+            given.forEach((name, value) -> properties.put(String.valueOf(name), String.valueOf(value)));
+        }
+        return store(bean, (String) get(settings, pool.url), (String) get(settings, "Username"), (String) get(settings, "Password"), properties);
+    }
+
+    /** Where no pool connects: an application with R2DBC, for instance. */
+    private static String ofSettings(ListableBeanFactory beans, Binder binder) {
+        for (String name : OF_POOLS) {
+            if (binder.bind(PREFIX + "." + name, Bindable.of(Object.class)).isBound() || binder.bind(PREFIX + "." + name, Bindable.mapOf(String.class, Object.class)).isBound()) {
+                throw refused("there is no DataSource bean, to which " + PREFIX + "." + name + " would apply", null);
+            }
+        }
         Class<?> type = detailsType();
-        // As Boot asks for it: of several, the primary one.
         Object details = type == null ? null : beans.getBeanProvider(type, false).getIfAvailable();
         if (details != null) {
-            url = ask(type, details, "getJdbcUrl");
-            user = ask(type, details, "getUsername");
-            password = ask(type, details, "getPassword");
             // Boot's own, beside the interface, is made of these properties.
-            from = details.getClass().getPackage() == type.getPackage() ? PREFIX : "the bean " + details.getClass().getName() + " (" + type.getSimpleName() + ")";
+            String from = details.getClass().getPackage() == type.getPackage() ? PREFIX : "the bean " + details.getClass().getName() + " (" + type.getSimpleName() + ")";
+            return store(from, ask(type, details, "getJdbcUrl"), ask(type, details, "getUsername"), ask(type, details, "getPassword"), new LinkedHashMap<>());
         }
+        return store(PREFIX, text(binder, ".url"), text(binder, ".username"), text(binder, ".password"), new LinkedHashMap<>());
+    }
+
+    private static String store(String from, String url, String user, String password, Map<String, String> properties) {
         if (url == null) {
-            throw new KeymillPropertyException("keymill.config", "it is not set, and neither is " + PREFIX + ".url, whose database would be the store", ACTION, null);
+            throw refused(from.equals(PREFIX) ? "neither is " + PREFIX + ".url, whose database would be the store" : from + " has no URL", null);
         }
         if (user != null) {
             properties.put("user", user);
@@ -51,8 +122,32 @@ final class DataSourceConfig {
         try {
             return Mill.storeOf(url, properties);
         } catch (KeymillException e) {
-            throw new KeymillPropertyException("keymill.config", "it is not set, and the database of " + from + " cannot be the store: " + e.getMessage(), ACTION, e);
+            throw refused("the database of " + from + " cannot be the store: " + e.getMessage(), e);
         }
+    }
+
+    private static KeymillPropertyException refused(String why, Exception cause) {
+        return new KeymillPropertyException("keymill.config", "it is not set, and " + why, ACTION, cause);
+    }
+
+    /** As Boot spells it: a hyphen before each capital letter. */
+    private static String property(Pool pool, String name) {
+        return PREFIX + "." + pool.name().toLowerCase(Locale.ROOT) + name.replaceAll("([A-Z])", "-$1").toLowerCase(Locale.ROOT).replaceFirst("-", ".");
+    }
+
+    /** Null where the pool's version has no such property. */
+    private static Object get(Object settings, String name) {
+        Method getter = ReflectionUtils.findMethod(settings.getClass(), "get" + name);
+        if (getter == null) {
+            return null;
+        }
+        // DBCP2 hides one of them.
+        ReflectionUtils.makeAccessible(getter);
+        return ReflectionUtils.invokeMethod(getter, settings);
+    }
+
+    private static String text(Binder binder, String name) {
+        return binder.bind(PREFIX + name, String.class).orElse(null);
     }
 
     private static Class<?> detailsType() {

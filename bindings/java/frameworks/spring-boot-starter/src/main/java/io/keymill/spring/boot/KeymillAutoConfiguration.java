@@ -1,10 +1,9 @@
 package io.keymill.spring.boot;
 
 import io.keymill.Mill;
-import java.util.function.Supplier;
-import org.springframework.beans.factory.BeanFactory;
 import org.springframework.beans.factory.ListableBeanFactory;
 import org.springframework.beans.factory.config.BeanPostProcessor;
+import org.springframework.beans.factory.config.ConfigurableListableBeanFactory;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
@@ -39,11 +38,9 @@ public class KeymillAutoConfiguration {
         }
     }
 
-    /** The application's own mill is the shared one too. */
     @Bean
-    @ConditionalOnMissingBean
-    ContextMill keymillContext(Mill mill) {
-        return new ContextMill(mill);
+    static SharedMill keymillSharedMill() {
+        return new SharedMill();
     }
 
     @Bean(KeymillSources.BEAN)
@@ -67,13 +64,18 @@ public class KeymillAutoConfiguration {
     @ConditionalOnClass(name = "org.springframework.orm.jpa.AbstractEntityManagerFactoryBean")
     static class JpaConfiguration {
         @Bean
-        static BeanPostProcessor keymillJpaProperties(BeanFactory beans) {
+        static BeanPostProcessor keymillJpaProperties(ConfigurableListableBeanFactory beans) {
             return new BeanPostProcessor() {
                 @Override
                 public Object postProcessBeforeInitialization(Object bean, String name) {
                     if (bean instanceof AbstractEntityManagerFactoryBean) {
-                        Supplier<Mill> mill = () -> beans.getBean(Mill.class);
-                        ((AbstractEntityManagerFactoryBean) bean).getJpaPropertyMap().putIfAbsent("keymill.mill", mill);
+                        ((AbstractEntityManagerFactoryBean) bean).getJpaPropertyMap().putIfAbsent("keymill.mill", beans.getBean(Mill.class));
+                        // So that it is closed after what writes entities.
+                        for (Class<?> needed : new Class<?>[] {Mill.class, ContextMill.class}) {
+                            for (String mill : beans.getBeanNamesForType(needed, true, false)) {
+                                beans.registerDependentBean(mill, name);
+                            }
+                        }
                     }
                     return bean;
                 }

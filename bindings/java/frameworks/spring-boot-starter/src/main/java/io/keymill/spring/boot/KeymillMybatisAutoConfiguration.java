@@ -1,15 +1,15 @@
 package io.keymill.spring.boot;
 
 import com.baomidou.mybatisplus.core.incrementer.IdentifierGenerator;
-import com.mybatisflex.core.keygen.KeyGeneratorFactory;
 import io.keymill.Mill;
 import io.keymill.mybatis.KeymillInterceptor;
 import io.keymill.mybatis.flex.KeymillKeyGenerator;
 import io.keymill.mybatis.plus.KeymillIdentifierGenerator;
-import io.keymill.support.FieldIds;
 import org.apache.ibatis.session.SqlSessionFactory;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.beans.factory.SmartInitializingSingleton;
+import org.springframework.beans.factory.config.BeanFactoryPostProcessor;
+import org.springframework.boot.autoconfigure.AbstractDependsOnBeanFactoryPostProcessor;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnBean;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
@@ -40,7 +40,7 @@ public class KeymillMybatisAutoConfiguration {
             KeymillProperties.MybatisPlus plus = properties.getMybatisPlus();
             try {
                 return new KeymillIdentifierGenerator(() -> mill, plus.getSource(), plus.getIdWorker());
-            } catch (IllegalArgumentException e) {
+            } catch (IllegalStateException e) {
                 throw new KeymillPropertyException("keymill.mybatis-plus.id-worker", e.getMessage(), "Correct it", e);
             }
         }
@@ -51,7 +51,7 @@ public class KeymillMybatisAutoConfiguration {
             return () -> generators.ifAvailable(generator -> factories.forEach(factory -> {
                 try {
                     generator.check(factory.getConfiguration());
-                } catch (IllegalArgumentException e) {
+                } catch (IllegalStateException e) {
                     throw new KeymillPropertyException("keymill.mybatis-plus.source", e.getMessage(), "Change the field, or give it another @TableId(type = …)", e);
                 }
             }));
@@ -61,11 +61,15 @@ public class KeymillMybatisAutoConfiguration {
     @Configuration(proxyBeanMethods = false)
     @ConditionalOnClass(name = "com.mybatisflex.core.keygen.KeyGeneratorFactory")
     static class FlexConfiguration {
+        /** Session factories look for it while they are built. */
         @Bean
         KeymillKeyGenerator keymillKeyGenerator(Mill mill) {
-            KeymillKeyGenerator generator = new KeymillKeyGenerator(() -> mill, FieldIds.DEFAULT);
-            KeyGeneratorFactory.register(KeymillKeyGenerator.NAME, generator);
-            return generator;
+            return KeymillKeyGenerator.register(() -> mill);
+        }
+
+        @Bean
+        static BeanFactoryPostProcessor keymillKeyGeneratorFirst() {
+            return new AbstractDependsOnBeanFactoryPostProcessor(SqlSessionFactory.class, KeymillKeyGenerator.class) {};
         }
     }
 }

@@ -9,9 +9,9 @@ import org.springframework.boot.context.properties.ConfigurationProperties;
 public class KeymillProperties {
     static final String PREFIX = "keymill";
 
-    /** Whether keymill is configured at all. */
+    /** Whether keymill is configured at all. If not, an entity that asks for an id is an error. */
     private boolean enabled = true;
-    /** The string that opens the mill: sqlite:FILE, mysql://…, postgres://…, redis://…, memory: or file:CONFIG.toml. Default: the database of spring.datasource. */
+    /** The string that opens the mill: sqlite:FILE, mysql://…, postgres://…, redis://…, memory: or file:CONFIG.toml. Default: the database of the application's DataSource. */
     private String config;
     /** Sources by name, each a spec such as segment:orders?step=1000; a bean with the name as its qualifier. */
     private Map<String, String> sources = new LinkedHashMap<>();

@@ -6,7 +6,6 @@ import io.keymill.KeymillException;
 import io.keymill.Mill;
 import io.keymill.Serial;
 import io.keymill.Source;
-import io.keymill.support.UsedSources;
 import io.keymill.support.Versions;
 import java.util.Map;
 import java.util.function.Function;
@@ -43,24 +42,18 @@ final class KeymillSources {
 
     /** The bean of a serial. */
     Serial serial(String name) {
-        asked(name, mill::source);
         return asked(name, spec -> mill.serial(spec.substring(spec.indexOf(':') + 1)));
     }
 
     /** The bean of business ids. */
     Business business(String name) {
-        asked(name, mill::source);
         return asked(name, spec -> mill.business(spec.substring(spec.indexOf(':') + 1)));
     }
 
     private <T> T asked(String name, Function<String, T> verb) {
         String spec = specs.get(name);
         try {
-            T source = verb.apply(spec);
-            if (source instanceof Source) {
-                UsedSources.add(mill, spec, (Source) source);
-            }
-            return source;
+            return verb.apply(spec);
         } catch (KeymillException e) {
             if (e.code() == Code.CLOSED) {
                 throw e;

@@ -2,9 +2,7 @@ package io.keymill.spring.boot;
 
 import io.keymill.KeymillException;
 import io.keymill.Mill;
-import io.keymill.Source;
 import io.keymill.Stats;
-import io.keymill.support.UsedSources;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
@@ -18,8 +16,7 @@ final class MillState {
         boolean empty = false;
         details.put("store", mill.store());
         Map<String, Object> sources = new LinkedHashMap<>();
-        for (Source source : UsedSources.of(mill)) {
-            Stats stats = source.stats();
+        for (Stats stats : mill.stats()) {
             Map<String, Object> figures = new LinkedHashMap<>();
             if (all) {
                 figures.put("spec", stats.spec());

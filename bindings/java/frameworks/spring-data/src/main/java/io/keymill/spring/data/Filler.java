@@ -3,6 +3,7 @@ package io.keymill.spring.data;
 import io.keymill.Mill;
 import io.keymill.support.FieldIds;
 import io.keymill.support.Versions;
+import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
@@ -20,6 +21,8 @@ import org.springframework.data.mapping.model.InstantiationAwarePropertyAccessor
 import org.springframework.data.relational.core.mapping.RelationalMappingContext;
 import org.springframework.data.relational.core.mapping.RelationalPersistentEntity;
 import org.springframework.data.relational.core.mapping.RelationalPersistentProperty;
+import org.springframework.data.relational.core.sql.SqlIdentifier;
+import org.springframework.util.ReflectionUtils;
 
 /** Sets the annotated properties of an entity and of the entities in it; what cannot be changed is made anew by its constructor. */
 final class Filler {
@@ -27,7 +30,7 @@ final class Filler {
 
     private final Supplier<Mill> mills;
     private final Supplier<RelationalMappingContext> context;
-    private final Map<RelationalPersistentProperty, FieldIds> known = new ConcurrentHashMap<>();
+    private final Map<Class<?>, Member[]> known = new ConcurrentHashMap<>();
 
     /** A null of {@link #fill}'s ids: no id is in memory. */
     static final class NotReady extends RuntimeException {
@@ -65,26 +68,39 @@ final class Filler {
         if (object == null) {
             return null;
         }
-        RelationalPersistentEntity<?> entity = context.get().getPersistentEntity(object.getClass());
-        if (entity == null) {
-            return object;
+        Member[] members = known.get(object.getClass());
+        if (members == null) {
+            members = read(object.getClass());
+            known.put(object.getClass(), members);
         }
-        PersistentPropertyAccessor<T> accessor = new InstantiationAwarePropertyAccessor<>(object, entity::getPropertyAccessor, CONSTRUCTORS);
-        for (RelationalPersistentProperty property : entity) {
-            KeymillId annotation = property.findAnnotation(KeymillId.class);
-            if (annotation != null) {
-                if (FieldIds.isUnset(accessor.getProperty(property), property.getType().isPrimitive())) {
-                    accessor.setProperty(property, next.apply(ids(entity, property, annotation)));
+        T filled = object;
+        for (Member member : members) {
+            Object value = member.get(filled);
+            if (member.annotation == null) {
+                Object inner = fillValue(value, next);
+                if (inner != value) {
+                    filled = member.set(filled, inner);
                 }
-            } else if (property.isEntity()) {
-                Object value = accessor.getProperty(property);
-                Object filled = fillValue(value, next);
-                if (filled != value) {
-                    accessor.setProperty(property, filled);
+            } else if (FieldIds.isUnset(value, member.primitive)) {
+                filled = member.set(filled, next.apply(ids(member)));
+            }
+        }
+        return filled;
+    }
+
+    /** The members of a class that are to be set or looked into; asked once, since the context looks types up under a lock. */
+    private Member[] read(Class<?> type) {
+        RelationalPersistentEntity<?> entity = context.get().getPersistentEntity(type);
+        List<Member> members = new ArrayList<>();
+        if (entity != null) {
+            for (RelationalPersistentProperty property : entity) {
+                KeymillId annotation = property.findAnnotation(KeymillId.class);
+                if (annotation != null || property.isEntity()) {
+                    members.add(new Member(entity, property, annotation));
                 }
             }
         }
-        return accessor.getBean();
+        return members.toArray(new Member[0]);
     }
 
     /** The same one where nothing in it was made anew. */
@@ -127,7 +143,60 @@ final class Filler {
         return same;
     }
 
-    private FieldIds ids(RelationalPersistentEntity<?> entity, RelationalPersistentProperty property, KeymillId annotation) {
-        return known.computeIfAbsent(property, any -> FieldIds.of(mills, annotation.value(), entity.getTableName().getReference(), property.getType(), entity.getType().getName() + "." + property.getName()));
+    private FieldIds ids(Member member) {
+        FieldIds ids = member.ids;
+        if (ids == null) {
+            ids = FieldIds.of(mills, member.annotation.value(), table(member), member.property.getType(), member.entity.getType().getName() + "." + member.property.getName());
+            member.ids = ids;
+        }
+        return ids;
+    }
+
+    /** In Spring Data 2 a name with a schema is more than one name, and has no reference. */
+    private static String table(Member member) {
+        String table = null;
+        for (SqlIdentifier part : member.entity.getTableName()) {
+            table = part.getReference();
+        }
+        return table;
+    }
+
+    /** A property; read and set as Spring Data does it, a field without an accessor made for each call. */
+    private static final class Member {
+        final RelationalPersistentEntity<?> entity;
+        final RelationalPersistentProperty property;
+        /** Null: an entity, or several. */
+        final KeymillId annotation;
+        final boolean primitive;
+        /** Null where Spring Data calls a getter and a setter. */
+        private final Field field;
+        /** Without a lock: its fields are final, and two of them take from one source. */
+        FieldIds ids;
+
+        Member(RelationalPersistentEntity<?> entity, RelationalPersistentProperty property, KeymillId annotation) {
+            this.entity = entity;
+            this.property = property;
+            this.annotation = annotation;
+            primitive = property.getType().isPrimitive();
+            field = property.usePropertyAccess() ? null : property.getField();
+            if (field != null) {
+                ReflectionUtils.makeAccessible(field);
+            }
+        }
+
+        Object get(Object object) {
+            return field == null ? entity.getPropertyAccessor(object).getProperty(property) : ReflectionUtils.getField(field, object);
+        }
+
+        /** The object, or the one that was made in its place. */
+        <T> T set(T object, Object value) {
+            if (field != null && !property.isImmutable()) {
+                ReflectionUtils.setField(field, object, value);
+                return object;
+            }
+            PersistentPropertyAccessor<T> accessor = new InstantiationAwarePropertyAccessor<>(object, entity::getPropertyAccessor, CONSTRUCTORS);
+            accessor.setProperty(property, value);
+            return accessor.getBean();
+        }
     }
 }

@@ -1,0 +1,44 @@
+package shop;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.keymill.Mill;
+import java.io.IOException;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+import org.springframework.context.ConfigurableApplicationContext;
+
+/** What an application must not do in silence. */
+class GuardTest {
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void the_endpoints_of_boot_do_not_show_the_password_in_keymill_config(boolean enabled) throws IOException {
+        String config = "mysql://ids:hidden@127.0.0.1:1/shop";
+        try (ConfigurableApplicationContext context = BootTest.shop(Stores.H2_AND_SQLITE, "keymill.config=" + config, "KEYMILL_CONFIG=" + config, "keymill.init=never", "keymill.warm-up=false",
+                "keymill.enabled=" + enabled, "management.endpoint.env.show-values=always", "management.endpoint.configprops.show-values=always")) {
+            for (String path : new String[] {"/actuator/env", "/actuator/env/keymill.config", "/actuator/env/KEYMILL_CONFIG", "/actuator/configprops"}) {
+                String shown = BootTest.get(context, path);
+                assertTrue(shown.startsWith("200 "), shown);
+                assertTrue(shown.contains("******") || !enabled && path.endsWith("configprops"), shown);
+                assertFalse(shown.contains("hidden"), path);
+            }
+            assertTrue(BootTest.get(context, "/actuator/env/keymill.warm-up").contains("\"value\":\"false\""), "the others are shown");
+        }
+    }
+
+    @Test
+    void entities_and_lazy_sources_get_no_id_where_keymill_is_not_enabled() {
+        try (ConfigurableApplicationContext context = BootTest.shop(Stores.H2_AND_SQLITE, "keymill.enabled=false")) {
+            Throwable said = Causes.root(assertThrows(RuntimeException.class, () -> context.getBean(BootTest.Orders.class).save(new Order())));
+            assertEquals(IllegalStateException.class, said.getClass(), said.toString());
+            assertTrue(said.getMessage().startsWith("keymill.enabled=false: no mill is shared for the ids of entities and lazy sources"), said.getMessage());
+            said = Causes.root(assertThrows(RuntimeException.class, Mill.lazy("segment:orders")::next));
+            assertTrue(said.getMessage().startsWith("keymill.enabled=false: "), said.getMessage());
+            assertEquals(0, context.getBeanNamesForType(Mill.class).length);
+        }
+    }
+}

@@ -1,0 +1,5 @@
+package shop;
+
+import com.mybatisflex.core.BaseMapper;
+
+public interface AccountMapper extends BaseMapper<Account> {}
