@@ -273,7 +273,7 @@ class HibernateTest {
     @ParameterizedTest
     @MethodSource("stores")
     void a_spec_of_another_kind_than_a_generic_superclass_s_field_does_not_start(Stores stores) {
-        refused(stores, SerialInGenericLong.class, Generic.class.getName() + ".id is a long, and `serial:SerialInGenericLong/no?number=000000` gives text");
+        refused(stores, SerialInGenericLong.class, Generic.class.getName() + ".id is a long, and `serial:serialingenericlong/no?number=000000` gives text");
     }
 
     /** Before 7.0 Hibernate writes the null of an object that is not the session's. */
