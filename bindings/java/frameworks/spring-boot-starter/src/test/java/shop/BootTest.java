@@ -275,6 +275,24 @@ class BootTest {
         }
     }
 
+    /** Which neither a property nor an entity names. */
+    @Test
+    void health_and_the_endpoint_know_sources_that_the_application_asks_for_itself() throws IOException {
+        try (ConfigurableApplicationContext context = shop(Stores.H2_AND_SQLITE, "keymill.config=mysql://ids:secret@127.0.0.1:1/shop", "keymill.init=never", "keymill.warm-up=false")) {
+            assertThrows(KeymillException.class, () -> Mill.lazy("segment:lazy").next());
+            String health = get(context, "/actuator/health/keymill");
+            assertTrue(health.startsWith("503 ") && health.contains("\"segment:lazy\":{"), health);
+            Mill mill = context.getBean(Mill.class);
+            for (Runnable verb : new Runnable[] {() -> mill.segment("direct").next(), () -> mill.serial("direct/no").next(), () -> mill.business("direct").next(42)}) {
+                assertThrows(KeymillException.class, verb::run);
+            }
+            String endpoint = get(context, "/actuator/keymill");
+            for (String source : new String[] {"segment:lazy", "segment:direct", "serial:direct/no", "business:direct"}) {
+                assertTrue(endpoint.contains("\"" + source), source + ": " + endpoint);
+            }
+        }
+    }
+
     /** The store behind a relay that is stopped: ids go on from memory, then health is down, and both come back. */
     @Test
     void a_store_that_stops_and_comes_back() throws Exception {

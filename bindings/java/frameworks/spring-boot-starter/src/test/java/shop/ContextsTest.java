@@ -66,7 +66,7 @@ class ContextsTest {
             }
         }
         Held late = new Held();
-        // The last one's may stand on this thread's stack.
+        // The last one stays shared.
         assertTrue(mills.stream().filter(mill -> mill.get() != null).count() <= 1, "mills of closed contexts are still reachable");
         String both = late + "; after " + WARM + " contexts " + early;
         assertTrue(late.threads <= early.threads + 2 && late.descriptors <= early.descriptors + 2, both);

@@ -90,6 +90,7 @@ class SharingTest {
             second.close();
             assertFalse(first.getBean(Mill.class).isClosed());
             assertEquals(Code.CLOSED, assertThrows(KeymillException.class, IDS::next).code());
+            assertTrue(assertThrows(KeymillException.class, Mill::shared).getMessage().startsWith("CLOSED: Mill.shared(): the shared mill was closed; share an open one"));
         }
     }
 

@@ -73,10 +73,19 @@ public final class Mill implements AutoCloseable {
      * The mill that lazy sources take from: the shared one, else the default one, which this opens if no id was asked for before.
      *
      * @return the mill
-     * @throws KeymillException as {@link #open()}
+     * @throws KeymillException as {@link #open()}; {@link Code#CLOSED} while a closed mill is shared, with what to do
      */
     public static Mill shared() {
-        return Shared.current.mill("the shared mill");
+        for (;;) {
+            Shared shared = Shared.current;
+            Mill mill = shared.mill("the shared mill");
+            if (!mill.box.closed) {
+                return mill;
+            }
+            if (shared == Shared.current) {
+                throw shared.closed("Mill.shared()", null);
+            }
+        }
     }
 
     /**

@@ -96,10 +96,11 @@ final class Shared {
 
     /** What a verb threw, with what to do where the mill was closed. */
     KeymillException told(KeymillException e, String label) {
-        if (e.code() != Code.CLOSED) {
-            return e;
-        }
+        return e.code() == Code.CLOSED ? closed(label, e) : e;
+    }
+
+    KeymillException closed(String label, KeymillException cause) {
         String what = mill != null ? "the shared mill was closed" : "the default mill was closed";
-        return new KeymillException(Code.CLOSED, label + ": " + what + "; share an open one with Mill.share(mill), or Mill.share(null) for the default mill", e);
+        return new KeymillException(Code.CLOSED, label + ": " + what + "; share an open one with Mill.share(mill), or Mill.share(null) for the default mill", cause);
     }
 }

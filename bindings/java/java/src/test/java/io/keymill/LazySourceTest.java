@@ -104,7 +104,7 @@ class LazySourceTest {
             assertEquals(51, DECLARED.next(), "the first is still open");
             assertEquals("1", KeyFactory.getSerialNoByDS("t", "c", "", "0", 1), "the old method follows too");
             first.close();
-            for (Runnable verb : new Runnable[] {DECLARED::next, DECLARED::tryNext, () -> DECLARED.take(1), DECLARED::nextText, Mill.lazy("segment:new")::next}) {
+            for (Runnable verb : new Runnable[] {DECLARED::next, DECLARED::tryNext, () -> DECLARED.take(1), DECLARED::nextText, Mill.lazy("segment:new")::next, Mill::shared}) {
                 KeymillException closed = refused(Code.CLOSED, verb::run);
                 assertTrue(closed.getMessage().contains("the shared mill was closed; share an open one with Mill.share(mill)"), closed.getMessage());
             }
