@@ -186,9 +186,12 @@ impl Proofs {
         let entries = fs::read_dir(self.root.join(folder)).ok()?.filter_map(Result::ok);
         let mut paths =
             entries.map(|entry| (entry.path(), format!("{folder}/{}", entry.file_name().to_string_lossy())));
-        paths.find_map(|(entry, path)| match entry.is_dir() {
-            true => self.below(&path, called),
-            false => path.ends_with(&format!("/{called}")).then_some(path),
+        paths.find_map(|(entry, path)| {
+            if entry.is_dir() {
+                self.below(&path, called)
+            } else {
+                path.ends_with(&format!("/{called}")).then_some(path)
+            }
         })
     }
 

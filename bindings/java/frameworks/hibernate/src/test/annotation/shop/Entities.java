@@ -6,6 +6,7 @@ import jakarta.persistence.Embeddable;
 import jakarta.persistence.EmbeddedId;
 import jakarta.persistence.Entity;
 import jakarta.persistence.Id;
+import jakarta.persistence.IdClass;
 import jakarta.persistence.Inheritance;
 import jakarta.persistence.InheritanceType;
 import jakarta.persistence.MappedSuperclass;
@@ -18,7 +19,7 @@ import java.util.Objects;
 final class Entities {
     static final Class<?>[] ALL = {
         Order.class, Small.class, Tiny.class, Texts.class, Getter.class, Joined.class, JoinedChild.class, Single.class, SingleChild.class, PerClass.class,
-        PerClassChild.class, OfSuperclass.class, Line.class, Snow.class, Huge.class
+        PerClassChild.class, OfSuperclass.class, Line.class, Snow.class, Huge.class, Part.class, GenericLong.class, GenericText.class
     };
 
     private Entities() {}
@@ -152,4 +153,42 @@ final class Entities {
     static class Line {
         @EmbeddedId LineId id = new LineId();
     }
+
+    static class PartId implements Serializable {
+        private static final long serialVersionUID = 1;
+
+        Long id;
+        Long part;
+
+        @Override
+        public boolean equals(Object other) {
+            return other instanceof PartId && Objects.equals(((PartId) other).id, id) && Objects.equals(((PartId) other).part, part);
+        }
+
+        @Override
+        public int hashCode() {
+            return Objects.hash(id, part);
+        }
+    }
+
+    @Entity(name = "Part")
+    @Table(name = "part")
+    @IdClass(PartId.class)
+    static class Part {
+        @Id @KeymillId Long id;
+        @Id Long part;
+    }
+
+    @MappedSuperclass
+    static class Generic<T> {
+        @Id @KeymillId T id;
+    }
+
+    @Entity(name = "GenericLong")
+    @Table(name = "generic_long")
+    static class GenericLong extends Generic<Long> {}
+
+    @Entity(name = "GenericText")
+    @Table(name = "generic_text")
+    static class GenericText extends Generic<String> {}
 }

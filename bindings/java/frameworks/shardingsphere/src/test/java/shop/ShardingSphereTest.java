@@ -8,6 +8,7 @@ import io.keymill.Business;
 import io.keymill.Gene;
 import io.keymill.Mill;
 import io.keymill.Router;
+import io.keymill.shardingsphere.KeymillGene;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -18,11 +19,16 @@ import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.sql.Statement;
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Properties;
 import java.util.Set;
 import javax.sql.DataSource;
 import org.apache.shardingsphere.driver.api.yaml.YamlShardingSphereDataSourceFactory;
+import org.apache.shardingsphere.sharding.api.sharding.complex.ComplexKeysShardingValue;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -262,10 +268,93 @@ class ShardingSphereTest {
     }
 
     @Test
+    void a_range_that_moves_is_refused_and_with_both_only_its_inserts() throws Exception {
+        Path file = Files.createTempFile("router", ".json");
+        Files.writeString(file, "{\"version\": 1, \"range\": [{\"upper\": 65535, \"shard\": \"s1\", \"to\": \"s2\"}]}");
+        for (String url : urls) {
+            Stores.run(url, "sa", "", "insert into orders (id, buyer) values (1, 5)");
+        }
+        String strategy = "        file: " + file + "\n" + KEYS;
+        try (Connection connection = sharding("buyer", strategy, SOURCE).getConnection(); Statement statement = connection.createStatement()) {
+            said("is written to two shards, s1 and s2", () -> count(connection, "buyer = 5"));
+            said("is written to two shards, s1 and s2", () -> statement.executeUpdate("insert into orders (buyer) values (5)"));
+        }
+        try (Connection connection = sharding("buyer", strategy + "        while-moving: both\n", SOURCE).getConnection(); Statement statement = connection.createStatement()) {
+            assertEquals(2, count(connection, "buyer = 5"));
+            assertEquals(2, statement.executeUpdate("update orders set what = 'changed' where buyer = 5"));
+            said("routing to multiple data nodes", () -> statement.executeUpdate("insert into orders (buyer) values (5)"));
+            assertEquals(2, statement.executeUpdate("delete from orders where buyer = 5"));
+        }
+        assertEquals(0, count(urls[0]) + count(urls[1]));
+    }
+
+    /** What an ORM writes for an auto increment. 5.2 gives the text of the literal, 5.5 null. */
+    @Test
+    void a_null_in_an_id_column_is_refused_by_the_column_s_name() throws Exception {
+        try (Connection connection = sharding(BOTH, file() + IDS_AND_KEYS, SOURCE).getConnection(); Statement statement = connection.createStatement()) {
+            said("the id column id ", () -> statement.executeUpdate("insert into orders (id, buyer) values (null, 5)"));
+            assertThrows(SQLException.class, () -> statement.executeUpdate("insert into orders (buyer, id) values (null, null)"));
+        }
+        try (Connection connection = sharding("buyer", file() + KEYS, SOURCE).getConnection(); Statement statement = connection.createStatement()) {
+            assertThrows(SQLException.class, () -> statement.executeUpdate("insert into orders (buyer) values (null)"));
+            assertThrows(SQLException.class, () -> statement.executeUpdate("insert into orders (what) values ('x')"));
+        }
+        assertEquals(0, count(urls[0]) + count(urls[1]));
+    }
+
+    /** 42 and "42" have different genes, and a database takes both for a BIGINT. */
+    @Test
+    void a_key_of_another_type_than_the_rule_s_is_refused() throws Exception {
+        try (Connection connection = sharding("buyer", file() + KEYS, SOURCE).getConnection(); PreparedStatement insert = connection.prepareStatement("insert into orders (buyer) values (?)")) {
+            said("the key column buyer has `5`, a java.lang.String", () -> connection.createStatement().executeUpdate("insert into orders (buyer) values ('5')"));
+            said("the key column buyer has `5`, a java.lang.String", () -> count(connection, "buyer = ?", "5"));
+            insert.setString(1, "5");
+            said("`key-type: text`", insert::executeUpdate);
+        }
+        try (Connection connection = sharding("what", file() + "        key-columns: what\n        key-type: text\n", SOURCE).getConnection(); PreparedStatement insert = connection.prepareStatement("insert into orders (what) values (?)")) {
+            for (int buyer = 0; buyer < 20; buyer++) {
+                insert.setString(1, "buyer-" + buyer);
+                insert.executeUpdate();
+                assertEquals(1, count(connection, "what = 'buyer-" + buyer + "'"));
+            }
+            said("the key column what has `5`, a java.lang.Integer", () -> count(connection, "what = 5"));
+        }
+        assertEquals(20, count(urls[0]) + count(urls[1]));
+    }
+
+    @Test
+    void a_target_is_the_shard_s_whatever_the_order_of_targets() throws Exception {
+        assertEquals("1", target("1", "eu_1", "1"));
+        assertEquals("1", target("1", "1", "eu_1"));
+        assertEquals("eu_1", target("eu_1", "1", "eu_1"));
+        assertEquals("ds_eu_1", target("eu_1", "ds_1", "ds_eu_1"));
+        assertEquals("ds_1", target("1", "ds_2", "ds_1"));
+        for (String[] targets : new String[][] {{"ds_1", "ds_eu_1"}, {"ds_eu_1", "ds_1"}}) {
+            said("the targets [ds_1, ds_eu_1] all end with `_1`", () -> target("1", targets));
+        }
+        said("no target is the shard `1`", () -> target("1", "ds1", "ds_2"));
+    }
+
+    /** The target of a table's only shard. */
+    private static String target(String shard, String... targets) throws Exception {
+        Path file = Files.createTempFile("router", ".json");
+        Files.writeString(file, "{\"version\": 1, \"range\": [{\"upper\": 65535, \"shard\": \"" + shard + "\"}]}");
+        Properties properties = new Properties();
+        properties.setProperty("file", file.toString());
+        properties.setProperty("key-columns", "buyer");
+        KeymillGene gene = new KeymillGene();
+        gene.init(properties);
+        Collection<String> found = gene.doSharding(Arrays.asList(targets), new ComplexKeysShardingValue<>("orders", Collections.singletonMap("buyer", Collections.singletonList(5L)), Collections.emptyMap()));
+        assertEquals(1, found.size());
+        return found.iterator().next();
+    }
+
+    @Test
     void what_is_wrong_in_a_rule_is_said_at_start() throws Exception {
         String file = file();
         said("has neither `id-columns` nor `key-columns`", () -> sharding(BOTH, file, SOURCE));
         said("takes `router`", () -> sharding(BOTH, "        id-columns: id\n", SOURCE));
+        said("`key-type` is `int`; it is number or text", () -> sharding(BOTH, file + KEYS + "        key-type: int\n", SOURCE));
         said("has no property `colums`", () -> sharding(BOTH, file + "        colums: id\n", SOURCE));
         said("has no property `sorce`", () -> sharding(BOTH, file + "        id-columns: id\n", "      props:\n        sorce: segment:orders\n"));
     }
@@ -286,7 +375,7 @@ class ShardingSphereTest {
     static class Application implements Runnable {
         @Override
         public void run() {
-            new io.keymill.shardingsphere.KeymillGene().init(new java.util.Properties());
+            new KeymillGene().init(new java.util.Properties());
         }
     }
 

@@ -101,7 +101,8 @@ class SharingTest {
 
         Journal(ObjectProvider<BootTest.Orders> orders) {
             this.orders = orders;
-            orders.getObject();
+            // What Boot makes at a repository's first call is there then.
+            orders.getObject().count();
         }
 
         @Override

@@ -4,6 +4,8 @@ import io.keymill.support.FieldIds;
 import java.lang.reflect.Field;
 import java.lang.reflect.Member;
 import java.lang.reflect.Method;
+import java.lang.reflect.Type;
+import java.lang.reflect.TypeVariable;
 import java.util.EnumSet;
 import org.hibernate.engine.spi.SharedSessionContractImplementor;
 import org.hibernate.generator.AnnotationBasedGenerator;
@@ -30,13 +32,22 @@ public class KeymillIdGenerator implements BeforeExecutionGenerator, AnnotationB
 
     @Override
     public void initialize(KeymillId annotation, Member member, GeneratorCreationContext context) {
-        Class<?> type = member instanceof Method ? ((Method) member).getReturnType() : ((Field) member).getType();
-        String field = member.getDeclaringClass().getName() + "." + member.getName();
-        primitive = type.isPrimitive();
         PersistentClass entity = context.getPersistentClass();
         Property property = context.getProperty();
+        Class<?> type = type(member, property);
+        String field = member.getDeclaringClass().getName() + "." + member.getName();
+        primitive = type.isPrimitive();
         identifier = entity != null && property != null && property == entity.getIdentifierProperty();
         ids = Mills.ids(context.getServiceRegistry(), annotation.value(), table(entity, property), type, field);
+    }
+
+    private static Class<?> type(Member member, Property property) {
+        Type declared = member instanceof Method ? ((Method) member).getGenericReturnType() : ((Field) member).getGenericType();
+        if (declared instanceof TypeVariable && property != null) {
+            // Of a generic superclass: Hibernate knows which type the entity names, and refuses one that names none.
+            return property.getType().getReturnedClass();
+        }
+        return member instanceof Method ? ((Method) member).getReturnType() : ((Field) member).getType();
     }
 
     /** An id's table is that of the hierarchy's root, so that all of a hierarchy have one source. */

@@ -20,18 +20,20 @@ import org.apache.shardingsphere.sharding.api.sharding.complex.ComplexKeysShardi
 /**
  * The shard of an id or of a key by its gene: {@code type: KEYMILL_GENE} in a complex sharding strategy. Properties: {@code router}, the
  * name of a router's table in the mill's store, or {@code file}; {@code id-columns} and {@code key-columns}, separated by commas;
- * {@code while-moving}. A target is the shard's name, or ends with an underscore and the name.
+ * {@code key-type}, {@code number} unless it is {@code text}; {@code while-moving}. A target is the shard's name, or the only one that ends
+ * with an underscore and the name. A statement with an id and a key of different genes is refused.
  *
  * <p>A range that moves by number gives two targets for a key, since each row is on one of them, and one for an id. A range that is written
  * to two shards is refused unless {@code while-moving=both}: ShardingSphere does not say whether a statement reads or writes, so
- * reads would find such rows twice.
+ * reads would find such rows twice, and it inserts no row on two shards.
  */
 public final class KeymillGene implements ComplexKeysShardingAlgorithm<Comparable<?>> {
-    private static final List<String> PROPERTIES = Arrays.asList("router", "file", "config", "id-columns", "key-columns", "while-moving");
+    private static final List<String> PROPERTIES = Arrays.asList("router", "file", "config", "id-columns", "key-columns", "key-type", "while-moving");
 
     private Properties properties = new Properties();
     private Set<String> ids;
     private Set<String> keys;
+    private boolean text;
     private boolean both;
     private String name;
     private Supplier<Mill> mills;
@@ -66,6 +68,11 @@ public final class KeymillGene implements ComplexKeysShardingAlgorithm<Comparabl
         if (ids.isEmpty() && keys.isEmpty()) {
             throw new IllegalArgumentException("the sharding algorithm KEYMILL_GENE has neither `id-columns` nor `key-columns`; name the columns with ids and those with keys");
         }
+        String type = given.getProperty("key-type", "number");
+        if (!type.equals("number") && !type.equals("text")) {
+            throw new IllegalArgumentException("`key-type` is `" + type + "`; it is number or text");
+        }
+        text = type.equals("text");
         String moving = given.getProperty("while-moving", "refuse");
         if (!moving.equals("refuse") && !moving.equals("both")) {
             throw new IllegalArgumentException("`while-moving` is `" + moving + "`; it is refuse or both");
@@ -195,12 +202,21 @@ public final class KeymillGene implements ComplexKeysShardingAlgorithm<Comparabl
     }
 
     private static String target(Collection<String> targets, String shard) {
+        Set<String> fitting = new TreeSet<>();
         for (String target : targets) {
-            if (target.equals(shard) || target.endsWith("_" + shard)) {
+            if (target.equals(shard)) {
                 return target;
             }
+            if (target.endsWith("_" + shard)) {
+                fitting.add(target);
+            }
         }
-        throw new IllegalStateException("no target is the shard `" + shard + "` of the router's table, or ends with `_" + shard + "`; the targets are " + new TreeSet<>(targets));
+        if (fitting.size() == 1) {
+            return fitting.iterator().next();
+        } else if (fitting.isEmpty()) {
+            throw new IllegalStateException("no target is the shard `" + shard + "` of the router's table, or ends with `_" + shard + "`; the targets are " + new TreeSet<>(targets));
+        }
+        throw new IllegalStateException("the targets " + fitting + " all end with `_" + shard + "`, and which of them is the shard `" + shard + "` of the router's table is not known; name that target `" + shard + "`, or give the shards names that are no endings of others");
     }
 
     private static Route id(Router router, Object id, String column) {
@@ -209,16 +225,17 @@ public final class KeymillGene implements ComplexKeysShardingAlgorithm<Comparabl
         } else if (id instanceof BigInteger) {
             return ((BigInteger) id).bitLength() < 64 ? router.route(((BigInteger) id).longValue()) : router.routeWide((BigInteger) id);
         }
-        throw new IllegalArgumentException("the id column " + column + " has a " + id.getClass().getName() + "; it has a long, an int or a BigInteger");
+        throw new IllegalArgumentException("the id column " + column + " has `" + id + "`, a " + id.getClass().getName() + "; it has a long, an int or a BigInteger");
     }
 
-    private static Route key(Router router, Object key, String column) {
-        if (key instanceof Long || key instanceof Integer) {
+    private Route key(Router router, Object key, String column) {
+        if (!text && (key instanceof Long || key instanceof Integer)) {
             return router.routeKey(((Number) key).longValue());
-        } else if (key instanceof String) {
+        } else if (text && key instanceof String) {
             return router.routeKey((String) key);
         }
-        throw new IllegalArgumentException("the key column " + column + " has a " + key.getClass().getName() + "; it has a long, an int or a String");
+        // A database takes both for one key.
+        throw new IllegalArgumentException("the key column " + column + " has `" + key + "`, a " + key.getClass().getName() + "; with `key-type: number`, the default, it has a long or an int, and with `key-type: text` a String: 42 and \"42\" have different genes");
     }
 
     @Override
