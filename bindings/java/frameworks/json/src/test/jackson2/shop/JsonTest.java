@@ -2,6 +2,7 @@ package shop;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
+import com.fasterxml.jackson.annotation.JsonFormat;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.json.JsonMapper;
 import io.keymill.json.AsText;
@@ -53,6 +54,7 @@ class JsonTest {
     static class Numbered extends Base<Long> {}
 
     static class Anything {
+        @io.keymill.hibernate.KeymillId @JsonFormat(shape = JsonFormat.Shape.NUMBER) public long number = 5;
         @AsText public Object one = 9_007_199_254_740_993L;
         @AsText public Object other = "a text";
         @AsText public Object list = Arrays.asList(1);
@@ -106,7 +108,7 @@ class JsonTest {
         Numbered numbered = new Numbered();
         numbered.id = 7L;
         assertEquals(mapper.readTree("{\"id\":\"7\"}"), mapper.readTree(mapper.writeValueAsString(numbered)));
-        assertEquals(mapper.readTree("{\"one\":\"9007199254740993\",\"other\":\"a text\",\"list\":[1]}"), mapper.readTree(mapper.writeValueAsString(new Anything())));
+        assertEquals(mapper.readTree("{\"number\":5,\"one\":\"9007199254740993\",\"other\":\"a text\",\"list\":[1]}"), mapper.readTree(mapper.writeValueAsString(new Anything())));
     }
 
     @Test

@@ -70,6 +70,14 @@ class MyBatisTest {
         @KeymillId public final long id = 0;
     }
 
+    static class OfAnother {
+        @io.keymill.hibernate.KeymillId public Long id;
+    }
+
+    static class Misspelt {
+        @KeymillId("segment:{tabel}") public Long id;
+    }
+
     record Frozen(@KeymillId Long id) {}
 
     interface Mapper {
@@ -99,6 +107,12 @@ class MyBatisTest {
 
         @Insert("insert into orders (id) values (#{id})")
         int addConstant(Constant constant);
+
+        @Insert("insert into orders (id) values (#{id})")
+        int addOfAnother(OfAnother other);
+
+        @Insert("insert into orders (id) values (#{id})")
+        int addMisspelt(Misspelt misspelt);
 
         @Insert("insert into orders (id, no) values (#{id}, #{no})")
         @Options(useGeneratedKeys = true, keyProperty = "id")
@@ -301,6 +315,10 @@ class MyBatisTest {
             assertTrue(said.startsWith("shop.MyBatisTest$Frozen.id has @KeymillId and cannot be set, being a record's; take the id before the object is made: Mill.lazy(\"segment:TABLE\").next()"), said);
             said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addConstant(new Constant()))).getMessage();
             assertTrue(said.startsWith("shop.MyBatisTest$Constant.id has @KeymillId and cannot be set, being final"), said);
+            said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addOfAnother(new OfAnother()))).getMessage();
+            assertTrue(said.startsWith("shop.MyBatisTest$OfAnother.id has @io.keymill.hibernate.KeymillId, which is not read here; import io.keymill.mybatis.KeymillId"), said);
+            said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addMisspelt(new Misspelt()))).getMessage();
+            assertEquals("shop.MyBatisTest$Misspelt.id names `segment:{tabel}`; the one word in braces is {table}", said);
         }
     }
 

@@ -10,7 +10,11 @@ import java.io.IOException;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
+import org.springframework.boot.WebApplicationType;
+import org.springframework.boot.autoconfigure.AutoConfigurationPackage;
+import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.context.ConfigurableApplicationContext;
+import org.springframework.context.annotation.Configuration;
 
 /** What an application must not do in silence. */
 class GuardTest {
@@ -28,6 +32,17 @@ class GuardTest {
             }
             assertTrue(BootTest.get(context, "/actuator/env/keymill.warm-up").contains("\"value\":\"false\""), "the others are shown");
         }
+    }
+
+    @Configuration(proxyBeanMethods = false)
+    @EnableAutoConfiguration
+    @AutoConfigurationPackage(basePackages = "other")
+    static class WithWrong {}
+
+    @Test
+    void an_entity_with_the_annotation_of_another_module_does_not_start() {
+        Throwable said = Causes.root(assertThrows(RuntimeException.class, () -> BootTest.run(new Class<?>[] {WithWrong.class}, WebApplicationType.NONE, "keymill.config=memory:").close()));
+        assertEquals("other.Wrong.id has @io.keymill.mybatis.KeymillId, which is not read here; import io.keymill.hibernate.KeymillId, beside it where other frameworks use the class too", said.getMessage());
     }
 
     @Test

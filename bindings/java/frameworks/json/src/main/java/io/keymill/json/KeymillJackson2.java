@@ -1,5 +1,6 @@
 package io.keymill.json;
 
+import com.fasterxml.jackson.annotation.JsonFormat;
 import com.fasterxml.jackson.core.JsonGenerator;
 import com.fasterxml.jackson.databind.JsonSerializer;
 import com.fasterxml.jackson.databind.SerializerProvider;
@@ -32,7 +33,8 @@ public class KeymillJackson2 extends SimpleModule {
 
         @Override
         public Object findSerializer(Annotated annotated) {
-            if (!Ids.are(annotations(annotated))) {
+            JsonFormat format = annotated.getAnnotation(JsonFormat.class);
+            if (!Ids.are(annotations(annotated)) || format != null && format.shape().isNumeric()) {
                 return null;
             }
             // With the type arguments of the class that the member is looked at in.

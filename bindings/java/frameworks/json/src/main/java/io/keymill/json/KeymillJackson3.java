@@ -1,5 +1,6 @@
 package io.keymill.json;
 
+import com.fasterxml.jackson.annotation.JsonFormat;
 import java.lang.annotation.Annotation;
 import java.lang.reflect.Array;
 import tools.jackson.core.JsonGenerator;
@@ -31,7 +32,8 @@ public class KeymillJackson3 extends SimpleModule {
 
         @Override
         public Object findSerializer(MapperConfig<?> config, Annotated annotated) {
-            if (!Ids.are(annotations(annotated))) {
+            JsonFormat format = annotated.getAnnotation(JsonFormat.class);
+            if (!Ids.are(annotations(annotated)) || format != null && format.shape().isNumeric()) {
                 return null;
             }
             // With the type arguments of the class that the member is looked at in.

@@ -1,5 +1,6 @@
 package io.keymill.mybatis;
 
+import io.keymill.support.Annotations;
 import io.keymill.support.FieldIds;
 import java.lang.reflect.Field;
 import java.lang.reflect.Modifier;
@@ -15,6 +16,7 @@ final class IdFields {
         for (Class<?> at = type; at != null && !at.getName().startsWith("java."); at = at.getSuperclass()) {
             int own = 0;
             for (Field field : at.getDeclaredFields()) {
+                Annotations.refuseOthers(field, at.getName() + "." + field.getName(), KeymillId.class);
                 KeymillId annotation = field.getAnnotation(KeymillId.class);
                 if (annotation != null) {
                     fields.add(own++, new IdField(field, annotation.value()));

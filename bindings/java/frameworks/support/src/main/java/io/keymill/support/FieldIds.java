@@ -100,6 +100,9 @@ public final class FieldIds {
         if (spec == null || spec.isEmpty()) {
             throw new IllegalStateException(field + " names an empty spec; name a source, such as `" + DEFAULT + "`");
         }
+        if (spec.replace("{table}", "").matches(".*[{}].*")) {
+            throw new IllegalStateException(field + " names `" + spec + "`; the one word in braces is {table}");
+        }
         if (!spec.contains("{table}")) {
             return spec;
         }

@@ -6,6 +6,7 @@ import com.baomidou.mybatisplus.core.metadata.TableInfo;
 import com.baomidou.mybatisplus.core.metadata.TableInfoHelper;
 import io.keymill.Mill;
 import io.keymill.mybatis.KeymillId;
+import io.keymill.support.Annotations;
 import io.keymill.support.FieldIds;
 import io.keymill.support.Versions;
 import java.lang.reflect.Field;
@@ -111,6 +112,7 @@ public class KeymillIdentifierGenerator implements IdentifierGenerator {
         for (Class<?> at = table.getEntityType(); at != null; at = at.getSuperclass()) {
             for (Field field : at.getDeclaredFields()) {
                 if (field.getName().equals(table.getKeyProperty())) {
+                    Annotations.refuseOthers(field, at.getName() + "." + field.getName(), KeymillId.class);
                     KeymillId annotation = field.getAnnotation(KeymillId.class);
                     return annotation == null ? spec : annotation.value();
                 }

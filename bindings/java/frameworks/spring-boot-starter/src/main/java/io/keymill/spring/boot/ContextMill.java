@@ -4,10 +4,14 @@ import io.keymill.Gene;
 import io.keymill.KeymillException;
 import io.keymill.Mill;
 import java.util.function.Supplier;
+import org.apache.commons.logging.Log;
+import org.apache.commons.logging.LogFactory;
 import org.springframework.beans.factory.DisposableBean;
 
 /** Opens the mill of an application context, and closes it with the context, after what takes from it. */
 final class ContextMill implements DisposableBean {
+    private static final Log LOG = LogFactory.getLog(ContextMill.class);
+
     private final Mill mill;
 
     ContextMill(KeymillProperties properties, Supplier<String> dataSource) {
@@ -19,6 +23,7 @@ final class ContextMill implements DisposableBean {
         } catch (KeymillException e) {
             throw new KeymillPropertyException("keymill.config", e.getMessage(), "Correct it", e);
         }
+        LOG.info("ids come from " + mill.store());
         try {
             if (properties.getInit() == KeymillProperties.Init.MISSING) {
                 mill.init(properties.getSources().values().toArray(new String[0]));

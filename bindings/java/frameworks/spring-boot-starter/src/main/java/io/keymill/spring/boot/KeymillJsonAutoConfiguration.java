@@ -13,7 +13,7 @@ import org.springframework.context.annotation.Configuration;
 @ConditionalOnProperty(prefix = KeymillProperties.PREFIX, name = "enabled", matchIfMissing = true)
 public class KeymillJsonAutoConfiguration {
     @Configuration(proxyBeanMethods = false)
-    @ConditionalOnClass(name = "com.fasterxml.jackson.databind.module.SimpleModule")
+    @ConditionalOnClass(name = {"io.keymill.json.AsText", "com.fasterxml.jackson.databind.module.SimpleModule"})
     static class Jackson2Configuration {
         @Bean
         KeymillJackson2 keymillJackson2() {
@@ -22,7 +22,7 @@ public class KeymillJsonAutoConfiguration {
     }
 
     @Configuration(proxyBeanMethods = false)
-    @ConditionalOnClass(name = "tools.jackson.databind.module.SimpleModule")
+    @ConditionalOnClass(name = {"io.keymill.json.AsText", "tools.jackson.databind.module.SimpleModule"})
     static class Jackson3Configuration {
         @Bean
         KeymillJackson3 keymillJackson3() {

@@ -73,7 +73,7 @@ final class WarmUp implements SmartLifecycle {
     }
 
     private static KeymillPropertyException failed(String name, String reason, Throwable cause) {
-        return new KeymillPropertyException(KeymillSources.property(name), "no first numbers: " + reason, "Let the store be reached at start, or set keymill.warm-up=false to start without it", cause);
+        return new KeymillPropertyException(KeymillSources.property(name), "no first numbers: " + reason, "Let the store be reached at start, with its tables: keymill.init=missing creates them. keymill.warm-up=false starts without it", cause);
     }
 
     @Override

@@ -1,6 +1,7 @@
 package io.keymill.spring.data;
 
 import io.keymill.Mill;
+import io.keymill.support.Annotations;
 import io.keymill.support.FieldIds;
 import io.keymill.support.Versions;
 import java.lang.reflect.Field;
@@ -119,6 +120,9 @@ final class Filler {
         List<Member> members = new ArrayList<>();
         if (entity != null) {
             for (RelationalPersistentProperty property : entity) {
+                if (property.getField() != null) {
+                    Annotations.refuseOthers(property.getField(), type.getName() + "." + property.getName(), KeymillId.class);
+                }
                 KeymillId annotation = property.findAnnotation(KeymillId.class);
                 if (annotation != null || property.isEntity()) {
                     members.add(new Member(entity, property, annotation, owner == null ? table(entity) : owner));
