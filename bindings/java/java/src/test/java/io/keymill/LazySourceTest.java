@@ -274,7 +274,8 @@ class LazySourceTest {
         command.addAll(Arrays.asList(LazySourceTest.class.getName(), what));
         ProcessBuilder builder = new ProcessBuilder(command).directory(folder.toFile());
         builder.environment().put("KEYMILL_CONFIG", config);
-        builder.redirectErrorStream(true);
+        // Newer JVMs warn there of native libraries.
+        builder.redirectError(ProcessBuilder.Redirect.INHERIT);
         Process process = builder.start();
         String out = new String(process.getInputStream().readAllBytes(), "UTF-8");
         assertTrue(process.waitFor(240, TimeUnit.SECONDS));
