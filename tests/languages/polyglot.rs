@@ -56,6 +56,8 @@ impl Language {
             .args(arguments)
             .args([config, &if self.is_old() { spec.to_owned() } else { format!("{spec}&deadline=60s") }])
             .arg(log)
+            // Cargo's own, in which a library of the build would be found before the package's.
+            .env_remove("LD_LIBRARY_PATH")
             .stdout(Stdio::null())
             .stderr(File::create(log.with_extension("stderr")).expect("a file for errors"))
             .spawn()
