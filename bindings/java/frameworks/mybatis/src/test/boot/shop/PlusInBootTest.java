@@ -90,12 +90,12 @@ class PlusInBootTest {
     @MapperScan(basePackageClasses = PlusInBootTest.class, markerInterface = BaseMapper.class)
     static class WithPrimitive {}
 
-    private static ConfigurableApplicationContext run(Stores stores, Class<?> configuration) {
+    private static ConfigurableApplicationContext run(Stores stores, Class<?> configuration, String... arguments) {
         String url = stores.jdbcUrl();
         Stores.run(url, stores.user(), stores.password(), "drop table if exists orders", "drop table if exists order_line", "create table orders (id bigint primary key)", "create table order_line (id bigint primary key)");
         return new SpringApplicationBuilder(configuration).web(WebApplicationType.NONE).properties(
                 "spring.main.banner-mode=off", "mybatis-plus.global-config.banner=false", "spring.datasource.url=" + url, "spring.datasource.username=" + stores.user(), "spring.datasource.password=" + stores.password(),
-                "keymill.config=" + stores.config(), "keymill.init=missing", "keymill.sources.orders=segment:orders").run();
+                "keymill.config=" + stores.config(), "keymill.init=missing", "keymill.sources.orders=segment:orders").run(arguments);
     }
 
     @ParameterizedTest
@@ -123,5 +123,17 @@ class PlusInBootTest {
             e = e.getCause();
         }
         assertTrue(e.getMessage().startsWith("keymill.mybatis-plus.source: shop.PlusInBootTest$Primitive.id is a primitive long"), e.toString());
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void a_wrong_option_does_not_start_and_is_named(Stores stores) {
+        for (String property : new String[] {"keymill.mybatis-plus.source", "keymill.mybatis-plus.id-worker"}) {
+            Throwable e = assertThrows(RuntimeException.class, () -> run(stores, Shop.class, "--" + property + "=segment:orders?stpe=5").close());
+            while (e.getCause() != null && !e.getMessage().startsWith(property)) {
+                e = e.getCause();
+            }
+            assertTrue(e.getMessage().startsWith(property + ": ") && e.getMessage().contains("unknown option `stpe`"), e.toString());
+        }
     }
 }

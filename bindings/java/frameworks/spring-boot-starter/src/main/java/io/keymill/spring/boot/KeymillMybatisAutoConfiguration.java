@@ -1,6 +1,7 @@
 package io.keymill.spring.boot;
 
 import com.baomidou.mybatisplus.core.incrementer.IdentifierGenerator;
+import io.keymill.KeymillException;
 import io.keymill.Mill;
 import io.keymill.mybatis.KeymillInterceptor;
 import io.keymill.mybatis.flex.KeymillKeyGenerator;
@@ -38,10 +39,21 @@ public class KeymillMybatisAutoConfiguration {
         @ConditionalOnMissingBean(IdentifierGenerator.class)
         KeymillIdentifierGenerator keymillIdentifierGenerator(Mill mill, KeymillProperties properties) {
             KeymillProperties.MybatisPlus plus = properties.getMybatisPlus();
+            check("keymill.mybatis-plus.source", plus.getSource());
+            check("keymill.mybatis-plus.id-worker", plus.getIdWorker());
             try {
                 return new KeymillIdentifierGenerator(() -> mill, plus.getSource(), plus.getIdWorker());
             } catch (IllegalStateException e) {
                 throw new KeymillPropertyException("keymill.mybatis-plus.id-worker", e.getMessage(), "Correct it", e);
+            }
+        }
+
+        /** Whether the spec can be read, found on a mill of its own: the application's would show a source that nothing takes from. */
+        private static void check(String property, String spec) {
+            try (Mill probe = Mill.open("memory:")) {
+                probe.source(spec.replace("{table}", "table"));
+            } catch (KeymillException e) {
+                throw new KeymillPropertyException(property, e.getMessage(), "Correct the spec `" + spec + "`", e);
             }
         }
 
