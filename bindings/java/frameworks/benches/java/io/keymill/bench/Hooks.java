@@ -242,10 +242,10 @@ public class Hooks {
         String what = "a book";
     }
 
-    /** One that is made anew. */
+    /** A record, which is copied with its id. */
     public record Fixed(@Id @io.keymill.spring.data.KeymillId Long id, String what) {}
 
-    /** One with children. */
+    /** An aggregate with children. */
     public static class Basket {
         @Id @io.keymill.spring.data.KeymillId Long id;
         List<Purchase> purchases = new ArrayList<>();

@@ -27,7 +27,7 @@ import org.springframework.context.ConfigurableApplicationContext;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 
-/** Which mill lazy sources take from in the life of application contexts: never one that nobody named. */
+/** Which mill lazy sources take from while application contexts start and close; the default mill is never opened. */
 class SharingTest {
     private static final LazySource IDS = Mill.lazy("segment:lazy");
 

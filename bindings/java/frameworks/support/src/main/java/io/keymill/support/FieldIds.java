@@ -218,24 +218,6 @@ public final class FieldIds {
         return value == null || primitive && value instanceof Number && ((Number) value).longValue() == 0;
     }
 
-    /**
-     * The source's spec, the table's name filled in.
-     *
-     * @return the spec
-     */
-    public String spec() {
-        return spec;
-    }
-
-    /**
-     * The field that these ids are for.
-     *
-     * @return class and field
-     */
-    public String field() {
-        return field;
-    }
-
     private <T> T ask(Function<Source, T> verb) {
         Resolved now = resolved;
         if (now == null || now.mill != mills.get()) {

@@ -49,11 +49,11 @@ public class KeymillKeyGenerator implements IKeyGenerator {
     }
 
     /**
-     * Registers one under {@link #NAME}: ids of this mill, from {@code segment:{table}}. MyBatis-Flex keeps generators in one place for
-     * all session factories; those that are built later take from the last one that was registered.
+     * Registers one under {@link #NAME}: ids of this mill, from {@code segment:{table}}. MyBatis-Flex keeps one
+     * generator of a name for all session factories: a factory takes the generator that is registered when it is built.
      *
      * @param mills where the mill is found at each id; null: the shared mill
-     * @return what was registered
+     * @return the registered generator
      */
     public static KeymillKeyGenerator register(Supplier<Mill> mills) {
         KeymillKeyGenerator generator = new KeymillKeyGenerator(mills, FieldIds.DEFAULT);

@@ -39,8 +39,11 @@ public class KeymillMybatisAutoConfiguration {
         @ConditionalOnMissingBean(IdentifierGenerator.class)
         KeymillIdentifierGenerator keymillIdentifierGenerator(Mill mill, KeymillProperties properties) {
             KeymillProperties.MybatisPlus plus = properties.getMybatisPlus();
-            check("keymill.mybatis-plus.source", plus.getSource());
-            check("keymill.mybatis-plus.id-worker", plus.getIdWorker());
+            // On a mill of its own: the application's would show sources that nothing takes from.
+            try (Mill probe = Mill.open("memory:")) {
+                check(probe, "keymill.mybatis-plus.source", plus.getSource());
+                check(probe, "keymill.mybatis-plus.id-worker", plus.getIdWorker());
+            }
             try {
                 return new KeymillIdentifierGenerator(() -> mill, plus.getSource(), plus.getIdWorker());
             } catch (IllegalStateException e) {
@@ -48,9 +51,9 @@ public class KeymillMybatisAutoConfiguration {
             }
         }
 
-        /** Whether the spec can be read, found on a mill of its own: the application's would show a source that nothing takes from. */
-        private static void check(String property, String spec) {
-            try (Mill probe = Mill.open("memory:")) {
+        /** Refuses a spec that cannot be read. */
+        private static void check(Mill probe, String property, String spec) {
+            try {
                 probe.source(spec.replace("{table}", "table"));
             } catch (KeymillException e) {
                 throw new KeymillPropertyException(property, e.getMessage(), "Correct the spec `" + spec + "`", e);

@@ -228,7 +228,7 @@ final class Filler {
             return field == null ? entity.getPropertyAccessor(object).getProperty(property) : ReflectionUtils.getField(field, object);
         }
 
-        /** The object, or the one that was made in its place. */
+        /** Returns the object, or its copy with the value where the object cannot be changed. */
         <T> T set(T object, Object value) {
             if (field != null && !property.isImmutable()) {
                 ReflectionUtils.setField(field, object, value);

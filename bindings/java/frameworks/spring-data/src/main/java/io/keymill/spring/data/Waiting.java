@@ -16,7 +16,7 @@ import reactor.core.scheduler.Schedulers;
 
 /**
  * Saves whose ids are not in memory. One thread asks for all of them, so that none holds a thread of Reactor's, however many there are:
- * of each source for the one that has waited longest, and for the next one once that has its id or its error. It ends when none waits.
+ * for each source it asks on behalf of the oldest save, until that save has its id or its error. The thread ends when no save waits.
  */
 final class Waiting {
     /** A store's answer takes about as long. */
