@@ -1,7 +1,7 @@
 //! Tests for PostgreSQL alone: rights, lost answers, broken connections, settings that lose commits.
 
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use keymill::store::memory::Memory;
@@ -564,4 +564,31 @@ fn cosid_nodes_on_the_same_row_never_overlap_with_ours() {
     assert_eq!(ranges.len(), 400);
     assert_disjoint(ranges);
     assert_eq!(bench.stands_at("orders"), Some(6 + 200 * 5 + 200 * 7));
+}
+
+/// The server reports a table that another session commits in the same moment in three ways, by how far it came.
+#[test]
+fn sessions_that_create_the_same_table_at_once_all_succeed() {
+    const SESSIONS: usize = 12;
+    const ROUNDS: usize = 40;
+    let table = unique("at_once");
+    let start = Barrier::new(SESSIONS);
+    let failed: Vec<_> = std::thread::scope(|scope| {
+        let session = || {
+            let mut store = postgres::store(postgres::options());
+            let init = |round| {
+                let key = Kind::Segment.key(&format!("{table}_{round}"), "orders", false);
+                start.wait();
+                store.init(&[key], false).err()
+            };
+            (0..ROUNDS).filter_map(init).collect::<Vec<_>>()
+        };
+        let sessions: Vec<_> = (0..SESSIONS).map(|_| scope.spawn(session)).collect();
+        sessions.into_iter().flat_map(|session| session.join().unwrap()).collect()
+    });
+    let root = Sql::root(&postgres::url());
+    for round in 0..ROUNDS {
+        root.say(&format!("DROP TABLE {table}_{round}"));
+    }
+    assert!(failed.is_empty(), "{failed:?}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::owners::{Other, RELATIONS, RelationOwner, RelationUse};
 use super::place::{FoundRelation, Place, chosen};
-use super::postgres_dialect;
+use super::postgres_dialect::{self, CREATED_MEANWHILE};
 use super::postgres_session::PostgresSession;
 use crate::store::model::rows::Digits;
 use crate::store::model::value::{ColumnValue, Value, number, text};
@@ -215,8 +215,12 @@ impl Connection for PostgresSession {
             "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), {}; {statement}",
             self.pinned()
         );
+        self.code = None;
         match self.say(&whole, Phase::Create) {
-            Err(_) if std::mem::take(&mut self.state.duplicate) => self.say(&whole, Phase::Create),
+            Err(_) if self.code.as_deref().is_some_and(|code| CREATED_MEANWHILE.contains(&code)) => {
+                self.state.duplicate = false;
+                self.say(&whole, Phase::Create)
+            }
             said => said,
         }
     }

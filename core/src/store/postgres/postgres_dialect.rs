@@ -196,6 +196,10 @@ pub(super) fn unsafe_setting(name: &str, value: &str) -> Option<String> {
 /// The server has no table of this name.
 pub(super) const MISSING_TABLE: &str = "42P01";
 
+/// What `CREATE TABLE IF NOT EXISTS` answers where another session creates the same table in the same moment: a row of the
+/// catalogue, the table, or its row type is there already.
+pub(super) const CREATED_MEANWHILE: [&str; 3] = ["23505", "42P07", "42710"];
+
 /// The meaning of a SQLSTATE.
 pub(super) fn meaning(code: &str, phase: Phase) -> Meaning {
     let plain = Meaning::plain;
