@@ -217,10 +217,11 @@ impl DriverSocket {
             match made {
                 Ok(listening) => return Ok(listening),
                 Err(error) => {
-                    last = io::Error::new(
-                        error.kind(),
-                        format!("no socket file can be made in `{}`: {error}", parent.display()),
+                    let why = format!(
+                        "no socket file can be made in `{}`: {error}; set `TMPDIR` to a folder that this process can write to",
+                        parent.display()
                     );
+                    last = io::Error::new(error.kind(), why);
                 }
             }
         }
