@@ -130,7 +130,8 @@ impl Router {
     ///
     /// # Errors
     /// `INVALID_ARGUMENT`: the id is 2^63 or more. `LEASE_LOST`: its range moves to another shard, and this process could not tell the
-    /// store in time that it follows, so it may have missed a step.
+    /// store in time that it follows, so it may have missed a step. `STORE_WENT_BACKWARDS`: another process runs a later table than the
+    /// store has.
     #[inline]
     pub fn route(&self, id: u64) -> Result<Route<'_>> {
         self.served(Gene::of_id(id)?, id & ((1 << NUMBER_BITS) - 1))
@@ -139,7 +140,7 @@ impl Router {
     /// Where an id of 128 bits belongs.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`: the id has not the form of a wide id. `LEASE_LOST` as [`Router::route`].
+    /// `INVALID_ARGUMENT`: the id has not the form of a wide id. `LEASE_LOST` and `STORE_WENT_BACKWARDS` as [`Router::route`].
     #[inline]
     pub fn route_wide(&self, id: u128) -> Result<Route<'_>> {
         self.served(Gene::of_wide(id)?, id as u64 & i64::MAX as u64)
@@ -148,7 +149,7 @@ impl Router {
     /// Where an id belongs whose bytes are in big-endian order: 8 of them, or 16 of a wide id.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`: another length, or not the form of an id. `LEASE_LOST` as [`Router::route`].
+    /// `INVALID_ARGUMENT`: another length, or not the form of an id. `LEASE_LOST` and `STORE_WENT_BACKWARDS` as [`Router::route`].
     pub fn route_bytes(&self, id: &[u8]) -> Result<Route<'_>> {
         if let Ok(id) = id.try_into() {
             return self.route(u64::from_be_bytes(id));
@@ -165,7 +166,7 @@ impl Router {
     /// Where the ids of a business key belong.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`: the key is too long. `LEASE_LOST` as [`Router::route`].
+    /// `INVALID_ARGUMENT`: the key is too long. `LEASE_LOST` and `STORE_WENT_BACKWARDS` as [`Router::route`].
     #[inline]
     pub fn route_key<'k>(&self, key: impl Into<GeneKey<'k>>) -> Result<Route<'_>> {
         self.route_gene(Gene::of(key)?)
@@ -174,7 +175,7 @@ impl Router {
     /// Where the ids of a gene belong.
     ///
     /// # Errors
-    /// `LEASE_LOST` as [`Router::route`].
+    /// `LEASE_LOST` and `STORE_WENT_BACKWARDS` as [`Router::route`].
     #[inline]
     pub fn route_gene(&self, gene: Gene) -> Result<Route<'_>> {
         let (word, version) = self.live.word(gene);

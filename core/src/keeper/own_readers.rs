@@ -59,7 +59,7 @@ impl OwnReaders {
     }
 
     /// Writes the row of a router with this version; answers with the boot time up to which that counts, and with the highest version of
-    /// a living reader, where the row is a new one.
+    /// a living reader.
     pub(super) fn write(
         &mut self,
         store: &mut ContainedStore,
@@ -96,7 +96,7 @@ impl OwnReaders {
         failures: u32,
         events: &Events,
     ) -> Result<u64, u64> {
-        let was_until_ms = of.live.leased_until_ms();
+        let (was_until_ms, was_outdated) = (of.live.leased_until_ms(), of.live.is_outdated());
         match self.renewed(store, of, was_until_ms) {
             Ok(until_ms) => {
                 of.live.lease(until_ms);
@@ -104,7 +104,12 @@ impl OwnReaders {
             }
             Err(why) => {
                 of.live.expire(self.clock.boot_ms());
-                if failures == 0 {
+                if of.live.is_outdated() {
+                    if !was_outdated {
+                        let message = format!("{why}; router `{}` answers nothing until then", of.name);
+                        events.push(Event::new(EventKind::RouteRefused, message));
+                    }
+                } else if failures == 0 {
                     let message = format!(
                         "router `{}` could not renew its row in `keymill_reader`: {why}; without it, ranges that move are refused",
                         of.name
@@ -124,18 +129,27 @@ impl OwnReaders {
     ) -> Result<u64, String> {
         let told = |fault: Fault| fault.to_string();
         let (mut until_ms, highest) = self.write(store, &of.readers, of.live.version()).map_err(told)?;
-        if self.clock.boot_ms() < was_until_ms {
+        let in_time = self.clock.boot_ms() < was_until_ms;
+        if in_time && highest <= of.live.version() {
             return Ok(until_ms);
         }
-        // Steps may have been made meanwhile. From now on there is one at most.
-        of.live.lease(0);
+        if !in_time {
+            // Steps may have been made meanwhile. From now on there is one at most.
+            of.live.lease(0);
+        }
         if of.read_again(store, self.clock.boot_ms()).map_err(|why| why.to_string())? {
             until_ms = self.write(store, &of.readers, of.live.version()).map_err(told)?.0;
         }
-        match went_back(&of.name, of.live.version(), highest) {
-            Some(error) => Err(error.message),
-            None => Ok(until_ms),
+        let version = of.live.version();
+        if in_time && highest <= version + 1 {
+            return Ok(until_ms);
         }
+        let Some(error) = went_back(&of.name, version, highest) else { return Ok(until_ms) };
+        if highest > version + 1 {
+            // Its table is from before a move, or from another step of it: ranges that stay in it may have moved.
+            of.outdated(highest);
+        }
+        Err(error.message)
     }
 
     /// Opens the router of this name: its table, and a row of this process. `None`: the store has no such table.
@@ -293,6 +307,71 @@ mod tests {
         memory.set_down(false);
         own.renew(&mut store, &router, 2, &events).expect("renewed");
         assert!(router.live.is_leased());
+    }
+
+    fn serves(router: &Follower) -> Result<String, Code> {
+        let router = crate::api::Router { live: router.live.clone() };
+        router.route_gene(crate::Gene::from(0)).map(|route| route.read.to_owned()).map_err(|error| error.code)
+    }
+
+    #[test]
+    fn a_router_of_a_restored_store_refuses_every_gene_once_a_process_with_a_higher_version_is_heard() {
+        let memory = Memory::new();
+        let stays = |version: u64, shard: &str| {
+            let text = format!("version = {version}\n[[range]]\nupper = 65535\nshard = \"{shard}\"");
+            let mut store = MemoryStore::new(memory.clone());
+            let key = Key::of_route("orders");
+            let old = store.read_route(&key, 0).expect("an answer").map(|old| old.version);
+            assert_eq!(store.replace_route(&key, old, (version, &text)), Ok(true));
+        };
+        let events = Events::new();
+        let told = || events.drain().iter().map(|event| event.kind.name()).collect::<Vec<_>>();
+        stays(1, "a");
+        let backup = memory.snapshot();
+        let (mut old_store, mut old_own, old, _clock) = opened(&memory);
+        stays(3, "b");
+        old_own.renew(&mut old_store, &old, 0, &events).expect("renewed");
+        assert_eq!(old.read_again(&mut old_store, 0).ok(), Some(true));
+        // The backup has neither the version nor the row of the process that runs it.
+        memory.restore(&backup);
+        let (mut store, mut own, router, clock) = opened(&memory);
+        assert_eq!((serves(&router), serves(&old)), (Ok("a".into()), Ok("b".into())));
+        old_own.renew(&mut old_store, &old, 0, &events).expect("a new row");
+        assert_eq!(told(), [""; 0]);
+        own.renew(&mut store, &router, 0, &events).expect_err("the table is older");
+        assert_eq!((serves(&router), serves(&old)), (Err(Code::StoreWentBackwards), Ok("b".into())));
+        assert_eq!(told(), ["route_refused"]);
+        // Once the other process is gone, nothing else knows of the later version.
+        memory.restore(&backup);
+        clock.advance(60_000);
+        own.renew(&mut store, &router, 1, &events).expect_err("the table is older");
+        assert_eq!((serves(&router), told()), (Err(Code::StoreWentBackwards), vec![]));
+        stays(4, "b");
+        own.renew(&mut store, &router, 2, &events).expect("renewed");
+        assert_eq!((serves(&router), router.live.version()), (Ok("b".into()), 4));
+    }
+
+    /// A step is stored while every reader runs the version before, and stores that answer may be one step behind the silent ones.
+    #[test]
+    fn a_router_one_version_behind_another_process_goes_on() {
+        let memory = Memory::new();
+        put(&memory, 3);
+        let events = Events::new();
+        let (mut store, mut own, router, _clock) = opened(&memory);
+        let mut other = MemoryStore::new(memory.clone());
+        let keep = |version| KeepReader { version, lease_ms: 16_000, owner: "other".into() };
+        let (key, mut row) = (Arc::new(Key::of_readers("orders")), OwnReader::default());
+        other.keep_reader(&key, &mut row, &keep(4)).expect("kept");
+        own.renew(&mut store, &router, 0, &events).expect("renewed");
+        assert_eq!((router.live.version(), router.live.is_leased()), (3, true));
+        put(&memory, 4);
+        own.renew(&mut store, &router, 0, &events).expect("renewed");
+        assert_eq!((router.live.version(), router.live.is_leased()), (4, true));
+        other.keep_reader(&key, &mut row, &keep(6)).expect("kept");
+        own.renew(&mut store, &router, 0, &events).expect_err("two steps behind");
+        put(&memory, 6);
+        own.renew(&mut store, &router, 1, &events).expect("the version of the other process is enough");
+        assert_eq!((router.live.version(), router.live.is_leased()), (6, true));
     }
 
     #[test]

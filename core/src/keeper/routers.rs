@@ -140,6 +140,13 @@ impl Follower {
         self.follow(store, boot_ms)
     }
 
+    /// A living process runs this version, and the store has a lower one: the router answers nothing before the store has that version.
+    pub(super) fn outdated(&self, least: u64) {
+        self.live.outdated(least);
+        // ordering: Relaxed — see `wait`. The table is looked for as often as that of a range that moves.
+        self.moves.store(true, Ordering::Relaxed);
+    }
+
     /// Renews the row of this process where that is due, or where the table `is_new`.
     fn renew(
         &self,
@@ -176,12 +183,11 @@ impl Follower {
         let stored = stored.ok_or_else(|| {
             Followed::Refused(Error::config(format!("route table `{}` is gone from the store", self.name)))
         })?;
-        if stored.version < self.live.version() {
+        let least = self.live.least();
+        if stored.version < least {
             return Err(Followed::Refused(Error::config(format!(
-                "route table `{}` of the store went back to version {}; the router has version {}",
-                self.name,
-                stored.version,
-                self.live.version()
+                "route table `{}` of the store went back to version {}; version {least} is the present one",
+                self.name, stored.version
             ))));
         }
         let mut is_new = false;
@@ -221,7 +227,7 @@ impl Follower {
                 // ordering: Relaxed — see `wait`.
                 let failed = self.failures.fetch_add(1, Ordering::Relaxed);
                 // One event for the whole time: the metric says how long it lasts.
-                if failed == 0 {
+                if failed == 0 && !self.live.is_outdated() {
                     let version = self.live.version();
                     let message = format!("{why}; router `{}` goes on with version {version}", self.name);
                     events.push(Event::new(EventKind::RouteRefused, message));

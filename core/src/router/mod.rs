@@ -54,6 +54,8 @@ pub(crate) struct LiveTable {
     seen_in: AtomicU64,
     /// The router's name in the store.
     name: Option<Box<str>>,
+    /// A version that another process runs, where the store had a lower one: a table below it is not the present one. 0: none.
+    outdated_below: AtomicU64,
     revival: OnceBox<Revival>,
 }
 
@@ -92,6 +94,7 @@ impl LiveTable {
             clock,
             seen_in: AtomicU64::new(0),
             name,
+            outdated_below: AtomicU64::new(0),
             revival: OnceBox::new(),
         };
         live.replace(table)?;
@@ -179,10 +182,43 @@ impl LiveTable {
         None
     }
 
+    /// Another process runs this version, and the table is older: from now on it answers for no gene, as a table in which each range moves and
+    /// that has no lease.
+    pub(crate) fn outdated(&self, least: u64) {
+        // ordering: Relaxed, both — the keeper alone writes it, and what a caller is refused for does not depend on what came before.
+        if least <= self.outdated_below.load(Ordering::Relaxed) {
+            return;
+        }
+        self.outdated_below.store(least, Ordering::Relaxed);
+        self.lease(0);
+        let _held = self.writer.lock();
+        self.ring.publish(&[0; ring::GENES], 0);
+    }
+
+    /// Whether the store's table is known to be older than that of another process.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.version() < self.least()
+    }
+
+    /// The lowest version that may be the present one.
+    pub(crate) fn least(&self) -> u64 {
+        // ordering: Relaxed — see `outdated`.
+        self.version().max(self.outdated_below.load(Ordering::Relaxed))
+    }
+
     /// Why it does not answer for a gene whose range moves.
     #[cold]
     pub(crate) fn lease_lost(&self, gene: Gene) -> Error {
         let name = self.name.as_deref().unwrap_or_default();
+        if self.is_outdated() {
+            return Error::new(
+                Code::StoreWentBackwards,
+                format!(
+                    "router `{name}`: the store's table is older than version {}, which another process runs: the store was restored from a backup or has lost a change; store the present table with a higher version, `keymill route put`",
+                    self.least()
+                ),
+            );
+        }
         if self.version() == 0 {
             return Error::new(
                 Code::LeaseLost,
@@ -235,13 +271,13 @@ impl LiveTable {
     /// `INVALID_CONFIG`: the version is lower, or it is the same and the table is another one. The old table stays.
     pub(crate) fn replace(&self, table: &RouteTable) -> Result<bool> {
         let _held = self.writer.lock();
-        let (version, present) = (table.version(), self.ring.version());
-        if version < present {
-            return Err(refused(&format!("its version {version} is lower than {present}, the present one")));
+        let (version, least) = (table.version(), self.least());
+        if version < least {
+            return Err(refused(&format!("its version {version} is lower than {least}, the present one")));
         }
         let numbers = self.names.numbers(table.names())?;
         let words = table.words(&numbers);
-        if version == present {
+        if version == self.ring.version() {
             if self.ring.has(&words) {
                 return Ok(false);
             }

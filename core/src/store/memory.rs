@@ -113,6 +113,7 @@ pub struct Memory {
 pub struct MemoryBackup {
     rows: BTreeMap<String, StoredRow>,
     slots: BTreeMap<(String, String, u64), (SlotRow, String)>,
+    routes: BTreeMap<String, (u64, String)>,
 }
 
 static NAMED: LazyLock<Mutex<HashMap<String, Weak<Memory>>>> = LazyLock::new(Mutex::default);
@@ -208,7 +209,7 @@ impl Memory {
     #[must_use]
     pub fn snapshot(&self) -> MemoryBackup {
         let state = self.state();
-        MemoryBackup { rows: state.rows.clone(), slots: state.slots.clone() }
+        MemoryBackup { rows: state.rows.clone(), slots: state.slots.clone(), routes: state.routes.clone() }
     }
 
     /// Restores a backup: every change since is forgotten.
@@ -216,6 +217,7 @@ impl Memory {
         let mut state = self.state();
         state.rows.clone_from(&snapshot.rows);
         state.slots.clone_from(&snapshot.slots);
+        state.routes.clone_from(&snapshot.routes);
     }
 
     fn state(&self) -> MutexGuard<'_, MemoryState> {

@@ -26,8 +26,7 @@ pub(crate) fn add(
     if pool.layout.is_none() && !rows.insert_pool(key, &record, READER_LAYOUT)? {
         return Ok(None);
     }
-    let living = pool.slots.iter().filter(|row| row.is_held(pool.now_ms));
-    let highest = living.map(|row| row.mark).max().unwrap_or(0);
+    let highest = highest(&pool);
     // An earlier attempt may have written it.
     let left = Left { token: new.token, mark: new.mark };
     if pool.slots.iter().any(|row| row.slot == new.slot && left.is_in(row)) {
@@ -41,6 +40,12 @@ pub(crate) fn add(
     }
     let new = SlotRow { ends_at: pool.now_ms.saturating_add(lease_ms).min(MAX_NUMBER), ..new.clone() };
     Ok(rows.insert_slot(key, &new, pool.floor)?.then_some(highest))
+}
+
+/// The highest version that a living reader runs; 0 without one.
+pub(crate) fn highest(pool: &PoolRows) -> u64 {
+    let living = pool.slots.iter().filter(|row| row.is_held(pool.now_ms));
+    living.map(|row| row.mark).max().unwrap_or(0)
 }
 
 /// Deletes the row of a process that ends; nothing, where it is another one's by now.

@@ -34,7 +34,7 @@ pub struct KeepReader {
 /// The readers of route tables. The verbs are transactions on the rows of a pool.
 pub trait ReaderStore: SlotStore {
     /// Writes the row of this process: adds it, or renews it. Each time it gets a new token, so that a copy of the process finds another
-    /// one's row, and gets a row of its own. Answers with the highest version that a living reader runs, where a row was added; else with 0.
+    /// one's row, and gets a row of its own. Answers with the highest version that a living reader runs.
     ///
     /// # Errors
     /// See [`FaultKind`]; after `Unknown` it may be written, and the next call knows it again.
@@ -60,7 +60,7 @@ pub trait ReaderStore: SlotStore {
             match renewed {
                 Ok(mark) => {
                     *left = vec![Left { mark, ..to }];
-                    return Ok(0);
+                    return Ok(reader_rows::highest(&self.slots(key)?));
                 }
                 // The row is gone, or that of a copy.
                 Err(fault) if fault.kind == FaultKind::Taken => own.row = None,
