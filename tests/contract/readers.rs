@@ -51,7 +51,7 @@ impl Readers {
 }
 
 fn keep(version: u64, lease_ms: u64) -> KeepReader {
-    KeepReader { version, lease_ms, owner: "a 'host' %:7".into() }
+    KeepReader { version, lease_ms, owner: "a 'host' %:7".into(), member: (1, 0) }
 }
 
 fn a_reader_is_listed_with_the_version_that_it_wrote_last(readers: &Readers) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keymill::store::memory::{Memory, MemoryStore, Step};
-use keymill::store::{KeepReader, Key, OwnReader, Reader, ReaderStore, Scheme};
+use keymill::store::{FaultKind, KeepReader, Key, OwnReader, Reader, ReaderStore, Scheme};
 
 use super::{CHUNK, at_hand, key, memories, of_memories};
 
@@ -13,11 +13,11 @@ fn orders() -> Arc<Key> {
 }
 
 fn keep(version: u64) -> KeepReader {
-    KeepReader { version, lease_ms: 60_000, owner: "host:7".into() }
+    KeepReader { version, lease_ms: 60_000, owner: "host:7".into(), member: (1, 0) }
 }
 
 fn listed(memory: &Arc<Memory>) -> Vec<Reader> {
-    MemoryStore::new(memory.clone()).readers(&orders()).expect("the store answers").all
+    MemoryStore::new(memory.clone()).readers_of_member(&orders(), (2, 0)).expect("the store answers").all
 }
 
 fn versions(readers: &[Reader]) -> Vec<u64> {
@@ -64,7 +64,8 @@ fn a_reader_that_one_store_knows_counts_and_a_lost_answer_leaves_one_row() {
     let [a, b] = memories();
     let ((mut store, clock), mut own) = (at_hand(&[&a, &b]), OwnReader::default());
     let mut alone = OwnReader::default();
-    MemoryStore::new(b.clone()).keep_reader(&orders(), &mut alone, &keep(2)).expect("kept");
+    let of_b = KeepReader { member: (2, 1), ..keep(2) };
+    MemoryStore::new(b.clone()).keep_reader(&orders(), &mut alone, &of_b).expect("kept");
     for version in [3, 4] {
         a.fail_next(Step::Lost);
         store.keep_reader(&orders(), &mut own, &keep(version)).expect("the other store answers");
@@ -76,4 +77,30 @@ fn a_reader_that_one_store_knows_counts_and_a_lost_answer_leaves_one_row() {
     let mut all = versions(&store.readers(&orders()).expect("both answer").all);
     all.sort_unstable();
     assert_eq!(all, [2, 5], "each store has one row of it");
+}
+
+/// A step that is stored in one store only is not seen by a process that has lost that store, and readers that have lost it are not
+/// waited for.
+#[test]
+fn a_mill_with_one_of_the_stores_neither_follows_nor_changes_the_table_while_readers_list_all() {
+    let [a, b] = memories();
+    let (mut store, mut own) = (of_memories(&[&a, &b], CHUNK), OwnReader::default());
+    store.keep_reader(&orders(), &mut own, &keep(3)).expect("kept");
+    let reader = store.readers(&orders()).expect("both answer").all.remove(0);
+    assert_eq!(reader.owner, "host:7", "its place in the list is not for people");
+    for (memory, place) in [(&a, "store 1 of 2"), (&b, "store 2 of 2")] {
+        let mut one = MemoryStore::new(memory.clone());
+        let refused =
+            one.keep_reader(&orders(), &mut OwnReader::default(), &keep(3)).expect_err("one of two");
+        for fault in [refused, one.readers(&orders()).expect_err("one of two")] {
+            assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+            assert!(fault.to_string().contains(&format!("`host:7` in {place}")), "{fault}");
+            assert!(fault.to_string().contains("the only store"), "{fault}");
+        }
+    }
+    store.remove_reader(&orders(), &own).expect("removed");
+    let mut one = MemoryStore::new(a.clone());
+    one.keep_reader(&orders(), &mut OwnReader::default(), &keep(3)).expect("the others have ended");
+    let fault = store.readers(&orders()).expect_err("two instead of one");
+    assert!(fault.to_string().contains("in the only store"), "{fault}");
 }

@@ -66,7 +66,7 @@ impl OwnReaders {
         key: &Arc<Key>,
         version: u64,
     ) -> Result<(u64, u64), Fault> {
-        let keep = KeepReader { version, lease_ms: self.lease_ms, owner: self.owner.clone() };
+        let keep = KeepReader { version, lease_ms: self.lease_ms, owner: self.owner.clone(), member: (1, 0) };
         let own = self.rows.entry(key.name.clone()).or_default();
         let began_ms = self.clock.boot_ms();
         let highest = store.ask(|store| store.keep_reader(key, own, &keep))?;
@@ -359,7 +359,7 @@ mod tests {
         let events = Events::new();
         let (mut store, mut own, router, _clock) = opened(&memory);
         let mut other = MemoryStore::new(memory.clone());
-        let keep = |version| KeepReader { version, lease_ms: 16_000, owner: "other".into() };
+        let keep = |version| KeepReader { version, lease_ms: 16_000, owner: "other".into(), member: (1, 0) };
         let (key, mut row) = (Arc::new(Key::of_readers("orders")), OwnReader::default());
         other.keep_reader(&key, &mut row, &keep(4)).expect("kept");
         own.renew(&mut store, &router, 0, &events).expect("renewed");

@@ -192,7 +192,7 @@ impl LiveTable {
         self.outdated_below.store(least, Ordering::Relaxed);
         self.lease(0);
         let _held = self.writer.lock();
-        self.ring.publish(&[0; ring::GENES], 0);
+        self.ring.publish(&vec![0; ring::GENES], 0);
     }
 
     /// Whether the store's table is known to be older than that of another process.

@@ -265,7 +265,7 @@ fn key() -> Key {
 /// Writes the row of a process, as its mill would.
 fn keep_row(own: &mut OwnReader, version: u64, lease_ms: u64) {
     let key = Arc::new(key());
-    let keep = KeepReader { version, lease_ms, owner: "host:7".into() };
+    let keep = KeepReader { version, lease_ms, owner: "host:7".into(), member: (1, 0) };
     MemoryStore::new(Memory::named("moves-lost")).keep_reader(&key, own, &keep).expect("kept");
 }
 

@@ -16,9 +16,11 @@ impl ReaderStore for Interleaved {
             let number = Some(drawn_member());
             own.each.resize(self.members.len(), OwnReader { number, ..OwnReader::default() });
         }
-        let each = &mut own.each;
+        let (each, all) = (&mut own.each, self.members.len() as u64);
         let answers = self.ask_each(|at, store| match each.get_mut(at) {
-            Some(own) => store.keep_reader(key, own, keep),
+            Some(own) => {
+                store.keep_reader(key, own, &KeepReader { member: (all, at as u64), ..keep.clone() })
+            }
             None => Ok(0),
         });
         if let Some(highest) = answers.iter().flatten().max() {
@@ -36,7 +38,9 @@ impl ReaderStore for Interleaved {
     }
 
     fn readers(&mut self, key: &Key) -> Result<Readers, Fault> {
-        self.operate_on_each(|_, store| store.readers(key)).map(reader_rows::joined)
+        let all = self.members.len() as u64;
+        self.operate_on_each(|at, store| store.readers_of_member(key, (all, at as u64)))
+            .map(reader_rows::joined)
     }
 
     fn forget_readers(&mut self, key: &Key, members: &[u64]) -> Result<Vec<u64>, Fault> {

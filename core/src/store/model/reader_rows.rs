@@ -6,9 +6,10 @@
 
 use crate::request::reader::{OwnReader, READER_LAYOUT, Reader, Readers};
 use crate::request::worker::{Left, POOL_ROW, PoolRows, SlotRow};
-use crate::store::{Fault, Key, MAX_NUMBER};
+use crate::store::{Fault, FaultKind, KeepReader, Key, MAX_NUMBER};
 
 use super::pool_rows::SlotRows;
+use super::slot_rows::{in_words, member_in};
 
 /// A row that ended so long ago goes with the next process that begins: otherwise a process that is killed again and again would fill the
 /// table.
@@ -19,9 +20,10 @@ pub(crate) fn add(
     rows: &mut dyn SlotRows,
     key: &Key,
     new: &SlotRow,
-    lease_ms: u64,
+    keep: &KeepReader,
 ) -> Result<Option<u64>, Fault> {
     let pool = rows.read_pool(key)?;
+    check_stores(key, &pool, keep.member)?;
     let record = SlotRow { slot: POOL_ROW, ..SlotRow::default() };
     if pool.layout.is_none() && !rows.insert_pool(key, &record, READER_LAYOUT)? {
         return Ok(None);
@@ -38,8 +40,30 @@ pub(crate) fn add(
             return Ok(None);
         }
     }
-    let new = SlotRow { ends_at: pool.now_ms.saturating_add(lease_ms).min(MAX_NUMBER), ..new.clone() };
+    let new = SlotRow { ends_at: pool.now_ms.saturating_add(keep.lease_ms).min(MAX_NUMBER), ..new.clone() };
     Ok(rows.insert_slot(key, &new, pool.floor)?.then_some(highest))
+}
+
+/// Refuses to follow or to change a table whose living readers list another number of stores: what is stored in one of them, the other
+/// processes may not see, and they may not be waited for.
+pub(crate) fn check_stores(key: &Key, pool: &PoolRows, member: (u64, u64)) -> Result<(), Fault> {
+    let is_other = |row: &&SlotRow| row.is_held(pool.now_ms) && member_in(&row.owner).0 != member.0;
+    let Some(other) = pool.slots.iter().find(is_other) else { return Ok(()) };
+    Err(Fault::new(
+        FaultKind::Refused,
+        format!(
+            "router `{}` is followed by `{}` in {}, and this mill has it in {}: processes with other `stores` miss steps, and are not waited for; nothing was changed. Name the same `stores`, or end that process first",
+            key.name,
+            process(&other.owner),
+            in_words(member_in(&other.owner)),
+            in_words(member),
+        ),
+    ))
+}
+
+/// The process in the row of a reader, without its place among several stores.
+fn process(owner: &str) -> &str {
+    if member_in(owner).0 > 1 { owner.rsplit_once(" store ").map_or(owner, |(of, _)| of) } else { owner }
 }
 
 /// The highest version that a living reader runs; 0 without one.
@@ -74,7 +98,7 @@ pub(crate) fn forget(rows: &mut dyn SlotRows, key: &Key, members: &[u64]) -> Res
 pub(crate) fn readers(pool: PoolRows) -> Readers {
     let now_ms = pool.now_ms;
     let left = |ends_at: u64| i64::try_from(i128::from(ends_at) - i128::from(now_ms)).unwrap_or(i64::MAX);
-    let reader = |row: SlotRow| Reader::new(row.slot, &row.owner, row.mark, left(row.ends_at));
+    let reader = |row: SlotRow| Reader::new(row.slot, process(&row.owner), row.mark, left(row.ends_at));
     Readers { now_ms, all: pool.slots.into_iter().map(reader).collect() }
 }
 

@@ -275,7 +275,7 @@ fn ends_at(now_ms: u64, lease_ms: u64) -> u64 {
 }
 
 /// What a pool records about its ids: they are unique only if all of its processes agree on it.
-fn recorded(layout: &str, (of, index): (u64, u64)) -> String {
+pub(crate) fn recorded(layout: &str, (of, index): (u64, u64)) -> String {
     let member = if of > 1 { format!(" store {} of {of}", index + 1) } else { String::new() };
     format!("{layout}{member}")
 }

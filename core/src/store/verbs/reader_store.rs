@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::request::reader::{OwnReader, Readers};
 use crate::store::model::reader_rows;
+use crate::store::model::slot_rows::recorded;
 use crate::store::{Fault, FaultKind, Key, Left, OwnSlot, Renewal, SlotRow};
 
 use super::SlotStore;
@@ -29,6 +30,8 @@ pub struct KeepReader {
     pub lease_ms: u64,
     /// The process, for people.
     pub owner: Arc<str>,
+    /// The number of stores that the process lists, and which of them this one is, from 0 on; (1, 0): it has one store.
+    pub member: (u64, u64),
 }
 
 /// The readers of route tables. The verbs are transactions on the rows of a pool.
@@ -47,7 +50,7 @@ pub trait ReaderStore: SlotStore {
                     key: key.clone(),
                     slot: *member,
                     left: before.clone(),
-                    owner: keep.owner.clone(),
+                    owner: recorded(&keep.owner, keep.member).into(),
                 },
                 to,
                 lease_ms: keep.lease_ms,
@@ -82,12 +85,10 @@ pub trait ReaderStore: SlotStore {
             token: to.token,
             mark: keep.version,
             ends_at: 0,
-            owner: keep.owner.to_string(),
+            owner: recorded(&keep.owner, keep.member),
         };
         let doing = format!("adding this process to the readers of router `{}`", key.name);
-        let added = on_slots(self.as_slots(), key, &doing, |rows, _| {
-            reader_rows::add(rows, key, &new, keep.lease_ms)
-        });
+        let added = on_slots(self.as_slots(), key, &doing, |rows, _| reader_rows::add(rows, key, &new, keep));
         if added.as_ref().is_err_and(|fault| fault.kind != FaultKind::Unknown) {
             own.row = None;
         }
@@ -109,13 +110,22 @@ pub trait ReaderStore: SlotStore {
     /// Every reader of a router, also those that have ended without removing their row.
     ///
     /// # Errors
-    /// See [`FaultKind`].
+    /// See [`FaultKind`]; `Refused` where a living one lists other stores than this one.
     fn readers(&mut self, key: &Key) -> Result<Readers, Fault> {
+        self.readers_of_member(key, (1, 0))
+    }
+
+    /// The same, of one of several stores.
+    ///
+    /// # Errors
+    /// As [`ReaderStore::readers`].
+    fn readers_of_member(&mut self, key: &Key, member: (u64, u64)) -> Result<Readers, Fault> {
         let mut pool = self.slots(key)?;
         if pool.now_ms == 0 {
             // There is no table yet, and so no row.
             pool.now_ms = self.clock_ms(key)?;
         }
+        reader_rows::check_stores(key, &pool, member)?;
         Ok(reader_rows::readers(pool))
     }
 
