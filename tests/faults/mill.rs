@@ -503,6 +503,33 @@ fn a_sqlite_file_with_two_names_is_refused() {
     assert_eq!(error.code, Code::StoreUnsafe, "{error}");
 }
 
+/// Each release has a folder with a link to the application's file.
+#[test]
+fn a_sqlite_file_beside_a_link_to_the_applications_file_is_refused_and_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (shared, release) = (folder.path().join("shared"), folder.path().join("release"));
+    for of in [&shared, &release] {
+        std::fs::create_dir(of).expect("a folder");
+    }
+    std::fs::write(shared.join("shop.db"), "").expect("a file");
+    std::os::unix::fs::symlink(shared.join("shop.db"), release.join("shop.db")).expect("a link");
+    let of = |at: &std::path::Path| {
+        keymill::store_of(&format!("sqlite:///{}", at.join("shop.db").display()), &[]).expect("a store")
+    };
+    let first = |store: &str| {
+        let mill = open(store);
+        mill.init(&[], Change::Apply)?;
+        source(&mill, "segment:orders?deadline=60s").next()
+    };
+    let error = first(&of(&release)).expect_err("another release has another link");
+    assert_eq!(error.code, Code::StoreUnsafe, "{error}");
+    let named = error.message.split("use `").nth(1).and_then(|rest| rest.split('`').next()).expect("a store");
+    assert_eq!(first(named).expect("the store that is named"), 1);
+    let real = std::fs::canonicalize(&shared).expect("a folder");
+    assert_eq!(named, of(&real));
+    assert!(!release.join("shop.db.keymill").exists());
+}
+
 #[test]
 fn init_max_reads_numbers_kept_as_integers() {
     let folder = tempfile::tempdir().expect("a folder");

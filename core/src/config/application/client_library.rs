@@ -142,7 +142,7 @@ impl Role {
             Role::Port => "the port".to_owned(),
             Role::Database => "the database".to_owned(),
             Role::Socket => "`socket=`".to_owned(),
-            Role::Schema => "`schema=`: the first of the schemas".to_owned(),
+            Role::Schema => "`schema=`: the first of the schemas, folded to lower case as the server does, unless it is quoted".to_owned(),
             Role::ServerOptions => "`schema=`, where it is `-c search_path=NAME`; refused: everything else".to_owned(),
             Role::TlsMode(words) => {
                 let each = words.iter().map(|(word, level)| format!("`{word}`: {}", level.described()));

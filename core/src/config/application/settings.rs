@@ -107,10 +107,10 @@ impl Settings {
             Role::Port => set(&mut self.port, name, value),
             Role::Database => set(&mut self.database, name, value),
             Role::Socket => set(&mut self.socket, name, value),
-            Role::Schema => set(&mut self.schema, name, first_schema(name, value)?),
+            Role::Schema => set(&mut self.schema, name, &first_schema(name, value)?),
             Role::ServerOptions => match search_path(value) {
                 Some("") => Ok(()),
-                Some(path) => set(&mut self.schema, name, first_schema(name, path)?),
+                Some(path) => set(&mut self.schema, name, &first_schema(name, path)?),
                 None => Err(refused(format!(
                     "`{name}` of {library} sets something else than `-c search_path=SCHEMA`, and keymill sends the server no settings; leave it out"
                 ))),
@@ -399,9 +399,20 @@ fn pem<'v>(name: &str, library: &str, value: &'v str) -> Result<&'v str> {
     Ok(value)
 }
 
-fn first_schema<'v>(name: &str, value: &'v str) -> Result<&'v str> {
+/// The first schema of a search path, as the server reads it: a name without quotes is folded to lower case. Of `schema` that cannot be
+/// told: Prisma quotes it, and R2DBC's driver does not.
+fn first_schema(name: &str, value: &str) -> Result<String> {
     let first = value.split(',').next().unwrap_or_default().trim();
-    let first = first.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(first);
+    let quoted = first.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let first = match quoted {
+        Some(quoted) => quoted.to_owned(),
+        None if name == "schema" && first.contains(|c: char| c.is_ascii_uppercase()) => {
+            return Err(refused(
+                "`schema` of the application's database has capital letters: some clients fold them and others do not; write the name in double quotes, or in small letters",
+            ));
+        }
+        None => first.to_ascii_lowercase(),
+    };
     // What a mill takes: the server would cut a longer one silently.
     let is_name = !first.contains(['"', '$', '\'', '\\']) && first.len() <= 63 && !first.starts_with("pg_");
     if !is_name || first.chars().any(char::is_control) {

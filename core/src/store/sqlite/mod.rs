@@ -261,6 +261,22 @@ impl SqliteFile {
         Ok(())
     }
 
+    /// Refuses a file beside a link to an application's file: in the folder of each other link another file would begin at 1.
+    fn check_beside_link(&mut self) -> Result<(), Fault> {
+        let Some(beside) = self.path.to_str().and_then(|path| path.strip_suffix(".keymill")) else {
+            return Ok(());
+        };
+        if !std::fs::symlink_metadata(beside).is_ok_and(|of| of.is_symlink()) {
+            return Ok(());
+        }
+        let to = std::fs::canonicalize(beside).unwrap_or_else(|_| PathBuf::from("FILE"));
+        self.judge(format!(
+            "`{beside}` is a symbolic link, and `{}` would not follow it: processes that reach the file by another name would begin at 1 again; use `sqlite:{}.keymill`",
+            self.path.display(),
+            to.display()
+        ))
+    }
+
     fn check_file_system(&mut self, real: &Path) -> Result<(), Fault> {
         let path = self.path.display().to_string();
         // SQLite names the log after the file: two names would have two logs, and their readers would see different data.
@@ -271,6 +287,7 @@ impl SqliteFile {
                 "`{path}` has a second name (a hard link), under which another process would keep a log of its own; remove the link"
             ))?;
         }
+        self.check_beside_link()?;
         let folder = real.parent().unwrap_or(Path::new("/")).to_owned();
         let device = |path: &Path| identity(path).map(|(device, _)| device);
         if device(real).is_some_and(|file| device(&folder) != Some(file)) {
