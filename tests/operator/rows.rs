@@ -478,3 +478,18 @@ fn a_copy_that_waits_for_a_lock_writes_nothing_once_the_move_is_over() {
         assert!(refused.message.contains("another operator"), "{refused}");
     }
 }
+
+/// A reader of another process reads the table once a second, and a comparison of few rows is over before.
+#[test]
+fn a_comparison_that_is_over_before_readers_follow_waits_for_them_and_is_recorded() {
+    let shards = Postgres::start();
+    let Stage { _folder: folder, moves, rows, .. } = &Stage::new(&shards);
+    let program = Mill::open(&patient(&format!("sqlite:{}/routes.keymill", folder.path().display())));
+    let program = program.expect("a mill");
+    let _router = program.router("orders").expect("a router");
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    for _ in 0..3 {
+        let found = moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on);
+        assert!(found.expect("a comparison").recorded.is_some());
+    }
+}
