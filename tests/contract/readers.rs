@@ -168,3 +168,37 @@ readers! {
     a_row_that_is_not_renewed_ends_and_stays_until_it_is_forgotten
     of_sixteen_processes_that_begin_at_once_each_has_a_row
 }
+
+/// The statement that the page has for a reader whose row ends too late.
+fn a_row_is_deleted_by_the_statement_of_the_page(bench: Bench) {
+    let page = include_str!("../../docs/business-ids.md");
+    let statement = page.split("delete its row: `").nth(1).and_then(|rest| rest.split('`').next());
+    let readers = Readers::new(bench);
+    let (mut store, key) = (readers.open(), &readers.key);
+    let (mut gone, mut stays) = (OwnReader::default(), OwnReader::default());
+    store.keep_reader(key, &mut stays, &keep(4, LEASE_MS)).expect("kept");
+    store.keep_reader(key, &mut gone, &keep(3, LEASE_MS)).expect("kept");
+    let member = readers.listed().iter().find(|reader| reader.version == 3).expect("listed").member;
+    let sql = statement
+        .expect("it is on the page")
+        .replace("keymill_reader", &key.table)
+        .replace("orders", &key.name.replace('\'', "''"))
+        .replace("= N", &format!("= {member}"));
+    assert_eq!(readers.bench.tamper(&sql, &[]), 1, "{sql}");
+    assert_eq!(readers.versions(), [4]);
+}
+
+#[test]
+fn a_row_is_deleted_by_the_statement_of_the_page_on_mariadb() {
+    a_row_is_deleted_by_the_statement_of_the_page(Bench::mariadb(Kind::Segment));
+}
+
+#[test]
+fn a_row_is_deleted_by_the_statement_of_the_page_on_postgresql() {
+    a_row_is_deleted_by_the_statement_of_the_page(Bench::postgres(Kind::Segment));
+}
+
+#[test]
+fn a_row_is_deleted_by_the_statement_of_the_page_on_sqlite() {
+    a_row_is_deleted_by_the_statement_of_the_page(Bench::sqlite(Kind::Segment));
+}

@@ -422,3 +422,74 @@ fn a_copy_ends_where_another_operator_has_cut_over_meanwhile() {
     assert_eq!(chunks, 1, "no chunk is copied behind the step");
     assert!(refused.code == Code::StoreRefused && refused.message.contains("another operator"), "{refused}");
 }
+
+/// A statement that waits for a lock has begun, and would be carried out when the lock is free.
+#[test]
+fn a_copy_that_waits_for_a_lock_writes_nothing_once_the_move_is_over() {
+    const WAITS: [&str; 2] = [
+        "SELECT COUNT(*) FROM pg_catalog.pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO%t_order%'",
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'Update' AND info LIKE 'INSERT INTO%t_order%'",
+    ];
+    for (shards, waits) in [&Postgres::start() as &dyn Shards, &MariaDb::start()].into_iter().zip(WAITS) {
+        let Stage { mill, moves, rows, .. } = &Stage::new(shards);
+        let version = moves.status().expect("a status").version;
+        let table = mill.route_table("orders").expect("a table");
+        // Half of it is a number of seconds, in which MariaDB counts.
+        let slow = table
+            .replace("settle = \"50ms\"", "settle = \"4s\"")
+            .replace(&format!("version = {version}"), &format!("version = {}", version + 1));
+        mill.put_routes("orders", &slow, Change::Apply).expect("stored");
+        moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+        let [mut old, mut new, mut program] = [0, 1, 1].map(|shard| shards.open(shard));
+        // A chunk that differs is sent again as a whole.
+        new(&format!("DELETE FROM t_order WHERE order_id = {}", FIRST + 4));
+        program("BEGIN");
+        program(&format!("SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE", FIRST + 2));
+        let waited = AtomicBool::new(false);
+        let copied = std::thread::scope(|scope| {
+            let copy = scope.spawn(|| {
+                let mut on_event = |event: RowsEvent<'_>| {
+                    // ordering: Relaxed — a flag that carries nothing else.
+                    waited.fetch_or(matches!(event, RowsEvent::Retries(_)), Ordering::Relaxed);
+                    ControlFlow::Continue(())
+                };
+                moves.copy(rows, Change::Apply, &mut on_event)
+            });
+            // ordering: Relaxed — see above.
+            while new(waits) == ["0"] && !waited.load(Ordering::Relaxed) {
+                assert!(!copy.is_finished(), "it waits for the lock");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            for say in [&mut old, &mut new] {
+                say(&format!("DELETE FROM t_order WHERE order_id = {}", FIRST + 10));
+            }
+            let found = moves.verify(rows, RowRepair::Newer, Change::Apply, &mut goes_on);
+            assert!(found.expect("a comparison").is_alike());
+            for _ in 0..4 {
+                moves.next(None, Change::Apply).expect("a step");
+            }
+            moves.finish(None, Change::Apply).expect("the last step");
+            program("ROLLBACK");
+            copy.join().expect("no panic")
+        });
+        let found = new(&format!("SELECT COUNT(*) FROM t_order WHERE order_id = {}", FIRST + 10));
+        assert_eq!(found, ["0"], "a deleted row is back");
+        let refused = copied.expect_err("the move is over");
+        assert!(refused.message.contains("another operator"), "{refused}");
+    }
+}
+
+/// A reader of another process reads the table once a second, and a comparison of few rows is over before.
+#[test]
+fn a_comparison_that_is_over_before_readers_follow_waits_for_them_and_is_recorded() {
+    let shards = Postgres::start();
+    let Stage { _folder: folder, moves, rows, .. } = &Stage::new(&shards);
+    let program = Mill::open(&patient(&format!("sqlite:{}/routes.keymill", folder.path().display())));
+    let program = program.expect("a mill");
+    let _router = program.router("orders").expect("a router");
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    for _ in 0..3 {
+        let found = moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on);
+        assert!(found.expect("a comparison").recorded.is_some());
+    }
+}

@@ -223,7 +223,7 @@ fn begin_verify(mill: &Mill, router: &str, how: &How, json: bool) -> Result<()> 
     }
     let Some((moving, began)) = status.moving.as_ref().zip(began) else {
         show(router, &status, json)?;
-        print::note("keymill: nothing was written; --yes writes it");
+        print::note("keymill: nothing was written: this is what would be; --yes writes it");
         return Ok(());
     };
     print::fields(

@@ -266,14 +266,14 @@ fn check_aware(table: &RouteTable, moves: &Move, readers: &[Reader]) -> Result<(
 /// Refuses until the present percentage was watched for long enough.
 fn check_watched(moves: &Move, watch_ms: Option<u64>, now_ms: u64) -> Result<()> {
     let watch_ms = watch_ms.unwrap_or(moves.progress.watch_ms);
-    let watched_ms = moves.progress.stored_at.map_or(u64::MAX, |at| now_ms.saturating_sub(at));
-    if watched_ms >= watch_ms {
+    let Some(at) = moves.progress.stored_at.filter(|at| now_ms.saturating_sub(*at) < watch_ms) else {
         return Ok(());
-    }
-    let left_ms = watch_ms - watched_ms;
+    };
+    let left_ms = at.saturating_add(watch_ms).saturating_sub(now_ms);
+    let why = if at > now_ms { ": the store's clock went back" } else { "" };
     Err(wait(
         format!(
-            "{} is watched for another {} s; `--watch` says how long",
+            "{} is watched for another {} s{why}; `--watch` says how long",
             moves.phase(),
             left_ms.div_ceil(1000)
         ),
@@ -343,7 +343,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    const STORED_AT: u64 = 1_000_000;
+    const STORED_AT: u64 = 10_000_000;
 
     fn table(text: &str) -> RouteTable {
         RouteTable::parse(text).expect(text)
@@ -496,6 +496,8 @@ mod tests {
         );
         let answer = follow(&at, &NEXT, &readers(began_at + 59_000, &[]));
         assert_eq!(says(answer, Code::NotReady, "another 1 s"), Some(Duration::from_secs(1)));
+        let answer = follow(&at, &NEXT, &readers(began_at - 3_600_000, &[]));
+        says(answer, Code::NotReady, "another 3660 s: the store's clock went back");
         says(
             follow(&at, &MoveStep::Finish { watch_ms: None }, &readers(began_at, &[])),
             Code::InvalidConfig,

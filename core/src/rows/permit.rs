@@ -111,6 +111,8 @@ impl<'p> Permit<'p> {
         {
             return Ok(until.clone());
         }
+        // What waits for a lock has begun, and is carried out when the lock is free, whether its sender lives or not.
+        shard.limit_lock_waits(self.settle / 2)?;
         let asked = Instant::now();
         let until = Until::read(shard, self.settle)?;
         self.ask()?;

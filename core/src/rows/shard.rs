@@ -32,6 +32,8 @@ pub struct Shard {
     connect: Connect,
     options: ServerOptions,
     session: Box<dyn ShardSession>,
+    /// How long a statement waits for a lock, on this session and on each later one.
+    lock_waits: Option<Duration>,
 }
 
 impl std::fmt::Debug for Shard {
@@ -76,7 +78,7 @@ impl Shard {
             ..options
         };
         let session = connect(&options).map_err(|fault| failed(&fault, word))?;
-        Ok(Shard { kind, connect, options, session })
+        Ok(Shard { kind, connect, options, session, lock_waits: None })
     }
 
     /// What it speaks.
@@ -97,6 +99,23 @@ impl Shard {
         self.options.schema.as_deref()
     }
 
+    /// From now on a statement waits no longer for a lock, but for a second at least on MySQL and MariaDB, which count in seconds.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`: the connection failed, and it may help to try again. `STORE_REFUSED`.
+    pub fn limit_lock_waits(&mut self, limit: Duration) -> Result<()> {
+        if self.lock_waits == Some(limit) {
+            return Ok(());
+        }
+        self.set_lock_waits(limit)?;
+        self.lock_waits = Some(limit);
+        Ok(())
+    }
+
+    fn set_lock_waits(&mut self, limit: Duration) -> Result<()> {
+        self.session.limit_lock_waits(limit).map_err(|fault| failed(&fault, &self.options.shown()))
+    }
+
     /// Passes each row of a statement to `row`; answers with how many rows a change changed.
     ///
     /// # Errors
@@ -105,6 +124,9 @@ impl Shard {
         if self.session.is_broken() {
             self.session =
                 (self.connect)(&self.options).map_err(|fault| failed(&fault, &self.options.shown()))?;
+            if let Some(limit) = self.lock_waits {
+                self.set_lock_waits(limit)?;
+            }
         }
         self.session.read(sql, &mut row).map_err(|fault| failed(&fault, &self.options.shown()))
     }

@@ -123,7 +123,7 @@ impl Moves {
         }
         let mut comparison = Comparison { tables, recorded: None, is_cut_over };
         if let Some(began) = began.filter(|_| comparison.is_alike()) {
-            comparison.recorded = Some(self.verified(began, change)?);
+            comparison.recorded = Some(watch.patiently(|| self.verified(began, change))?);
         }
         Ok(comparison)
     }

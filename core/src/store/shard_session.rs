@@ -2,6 +2,8 @@
 //!
 //! The connection is the one of the stores: the same login, TLS, timeouts and choice of the host that takes writes.
 
+use std::time::Duration;
+
 use super::Fault;
 
 /// The values of a row, as the server writes them; `None` is NULL.
@@ -11,6 +13,9 @@ pub type Cells<'r> = &'r [Option<&'r [u8]>];
 pub(crate) trait ShardSession: Send {
     /// Reads the rows of a statement, one after the other, so that memory is that of one row. Answers with what it changed.
     fn read(&mut self, sql: &str, row: &mut dyn FnMut(Cells<'_>)) -> Result<u64, Fault>;
+
+    /// How long a later statement waits for a lock, about: a server that counts in seconds waits one at least.
+    fn limit_lock_waits(&mut self, limit: Duration) -> Result<(), Fault>;
 
     /// Whether it has to be made again.
     fn is_broken(&mut self) -> bool;

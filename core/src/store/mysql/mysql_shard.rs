@@ -1,5 +1,7 @@
 //! A session as a connection to a shard's database.
 
+use std::time::Duration;
+
 use super::answers;
 use super::mysql_session::MysqlSession;
 use super::{Mysql, Phase};
@@ -45,6 +47,13 @@ impl ShardSession for MysqlSession {
         });
         read.map_err(|error| self.failed(&error, Phase::Write))?;
         Ok(changed.last().map_or(0, |changed| changed.rows))
+    }
+
+    fn limit_lock_waits(&mut self, limit: Duration) -> Result<(), Fault> {
+        let seconds = limit.as_secs().max(1);
+        let words =
+            format!("SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}");
+        self.say(&words, Phase::Ask)
     }
 
     fn is_broken(&mut self) -> bool {

@@ -1,5 +1,7 @@
 //! A session as a connection to a shard's database.
 
+use std::time::Duration;
+
 use super::postgres_session::PostgresSession;
 use super::{Postgres, ServerOptions};
 use crate::store::Fault;
@@ -23,13 +25,22 @@ impl Postgres {
 
 impl ShardSession for PostgresSession {
     fn read(&mut self, sql: &str, row: &mut dyn FnMut(Cells<'_>)) -> Result<u64, Fault> {
-        let words = format!("{EXACT}{sql}");
+        let locks = match self.lock_waits {
+            Some(limit) => format!("SET LOCAL lock_timeout = {}; ", limit.as_millis().max(1)),
+            None => String::new(),
+        };
+        let words = format!("{EXACT}{locks}{sql}");
         let answer = self.wire.stream(self.limit, &words, |answer| {
             let cells: Vec<_> =
                 (0..answer.len()).map(|column| answer.get(column).map(str::as_bytes)).collect();
             row(&cells);
         });
         answer.map_err(|failed| self.failed(&failed, Phase::Write))
+    }
+
+    fn limit_lock_waits(&mut self, limit: Duration) -> Result<(), Fault> {
+        self.lock_waits = Some(limit);
+        Ok(())
     }
 
     fn is_broken(&mut self) -> bool {
