@@ -15,7 +15,9 @@ import org.springframework.beans.factory.config.ConfigurableListableBeanFactory;
  * number of another mill, which may have been given out long ago.
  */
 final class SharedMill implements BeanFactoryPostProcessor, SmartInitializingSingleton, DisposableBean, Supplier<Mill> {
-    /** The starting thread may wait for the thread that asks: then that one makes the mill. */
+    /** The starting thread may wait for the thread that asks: once it has stood still so long, that one makes the mill. */
+    private static final long STILL = TimeUnit.MILLISECONDS.toNanos(200);
+    /** It may wait by looking again and again. */
     private static final long LONGEST = TimeUnit.SECONDS.toNanos(5);
     private static final long PAUSE = TimeUnit.MILLISECONDS.toNanos(1);
 
@@ -54,7 +56,15 @@ final class SharedMill implements BeanFactoryPostProcessor, SmartInitializingSin
     /** While one thread makes a bean, Spring since 6.2 refuses it to another, which may be the starting one: that would end the start. */
     private void awaitMill(ConfigurableListableBeanFactory open) {
         long since = System.nanoTime();
-        while (beans != null && starting != null && !isMade(open) && System.nanoTime() - since < LONGEST) {
+        long ran = since;
+        for (Thread by = starting; beans != null && by != null && !isMade(open); by = starting) {
+            long now = System.nanoTime();
+            if (by.getState() == Thread.State.RUNNABLE) {
+                ran = now;
+            }
+            if (now - ran > STILL || now - since > LONGEST) {
+                return;
+            }
             LockSupport.parkNanos(PAUSE);
         }
     }
