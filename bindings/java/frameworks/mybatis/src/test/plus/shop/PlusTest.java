@@ -121,6 +121,11 @@ class PlusTest {
         }
     }
 
+    @TableName("late_ones")
+    public static class Late {
+        private Long id;
+    }
+
     public interface Orders extends BaseMapper<Order> {}
 
     public interface Texts extends BaseMapper<Text> {}
@@ -130,6 +135,8 @@ class PlusTest {
     public interface Smalls extends BaseMapper<Small> {}
 
     public interface Primitives extends BaseMapper<Primitive> {}
+
+    public interface Lates extends BaseMapper<Late> {}
 
     private SqlSessionFactory factory(Stores stores, Class<?>... mappers) {
         mill = stores.mill("segment:orders", "serial:numbers/no?number=000000");
@@ -223,6 +230,17 @@ class PlusTest {
         assertTrue(IdWorker.getId() > first);
         assertTrue(Long.parseLong(IdWorker.getIdStr()) > first);
         assertTrue(mill.metrics().contains("segment:id_worker"));
+    }
+
+    /** As where mappers are lazy beans, and IdWorker.getId(entity) is called before. */
+    @ParameterizedTest
+    @MethodSource("stores")
+    void an_entity_that_was_asked_for_before_its_mapper_was_there_has_the_source_of_its_table_from_then_on(Stores stores) {
+        SqlSessionFactory factory = factory(stores, Orders.class);
+        generator.nextId(new Late());
+        factory.getConfiguration().addMapper(Lates.class);
+        generator.nextId(new Late());
+        assertTrue(mill.metrics().contains("segment:late_ones"), mill.metrics());
     }
 
     @ParameterizedTest

@@ -14,6 +14,8 @@ import io.keymill.Stats;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -82,6 +84,46 @@ class SharingTest {
         assertEquals(there, Files.exists(defaultStore), "the default mill was opened");
     }
 
+    /** A thread of the application, a scheduler's for instance, that asks before the mill is there. */
+    @Configuration(proxyBeanMethods = false)
+    static class Crowded {
+        static final CompletableFuture<Long> id = new CompletableFuture<>();
+        static volatile Thread maker;
+
+        @Bean
+        static InitializingBean early() {
+            return () -> {
+                Thread asks = new Thread(() -> {
+                    try {
+                        id.complete(IDS.next());
+                    } catch (Throwable e) {
+                        id.completeExceptionally(e);
+                    }
+                });
+                asks.start();
+                while (maker == null && asks.getState() == Thread.State.RUNNABLE) {
+                    Thread.sleep(1);
+                }
+            };
+        }
+
+        @Bean
+        Mill slow() {
+            maker = Thread.currentThread();
+            return Mill.open("memory:");
+        }
+    }
+
+    /** Two threads that make beans at once get in each other's way: Spring 6.2 and later end the start. */
+    @Test
+    void a_thread_that_asks_while_the_application_starts_waits_for_the_mill_that_the_start_makes() throws Exception {
+        try (ConfigurableApplicationContext context = new SpringApplicationBuilder(Crowded.class, Shop.class).web(WebApplicationType.NONE).properties("spring.main.banner-mode=off").run()) {
+            assertSame(Thread.currentThread(), Crowded.maker);
+            assertTrue(Crowded.id.get(60, TimeUnit.SECONDS) > 0);
+            assertSame(context.getBean(Mill.class), Mill.shared());
+        }
+    }
+
     /** The first context's requests never get a number of another store. */
     @Test
     void a_context_that_closes_hands_nothing_to_another_one() {
@@ -138,7 +180,7 @@ class SharingTest {
 
     @Test
     void a_context_that_does_not_start_shares_nothing() {
-        assertThrows(RuntimeException.class, () -> run("keymill.config=memory:", "keymill.sources.wrong=nothing:x").close());
+        assertThrows(RuntimeException.class, () -> run("keymill.config=nothing:x").close());
         RuntimeException e = assertThrows(RuntimeException.class, IDS::next);
         assertTrue(e.getMessage().contains("closed"), e.getMessage());
     }

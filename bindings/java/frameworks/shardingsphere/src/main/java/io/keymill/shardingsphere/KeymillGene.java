@@ -25,7 +25,7 @@ import org.apache.shardingsphere.sharding.api.sharding.complex.ComplexKeysShardi
  *
  * <p>A range that moves by number gives two targets for a key, since each row is on one of them, and one for an id. A range that is written
  * to two shards is refused unless {@code while-moving=both}: ShardingSphere does not say whether a statement reads or writes, so
- * reads would find such rows twice, and it inserts no row on two shards.
+ * reads would find such rows twice, and it inserts no row on two shards. A statement without an id and a key asks all targets, whatever moves.
  */
 public final class KeymillGene implements ComplexKeysShardingAlgorithm<Comparable<?>> {
     private static final List<String> PROPERTIES = Arrays.asList("router", "file", "config", "id-columns", "key-columns", "key-type", "while-moving");

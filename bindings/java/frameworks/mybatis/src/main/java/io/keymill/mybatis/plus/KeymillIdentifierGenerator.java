@@ -69,7 +69,11 @@ public class KeymillIdentifierGenerator implements IdentifierGenerator {
         FieldIds ids = known.get(entity.getClass());
         if (ids == null) {
             TableInfo table = TableInfoHelper.getTableInfo(entity.getClass());
-            ids = table == null || table.getKeyProperty() == null ? others : of(table);
+            if (table == null || table.getKeyProperty() == null) {
+                // Not kept: the mapper that makes it an entity may come later.
+                return others;
+            }
+            ids = of(table);
             known.put(entity.getClass(), ids);
         }
         return ids;
