@@ -2,6 +2,7 @@ package shop;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -163,6 +164,24 @@ class MyBatisTest {
     void close() {
         if (mill != null) {
             mill.close();
+        }
+    }
+
+    /** A guest who is not stored yet would become the row of another one. */
+    @ParameterizedTest
+    @MethodSource("stores")
+    void an_object_that_is_only_referred_to_takes_no_id_of_the_inserts_table(Stores stores) {
+        try (SqlSession session = factory(stores).openSession(true)) {
+            Mapper mapper = session.getMapper(Mapper.class);
+            Line line = new Line();
+            Order guest = new Order();
+            String said = Causes.root(assertThrows(RuntimeException.class, () -> mapper.addLine(line, guest))).getMessage();
+            assertTrue(said.startsWith("shop.MyBatisTest$Mapper.addLine inserts into one table, and shop.MyBatisTest$"), said);
+            assertNull(guest.id);
+            assertEquals(0, line.id);
+            guest.id = 7L;
+            mapper.addLine(line, guest);
+            assertEquals(1, line.id);
         }
     }
 

@@ -6,6 +6,7 @@ import io.keymill.support.Versions;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -104,6 +105,7 @@ public class KeymillInterceptor implements Interceptor {
         if (known != null) {
             fillOne(known, parameter, parameter);
         } else if (parameter instanceof Map) {
+            refuseTwo(statement, parameter, ((Map<?, ?>) parameter).values());
             // One list stands under several names, `list`, `collection`, `arg0` and its own: what has its id is left alone.
             Object last = null;
             for (Object value : ((Map<?, ?>) parameter).values()) {
@@ -115,6 +117,42 @@ public class KeymillInterceptor implements Interceptor {
         } else {
             fillAll(statement, parameter, parameter);
         }
+    }
+
+    /** Refuses objects of two kinds that would take from the same table: one of them is only referred to, and would become another row. */
+    private void refuseTwo(MappedStatement statement, Object parameter, Collection<?> values) {
+        List<Object> different = new ArrayList<>(2);
+        for (Object value : values) {
+            if (value != null && different.stream().noneMatch(other -> other == value)) {
+                different.add(value);
+            }
+        }
+        if (different.size() < 2) {
+            return;
+        }
+        IdFields.IdField first = null;
+        for (Object value : different) {
+            Collection<?> objects = value instanceof Collection ? (Collection<?>) value
+                    : value instanceof Object[] ? Arrays.asList((Object[]) value) : Collections.singletonList(value);
+            for (Object object : objects) {
+                IdFields.IdField field = object == null ? null : unsetOfTable(statement, parameter, object);
+                if (field != null && first != null && !field.field.equals(first.field)) {
+                    throw new IllegalStateException(statement.getId() + " inserts into one table, and " + first.name + " and " + field.name
+                            + " would both take its ids; set the one that is only referred to before, or name its source without {table}");
+                }
+                first = field == null ? first : field;
+            }
+        }
+    }
+
+    /** The first unset field of an object that takes from the statement's table; null: none. */
+    private IdFields.IdField unsetOfTable(MappedStatement statement, Object parameter, Object object) {
+        for (Filled filled : filled(statement, parameter, object.getClass())) {
+            if (filled.field.spec.contains("{table}") && filled.field.isUnset(object)) {
+                return filled.field;
+            }
+        }
+        return null;
     }
 
     private void fillAll(MappedStatement statement, Object parameter, Object value) {
