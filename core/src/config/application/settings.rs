@@ -399,9 +399,15 @@ fn pem<'v>(name: &str, library: &str, value: &'v str) -> Result<&'v str> {
     Ok(value)
 }
 
-fn first_schema<'v>(name: &str, value: &'v str) -> Result<&'v str> {
+fn first_schema(name: &str, value: &str) -> Result<String> {
     let first = value.split(',').next().unwrap_or_default().trim();
-    let first = first.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(first);
+    let quoted = first.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    // The server makes the letters of a `search_path` small. Prisma quotes the name that it is given as `schema`.
+    let first = match quoted {
+        Some(quoted) => quoted.to_owned(),
+        None if name == "schema" => first.to_owned(),
+        None => first.to_ascii_lowercase(),
+    };
     // What a mill takes: the server would cut a longer one silently.
     let is_name = !first.contains(['"', '$', '\'', '\\']) && first.len() <= 63 && !first.starts_with("pg_");
     if !is_name || first.chars().any(char::is_control) {
