@@ -28,13 +28,15 @@ pub struct Reader {
     pub version: u64,
     /// How many milliseconds are left until its row ends by the store's clock; not above 0: it has ended.
     pub left_ms: i64,
+    /// How many stores its mill lists.
+    pub(crate) stores: u64,
 }
 
 impl Reader {
     /// A reader, for what decides without a store.
     #[must_use]
     pub fn new(member: u64, owner: &str, version: u64, left_ms: i64) -> Reader {
-        Reader { member, owner: owner.to_owned(), version, left_ms }
+        Reader { member, owner: owner.to_owned(), version, left_ms, stores: 1 }
     }
 
     /// Whether it may still answer for ranges that move.

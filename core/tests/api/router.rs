@@ -228,7 +228,8 @@ fn several_stores_have_a_copy_each_and_the_newest_counts() {
     let put = |mill: &Mill, version| {
         mill.put_routes("orders", &table(version), Change::Apply).map(|put| put.before)
     };
-    let version = |mill: &Mill| mill.router("orders").expect("a router").version();
+    // A look from outside: a router would be refused beside those that list other stores.
+    let version = |mill: &Mill| mill.stored_routers().expect("an answer").remove(0).version;
     assert_eq!(put(&both, 3), Ok(None));
     assert_eq!(version(&second), 3);
     // The first store misses a change.
@@ -241,6 +242,9 @@ fn several_stores_have_a_copy_each_and_the_newest_counts() {
         assert_eq!(version(&open(&store(name))), 5, "{name}");
     }
     assert_eq!(put(&both, 4).expect_err("an older one").code, Code::InvalidConfig);
+    assert_eq!(both.router("orders").expect("a router").version(), 5);
+    let refused = second.router("orders").expect_err("it lists one of the stores");
+    assert_eq!(refused.code, Code::StoreRefused, "{refused}");
 }
 
 #[test]

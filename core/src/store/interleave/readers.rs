@@ -11,12 +11,17 @@ use super::{Interleaved, is_outage};
 impl ReaderStore for Interleaved {
     /// One row is enough: no step is stored while the store that has it is not asked.
     fn keep_reader(&mut self, key: &Arc<Key>, own: &mut OwnReader, keep: &KeepReader) -> Result<u64, Fault> {
+        let all = self.members.len() as u64;
         if own.each.is_empty() {
+            // A store that refuses it costs no lease, so each answer counts here.
+            for known in self.ask_each(|_, store| store.all_readers(key)).into_iter().flatten() {
+                reader_rows::check_stores(&key.name, &known, all)?;
+            }
             // Who reads all stores finds one process, and not several.
             let number = Some(drawn_member());
             own.each.resize(self.members.len(), OwnReader { number, ..OwnReader::default() });
         }
-        let (each, all) = (&mut own.each, self.members.len() as u64);
+        let each = &mut own.each;
         let answers = self.ask_each(|at, store| match each.get_mut(at) {
             Some(own) => {
                 store.keep_reader(key, own, &KeepReader { member: (all, at as u64), ..keep.clone() })
@@ -38,9 +43,13 @@ impl ReaderStore for Interleaved {
     }
 
     fn readers(&mut self, key: &Key) -> Result<Readers, Fault> {
-        let all = self.members.len() as u64;
-        self.operate_on_each(|at, store| store.readers_of_member(key, (all, at as u64)))
-            .map(reader_rows::joined)
+        let found = self.all_readers(key)?;
+        reader_rows::check_stores(&key.name, &found, self.members.len() as u64)?;
+        Ok(found)
+    }
+
+    fn all_readers(&mut self, key: &Key) -> Result<Readers, Fault> {
+        self.operate_on_each(|_, store| store.all_readers(key)).map(reader_rows::joined)
     }
 
     fn forget_readers(&mut self, key: &Key, members: &[u64]) -> Result<Vec<u64>, Fault> {

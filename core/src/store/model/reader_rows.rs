@@ -9,7 +9,7 @@ use crate::request::worker::{Left, POOL_ROW, PoolRows, SlotRow};
 use crate::store::{Fault, FaultKind, KeepReader, Key, MAX_NUMBER};
 
 use super::pool_rows::SlotRows;
-use super::slot_rows::{in_words, member_in};
+use super::slot_rows::member_in;
 
 /// A row that ended so long ago goes with the next process that begins: otherwise a process that is killed again and again would fill the
 /// table.
@@ -23,7 +23,7 @@ pub(crate) fn add(
     keep: &KeepReader,
 ) -> Result<Option<u64>, Fault> {
     let pool = rows.read_pool(key)?;
-    check_stores(key, &pool, keep.member)?;
+    check_stores(&key.name, &readers(&pool), keep.member.0)?;
     let record = SlotRow { slot: POOL_ROW, ..SlotRow::default() };
     if pool.layout.is_none() && !rows.insert_pool(key, &record, READER_LAYOUT)? {
         return Ok(None);
@@ -46,19 +46,22 @@ pub(crate) fn add(
 
 /// Refuses to follow or to change a table whose living readers list another number of stores: what is stored in one of them, the other
 /// processes may not see, and they may not be waited for.
-pub(crate) fn check_stores(key: &Key, pool: &PoolRows, member: (u64, u64)) -> Result<(), Fault> {
-    let is_other = |row: &&SlotRow| row.is_held(pool.now_ms) && member_in(&row.owner).0 != member.0;
-    let Some(other) = pool.slots.iter().find(is_other) else { return Ok(()) };
+pub(crate) fn check_stores(router: &str, readers: &Readers, stores: u64) -> Result<(), Fault> {
+    let is_other = |reader: &&Reader| reader.is_living() && reader.stores != stores;
+    let Some(other) = readers.all.iter().find(is_other) else { return Ok(()) };
     Err(Fault::new(
         FaultKind::Refused,
         format!(
-            "router `{}` is followed by `{}` in {}, and this mill has it in {}: processes with other `stores` miss steps, and are not waited for; nothing was changed. Name the same `stores`, or end that process first",
-            key.name,
-            process(&other.owner),
-            in_words(member_in(&other.owner)),
-            in_words(member),
+            "router `{router}` is followed by `{}`, whose mill has {}, and this mill has {}: processes with other `stores` miss steps, and are not waited for; nothing was changed. Name the same `stores`, or end that process first",
+            other.owner,
+            counted(other.stores),
+            counted(stores),
         ),
     ))
+}
+
+fn counted(stores: u64) -> String {
+    if stores == 1 { "one store".to_owned() } else { format!("{stores} stores") }
 }
 
 /// The process in the row of a reader, without its place among several stores.
@@ -95,11 +98,14 @@ pub(crate) fn forget(rows: &mut dyn SlotRows, key: &Key, members: &[u64]) -> Res
 }
 
 /// The readers that a store knows.
-pub(crate) fn readers(pool: PoolRows) -> Readers {
-    let now_ms = pool.now_ms;
-    let left = |ends_at: u64| i64::try_from(i128::from(ends_at) - i128::from(now_ms)).unwrap_or(i64::MAX);
-    let reader = |row: SlotRow| Reader::new(row.slot, process(&row.owner), row.mark, left(row.ends_at));
-    Readers { now_ms, all: pool.slots.into_iter().map(reader).collect() }
+pub(crate) fn readers(pool: &PoolRows) -> Readers {
+    let left =
+        |ends_at: u64| i64::try_from(i128::from(ends_at) - i128::from(pool.now_ms)).unwrap_or(i64::MAX);
+    let reader = |row: &SlotRow| Reader {
+        stores: member_in(&row.owner).0,
+        ..Reader::new(row.slot, process(&row.owner), row.mark, left(row.ends_at))
+    };
+    Readers { now_ms: pool.now_ms, all: pool.slots.iter().map(reader).collect() }
 }
 
 /// The readers of several stores, each by the store that saw it last.

@@ -112,21 +112,22 @@ pub trait ReaderStore: SlotStore {
     /// # Errors
     /// See [`FaultKind`]; `Refused` where a living one lists other stores than this one.
     fn readers(&mut self, key: &Key) -> Result<Readers, Fault> {
-        self.readers_of_member(key, (1, 0))
+        let found = self.all_readers(key)?;
+        reader_rows::check_stores(&key.name, &found, 1)?;
+        Ok(found)
     }
 
-    /// The same, of one of several stores.
+    /// The same, whatever stores they list.
     ///
     /// # Errors
-    /// As [`ReaderStore::readers`].
-    fn readers_of_member(&mut self, key: &Key, member: (u64, u64)) -> Result<Readers, Fault> {
+    /// See [`FaultKind`].
+    fn all_readers(&mut self, key: &Key) -> Result<Readers, Fault> {
         let mut pool = self.slots(key)?;
         if pool.now_ms == 0 {
             // There is no table yet, and so no row.
             pool.now_ms = self.clock_ms(key)?;
         }
-        reader_rows::check_stores(key, &pool, member)?;
-        Ok(reader_rows::readers(pool))
+        Ok(reader_rows::readers(&pool))
     }
 
     /// Deletes rows that have ended, by their numbers; answers with those that were deleted.
