@@ -374,6 +374,23 @@ mod tests {
         assert_eq!((router.live.version(), router.live.is_leased()), (6, true));
     }
 
+    /// Otherwise the rows that a thousand processes read would grow with their square.
+    #[test]
+    fn among_many_readers_only_some_renewals_look_at_all_rows() {
+        let mut store = MemoryStore::new(Memory::new());
+        let key = Arc::new(Key::of_readers("orders"));
+        let mut kept = |own: &mut OwnReader, version| {
+            let keep = KeepReader { version, lease_ms: 16_000, owner: "other".into(), member: (1, 0) };
+            store.keep_reader(&key, own, &keep).expect("kept")
+        };
+        for _ in 0..128 {
+            kept(&mut OwnReader::default(), 3);
+        }
+        let mut own = OwnReader::default();
+        let answers: Vec<u64> = (0..6).map(|_| kept(&mut own, 1)).collect();
+        assert_eq!(answers, [3, 3, 0, 0, 3, 0]);
+    }
+
     #[test]
     fn a_lost_answer_and_a_row_that_was_deleted_leave_one_row() {
         let memory = Memory::new();

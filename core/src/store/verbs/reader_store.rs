@@ -13,6 +13,9 @@ use super::slot_store::on_slots;
 /// Numbers of readers are below this: above it a row is no slot.
 const MEMBERS: u64 = 1 << 62;
 
+/// A renewal looks at the rows of all readers. Where there are more than these, so many fewer do.
+const WATCHED: u64 = 64;
+
 /// How many tokens of requests with lost answers are known again.
 const MOST_LEFT: usize = 8;
 
@@ -37,7 +40,7 @@ pub struct KeepReader {
 /// The readers of route tables. The verbs are transactions on the rows of a pool.
 pub trait ReaderStore: SlotStore {
     /// Writes the row of this process: adds it, or renews it. Each time it gets a new token, so that a copy of the process finds another
-    /// one's row, and gets a row of its own. Answers with the highest version that a living reader runs.
+    /// one's row, and gets a row of its own. Answers with the highest version that a living reader runs; with 0 where it did not look.
     ///
     /// # Errors
     /// See [`FaultKind`]; after `Unknown` it may be written, and the next call knows it again.
@@ -63,7 +66,13 @@ pub trait ReaderStore: SlotStore {
             match renewed {
                 Ok(mark) => {
                     *left = vec![Left { mark, ..to }];
-                    return Ok(reader_rows::highest(&self.slots(key)?));
+                    if own.unwatched > 0 {
+                        own.unwatched -= 1;
+                        return Ok(0);
+                    }
+                    let all = self.slots(key)?;
+                    own.unwatched = all.slots.len() as u64 / WATCHED;
+                    return Ok(reader_rows::highest(&all));
                 }
                 // The row is gone, or that of a copy.
                 Err(fault) if fault.kind == FaultKind::Taken => own.row = None,
