@@ -9,6 +9,7 @@ use keymill::store::{Catalogue, Columns, FaultKind, Key, Request, RowStore, Sche
 use keymill::{Change, Code, Mill};
 use keymill_tests::ci::patient;
 use keymill_tests::postgres::{self, Private, Sql};
+use keymill_tests::takers::until;
 
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -35,6 +36,15 @@ fn both(server: &Private) -> String {
     format!(
         "postgres://keymill:secret@{hosts}/ids?target_session_attrs=read-write&timeout=25s&connect_timeout=25s"
     )
+}
+
+/// Waits until the replica has carried out what is written so far.
+fn until_followed(server: &Private) {
+    let (primary, replica) = (Sql::root(&server.url()), Sql::root(&server.ci(&["url", "replica"])));
+    let written = primary.rows("SELECT pg_current_wal_lsn()");
+    until("the replica follows", PATIENCE, || {
+        replica.rows(&format!("SELECT pg_last_wal_replay_lsn() >= '{}'", written[0][0])) == [["t"]]
+    });
 }
 
 /// Takes until the source refuses with this code, within a time limit; answers with the ids before.
@@ -66,6 +76,7 @@ fn a_replica_without_the_last_writes_is_refused_by_who_has_seen_them() {
             source.next().unwrap();
         }
         // The replica has the writes so far, and none of the later ones. A sequence is logged 32 values ahead.
+        until_followed(&server);
         server.ci(&["kill", "replica"]);
         let mut ids = std::collections::HashSet::new();
         for _ in 0..2000 {
@@ -241,15 +252,8 @@ fn a_primary_that_comes_back_after_it_was_replaced_is_passed_over() {
     mill.init(&[SPEC], Change::Apply).unwrap();
     let source = mill.source(SPEC).unwrap();
     let mut ids: std::collections::HashSet<u64> = (0..100).map(|_| source.next().unwrap()).collect();
-    let (old, new) = (Sql::root(&server.url()), Sql::root(&server.ci(&["url", "replica"])));
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let written = old.rows("SELECT pg_current_wal_lsn()");
-        if new.rows(&format!("SELECT pg_last_wal_replay_lsn() >= '{}'", written[0][0])) == [["t"]] {
-            break;
-        }
-        assert!(Instant::now() < deadline, "the replica follows");
-    }
+    let new = Sql::root(&server.ci(&["url", "replica"]));
+    until_followed(&server);
     server.kill();
     server.ci(&["promote"]);
     let mut more = |source: &keymill::Source, count: usize, what: &str| {
