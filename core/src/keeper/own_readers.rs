@@ -147,7 +147,7 @@ impl OwnReaders {
         let Some(error) = went_back(&of.name, version, highest) else { return Ok(until_ms) };
         if highest > version + 1 {
             // Its table is from before a move, or from another step of it: ranges that stay in it may have moved.
-            of.outdated(highest);
+            of.refuse_below(highest);
         }
         Err(error.message)
     }
@@ -309,6 +309,11 @@ mod tests {
         assert!(router.live.is_leased());
     }
 
+    /// The row of another process.
+    fn keep(version: u64) -> KeepReader {
+        KeepReader { version, lease_ms: 16_000, owner: "other".into(), member: (1, 0) }
+    }
+
     fn serves(router: &Follower) -> Result<String, Code> {
         let router = crate::api::Router { live: router.live.clone() };
         router.route_gene(crate::Gene::from(0)).map(|route| route.read.to_owned()).map_err(|error| error.code)
@@ -349,6 +354,9 @@ mod tests {
         stays(4, "b");
         own.renew(&mut store, &router, 2, &events).expect("renewed");
         assert_eq!((serves(&router), router.live.version()), (Ok("b".into()), 4));
+        // A forked child begins without a table, and that is no older one.
+        router.live.begin_anew();
+        assert_eq!(router.live.lease_lost(crate::Gene::from(0)).code, Code::LeaseLost);
     }
 
     /// A step is stored while every reader runs the version before, and stores that answer may be one step behind the silent ones.
@@ -359,7 +367,6 @@ mod tests {
         let events = Events::new();
         let (mut store, mut own, router, _clock) = opened(&memory);
         let mut other = MemoryStore::new(memory.clone());
-        let keep = |version| KeepReader { version, lease_ms: 16_000, owner: "other".into(), member: (1, 0) };
         let (key, mut row) = (Arc::new(Key::of_readers("orders")), OwnReader::default());
         other.keep_reader(&key, &mut row, &keep(4)).expect("kept");
         own.renew(&mut store, &router, 0, &events).expect("renewed");
@@ -379,10 +386,8 @@ mod tests {
     fn among_many_readers_only_some_renewals_look_at_all_rows() {
         let mut store = MemoryStore::new(Memory::new());
         let key = Arc::new(Key::of_readers("orders"));
-        let mut kept = |own: &mut OwnReader, version| {
-            let keep = KeepReader { version, lease_ms: 16_000, owner: "other".into(), member: (1, 0) };
-            store.keep_reader(&key, own, &keep).expect("kept")
-        };
+        let mut kept =
+            |own: &mut OwnReader, version| store.keep_reader(&key, own, &keep(version)).expect("kept");
         for _ in 0..128 {
             kept(&mut OwnReader::default(), 3);
         }

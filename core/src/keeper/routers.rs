@@ -141,8 +141,8 @@ impl Follower {
     }
 
     /// A living process runs this version, and the store has a lower one: the router answers nothing before the store has that version.
-    pub(super) fn outdated(&self, least: u64) {
-        self.live.outdated(least);
+    pub(super) fn refuse_below(&self, least: u64) {
+        self.live.refuse_below(least);
         // ordering: Relaxed — see `wait`. The table is looked for as often as that of a range that moves.
         self.moves.store(true, Ordering::Relaxed);
     }

@@ -62,7 +62,7 @@ pub struct OwnReader {
     pub(crate) number: Option<u64>,
     /// The number, and what the row may hold; `None` before the first request.
     pub(crate) row: Option<(u64, Vec<Left>)>,
-    /// How many renewals look at no other row.
+    /// Renewals still to be made without a look at the other rows.
     pub(crate) unwatched: u64,
     /// Of several stores, the row of each.
     pub(crate) each: Vec<OwnReader>,

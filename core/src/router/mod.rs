@@ -54,7 +54,7 @@ pub(crate) struct LiveTable {
     seen_in: AtomicU64,
     /// The router's name in the store.
     name: Option<Box<str>>,
-    /// A version that another process runs, where the store had a lower one: a table below it is not the present one. 0: none.
+    /// A version that another process runs, while the store has a lower one: a table below it is not the present one. 0: none.
     outdated_below: AtomicU64,
     revival: OnceBox<Revival>,
 }
@@ -182,9 +182,9 @@ impl LiveTable {
         None
     }
 
-    /// Another process runs this version, and the table is older: from now on it answers for no gene, as a table in which each range moves and
-    /// that has no lease.
-    pub(crate) fn outdated(&self, least: u64) {
+    /// Another process runs this version, and the table is older: until it has that version it answers for no gene, as a table in which each
+    /// range moves and that has no lease.
+    pub(crate) fn refuse_below(&self, least: u64) {
         // ordering: Relaxed, both — the keeper alone writes it, and what a caller is refused for does not depend on what came before.
         if least <= self.outdated_below.load(Ordering::Relaxed) {
             return;
@@ -202,7 +202,7 @@ impl LiveTable {
 
     /// The lowest version that may be the present one.
     pub(crate) fn least(&self) -> u64 {
-        // ordering: Relaxed — see `outdated`.
+        // ordering: Relaxed — see `refuse_below`.
         self.version().max(self.outdated_below.load(Ordering::Relaxed))
     }
 
@@ -286,6 +286,9 @@ impl LiveTable {
             )));
         }
         self.ring.publish(&words, version);
+        // A forked child, which begins without a table, is not behind another process.
+        // ordering: Relaxed — see `refuse_below`.
+        self.outdated_below.store(0, Ordering::Relaxed);
         Ok(true)
     }
 }

@@ -107,10 +107,10 @@ impl Settings {
             Role::Port => set(&mut self.port, name, value),
             Role::Database => set(&mut self.database, name, value),
             Role::Socket => set(&mut self.socket, name, value),
-            Role::Schema => set(&mut self.schema, name, &first_schema(name, value)?),
+            Role::Schema => set(&mut self.schema, name, first_schema(name, value)?),
             Role::ServerOptions => match search_path(value) {
                 Some("") => Ok(()),
-                Some(path) => set(&mut self.schema, name, &first_schema(name, path)?),
+                Some(path) => set(&mut self.schema, name, first_schema(name, path)?),
                 None => Err(refused(format!(
                     "`{name}` of {library} sets something else than `-c search_path=SCHEMA`, and keymill sends the server no settings; leave it out"
                 ))),

@@ -9,7 +9,7 @@ use crate::request::worker::{Left, POOL_ROW, PoolRows, SlotRow};
 use crate::store::{Fault, FaultKind, KeepReader, Key, MAX_NUMBER};
 
 use super::pool_rows::SlotRows;
-use super::slot_rows::member_in;
+use super::slot_rows::parted;
 
 /// A row that ended so long ago goes with the next process that begins: otherwise a process that is killed again and again would fill the
 /// table.
@@ -64,11 +64,6 @@ fn counted(stores: u64) -> String {
     if stores == 1 { "one store".to_owned() } else { format!("{stores} stores") }
 }
 
-/// The process in the row of a reader, without its place among several stores.
-fn process(owner: &str) -> &str {
-    if member_in(owner).0 > 1 { owner.rsplit_once(" store ").map_or(owner, |(of, _)| of) } else { owner }
-}
-
 /// The highest version that a living reader runs; 0 without one.
 pub(crate) fn highest(pool: &PoolRows) -> u64 {
     let living = pool.slots.iter().filter(|row| row.is_held(pool.now_ms));
@@ -101,9 +96,9 @@ pub(crate) fn forget(rows: &mut dyn SlotRows, key: &Key, members: &[u64]) -> Res
 pub(crate) fn readers(pool: &PoolRows) -> Readers {
     let left =
         |ends_at: u64| i64::try_from(i128::from(ends_at) - i128::from(pool.now_ms)).unwrap_or(i64::MAX);
-    let reader = |row: &SlotRow| Reader {
-        stores: member_in(&row.owner).0,
-        ..Reader::new(row.slot, process(&row.owner), row.mark, left(row.ends_at))
+    let reader = |row: &SlotRow| {
+        let (process, (stores, _)) = parted(&row.owner);
+        Reader { stores, ..Reader::new(row.slot, process, row.mark, left(row.ends_at)) }
     };
     Readers { now_ms: pool.now_ms, all: pool.slots.iter().map(reader).collect() }
 }

@@ -280,11 +280,18 @@ pub(crate) fn recorded(layout: &str, (of, index): (u64, u64)) -> String {
     format!("{layout}{member}")
 }
 
-/// The store of a pool's record, as in [`Take::member`].
+/// What was [`recorded`], and the store of the record, as in [`Take::member`].
+pub(crate) fn parted(record: &str) -> (&str, (u64, u64)) {
+    let parts = record.rsplit_once(" store ").and_then(|(what, member)| {
+        let (index, of) = member.split_once(" of ")?;
+        Some((what, (of.parse().ok()?, index.parse::<u64>().ok()?.saturating_sub(1))))
+    });
+    parts.unwrap_or((record, (1, 0)))
+}
+
+/// The store of a pool's record.
 pub(crate) fn member_in(record: &str) -> (u64, u64) {
-    let parts = record.rsplit_once(" store ").and_then(|(_, member)| member.split_once(" of "));
-    let numbers = parts.and_then(|(index, of)| Some((of.parse().ok()?, index.parse::<u64>().ok()?)));
-    numbers.map_or((1, 0), |(of, index)| (of, index.saturating_sub(1)))
+    parted(record).1
 }
 
 /// A store of a list, in words.

@@ -13,7 +13,7 @@ use super::slot_store::on_slots;
 /// Numbers of readers are below this: above it a row is no slot.
 const MEMBERS: u64 = 1 << 62;
 
-/// A renewal looks at the rows of all readers. Where there are more than these, so many fewer do.
+/// Among fewer readers than this each renewal looks at the rows of all; among N times as many one renewal in N + 1 does.
 const WATCHED: u64 = 64;
 
 /// How many tokens of requests with lost answers are known again.

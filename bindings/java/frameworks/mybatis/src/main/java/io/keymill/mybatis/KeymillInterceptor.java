@@ -121,28 +121,43 @@ public class KeymillInterceptor implements Interceptor {
 
     /** Refuses objects of two kinds that would take from the same table: one of them is only referred to, and would become another row. */
     private void refuseTwo(MappedStatement statement, Object parameter, Collection<?> values) {
-        List<Object> different = new ArrayList<>(2);
-        for (Object value : values) {
-            if (value != null && different.stream().noneMatch(other -> other == value)) {
-                different.add(value);
-            }
-        }
-        if (different.size() < 2) {
+        if (isOne(values)) {
             return;
         }
         IdFields.IdField first = null;
-        for (Object value : different) {
-            Collection<?> objects = value instanceof Collection ? (Collection<?>) value
-                    : value instanceof Object[] ? Arrays.asList((Object[]) value) : Collections.singletonList(value);
-            for (Object object : objects) {
+        Object last = null;
+        for (Object value : values) {
+            if (value == null || value == last) {
+                continue;
+            }
+            last = value;
+            Collection<?> objects = listed(value);
+            for (Object object : objects == null ? Collections.singletonList(value) : objects) {
                 IdFields.IdField field = object == null ? null : unsetOfTable(statement, parameter, object);
                 if (field != null && first != null && !field.field.equals(first.field)) {
                     throw new IllegalStateException(statement.getId() + " inserts into one table, and " + first.name + " and " + field.name
-                            + " would both take its ids; set the one that is only referred to before, or name its source without {table}");
+                            + " would both take its ids; give the object an id first that the row only refers to, or name its source without {table}");
                 }
                 first = field == null ? first : field;
             }
         }
+    }
+
+    /** Whether they are one object under several names, or none. */
+    private static boolean isOne(Collection<?> values) {
+        Object one = null;
+        for (Object value : values) {
+            if (value != null && one != null && value != one) {
+                return false;
+            }
+            one = value == null ? one : value;
+        }
+        return true;
+    }
+
+    /** The elements of a list or an array; null: it is an object. */
+    private static Collection<?> listed(Object value) {
+        return value instanceof Collection ? (Collection<?>) value : value instanceof Object[] ? Arrays.asList((Object[]) value) : null;
     }
 
     /** The first unset field of an object that takes from the statement's table; null: none. */
@@ -156,10 +171,9 @@ public class KeymillInterceptor implements Interceptor {
     }
 
     private void fillAll(MappedStatement statement, Object parameter, Object value) {
-        if (value instanceof Collection) {
-            fillEach(statement, parameter, (Collection<?>) value);
-        } else if (value instanceof Object[]) {
-            fillEach(statement, parameter, Arrays.asList((Object[]) value));
+        Collection<?> objects = listed(value);
+        if (objects != null) {
+            fillEach(statement, parameter, objects);
         } else {
             fillOne(filled(statement, parameter, value.getClass()), parameter, value);
         }
