@@ -67,7 +67,7 @@ impl OwnReaders {
         version: u64,
     ) -> Result<(u64, u64), Fault> {
         let keep = KeepReader { version, lease_ms: self.lease_ms, owner: self.owner.clone(), member: (1, 0) };
-        let own = self.rows.entry(key.name.clone()).or_default();
+        let own = self.rows.entry(key.name.to_string()).or_default();
         let began_ms = self.clock.boot_ms();
         let highest = store.ask(|store| store.keep_reader(key, own, &keep))?;
         Ok((began_ms + self.lease_ms * USED.0 / USED.1, highest))

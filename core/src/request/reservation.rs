@@ -6,7 +6,11 @@ use std::sync::Arc;
 use crate::error::fault::Remedy;
 use crate::serial::SerialPattern;
 
+use super::partition::Partition;
+use super::reader::READER_TABLE;
+use super::row_mark::{RowMark, RowStatus};
 use super::stride::Stride;
+use super::subject::{BankRow, Name, Subject};
 
 pub use super::scheme::Scheme;
 pub use crate::error::fault::{Fault, FaultKind};
@@ -62,7 +66,9 @@ pub struct Key {
     /// The names of its columns, where they differ from the authors'.
     pub columns: Columns,
     /// The row's name under scheme `keymill`: `segment:orders`, `serial:CUST_INFO/CUSTID?date=…&number=…`.
-    pub name: String,
+    pub name: Name,
+    /// Which of its numbers the row counts, in one of several stores; `None`: all of them. Each change compares it.
+    pub partition: Option<Partition>,
     /// For serial numbers: what `key_producer` needs, and the pattern.
     pub serial: Option<SerialKey>,
     /// The step of a row, or of a table, that is created for this key where the scheme keeps one. Of a row whose programs have
@@ -78,12 +84,13 @@ pub struct Key {
 
 impl Key {
     /// A row of this table, without anything that only some schemes need.
-    pub(crate) fn plain(scheme: Scheme, table: String, name: String) -> Key {
+    fn plain(scheme: Scheme, table: &str, subject: Subject) -> Key {
         Key {
             scheme,
-            table,
+            table: table.to_owned(),
             columns: Columns::default(),
-            name,
+            name: subject.into(),
+            partition: None,
             serial: None,
             step: 1,
             unsafe_on: false,
@@ -92,9 +99,102 @@ impl Key {
         }
     }
 
+    /// What the numbers of a segment are kept under.
+    #[must_use]
+    pub fn segment(scheme: Scheme, table: &str, name: &str) -> Key {
+        Key::plain(scheme, table, Subject::Segment(name.to_owned()))
+    }
+
+    /// What the serials of a column are kept under.
+    #[must_use]
+    pub fn of_serials(scheme: Scheme, table: &str, serial: SerialKey) -> Key {
+        let subject = Subject::Serial {
+            table: serial.table.clone(),
+            column: serial.column.clone(),
+            date: serial.pattern.date_pattern().to_owned(),
+            number: serial.pattern.number_pattern().to_owned(),
+        };
+        Key { serial: Some(serial), ..Key::plain(scheme, table, subject) }
+    }
+
+    /// What the mark of a fixed worker is kept under; `fields` are the widths of the snowflake's ids.
+    #[must_use]
+    pub fn mark(table: &str, source: &str, fields: &str, worker: u64) -> Key {
+        let subject = Subject::Mark { source: source.to_owned(), fields: fields.to_owned(), worker };
+        Key::plain(Scheme::Keymill, table, subject)
+    }
+
+    /// What the record of a bank is kept under.
+    #[must_use]
+    pub fn bank(table: &str, name: &str) -> Key {
+        Key::plain(Scheme::Keymill, table, Subject::Bank { bank: name.into(), row: BankRow::Record })
+    }
+
+    /// What a pool of leased workers is kept under.
+    #[must_use]
+    pub fn pool(table: &str, name: &str) -> Key {
+        Key::plain(Scheme::Worker, table, Subject::Pool(name.to_owned()))
+    }
+
+    /// What the workers of a source are kept under each of which is used once.
+    #[must_use]
+    pub fn node(table: &str, source: &str) -> Key {
+        Key::plain(Scheme::WorkerNode, table, Subject::Node(source.to_owned()))
+    }
+
+    /// What the partition of another program's row is kept under.
+    pub(crate) fn partition_record(row: String) -> Key {
+        Key::plain(Scheme::Keymill, Scheme::Keymill.default_table(), Subject::Partition(row))
+    }
+
     /// What a route table is kept under.
-    pub(crate) fn of_route(name: &str) -> Key {
-        Key::plain(Scheme::Route, Scheme::Route.default_table().to_owned(), name.to_owned())
+    #[must_use]
+    pub fn of_route(name: &str) -> Key {
+        Key::plain(Scheme::Route, Scheme::Route.default_table(), Subject::Route(name.to_owned()))
+    }
+
+    /// What the readers of a router are kept under.
+    #[must_use]
+    pub fn of_readers(router: &str) -> Key {
+        Key::plain(Scheme::Worker, READER_TABLE, Subject::Readers(router.to_owned()))
+    }
+
+    /// The status of a row of this key that gives numbers.
+    #[must_use]
+    pub fn open(&self) -> RowStatus {
+        RowStatus::open(self.partition)
+    }
+
+    /// An open row of this key at a mark.
+    #[must_use]
+    pub fn row_at(&self, mark: Mark) -> RowMark {
+        RowMark { mark, status: self.open() }
+    }
+
+    /// The name as another program's table has it.
+    pub(crate) fn own_name(&self) -> &str {
+        match self.name.subject() {
+            Subject::Segment(name) => name,
+            _ => &self.name,
+        }
+    }
+
+    /// Whether the row is a counter of a bank.
+    pub(crate) fn is_counter(&self) -> bool {
+        matches!(self.name.subject(), Subject::Bank { row: BankRow::Counter { .. }, .. })
+    }
+
+    /// Whether the row says something of a whole bank: it is no counter.
+    pub(crate) fn is_of_bank(&self) -> bool {
+        matches!(self.name.subject(), Subject::Bank { .. }) && !self.is_counter()
+    }
+
+    /// The worker whose mark the row is.
+    pub(crate) fn worker(&self) -> Option<u64> {
+        match self.name.subject() {
+            Subject::Mark { worker, .. } => Some(*worker),
+            _ => None,
+        }
     }
 
     /// What a value of another program's sequence is worth, as a spec says it.

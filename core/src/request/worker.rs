@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::reservation::{Fault, Key, Scheme};
+use super::reservation::{Fault, Key};
 
 /// How far a wall clock may be ahead of the store's, or have jumped, before marks are no longer made of it.
 pub(crate) const BELIEVED_MS: u64 = 600_000;
@@ -32,26 +32,22 @@ pub struct Places {
     pub fixed_table: String,
     /// The table of leased workers.
     pub pool_table: String,
-    /// What stands before the worker in the name of a fixed worker's row: today's, then those of 0.1.0, one for each spelling of the
-    /// layout.
-    pub names: Vec<String>,
-    /// The layout's spellings, one of which a pool records.
+    /// Every spelling of the layout's widths. A fixed worker's row is named by the first, and a pool records one of them.
     pub layouts: Vec<String>,
 }
 
 impl Places {
-    /// The rows that may keep the mark of a fixed worker, today's first.
+    /// The row that keeps the mark of a fixed worker.
     #[must_use]
-    pub fn fixed_rows(&self, worker: u64) -> Vec<Arc<Key>> {
-        let row =
-            |name: &String| Key::plain(Scheme::Keymill, self.fixed_table.clone(), format!("{name}{worker}"));
-        self.names.iter().map(|name| Arc::new(row(name))).collect()
+    pub fn fixed_row(&self, worker: u64) -> Key {
+        let fields = self.layouts.first().map_or("", String::as_str);
+        Key::mark(&self.fixed_table, &self.source, fields, worker)
     }
 
     /// A pool of leased workers.
     #[must_use]
     pub fn pool(&self, name: &str) -> Key {
-        Key::plain(Scheme::Worker, self.pool_table.clone(), name.to_owned())
+        Key::pool(&self.pool_table, name)
     }
 
     /// Whether ids of a pool with this record could be ids of this source: equal widths. Equal ticks make equal ids, whatever the epoch.

@@ -2,18 +2,18 @@
 //! pools that the source has leased from. A change of `worker=` or `pool=` moves a worker from one place to another, and must not
 //! begin there below the marks of the others.
 //!
-//! **The rule.** For each source and worker at most one place is *current*: a row of a fixed worker in its mill's period, or a slot
+//! **The rule.** For each source and worker at most one place is *current*: an open row of a fixed worker in its mill's store, or a slot
 //! whose owner names the source ([`slot_rows::is_noted`]). Where a worker begins at a current place, no other place has newer marks. A
 //! fixed worker looks at the pools all the same: one of them may have been repaired, or the row put back from a backup. At any other
 //! place a process
 //!
 //! 1. writes its own row first, so that others see it: a slot is taken and held, and names the source from its first renewal or its
-//!    clean end on; the row of a fixed worker says [`BEGINNING`], which is
+//!    clean end on; the row of a fixed worker is in state [`RowState::Beginning`], which is
 //!    not current, so that after a crash this begins again;
 //! 2. then reads every other place. A place in use stays as it is: a slot that is held, or a fixed worker whose mark is ahead of the clock.
 //!    Then a lease gives its slot back and takes another; a fixed worker waits;
 //! 3. ends the others by compare-and-set: a slot gets a new token and another owner ([`slot_rows::ELSEWHERE`]), a fixed worker's row the
-//!    period [`LEASED`] and a mark one higher. A process that read such a row before and writes it after fails, and a process that
+//!    state [`RowState::Leased`] and a mark one higher. A process that read such a row before and writes it after fails, and a process that
 //!    still used it is told at its next renewal;
 //! 4. begins at the highest of the marks.
 //!
@@ -29,36 +29,22 @@
 //! store, and a fixed worker that is idle: its process may go on until it raises its mark again.
 //!
 //! **`repair`** leaves a row that is not current, so that the next process to begin looks at every place.
-//!
-//! **Rows of 0.1.0** were named by the layout as it was spelled. Where a worker's row is missing or not current, those of every spelling
-//! are read, and end as in 3 where they are newer: one of them that is still in use is told.
 
-use std::sync::Arc;
-
+use super::model::decide::in_state;
 use super::model::rows::{self, Rows, StoredRow};
 use super::model::slot_rows::{self, ELSEWHERE, POOL_ROW, REPAIRED};
 use super::{
-    Fault, FaultKind, Key, Mark, PoolRows, Row, SlotRow, SlotStore, Take, Taken, in_transaction, on_slots,
+    Fault, FaultKind, Key, Mark, Partition, PoolRows, Row, RowMark, RowState, RowStatus, SlotRow, SlotStore,
+    Take, Taken, in_transaction, on_slots,
 };
 use crate::request::worker::{BeginMark, Places};
-use crate::store::model::partition::Partition;
-
-/// The period of a fixed worker's row whose worker was leased since.
-pub(crate) const LEASED: u64 = 3_000_000_000_000_000_000;
-/// The period of a fixed worker's row whose first process has not yet looked at the other places.
-pub(crate) const BEGINNING: u64 = LEASED + 1;
 
 /// A process that found so many workers in use leaves the rest to its next attempt.
 const MOST_PASSED_OVER: usize = 16;
 
-/// The period of a fixed worker's row, which records the number of stores and the index of its own: 0 with one store.
-pub(crate) fn period_of((of, index): (u64, u64)) -> u64 {
-    if of > 1 { Partition { stores: of, index, chunk: 1 }.code() } else { 0 }
-}
-
-/// Whether a row keeps its state in its period: it is kept when the mark moves.
-pub(crate) fn is_state(period: u64) -> bool {
-    matches!(period, LEASED | BEGINNING)
+/// The status of the row of a fixed worker in use, which records the number of stores and the index of its own.
+pub(crate) fn in_use_at((stores, index): (u64, u64)) -> RowStatus {
+    RowStatus::open((stores > 1).then_some(Partition { stores, index, chunk: 1 }))
 }
 
 /// What another place says of a worker.
@@ -220,11 +206,19 @@ pub(super) fn check_fixed(
     worker: u64,
     member: (u64, u64),
 ) -> Result<(), Fault> {
-    let Some(found) = if_known(store.look_rows(&places.fixed_rows(worker)))? else { return Ok(()) };
-    match found.iter().flatten().find(|mark| !is_state(mark.period) && mark.period != period_of(member)) {
-        Some(mark) => Err(of_other_stores(worker, member, mark.period)),
-        None => Ok(()),
+    let row = if_known(store.look(&places.fixed_row(worker)))?.flatten();
+    row.map_or(Ok(()), |row| check_fixed_row(worker, member, row.status))
+}
+
+/// Refuses the row of a fixed worker that was begun under another list of stores.
+fn check_fixed_row(worker: u64, member: (u64, u64), found: RowStatus) -> Result<(), Fault> {
+    if matches!(found.state, RowState::Leased | RowState::Beginning) || found == in_use_at(member) {
+        return Ok(());
     }
+    if found.partition == in_use_at(member).partition {
+        return Err(in_state(found.state));
+    }
+    Err(of_other_stores(worker, member, found))
 }
 
 /// Records in the source's own pool that it leases from another one.
@@ -261,7 +255,7 @@ fn end_slot(
             row.owner
         )));
     }
-    // A process of this source, or one of 0.1.0, may renew a lease that is over. One of another source makes other ids.
+    // A process of this source may renew a lease that is over. One of another source makes other ids.
     if row.owner != ELSEWHERE && !slot_rows::is_of_another(row, &places.source) {
         let token = (row.token ^ crate::process::random::u64() >> 1).max(1);
         let new = SlotRow { token, ends_at: 0, owner: ELSEWHERE.to_owned(), ..row.clone() };
@@ -281,55 +275,25 @@ fn end_fixed(
     (worker, member): (u64, (u64, u64)),
     present: u64,
 ) -> Result<Seen, Fault> {
-    let keys = places.fixed_rows(worker);
-    let Some(found) = if_known(store.look_rows(&keys))? else { return Ok(Seen::Above(0)) };
-    let Some((key, old_keys)) = keys.split_first() else { return Ok(Seen::Above(0)) };
-    let canonical = found.first().copied().flatten();
-    let old = newer_of_0_1_0(canonical, found.get(1..).unwrap_or_default());
-    let next = match (canonical, old) {
-        (None, None) => return Ok(Seen::Above(0)),
-        (Some(mark), None) if mark.period == LEASED => return Ok(Seen::Above(mark.next)),
-        (Some(mark), _) if !is_state(mark.period) && mark.period != period_of(member) => {
-            return Err(of_other_stores(worker, member, mark.period));
-        }
-        (_, Some(next)) => next,
-        (Some(mark), None) => mark.next,
-    };
+    let key = places.fixed_row(worker);
+    let Some(row) = if_known(store.look(&key))?.flatten() else { return Ok(Seen::Above(0)) };
+    let next = row.mark.next;
+    if row.status.state == RowState::Leased {
+        return Ok(Seen::Above(next));
+    }
+    check_fixed_row(worker, member, row.status)?;
     if next > present {
         let name = &places.source;
         return Ok(Seen::InUse(format!(
             "the fixed worker of `snowflake:{name}` was in use a moment ago, and is free when its mark is past"
         )));
     }
-    let to = Mark { period: LEASED, next: next.saturating_add(1) };
-    if !move_mark(store, key, canonical, to)? {
+    let to = RowMark { mark: row.mark, status: in_use_at(member) };
+    let to = to.in_state(RowState::Leased).at(next.saturating_add(1));
+    if !move_mark(store, &key, Some(row.row_mark()), to)? {
         return Ok(Seen::InUse("its fixed worker has just raised its mark".to_owned()));
     }
-    if old.is_some() {
-        end_old(store, old_keys, found.get(1..).unwrap_or_default())?;
-    }
-    Ok(Seen::Above(to.next))
-}
-
-/// The highest mark under a name of 0.1.0, where it is newer than today's: there was none, or a process of 0.1.0 ran again.
-fn newer_of_0_1_0(canonical: Option<Mark>, old: &[Option<Mark>]) -> Option<u64> {
-    let highest = old.iter().flatten().map(|mark| mark.next).max();
-    highest.filter(|&old| canonical.is_none_or(|mark| old > mark.next))
-}
-
-/// Ends the rows of 0.1.0: a process of it that goes on is told when it raises its mark.
-fn end_old(
-    store: &mut (impl SlotStore + ?Sized),
-    keys: &[Arc<Key>],
-    found: &[Option<Mark>],
-) -> Result<(), Fault> {
-    for (key, mark) in keys.iter().zip(found).filter_map(|(key, mark)| Some((key, (*mark)?))) {
-        let to = Mark { next: mark.next.saturating_add(1), ..mark };
-        if !move_mark(store, key, Some(mark), to)? {
-            return Err(in_use(format!("another process raises its mark under the name `{}`", key.name)));
-        }
-    }
-    Ok(())
+    Ok(Seen::Above(to.mark.next))
 }
 
 fn in_use(why: String) -> Fault {
@@ -340,13 +304,13 @@ fn in_use(why: String) -> Fault {
 fn move_mark(
     store: &mut (impl SlotStore + ?Sized),
     key: &Key,
-    from: Option<Mark>,
-    to: Mark,
+    from: Option<RowMark>,
+    to: RowMark,
 ) -> Result<bool, Fault> {
     let doing = format!("moving the mark `{}`", key.name);
     in_transaction(store, key, 0, &doing, |rows| {
         let stored = rows.read(key, true)?;
-        let mark = stored.as_ref().map_or(Ok(None), |stored| rows::mark_of(key, stored))?;
+        let mark = stored.as_ref().map_or(Ok(None), |stored| rows::row_mark_of(key, stored))?;
         if mark != from {
             return Ok(Some(false));
         }
@@ -354,7 +318,7 @@ fn move_mark(
         if mark == Some(to) {
             return Ok(Some(true));
         }
-        let new = rows::stored_at(key, to)?;
+        let new = rows::stored_as(key, to)?;
         let done = match &stored {
             None => rows.insert(key, &new)?,
             Some(old) => rows.replace(key, old, &new)?,
@@ -364,31 +328,31 @@ fn move_mark(
 }
 
 /// The mark of a fixed worker's row.
-fn read_mark(rows: &mut dyn Rows, key: &Key) -> Result<Option<Mark>, Fault> {
+fn read_mark(rows: &mut dyn Rows, key: &Key) -> Result<Option<RowMark>, Fault> {
     let stored: Option<StoredRow> = rows.read(key, true)?;
-    stored.as_ref().map_or(Ok(None), |stored| rows::mark_of(key, stored))
+    stored.as_ref().map_or(Ok(None), |stored| rows::row_mark_of(key, stored))
 }
 
 /// Where the mark of a fixed worker stands if its row is current; else the row.
 pub(super) fn current(
     store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,
-) -> Result<Result<u64, Option<Mark>>, Fault> {
+) -> Result<Result<u64, Option<RowMark>>, Fault> {
     let key = &*begin.key;
     let doing = format!("reading the mark `{}`", key.name);
-    let mark = in_transaction(store, key, 0, &doing, |rows| read_mark(rows, key).map(Some))?;
-    match mark {
-        Some(Mark { period, next }) if period == period_of(begin.member) => Ok(Ok(next)),
-        Some(mark) if !is_state(mark.period) => {
-            Err(of_other_stores(begin.worker, begin.member, mark.period).with_context(&doing))
-        }
-        mark => Ok(Err(mark)),
+    let Some(row) = in_transaction(store, key, 0, &doing, |rows| read_mark(rows, key).map(Some))? else {
+        return Ok(Err(None));
+    };
+    if row.status == in_use_at(begin.member) {
+        return Ok(Ok(row.mark.next));
     }
+    let checked = check_fixed_row(begin.worker, begin.member, row.status);
+    checked.map(|()| Err(Some(row))).map_err(|fault| fault.with_context(&doing))
 }
 
 /// The row is that of another list of stores.
-pub(super) fn of_other_stores(worker: u64, member: (u64, u64), period: u64) -> Fault {
-    let found = Partition::of_code(period).map_or((1, 0), |Partition { stores, index, .. }| (stores, index));
+pub(super) fn of_other_stores(worker: u64, member: (u64, u64), found: RowStatus) -> Fault {
+    let found = found.partition.map_or((1, 0), |Partition { stores, index, .. }| (stores, index));
     Fault::new(
         FaultKind::Refused,
         format!(
@@ -403,13 +367,13 @@ pub(super) fn of_other_stores(worker: u64, member: (u64, u64), period: u64) -> F
 pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) -> Result<u64, Fault> {
     let seen = match current(store, begin)? {
         Ok(next) if !is_newer_in_pools(store, begin, next)? => return Ok(next),
-        Ok(next) => Some(Mark { period: period_of(begin.member), next }),
+        Ok(next) => Some(live_at(begin, next)),
         Err(seen) => seen,
     };
     let beginning = announce(store, begin, seen)?;
     let (key, places) = (&*begin.key, &*begin.places);
     let in_context = |fault: Fault| beginning_with(begin, fault);
-    let mut next = beginning.next;
+    let mut next = beginning.mark.next;
     for (name, pool) in pools_beside(store, places, None).map_err(in_context)? {
         check_member(&name, &pool, begin.member)?;
         match end_slot(store, places, (&name, &pool), begin.worker).map_err(in_context)? {
@@ -421,29 +385,25 @@ pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) ->
             }
         }
     }
-    let live = Mark { period: period_of(begin.member), next };
-    if !move_mark(store, key, Some(beginning), live)? {
+    if !move_mark(store, key, Some(beginning), live_at(begin, next))? {
         return Err(in_context(faster()));
     }
     Ok(next)
 }
 
-/// Writes the row of a fixed worker, which others see from now on, and takes over the rows of 0.1.0; answers with its mark. `seen`: the
-/// row as [`current`] has found it.
+/// The row of a fixed worker in use.
+fn live_at(begin: &BeginMark, next: u64) -> RowMark {
+    RowMark { mark: Mark { period: 0, next }, status: in_use_at(begin.member) }
+}
+
+/// Writes the row of a fixed worker, which others see from now on; answers with its mark. `seen`: the row as [`current`] has found it.
 pub(super) fn announce(
     store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,
-    seen: Option<Mark>,
-) -> Result<Mark, Fault> {
-    let mut next = seen.map_or(1, |mark| mark.next);
-    let keys = begin.places.fixed_rows(begin.worker);
-    let old_keys = keys.get(1..).unwrap_or_default();
-    let found = store.look_rows(old_keys)?;
-    if let Some(old) = newer_of_0_1_0(seen, &found) {
-        end_old(store, old_keys, &found).map_err(|fault| beginning_with(begin, fault))?;
-        next = old.saturating_add(1);
-    }
-    let beginning = Mark { period: BEGINNING, next };
+    seen: Option<RowMark>,
+) -> Result<RowMark, Fault> {
+    let next = seen.map_or(1, |row| row.mark.next);
+    let beginning = live_at(begin, next).in_state(RowState::Beginning);
     if seen != Some(beginning) && !move_mark(store, &begin.key, seen, beginning)? {
         return Err(beginning_with(begin, faster()));
     }
@@ -481,27 +441,19 @@ fn try_repair(
     to: u64,
     dry_run: bool,
 ) -> Result<Option<(Option<Row>, Row)>, Fault> {
-    let keys = begin.places.fixed_rows(begin.worker);
-    let found = store.look_rows(&keys)?;
-    let canonical = found.first().copied().flatten();
-    if let Some(mark) =
-        canonical.filter(|mark| !is_state(mark.period) && mark.period != period_of(begin.member))
-    {
-        return Err(of_other_stores(begin.worker, begin.member, mark.period));
+    let found = store.look(&begin.key)?.map(|row| row.row_mark());
+    if let Some(row) = found {
+        check_fixed_row(begin.worker, begin.member, row.status)?;
     }
-    let highest = found.iter().flatten().map(|mark| mark.next).max();
-    let before = highest.map(shown);
+    let before = found.map(|row| shown(row.mark.next));
     rows::not_lower(before.as_ref(), Mark { period: 0, next: to })?;
     if dry_run {
         store.writable()?;
         return Ok(Some((before, shown(to))));
     }
-    let old = found.get(1..).unwrap_or_default();
-    if newer_of_0_1_0(canonical, old).is_some() {
-        end_old(store, keys.get(1..).unwrap_or_default(), old)?;
-    }
-    let period = canonical.map(|mark| mark.period).filter(|period| *period == LEASED).unwrap_or(BEGINNING);
-    if !move_mark(store, &begin.key, canonical, Mark { period, next: to })? {
+    let is_leased = found.is_some_and(|row| row.status.state == RowState::Leased);
+    let state = if is_leased { RowState::Leased } else { RowState::Beginning };
+    if !move_mark(store, &begin.key, found, live_at(begin, to).in_state(state))? {
         return Ok(None);
     }
     for (name, pool) in pools_beside(store, &begin.places, None)? {
@@ -520,7 +472,7 @@ fn try_repair(
 
 /// A mark, for people.
 fn shown(next: u64) -> Row {
-    Row { mark: Mark { period: 0, next }, text: format!("next={next}"), counter: None }
+    Row::at(next, format!("next={next}"))
 }
 
 fn beginning_with(begin: &BeginMark, fault: Fault) -> Fault {

@@ -79,7 +79,7 @@ pub(super) fn of(code: &str, details: &str) -> ErrorMeaning {
         "NOPERM" => refused(false, NUMBERS),
         "WRONGTYPE" => refused(
             false,
-            "the key holds something else than keymill's hash of `period` and `next`; name another prefix with `table=`",
+            "the key holds something else than keymill's hash of a row; name another prefix with `table=`",
         ),
         "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => refused(
             true,

@@ -63,7 +63,7 @@ fn list_all(session: &mut RedisSession, key: &Key) -> Result<Vec<(String, Stored
     }
     let mut listed = Vec::with_capacity(names.len());
     for name in names {
-        let stored = read_one(session, &Key { name: name.clone(), ..key.clone() }, 0)?;
+        let stored = read_one(session, &Key { name: Subject::Route(name.clone()).into(), ..key.clone() }, 0)?;
         listed.extend(stored.map(|table| (name, table)));
     }
     Ok(listed)

@@ -57,7 +57,7 @@ pub use store::SqlStore;
 pub(crate) type RowId = (String, String);
 
 pub(crate) fn row_id(key: &Key) -> RowId {
-    (key.table.clone(), key.name.clone())
+    (key.table.clone(), key.name.to_string())
 }
 
 /// The state that this layer keeps for a connection.

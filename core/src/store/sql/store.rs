@@ -3,13 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::request::bank_spec::is_counter;
 use crate::request::scheme::Kept;
 use crate::store::model::pool_rows::SlotRows;
 use crate::store::model::rows::{self, Answers, Rows};
 use crate::store::{
     BankStore, Catalogue, Facts, Fault, FaultKind, GiveBack, Import, Key, MOST_AT_ONCE, Mark, PoolRows,
-    ReaderStore, Renewal, Renewed, Request, Reserved, RouteStore, Row, RowStore, RowsWork, SlotStore,
+    ReaderStore, Renewal, Renewed, Request, Reserved, RouteStore, Row, RowMark, RowStore, RowsWork, SlotStore,
     SlotWork, StoredTable, Work, reading_route, replacing_route,
 };
 
@@ -93,7 +92,7 @@ fn write_row<T>(
     write(server, |connection| {
         let row = row_id(key);
         let state = connection.state();
-        let was_locked = state.locked.contains(&row) || state.locked_batch > 0 && is_counter(key);
+        let was_locked = state.locked.contains(&row) || state.locked_batch > 0 && key.is_counter();
         let answer = if was_locked { without_waiting(connection, work) } else { work(&mut *connection) };
         if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked) {
             connection.state().locked.insert(row);
@@ -240,7 +239,7 @@ impl<S: Server> RowStore for SqlStore<S> {
         rows::in_context(requests, answers)
     }
 
-    fn look_rows(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Option<Mark>>, Fault> {
+    fn look_rows(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Option<RowMark>>, Fault> {
         let nothing = vec![None; keys.len()];
         let Some(first) = keys.first().filter(|_| self.server.is_there()) else { return Ok(nothing) };
         let found = self.server.with(|connection| {
