@@ -220,14 +220,12 @@ impl Spec {
             Worker::Disposable => return None,
         };
         let source = self.label.strip_prefix("snowflake:").unwrap_or(&self.label);
-        let layouts = layout.spellings();
-        let of_0_1_0 = layouts.iter().map(|layout| format!("{}?layout={layout}&worker=", self.label));
         Some(Places {
             source: source.to_owned(),
             fixed_table: fixed_table.to_owned(),
             pool_table: pool_table.to_owned(),
-            names: std::iter::once(fixed_name(&self.label, &layout)).chain(of_0_1_0).collect(),
-            layouts,
+            fixed_name: fixed_name(&self.label, &layout),
+            layouts: layout.spellings(),
         })
     }
 

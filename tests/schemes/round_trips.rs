@@ -157,7 +157,7 @@ fn a_leased_worker_that_stays_where_it_is_costs_no_question_and_a_fixed_one_that
         source: "tx".to_owned(),
         fixed_table: row.table.clone(),
         pool_table: pool.table.clone(),
-        names: vec!["snowflake:tx?fields=L&worker=".to_owned(), "snowflake:tx?layout=K&worker=".to_owned()],
+        fixed_name: "snowflake:tx?fields=L&worker=".to_owned(),
         layouts: vec!["L".to_owned()],
     });
     let take = |beside: Beside, token| Take {

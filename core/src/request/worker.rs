@@ -32,20 +32,18 @@ pub struct Places {
     pub fixed_table: String,
     /// The table of leased workers.
     pub pool_table: String,
-    /// What stands before the worker in the name of a fixed worker's row: today's, then those of 0.1.0, one for each spelling of the
-    /// layout.
-    pub names: Vec<String>,
-    /// The layout's spellings, one of which a pool records.
+    /// The name of a fixed worker's row up to the worker.
+    pub fixed_name: String,
+    /// Every spelling of the layout's widths, one of which a pool records.
     pub layouts: Vec<String>,
 }
 
 impl Places {
-    /// The rows that may keep the mark of a fixed worker, today's first.
+    /// The row that keeps the mark of a fixed worker.
     #[must_use]
-    pub fn fixed_rows(&self, worker: u64) -> Vec<Arc<Key>> {
-        let row =
-            |name: &String| Key::plain(Scheme::Keymill, self.fixed_table.clone(), format!("{name}{worker}"));
-        self.names.iter().map(|name| Arc::new(row(name))).collect()
+    pub fn fixed_row(&self, worker: u64) -> Key {
+        let name = format!("{}{worker}", self.fixed_name);
+        Key::plain(Scheme::Keymill, self.fixed_table.clone(), name)
     }
 
     /// A pool of leased workers.

@@ -29,11 +29,6 @@
 //! store, and a fixed worker that is idle: its process may go on until it raises its mark again.
 //!
 //! **`repair`** leaves a row that is not current, so that the next process to begin looks at every place.
-//!
-//! **Rows of 0.1.0** were named by the layout as it was spelled. Where a worker's row is missing or not current, those of every spelling
-//! are read, and end as in 3 where they are newer: one of them that is still in use is told.
-
-use std::sync::Arc;
 
 use super::model::rows::{self, Rows, StoredRow};
 use super::model::slot_rows::{self, ELSEWHERE, POOL_ROW, REPAIRED};
@@ -220,11 +215,16 @@ pub(super) fn check_fixed(
     worker: u64,
     member: (u64, u64),
 ) -> Result<(), Fault> {
-    let Some(found) = if_known(store.look_rows(&places.fixed_rows(worker)))? else { return Ok(()) };
-    match found.iter().flatten().find(|mark| !is_state(mark.period) && mark.period != period_of(member)) {
-        Some(mark) => Err(of_other_stores(worker, member, mark.period)),
-        None => Ok(()),
+    let row = if_known(store.look(&places.fixed_row(worker)))?.flatten();
+    row.map_or(Ok(()), |row| check_fixed_row(worker, member, row.mark))
+}
+
+/// Refuses the row of a fixed worker that was begun under another list of stores.
+fn check_fixed_row(worker: u64, member: (u64, u64), mark: Mark) -> Result<(), Fault> {
+    if is_state(mark.period) || mark.period == period_of(member) {
+        return Ok(());
     }
+    Err(of_other_stores(worker, member, mark.period))
 }
 
 /// Records in the source's own pool that it leases from another one.
@@ -261,7 +261,7 @@ fn end_slot(
             row.owner
         )));
     }
-    // A process of this source, or one of 0.1.0, may renew a lease that is over. One of another source makes other ids.
+    // A process of this source may renew a lease that is over. One of another source makes other ids.
     if row.owner != ELSEWHERE && !slot_rows::is_of_another(row, &places.source) {
         let token = (row.token ^ crate::process::random::u64() >> 1).max(1);
         let new = SlotRow { token, ends_at: 0, owner: ELSEWHERE.to_owned(), ..row.clone() };
@@ -281,55 +281,24 @@ fn end_fixed(
     (worker, member): (u64, (u64, u64)),
     present: u64,
 ) -> Result<Seen, Fault> {
-    let keys = places.fixed_rows(worker);
-    let Some(found) = if_known(store.look_rows(&keys))? else { return Ok(Seen::Above(0)) };
-    let Some((key, old_keys)) = keys.split_first() else { return Ok(Seen::Above(0)) };
-    let canonical = found.first().copied().flatten();
-    let old = newer_of_0_1_0(canonical, found.get(1..).unwrap_or_default());
-    let next = match (canonical, old) {
-        (None, None) => return Ok(Seen::Above(0)),
-        (Some(mark), None) if mark.period == LEASED => return Ok(Seen::Above(mark.next)),
-        (Some(mark), _) if !is_state(mark.period) && mark.period != period_of(member) => {
-            return Err(of_other_stores(worker, member, mark.period));
-        }
-        (_, Some(next)) => next,
-        (Some(mark), None) => mark.next,
-    };
-    if next > present {
+    let key = places.fixed_row(worker);
+    let Some(row) = if_known(store.look(&key))?.flatten() else { return Ok(Seen::Above(0)) };
+    let mark = row.mark;
+    if mark.period == LEASED {
+        return Ok(Seen::Above(mark.next));
+    }
+    check_fixed_row(worker, member, mark)?;
+    if mark.next > present {
         let name = &places.source;
         return Ok(Seen::InUse(format!(
             "the fixed worker of `snowflake:{name}` was in use a moment ago, and is free when its mark is past"
         )));
     }
-    let to = Mark { period: LEASED, next: next.saturating_add(1) };
-    if !move_mark(store, key, canonical, to)? {
+    let to = Mark { period: LEASED, next: mark.next.saturating_add(1) };
+    if !move_mark(store, &key, Some(mark), to)? {
         return Ok(Seen::InUse("its fixed worker has just raised its mark".to_owned()));
     }
-    if old.is_some() {
-        end_old(store, old_keys, found.get(1..).unwrap_or_default())?;
-    }
     Ok(Seen::Above(to.next))
-}
-
-/// The highest mark under a name of 0.1.0, where it is newer than today's: there was none, or a process of 0.1.0 ran again.
-fn newer_of_0_1_0(canonical: Option<Mark>, old: &[Option<Mark>]) -> Option<u64> {
-    let highest = old.iter().flatten().map(|mark| mark.next).max();
-    highest.filter(|&old| canonical.is_none_or(|mark| old > mark.next))
-}
-
-/// Ends the rows of 0.1.0: a process of it that goes on is told when it raises its mark.
-fn end_old(
-    store: &mut (impl SlotStore + ?Sized),
-    keys: &[Arc<Key>],
-    found: &[Option<Mark>],
-) -> Result<(), Fault> {
-    for (key, mark) in keys.iter().zip(found).filter_map(|(key, mark)| Some((key, (*mark)?))) {
-        let to = Mark { next: mark.next.saturating_add(1), ..mark };
-        if !move_mark(store, key, Some(mark), to)? {
-            return Err(in_use(format!("another process raises its mark under the name `{}`", key.name)));
-        }
-    }
-    Ok(())
 }
 
 fn in_use(why: String) -> Fault {
@@ -428,22 +397,13 @@ pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) ->
     Ok(next)
 }
 
-/// Writes the row of a fixed worker, which others see from now on, and takes over the rows of 0.1.0; answers with its mark. `seen`: the
-/// row as [`current`] has found it.
+/// Writes the row of a fixed worker, which others see from now on; answers with its mark. `seen`: the row as [`current`] has found it.
 pub(super) fn announce(
     store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,
     seen: Option<Mark>,
 ) -> Result<Mark, Fault> {
-    let mut next = seen.map_or(1, |mark| mark.next);
-    let keys = begin.places.fixed_rows(begin.worker);
-    let old_keys = keys.get(1..).unwrap_or_default();
-    let found = store.look_rows(old_keys)?;
-    if let Some(old) = newer_of_0_1_0(seen, &found) {
-        end_old(store, old_keys, &found).map_err(|fault| beginning_with(begin, fault))?;
-        next = old.saturating_add(1);
-    }
-    let beginning = Mark { period: BEGINNING, next };
+    let beginning = Mark { period: BEGINNING, next: seen.map_or(1, |mark| mark.next) };
     if seen != Some(beginning) && !move_mark(store, &begin.key, seen, beginning)? {
         return Err(beginning_with(begin, faster()));
     }
@@ -481,27 +441,18 @@ fn try_repair(
     to: u64,
     dry_run: bool,
 ) -> Result<Option<(Option<Row>, Row)>, Fault> {
-    let keys = begin.places.fixed_rows(begin.worker);
-    let found = store.look_rows(&keys)?;
-    let canonical = found.first().copied().flatten();
-    if let Some(mark) =
-        canonical.filter(|mark| !is_state(mark.period) && mark.period != period_of(begin.member))
-    {
-        return Err(of_other_stores(begin.worker, begin.member, mark.period));
+    let found = store.look(&begin.key)?.map(|row| row.mark);
+    if let Some(mark) = found {
+        check_fixed_row(begin.worker, begin.member, mark)?;
     }
-    let highest = found.iter().flatten().map(|mark| mark.next).max();
-    let before = highest.map(shown);
+    let before = found.map(|mark| shown(mark.next));
     rows::not_lower(before.as_ref(), Mark { period: 0, next: to })?;
     if dry_run {
         store.writable()?;
         return Ok(Some((before, shown(to))));
     }
-    let old = found.get(1..).unwrap_or_default();
-    if newer_of_0_1_0(canonical, old).is_some() {
-        end_old(store, keys.get(1..).unwrap_or_default(), old)?;
-    }
-    let period = canonical.map(|mark| mark.period).filter(|period| *period == LEASED).unwrap_or(BEGINNING);
-    if !move_mark(store, &begin.key, canonical, Mark { period, next: to })? {
+    let period = found.map(|mark| mark.period).filter(|period| *period == LEASED).unwrap_or(BEGINNING);
+    if !move_mark(store, &begin.key, found, Mark { period, next: to })? {
         return Ok(None);
     }
     for (name, pool) in pools_beside(store, &begin.places, None)? {

@@ -70,7 +70,7 @@ impl Interleaved {
     /// Compares what the stores record of a pool before this process takes the first slot of it; answers with the stores that
     /// lease none. A new pool is recorded by every store, and then each of them notes that all have, before any of them leases a slot.
     /// So a store without the record, beside one with the note, was added or has lost its rows: it would lease slots that
-    /// another store has. Pools of 0.1.0 have no note; there another store's slots say as much.
+    /// another store has. A slot says as much as the note.
     fn begin_pool(&mut self, take: &Take) -> Result<Vec<usize>, Fault> {
         let pool = (take.key.table.clone(), take.key.name.clone());
         // Those that are left out are asked again: `repair` may have raised them.
