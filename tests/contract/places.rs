@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use keymill::store::{
     BeginMark, Beside, Columns, FaultKind, Key, Left, OwnSlot, Places, RaisePool, Release, Renewal, Scheme,
-    Slots, Store, Stride, Take, Taken, noted,
+    Slots, Store, StoreIndex, Stride, Take, Taken, noted,
 };
 use keymill::{Change, Mill};
 use keymill_tests::lease::{self, LEASE_MS, MARK, PRESENT};
@@ -64,7 +64,7 @@ impl Moves {
     }
 
     fn begin(&self, worker: u64) -> BeginMark {
-        BeginMark { key: self.fixed(worker), worker, places: self.places.clone(), member: (1, 0) }
+        BeginMark { key: self.fixed(worker), worker, places: self.places.clone(), store: StoreIndex::ONLY }
     }
 
     fn take(&self, pool: &str, last: u64, token: u64) -> Take {
@@ -150,8 +150,13 @@ fn a_take_that_was_cut_short_is_no_proof_that_the_other_places_were_looked_at(mo
     store.take_slot(&alone(11)).expect("a slot");
     let raise = |store: &mut dyn Store| {
         let layout = moves.take(moves.own(), 0, 0).layout;
-        let raise =
-            RaisePool { key: moves.pool(moves.own()), layout, member: (1, 0), to: MARK + 1, token: 90 };
+        let raise = RaisePool {
+            key: moves.pool(moves.own()),
+            layout,
+            store: StoreIndex::ONLY,
+            to: MARK + 1,
+            token: 90,
+        };
         store.raise_pool(&raise).expect("raised, so the lease is over");
     };
     raise(&mut *store);
@@ -272,7 +277,7 @@ fn a_fixed_worker_whose_row_was_put_back_begins_above_the_pool(moves: &Moves) {
     let raise = RaisePool {
         key: moves.pool(moves.own()),
         layout: "time:41@1ms,worker:2,seq:2 epoch E".into(),
-        member: (1, 0),
+        store: StoreIndex::ONLY,
         to: 3_000,
         token: 77,
     };

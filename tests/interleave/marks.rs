@@ -5,7 +5,7 @@ use std::sync::Arc;
 use keymill::store::memory::{Memory, MemoryStore, Silence, Step};
 use keymill::store::{
     BeginMark, Beside, Catalogue, FaultKind, Key, Left, OwnSlot, Places, Release, RowStore, Scheme,
-    SlotStore, Slots, Store, Take,
+    SlotStore, Slots, Store, StoreIndex, Take,
 };
 use keymill::time::{Clock, ManualClock};
 use keymill_tests::{lease, wordless};
@@ -27,7 +27,7 @@ fn row(worker: u64) -> Arc<Key> {
 }
 
 pub(crate) fn begin(worker: u64) -> BeginMark {
-    BeginMark { key: row(worker), worker, places: places(), member: (1, 0) }
+    BeginMark { key: row(worker), worker, places: places(), store: StoreIndex::ONLY }
 }
 
 fn alone(memory: &Arc<Memory>) -> MemoryStore {

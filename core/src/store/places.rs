@@ -33,7 +33,8 @@
 use super::model::rows::{self, Rows, StoredRow};
 use super::model::slot_rows::{self, ELSEWHERE, POOL_ROW, REPAIRED};
 use super::{
-    Fault, FaultKind, Key, Mark, PoolRows, Row, SlotRow, SlotStore, Take, Taken, in_transaction, on_slots,
+    Fault, FaultKind, Key, Mark, PoolRows, Row, SlotRow, SlotStore, StoreIndex, Take, Taken, in_transaction,
+    on_slots,
 };
 use crate::request::worker::{BeginMark, Places};
 use crate::store::model::partition::Partition;
@@ -47,8 +48,9 @@ pub(crate) const BEGINNING: u64 = LEASED + 1;
 const MOST_PASSED_OVER: usize = 16;
 
 /// The period of a fixed worker's row, which records the number of stores and the index of its own: 0 with one store.
-pub(crate) fn period_of((of, index): (u64, u64)) -> u64 {
-    if of > 1 { Partition { stores: of, index, chunk: 1 }.code() } else { 0 }
+pub(crate) fn period_of(store: StoreIndex) -> u64 {
+    let StoreIndex { stores, index } = store;
+    if store.is_one_of_several() { Partition { stores, index, chunk: 1 }.code() } else { 0 }
 }
 
 /// Whether a row keeps its state in its period: it is kept when the mark moves.
@@ -146,14 +148,14 @@ fn end_others(
 ) -> Result<Seen, Fault> {
     let mut start = 0;
     for (name, pool) in pools_beside(store, places, Some(&take.key.name))? {
-        check_member(&name, &pool, take.member)?;
+        check_store(&name, &pool, take.store)?;
         match end_slot(store, places, (&name, &pool), taken.slot)? {
             Seen::Above(mark) => start = start.max(mark),
             in_use @ Seen::InUse(_) => return Ok(in_use),
         }
     }
     let take = take.believed(taken.now_ms);
-    match end_fixed(store, places, (taken.slot, take.member), take.present)? {
+    match end_fixed(store, places, &take, taken.slot)? {
         Seen::Above(mark) => start = start.max(mark),
         in_use @ Seen::InUse(_) => return Ok(in_use),
     }
@@ -189,10 +191,10 @@ fn pools_beside(
 }
 
 /// Refuses a pool that was begun under another list of stores: its slots may be in any of them.
-fn check_member(name: &str, pool: &PoolRows, member: (u64, u64)) -> Result<(), Fault> {
+fn check_store(name: &str, pool: &PoolRows, index: StoreIndex) -> Result<(), Fault> {
     match &pool.layout {
-        Some(found) if slot_rows::member_in(found) != member => {
-            Err(slot_rows::of_other_stores(name, found, member))
+        Some(found) if slot_rows::store_in(found) != index => {
+            Err(slot_rows::of_other_stores(name, found, index))
         }
         _ => Ok(()),
     }
@@ -202,10 +204,10 @@ fn check_member(name: &str, pool: &PoolRows, member: (u64, u64)) -> Result<(), F
 pub(super) fn check_pools(
     store: &mut (impl SlotStore + ?Sized),
     places: &Places,
-    member: (u64, u64),
+    index: StoreIndex,
 ) -> Result<(), Fault> {
     let pools = pools_beside(store, places, None)?;
-    pools.iter().try_for_each(|(name, pool)| check_member(name, pool, member))
+    pools.iter().try_for_each(|(name, pool)| check_store(name, pool, index))
 }
 
 /// Refuses a worker of which this store keeps a row of a fixed worker that was begun under another list of stores.
@@ -213,18 +215,18 @@ pub(super) fn check_fixed(
     store: &mut (impl SlotStore + ?Sized),
     places: &Places,
     worker: u64,
-    member: (u64, u64),
+    index: StoreIndex,
 ) -> Result<(), Fault> {
     let row = if_known(store.look(&places.fixed_row(worker)))?.flatten();
-    row.map_or(Ok(()), |row| check_fixed_row(worker, member, row.mark))
+    row.map_or(Ok(()), |row| check_fixed_row(worker, index, row.mark))
 }
 
 /// Refuses the row of a fixed worker that was begun under another list of stores.
-fn check_fixed_row(worker: u64, member: (u64, u64), mark: Mark) -> Result<(), Fault> {
-    if is_state(mark.period) || mark.period == period_of(member) {
+fn check_fixed_row(worker: u64, index: StoreIndex, mark: Mark) -> Result<(), Fault> {
+    if is_state(mark.period) || mark.period == period_of(index) {
         return Ok(());
     }
-    Err(of_other_stores(worker, member, mark.period))
+    Err(of_other_stores(worker, index, mark.period))
 }
 
 /// Records in the source's own pool that it leases from another one.
@@ -278,8 +280,8 @@ fn end_slot(
 fn end_fixed(
     store: &mut (impl SlotStore + ?Sized),
     places: &Places,
-    (worker, member): (u64, (u64, u64)),
-    present: u64,
+    take: &Take,
+    worker: u64,
 ) -> Result<Seen, Fault> {
     let key = places.fixed_row(worker);
     let Some(row) = if_known(store.look(&key))?.flatten() else { return Ok(Seen::Above(0)) };
@@ -287,8 +289,8 @@ fn end_fixed(
     if mark.period == LEASED {
         return Ok(Seen::Above(mark.next));
     }
-    check_fixed_row(worker, member, mark)?;
-    if mark.next > present {
+    check_fixed_row(worker, take.store, mark)?;
+    if mark.next > take.present {
         let name = &places.source;
         return Ok(Seen::InUse(format!(
             "the fixed worker of `snowflake:{name}` was in use a moment ago, and is free when its mark is past"
@@ -347,23 +349,21 @@ pub(super) fn current(
     let doing = format!("reading the mark `{}`", key.name);
     let mark = in_transaction(store, key, 0, &doing, |rows| read_mark(rows, key).map(Some))?;
     match mark {
-        Some(Mark { period, next }) if period == period_of(begin.member) => Ok(Ok(next)),
+        Some(Mark { period, next }) if period == period_of(begin.store) => Ok(Ok(next)),
         Some(mark) if !is_state(mark.period) => {
-            Err(of_other_stores(begin.worker, begin.member, mark.period).with_context(&doing))
+            Err(of_other_stores(begin.worker, begin.store, mark.period).with_context(&doing))
         }
         mark => Ok(Err(mark)),
     }
 }
 
 /// The row is that of another list of stores.
-pub(super) fn of_other_stores(worker: u64, member: (u64, u64), period: u64) -> Fault {
-    let found = Partition::of_code(period).map_or((1, 0), |Partition { stores, index, .. }| (stores, index));
+pub(super) fn of_other_stores(worker: u64, index: StoreIndex, period: u64) -> Fault {
+    let found = Partition::of_code(period).map_or(StoreIndex::ONLY, Partition::store_index);
     Fault::new(
         FaultKind::Refused,
         format!(
-            "worker {worker} was begun in {}, and this mill opens it in {}: with other `stores` or another order ids would come twice; nothing was changed. Open it with the `stores` it was begun with, or take another worker",
-            slot_rows::in_words(found),
-            slot_rows::in_words(member),
+            "worker {worker} was begun in {found}, and this mill opens it in {index}: with other `stores` or another order ids would come twice; nothing was changed. Open it with the `stores` it was begun with, or take another worker",
         ),
     )
 }
@@ -372,7 +372,7 @@ pub(super) fn of_other_stores(worker: u64, member: (u64, u64), period: u64) -> F
 pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) -> Result<u64, Fault> {
     let seen = match current(store, begin)? {
         Ok(next) if !is_newer_in_pools(store, begin, next)? => return Ok(next),
-        Ok(next) => Some(Mark { period: period_of(begin.member), next }),
+        Ok(next) => Some(Mark { period: period_of(begin.store), next }),
         Err(seen) => seen,
     };
     let beginning = announce(store, begin, seen)?;
@@ -380,7 +380,7 @@ pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) ->
     let in_context = |fault: Fault| beginning_with(begin, fault);
     let mut next = beginning.next;
     for (name, pool) in pools_beside(store, places, None).map_err(in_context)? {
-        check_member(&name, &pool, begin.member)?;
+        check_store(&name, &pool, begin.store)?;
         match end_slot(store, places, (&name, &pool), begin.worker).map_err(in_context)? {
             Seen::Above(mark) => next = next.max(mark),
             Seen::InUse(why) => {
@@ -390,7 +390,7 @@ pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) ->
             }
         }
     }
-    let live = Mark { period: period_of(begin.member), next };
+    let live = Mark { period: period_of(begin.store), next };
     if !move_mark(store, key, Some(beginning), live)? {
         return Err(in_context(faster()));
     }
@@ -422,7 +422,7 @@ pub(super) fn repair(
     to: u64,
     dry_run: bool,
 ) -> Result<(Option<Row>, Row), Fault> {
-    check_pools(store, &begin.places, begin.member)?;
+    check_pools(store, &begin.places, begin.store)?;
     for _ in 0..REPAIRS {
         if let Some(repaired) = try_repair(store, begin, to, dry_run)? {
             return Ok(repaired);
@@ -443,7 +443,7 @@ fn try_repair(
 ) -> Result<Option<(Option<Row>, Row)>, Fault> {
     let found = store.look(&begin.key)?.map(|row| row.mark);
     if let Some(mark) = found {
-        check_fixed_row(begin.worker, begin.member, mark)?;
+        check_fixed_row(begin.worker, begin.store, mark)?;
     }
     let before = found.map(|mark| shown(mark.next));
     rows::not_lower(before.as_ref(), Mark { period: 0, next: to })?;
