@@ -9,6 +9,7 @@ use crate::layout::scatter::Scatter;
 use crate::layout::{Layout, rfc3339};
 use crate::request::bank_spec::BankSpec;
 use crate::request::reservation::{Key, Mark, Request, Scheme};
+use crate::request::store_index::StoreIndex;
 use crate::request::worker::{BeginMark, Places, Slots};
 use crate::serial::SerialPattern;
 use crate::text_form::TextForm;
@@ -241,7 +242,12 @@ impl Spec {
     #[must_use]
     pub(crate) fn begin_mark(&self) -> Option<BeginMark> {
         let Worker::Fixed(worker) = self.snowflake?.worker else { return None };
-        Some(BeginMark { key: self.key.clone(), worker, places: Arc::new(self.places()?), member: (1, 0) })
+        Some(BeginMark {
+            key: self.key.clone(),
+            worker,
+            places: Arc::new(self.places()?),
+            store: StoreIndex::ONLY,
+        })
     }
 
     /// The snowflake's worker is leased.

@@ -7,6 +7,7 @@ pub(crate) mod reader;
 pub(crate) mod reservation;
 pub(crate) mod row_mark;
 pub(crate) mod scheme;
+pub(crate) mod store_index;
 pub(crate) mod stride;
 pub(crate) mod subject;
 pub(crate) mod worker;

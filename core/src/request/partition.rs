@@ -10,6 +10,7 @@
 use std::fmt;
 
 use super::reservation::MAX_NUMBER;
+use super::store_index::StoreIndex;
 
 /// The partition of one of several stores. Only [`Partition::of_columns`] checks it; a literal with no chunk divides by zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +43,11 @@ impl Partition {
             && (1..=stores).contains(&store)
             && (1..=WIDEST_CHUNK).contains(&chunk);
         is_sound.then(|| Some(Partition { stores, index: store - 1, chunk }))
+    }
+
+    /// Which of the stores this is.
+    pub(crate) fn store_index(self) -> StoreIndex {
+        StoreIndex { stores: self.stores, index: self.index }
     }
 
     /// The global number of this store's own number `local`; `None` beyond 2^63-1.
@@ -83,7 +89,7 @@ impl Partition {
 /// As messages and documents count: from 1.
 impl fmt::Display for Partition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "store {} of {} with chunk={}", self.index + 1, self.stores, self.chunk)
+        write!(f, "{} with chunk={}", self.store_index(), self.chunk)
     }
 }
 

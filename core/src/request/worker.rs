@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use super::reservation::{Fault, Key};
+use super::store_index::StoreIndex;
 
 /// How far a wall clock may be ahead of the store's, or have jumped, before marks are no longer made of it.
 pub(crate) const BELIEVED_MS: u64 = 600_000;
@@ -79,7 +80,7 @@ pub struct BeginMark {
     /// Where else its marks may be.
     pub places: Arc<Places>,
     /// As in [`Take`].
-    pub member: (u64, u64),
+    pub store: StoreIndex,
 }
 
 /// What a request for a slot knows of the other places that keep marks of its source's workers.
@@ -100,8 +101,8 @@ pub struct Take {
     pub layout: Arc<str>,
     /// The slots to choose from.
     pub slots: Slots,
-    /// Of several stores: how many, and which one this is. A store has the slots that leave its index as remainder.
-    pub member: (u64, u64),
+    /// The store that is asked.
+    pub store: StoreIndex,
     /// Slots with a higher mark are passed over.
     pub latest_mark: u64,
     /// Slots with this mark or a lower one are equally good: their first id need not wait for the clock.
@@ -206,7 +207,7 @@ pub struct RaisePool {
     /// Layout and epoch, as the pool records them.
     pub layout: Arc<str>,
     /// As in [`Take`].
-    pub member: (u64, u64),
+    pub store: StoreIndex,
     /// No worker of the pool begins below this tick.
     pub to: u64,
     /// New tokens are made of this: processes that still use a worker lose it at their next renewal.

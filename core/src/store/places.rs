@@ -35,7 +35,7 @@ use super::model::rows::{self, Rows, StoredRow};
 use super::model::slot_rows::{self, ELSEWHERE, POOL_ROW, REPAIRED};
 use super::{
     Fault, FaultKind, Key, Mark, Partition, PoolRows, Row, RowMark, RowState, RowStatus, SlotRow, SlotStore,
-    Take, Taken, in_transaction, on_slots,
+    StoreIndex, Take, Taken, in_transaction, on_slots,
 };
 use crate::request::worker::{BeginMark, Places};
 
@@ -43,8 +43,9 @@ use crate::request::worker::{BeginMark, Places};
 const MOST_PASSED_OVER: usize = 16;
 
 /// The status of the row of a fixed worker in use, which records the number of stores and the index of its own.
-pub(crate) fn in_use_at((stores, index): (u64, u64)) -> RowStatus {
-    RowStatus::open((stores > 1).then_some(Partition { stores, index, chunk: 1 }))
+pub(crate) fn in_use_at(store: StoreIndex) -> RowStatus {
+    let StoreIndex { stores, index } = store;
+    RowStatus::open(store.is_one_of_several().then_some(Partition { stores, index, chunk: 1 }))
 }
 
 /// What another place says of a worker.
@@ -137,14 +138,14 @@ fn end_others(
 ) -> Result<Seen, Fault> {
     let mut start = 0;
     for (name, pool) in pools_beside(store, places, Some(&take.key.name))? {
-        check_member(&name, &pool, take.member)?;
+        check_store(&name, &pool, take.store)?;
         match end_slot(store, places, (&name, &pool), taken.slot)? {
             Seen::Above(mark) => start = start.max(mark),
             in_use @ Seen::InUse(_) => return Ok(in_use),
         }
     }
     let take = take.believed(taken.now_ms);
-    match end_fixed(store, places, (taken.slot, take.member), take.present)? {
+    match end_fixed(store, places, &take, taken.slot)? {
         Seen::Above(mark) => start = start.max(mark),
         in_use @ Seen::InUse(_) => return Ok(in_use),
     }
@@ -180,10 +181,10 @@ fn pools_beside(
 }
 
 /// Refuses a pool that was begun under another list of stores: its slots may be in any of them.
-fn check_member(name: &str, pool: &PoolRows, member: (u64, u64)) -> Result<(), Fault> {
+fn check_store(name: &str, pool: &PoolRows, index: StoreIndex) -> Result<(), Fault> {
     match &pool.layout {
-        Some(found) if slot_rows::member_in(found) != member => {
-            Err(slot_rows::of_other_stores(name, found, member))
+        Some(found) if slot_rows::store_in(found) != index => {
+            Err(slot_rows::of_other_stores(name, found, index))
         }
         _ => Ok(()),
     }
@@ -193,10 +194,10 @@ fn check_member(name: &str, pool: &PoolRows, member: (u64, u64)) -> Result<(), F
 pub(super) fn check_pools(
     store: &mut (impl SlotStore + ?Sized),
     places: &Places,
-    member: (u64, u64),
+    index: StoreIndex,
 ) -> Result<(), Fault> {
     let pools = pools_beside(store, places, None)?;
-    pools.iter().try_for_each(|(name, pool)| check_member(name, pool, member))
+    pools.iter().try_for_each(|(name, pool)| check_store(name, pool, index))
 }
 
 /// Refuses a worker of which this store keeps a row of a fixed worker that was begun under another list of stores.
@@ -204,21 +205,21 @@ pub(super) fn check_fixed(
     store: &mut (impl SlotStore + ?Sized),
     places: &Places,
     worker: u64,
-    member: (u64, u64),
+    index: StoreIndex,
 ) -> Result<(), Fault> {
     let row = if_known(store.look(&places.fixed_row(worker)))?.flatten();
-    row.map_or(Ok(()), |row| check_fixed_row(worker, member, row.status))
+    row.map_or(Ok(()), |row| check_fixed_row(worker, index, row.status))
 }
 
 /// Refuses the row of a fixed worker that was begun under another list of stores.
-fn check_fixed_row(worker: u64, member: (u64, u64), found: RowStatus) -> Result<(), Fault> {
-    if matches!(found.state, RowState::Leased | RowState::Beginning) || found == in_use_at(member) {
+fn check_fixed_row(worker: u64, index: StoreIndex, found: RowStatus) -> Result<(), Fault> {
+    if matches!(found.state, RowState::Leased | RowState::Beginning) || found == in_use_at(index) {
         return Ok(());
     }
-    if found.partition == in_use_at(member).partition {
+    if found.partition == in_use_at(index).partition {
         return Err(in_state(found.state));
     }
-    Err(of_other_stores(worker, member, found))
+    Err(of_other_stores(worker, index, found))
 }
 
 /// Records in the source's own pool that it leases from another one.
@@ -272,8 +273,8 @@ fn end_slot(
 fn end_fixed(
     store: &mut (impl SlotStore + ?Sized),
     places: &Places,
-    (worker, member): (u64, (u64, u64)),
-    present: u64,
+    take: &Take,
+    worker: u64,
 ) -> Result<Seen, Fault> {
     let key = places.fixed_row(worker);
     let Some(row) = if_known(store.look(&key))?.flatten() else { return Ok(Seen::Above(0)) };
@@ -281,14 +282,14 @@ fn end_fixed(
     if row.status.state == RowState::Leased {
         return Ok(Seen::Above(next));
     }
-    check_fixed_row(worker, member, row.status)?;
-    if next > present {
+    check_fixed_row(worker, take.store, row.status)?;
+    if next > take.present {
         let name = &places.source;
         return Ok(Seen::InUse(format!(
             "the fixed worker of `snowflake:{name}` was in use a moment ago, and is free when its mark is past"
         )));
     }
-    let to = RowMark { mark: row.mark, status: in_use_at(member) };
+    let to = RowMark { mark: row.mark, status: in_use_at(take.store) };
     let to = to.in_state(RowState::Leased).at(next.saturating_add(1));
     if !move_mark(store, &key, Some(row.row_mark()), to)? {
         return Ok(Seen::InUse("its fixed worker has just raised its mark".to_owned()));
@@ -343,22 +344,20 @@ pub(super) fn current(
     let Some(row) = in_transaction(store, key, 0, &doing, |rows| read_mark(rows, key).map(Some))? else {
         return Ok(Err(None));
     };
-    if row.status == in_use_at(begin.member) {
+    if row.status == in_use_at(begin.store) {
         return Ok(Ok(row.mark.next));
     }
-    let checked = check_fixed_row(begin.worker, begin.member, row.status);
+    let checked = check_fixed_row(begin.worker, begin.store, row.status);
     checked.map(|()| Err(Some(row))).map_err(|fault| fault.with_context(&doing))
 }
 
 /// The row is that of another list of stores.
-pub(super) fn of_other_stores(worker: u64, member: (u64, u64), found: RowStatus) -> Fault {
-    let found = found.partition.map_or((1, 0), |Partition { stores, index, .. }| (stores, index));
+pub(super) fn of_other_stores(worker: u64, index: StoreIndex, found: RowStatus) -> Fault {
+    let found = found.partition.map_or(StoreIndex::ONLY, Partition::store_index);
     Fault::new(
         FaultKind::Refused,
         format!(
-            "worker {worker} was begun in {}, and this mill opens it in {}: with other `stores` or another order ids would come twice; nothing was changed. Open it with the `stores` it was begun with, or take another worker",
-            slot_rows::in_words(found),
-            slot_rows::in_words(member),
+            "worker {worker} was begun in {found}, and this mill opens it in {index}: with other `stores` or another order ids would come twice; nothing was changed. Open it with the `stores` it was begun with, or take another worker",
         ),
     )
 }
@@ -375,7 +374,7 @@ pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) ->
     let in_context = |fault: Fault| beginning_with(begin, fault);
     let mut next = beginning.mark.next;
     for (name, pool) in pools_beside(store, places, None).map_err(in_context)? {
-        check_member(&name, &pool, begin.member)?;
+        check_store(&name, &pool, begin.store)?;
         match end_slot(store, places, (&name, &pool), begin.worker).map_err(in_context)? {
             Seen::Above(mark) => next = next.max(mark),
             Seen::InUse(why) => {
@@ -393,7 +392,7 @@ pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) ->
 
 /// The row of a fixed worker in use.
 fn live_at(begin: &BeginMark, next: u64) -> RowMark {
-    RowMark { mark: Mark { period: 0, next }, status: in_use_at(begin.member) }
+    RowMark { mark: Mark { period: 0, next }, status: in_use_at(begin.store) }
 }
 
 /// Writes the row of a fixed worker, which others see from now on; answers with its mark. `seen`: the row as [`current`] has found it.
@@ -422,7 +421,7 @@ pub(super) fn repair(
     to: u64,
     dry_run: bool,
 ) -> Result<(Option<Row>, Row), Fault> {
-    check_pools(store, &begin.places, begin.member)?;
+    check_pools(store, &begin.places, begin.store)?;
     for _ in 0..REPAIRS {
         if let Some(repaired) = try_repair(store, begin, to, dry_run)? {
             return Ok(repaired);
@@ -443,7 +442,7 @@ fn try_repair(
 ) -> Result<Option<(Option<Row>, Row)>, Fault> {
     let found = store.look(&begin.key)?.map(|row| row.row_mark());
     if let Some(row) = found {
-        check_fixed_row(begin.worker, begin.member, row.status)?;
+        check_fixed_row(begin.worker, begin.store, row.status)?;
     }
     let before = found.map(|row| shown(row.mark.next));
     rows::not_lower(before.as_ref(), Mark { period: 0, next: to })?;

@@ -23,7 +23,7 @@ impl Interleaved {
     /// to answer.
     pub(super) fn begin_mark_at_home(&mut self, begin: &BeginMark) -> Result<u64, Fault> {
         let home = self.home_at(&begin.key);
-        let own = |store: &Conversation<'_>| BeginMark { member: store.place(), key: store.own(&begin.key), ..begin.clone() };
+        let own = |store: &Conversation<'_>| BeginMark { store: store.index(), key: store.own(&begin.key), ..begin.clone() };
         let at_home = self.home(&begin.key)?;
         let seen = at_home.ask_alone(Hold::Alone, |store| {
             let own = own(store);
@@ -85,8 +85,8 @@ impl Interleaved {
                 Err(fault) => return Err(fault),
             };
             member.ask_alone(Hold::Alone, |store| {
-                let place = store.place();
-                places::check_pools(&mut **store, &begin.places, place)
+                let index = store.index();
+                places::check_pools(&mut **store, &begin.places, index)
             })?;
             if is_recorded {
                 recorded_by = Some(member.name().to_owned());
@@ -179,12 +179,12 @@ impl Interleaved {
             member.operate(|store| {
                 let row = store.look(&begin.key)?;
                 check_recorded(store, begin, row.as_ref())?;
-                let place = store.place();
-                places::check_pools(&mut **store, &begin.places, place)
+                let index = store.index();
+                places::check_pools(&mut **store, &begin.places, index)
             })?;
         }
         let repaired = self.home(&begin.key)?.operate(|store| {
-            let own = BeginMark { member: store.place(), key: store.own(&begin.key), ..begin.clone() };
+            let own = BeginMark { store: store.index(), key: store.own(&begin.key), ..begin.clone() };
             places::repair(&mut **store, &own, to, dry_run)
         })?;
         for member in others(&mut self.members, home).filter(|_| !dry_run) {
@@ -209,7 +209,7 @@ fn others(members: &mut [Member], home: usize) -> impl Iterator<Item = &mut Memb
 
 /// Refuses a worker that a store other than its own has recorded under another list.
 fn check_recorded(store: &Conversation<'_>, begin: &BeginMark, row: Option<&Row>) -> Result<(), Fault> {
-    let own = store.place();
+    let own = store.index();
     match row.filter(|row| row.status != in_use_at(own)) {
         Some(row) => Err(places::of_other_stores(begin.worker, own, row.status)),
         None => Ok(()),
@@ -232,7 +232,7 @@ fn lost_mark(begin: &BeginMark, other: &str) -> Fault {
 
 /// Records in a store which one it is, where it has no row of this worker.
 fn record(store: &mut Conversation<'_>, key: &Key) -> Result<(), Fault> {
-    let status = in_use_at(store.place());
+    let status = in_use_at(store.index());
     let doing = format!("recording the stores of `{}`", key.name);
     in_transaction(&mut **store, key, 0, &doing, |rows| {
         if rows.read(key, true)?.is_some() {

@@ -25,7 +25,7 @@ use super::gone;
 use crate::store::bank::BankPart;
 use crate::store::contained_store::ContainedStore;
 use crate::store::time_budget::within_budget;
-use crate::store::{Catalogue, Fault, FaultKind, Key, Partition, Remedy, Store};
+use crate::store::{Catalogue, Fault, FaultKind, Key, Partition, Remedy, Store, StoreIndex};
 use crate::time::Clock;
 
 /// The shortest and the longest pause of a store that fails at once.
@@ -120,9 +120,9 @@ impl Conversation<'_> {
         self.partition.key(key)
     }
 
-    /// The number of stores and the index of this one.
-    pub(super) fn place(&self) -> (u64, u64) {
-        (self.partition.stores, self.partition.index)
+    /// Which of the stores this is.
+    pub(super) fn index(&self) -> StoreIndex {
+        self.partition.store_index()
     }
 }
 
@@ -161,7 +161,7 @@ impl fmt::Debug for Member {
 impl Member {
     /// A store; `shown` is what messages call it by, never with a user or a password.
     pub(super) fn new(store: ContainedStore, partition: Partition, shown: &str) -> Member {
-        let name = format!("store {} of {} ({shown})", partition.index + 1, partition.stores);
+        let name = format!("{} ({shown})", partition.store_index());
         Member { store, partition, name, clock: Clock::System, pause: None, news: Vec::new() }
     }
 
