@@ -4,7 +4,9 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use keymill::simulation::counter_key;
-use keymill::store::{BankSpec, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, Store};
+use keymill::store::{
+    BankSpec, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, RowMark, Store,
+};
 use keymill::{Code, EventKind, Mill};
 use keymill_tests::ci::patient;
 use keymill_tests::takers::until;
@@ -17,7 +19,7 @@ use crate::bench::{Bench, Kind, Place, unique};
 const MANY: u32 = 300;
 
 pub(crate) fn key(bench: &Bench) -> Arc<Key> {
-    Arc::new(Key { name: format!("business:{}", unique("bank")), ..Key::clone(&bench.key("x")) })
+    Arc::new(Key::bank(&bench.table, &unique("bank")))
 }
 
 fn request(bank: &Key, index: u32, len: u64, seen: u64) -> Request {
@@ -49,7 +51,7 @@ fn missing_rows_are_made_and_the_others_go_on(bench: &Bench) {
     }
     let keys: Vec<_> = (0..=MANY).map(|index| counter_key(&bank, 65_536, index)).collect();
     let rows = store.look_rows(&keys).expect("the store answers");
-    assert_eq!((rows[0], rows[1]), (Some(Mark { period: 0, next: 33 }), Some(Mark { period: 0, next: 18 })));
+    assert_eq!((rows[0], rows[1]), (Some(RowMark::open(None, 33)), Some(RowMark::open(None, 18))));
     assert_eq!(rows[MANY as usize], None, "reading makes no row");
 }
 
@@ -356,7 +358,8 @@ fn the_rows_of_a_table_whose_unique_key_has_another_name_are_found_by_it() {
     let bench = Bench { kind: Kind::Segment, place: Place::MariaDb, table: unique("t") };
     bench.tamper(
         "CREATE TABLE {t} (`name` VARBINARY(512) NOT NULL, `period` BIGINT UNSIGNED NOT NULL \
-         DEFAULT 0, `next` BIGINT UNSIGNED NOT NULL, `updated_at` DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP, UNIQUE KEY `by name` (`name`))",
+         DEFAULT 0, `next` BIGINT UNSIGNED NOT NULL, `state` VARBINARY(16) NOT NULL DEFAULT 'open', `stores` BIGINT UNSIGNED NOT NULL \
+         DEFAULT 1, `store` BIGINT UNSIGNED NOT NULL DEFAULT 1, `chunk` BIGINT UNSIGNED NOT NULL DEFAULT 0, `updated_at` DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP, UNIQUE KEY `by name` (`name`))",
         &[],
     );
     missing_rows_are_made_and_the_others_go_on(&bench);

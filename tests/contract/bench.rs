@@ -8,7 +8,7 @@ use std::time::Duration;
 use keymill::serial::SerialPattern;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Columns, Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store, Stride};
+use keymill::store::{Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store, Stride};
 use keymill::{CounterColumns, Holds, counter_columns};
 use keymill_tests::disguise::Disguise;
 use keymill_tests::{mariadb, postgres, redis, schemes};
@@ -89,20 +89,10 @@ impl Kind {
             pattern: SerialPattern::new("yyyyMMdd", "0000", "UTC").unwrap(),
             init_max,
         });
-        let name = match self {
-            _ if !self.is_serial() => format!("segment:{name}"),
-            _ => format!("serial:{name}/id?date=yyyyMMdd&number=0000"),
-        };
         Arc::new(Key {
-            scheme: self.scheme(),
-            table: table.to_owned(),
-            name,
-            columns: Columns::default(),
-            serial,
             step: schemes::step(self.scheme(), 1),
-            unsafe_on: false,
-            is_pooled: false,
             stride: self.stride(),
+            ..schemes::key(self.scheme(), table, name, serial)
         })
     }
 }
@@ -292,7 +282,7 @@ impl Bench {
             ),
             _ => self.tamper(
                 "UPDATE {t} SET period = ?, next = ? WHERE name = ?",
-                &[&mark.period.to_string(), &mark.next.to_string(), &key.name],
+                &[&mark.period.to_string(), &mark.next.to_string(), key.name.as_str()],
             ),
         };
         assert_eq!(changed, 1, "there is a row to set");

@@ -19,8 +19,7 @@ pub enum RowState {
 
 impl RowState {
     /// Every state.
-    pub const ALL: [RowState; 4] =
-        [RowState::Open, RowState::Beginning, RowState::Leased, RowState::Closed];
+    pub const ALL: [RowState; 4] = [RowState::Open, RowState::Beginning, RowState::Leased, RowState::Closed];
 
     /// As the row has it.
     #[must_use]

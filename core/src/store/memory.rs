@@ -310,7 +310,8 @@ impl MemoryState {
 
     /// Sets the row of `key` to `next`, in its present period.
     fn set_back(&mut self, key: &Key, period: u64, next: u64) -> Result<(), Fault> {
-        let stored = self.rows.get(&identity(key)?).map(|stored| rows::row_mark_of(key, stored)).transpose()?;
+        let stored =
+            self.rows.get(&identity(key)?).map(|stored| rows::row_mark_of(key, stored)).transpose()?;
         let row = stored.flatten().unwrap_or_else(|| key.row_at(Mark { period, next }));
         self.put(identity(key)?, rows::stored_as(key, row.at(next))?);
         Ok(())

@@ -4,9 +4,7 @@
 use crate::request::worker::BeginMark;
 use crate::store::model::rows;
 use crate::store::places::{self, in_use_at};
-use crate::store::{
-    Fault, FaultKind, Key, Mark, Remedy, Row, RowMark, RowState, RowStatus, in_transaction,
-};
+use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Row, RowMark, RowState, RowStatus, in_transaction};
 
 use super::member::{Conversation, Hold};
 use super::{Interleaved, Member, gone};
@@ -23,7 +21,11 @@ impl Interleaved {
     /// to answer.
     pub(super) fn begin_mark_at_home(&mut self, begin: &BeginMark) -> Result<u64, Fault> {
         let home = self.home_at(&begin.key);
-        let own = |store: &Conversation<'_>| BeginMark { store: store.index(), key: store.own(&begin.key), ..begin.clone() };
+        let own = |store: &Conversation<'_>| BeginMark {
+            store: store.index(),
+            key: store.own(&begin.key),
+            ..begin.clone()
+        };
         let at_home = self.home(&begin.key)?;
         let seen = at_home.ask_alone(Hold::Alone, |store| {
             let own = own(store);

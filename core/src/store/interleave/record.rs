@@ -18,8 +18,8 @@ use super::rotation::MemberRow;
 use crate::store::model::decide::misplaced;
 use crate::store::model::rows;
 use crate::store::{
-    BankRow, Columns, Fault, FaultKind, Key, MAX_NUMBER, Mark, Name, Partition, Remedy, Request, Reserved, Row, RowMark,
-    RowStatus, Scheme, Subject,
+    BankRow, Columns, Fault, FaultKind, Key, MAX_NUMBER, Mark, Name, Partition, Remedy, Request, Reserved,
+    Row, RowMark, RowStatus, Scheme, Subject,
 };
 
 /// The state of a source in one store.
@@ -123,8 +123,9 @@ impl Partition {
             }
             Recorded::Foreign(row) if row.mark.period != 0 => {
                 let period = row.mark.period;
-                let what =
-                    format!("its row stands in period {period}, but this key has no periods; nothing was changed");
+                let what = format!(
+                    "its row stands in period {period}, but this key has no periods; nothing was changed"
+                );
                 Some(Fault::new(FaultKind::Refused, what))
             }
             Recorded::Foreign(row) => {

@@ -326,7 +326,10 @@ mod cells {
         }
         for word in ["", "OPEN", "open ", "shut"] {
             let told = segment(&[0, 5], word, &[1, 1, 0]).expect_err("it is refused");
-            assert!(told.contains(&format!("holds `{word}` in `state`")) && told.contains("`closed`"), "{told}");
+            assert!(
+                told.contains(&format!("holds `{word}` in `state`")) && told.contains("`closed`"),
+                "{told}"
+            );
         }
         for (columns, says) in [
             ([2, 3, 1000], "stores=2 store=3 chunk=1000"),

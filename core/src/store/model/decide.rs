@@ -289,7 +289,10 @@ mod tests {
     fn only_an_open_row_of_the_keys_own_partition_gives_numbers() {
         let partition = |index, chunk| Some(Partition { stores: 2, index, chunk });
         let bank = Key::bank("keymill_segment", "orders");
-        let keys = [Key::segment(Scheme::Keymill, "keymill_segment", "orders"), Key::clone(&counter_key(&bank, 4, 1))];
+        let keys = [
+            Key::segment(Scheme::Keymill, "keymill_segment", "orders"),
+            Key::clone(&counter_key(&bank, 4, 1)),
+        ];
         for key in keys {
             for own in [None, partition(0, 10), partition(1, 10)] {
                 let key = Arc::new(Key { partition: own, ..key.clone() });
@@ -297,7 +300,8 @@ mod tests {
                 let seen = Request { high_water: mark(0, 600), ..asked.clone() };
                 for of_row in [None, partition(0, 10), partition(1, 10), partition(0, 11)] {
                     for state in RowState::ALL {
-                        let row = RowMark { mark: mark(0, 500), status: RowStatus { state, partition: of_row } };
+                        let row =
+                            RowMark { mark: mark(0, 500), status: RowStatus { state, partition: of_row } };
                         let is_own = state == RowState::Open && of_row == own;
                         let answers = [&asked, &seen].map(|asked| super::decide(Some(row), asked));
                         assert_eq!(answers[0].is_ok(), is_own, "{row:?} for {own:?}");

@@ -197,7 +197,8 @@ impl<'k> RowLayout<'k> {
         let values: Vec<Value> = match (new, self.counter()) {
             (StoredRow::Segment(RowMark { mark, status }), _) => {
                 let [stores, store, chunk] = Partition::columns(status.partition);
-                let (period, next, state) = (mark.period.into(), mark.next.into(), status.state.word().into());
+                let (period, next, state) =
+                    (mark.period.into(), mark.next.into(), status.state.word().into());
                 vec![period, next, state, stores.into(), store.into(), chunk.into()]
             }
             (StoredRow::Serial(text), _) => vec![text.clone().into()],

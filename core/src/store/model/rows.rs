@@ -538,7 +538,9 @@ pub(crate) fn state_of(row: &str, word: Option<&str>) -> Result<RowState, Fault>
         let words = RowState::ALL.map(|state| format!("`{}`", state.word())).join(", ");
         Fault::new(
             FaultKind::Refused,
-            format!("{row} holds {found} in `state`, which is none of {words}; mend the row; nothing was changed"),
+            format!(
+                "{row} holds {found} in `state`, which is none of {words}; mend the row; nothing was changed"
+            ),
         )
     })
 }

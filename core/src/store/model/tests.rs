@@ -288,8 +288,10 @@ mod raising {
             (Some(40), Some(40), 40, 40, Some(40)),
             (Some(40), None, 30, 40, Some(40)),
         ] {
-            let mut table =
-                Table { row: row.map(|next| StoredRow::Segment(RowMark::open(None, next))), ..Table::default() };
+            let mut table = Table {
+                row: row.map(|next| StoredRow::Segment(RowMark::open(None, next))),
+                ..Table::default()
+            };
             assert_eq!(rows::raise(&mut table, &flakes, expect, to), Ok(Some(before)), "{row:?} to {to}");
             assert_eq!(table.next(), stands);
             assert_eq!(table.writes, u32::from(to > before));
@@ -394,9 +396,8 @@ mod repairing {
     #[test]
     fn a_rows_own_step_is_said_where_its_table_has_one() {
         let counter = CounterRow { maximum: 51, step: 200, ttl_s: 0, version: 0, stride: (1, 0) };
-        let step = |spec: &str, counter| {
-            rows::step_of(&key(spec), &Row { counter, ..Row::at(1, String::new()) })
-        };
+        let step =
+            |spec: &str, counter| rows::step_of(&key(spec), &Row { counter, ..Row::at(1, String::new()) });
         assert_eq!(step("segment:orders?scheme=leaf_alloc", Some(counter)), Some(200));
         assert_eq!(step("segment:orders?scheme=leaf_alloc", None), None);
         assert_eq!(step("segment:orders?scheme=cosid", Some(counter)), None);

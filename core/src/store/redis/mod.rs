@@ -29,9 +29,9 @@ use std::time::{Duration, Instant};
 
 use super::model::rows::{self, Answers};
 use super::{
-    BankStore, Catalogue, Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, PoolRows,
-    ReaderStore, Renewal, Renewed, Request, Reserved, RouteStore, Row, RowMark, RowStore, RowsWork, SlotStore,
-    SlotWork, StoredTable, Work,
+    BankStore, Catalogue, Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, PoolRows, ReaderStore,
+    Renewal, Renewed, Request, Reserved, RouteStore, Row, RowMark, RowStore, RowsWork, SlotStore, SlotWork,
+    StoredTable, Work,
 };
 use crate::store::model::pool_rows::SlotRows;
 use crate::store::{reading_route, replacing_route};

@@ -7,7 +7,7 @@ use redis::{Value, cmd};
 use super::meaning::{self, advised};
 use super::redis_session::{RedisSession, Script, place, text};
 use super::redis_wire::CommandKind;
-use crate::store::{Fault, FaultKind, Key, StoredTable};
+use crate::store::{Fault, FaultKind, Key, StoredTable, Subject};
 
 static ROUTE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("route.lua")));
 

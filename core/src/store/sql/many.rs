@@ -83,8 +83,7 @@ pub(super) fn read(
     lock: bool,
 ) -> Result<Vec<Read>, Fault> {
     let Some(first) = keys.first() else { return Ok(Vec::new()) };
-    let columns: Vec<_> =
-        RowLayout::of(first).content().iter().map(|column| format!("`{column}`")).collect();
+    let columns: Vec<_> = RowLayout::of(first).content().iter().map(|column| format!("`{column}`")).collect();
     let sql = format!(
         "SELECT `name`, {} FROM {} WHERE `name` IN ({}) ORDER BY `name`{}",
         columns.join(", "),

@@ -8,8 +8,8 @@ use crate::store::model::pool_rows::SlotRows;
 use crate::store::model::rows::{self, Answers, Rows};
 use crate::store::{
     BankStore, Catalogue, Facts, Fault, FaultKind, GiveBack, Import, Key, MOST_AT_ONCE, Mark, PoolRows,
-    ReaderStore, Renewal, Renewed, Request, Reserved, RouteStore, Row, RowMark, RowStore, RowsWork, SlotStore,
-    SlotWork, StoredTable, Work, reading_route, replacing_route,
+    ReaderStore, Renewal, Renewed, Request, Reserved, RouteStore, Row, RowMark, RowStore, RowsWork,
+    SlotStore, SlotWork, StoredTable, Work, reading_route, replacing_route,
 };
 
 use super::sql_rows::OpenRows;
