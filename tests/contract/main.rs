@@ -29,7 +29,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use keymill::store::{Fault, FaultKind, Mark, Request, Reserved, Scheme, Store};
+use keymill::store::{
+    Fault, FaultKind, Key, Mark, Partition, Request, Reserved, RowMark, RowState, RowStatus, Scheme, Store,
+};
 use keymill_tests::{assert_disjoint, in_time, wordless};
 
 use bench::{Bench, DAY, Kind, NEXT_DAY, Place, unique};
@@ -100,6 +102,7 @@ contract! {
         eight_processes_never_overlap
         a_row_below_the_high_water_is_refused_and_left_alone
         a_deleted_row_is_refused_and_not_created_again
+        a_row_of_another_partition_or_in_another_state_gives_nothing
         healing_raises_a_row_but_not_by_more_than_allowed
         odd_names_are_names_like_others
         the_last_number_is_issued_and_nothing_wraps
@@ -321,6 +324,46 @@ fn a_deleted_row_is_refused_and_not_created_again(bench: &Bench) {
     assert_eq!(kind(store.reserve(&seen)), FaultKind::WentBackwards);
     assert_eq!(kind(store.reserve(&seen)), FaultKind::WentBackwards);
     assert_eq!(bench.stands_at("orders"), None);
+}
+
+/// Its process has read the row and knows where it stood: the reservation itself compares.
+fn a_row_of_another_partition_or_in_another_state_gives_nothing(bench: &Bench) {
+    if !matches!(bench.kind, Kind::Segment | Kind::Serial) {
+        return not_kept("the rows of other programs have no columns for it");
+    }
+    let mut store = bench.open();
+    let mut request = bench.request("orders", 10);
+    let got = store.reserve(&request).unwrap();
+    request.high_water = Mark { period: got.period, next: got.hi };
+    let own = RowStatus::default();
+    let share = |stores, index, chunk| RowStatus::open(Some(Partition { stores, index, chunk }));
+    let states = RowState::ALL.map(|state| RowStatus { state, ..own });
+    let others = states.into_iter().chain([share(2, 0, 10), share(2, 1, 10), share(3, 0, 1)]);
+    for status in others.filter(|status| *status != own) {
+        let row = RowMark { mark: request.high_water, status };
+        bench.set_row_mark("orders", row);
+        for store in [&mut *store, &mut *bench.open()] {
+            assert_eq!(kind(store.reserve(&request)), FaultKind::Refused, "{status:?}");
+            assert_eq!(kind(store.reserve(&bench.request("orders", 10))), FaultKind::Refused, "{status:?}");
+            let together = store.reserve_all(&[request.clone(), bench.request("others", 1)]);
+            assert!(!matches!(together[0], Some(Ok(_))), "{status:?}: {together:?}");
+            assert!(!store.give_back(&request.key, got.period, got.lo, got.hi).unwrap(), "{status:?}");
+            let to = Mark { next: got.hi + 100, ..request.high_water };
+            assert_eq!(kind(store.repair(&request.key, to)), FaultKind::Refused, "{status:?}");
+            let found = store.look(&request.key).unwrap().map(|row| row.row_mark());
+            assert_eq!(found, Some(row), "nothing was changed");
+        }
+    }
+    // Of two stores each has its own row, and no other.
+    let of = |index| Arc::new(Key { partition: share(2, index, 10).partition, ..Key::clone(&request.key) });
+    for (row, asked, is_own) in [(0, 0, true), (0, 1, false), (1, 0, false), (1, 1, true)] {
+        bench.set_row_mark("orders", RowMark { mark: request.high_water, status: share(2, row, 10) });
+        let answer = store.reserve(&Request { key: of(asked), ..request.clone() });
+        assert_eq!(answer.is_ok(), is_own, "a row of store {row} for store {asked}: {answer:?}");
+    }
+    bench.set_row_mark("orders", RowMark { mark: request.high_water, status: own });
+    assert_eq!(kind(store.reserve(&Request { key: of(0), ..request.clone() })), FaultKind::Refused);
+    assert_eq!(store.reserve(&request).unwrap().lo, got.hi);
 }
 
 fn healing_raises_a_row_but_not_by_more_than_allowed(bench: &Bench) {
