@@ -116,6 +116,7 @@ contract! {
         a_text_that_is_no_serial_is_refused_and_left_alone
         init_max_starts_after_the_largest_serial_of_the_period
         a_table_of_another_shape_is_refused
+        a_table_of_an_earlier_build_is_refused_and_left_alone
         inspecting_a_missing_row_answers_none
         a_name_that_becomes_sql_must_be_an_identifier
     }
@@ -739,6 +740,77 @@ fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
     bench.tamper(&format!("DELETE FROM {business} WHERE id = '202611209999'"), &[]);
     assert_eq!(store.reserve(&today).unwrap().lo, 1000);
     bench.tamper(&format!("DROP TABLE {business}"), &[]);
+}
+
+/// `keymill_segment` as the builds before 0.2.0 made it.
+fn earlier_table(bench: &Bench) -> &'static str {
+    match bench.place {
+        Place::Sqlite(..) => {
+            "CREATE TABLE {t} (name TEXT NOT NULL PRIMARY KEY, period INTEGER NOT NULL DEFAULT 0, next INTEGER NOT NULL, \
+             updated_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP) WITHOUT ROWID"
+        }
+        Place::Postgres => {
+            "CREATE TABLE {t} (name TEXT COLLATE \"C\" NOT NULL PRIMARY KEY, period BIGINT NOT NULL DEFAULT 0, \
+             next BIGINT NOT NULL, updated_at TIMESTAMPTZ NOT NULL DEFAULT now()) WITH (fillfactor = 50)"
+        }
+        _ => {
+            "CREATE TABLE {t} (`name` VARBINARY(512) NOT NULL, `period` BIGINT UNSIGNED NOT NULL DEFAULT 0, \
+             `next` BIGINT UNSIGNED NOT NULL, `updated_at` DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP \
+             ON UPDATE CURRENT_TIMESTAMP, PRIMARY KEY (`name`)) ENGINE=InnoDB"
+        }
+    }
+}
+
+fn a_table_of_an_earlier_build_is_refused_and_left_alone(bench: &Bench) {
+    if !matches!(bench.kind, Kind::Segment | Kind::Serial) || matches!(bench.place, Place::Memory(_)) {
+        return not_kept("the table is another program's, or in memory");
+    }
+    if matches!(bench.place, Place::Redis) {
+        return not_kept(
+            "there are no tables; of an earlier row tells a_key_that_is_no_row_of_ours_is_refused_and_left_alone",
+        );
+    }
+    if !matches!(bench.place, Place::Sqlite(..)) {
+        bench.tamper("DROP TABLE {t}", &[]);
+    }
+    bench.tamper(earlier_table(bench), &[]);
+    let key = bench.key("orders");
+    let insert =
+        format!("INSERT INTO {{t}} (name, period, next) VALUES ('{}', 20100000010000000, 700)", key.name);
+    bench.tamper(&insert, &[]);
+    let mut store = bench.open();
+    let mut answers = vec![
+        store.reserve(&bench.request("orders", 1)).map(drop),
+        store.init(&[Arc::clone(&key)], false).map(drop),
+        store.look(&key).map(drop),
+        store.look_rows(&[Arc::clone(&key)]).map(drop),
+        store.repair(&key, bench.mark(900)).map(drop),
+        store.raise(&key, None, 900).map(drop),
+        store.give_back(&key, bench.kind.period(), 1, 2).map(drop),
+    ];
+    answers.extend(
+        store
+            .reserve_counters(&[bench.request("a", 1), bench.request("b", 1)])
+            .into_iter()
+            .map(|a| a.map(drop)),
+    );
+    for answer in answers {
+        let fault = answer.unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+        for part in [
+            "earlier build",
+            "no column `state`",
+            "Stop every program",
+            "status",
+            "rename",
+            "init",
+            "repair SOURCE --to N",
+        ] {
+            assert!(wordless::says(&fault, part), "`{part}` is not in: {fault}");
+        }
+        assert!(!fault.to_string().contains('\n'), "one line: {fault}");
+    }
+    assert_eq!(bench.tamper("DELETE FROM {t} WHERE period = 20100000010000000 AND next = 700", &[]), 1);
 }
 
 fn a_table_of_another_shape_is_refused(bench: &Bench) {

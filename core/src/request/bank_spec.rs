@@ -9,7 +9,8 @@
 
 use std::sync::Arc;
 
-use super::reservation::{Key, MAX_NUMBER};
+use super::key::Key;
+use super::mark::MAX_NUMBER;
 use super::subject::{BankRow, Subject};
 use crate::gene::{GENES, Gene};
 

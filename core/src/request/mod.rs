@@ -2,6 +2,8 @@
 //! under.
 
 pub(crate) mod bank_spec;
+pub(crate) mod key;
+pub(crate) mod mark;
 pub(crate) mod partition;
 pub(crate) mod reader;
 pub(crate) mod reservation;

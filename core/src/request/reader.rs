@@ -1,9 +1,7 @@
 //! Readers: the processes that follow a route table, each with the version that it runs.
 
+pub(crate) use super::key::READER_TABLE;
 use super::worker::Left;
-
-/// The table of readers. Its rows are those of leased workers: the pool is a router, the slot a process, the mark a version.
-pub(crate) const READER_TABLE: &str = "keymill_reader";
 
 /// What the rows of readers record of their pool.
 pub(crate) const READER_LAYOUT: &str = "readers of a route table";

@@ -2,8 +2,7 @@
 //!
 //! Redis refuses before it changes anything: an error answer to keymill's scripts means that nothing was changed.
 
-use crate::request::reader::READER_TABLE;
-use crate::store::{Fault, FaultKind, Key, Remedy};
+use crate::store::{Fault, FaultKind, Key, Remedy, Subject};
 
 /// The effect of an error answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +44,7 @@ pub(super) const PUTS_ROUTE: &str =
 
 /// The advice for the rows of a pool: leased workers, or the readers of a router.
 pub(super) fn leases(key: &Key) -> &'static str {
-    if key.table == READER_TABLE { READS_READERS } else { LEASES }
+    if matches!(key.name.subject(), Subject::Readers(_)) { READS_READERS } else { LEASES }
 }
 
 /// The fault with this advice, where the user lacks a right.
