@@ -180,12 +180,19 @@ impl Memory {
         self.state().reservations
     }
 
-    /// Sets a row, whatever it said before.
+    /// Sets the mark of a row, wherever it stood before. A new row is open.
     ///
     /// # Errors
     /// `Refused` where the place cannot be kept under this key.
     pub fn set_row(&self, key: &Key, mark: Mark) -> Result<(), Fault> {
-        self.set_row_mark(key, key.row_at(mark))
+        let id = identity(key)?;
+        let mut state = self.state();
+        let status = match state.rows.get(&id) {
+            Some(StoredRow::Segment(row)) => row.status,
+            _ => key.open(),
+        };
+        state.put(id, rows::stored_as(key, RowMark { mark, status })?);
+        Ok(())
     }
 
     /// Sets a row and its status, whatever it said before.

@@ -12,6 +12,7 @@
 //! * The row of a serial stays parked until its period ends. Then an old KeyFactory begins at 1, as in every new period.
 
 use super::counter::Counter;
+use super::decide::judged;
 use super::rows::{self, Rows};
 use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Row, Scheme, Subject};
 
@@ -194,8 +195,9 @@ pub(crate) fn planned_import(
             rows::not_blank(old_key, Some(&blank))?;
         }
     }
-    let mark = |row: &Option<Row>| row.as_ref().map(|row| row.mark);
-    let places = decide(old_key, new_key, Before { old: mark(&old), new: mark(&new), new_owner }, period)?;
+    let new_mark = new.as_ref().map(|row| judged(new_key, row.row_mark())).transpose()?;
+    let old_mark = old.as_ref().map(|row| row.mark);
+    let places = decide(old_key, new_key, Before { old: old_mark, new: new_mark, new_owner }, period)?;
     let Some(old) = old else { return Err(Fault::new(FaultKind::Refused, "there is no row to import")) };
     let after = |key: &Key, before: Option<&Row>, place: Mark| match before {
         Some(row) if row.mark == place => Ok(row.clone()),
