@@ -286,7 +286,8 @@ impl Bench {
         if let Place::Memory(memory) = &self.place {
             return memory.set_row_mark(&key, RowMark { mark, status }).unwrap();
         }
-        let (stores, index, chunk) = status.partition.map_or((1, 0, 0), |of| (of.stores, of.index, of.chunk));
+        let (stores, index, chunk) =
+            status.partition.map_or((1, 0, 0), |part| (part.stores, part.index, part.chunk));
         let [period, next, stores, store, chunk] =
             [mark.period, mark.next, stores, index + 1, chunk].map(|number| number.to_string());
         let state = status.state.word();

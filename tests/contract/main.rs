@@ -356,14 +356,15 @@ fn a_row_of_another_partition_or_in_another_state_gives_nothing(bench: &Bench) {
         }
     }
     // Of two stores each has its own row, and no other.
-    let of = |index| Arc::new(Key { partition: share(2, index, 10).partition, ..Key::clone(&request.key) });
+    let own_key =
+        |index| Arc::new(Key { partition: share(2, index, 10).partition, ..Key::clone(&request.key) });
     for (row, asked, is_own) in [(0, 0, true), (0, 1, false), (1, 0, false), (1, 1, true)] {
         bench.set_row_mark("orders", RowMark { mark: request.high_water, status: share(2, row, 10) });
-        let answer = store.reserve(&Request { key: of(asked), ..request.clone() });
+        let answer = store.reserve(&Request { key: own_key(asked), ..request.clone() });
         assert_eq!(answer.is_ok(), is_own, "a row of store {row} for store {asked}: {answer:?}");
     }
     bench.set_row_mark("orders", RowMark { mark: request.high_water, status: own });
-    assert_eq!(kind(store.reserve(&Request { key: of(0), ..request.clone() })), FaultKind::Refused);
+    assert_eq!(kind(store.reserve(&Request { key: own_key(0), ..request.clone() })), FaultKind::Refused);
     assert_eq!(store.reserve(&request).unwrap().lo, got.hi);
 }
 

@@ -42,14 +42,18 @@ pub(super) enum Recorded {
 pub(super) struct SourceId {
     scheme: Scheme,
     table: String,
-    pub(super) name: Name,
+    name: Name,
     columns: Columns,
 }
 
 impl SourceId {
     pub(super) fn of(key: &Key) -> SourceId {
-        let Key { scheme, table, name, columns, .. } = key.clone();
-        SourceId { scheme, table, name, columns }
+        SourceId {
+            scheme: key.scheme,
+            table: key.table.clone(),
+            name: key.name.clone(),
+            columns: key.columns.clone(),
+        }
     }
 
     /// Whether the source is a row of the bank that `key` is a row of.

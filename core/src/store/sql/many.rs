@@ -61,10 +61,10 @@ fn check_written<'c>(
     keys: &[Arc<Key>],
     changes: impl Iterator<Item = &'c RowChange>,
 ) -> Result<(), Fault> {
-    let (of, after): (Vec<_>, Vec<_>) =
+    let (changed, after): (Vec<_>, Vec<_>) =
         changes.filter_map(|(at, _, after)| Some((Arc::clone(keys.get(*at)?), *after))).unzip();
-    let found = read(connection, &of, false)?;
-    match of.iter().zip(&after).zip(found).find(|((_, after), row)| *row != Ok(Some(**after))) {
+    let found = read(connection, &changed, false)?;
+    match changed.iter().zip(&after).zip(found).find(|((_, after), row)| *row != Ok(Some(**after))) {
         None => Ok(()),
         Some(((key, after), _)) => Err(Fault::new(
             FaultKind::Refused,
@@ -215,7 +215,7 @@ fn make(
     });
     let columns: Vec<_> = layout.content().iter().map(|column| format!("`{column}`")).collect();
     let one = format!("(?, {}{now}), ", marks(columns.len()));
-    let of = |at: usize| keys.get(at).map_or("", |key| key.name.as_str());
+    let name_at = |at: usize| keys.get(at).map_or("", |key| key.name.as_str());
     for _ in 0..MOST_INSERTS {
         if missing.is_empty() {
             return Ok(Some(lost));
@@ -230,12 +230,12 @@ fn make(
             .iter()
             .flat_map(|(at, _, after)| {
                 let row = layout.encode(&StoredRow::Segment(*after));
-                std::iter::once(of(*at).into()).chain(row.into_iter().map(|(_, value)| value))
+                std::iter::once(name_at(*at).into()).chain(row.into_iter().map(|(_, value)| value))
             })
             .collect();
         if let Some(made) = connection.make_some(&sql, &values)? {
             let mut made: HashSet<&str> = made.iter().filter_map(|row| text(row, 0)).collect();
-            lost.extend(missing.iter().map(|(at, ..)| *at).filter(|at| !made.remove(of(*at))));
+            lost.extend(missing.iter().map(|(at, ..)| *at).filter(|at| !made.remove(name_at(*at))));
             return Ok(Some(lost));
         }
         match connection.change(&sql, &values) {
