@@ -414,12 +414,18 @@ fn odd_names_are_names_like_others(bench: &Bench) {
     ];
     let mut store = bench.open();
     let mut ranges: BTreeMap<String, Vec<(u64, u64)>> = BTreeMap::new();
-    for round in 0..2 {
+    let mut used: BTreeMap<String, u64> = BTreeMap::new();
+    for _ in 0..2 {
         for name in names {
             match store.reserve(&bench.request(name, 5)) {
                 Ok(got) => {
                     if !foreign {
-                        assert_eq!(got.lo, 1 + round * 5, "{name} has a row of its own");
+                        // Two spellings of a serial's column make the same texts.
+                        let row =
+                            if bench.kind == Kind::Serial { name.to_uppercase() } else { name.to_owned() };
+                        let used = used.entry(row).or_default();
+                        assert_eq!(got.lo, 1 + *used * 5, "{name} has a row of its own");
+                        *used += 1;
                     }
                     ranges.entry(name.to_uppercase()).or_default().push((got.lo, got.hi));
                 }

@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
-use super::key::Key;
-use super::mark::MAX_NUMBER;
+use super::position::MAX_NUMBER;
+use super::row_key::Key;
 use super::subject::{BankRow, Subject};
 use crate::gene::{GENES, Gene};
 

@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use super::mark::MAX_NUMBER;
+use super::position::MAX_NUMBER;
 use super::store_index::StoreIndex;
 
 /// The partition of one of several stores. Only [`Partition::of_columns`] checks it; a literal with no chunk divides by zero.

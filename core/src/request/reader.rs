@@ -1,6 +1,6 @@
 //! Readers: the processes that follow a route table, each with the version that it runs.
 
-pub(crate) use super::key::READER_TABLE;
+pub(crate) use super::row_key::READER_TABLE;
 use super::worker::Left;
 
 /// What the rows of readers record of their pool.

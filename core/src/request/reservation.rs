@@ -6,8 +6,8 @@ use crate::error::fault::Remedy;
 
 use super::stride::Stride;
 
-pub use super::key::{Columns, Key, SerialKey};
-pub use super::mark::{MAX_NUMBER, Mark};
+pub use super::position::{MAX_NUMBER, Mark};
+pub use super::row_key::{Columns, Key, SerialKey};
 pub use super::scheme::Scheme;
 pub use crate::error::fault::{Fault, FaultKind};
 

@@ -1,7 +1,7 @@
 //! What a row of `keymill_segment` says beside its mark: in which state it is, and which of the numbers it counts.
 
-use super::mark::Mark;
 use super::partition::Partition;
+use super::position::Mark;
 
 /// What may be done with a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

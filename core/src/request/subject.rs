@@ -114,12 +114,12 @@ impl fmt::Display for Subject {
 
 /// The name of a row, with what the row is about. Names are equal where their texts are.
 #[derive(Clone, Debug)]
-pub struct Name {
+pub struct RowName {
     text: String,
     subject: Subject,
 }
 
-impl Name {
+impl RowName {
     /// What the row is about.
     #[must_use]
     pub fn subject(&self) -> &Subject {
@@ -133,13 +133,13 @@ impl Name {
     }
 }
 
-impl From<Subject> for Name {
-    fn from(subject: Subject) -> Name {
-        Name { text: subject.to_string(), subject }
+impl From<Subject> for RowName {
+    fn from(subject: Subject) -> RowName {
+        RowName { text: subject.to_string(), subject }
     }
 }
 
-impl Deref for Name {
+impl Deref for RowName {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -147,27 +147,27 @@ impl Deref for Name {
     }
 }
 
-impl Borrow<str> for Name {
+impl Borrow<str> for RowName {
     fn borrow(&self) -> &str {
         &self.text
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for RowName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl PartialEq for Name {
-    fn eq(&self, other: &Name) -> bool {
+impl PartialEq for RowName {
+    fn eq(&self, other: &RowName) -> bool {
         self.text == other.text
     }
 }
 
-impl Eq for Name {}
+impl Eq for RowName {}
 
-impl Hash for Name {
+impl Hash for RowName {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.text.hash(state);
     }
@@ -198,6 +198,6 @@ mod tests {
             number: "00".to_owned(),
         };
         assert_eq!(serial("cust", "Id").to_string(), "serial:CUST/ID?date=yyyyMMdd&number=00");
-        assert_eq!(Name::from(serial("cust", "Id")), Name::from(serial("CUST", "id")));
+        assert_eq!(RowName::from(serial("cust", "Id")), RowName::from(serial("CUST", "id")));
     }
 }

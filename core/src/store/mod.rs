@@ -74,7 +74,7 @@ pub use crate::request::reservation::{
 pub use crate::request::row_mark::{RowMark, RowState, RowStatus};
 pub use crate::request::store_index::StoreIndex;
 pub use crate::request::stride::Stride;
-pub use crate::request::subject::{BankRow, Name, Subject};
+pub use crate::request::subject::{BankRow, RowName, Subject};
 pub use crate::request::worker::{
     BeginMark, Beside, Left, OwnSlot, Places, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow, Slots,
     Take, Taken, noted,

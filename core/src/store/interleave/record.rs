@@ -18,8 +18,8 @@ use super::rotation::MemberRow;
 use crate::store::model::decide::misplaced;
 use crate::store::model::rows;
 use crate::store::{
-    BankRow, Columns, Fault, FaultKind, Key, MAX_NUMBER, Mark, Name, Partition, Remedy, Request, Reserved,
-    Row, RowMark, RowStatus, Scheme, Subject,
+    BankRow, Columns, Fault, FaultKind, Key, MAX_NUMBER, Mark, Partition, Remedy, Request, Reserved, Row,
+    RowMark, RowName, RowStatus, Scheme, Subject,
 };
 
 /// The state of a source in one store.
@@ -42,7 +42,7 @@ pub(super) enum Recorded {
 pub(super) struct SourceId {
     scheme: Scheme,
     table: String,
-    name: Name,
+    name: RowName,
     columns: Columns,
 }
 
@@ -58,7 +58,7 @@ impl SourceId {
 
     /// Whether the source is a row of the bank that `key` is a row of.
     pub(super) fn is_of_bank(&self, key: &Key) -> bool {
-        let bank = |name: &Name| match name.subject() {
+        let bank = |name: &RowName| match name.subject() {
             Subject::Bank { bank, .. } => Some(Arc::clone(bank)),
             _ => None,
         };

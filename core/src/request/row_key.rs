@@ -4,12 +4,12 @@ use std::fmt;
 
 use crate::serial::SerialPattern;
 
-use super::mark::Mark;
 use super::partition::Partition;
+use super::position::Mark;
 use super::row_mark::{RowMark, RowStatus};
 use super::scheme::Scheme;
 use super::stride::Stride;
-use super::subject::{BankRow, Name, Subject};
+use super::subject::{BankRow, RowName, Subject};
 
 /// The table of readers. Its rows are those of leased workers: the pool is a router, the slot a process, the mark a version.
 pub(crate) const READER_TABLE: &str = "keymill_reader";
@@ -62,7 +62,7 @@ pub struct Key {
     /// The names of its columns, where they differ from the authors'.
     pub columns: Columns,
     /// The row's name under scheme `keymill`: `segment:orders`, `serial:CUST_INFO/CUSTID?date=…&number=…`.
-    pub name: Name,
+    pub name: RowName,
     /// Which of its numbers the row counts, in one of several stores; `None`: all of them. Each change compares it.
     pub partition: Option<Partition>,
     /// For serial numbers: what `key_producer` needs, and the pattern.
