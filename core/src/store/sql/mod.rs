@@ -4,24 +4,9 @@
 //! written once here. So a new scheme is an entry in the list of schemes, and a new database is a connection with its
 //! differences.
 //!
-//! A request goes straight down, and each file calls only files below it:
-//!
-//! ```text
-//! store            the verbs; each names itself in its errors
-//!   │ access       a live connection; rows that were locked, NOWAIT; the table is checked: relation (sequence)
-//!   ▼
-//! reservation      which way: a sequence, a ticket, one statement, else a transaction
-//! batch  many      … of several sources, of the counters of a bank
-//! renewals         … of the leases of workers
-//!   │
-//!   ├ conditional_add   one statement under conditions, and what its answer means
-//!   │
-//!   ├ transaction       begin, work, commit; again after a conflict
-//!   │   └ sql_rows  sql_slots  sql_routes      the rows of an open transaction
-//!   ▼
-//! statement        text and values of a statement; pure
-//! connection       sends it and reads the answer; implemented by `mysql`, `postgres` and `sqlite`
-//! ```
+//! A request goes straight down, and each file calls only files below it: `store` (the verbs), `access` (a live connection, with
+//! `relation`, which checks the table), `reservation`, `batch`, `many` or `renewals`, `conditional_add` or `transaction`, `statement`,
+//! `connection`. `docs/architecture.md` draws it.
 //!
 //! Rules for every connection, each bought with a duplicate somewhere:
 //! * After anything but a result or the database's own error a connection is not used again: after a read timeout it would

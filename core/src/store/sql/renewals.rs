@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::store::model::rows;
 use crate::store::model::slot_rows;
-use crate::store::{Fault, FaultKind, MOST_AT_ONCE, Renewal, Renewed, renewing};
+use crate::store::{Fault, FaultKind, Key, MOST_AT_ONCE, Renewal, Renewed, renewing};
 
 use super::Connection;
 use super::access::{Server, write, write_several};
@@ -60,11 +60,8 @@ fn groups(renewals: &[Renewal]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (at, renewal) in renewals.iter().enumerate() {
         let open = groups.iter_mut().find(|group| {
-            group.len() < MOST_AT_ONCE
-                && group
-                    .first()
-                    .and_then(|&first| renewals.get(first))
-                    .is_some_and(|of| is_alike(of, renewal))
+            let first = group.first().and_then(|&first| renewals.get(first));
+            group.len() < MOST_AT_ONCE && first.is_some_and(|first| is_alike(first, renewal))
         });
         match open {
             Some(group) => group.push(at),
@@ -92,7 +89,7 @@ fn renew_together(server: &mut impl Server, renewals: &[Renewal]) -> Result<Rene
         if let Some(renewed) = renew_alone(connection, renewals)? {
             return Ok(Some(renewed));
         }
-        renew_in_transaction(connection, renewals).map(Some)
+        renew_in_transaction(connection, &first.own.key, renewals).map(Some)
     });
     match together.map_err(|fault| fault.with_context(&renewing(renewals))) {
         Ok(Some(renewed)) => Ok(renewed),
@@ -118,7 +115,7 @@ fn renew_each(server: &mut impl Server, renewals: &[Renewal]) -> Result<Renewed,
         let key = &renewal.own.key;
         let answer = write(server, key, |connection| {
             without_waiting(connection, |connection| {
-                renew_in_transaction(connection, std::slice::from_ref(renewal))
+                renew_in_transaction(connection, key, std::slice::from_ref(renewal))
             })
         });
         let answer = answer
@@ -142,9 +139,12 @@ fn renew_each(server: &mut impl Server, renewals: &[Renewal]) -> Result<Renewed,
 }
 
 /// Renews leases in one transaction, which reads their rows.
-fn renew_in_transaction(connection: &mut dyn Connection, renewals: &[Renewal]) -> Result<Renewed, Fault> {
-    let Some(first) = renewals.first() else { return Ok(Renewed { marks: Vec::new(), now_ms: 0 }) };
-    transaction::on_table(connection, &first.own.key, |connection| {
+fn renew_in_transaction(
+    connection: &mut dyn Connection,
+    key: &Key,
+    renewals: &[Renewal],
+) -> Result<Renewed, Fault> {
+    transaction::on_table(connection, key, |connection| {
         slot_rows::renew(&mut SqlSlots { connection }, renewals)
     })
 }
