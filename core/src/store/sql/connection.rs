@@ -246,7 +246,7 @@ pub(crate) trait Connection {
         String::new()
     }
 
-    /// [`Rows::largest`](super::model::rows::Rows::largest).
+    /// [`Rows::largest`](crate::store::model::rows::Rows::largest).
     fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault>;
 
     /// The schemes whose rows the server numbers, if the database has them.

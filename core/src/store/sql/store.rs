@@ -1,6 +1,5 @@
 //! The one [`Store`](crate::store::Store) over any database: each verb enters a connection and names itself in its errors.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::request::scheme::Kept;
@@ -20,14 +19,9 @@ use super::sql_slots::{self, SqlSlots};
 use super::{batch, many, relation, renewals, reservation, sequence, sql_routes, transaction};
 
 /// Reservations in a SQL database.
+#[derive(Debug)]
 pub struct SqlStore<S> {
     pub(crate) server: S,
-}
-
-impl<S: fmt::Debug> fmt::Debug for SqlStore<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SqlStore").field(&self.server).finish()
-    }
 }
 
 impl<S: Server> RowStore for SqlStore<S> {
