@@ -9,7 +9,7 @@ use crate::store::model::value::{ColumnValue, Value};
 use crate::store::{Durability, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, SerialKey};
 
 use super::Dialect;
-use super::statement::{Statement, Table};
+use super::statement::{SqlTable, Statement};
 
 /// A row, by its table and its name.
 pub(crate) type RowId = (String, String);
@@ -200,8 +200,8 @@ pub(crate) trait Connection {
     }
 
     /// The table of a key, for statements about its row.
-    fn table<'k>(&self, key: &'k Key) -> Result<Table<'k>, Fault> {
-        Ok(Table { key, dialect: self.dialect(), place: self.place(key)? })
+    fn table<'k>(&self, key: &'k Key) -> Result<SqlTable<'k>, Fault> {
+        Ok(SqlTable { key, dialect: self.dialect(), place: self.place(key)? })
     }
 
     /// Refuses if the database takes no writes.

@@ -5,7 +5,7 @@
 //! differences.
 //!
 //! A request goes straight down, and each file calls only files below it: `store` (the verbs), `access` (a live connection, with
-//! `relation`, which checks the table), `reservation`, `batch`, `many` or `renewals`, `conditional_add` or `transaction`, `statement`,
+//! `relation`, which checks the table), `sql_reservation`, `sql_batch`, `many` or `renewals`, `conditional_add` or `transaction`, `statement`,
 //! `connection`. `docs/architecture.md` draws it.
 //!
 //! Rules for every connection, each bought with a duplicate somewhere:
@@ -16,7 +16,6 @@
 //! * The settings on which a commit's durability depends are judged with each reservation, in its own statements.
 
 pub(crate) mod access;
-mod batch;
 mod conditional_add;
 mod connection;
 pub(crate) mod dialect;
@@ -27,8 +26,9 @@ mod relation;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod remote;
 mod renewals;
-mod reservation;
 pub(crate) mod sequence;
+mod sql_batch;
+mod sql_reservation;
 mod sql_routes;
 mod sql_rows;
 pub(super) mod sql_slots;

@@ -13,7 +13,7 @@ type ColumnValues<'k> = Vec<(&'k str, Value)>;
 
 /// The table of a key, as statements name it.
 #[derive(Clone, Debug)]
-pub(crate) struct Table<'k> {
+pub(crate) struct SqlTable<'k> {
     pub(crate) key: &'k Key,
     pub(crate) dialect: Dialect,
     /// Qualified for SQL.
@@ -91,7 +91,7 @@ impl Fragment {
     }
 }
 
-impl<'k> Table<'k> {
+impl<'k> SqlTable<'k> {
     fn layout(&self) -> RowLayout<'k> {
         RowLayout::of(self.key)
     }

@@ -16,7 +16,7 @@ use crate::store::{
 use super::access::{self, Server};
 use super::sql_rows::{self, OpenRows};
 use super::sql_slots::{self, SqlSlots};
-use super::{batch, many, relation, renewals, reservation, sequence, sql_routes, transaction};
+use super::{many, relation, renewals, sequence, sql_batch, sql_reservation, sql_routes, transaction};
 
 /// Reservations in a SQL database.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl<S: Server> RowStore for SqlStore<S> {
 
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
         access::write_row(&mut self.server, &request.key, |connection| {
-            reservation::reserve(connection, request)
+            sql_reservation::reserve(connection, request)
         })
         .map_err(|fault| fault.with_context(&rows::reserving(request)))
     }
@@ -46,7 +46,7 @@ impl<S: Server> RowStore for SqlStore<S> {
 
     fn reserve_all(&mut self, requests: &[Request]) -> Answers {
         let answers =
-            access::write_several(&mut self.server, |connection| batch::reserve(connection, requests));
+            access::write_several(&mut self.server, |connection| sql_batch::reserve(connection, requests));
         rows::in_context(requests, answers)
     }
 
@@ -71,14 +71,14 @@ impl<S: Server> RowStore for SqlStore<S> {
             return Ok(false); // what was drawn once is never drawn again
         }
         access::write(&mut self.server, key, |connection| {
-            reservation::give_back(connection, key, period, (lo, hi))
+            sql_reservation::give_back(connection, key, period, (lo, hi))
         })
         .map_err(|fault| fault.with_context(&format!("giving back [{lo}, {hi}) of `{}`", key.name)))
     }
 
     fn give_back_all(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
         let given =
-            access::write_several(&mut self.server, |connection| batch::give_back(connection, ranges))
+            access::write_several(&mut self.server, |connection| sql_batch::give_back(connection, ranges))
                 .map_err(|fault| fault.with_context(&format!("giving back {} ranges", ranges.len())))?;
         let alone = |(range, given): (&GiveBack, Option<bool>)| match given {
             Some(given) => Ok(given),
