@@ -158,7 +158,8 @@ impl Mill {
     /// # Errors
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn facts(&self) -> Result<Facts> {
-        let mut facts = self.shared.on_store(self.shared.config.command_line(), |store| store.facts())?;
+        let mut facts =
+            self.shared.on_store(self.shared.config.command_line(), |store| Ok(store.facts()?))?;
         // Texts of a server.
         for text in [&mut facts.version].into_iter().chain(&mut facts.durability).chain(&mut facts.warnings) {
             *text = printable(std::mem::take(text));

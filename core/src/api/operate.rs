@@ -133,7 +133,7 @@ impl Source {
             if key.serial.is_none()
                 && let Some(fault) = row.as_ref().and_then(|row| one_of_several(row.mark))
             {
-                return Err(fault.with_context(&format!("looking at `{}`", key.name)));
+                return Err(fault.with_context(&format!("looking at `{}`", key.name)).into());
             }
             if matches!(key.scheme, Scheme::Worker | Scheme::WorkerNode) {
                 return Ok((row, None, Vec::new()));
@@ -177,7 +177,7 @@ impl Source {
     /// The counter that is used up most stands for its bank.
     fn standing_of_bank(&self, bank: BankSpec) -> Result<Standing> {
         let key = self.spec().key.clone();
-        let row = self.on_store(move |store| look(store, &key))?;
+        let row = self.on_store(move |store| Ok(look(store, &key)?))?;
         let mut hottest = self.heat()?;
         let lowest = hottest.iter().map(|heat| heat.left).min();
         let highest = lowest.map(|left| bank.last() - left);
@@ -229,7 +229,7 @@ impl Source {
             let new_owner = store.new_owner(&old, &new)?;
             let seen = planned_import(&old, &new, (old_row, new_row), new_owner.as_deref(), period);
             let seen = seen.map_err(|fault| fault.with_context(&format!("importing `{}`", new.name)))?;
-            if change.is_dry() || seen.was_done() { Ok(seen) } else { store.import(&old, &new, period) }
+            Ok(if change.is_dry() || seen.was_done() { seen } else { store.import(&old, &new, period)? })
         })
     }
 

@@ -10,6 +10,7 @@ use crossbeam::channel::{Receiver, Sender};
 
 use crate::bank::{BankAnswer, BankAsk};
 use crate::error::fault::FaultKind;
+use crate::error::task_error::TaskError;
 use crate::error::{Code, Error};
 use crate::monitoring::events::{Event, EventKind, Events};
 use crate::monitoring::mill_counters::MillCounters;
@@ -23,7 +24,7 @@ use crate::store::{Catalogue, Store};
 use crate::time::Clock;
 
 use super::expiry::Expiry;
-use super::own_readers::{NotOpened, OwnReaders};
+use super::own_readers::OwnReaders;
 use super::routers::{Follower, Routers};
 use super::{BankRest, Keeper, KeptSource};
 
@@ -53,7 +54,7 @@ pub(crate) enum Command {
     Add(KeptSource),
     Run(StoreTask),
     /// Open the router of this name.
-    OpenRouter(String, Sender<Result<Option<Arc<Follower>>, NotOpened>>),
+    OpenRouter(String, Sender<Result<Option<Arc<Follower>>, TaskError>>),
     /// The clock was set by hand; the answer comes when every source that depends on it has been checked.
     ClockMoved(Sender<()>),
     /// Give back the unused numbers and end; the answer comes when that is done.
@@ -190,7 +191,7 @@ impl Executor {
         self.routers.poll(store, &mut self.readers, system_ms, &self.events)
     }
 
-    fn open_router(&mut self, name: &str) -> Result<Option<Arc<Follower>>, NotOpened> {
+    fn open_router(&mut self, name: &str) -> Result<Option<Arc<Follower>>, TaskError> {
         self.about_to_wait();
         let Some(store) = self.store.as_mut() else { return Ok(None) };
         let opened = self.readers.open(store, &self.routers, name)?;

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::error::task_error::TaskError;
 use crate::error::{Code, Error, shown};
 use crate::monitoring::events::{Event, EventKind, Events};
 use crate::request::reservation::{Fault, Key};
@@ -28,20 +29,6 @@ const FAILING_MS: u64 = 250;
 
 /// How often a table is read again because another version was stored meanwhile.
 const ATTEMPTS: u32 = 10;
-
-/// Why a router was not opened.
-#[derive(Debug)]
-pub(crate) enum NotOpened {
-    Failed(Fault),
-    /// The table has faults.
-    Refused(Error),
-}
-
-impl From<Fault> for NotOpened {
-    fn from(fault: Fault) -> NotOpened {
-        NotOpened::Failed(fault)
-    }
-}
 
 /// The rows of one process. The keeper's thread has them; a forked child begins without.
 #[derive(Debug)]
@@ -158,7 +145,7 @@ impl OwnReaders {
         store: &mut ContainedStore,
         routers: &Routers,
         name: &str,
-    ) -> Result<Option<Arc<Follower>>, NotOpened> {
+    ) -> Result<Option<Arc<Follower>>, TaskError> {
         if let Some(of) = routers.find(name) {
             let until_ms = self.renewed(store, of, of.live.leased_until_ms());
             // Without a lease it still answers for ranges that do not move.
@@ -169,8 +156,7 @@ impl OwnReaders {
         let mut highest = 0;
         for _ in 0..ATTEMPTS {
             let Some(stored) = store.ask(|store| store.read_route(&key, 0))? else { break };
-            let follower = Follower::new(name, &stored, self.clock.clone(), self.clock.boot_ms())
-                .map_err(NotOpened::Refused)?;
+            let follower = Follower::new(name, &stored, self.clock.clone(), self.clock.boot_ms())?;
             let version = follower.live.version();
             let (until_ms, seen) = self.write(store, &readers, version)?;
             highest = seen.max(highest);
@@ -179,7 +165,7 @@ impl OwnReaders {
             if now.is_some_and(|now| now.version == version && now.text.is_none()) {
                 if let Some(error) = went_back(name, version, highest) {
                     self.remove(store, name);
-                    return Err(NotOpened::Refused(error));
+                    return Err(error.into());
                 }
                 follower.live.lease(until_ms);
                 follower.renew_at(self.clock.boot_ms() + self.renewal_ms());
@@ -261,7 +247,7 @@ mod tests {
         assert!(matches!(own.open(&mut store, &routers, "orders"), Ok(None)));
         put(&memory, 3);
         memory.fail_next(Step::NotApplied);
-        assert!(matches!(own.open(&mut store, &routers, "orders"), Err(NotOpened::Failed(_))));
+        assert!(matches!(own.open(&mut store, &routers, "orders"), Err(TaskError::Fault(_))));
         assert_eq!((routers.iter().count(), versions(&memory)), (0, vec![]));
         let router = own.open(&mut store, &routers, "orders").expect("opened").expect("a table");
         assert_eq!((router.live.is_leased(), versions(&memory)), (true, vec![3]));

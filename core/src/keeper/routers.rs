@@ -3,16 +3,16 @@
 //! Routers are added and never removed, as sources are, without a lock: a forked child finds a list that is whole, and its own
 //! keeper goes on with it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
 
-use crate::error::{Code, Error, Result};
+use crate::error::task_error::TaskError;
+use crate::error::{Error, Result};
 use crate::monitoring::events::{Event, EventKind, Events};
-use crate::request::reservation::{Fault, Key};
-use crate::router::{LiveTable, RouteTable};
+use crate::request::reservation::Key;
+use crate::router::LiveTable;
 use crate::store::StoredTable;
 use crate::store::contained_store::ContainedStore;
 use crate::time::Clock;
@@ -52,31 +52,9 @@ pub(crate) struct Follower {
     whole_due_ms: AtomicU64,
 }
 
-/// The first table of a router, as the store has it; `of` is for messages.
-fn parsed(of: &str, stored: &StoredTable) -> Result<RouteTable> {
-    if let Some(split) = &stored.split {
-        return Err(Error::new(Code::StoreRefused, split.clone()));
-    }
-    let text = stored.text.as_deref().unwrap_or_default();
-    let table = RouteTable::parse(text).and_then(|table| {
-        if table.version() == stored.version {
-            return Ok(table);
-        }
-        Err(Error::config(format!(
-            "its row says version {}, and its text version {}; store it again with `keymill route put`",
-            stored.version,
-            table.version()
-        )))
-    });
-    table.map_err(|error| Error {
-        message: format!("route table `{of}` of the store: {}", error.message),
-        ..error
-    })
-}
-
 impl Follower {
     pub(crate) fn new(name: &str, stored: &StoredTable, clock: Clock, boot_ms: u64) -> Result<Follower> {
-        let table = parsed(name, stored)?;
+        let table = stored.table(name)?;
         let live = Arc::new(LiveTable::of_store(&table, name, clock)?);
         live.confirm(boot_ms);
         let follower = Follower {
@@ -136,7 +114,7 @@ impl Follower {
         &self,
         store: &mut ContainedStore,
         boot_ms: u64,
-    ) -> std::result::Result<bool, Followed> {
+    ) -> std::result::Result<bool, TaskError> {
         self.follow(store, boot_ms)
     }
 
@@ -172,28 +150,27 @@ impl Follower {
     }
 
     /// Reads the table in the store and takes it over if it is newer.
-    fn follow(&self, store: &mut ContainedStore, boot_ms: u64) -> std::result::Result<bool, Followed> {
+    fn follow(&self, store: &mut ContainedStore, boot_ms: u64) -> std::result::Result<bool, TaskError> {
         // After a failure, and from time to time, the text is compared too: a version says nothing about it.
         // ordering: Relaxed — see `wait`.
         let is_whole = self.failures.load(Ordering::Relaxed) > 0
             // ordering: Relaxed — see `wait`.
             || self.whole_due_ms.load(Ordering::Relaxed) <= boot_ms;
         let known = if is_whole { 0 } else { self.live.version() };
-        let stored = store.ask(|store| store.read_route(&self.key, known)).map_err(Followed::Failed)?;
-        let stored = stored.ok_or_else(|| {
-            Followed::Refused(Error::config(format!("route table `{}` is gone from the store", self.name)))
-        })?;
+        let stored = store.ask(|store| store.read_route(&self.key, known))?;
+        let stored = stored
+            .ok_or_else(|| Error::config(format!("route table `{}` is gone from the store", self.name)))?;
         let least = self.live.least();
         if stored.version < least {
-            return Err(Followed::Refused(Error::config(format!(
+            return Err(TaskError::Error(Error::config(format!(
                 "route table `{}` of the store went back to version {}; version {least} is the present one",
                 self.name, stored.version
             ))));
         }
         let mut is_new = false;
         if stored.text.is_some() {
-            let table = parsed(&self.name, &stored).map_err(Followed::Refused)?;
-            is_new = self.live.replace(&table).map_err(Followed::Refused)?;
+            let table = stored.table(&self.name)?;
+            is_new = self.live.replace(&table)?;
             // ordering: Relaxed — see `wait`.
             self.moves.store(table.moves(), Ordering::Relaxed);
             // ordering: Relaxed — see `wait`.
@@ -236,21 +213,6 @@ impl Follower {
         }
         self.wait(boot_ms);
         has_followed
-    }
-}
-
-/// Why a router goes on with the table that it has.
-pub(super) enum Followed {
-    Failed(Fault),
-    Refused(Error),
-}
-
-impl fmt::Display for Followed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Followed::Failed(fault) => fault.fmt(f),
-            Followed::Refused(error) => f.write_str(&error.message),
-        }
     }
 }
 
@@ -332,6 +294,7 @@ impl Routers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Code;
     use crate::store::RouteStore;
     use crate::store::Store;
     use crate::store::memory::{Memory, MemoryStore};
