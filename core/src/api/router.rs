@@ -294,8 +294,8 @@ impl Mill {
         self.shared.enter(|engine| {
             check_name(name, "the router's name")?;
             let routers = &self.shared.routers;
-            if let Some(follower) = routers.find(name).filter(|follower| follower.live.is_leased()) {
-                return Ok(Router { live: follower.live.clone() });
+            if let Some(table) = routers.find(name).filter(|table| table.is_leased()) {
+                return Ok(Router { live: table.clone() });
             }
             if routers.find(name).is_none() && routers.iter().count() >= engine.max_sources() {
                 return Err(Error::argument(format!(
@@ -306,14 +306,12 @@ impl Mill {
             }
             let line = self.shared.config.command_line();
             let opened = match engine.open_router(name) {
-                Ok(follower) => follower,
+                Ok(table) => table,
                 // A forked child, or a process that the store has not heard for long: it has a table.
                 Err(TaskError::Fault(_)) if routers.find(name).is_some() => routers.find(name).cloned(),
                 Err(failed) => return Err(failed.error(line)),
             };
-            let live = opened
-                .map(|follower| follower.live.clone())
-                .ok_or_else(|| no_stored_table(name).error(line))?;
+            let live = opened.ok_or_else(|| no_stored_table(name).error(line))?;
             let (mill, name) = (Arc::downgrade(&self.shared), name.to_owned());
             live.set_revival(Box::new(move || {
                 let mill = mill.upgrade().ok_or_else(|| Engine::closed_error(None))?;

@@ -19,13 +19,15 @@ use crate::engine::metrics::Stats;
 use crate::error::task_error::TaskError;
 use crate::error::{Code, Error, Result, shown};
 use crate::keeper::executor::{Command, Executor, Health};
+use crate::keeper::followers::Followers;
 use crate::keeper::own_readers::OwnReaders;
-use crate::keeper::routers::{Follower, Routers};
+use crate::keeper::routers::Routers;
 use crate::keeper::{Keeper, KeptSource};
 use crate::monitoring::events::{Event, EventKind, Events};
 use crate::monitoring::mill_counters::MillCounters;
 use crate::process::revocation::RevocationWord;
 use crate::process::thread;
+use crate::router::LiveTable;
 use crate::spec::{SnowflakeSpec, Spec, Worker};
 use crate::store::contained_store::{ContainedStore, MakeStore, OnPanic};
 use crate::store::{Store, interleave, memory};
@@ -179,8 +181,10 @@ impl Engine {
             events: engine.events.clone(),
             expiry: None,
             health: Health::default(),
-            routers,
-            readers: OwnReaders::new(config.reader_lease_ms, thread::process_name().into()),
+            followers: Followers::new(
+                OwnReaders::new(config.reader_lease_ms, thread::process_name().into()),
+                routers,
+            ),
         };
         let thread = thread::spawn("keymill-keeper", move || executor.run()).map_err(|error| {
             Error::new(
@@ -309,7 +313,7 @@ impl Engine {
     }
 
     /// Opens the router of this name on the keeper's thread; `None`: the store has no such table.
-    pub(crate) fn open_router(&self, name: &str) -> std::result::Result<Option<Arc<Follower>>, TaskError> {
+    pub(crate) fn open_router(&self, name: &str) -> std::result::Result<Option<Arc<LiveTable>>, TaskError> {
         let (sender, answer) = channel::bounded(1);
         self.command(Command::OpenRouter(name.to_owned(), sender))?;
         self.wait_for(&answer)?

@@ -19,13 +19,13 @@ use crate::process::thread::panic_words;
 use crate::request::bank_spec::counter_key;
 use crate::request::reservation::{Fault, GiveBack};
 use crate::request::worker::Renewed;
+use crate::router::LiveTable;
 use crate::store::contained_store::ContainedStore;
 use crate::store::{Catalogue, Store};
 use crate::time::Clock;
 
-use super::expiry::Expiry;
-use super::own_readers::OwnReaders;
-use super::routers::{Follower, Routers};
+use super::expiry::{Ending, Expiry};
+use super::followers::Followers;
 use super::{BankRest, Keeper, KeptSource};
 
 /// The longest sleep of the keeper, so that it notices a wall clock that was set, and a lost wake-up heals.
@@ -54,7 +54,7 @@ pub(crate) enum Command {
     Add(KeptSource),
     Run(StoreTask),
     /// Open the router of this name.
-    OpenRouter(String, Sender<Result<Option<Arc<Follower>>, TaskError>>),
+    OpenRouter(String, Sender<Result<Option<Arc<LiveTable>>, TaskError>>),
     /// The clock was set by hand; the answer comes when every source that depends on it has been checked.
     ClockMoved(Sender<()>),
     /// Give back the unused numbers and end; the answer comes when that is done.
@@ -70,8 +70,7 @@ pub(crate) struct Executor {
     pub(crate) counters: Arc<MillCounters>,
     pub(crate) events: Arc<Events>,
     pub(crate) health: Health,
-    pub(crate) routers: Arc<Routers>,
-    pub(crate) readers: OwnReaders,
+    pub(crate) followers: Followers,
     /// Started with the first source whose numbers can end by themselves.
     pub(crate) expiry: Option<Expiry>,
 }
@@ -155,23 +154,31 @@ impl Executor {
             let store = self.store.as_mut();
             let idle_at = store.and_then(|store| store.without_asking(|store| store.release_idle(system_ms)));
             if self.commands.is_empty() {
-                let due_at = idle_at.into_iter().chain(self.routers.due_at()).min();
+                let due_at = idle_at.into_iter().chain(self.followers.due_at()).min();
                 self.sleep(due_at.map(|at| at.saturating_sub(system_ms)));
             }
         }
     }
 
     fn add(&mut self, source: KeptSource) {
-        // A manual clock moves by a command, which the keeper carries out.
-        if source.has_ends() && matches!(self.clock, Clock::System) {
-            if self.expiry.is_none() {
-                self.expiry = Expiry::start(self.clock.clone());
-            }
-            if let Some(expiry) = &self.expiry {
-                expiry.add(source.clone());
-            }
+        if source.has_ends() {
+            self.expire(Ending::Source(source.clone()));
         }
         self.keeper.add(source);
+    }
+
+    /// Ends this while the keeper waits for the store, too.
+    fn expire(&mut self, ending: Ending) {
+        // A manual clock moves by a command, which the keeper carries out.
+        if !matches!(self.clock, Clock::System) {
+            return;
+        }
+        if self.expiry.is_none() {
+            self.expiry = Expiry::start(self.clock.clone());
+        }
+        if let Some(expiry) = &self.expiry {
+            expiry.add(ending);
+        }
     }
 
     /// The store is about to be asked: the expiry thread ends dates meanwhile.
@@ -183,27 +190,20 @@ impl Executor {
 
     /// Reads the route table that is due for longest; `false` where none is.
     fn poll_router(&mut self, system_ms: u64) -> bool {
-        if self.routers.due_at().is_none_or(|at| at > system_ms) {
+        if self.followers.due_at().is_none_or(|at| at > system_ms) {
             return false;
         }
         self.about_to_wait();
         let Some(store) = self.store.as_mut() else { return false };
-        self.routers.poll(store, &mut self.readers, system_ms, &self.events)
+        self.followers.poll(store, system_ms, &self.events)
     }
 
-    fn open_router(&mut self, name: &str) -> Result<Option<Arc<Follower>>, TaskError> {
+    fn open_router(&mut self, name: &str) -> Result<Option<Arc<LiveTable>>, TaskError> {
         self.about_to_wait();
         let Some(store) = self.store.as_mut() else { return Ok(None) };
-        let opened = self.readers.open(store, &self.routers, name)?;
-        if let Some(router) = &opened
-            && matches!(self.clock, Clock::System)
-        {
-            if self.expiry.is_none() {
-                self.expiry = Expiry::start(self.clock.clone());
-            }
-            if let Some(expiry) = &self.expiry {
-                expiry.add_router(router.clone());
-            }
+        let opened = self.followers.open(store, name)?;
+        if let Some(table) = &opened {
+            self.expire(Ending::Router(table.clone()));
         }
         self.report_created();
         Ok(opened)
@@ -243,11 +243,13 @@ impl Executor {
 
     /// Carries the next batch to the store. Returns whether there was one.
     pub(super) fn turn(&mut self) -> bool {
+        let most = match self.store.as_mut() {
+            Some(store) => store.batch(),
+            None => return false,
+        };
+        let Some(batch) = self.keeper.poll(self.clock.now(), most) else { return false };
+        self.about_to_wait();
         let Some(store) = self.store.as_mut() else { return false };
-        let Some(batch) = self.keeper.poll(self.clock.now(), store.batch()) else { return false };
-        if let Some(expiry) = &self.expiry {
-            expiry.keeper_waits();
-        }
         let started = Instant::now();
         match batch {
             Batch::Renew(indexes, renewals) => {
@@ -419,7 +421,7 @@ impl Executor {
     fn close(&mut self, mut store: Option<&mut ContainedStore>) {
         let last = self.keeper.close();
         let is_well = self.keeper.failures() == 0;
-        self.readers.close(store.as_deref_mut().filter(|_| is_well), &self.routers);
+        self.followers.close(store.as_deref_mut().filter(|_| is_well));
         let Some(store) = store else { return };
         store.without_asking(Catalogue::closing);
         let until = Instant::now() + GIVE_BACK_TIME;

@@ -10,6 +10,8 @@ mod batch_tests;
 mod defect_tests;
 pub(crate) mod executor;
 pub(crate) mod expiry;
+mod follower;
+pub(crate) mod followers;
 mod kept_source;
 #[cfg(test)]
 mod mark_tests;
