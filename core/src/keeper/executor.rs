@@ -86,6 +86,36 @@ pub(crate) struct Health {
     rests_until: Option<Instant>,
 }
 
+/// How the store answered, for its events.
+struct Outcome<'a> {
+    /// A request was carried out: the store's warnings are worth a look.
+    is_well: bool,
+    /// Faults of one event.
+    together: Vec<&'a Fault>,
+    /// What it says of all but the first of them.
+    others_failed: &'static str,
+    /// Faults of an event each.
+    apart: Vec<&'a Fault>,
+}
+
+impl<'a> Outcome<'a> {
+    /// Of requests that the store answered one by one. An outage is one event for all that failed with it.
+    fn new(
+        answers: impl IntoIterator<Item = Result<(), &'a Fault>>,
+        others_failed: &'static str,
+    ) -> Outcome<'a> {
+        let mut outcome = Outcome { is_well: false, together: Vec::new(), others_failed, apart: Vec::new() };
+        for answer in answers {
+            match answer {
+                Ok(()) => outcome.is_well = true,
+                Err(fault) if fault.kind.is_outage() => outcome.together.push(fault),
+                Err(fault) => outcome.apart.push(fault),
+            }
+        }
+        outcome
+    }
+}
+
 impl Executor {
     /// Works until the mill is closed. A panic of a driver never gets here ([`ContainedStore`]); a panic of keymill's own code
     /// ends the planner, not the thread.
@@ -298,13 +328,11 @@ impl Executor {
             // Every source of a batch has waited for all of it.
             self.counters.refilled(took, answer.is_ok());
         }
-        let (outages, refusals): (Vec<_>, Vec<_>) = answers
-            .iter()
-            .flatten()
-            .filter_map(|answer| answer.as_ref().err())
-            .partition(|fault| fault.kind.is_outage());
-        let is_well = answers.iter().flatten().any(Result::is_ok);
-        self.conversed(is_well, &outages, "requests of this batch failed with it", &refusals);
+        let outcome = Outcome::new(
+            answers.iter().flatten().map(|answer| answer.as_ref().map(drop)),
+            "requests of this batch failed with it",
+        );
+        self.conversed(&outcome);
         let now = self.clock.now();
         // A store that answered too few requests has said nothing about the rest, which are retried.
         let answers = answers.into_iter().chain(std::iter::repeat_with(|| None));
@@ -328,28 +356,32 @@ impl Executor {
                 faults.filter(|fault| fault.kind != FaultKind::Conflict).collect()
             }
         };
-        self.conversed(faults.is_empty(), &faults, "counters of this batch failed", &[]);
+        self.conversed(&Outcome {
+            is_well: faults.is_empty(),
+            together: faults,
+            others_failed: "counters of this batch failed",
+            apart: Vec::new(),
+        });
         let now = self.clock.now();
         self.keeper.complete_bank(index, answer, now);
     }
 
-    /// What every conversation leaves, except for a renewal: its count, warnings of a store that is well, files that it made, one event
-    /// for all of `together` and one for each of `apart`, and the faults of stores for which another one of several stood in.
-    fn conversed(&mut self, is_well: bool, together: &[&Fault], others_failed: &str, apart: &[&Fault]) {
+    /// Counts the round trip, then reports warnings, created files and faults, including those that another store covered.
+    fn conversed(&mut self, outcome: &Outcome<'_>) {
         self.counters.count_round_trip();
         let news = self.tell(Catalogue::news);
-        if is_well {
+        if outcome.is_well {
             self.watch_warnings();
         }
         self.report_created();
-        if let [first, others @ ..] = together {
+        if let [first, others @ ..] = outcome.together.as_slice() {
             let mut event = Event::refusal(first);
             if !others.is_empty() {
-                event.message.push_str(&format!(" ({} more {others_failed})", others.len()));
+                event.message.push_str(&format!(" ({} more {})", others.len(), outcome.others_failed));
             }
             self.events.push(event);
         }
-        for fault in apart {
+        for fault in &outcome.apart {
             self.events.push(Event::refusal(fault));
         }
         for fault in news {
@@ -360,16 +392,17 @@ impl Executor {
 
     /// The store answered the renewal of the leased workers.
     fn renewed(&mut self, indexes: &[SourceIndex], answer: Result<Renewed, Fault>) {
-        self.counters.count_round_trip();
-        let faults: Vec<&Fault> = match &answer {
-            Ok(renewed) => renewed.marks.iter().filter_map(|mark| mark.as_ref().err()).collect(),
-            Err(fault) => vec![fault],
+        const OTHERS_FAILED: &str = "renewals of this batch failed with it";
+        let outcome = match &answer {
+            Ok(renewed) => {
+                Outcome::new(renewed.marks.iter().map(|mark| mark.as_ref().map(drop)), OTHERS_FAILED)
+            }
+            Err(fault) => Outcome::new([Err(fault)], OTHERS_FAILED),
         };
-        for fault in &faults {
-            self.events.push(Event::refusal(fault));
-        }
         // A worker that another process has is an answer.
-        self.counters.renewed(faults.iter().all(|fault| fault.kind == FaultKind::Taken));
+        let is_answered = outcome.apart.iter().all(|fault| fault.kind == FaultKind::Taken);
+        self.counters.renewed(outcome.together.is_empty() && is_answered);
+        self.conversed(&outcome);
         let now = self.clock.now();
         self.keeper.renewed(indexes, answer, now);
         self.counters.set_skew(self.keeper.skew_ms(now));
