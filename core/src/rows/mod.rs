@@ -13,7 +13,6 @@ mod moved_table;
 mod pace;
 mod permit;
 mod repair;
-mod script;
 mod shard;
 mod sides;
 mod sql;
@@ -32,7 +31,7 @@ use moved_table::{MovedTable, texts};
 use permit::Permit;
 use shard::{Cells, Shard, ShardKind};
 use sides::check_sides;
-use watch::{Watch, unattended};
+use watch::Watch;
 pub(crate) use wording::Wording;
 
 pub use clean::RemovedRows;
@@ -368,33 +367,5 @@ impl Moves {
             "ids of router `{}` are cut over already: a row that a program deletes meanwhile would come back; `keymill move verify --repair` brings over what differs, and `keymill move back` goes back to where rows are copied",
             shown(self.router())
         )))
-    }
-
-    /// The SQL of a copy, for people who send it by other means: a text for each table.
-    ///
-    /// # Errors
-    /// As [`Moves::copy`].
-    pub fn copy_sql(&self, rows: &MovedRows) -> Result<Vec<String>> {
-        self.sql(rows, script::of_copy)
-    }
-
-    /// The SQL of a comparison: a text for each table.
-    ///
-    /// # Errors
-    /// As [`Moves::copy`].
-    pub fn verify_sql(&self, rows: &MovedRows) -> Result<Vec<String>> {
-        self.sql(rows, script::of_verify)
-    }
-
-    fn sql(&self, rows: &MovedRows, of: impl Fn(&Both<'_>, &[IdRange]) -> String) -> Result<Vec<String>> {
-        let mut on_event = unattended;
-        let watch = Watch::new(&mut on_event);
-        let (moving, status) = self.moving()?;
-        let mut all = rows.open(&moving.of, &watch)?;
-        let routes = self.routes()?;
-        for both in &mut all {
-            check_sides(both, &routes, &moving.of, &status.finished)?;
-        }
-        Ok(all.iter().map(|both| of(both, &both.ranges(&moving.of))).collect())
     }
 }
