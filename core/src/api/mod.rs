@@ -8,6 +8,7 @@
 mod business;
 mod enter;
 mod handle;
+#[cfg(feature = "moves")]
 mod moves;
 mod operate;
 mod order_numbers;
@@ -31,6 +32,7 @@ use crate::time::Clock;
 pub use crate::spec::Kind;
 pub use business::Heat;
 pub use handle::{Handle, Iter};
+#[cfg(feature = "moves")]
 pub use moves::{FinishedMove, MoveOptions, MoveStatus, Moves, Moving};
 pub use operate::{Change, OldRow, Periods, Repair, Standing};
 pub use order_numbers::{ORDER_KEYS_VARIABLE, OrderNo, OrderNumbers};

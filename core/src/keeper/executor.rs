@@ -86,8 +86,8 @@ pub(crate) struct Health {
     rests_until: Option<Instant>,
 }
 
-/// How the store answered, for its events.
-struct Outcome<'a> {
+/// How the store answered, for events and figures.
+struct StoreAnswers<'a> {
     /// A request was carried out: the store's warnings are worth a look.
     is_well: bool,
     /// Faults of one event.
@@ -98,13 +98,14 @@ struct Outcome<'a> {
     apart: Vec<&'a Fault>,
 }
 
-impl<'a> Outcome<'a> {
+impl<'a> StoreAnswers<'a> {
     /// Of requests that the store answered one by one. An outage is one event for all that failed with it.
     fn new(
         answers: impl IntoIterator<Item = Result<(), &'a Fault>>,
         others_failed: &'static str,
-    ) -> Outcome<'a> {
-        let mut outcome = Outcome { is_well: false, together: Vec::new(), others_failed, apart: Vec::new() };
+    ) -> StoreAnswers<'a> {
+        let mut outcome =
+            StoreAnswers { is_well: false, together: Vec::new(), others_failed, apart: Vec::new() };
         for answer in answers {
             match answer {
                 Ok(()) => outcome.is_well = true,
@@ -328,7 +329,7 @@ impl Executor {
             // Every source of a batch has waited for all of it.
             self.counters.refilled(took, answer.is_ok());
         }
-        let outcome = Outcome::new(
+        let outcome = StoreAnswers::new(
             answers.iter().flatten().map(|answer| answer.as_ref().map(drop)),
             "requests of this batch failed with it",
         );
@@ -356,7 +357,7 @@ impl Executor {
                 faults.filter(|fault| fault.kind != FaultKind::Conflict).collect()
             }
         };
-        self.conversed(&Outcome {
+        self.conversed(&StoreAnswers {
             is_well: faults.is_empty(),
             together: faults,
             others_failed: "counters of this batch failed",
@@ -367,7 +368,7 @@ impl Executor {
     }
 
     /// Counts the round trip, then reports warnings, created files and faults, including those that another store covered.
-    fn conversed(&mut self, outcome: &Outcome<'_>) {
+    fn conversed(&mut self, outcome: &StoreAnswers<'_>) {
         self.counters.count_round_trip();
         let news = self.tell(Catalogue::news);
         if outcome.is_well {
@@ -395,9 +396,9 @@ impl Executor {
         const OTHERS_FAILED: &str = "renewals of this batch failed with it";
         let outcome = match &answer {
             Ok(renewed) => {
-                Outcome::new(renewed.marks.iter().map(|mark| mark.as_ref().map(drop)), OTHERS_FAILED)
+                StoreAnswers::new(renewed.marks.iter().map(|mark| mark.as_ref().map(drop)), OTHERS_FAILED)
             }
-            Err(fault) => Outcome::new([Err(fault)], OTHERS_FAILED),
+            Err(fault) => StoreAnswers::new([Err(fault)], OTHERS_FAILED),
         };
         // A worker that another process has is an answer.
         let is_answered = outcome.apart.iter().all(|fault| fault.kind == FaultKind::Taken);

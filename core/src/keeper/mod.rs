@@ -15,7 +15,7 @@ pub(crate) mod followers;
 mod kept_source;
 #[cfg(test)]
 mod mark_tests;
-#[cfg(test)]
+#[cfg(all(test, feature = "moves"))]
 mod move_tests;
 #[cfg(test)]
 mod outage_tests;

@@ -32,7 +32,7 @@ use permit::Permit;
 use shard::{Cells, Shard, ShardKind};
 use sides::check_sides;
 use watch::Watch;
-pub(crate) use wording::Wording;
+use wording::Wording;
 
 pub use clean::RemovedRows;
 pub use compare::Differs;
@@ -57,7 +57,7 @@ pub struct MovedRows {
     to: String,
     tables: Vec<(String, String)>,
     per_second: u64,
-    pub(crate) wording: Wording,
+    wording: Wording,
 }
 
 impl fmt::Debug for MovedRows {
@@ -92,6 +92,14 @@ impl MovedRows {
     #[must_use]
     pub fn rows_per_second(mut self, rows: u64) -> MovedRows {
         self.per_second = rows.max(1);
+        self
+    }
+
+    /// Errors name the options of the command instead of the arguments of a program.
+    #[doc(hidden)] // for the command
+    #[must_use]
+    pub fn named_by_options(mut self) -> Self {
+        self.wording = Wording::Command;
         self
     }
 

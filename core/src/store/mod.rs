@@ -29,7 +29,7 @@ pub(crate) mod contained_store;
 mod model;
 pub(crate) mod places;
 pub(crate) mod secret_file;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(all(feature = "moves", any(feature = "mysql", feature = "postgres")))]
 #[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code))]
 pub(crate) mod shard_session;
 #[cfg(any(feature = "mysql", feature = "redis"))]
