@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use crate::error::Code;
     use crate::store::memory::{Memory, MemoryStore, Step};
-    use crate::store::{KeepReader, OwnReader, ReaderStore, RouteStore, Store};
+    use crate::store::{KeepReader, OwnReader, ReaderStore, RouteStore, Store, StoreIndex};
     use crate::time::{Clock, ManualClock};
 
     fn put(memory: &Arc<Memory>, version: u64) {
@@ -207,7 +207,7 @@ mod tests {
 
     /// The row of another process.
     fn keep(version: u64) -> KeepReader {
-        KeepReader { version, lease_ms: 16_000, owner: "other".into(), member: (1, 0) }
+        KeepReader { version, lease_ms: 16_000, owner: "other".into(), store: StoreIndex::ONLY }
     }
 
     fn serves(process: &Process) -> Result<String, Code> {

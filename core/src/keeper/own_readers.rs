@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::request::reservation::{Fault, Key};
 use crate::store::contained_store::ContainedStore;
-use crate::store::{KeepReader, OwnReader};
+use crate::store::{KeepReader, OwnReader, StoreIndex};
 use crate::time::Clock;
 
 /// Each row is renewed so many times while it lasts.
@@ -47,7 +47,12 @@ impl OwnReaders {
         key: &Arc<Key>,
         version: u64,
     ) -> Result<WrittenRow, Fault> {
-        let keep = KeepReader { version, lease_ms: self.lease_ms, owner: self.owner.clone(), member: (1, 0) };
+        let keep = KeepReader {
+            version,
+            lease_ms: self.lease_ms,
+            owner: self.owner.clone(),
+            store: StoreIndex::ONLY,
+        };
         let own = self.rows.entry(key.name.clone()).or_default();
         let began_ms = self.clock.boot_ms();
         let highest = store.ask(|store| store.keep_reader(key, own, &keep))?;
