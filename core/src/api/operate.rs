@@ -91,7 +91,7 @@ pub struct Periods {
 /// Where a source's row stands, and how much is left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Standing {
+pub struct SourceStatus {
     /// The row; `None` where there is none yet.
     pub row: Option<Row>,
     /// The highest id reserved, as it is issued: a number, or a serial's text. `None` before the first.
@@ -123,9 +123,9 @@ impl Source {
     ///
     /// # Errors
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
-    pub fn standing(&self) -> Result<Standing> {
+    pub fn status(&self) -> Result<SourceStatus> {
         if let Some(bank) = self.spec().bank {
-            return self.standing_of_bank(bank);
+            return self.status_of_bank(bank);
         }
         let key = self.spec().key.clone();
         let (row, changed_seconds_ago, warnings) = self.on_store(move |store| {
@@ -160,7 +160,7 @@ impl Source {
         let (used, capacity) = (stride.up_to(highest.unwrap_or(0)), stride.up_to(self.spec().last));
         let of_row = row.as_ref().and_then(|row| step_of(&self.spec().key, row));
         let step = self.spec().step_in_words(of_row);
-        Ok(Standing {
+        Ok(SourceStatus {
             row,
             reserved_to,
             used,
@@ -175,7 +175,7 @@ impl Source {
     }
 
     /// The counter that is used up most stands for its bank.
-    fn standing_of_bank(&self, bank: BankSpec) -> Result<Standing> {
+    fn status_of_bank(&self, bank: BankSpec) -> Result<SourceStatus> {
         let key = self.spec().key.clone();
         let row = self.on_store(move |store| Ok(look(store, &key)?))?;
         let mut hottest = self.heat()?;
@@ -193,7 +193,7 @@ impl Source {
         }
         let row = row
             .map(|row| Row { text: text.map_or(row.text, |counters| format!("counters={counters}")), ..row });
-        Ok(Standing {
+        Ok(SourceStatus {
             row,
             reserved_to: highest.map(|number| number.to_string()),
             used: highest.unwrap_or(0),
