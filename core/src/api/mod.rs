@@ -237,6 +237,15 @@ impl Mill {
     }
 }
 
+/// An empty list with room for `count` of these.
+pub(crate) fn room<T>(count: usize, what: &str) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    match list.try_reserve_exact(count) {
+        Ok(()) => Ok(list),
+        Err(_) => Err(Error::argument(format!("{count} {what} do not fit into memory; take them in parts"))),
+    }
+}
+
 /// A table, or a sequence, that sources need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
