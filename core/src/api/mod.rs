@@ -19,7 +19,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::config::{MillConfig, default_mill};
-use crate::engine::metrics::{self, Stats};
+use crate::engine::metrics;
+use crate::engine::stats::Stats;
 use crate::engine::{SharedMill, SharedSource};
 use crate::error::{Error, Result, printable};
 use crate::monitoring::events::Event;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::metrics::Stats;
+use crate::engine::stats::Stats;
 use crate::engine::{IdPath, Live, SharedSource};
 use crate::error::{Error, Result, shown};
 use crate::layout::Layout;

@@ -132,7 +132,7 @@ extern "system" fn Java_io_keymill_MillBox_events<'local>(
         // SAFETY: as above.
         let events = unsafe { held(address) }.mill.events();
         let rows: Vec<_> = events.iter().map(|event| (event.kind.name(), event.to_string())).collect();
-        text_out(env, &rows_out(rows.iter().map(|(kind, line)| (*kind, line.as_str()))))
+        text_out(env, &rows_out(rows))
     })
 }
 
@@ -162,7 +162,7 @@ extern "system" fn Java_io_keymill_MillBox_init<'local>(
         let change = if dry_run { Change::DryRun } else { Change::Apply };
         // SAFETY: as above.
         let statements = unsafe { held(address) }.mill.init(&specs, change)?;
-        text_out(env, &rows_out(statements.iter().map(|statement| ("statement", statement.as_str()))))
+        text_out(env, &rows_out(statements.iter().map(|statement| ("statement", statement))))
     })
 }
 

@@ -205,7 +205,7 @@ pub(crate) fn parts_out<'local>(
     if let Some(ms) = parts.time_ms {
         fields.push(("time_ms", ms.to_string()));
     }
-    text_out(env, &rows_out(fields.iter().map(|(name, value)| (*name, value.as_str()))))
+    text_out(env, &rows_out(fields))
 }
 
 /// `String stats(long address)`: the figures as rows; a figure that is not known has none.
@@ -218,25 +218,8 @@ extern "system" fn Java_io_keymill_SourceBox_stats<'local>(
     enter_with(&mut env, JString::null(), |env| {
         // SAFETY: as above.
         let stats = unsafe { held(address) }.stats()?;
-        let counts = [
-            ("issued", stats.issued),
-            ("reserved", stats.reserved),
-            ("left", stats.left),
-            ("lost", stats.lost),
-            ("refills", stats.refills),
-            ("waits", stats.waits),
-            ("step", stats.step),
-        ];
-        let mut figures = vec![("source", stats.source), ("spec", stats.spec)];
-        figures.extend(counts.map(|(name, count)| (name, count.to_string())));
-        figures.push(("rate", stats.rate.to_string()));
-        figures.extend(stats.last_refill_ms.map(|ms| ("last_refill_ms", ms.to_string())));
-        figures.extend(stats.runway_seconds.map(|seconds| ("runway_seconds", seconds.to_string())));
-        figures.extend(stats.lead_ms.map(|ms| ("lead_ms", ms.to_string())));
-        figures.extend(stats.ends_at_ms.map(|ms| ("ends_at_ms", ms.to_string())));
-        figures.extend(stats.lease_age_ms.map(|ms| ("lease_age_ms", ms.to_string())));
-        figures.extend(stats.refusal.map(|refusal| ("refusal", refusal)));
-        text_out(env, &rows_out(figures.iter().map(|(name, value)| (*name, value.as_str()))))
+        let figures = stats.fields().filter_map(|figure| Some((figure.name, figure.value?.to_string())));
+        text_out(env, &rows_out(figures))
     })
 }
 
@@ -265,7 +248,7 @@ extern "system" fn Java_io_keymill_SourceBox_facts<'local>(
             ("counts", source.counts().to_string()),
         ];
         facts.extend(source.settings());
-        text_out(env, &rows_out(facts.iter().map(|(name, value)| (*name, value.as_str()))))
+        text_out(env, &rows_out(facts))
     })
 }
 
