@@ -144,10 +144,20 @@ class LazySourceTest {
 
     @Test
     void callers_do_not_see_that_a_mill_is_replaced_and_closed() throws Exception {
+        Mill.share(Mill.open("memory:"));
+        takenWhile(DECLARED, () -> {
+            Mill before = Mill.shared();
+            Mill.share(Mill.open("memory:"));
+            before.close();
+        });
+        Mill.shared().close();
+    }
+
+    /** Four threads take ids, each by another verb, while a fifth one replaces the mill 300 times. */
+    private static void takenWhile(LazySource ids, Runnable replace) throws Exception {
         AtomicInteger started = new AtomicInteger();
         AtomicBoolean done = new AtomicBoolean();
-        Mill.share(Mill.open("memory:"));
-        LongSupplier[] verbs = {DECLARED, () -> DECLARED.take(3)[0], () -> Long.parseLong(DECLARED.nextText()), () -> DECLARED.tryNext().orElse(1)};
+        LongSupplier[] verbs = {ids, () -> ids.take(3)[0], () -> Long.parseLong(ids.nextText()), () -> ids.tryNext().orElse(1)};
         AtomicInteger turn = new AtomicInteger();
         together(5, () -> {
             int mine = turn.getAndIncrement();
@@ -155,9 +165,7 @@ class LazySourceTest {
                 until("all are at work", 180, () -> started.get() == 4);
                 try {
                     for (int round = 0; round < 300; round++) {
-                        Mill before = Mill.shared();
-                        Mill.share(Mill.open("memory:"));
-                        before.close();
+                        replace.run();
                     }
                 } finally {
                     done.set(true);
@@ -170,7 +178,6 @@ class LazySourceTest {
             }
             return null;
         });
-        Mill.shared().close();
     }
 
     @Test
@@ -253,29 +260,7 @@ class LazySourceTest {
     void callers_of_a_supplier_do_not_see_that_a_mill_is_replaced_and_closed() throws Exception {
         AtomicReference<Mill> present = new AtomicReference<>(Mill.open("memory:"));
         LazySource own = Mill.lazy("segment:orders", present::get);
-        AtomicInteger started = new AtomicInteger();
-        AtomicBoolean done = new AtomicBoolean();
-        LongSupplier[] verbs = {own, () -> own.take(3)[0], () -> Long.parseLong(own.nextText()), () -> own.tryNext().orElse(1)};
-        AtomicInteger turn = new AtomicInteger();
-        together(5, () -> {
-            int mine = turn.getAndIncrement();
-            if (mine == 4) {
-                until("all are at work", 180, () -> started.get() == 4);
-                try {
-                    for (int round = 0; round < 300; round++) {
-                        present.getAndSet(Mill.open("memory:")).close();
-                    }
-                } finally {
-                    done.set(true);
-                }
-                return null;
-            }
-            started.incrementAndGet();
-            while (!done.get()) {
-                assertTrue(verbs[mine].getAsLong() > 0);
-            }
-            return null;
-        });
+        takenWhile(own, () -> present.getAndSet(Mill.open("memory:")).close());
         present.get().close();
     }
 
