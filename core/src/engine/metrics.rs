@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 
 use crate::engine::stats::{FigureKind, Stats, seconds};
 use crate::error::Code;
-use crate::keeper::routers::{Follower, Routers};
+use crate::keeper::routers::Routers;
 use crate::monitoring::mill_counters::{Latency, MillCounters, get};
+use crate::router::LiveTable;
 use crate::time::Clock;
 
 fn quoted(label: &str) -> String {
@@ -73,21 +74,21 @@ fn labels(stats: &[Stats]) -> Vec<String> {
 }
 
 fn router_series(out: &mut String, routers: &Routers) {
-    let labelled = |follower: &Follower| format!("{{router=\"{}\"}}", quoted(&follower.name));
+    let labelled = |table: &LiveTable| format!("{{router=\"{}\"}}", quoted(table.router()));
     let now_ms = Clock::System.boot_ms();
     series(
         out,
         "keymill_router_version",
         "gauge",
         "The version of a router's table.",
-        routers.iter().map(|of| (labelled(of), of.live.version().to_string())),
+        routers.iter().map(|table| (labelled(table), table.version().to_string())),
     );
     series(
         out,
         "keymill_router_age_seconds",
         "gauge",
         "How long ago the store said that a router's table is the present one.",
-        routers.iter().filter_map(|of| Some((labelled(of), seconds(of.live.age_ms(now_ms)? as i64)))),
+        routers.iter().filter_map(|table| Some((labelled(table), seconds(table.age_ms(now_ms)? as i64)))),
     );
 }
 
