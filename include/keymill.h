@@ -123,7 +123,7 @@
 /**
  * See KM_VERSION_MAJOR.
  */
-#define KM_VERSION_MINOR 1
+#define KM_VERSION_MINOR 2
 
 /**
  * See KM_VERSION_MAJOR.
@@ -1092,7 +1092,7 @@ uint32_t km_last_retry_ms(void);
 const char *km_code_name(int32_t code);
 
 /**
- * The version of the library that runs, "0.1.0". A static string.
+ * The version of the library that runs, "0.2.0". A static string.
  */
 const char *km_version(void);
 

@@ -9,6 +9,7 @@ use crate::layout::scatter::Scatter;
 use crate::layout::{Layout, rfc3339};
 use crate::request::bank_spec::BankSpec;
 use crate::request::reservation::{Key, Mark, Request, Scheme};
+use crate::request::store_index::StoreIndex;
 use crate::request::worker::{BeginMark, Places, Slots};
 use crate::serial::SerialPattern;
 use crate::text_form::TextForm;
@@ -220,14 +221,12 @@ impl Spec {
             Worker::Disposable => return None,
         };
         let source = self.label.strip_prefix("snowflake:").unwrap_or(&self.label);
-        let layouts = layout.spellings();
-        let of_0_1_0 = layouts.iter().map(|layout| format!("{}?layout={layout}&worker=", self.label));
         Some(Places {
             source: source.to_owned(),
             fixed_table: fixed_table.to_owned(),
             pool_table: pool_table.to_owned(),
-            names: std::iter::once(fixed_name(&self.label, &layout)).chain(of_0_1_0).collect(),
-            layouts,
+            fixed_name: fixed_name(&self.label, &layout),
+            layouts: layout.spellings(),
         })
     }
 
@@ -244,7 +243,12 @@ impl Spec {
     #[must_use]
     pub(crate) fn begin_mark(&self) -> Option<BeginMark> {
         let Worker::Fixed(worker) = self.snowflake?.worker else { return None };
-        Some(BeginMark { key: self.key.clone(), worker, places: Arc::new(self.places()?), member: (1, 0) })
+        Some(BeginMark {
+            key: self.key.clone(),
+            worker,
+            places: Arc::new(self.places()?),
+            store: StoreIndex::ONLY,
+        })
     }
 
     /// The snowflake's worker is leased.

@@ -7,7 +7,7 @@ use crate::error::enter_for;
 /// The version of this header; km_version() is that of the library which runs.
 pub const KM_VERSION_MAJOR: u32 = 0;
 /// See KM_VERSION_MAJOR.
-pub const KM_VERSION_MINOR: u32 = 1;
+pub const KM_VERSION_MINOR: u32 = 2;
 /// See KM_VERSION_MAJOR.
 pub const KM_VERSION_PATCH: u32 = 0;
 
@@ -23,7 +23,7 @@ const _: () = {
     assert!(KM_VERSION_PATCH == number(env!("CARGO_PKG_VERSION_PATCH")));
 };
 
-/// The version of the library that runs, "0.1.0". A static string.
+/// The version of the library that runs, "0.2.0". A static string.
 #[unsafe(no_mangle)]
 pub extern "C" fn km_version() -> *const c_char {
     const VERSION: &CStr =

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use keymill::store::{
     BeginMark, Beside, Columns, FaultKind, Key, Left, OwnSlot, Places, RaisePool, Release, Renewal, Scheme,
-    Slots, Store, Stride, Take, Taken, noted,
+    Slots, Store, StoreIndex, Stride, Take, Taken, noted,
 };
 use keymill::{Change, Mill};
 use keymill_tests::lease::{self, LEASE_MS, MARK, PRESENT};
@@ -36,19 +36,16 @@ struct Moves {
 impl Moves {
     fn new(bench: Bench) -> Moves {
         let source = "tx 'orders' %";
-        let name = |what: &str, layout: &str| format!("snowflake:{source}?{what}={layout}&worker=");
         let layouts = ["time:41@1ms,worker:2,seq:2", "time:41@1ms,dc-worker:1+1,seq:2"].map(str::to_owned);
-        let names =
-            [name("fields", &layouts[0]), name("layout", &layouts[0]), name("layout", &layouts[1])].to_vec();
         let places = Arc::new(Places {
             source: source.to_owned(),
             fixed_table: bench.table.clone(),
             pool_table: unique("w"),
-            names,
+            fixed_name: format!("snowflake:{source}?fields={}&worker=", layouts[0]),
             layouts: layouts.to_vec(),
         });
         let moves = Moves { bench, places };
-        let keys = [moves.pool(source), moves.fixed(0, 0)];
+        let keys = [moves.pool(source), moves.fixed(0)];
         moves.open().init(&keys, false).expect("the tables");
         moves
     }
@@ -61,14 +58,13 @@ impl Moves {
         Arc::new(key(Scheme::Worker, &self.places.pool_table, name))
     }
 
-    /// A row of a fixed worker: today's, or under a name of 0.1.0.
-    fn fixed(&self, at: usize, worker: u64) -> Arc<Key> {
-        let name = format!("{}{worker}", self.places.names[at]);
-        Arc::new(key(Scheme::Keymill, &self.places.fixed_table, &name))
+    /// The row of a fixed worker.
+    fn fixed(&self, worker: u64) -> Arc<Key> {
+        Arc::new(self.places.fixed_row(worker))
     }
 
     fn begin(&self, worker: u64) -> BeginMark {
-        BeginMark { key: self.fixed(0, worker), worker, places: self.places.clone(), member: (1, 0) }
+        BeginMark { key: self.fixed(worker), worker, places: self.places.clone(), store: StoreIndex::ONLY }
     }
 
     fn take(&self, pool: &str, last: u64, token: u64) -> Take {
@@ -115,7 +111,7 @@ fn a_fixed_worker_does_not_begin_while_another_process_leases_it_and_then_begins
     assert_eq!(two.begin_mark(&moves.begin(0)).expect("a mark"), 1_002);
     // It is current: no question more, and the same answer.
     assert_eq!(two.begin_mark(&moves.begin(0)).expect("a mark"), 1_002);
-    assert_eq!(two.raise(&moves.fixed(0, 0), Some(1_002), 1_020).expect("raised"), 1_002);
+    assert_eq!(two.raise(&moves.fixed(0), Some(1_002), 1_020).expect("raised"), 1_002);
     // The process that leased it is told, should it come back.
     let own = moves.slot(moves.own(), 11, Taken { mark: 1_002, ..taken });
     let renewed = one
@@ -127,7 +123,7 @@ fn a_fixed_worker_does_not_begin_while_another_process_leases_it_and_then_begins
 fn a_lease_passes_over_a_fixed_worker_in_use_and_ends_one_that_is_not(moves: &Moves) {
     let (mut one, mut two) = (moves.open(), moves.open());
     assert_eq!(one.begin_mark(&moves.begin(0)).expect("a mark"), 1);
-    one.raise(&moves.fixed(0, 0), Some(1), PRESENT + 2).expect("raised");
+    one.raise(&moves.fixed(0), Some(1), PRESENT + 2).expect("raised");
     let other = two.take_slot(&moves.take(moves.own(), 3, 11)).expect("a slot");
     assert_ne!(other.slot, 0);
     let fault = two.take_slot(&moves.take(moves.own(), 0, 12)).expect_err("the only slot");
@@ -137,9 +133,9 @@ fn a_lease_passes_over_a_fixed_worker_in_use_and_ends_one_that_is_not(moves: &Mo
     let later = Take { present: PRESENT + 2, latest_mark: PRESENT + 5, ..moves.take(moves.own(), 0, 13) };
     let taken = two.take_slot(&later).expect("a slot");
     assert_eq!((taken.slot, taken.start), (0, PRESENT + 3));
-    let told = one.raise(&moves.fixed(0, 0), Some(PRESENT + 2), PRESENT + 9).expect_err("told");
+    let told = one.raise(&moves.fixed(0), Some(PRESENT + 2), PRESENT + 9).expect_err("told");
     assert_eq!(told.kind, FaultKind::Taken, "{told}");
-    let told = one.raise(&moves.fixed(0, 0), None, PRESENT + 9).expect_err("told");
+    let told = one.raise(&moves.fixed(0), None, PRESENT + 9).expect_err("told");
     assert_eq!(told.kind, FaultKind::Taken, "{told}");
     assert_eq!(one.begin_mark(&moves.begin(0)).expect_err("a lease").kind, FaultKind::NoneFree);
 }
@@ -148,14 +144,19 @@ fn a_lease_passes_over_a_fixed_worker_in_use_and_ends_one_that_is_not(moves: &Mo
 fn a_take_that_was_cut_short_is_no_proof_that_the_other_places_were_looked_at(moves: &Moves) {
     let mut store = moves.open();
     assert_eq!(store.begin_mark(&moves.begin(0)).expect("a fixed worker"), 1);
-    store.raise(&moves.fixed(0, 0), Some(1), PRESENT + 50).expect("in use");
+    store.raise(&moves.fixed(0), Some(1), PRESENT + 50).expect("in use");
     // The same request as today's, carried out up to the write of the slot.
     let alone = |token| Take { beside: Beside::default(), ..moves.take(moves.own(), 0, token) };
     store.take_slot(&alone(11)).expect("a slot");
     let raise = |store: &mut dyn Store| {
         let layout = moves.take(moves.own(), 0, 0).layout;
-        let raise =
-            RaisePool { key: moves.pool(moves.own()), layout, member: (1, 0), to: MARK + 1, token: 90 };
+        let raise = RaisePool {
+            key: moves.pool(moves.own()),
+            layout,
+            store: StoreIndex::ONLY,
+            to: MARK + 1,
+            token: 90,
+        };
         store.raise_pool(&raise).expect("raised, so the lease is over");
     };
     raise(&mut *store);
@@ -213,31 +214,16 @@ fn a_slot_of_another_pool_begins_above_the_marks_of_the_sources_own_pool_and_bac
     assert_eq!(store.begin_mark(&moves.begin(0)).expect_err("a lease").kind, FaultKind::NoneFree);
 }
 
-fn rows_of_0_1_0_are_taken_over_and_a_process_of_it_is_told(moves: &Moves) {
-    let (mut new, mut old) = (moves.open(), moves.open());
-    // Worker 1 was written in two spellings, worker 2 is leased next.
-    for (at, worker, mark) in [(1, 1, 500), (2, 1, 800), (2, 2, 700)] {
-        old.raise(&moves.fixed(at, worker), Some(0), mark).expect("a row of 0.1.0");
-    }
-    assert_eq!(new.begin_mark(&moves.begin(1)).expect("a mark"), 801);
-    for (at, mark) in [(1, 500), (2, 800)] {
-        let told = old.raise(&moves.fixed(at, 1), Some(mark), 900).expect_err("told");
-        assert_eq!(told.kind, FaultKind::Taken, "{told}");
-    }
-    let two = Take { slots: Slots { first: 2, last: 2 }, ..moves.take(moves.own(), 2, 11) };
-    let taken = new.take_slot(&two).expect("a slot");
-    assert_eq!((taken.slot, taken.start), (2, 701));
-    assert_eq!(new.begin_mark(&moves.begin(2)).expect_err("a lease").kind, FaultKind::NoneFree);
-}
-
-fn a_slot_that_a_process_of_0_1_0_left_is_compared_with_the_fixed_worker(moves: &Moves) {
-    let (mut new, mut old) = (moves.open(), moves.open());
-    let of_0_1_0 = Take { beside: Beside::default(), ..moves.take(moves.own(), 0, 11) };
-    let taken = old.take_slot(&of_0_1_0).expect("a slot");
+fn a_slot_that_notes_no_source_is_compared_with_the_fixed_worker(moves: &Moves) {
+    let mut store = moves.open();
+    assert_eq!(store.begin_mark(&moves.begin(0)).expect("a mark"), 1);
+    store.raise(&moves.fixed(0), Some(1), 900).expect("raised");
+    // A process that knows no other places leases the worker, and leaves no note.
+    let unaware = Take { beside: Beside::default(), ..moves.take(moves.own(), 0, 11) };
+    let taken = store.take_slot(&unaware).expect("a slot");
     let own = OwnSlot { owner: "host:11".into(), ..moves.slot(moves.own(), 11, taken) };
-    assert_eq!(old.free_slots(&[Release { own, used: 600 }]).expect("an answer"), [true]);
-    old.raise(&moves.fixed(2, 0), Some(0), 900).expect("a row of 0.1.0");
-    let taken = new.take_slot(&moves.take(moves.own(), 0, 12)).expect("a slot");
+    assert_eq!(store.free_slots(&[Release { own, used: 600 }]).expect("an answer"), [true]);
+    let taken = store.take_slot(&moves.take(moves.own(), 0, 12)).expect("a slot");
     assert_eq!((taken.slot, taken.start), (0, 901));
 }
 
@@ -270,12 +256,12 @@ fn a_repaired_worker_begins_after_a_look_at_the_other_places(moves: &Moves) {
     // Never lower, and its process is told.
     let lower = two.repair_mark(&moves.begin(0), 1_001, false).expect_err("it stands higher");
     assert_eq!(lower.kind, FaultKind::Refused, "{lower}");
-    assert_eq!(two.raise(&moves.fixed(0, 0), Some(taken.mark), 1_200).expect("raised"), taken.mark);
+    assert_eq!(two.raise(&moves.fixed(0), Some(taken.mark), 1_200).expect("raised"), taken.mark);
     for typed in ["once", "twice"] {
         two.repair_mark(&moves.begin(0), 1_500, false)
             .unwrap_or_else(|fault| panic!("typed {typed}: {fault}"));
     }
-    let told = two.raise(&moves.fixed(0, 0), Some(1_200), 1_210).expect_err("told");
+    let told = two.raise(&moves.fixed(0), Some(1_200), 1_210).expect_err("told");
     assert_eq!(told.kind, FaultKind::Taken, "{told}");
     assert_eq!(two.begin_mark(&moves.begin(0)).expect("a mark"), 1_500);
 }
@@ -285,34 +271,18 @@ fn a_fixed_worker_whose_row_was_put_back_begins_above_the_pool(moves: &Moves) {
     // It was current before the leases.
     let taken = store.take_slot(&moves.take(moves.own(), 0, 11)).expect("a slot");
     moves.free(&mut *store, moves.own(), 11, taken, 1_002);
-    store.raise(&moves.fixed(0, 0), Some(0), 900).expect("a current row");
+    store.raise(&moves.fixed(0), Some(0), 900).expect("a current row");
     assert_eq!(store.begin_mark(&moves.begin(0)).expect("a mark"), 1_002);
     // A repair of the pool counts for the fixed worker too.
     let raise = RaisePool {
         key: moves.pool(moves.own()),
         layout: "time:41@1ms,worker:2,seq:2 epoch E".into(),
-        member: (1, 0),
+        store: StoreIndex::ONLY,
         to: 3_000,
         token: 77,
     };
     store.raise_pool(&raise).expect("raised");
     assert_eq!(store.begin_mark(&moves.begin(0)).expect("a mark"), 3_000);
-}
-
-fn a_repair_counts_the_marks_of_0_1_0(moves: &Moves) {
-    let (mut new, mut old) = (moves.open(), moves.open());
-    old.raise(&moves.fixed(2, 1), Some(0), 800).expect("a row of 0.1.0");
-    let lower = new.repair_mark(&moves.begin(1), 700, false).expect_err("it stands higher");
-    assert_eq!(lower.kind, FaultKind::Refused, "{lower}");
-    let (before, _) = new.repair_mark(&moves.begin(1), 900, false).expect("repaired");
-    assert_eq!(before.map(|row| row.mark.next), Some(800));
-    assert_eq!(old.raise(&moves.fixed(2, 1), Some(800), 910).expect_err("told").kind, FaultKind::Taken);
-    assert_eq!(new.begin_mark(&moves.begin(1)).expect("a mark"), 900);
-    // A process of 0.1.0 ran again, and the worker is leased after it.
-    old.raise(&moves.fixed(2, 1), None, 950).expect("raised");
-    let one = Take { slots: Slots { first: 1, last: 1 }, ..moves.take(moves.own(), 1, 11) };
-    let taken = new.take_slot(&one).expect("a slot");
-    assert_eq!((taken.slot, taken.start), (1, 951));
 }
 
 /// How many ids a step takes: more than its layout has in the time it takes.
@@ -384,11 +354,9 @@ moves! {
     a_slot_is_noted_by_its_first_renewal_or_its_end
     a_pool_of_another_epoch_counts
     a_slot_of_another_pool_begins_above_the_marks_of_the_sources_own_pool_and_back
-    rows_of_0_1_0_are_taken_over_and_a_process_of_it_is_told
-    a_slot_that_a_process_of_0_1_0_left_is_compared_with_the_fixed_worker
+    a_slot_that_notes_no_source_is_compared_with_the_fixed_worker
     a_worker_that_was_leased_is_raised_by_repair_and_stays_so
     a_repaired_worker_begins_after_a_look_at_the_other_places
     a_fixed_worker_whose_row_was_put_back_begins_above_the_pool
-    a_repair_counts_the_marks_of_0_1_0
     no_id_comes_twice_while_a_source_moves_from_place_to_place
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keymill::store::server::ServerOptions;
-use keymill::store::{Columns, Key, RaisePool, Scheme, Slots, Store, Stride, Take};
+use keymill::store::{Columns, Key, RaisePool, Scheme, Slots, Store, StoreIndex, Stride, Take};
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::{lease, mariadb, postgres, redis};
 
@@ -63,8 +63,13 @@ fn no_worker_that_is_taken_meanwhile_begins_below(
             let is_held = proxy.now() == Answers::Hold;
             held += u32::from(is_held);
             let (sender, receiver) = mpsc::channel();
-            let raise =
-                RaisePool { key: key.clone(), layout: "a layout".into(), member: (1, 0), to: TO, token: 99 };
+            let raise = RaisePool {
+                key: key.clone(),
+                layout: "a layout".into(),
+                store: StoreIndex::ONLY,
+                to: TO,
+                token: 99,
+            };
             let raising = scope.spawn(move || {
                 let answer = open(server.clone()).raise_pool(&raise);
                 let _ = sender.send(());

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use keymill::store::{Columns, KeepReader, Key, OwnReader, Reader, Scheme, Store, Stride};
+use keymill::store::{Columns, KeepReader, Key, OwnReader, Reader, Scheme, Store, StoreIndex, Stride};
 
 use keymill_tests::in_time;
 
@@ -51,7 +51,7 @@ impl Readers {
 }
 
 fn keep(version: u64, lease_ms: u64) -> KeepReader {
-    KeepReader { version, lease_ms, owner: "a 'host' %:7".into(), member: (1, 0) }
+    KeepReader { version, lease_ms, owner: "a 'host' %:7".into(), store: StoreIndex::ONLY }
 }
 
 fn a_reader_is_listed_with_the_version_that_it_wrote_last(readers: &Readers) {

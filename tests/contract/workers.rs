@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use keymill::Mill;
 use keymill::store::{
-    Columns, Fault, FaultKind, Key, Left, OwnSlot, RaisePool, Release, Renewal, Scheme, Slots, Store, Stride,
-    Take, Taken,
+    Columns, Fault, FaultKind, Key, Left, OwnSlot, RaisePool, Release, Renewal, Scheme, Slots, Store,
+    StoreIndex, Stride, Take, Taken,
 };
 use keymill_tests::in_time;
 use keymill_tests::lease::{self, LEASE_MS};
@@ -296,7 +296,7 @@ fn a_repaired_pool_takes_its_workers_back_and_begins_each_later(pool: &Pool) {
     let raise = |to: u64| RaisePool {
         key: pool.key.clone(),
         layout: "a layout of 63 bits".into(),
-        member: (1, 0),
+        store: StoreIndex::ONLY,
         to,
         token: 99,
     };
@@ -328,7 +328,7 @@ fn a_pool_whose_rows_are_gone_is_repaired(pool: &Pool) {
     let raise = RaisePool {
         key: pool.key.clone(),
         layout: "a layout of 63 bits".into(),
-        member: (1, 0),
+        store: StoreIndex::ONLY,
         to: 1_002,
         token: 99,
     };

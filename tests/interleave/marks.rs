@@ -4,31 +4,30 @@ use std::sync::Arc;
 
 use keymill::store::memory::{Memory, MemoryStore, Silence, Step};
 use keymill::store::{
-    BeginMark, Beside, Catalogue, FaultKind, Key, Places, RowStore, Scheme, SlotStore, Slots, Store, Take,
+    BeginMark, Beside, Catalogue, FaultKind, Key, Left, OwnSlot, Places, Release, RowStore, Scheme,
+    SlotStore, Slots, Store, StoreIndex, Take,
 };
 use keymill::time::{Clock, ManualClock};
 use keymill_tests::{lease, wordless};
 
-use crate::{CHUNK, PAUSE_MS, at_hand, key, memories, of_memories};
+use crate::{CHUNK, PAUSE_MS, at_hand, memories, of_memories};
 
 fn places() -> Arc<Places> {
-    let name = |what: &str| format!("snowflake:tx?{what}=L&worker=");
     Arc::new(Places {
         source: "tx".to_owned(),
         fixed_table: Scheme::Keymill.default_table().to_owned(),
         pool_table: Scheme::Worker.default_table().to_owned(),
-        names: vec![name("fields"), name("layout")],
+        fixed_name: "snowflake:tx?fields=L&worker=".to_owned(),
         layouts: vec!["L".to_owned()],
     })
 }
 
-fn row(at: usize, worker: u64) -> Arc<Key> {
-    let name = format!("{}{worker}", places().names[at]);
-    Arc::new(Key { name, ..Key::clone(&key(Scheme::Keymill, "tx")) })
+fn row(worker: u64) -> Arc<Key> {
+    Arc::new(places().fixed_row(worker))
 }
 
 pub(crate) fn begin(worker: u64) -> BeginMark {
-    BeginMark { key: row(0, worker), worker, places: places(), member: (1, 0) }
+    BeginMark { key: row(worker), worker, places: places(), store: StoreIndex::ONLY }
 }
 
 fn alone(memory: &Arc<Memory>) -> MemoryStore {
@@ -47,9 +46,9 @@ fn a_fixed_worker_is_refused_with_another_list_or_order_of_stores() {
     let mut two = of_memories(&[&a, &b], CHUNK);
     for worker in [4, 5] {
         assert_eq!(two.begin_mark(&begin(worker)).expect("a mark"), 1);
-        two.raise(&row(0, worker), Some(1), 1_000).expect("raised");
+        two.raise(&row(worker), Some(1), 1_000).expect("raised");
         // Again, and after a clean close.
-        assert!(two.give_back(&row(0, worker), 0, 900, 1_000).expect("given back"));
+        assert!(two.give_back(&row(worker), 0, 900, 1_000).expect("given back"));
         assert_eq!(of_memories(&[&a, &b], CHUNK).begin_mark(&begin(worker)).expect("a mark"), 900);
         is_refused(&mut of_memories(&[&b, &a], CHUNK), worker, "with other `stores` or another order");
         is_refused(&mut of_memories(&[&a, &b, &c], CHUNK), worker, "of 2, and this mill opens it in");
@@ -57,7 +56,7 @@ fn a_fixed_worker_is_refused_with_another_list_or_order_of_stores() {
         is_refused(&mut alone(&a), worker, "store 1 of 2, and this mill opens it in the only store");
         is_refused(&mut alone(&b), worker, "store 2 of 2, and this mill opens it in the only store");
     }
-    let shown = two.look(&row(0, 5)).expect("an answer").expect("a row");
+    let shown = two.look(&row(5)).expect("an answer").expect("a row");
     assert_eq!((shown.mark.period, shown.mark.next), (0, 900));
 }
 
@@ -66,7 +65,7 @@ fn a_fixed_worker_of_one_store_does_not_begin_at_zero_with_two() {
     let [a, b] = memories();
     for worker in [4, 5] {
         assert_eq!(alone(&a).begin_mark(&begin(worker)).expect("a mark"), 1);
-        alone(&a).raise(&row(0, worker), Some(1), 1_000).expect("raised");
+        alone(&a).raise(&row(worker), Some(1), 1_000).expect("raised");
         is_refused(&mut of_memories(&[&a, &b], CHUNK), worker, "was begun in the only store");
     }
 }
@@ -100,30 +99,12 @@ fn a_new_fixed_worker_does_not_begin_where_a_store_could_not_record_it() {
 }
 
 #[test]
-fn the_rows_that_0_1_0_left_in_several_stores_are_taken_over() {
-    let [a, b] = memories();
-    alone(&b).raise(&row(1, 5), Some(0), 700).expect("a row of 0.1.0");
-    alone(&a).raise(&row(1, 4), Some(0), 800).expect("a row of 0.1.0");
-    let (mut two, clock) = at_hand(&[&a, &b]);
-    // Store 1 has the row, so its worker needs no answer of store 2.
-    b.set_down(true);
-    assert_eq!(two.begin_mark(&begin(4)).expect("a mark"), 801);
-    b.set_down(false);
-    clock.advance(PAUSE_MS);
-    assert_eq!(two.begin_mark(&begin(5)).expect("a mark"), 701);
-    is_refused(&mut of_memories(&[&b, &a], CHUNK), 5, "with other `stores` or another order");
-    let [c, d] = memories();
-    alone(&c).raise(&row(1, 5), Some(0), 700).expect("a row of 0.1.0 in the wrong store");
-    is_refused(&mut of_memories(&[&c, &d], CHUNK), 5, "was begun in the only store");
-}
-
-#[test]
 fn a_fixed_worker_is_refused_in_a_store_that_took_the_place_of_its_own() {
     let [a, b, c] = memories();
     let mut two = of_memories(&[&a, &b], CHUNK);
     for worker in [4, 5] {
         assert_eq!(two.begin_mark(&begin(worker)).expect("a mark"), 1);
-        two.raise(&row(0, worker), Some(1), 1_000).expect("raised");
+        two.raise(&row(worker), Some(1), 1_000).expect("raised");
     }
     let mut replaced = of_memories(&[&a, &c], CHUNK);
     is_refused(&mut replaced, 5, "it has no mark of worker 5");
@@ -190,9 +171,9 @@ fn a_store_that_could_not_record_a_worker_does_so_when_its_mark_is_raised() {
     c.set_down(false);
     let mut stands = 1;
     let since = std::time::Instant::now();
-    while alone(&c).look(&row(0, 4)).expect("an answer").is_none() {
+    while alone(&c).look(&row(4)).expect("an answer").is_none() {
         assert!(since.elapsed() < std::time::Duration::from_secs(60), "it is not recorded");
-        replaced.raise(&row(0, 4), Some(stands), stands + 10).expect("raised");
+        replaced.raise(&row(4), Some(stands), stands + 10).expect("raised");
         stands += 10;
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
@@ -220,6 +201,25 @@ fn take(worker: u64, pool: &str) -> Take {
 }
 
 #[test]
+fn a_fixed_worker_that_was_leased_begins_again_while_another_store_is_down() {
+    let [a, b] = memories();
+    let (mut two, clock) = at_hand(&[&a, &b]);
+    assert_eq!(two.begin_mark(&begin(4)).expect("a mark"), 1);
+    let taken = two.take_slot(&take(4, "tx")).expect("a slot");
+    let own = OwnSlot {
+        key: Arc::new(places().pool("tx")),
+        slot: 4,
+        left: vec![Left { token: 11, mark: taken.mark }],
+        owner: "host:11 for tx".into(),
+    };
+    assert_eq!(two.free_slots(&[Release { own, used: 1_001 }]).expect("an answer"), [true]);
+    // Store 1 has the row, so its worker needs no answer of store 2.
+    b.set_down(true);
+    clock.advance(PAUSE_MS);
+    assert_eq!(two.begin_mark(&begin(4)).expect("a mark"), 1_001);
+}
+
+#[test]
 fn a_worker_that_is_leased_under_one_list_of_stores_is_not_begun_under_another() {
     for worker in [4, 5] {
         let [a, b] = memories();
@@ -238,7 +238,7 @@ fn a_fixed_worker_of_one_list_of_stores_is_not_leased_under_another() {
     for worker in [4, 5] {
         let [a, b] = memories();
         assert_eq!(alone(&a).begin_mark(&begin(worker)).expect("a mark"), 1);
-        alone(&a).raise(&row(0, worker), Some(1), 1_002).expect("raised");
+        alone(&a).raise(&row(worker), Some(1), 1_002).expect("raised");
         let taken = of_memories(&[&a, &b], CHUNK).take_slot(&take(worker, "tx"));
         assert!(taken.is_err(), "worker {worker} is in use in [a], and [a, b] lease it: {taken:?}");
     }
@@ -267,13 +267,13 @@ fn a_close_raises_every_mark_that_it_can_and_waits_for_a_silent_store_once() {
     }
     // The first store is back from an outage that this process has seen, and the second one falls silent.
     a.set_down(true);
-    store.raise(&row(0, 0), Some(1), 2).expect_err("it is down");
+    store.raise(&row(0), Some(1), 2).expect_err("it is down");
     a.set_down(false);
     b.set_silent(Some(Silence { clock, timeout_ms: 5_000 }));
     let before = b.asked();
     store.closing();
     for worker in (0..40).rev() {
-        match store.raise(&row(0, worker), Some(1), 5_000) {
+        match store.raise(&row(worker), Some(1), 5_000) {
             Ok(_) => assert_eq!(worker % 2, 0),
             Err(fault) => assert!(worker % 2 == 1, "{fault}"),
         }

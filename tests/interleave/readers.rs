@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keymill::store::memory::{Memory, MemoryStore, Step};
-use keymill::store::{FaultKind, KeepReader, Key, OwnReader, Reader, ReaderStore, Scheme};
+use keymill::store::{FaultKind, KeepReader, Key, OwnReader, Reader, ReaderStore, Scheme, StoreIndex};
 
 use super::{CHUNK, at_hand, key, memories, of_memories, wordless};
 
@@ -13,7 +13,7 @@ fn orders() -> Arc<Key> {
 }
 
 fn keep(version: u64) -> KeepReader {
-    KeepReader { version, lease_ms: 60_000, owner: "host:7".into(), member: (1, 0) }
+    KeepReader { version, lease_ms: 60_000, owner: "host:7".into(), store: StoreIndex::ONLY }
 }
 
 fn listed(memory: &Arc<Memory>) -> Vec<Reader> {
@@ -64,7 +64,7 @@ fn a_reader_that_one_store_knows_counts_and_a_lost_answer_leaves_one_row() {
     let [a, b] = memories();
     let ((mut store, clock), mut own) = (at_hand(&[&a, &b]), OwnReader::default());
     let mut alone = OwnReader::default();
-    let of_b = KeepReader { member: (2, 1), ..keep(2) };
+    let of_b = KeepReader { store: StoreIndex { stores: 2, index: 1 }, ..keep(2) };
     MemoryStore::new(b.clone()).keep_reader(&orders(), &mut alone, &of_b).expect("kept");
     for version in [3, 4] {
         a.fail_next(Step::Lost);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use keymill::store::memory::{Memory, Step};
 use keymill::store::{
-    Catalogue, FaultKind, Key, Left, OwnSlot, RaisePool, Release, Renewal, Scheme, SlotStore, Slots, Take,
+    Catalogue, FaultKind, Key, Left, OwnSlot, RaisePool, Release, Renewal, Scheme, SlotStore, Slots,
+    StoreIndex, Take,
 };
 use keymill_tests::{lease, wordless};
 
@@ -154,7 +155,8 @@ fn a_store_that_took_the_place_of_another_leases_no_worker_of_a_pool_that_has_be
     assert_eq!(fault.kind, FaultKind::Refused);
     assert!(wordless::says(&fault, "it has no record of pool"), "{fault}");
     // What the message says helps.
-    let raise = RaisePool { key: pool(), layout: one.layout.clone(), member: (1, 0), to: 1_002, token: 77 };
+    let raise =
+        RaisePool { key: pool(), layout: one.layout.clone(), store: StoreIndex::ONLY, to: 1_002, token: 77 };
     replaced.raise_pool(&raise).expect("raised");
     let taken = replaced.take_slot(&one).expect("a slot");
     assert_eq!((taken.slot, taken.start), (1, 1_002));

@@ -10,7 +10,7 @@ use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{
     BeginMark, Beside, Catalogue, Columns, FaultKind, Key, Left, Mark, OwnSlot, Places, Release, Renewal,
-    Request, RowStore, Scheme, SerialKey, SlotStore, Slots, Store, Take, noted,
+    Request, RowStore, Scheme, SerialKey, SlotStore, Slots, Store, StoreIndex, Take, noted,
 };
 use keymill_tests::disguise::Disguise;
 use keymill_tests::{lease, mariadb, request, schemes};
@@ -157,7 +157,7 @@ fn a_leased_worker_that_stays_where_it_is_costs_no_question_and_a_fixed_one_that
         source: "tx".to_owned(),
         fixed_table: row.table.clone(),
         pool_table: pool.table.clone(),
-        names: vec!["snowflake:tx?fields=L&worker=".to_owned(), "snowflake:tx?layout=K&worker=".to_owned()],
+        fixed_name: "snowflake:tx?fields=L&worker=".to_owned(),
         layouts: vec!["L".to_owned()],
     });
     let take = |beside: Beside, token| Take {
@@ -255,5 +255,5 @@ fn a_thousand_leases_are_renewed_in_at_most_twenty_statements() {
 }
 
 fn begin(row: &Arc<Key>, places: &Arc<Places>) -> BeginMark {
-    BeginMark { key: row.clone(), worker: 1, places: places.clone(), member: (1, 0) }
+    BeginMark { key: row.clone(), worker: 1, places: places.clone(), store: StoreIndex::ONLY }
 }

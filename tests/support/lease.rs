@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keymill::store::{Beside, Key, Slots, Take};
+use keymill::store::{Beside, Key, Slots, StoreIndex, Take};
 
 /// The tick of the clock.
 pub const PRESENT: u64 = 1_000;
@@ -18,7 +18,7 @@ pub fn take(key: Arc<Key>, token: u64) -> Take {
         key,
         layout: "a layout".into(),
         slots: Slots { first: 0, last: 9 },
-        member: (1, 0),
+        store: StoreIndex::ONLY,
         latest_mark: PRESENT + 3,
         present: PRESENT,
         mark: MARK,

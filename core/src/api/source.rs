@@ -15,7 +15,7 @@ use crate::segment::cursor::{self, Cursor};
 use crate::segment::{Miss, SegmentSource};
 use crate::snowflake::SnowflakeSource;
 use crate::spec::{Kind, Order, SnowflakeSpec, Spec};
-use crate::store::{RaisePool, Row, look, shown_pool};
+use crate::store::{RaisePool, Row, StoreIndex, look, shown_pool};
 
 use super::{Change, Handle, Iter, Mill, Parts, Repair};
 
@@ -469,7 +469,7 @@ impl Source {
         let raise = RaisePool {
             key: self.key(),
             layout: self.spec().pool_layout().into(),
-            member: (1, 0),
+            store: StoreIndex::ONLY,
             to,
             token: random::token(),
         };

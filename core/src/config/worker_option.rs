@@ -378,15 +378,12 @@ mod tests {
             assert!(specs.iter().all(|of| of.key.name == specs[0].key.name), "{:?}", specs[0].key.name);
             assert!(specs.iter().all(|of| of.fixed_worker() == specs[0].fixed_worker()));
             assert!(keys.insert(specs[0].key.name.clone()), "{}", specs[0].key.name);
-            // 0.1.0 named each by its spelling, and every one of these is looked for.
-            for of in &specs {
-                let Some(SnowflakeSpec { layout, worker: Worker::Fixed(worker), .. }) = of.snowflake else {
-                    panic!("{}", of.text)
+            for spec in &specs {
+                let Some(SnowflakeSpec { worker: Worker::Fixed(worker), .. }) = spec.snowflake else {
+                    panic!("{}", spec.text)
                 };
-                let places = of.places().expect("places");
-                assert_eq!(of.key.name, places.fixed_rows(worker)[0].name);
-                let old = format!("{}?layout={}&worker={worker}", of.label, layout.describe());
-                assert!(places.fixed_rows(worker).iter().skip(1).any(|key| key.name == old), "{old}");
+                let places = spec.places().expect("places");
+                assert_eq!(spec.key.name, places.fixed_row(worker).name);
             }
         }
         assert!(keys.contains("snowflake:tx?fields=time:41@1ms,worker:10,seq:12&worker=69"));

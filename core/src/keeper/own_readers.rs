@@ -12,7 +12,7 @@ use crate::error::{Code, Error, shown};
 use crate::monitoring::events::{Event, EventKind, Events};
 use crate::request::reservation::{Fault, Key};
 use crate::store::contained_store::ContainedStore;
-use crate::store::{KeepReader, OwnReader};
+use crate::store::{KeepReader, OwnReader, StoreIndex};
 use crate::time::Clock;
 
 use super::routers::{Follower, Routers};
@@ -66,7 +66,12 @@ impl OwnReaders {
         key: &Arc<Key>,
         version: u64,
     ) -> Result<(u64, u64), Fault> {
-        let keep = KeepReader { version, lease_ms: self.lease_ms, owner: self.owner.clone(), member: (1, 0) };
+        let keep = KeepReader {
+            version,
+            lease_ms: self.lease_ms,
+            owner: self.owner.clone(),
+            store: StoreIndex::ONLY,
+        };
         let own = self.rows.entry(key.name.clone()).or_default();
         let began_ms = self.clock.boot_ms();
         let highest = store.ask(|store| store.keep_reader(key, own, &keep))?;
@@ -311,7 +316,7 @@ mod tests {
 
     /// The row of another process.
     fn keep(version: u64) -> KeepReader {
-        KeepReader { version, lease_ms: 16_000, owner: "other".into(), member: (1, 0) }
+        KeepReader { version, lease_ms: 16_000, owner: "other".into(), store: StoreIndex::ONLY }
     }
 
     fn serves(router: &Follower) -> Result<String, Code> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::error::fault::{Fault, FaultKind};
 use crate::request::reservation::Key;
+use crate::request::store_index::StoreIndex;
 use crate::request::worker::{
     BELIEVED_MS, Beside, Left, OwnSlot, Release, Renewal, Renewed, Take, Taken, noted,
 };
@@ -226,7 +227,7 @@ impl Planner {
             key: plan.spec.key.clone(),
             layout: plan.spec.pool_layout().into(),
             slots,
-            member: (1, 0),
+            store: StoreIndex::ONLY,
             latest_mark: tick_at(wall_ms.saturating_add(of.max_lead_ms as i64)) + 1,
             present: tick_at(wall_ms),
             mark: mark_at(&of, wall_ms, lease_ms).max(plan.worker_mark),

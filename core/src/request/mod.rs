@@ -5,5 +5,6 @@ pub(crate) mod bank_spec;
 pub(crate) mod reader;
 pub(crate) mod reservation;
 pub(crate) mod scheme;
+pub(crate) mod store_index;
 pub(crate) mod stride;
 pub(crate) mod worker;

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use super::reservation::{Fault, Key, Scheme};
+use super::store_index::StoreIndex;
 
 /// How far a wall clock may be ahead of the store's, or have jumped, before marks are no longer made of it.
 pub(crate) const BELIEVED_MS: u64 = 600_000;
@@ -32,20 +33,18 @@ pub struct Places {
     pub fixed_table: String,
     /// The table of leased workers.
     pub pool_table: String,
-    /// What stands before the worker in the name of a fixed worker's row: today's, then those of 0.1.0, one for each spelling of the
-    /// layout.
-    pub names: Vec<String>,
-    /// The layout's spellings, one of which a pool records.
+    /// The name of a fixed worker's row up to the worker.
+    pub fixed_name: String,
+    /// Every spelling of the layout's widths, one of which a pool records.
     pub layouts: Vec<String>,
 }
 
 impl Places {
-    /// The rows that may keep the mark of a fixed worker, today's first.
+    /// The row that keeps the mark of a fixed worker.
     #[must_use]
-    pub fn fixed_rows(&self, worker: u64) -> Vec<Arc<Key>> {
-        let row =
-            |name: &String| Key::plain(Scheme::Keymill, self.fixed_table.clone(), format!("{name}{worker}"));
-        self.names.iter().map(|name| Arc::new(row(name))).collect()
+    pub fn fixed_row(&self, worker: u64) -> Key {
+        let name = format!("{}{worker}", self.fixed_name);
+        Key::plain(Scheme::Keymill, self.fixed_table.clone(), name)
     }
 
     /// A pool of leased workers.
@@ -83,7 +82,7 @@ pub struct BeginMark {
     /// Where else its marks may be.
     pub places: Arc<Places>,
     /// As in [`Take`].
-    pub member: (u64, u64),
+    pub store: StoreIndex,
 }
 
 /// What a request for a slot knows of the other places that keep marks of its source's workers.
@@ -104,8 +103,8 @@ pub struct Take {
     pub layout: Arc<str>,
     /// The slots to choose from.
     pub slots: Slots,
-    /// Of several stores: how many, and which one this is. A store has the slots that leave its index as remainder.
-    pub member: (u64, u64),
+    /// The store that is asked.
+    pub store: StoreIndex,
     /// Slots with a higher mark are passed over.
     pub latest_mark: u64,
     /// Slots with this mark or a lower one are equally good: their first id need not wait for the clock.
@@ -210,7 +209,7 @@ pub struct RaisePool {
     /// Layout and epoch, as the pool records them.
     pub layout: Arc<str>,
     /// As in [`Take`].
-    pub member: (u64, u64),
+    pub store: StoreIndex,
     /// No worker of the pool begins below this tick.
     pub to: u64,
     /// New tokens are made of this: processes that still use a worker lose it at their next renewal.

@@ -70,6 +70,7 @@ pub(crate) use crate::error::fault::Remedy;
 pub use crate::request::reservation::{
     Columns, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,
 };
+pub use crate::request::store_index::StoreIndex;
 pub use crate::request::stride::Stride;
 pub use crate::request::worker::{
     BeginMark, Beside, Left, OwnSlot, Places, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow, Slots,

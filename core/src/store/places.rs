@@ -29,16 +29,12 @@
 //! store, and a fixed worker that is idle: its process may go on until it raises its mark again.
 //!
 //! **`repair`** leaves a row that is not current, so that the next process to begin looks at every place.
-//!
-//! **Rows of 0.1.0** were named by the layout as it was spelled. Where a worker's row is missing or not current, those of every spelling
-//! are read, and end as in 3 where they are newer: one of them that is still in use is told.
-
-use std::sync::Arc;
 
 use super::model::rows::{self, Rows, StoredRow};
 use super::model::slot_rows::{self, ELSEWHERE, POOL_ROW, REPAIRED};
 use super::{
-    Fault, FaultKind, Key, Mark, PoolRows, Row, SlotRow, SlotStore, Take, Taken, in_transaction, on_slots,
+    Fault, FaultKind, Key, Mark, PoolRows, Row, SlotRow, SlotStore, StoreIndex, Take, Taken, in_transaction,
+    on_slots,
 };
 use crate::request::worker::{BeginMark, Places};
 use crate::store::model::partition::Partition;
@@ -52,8 +48,9 @@ pub(crate) const BEGINNING: u64 = LEASED + 1;
 const MOST_PASSED_OVER: usize = 16;
 
 /// The period of a fixed worker's row, which records the number of stores and the index of its own: 0 with one store.
-pub(crate) fn period_of((of, index): (u64, u64)) -> u64 {
-    if of > 1 { Partition { stores: of, index, chunk: 1 }.code() } else { 0 }
+pub(crate) fn period_of(store: StoreIndex) -> u64 {
+    let StoreIndex { stores, index } = store;
+    if store.is_one_of_several() { Partition { stores, index, chunk: 1 }.code() } else { 0 }
 }
 
 /// Whether a row keeps its state in its period: it is kept when the mark moves.
@@ -151,14 +148,14 @@ fn end_others(
 ) -> Result<Seen, Fault> {
     let mut start = 0;
     for (name, pool) in pools_beside(store, places, Some(&take.key.name))? {
-        check_member(&name, &pool, take.member)?;
+        check_store(&name, &pool, take.store)?;
         match end_slot(store, places, (&name, &pool), taken.slot)? {
             Seen::Above(mark) => start = start.max(mark),
             in_use @ Seen::InUse(_) => return Ok(in_use),
         }
     }
     let take = take.believed(taken.now_ms);
-    match end_fixed(store, places, (taken.slot, take.member), take.present)? {
+    match end_fixed(store, places, &take, taken.slot)? {
         Seen::Above(mark) => start = start.max(mark),
         in_use @ Seen::InUse(_) => return Ok(in_use),
     }
@@ -194,10 +191,10 @@ fn pools_beside(
 }
 
 /// Refuses a pool that was begun under another list of stores: its slots may be in any of them.
-fn check_member(name: &str, pool: &PoolRows, member: (u64, u64)) -> Result<(), Fault> {
+fn check_store(name: &str, pool: &PoolRows, index: StoreIndex) -> Result<(), Fault> {
     match &pool.layout {
-        Some(found) if slot_rows::member_in(found) != member => {
-            Err(slot_rows::of_other_stores(name, found, member))
+        Some(found) if slot_rows::store_in(found) != index => {
+            Err(slot_rows::of_other_stores(name, found, index))
         }
         _ => Ok(()),
     }
@@ -207,10 +204,10 @@ fn check_member(name: &str, pool: &PoolRows, member: (u64, u64)) -> Result<(), F
 pub(super) fn check_pools(
     store: &mut (impl SlotStore + ?Sized),
     places: &Places,
-    member: (u64, u64),
+    index: StoreIndex,
 ) -> Result<(), Fault> {
     let pools = pools_beside(store, places, None)?;
-    pools.iter().try_for_each(|(name, pool)| check_member(name, pool, member))
+    pools.iter().try_for_each(|(name, pool)| check_store(name, pool, index))
 }
 
 /// Refuses a worker of which this store keeps a row of a fixed worker that was begun under another list of stores.
@@ -218,13 +215,18 @@ pub(super) fn check_fixed(
     store: &mut (impl SlotStore + ?Sized),
     places: &Places,
     worker: u64,
-    member: (u64, u64),
+    index: StoreIndex,
 ) -> Result<(), Fault> {
-    let Some(found) = if_known(store.look_rows(&places.fixed_rows(worker)))? else { return Ok(()) };
-    match found.iter().flatten().find(|mark| !is_state(mark.period) && mark.period != period_of(member)) {
-        Some(mark) => Err(of_other_stores(worker, member, mark.period)),
-        None => Ok(()),
+    let row = if_known(store.look(&places.fixed_row(worker)))?.flatten();
+    row.map_or(Ok(()), |row| check_fixed_row(worker, index, row.mark))
+}
+
+/// Refuses the row of a fixed worker that was begun under another list of stores.
+fn check_fixed_row(worker: u64, index: StoreIndex, mark: Mark) -> Result<(), Fault> {
+    if is_state(mark.period) || mark.period == period_of(index) {
+        return Ok(());
     }
+    Err(of_other_stores(worker, index, mark.period))
 }
 
 /// Records in the source's own pool that it leases from another one.
@@ -261,7 +263,7 @@ fn end_slot(
             row.owner
         )));
     }
-    // A process of this source, or one of 0.1.0, may renew a lease that is over. One of another source makes other ids.
+    // A process of this source may renew a lease that is over. One of another source makes other ids.
     if row.owner != ELSEWHERE && !slot_rows::is_of_another(row, &places.source) {
         let token = (row.token ^ crate::process::random::u64() >> 1).max(1);
         let new = SlotRow { token, ends_at: 0, owner: ELSEWHERE.to_owned(), ..row.clone() };
@@ -278,58 +280,27 @@ fn end_slot(
 fn end_fixed(
     store: &mut (impl SlotStore + ?Sized),
     places: &Places,
-    (worker, member): (u64, (u64, u64)),
-    present: u64,
+    take: &Take,
+    worker: u64,
 ) -> Result<Seen, Fault> {
-    let keys = places.fixed_rows(worker);
-    let Some(found) = if_known(store.look_rows(&keys))? else { return Ok(Seen::Above(0)) };
-    let Some((key, old_keys)) = keys.split_first() else { return Ok(Seen::Above(0)) };
-    let canonical = found.first().copied().flatten();
-    let old = newer_of_0_1_0(canonical, found.get(1..).unwrap_or_default());
-    let next = match (canonical, old) {
-        (None, None) => return Ok(Seen::Above(0)),
-        (Some(mark), None) if mark.period == LEASED => return Ok(Seen::Above(mark.next)),
-        (Some(mark), _) if !is_state(mark.period) && mark.period != period_of(member) => {
-            return Err(of_other_stores(worker, member, mark.period));
-        }
-        (_, Some(next)) => next,
-        (Some(mark), None) => mark.next,
-    };
-    if next > present {
+    let key = places.fixed_row(worker);
+    let Some(row) = if_known(store.look(&key))?.flatten() else { return Ok(Seen::Above(0)) };
+    let mark = row.mark;
+    if mark.period == LEASED {
+        return Ok(Seen::Above(mark.next));
+    }
+    check_fixed_row(worker, take.store, mark)?;
+    if mark.next > take.present {
         let name = &places.source;
         return Ok(Seen::InUse(format!(
             "the fixed worker of `snowflake:{name}` was in use a moment ago, and is free when its mark is past"
         )));
     }
-    let to = Mark { period: LEASED, next: next.saturating_add(1) };
-    if !move_mark(store, key, canonical, to)? {
+    let to = Mark { period: LEASED, next: mark.next.saturating_add(1) };
+    if !move_mark(store, &key, Some(mark), to)? {
         return Ok(Seen::InUse("its fixed worker has just raised its mark".to_owned()));
     }
-    if old.is_some() {
-        end_old(store, old_keys, found.get(1..).unwrap_or_default())?;
-    }
     Ok(Seen::Above(to.next))
-}
-
-/// The highest mark under a name of 0.1.0, where it is newer than today's: there was none, or a process of 0.1.0 ran again.
-fn newer_of_0_1_0(canonical: Option<Mark>, old: &[Option<Mark>]) -> Option<u64> {
-    let highest = old.iter().flatten().map(|mark| mark.next).max();
-    highest.filter(|&old| canonical.is_none_or(|mark| old > mark.next))
-}
-
-/// Ends the rows of 0.1.0: a process of it that goes on is told when it raises its mark.
-fn end_old(
-    store: &mut (impl SlotStore + ?Sized),
-    keys: &[Arc<Key>],
-    found: &[Option<Mark>],
-) -> Result<(), Fault> {
-    for (key, mark) in keys.iter().zip(found).filter_map(|(key, mark)| Some((key, (*mark)?))) {
-        let to = Mark { next: mark.next.saturating_add(1), ..mark };
-        if !move_mark(store, key, Some(mark), to)? {
-            return Err(in_use(format!("another process raises its mark under the name `{}`", key.name)));
-        }
-    }
-    Ok(())
 }
 
 fn in_use(why: String) -> Fault {
@@ -378,23 +349,21 @@ pub(super) fn current(
     let doing = format!("reading the mark `{}`", key.name);
     let mark = in_transaction(store, key, 0, &doing, |rows| read_mark(rows, key).map(Some))?;
     match mark {
-        Some(Mark { period, next }) if period == period_of(begin.member) => Ok(Ok(next)),
+        Some(Mark { period, next }) if period == period_of(begin.store) => Ok(Ok(next)),
         Some(mark) if !is_state(mark.period) => {
-            Err(of_other_stores(begin.worker, begin.member, mark.period).with_context(&doing))
+            Err(of_other_stores(begin.worker, begin.store, mark.period).with_context(&doing))
         }
         mark => Ok(Err(mark)),
     }
 }
 
 /// The row is that of another list of stores.
-pub(super) fn of_other_stores(worker: u64, member: (u64, u64), period: u64) -> Fault {
-    let found = Partition::of_code(period).map_or((1, 0), |Partition { stores, index, .. }| (stores, index));
+pub(super) fn of_other_stores(worker: u64, index: StoreIndex, period: u64) -> Fault {
+    let found = Partition::of_code(period).map_or(StoreIndex::ONLY, Partition::store_index);
     Fault::new(
         FaultKind::Refused,
         format!(
-            "worker {worker} was begun in {}, and this mill opens it in {}: with other `stores` or another order ids would come twice; nothing was changed. Open it with the `stores` it was begun with, or take another worker",
-            slot_rows::in_words(found),
-            slot_rows::in_words(member),
+            "worker {worker} was begun in {found}, and this mill opens it in {index}: with other `stores` or another order ids would come twice; nothing was changed. Open it with the `stores` it was begun with, or take another worker",
         ),
     )
 }
@@ -403,7 +372,7 @@ pub(super) fn of_other_stores(worker: u64, member: (u64, u64), period: u64) -> F
 pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) -> Result<u64, Fault> {
     let seen = match current(store, begin)? {
         Ok(next) if !is_newer_in_pools(store, begin, next)? => return Ok(next),
-        Ok(next) => Some(Mark { period: period_of(begin.member), next }),
+        Ok(next) => Some(Mark { period: period_of(begin.store), next }),
         Err(seen) => seen,
     };
     let beginning = announce(store, begin, seen)?;
@@ -411,7 +380,7 @@ pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) ->
     let in_context = |fault: Fault| beginning_with(begin, fault);
     let mut next = beginning.next;
     for (name, pool) in pools_beside(store, places, None).map_err(in_context)? {
-        check_member(&name, &pool, begin.member)?;
+        check_store(&name, &pool, begin.store)?;
         match end_slot(store, places, (&name, &pool), begin.worker).map_err(in_context)? {
             Seen::Above(mark) => next = next.max(mark),
             Seen::InUse(why) => {
@@ -421,29 +390,20 @@ pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) ->
             }
         }
     }
-    let live = Mark { period: period_of(begin.member), next };
+    let live = Mark { period: period_of(begin.store), next };
     if !move_mark(store, key, Some(beginning), live)? {
         return Err(in_context(faster()));
     }
     Ok(next)
 }
 
-/// Writes the row of a fixed worker, which others see from now on, and takes over the rows of 0.1.0; answers with its mark. `seen`: the
-/// row as [`current`] has found it.
+/// Writes the row of a fixed worker, which others see from now on; answers with its mark. `seen`: the row as [`current`] has found it.
 pub(super) fn announce(
     store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,
     seen: Option<Mark>,
 ) -> Result<Mark, Fault> {
-    let mut next = seen.map_or(1, |mark| mark.next);
-    let keys = begin.places.fixed_rows(begin.worker);
-    let old_keys = keys.get(1..).unwrap_or_default();
-    let found = store.look_rows(old_keys)?;
-    if let Some(old) = newer_of_0_1_0(seen, &found) {
-        end_old(store, old_keys, &found).map_err(|fault| beginning_with(begin, fault))?;
-        next = old.saturating_add(1);
-    }
-    let beginning = Mark { period: BEGINNING, next };
+    let beginning = Mark { period: BEGINNING, next: seen.map_or(1, |mark| mark.next) };
     if seen != Some(beginning) && !move_mark(store, &begin.key, seen, beginning)? {
         return Err(beginning_with(begin, faster()));
     }
@@ -462,7 +422,7 @@ pub(super) fn repair(
     to: u64,
     dry_run: bool,
 ) -> Result<(Option<Row>, Row), Fault> {
-    check_pools(store, &begin.places, begin.member)?;
+    check_pools(store, &begin.places, begin.store)?;
     for _ in 0..REPAIRS {
         if let Some(repaired) = try_repair(store, begin, to, dry_run)? {
             return Ok(repaired);
@@ -481,27 +441,18 @@ fn try_repair(
     to: u64,
     dry_run: bool,
 ) -> Result<Option<(Option<Row>, Row)>, Fault> {
-    let keys = begin.places.fixed_rows(begin.worker);
-    let found = store.look_rows(&keys)?;
-    let canonical = found.first().copied().flatten();
-    if let Some(mark) =
-        canonical.filter(|mark| !is_state(mark.period) && mark.period != period_of(begin.member))
-    {
-        return Err(of_other_stores(begin.worker, begin.member, mark.period));
+    let found = store.look(&begin.key)?.map(|row| row.mark);
+    if let Some(mark) = found {
+        check_fixed_row(begin.worker, begin.store, mark)?;
     }
-    let highest = found.iter().flatten().map(|mark| mark.next).max();
-    let before = highest.map(shown);
+    let before = found.map(|mark| shown(mark.next));
     rows::not_lower(before.as_ref(), Mark { period: 0, next: to })?;
     if dry_run {
         store.writable()?;
         return Ok(Some((before, shown(to))));
     }
-    let old = found.get(1..).unwrap_or_default();
-    if newer_of_0_1_0(canonical, old).is_some() {
-        end_old(store, keys.get(1..).unwrap_or_default(), old)?;
-    }
-    let period = canonical.map(|mark| mark.period).filter(|period| *period == LEASED).unwrap_or(BEGINNING);
-    if !move_mark(store, &begin.key, canonical, Mark { period, next: to })? {
+    let period = found.map(|mark| mark.period).filter(|period| *period == LEASED).unwrap_or(BEGINNING);
+    if !move_mark(store, &begin.key, found, Mark { period, next: to })? {
         return Ok(None);
     }
     for (name, pool) in pools_beside(store, &begin.places, None)? {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keymill::store::memory::{Memory, MemoryStore};
-use keymill::store::{Columns, KeepReader, Key, OwnReader, ReaderStore, RouteStore, Scheme, Stride};
+use keymill::store::{
+    Columns, KeepReader, Key, OwnReader, ReaderStore, RouteStore, Scheme, StoreIndex, Stride,
+};
 use keymill::{Change, Code, Error, Mill, MoveOptions, MovePhase, MovePlan, MoveStatus, Moves, Router};
 
 const SETTLE_MS: u64 = 50;
@@ -265,7 +267,7 @@ fn key() -> Key {
 /// Writes the row of a process, as its mill would.
 fn keep_row(own: &mut OwnReader, version: u64, lease_ms: u64) {
     let key = Arc::new(key());
-    let keep = KeepReader { version, lease_ms, owner: "host:7".into(), member: (1, 0) };
+    let keep = KeepReader { version, lease_ms, owner: "host:7".into(), store: StoreIndex::ONLY };
     MemoryStore::new(Memory::named("moves-lost")).keep_reader(&key, own, &keep).expect("kept");
 }
 

@@ -205,7 +205,7 @@ static void misuse(void) {
     WRONG(km_source_parse_wide(segment, out.wide, &out.parts));
     untouched();
 
-    /* A program of 0.1.0 without the gene, behind whose struct is its own memory. */
+    /* A program built with a header without the gene, behind whose struct is its own memory. */
     out.parts.struct_size = offsetof(km_parts, gene);
     out.parts.gene = UINT64_C(0x5a5a5a5a5a5a5a5a);
     OK(km_source_parse(orders, narrow(5, 1), &out.parts));

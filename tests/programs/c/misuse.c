@@ -139,7 +139,7 @@ static void sizes_and_counts(km_mill *mill, km_source *source) {
     out.parts.struct_size = 8;
     WRONG(km_source_parse(source, 1, &out.parts));
     untouched();
-    /* A program of 0.1.0, whose struct ends with the date, behind which is its own memory. */
+    /* A program built with a header whose struct ends with the date, behind which is its own memory. */
     out.parts.struct_size = offsetof(km_parts, datacenter);
     out.parts.datacenter = 0x5a5a5a5a5a5a5a5a;
     OK(km_source_parse(source, 1, &out.parts));

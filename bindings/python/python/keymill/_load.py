@@ -7,7 +7,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Optional
 
 # The version of the package's Python files: that of the workspace's Cargo.toml.
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 _FOLDER = os.path.dirname(__file__)
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 

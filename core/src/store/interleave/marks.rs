@@ -23,7 +23,7 @@ impl Interleaved {
     /// to answer.
     pub(super) fn begin_mark_at_home(&mut self, begin: &BeginMark) -> Result<u64, Fault> {
         let home = self.home_at(&begin.key);
-        let own = |store: &Conversation<'_>| BeginMark { member: store.place(), ..begin.clone() };
+        let own = |store: &Conversation<'_>| BeginMark { store: store.index(), ..begin.clone() };
         let at_home = self.home(&begin.key)?;
         let seen = at_home.ask_alone(Hold::Alone, |store| {
             let own = own(store);
@@ -44,7 +44,7 @@ impl Interleaved {
         })?;
         for member in others(&mut self.members, home) {
             let recorded = member.ask_alone(Hold::Alone, |store| record(store, &begin.key));
-            // A worker of 0.1.0 has no records: those of the stores that are down are made at no time.
+            // A known worker begins without the stores that are down. The next process to begin records it there.
             recorded.or_else(|fault| if down.is_some() { Ok(()) } else { Err(fault) })?;
         }
         self.members[home].ask_alone(Hold::Alone, |store| {
@@ -61,20 +61,16 @@ impl Interleaved {
         home: usize,
         seen: Option<Mark>,
     ) -> Result<Option<Fault>, Fault> {
-        let keys = begin.places.fixed_rows(begin.worker);
-        let is_known = seen.is_some()
-            || self.members[home]
-                .ask_alone(Hold::Alone, |store| Ok(store.look_rows(&keys)?.iter().any(Option::is_some)))?;
         let mut down = None;
         let mut recorded_by = None;
         for member in others(&mut self.members, home) {
             let is_recorded = member.ask_alone(Hold::Alone, |store| {
-                let rows = match unless_gone(store.look_rows(&keys))? {
-                    Ok(rows) => rows,
+                let row = match unless_gone(store.look(&begin.key))? {
+                    Ok(row) => row,
                     Err(fault) => return Ok(Err(fault)),
                 };
-                check_recorded(store, begin, &rows)?;
-                Ok(Ok(rows.first().is_some_and(Option::is_some)))
+                check_recorded(store, begin, row.as_ref())?;
+                Ok(Ok(row.is_some()))
             });
             let is_recorded = match is_recorded {
                 Ok(Ok(is_recorded)) => is_recorded,
@@ -89,18 +85,18 @@ impl Interleaved {
                 Err(fault) => return Err(fault),
             };
             member.ask_alone(Hold::Alone, |store| {
-                let place = store.place();
-                places::check_pools(&mut **store, &begin.places, place)
+                let index = store.index();
+                places::check_pools(&mut **store, &begin.places, index)
             })?;
             if is_recorded {
                 recorded_by = Some(member.name().to_owned());
             }
         }
-        if let Some(other) = recorded_by.filter(|_| !is_known) {
+        if let Some(other) = recorded_by.filter(|_| seen.is_none()) {
             return Err(self.members[home].said(lost_mark(begin, &other)));
         }
         // A worker that was only announced may lack the records of other stores.
-        let is_new = !is_known || seen.is_some_and(|mark| mark.period == BEGINNING);
+        let is_new = seen.is_none_or(|mark| mark.period == BEGINNING);
         match down {
             Some(fault) if is_new => {
                 let why = format!(
@@ -116,16 +112,14 @@ impl Interleaved {
     /// the next change of the list is compared with it.
     fn record_elsewhere(&mut self, begin: &BeginMark, home: usize) -> Result<(), Fault> {
         let mut is_complete = true;
-        let keys = begin.places.fixed_rows(begin.worker);
         for member in others(&mut self.members, home) {
             let recorded = member.ask(|store| {
-                let rows = match unless_gone(store.look_rows(&keys))? {
-                    Ok(rows) => rows,
+                let row = match unless_gone(store.look(&begin.key))? {
+                    Ok(row) => row,
                     Err(fault) => return Ok(Err(fault)),
                 };
-                check_recorded(store, begin, &rows)?;
-                let is_there = rows.first().is_some_and(Option::is_some);
-                if is_there { Ok(Ok(())) } else { unless_gone(record(store, &begin.key)) }
+                check_recorded(store, begin, row.as_ref())?;
+                if row.is_some() { Ok(Ok(())) } else { unless_gone(record(store, &begin.key)) }
             });
             match recorded {
                 Ok(Ok(())) => {}
@@ -165,7 +159,7 @@ impl Interleaved {
         let is_of_worker = key.name.starts_with("snowflake:");
         let lowered = self.home(key)?.ask(|store| {
             // The row of a worker records the stores.
-            let period = if is_of_worker { period_of(store.place()) } else { 0 };
+            let period = if is_of_worker { period_of(store.index()) } else { 0 };
             store.give_back(key, period, lo, hi)
         });
         if super::is_outage(&lowered) { Ok(false) } else { lowered }
@@ -180,17 +174,16 @@ impl Interleaved {
         dry_run: bool,
     ) -> Result<(Option<Row>, Row), Fault> {
         let home = self.home_at(&begin.key);
-        let keys = begin.places.fixed_rows(begin.worker);
         for member in others(&mut self.members, home) {
             member.operate(|store| {
-                let rows = store.look_rows(&keys)?;
-                check_recorded(store, begin, &rows)?;
-                let place = store.place();
-                places::check_pools(&mut **store, &begin.places, place)
+                let row = store.look(&begin.key)?;
+                check_recorded(store, begin, row.as_ref())?;
+                let index = store.index();
+                places::check_pools(&mut **store, &begin.places, index)
             })?;
         }
         let repaired = self.home(&begin.key)?.operate(|store| {
-            let own = BeginMark { member: store.place(), ..begin.clone() };
+            let own = BeginMark { store: store.index(), ..begin.clone() };
             places::repair(&mut **store, &own, to, dry_run)
         })?;
         for member in others(&mut self.members, home).filter(|_| !dry_run) {
@@ -214,10 +207,10 @@ fn others(members: &mut [Member], home: usize) -> impl Iterator<Item = &mut Memb
 }
 
 /// Refuses a worker that a store other than its own has recorded under another list.
-fn check_recorded(store: &Conversation<'_>, begin: &BeginMark, rows: &[Option<Mark>]) -> Result<(), Fault> {
-    let own = store.place();
-    match rows.iter().flatten().find(|mark| mark.period != period_of(own)) {
-        Some(mark) => Err(places::of_other_stores(begin.worker, own, mark.period)),
+fn check_recorded(store: &Conversation<'_>, begin: &BeginMark, row: Option<&Row>) -> Result<(), Fault> {
+    let own = store.index();
+    match row.filter(|row| row.mark.period != period_of(own)) {
+        Some(row) => Err(places::of_other_stores(begin.worker, own, row.mark.period)),
         None => Ok(()),
     }
 }
@@ -238,7 +231,7 @@ fn lost_mark(begin: &BeginMark, other: &str) -> Fault {
 
 /// Records in a store which one it is, where it has no row of this worker.
 fn record(store: &mut Conversation<'_>, key: &Key) -> Result<(), Fault> {
-    let period = period_of(store.place());
+    let period = period_of(store.index());
     let doing = format!("recording the stores of `{}`", key.name);
     in_transaction(&mut **store, key, period, &doing, |rows| {
         if rows.read(key, true)?.is_some() {

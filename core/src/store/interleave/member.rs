@@ -25,7 +25,7 @@ use crate::store::bank::BankPart;
 use crate::store::contained_store::ContainedStore;
 use crate::store::model::partition::Partition;
 use crate::store::time_budget::within_budget;
-use crate::store::{Catalogue, Fault, FaultKind, Remedy, Store};
+use crate::store::{Catalogue, Fault, FaultKind, Remedy, Store, StoreIndex};
 use crate::time::Clock;
 
 /// The shortest and the longest pause of a store that fails at once.
@@ -115,9 +115,9 @@ pub(super) struct Conversation<'m> {
 }
 
 impl Conversation<'_> {
-    /// The number of stores and the index of this one.
-    pub(super) fn place(&self) -> (u64, u64) {
-        (self.partition.stores, self.partition.index)
+    /// Which of the stores this is.
+    pub(super) fn index(&self) -> StoreIndex {
+        self.partition.store_index()
     }
 }
 
@@ -156,7 +156,7 @@ impl fmt::Debug for Member {
 impl Member {
     /// A store; `shown` is what messages call it by, never with a user or a password.
     pub(super) fn new(store: ContainedStore, partition: Partition, shown: &str) -> Member {
-        let name = format!("store {} of {} ({shown})", partition.index + 1, partition.stores);
+        let name = format!("{} ({shown})", partition.store_index());
         Member { store, partition, name, clock: Clock::System, pause: None, news: Vec::new() }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::store::model::reader_rows;
-use crate::store::{Fault, KeepReader, Key, OwnReader, ReaderStore, Readers, drawn_member};
+use crate::store::{Fault, KeepReader, Key, OwnReader, ReaderStore, Readers, StoreIndex, drawn_member};
 
 use super::{Interleaved, is_outage};
 
@@ -24,7 +24,8 @@ impl ReaderStore for Interleaved {
         let each = &mut own.each;
         let answers = self.ask_each(|at, store| match each.get_mut(at) {
             Some(own) => {
-                store.keep_reader(key, own, &KeepReader { member: (all, at as u64), ..keep.clone() })
+                let own_store = StoreIndex { stores: all, index: at as u64 };
+                store.keep_reader(key, own, &KeepReader { store: own_store, ..keep.clone() })
             }
             None => Ok(0),
         });

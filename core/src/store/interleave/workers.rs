@@ -48,7 +48,7 @@ fn add(all: &mut PoolRows, pool: PoolRows) {
 /// What a store records of a pool; an error where it is that of another list.
 fn recorded_pool(store: &mut Conversation<'_>, take: &Take) -> Result<PoolRows, Fault> {
     let found = store.slots(&take.key)?;
-    slot_rows::check_layout(&take.key, &take.layout, store.place(), &found)?;
+    slot_rows::check_layout(&take.key, &take.layout, store.index(), &found)?;
     Ok(found)
 }
 
@@ -70,7 +70,7 @@ impl Interleaved {
     /// Compares what the stores record of a pool before this process takes the first slot of it; answers with the stores that
     /// lease none. A new pool is recorded by every store, and then each of them notes that all have, before any of them leases a slot.
     /// So a store without the record, beside one with the note, was added or has lost its rows: it would lease slots that
-    /// another store has. Pools of 0.1.0 have no note; there another store's slots say as much.
+    /// another store has. A slot says as much as the note.
     fn begin_pool(&mut self, take: &Take) -> Result<Vec<usize>, Fault> {
         let pool = (take.key.table.clone(), take.key.name.clone());
         // Those that are left out are asked again: `repair` may have raised them.
@@ -83,8 +83,8 @@ impl Interleaved {
         {
             for member in &mut self.members {
                 member.ask(|store| {
-                    let place = store.place();
-                    places::check_pools(&mut **store, places, place)
+                    let index = store.index();
+                    places::check_pools(&mut **store, places, index)
                 })?;
             }
         }
@@ -143,7 +143,7 @@ impl Interleaved {
         if !has_leased {
             for at in left_out.drain(..) {
                 self.members[at].ask(|store| {
-                    let own = Take { member: store.place(), ..take.clone() };
+                    let own = Take { store: store.index(), ..take.clone() };
                     on_slots(&mut **store, &take.key, &doing, |rows, _| slot_rows::begin(rows, &own))
                         .map(drop)
                 })?;
@@ -190,7 +190,7 @@ impl Interleaved {
                 if recorded_pool(store, take)?.layout.is_none() {
                     return Err(lost_pool(take));
                 }
-                let own = Take { member: store.place(), ..take.clone() };
+                let own = Take { store: store.index(), ..take.clone() };
                 store.take_slot(&own)
             });
             match taken {
@@ -216,8 +216,8 @@ impl Interleaved {
         let mut refusal = None;
         for (_, member) in self.members.iter_mut().enumerate().filter(|(at, _)| *at != home) {
             let checked = member.ask(|store| {
-                let place = store.place();
-                places::check_fixed(&mut **store, places, taken.slot, place)
+                let index = store.index();
+                places::check_fixed(&mut **store, places, taken.slot, index)
             });
             match checked {
                 // A store that is down keeps no process of the other stores from its worker.
@@ -309,7 +309,7 @@ impl Interleaved {
         let lowest = pools.iter().map(slot_rows::lowest).min().unwrap_or(u64::MAX);
         slot_rows::check_raises(&raise.key, raise.to, lowest)?;
         let raised = self.operate_on_each(|_, store| {
-            let own = RaisePool { member: store.place(), ..raise.clone() };
+            let own = RaisePool { store: store.index(), ..raise.clone() };
             work(store, &own)
         })?;
         let (mut before, mut after) = (PoolRows::default(), PoolRows::default());

@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use crate::store::MAX_NUMBER;
+use crate::store::{MAX_NUMBER, StoreIndex};
 
 /// A store's partition of the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,11 @@ impl Partition {
             && partition.index < partition.stores
             && (1..=WIDEST_CHUNK).contains(&partition.chunk);
         sound.then_some(partition)
+    }
+
+    /// Which of the stores this is.
+    pub(crate) fn store_index(self) -> StoreIndex {
+        StoreIndex { stores: self.stores, index: self.index }
     }
 
     /// The global number of this store's own number `local`; `None` beyond 2^63-1.
@@ -87,7 +92,7 @@ impl Partition {
 /// As messages and documents count: from 1.
 impl fmt::Display for Partition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "store {} of {} with chunk={}", self.index + 1, self.stores, self.chunk)
+        write!(f, "{} with chunk={}", self.store_index(), self.chunk)
     }
 }
 

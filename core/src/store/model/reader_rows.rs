@@ -6,7 +6,7 @@
 
 use crate::request::reader::{OwnReader, READER_LAYOUT, Reader, Readers};
 use crate::request::worker::{Left, POOL_ROW, PoolRows, SlotRow};
-use crate::store::{Fault, FaultKind, KeepReader, Key, MAX_NUMBER};
+use crate::store::{Fault, FaultKind, KeepReader, Key, MAX_NUMBER, StoreIndex};
 
 use super::pool_rows::SlotRows;
 use super::slot_rows::parted;
@@ -23,7 +23,7 @@ pub(crate) fn add(
     keep: &KeepReader,
 ) -> Result<Option<u64>, Fault> {
     let pool = rows.read_pool(key)?;
-    check_stores(&key.name, &readers(&pool), keep.member.0)?;
+    check_stores(&key.name, &readers(&pool), keep.store.stores)?;
     let record = SlotRow { slot: POOL_ROW, ..SlotRow::default() };
     if pool.layout.is_none() && !rows.insert_pool(key, &record, READER_LAYOUT)? {
         return Ok(None);
@@ -97,7 +97,7 @@ pub(crate) fn readers(pool: &PoolRows) -> Readers {
     let left =
         |ends_at: u64| i64::try_from(i128::from(ends_at) - i128::from(pool.now_ms)).unwrap_or(i64::MAX);
     let reader = |row: &SlotRow| {
-        let (process, (stores, _)) = parted(&row.owner);
+        let (process, StoreIndex { stores, .. }) = parted(&row.owner);
         Reader { stores, ..Reader::new(row.slot, process, row.mark, left(row.ends_at)) }
     };
     Readers { now_ms: pool.now_ms, all: pool.slots.iter().map(reader).collect() }

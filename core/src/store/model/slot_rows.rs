@@ -9,7 +9,7 @@ use crate::request::worker::{
 };
 pub(crate) use crate::request::worker::{POOL_ROW, noted};
 use crate::store::model::pool_rows::SlotRows;
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Row};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Row, StoreIndex};
 
 /// A process that was too late for the lowest unused slot chooses among this many, and twice as many after each further try: however
 /// many processes start at once, they soon have different slots.
@@ -29,12 +29,12 @@ pub(crate) const REPAIRED: &str = "keymill repair";
 
 /// Whether this source was the last one to take the slot.
 pub(crate) fn is_noted(row: &SlotRow, source: &str) -> bool {
-    row.owner.split_once(" for ").is_some_and(|(_, of)| of == source)
+    row.owner.split_once(" for ").is_some_and(|(_, noted)| noted == source)
 }
 
 /// Whether another source was the last one to take the slot.
 pub(crate) fn is_of_another(row: &SlotRow, source: &str) -> bool {
-    row.owner.split_once(" for ").is_some_and(|(_, of)| of != source)
+    row.owner.split_once(" for ").is_some_and(|(_, noted)| noted != source)
 }
 
 /// Takes a slot; `None`: another process was faster. `attempt` counts those. Answers with the slot's row as it was before too.
@@ -77,9 +77,9 @@ pub(crate) fn take_row(
 /// Records the layout of a pool that is new, and refuses another one; answers with the pool. `None`: another process was faster.
 pub(crate) fn begin(rows: &mut dyn SlotRows, take: &Take) -> Result<Option<PoolRows>, Fault> {
     let pool = rows.read_pool(&take.key)?;
-    check_layout(&take.key, &take.layout, take.member, &pool)?;
+    check_layout(&take.key, &take.layout, take.store, &pool)?;
     if pool.layout.is_none()
-        && !rows.insert_pool(&take.key, &pool_row(0), &recorded(&take.layout, take.member))?
+        && !rows.insert_pool(&take.key, &pool_row(0), &recorded(&take.layout, take.store))?
     {
         return Ok(None);
     }
@@ -97,17 +97,10 @@ pub(crate) fn note_recorded(rows: &mut dyn SlotRows, key: &Key) -> Result<Option
 }
 
 /// Refuses a pool that was begun with another layout.
-pub(crate) fn check_layout(
-    key: &Key,
-    layout: &str,
-    member: (u64, u64),
-    pool: &PoolRows,
-) -> Result<(), Fault> {
-    let wanted = recorded(layout, member);
+pub(crate) fn check_layout(key: &Key, layout: &str, store: StoreIndex, pool: &PoolRows) -> Result<(), Fault> {
+    let wanted = recorded(layout, store);
     match &pool.layout {
-        Some(found) if member_in(found) != (member.0.max(1), member.1) => {
-            Err(of_other_stores(&key.name, found, member))
-        }
+        Some(found) if store_in(found) != store => Err(of_other_stores(&key.name, found, store)),
         Some(found) if *found != wanted => Err(other_layout(key, found, &wanted)),
         _ => Ok(()),
     }
@@ -139,15 +132,15 @@ pub(crate) fn check_raises(key: &Key, to: u64, lowest: u64) -> Result<(), Fault>
 
 /// The pool after [`raise`]: every mark is at least `to`, every token is new, and every lease has ended.
 pub(crate) fn raised(raise: &RaisePool, pool: &PoolRows) -> Result<PoolRows, Fault> {
-    let RaisePool { key, layout, member, to, .. } = raise;
-    check_layout(key, layout, *member, pool)?;
+    let RaisePool { key, layout, store, to, .. } = raise;
+    check_layout(key, layout, *store, pool)?;
     // Of several stores one may stand higher than another that was restored.
-    if member.0 <= 1 {
+    if !store.is_one_of_several() {
         check_raises(key, *to, lowest(pool))?;
     }
     let slots = pool.slots.iter().map(|row| raised_slot(raise, row));
     Ok(PoolRows {
-        layout: Some(recorded(layout, *member)),
+        layout: Some(recorded(layout, *store)),
         floor: pool.floor.max(*to),
         slots: slots.collect(),
         now_ms: pool.now_ms,
@@ -175,7 +168,7 @@ pub(crate) fn raise_added(
     before: &PoolRows,
 ) -> Result<Option<()>, Fault> {
     let pool = rows.read_pool(&request.key)?;
-    let known = |row: &SlotRow| before.slots.iter().any(|of| of.slot == row.slot);
+    let known = |row: &SlotRow| before.slots.iter().any(|known| known.slot == row.slot);
     for row in pool.slots.iter().filter(|row| !known(row)) {
         if !rows.replace_slot(&request.key, row, &raised_slot(request, row))? {
             return Ok(None);
@@ -275,38 +268,32 @@ fn ends_at(now_ms: u64, lease_ms: u64) -> u64 {
 }
 
 /// What a pool records about its ids: they are unique only if all of its processes agree on it.
-pub(crate) fn recorded(layout: &str, (of, index): (u64, u64)) -> String {
-    let member = if of > 1 { format!(" store {} of {of}", index + 1) } else { String::new() };
-    format!("{layout}{member}")
+pub(crate) fn recorded(layout: &str, store: StoreIndex) -> String {
+    if store.is_one_of_several() { format!("{layout} {store}") } else { layout.to_owned() }
 }
 
-/// What was [`recorded`], and the store of the record, as in [`Take::member`].
-pub(crate) fn parted(record: &str) -> (&str, (u64, u64)) {
-    let parts = record.rsplit_once(" store ").and_then(|(what, member)| {
-        let (index, of) = member.split_once(" of ")?;
-        Some((what, (of.parse().ok()?, index.parse::<u64>().ok()?.saturating_sub(1))))
+/// What was [`recorded`], and the store of the record.
+pub(crate) fn parted(record: &str) -> (&str, StoreIndex) {
+    let parts = record.rsplit_once(" store ").and_then(|(what, store)| {
+        let (index, stores) = store.split_once(" of ")?;
+        let index = index.parse::<u64>().ok()?.saturating_sub(1);
+        Some((what, StoreIndex { stores: stores.parse().ok()?, index }))
     });
-    parts.unwrap_or((record, (1, 0)))
+    parts.unwrap_or((record, StoreIndex::ONLY))
 }
 
 /// The store of a pool's record.
-pub(crate) fn member_in(record: &str) -> (u64, u64) {
+pub(crate) fn store_in(record: &str) -> StoreIndex {
     parted(record).1
 }
 
-/// A store of a list, in words.
-pub(crate) fn in_words((of, index): (u64, u64)) -> String {
-    if of > 1 { format!("store {} of {of}", index + 1) } else { "the only store".to_owned() }
-}
-
 /// The pool is that of another list of stores.
-pub(crate) fn of_other_stores(pool: &str, found: &str, member: (u64, u64)) -> Fault {
+pub(crate) fn of_other_stores(pool: &str, found: &str, store: StoreIndex) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
-            "pool `{pool}` was begun in {}, and this mill opens it in {}: with other `stores` or another order ids would come twice; nothing was changed. Open it with the `stores` it was begun with",
-            in_words(member_in(found)),
-            in_words(member),
+            "pool `{pool}` was begun in {}, and this mill opens it in {store}: with other `stores` or another order ids would come twice; nothing was changed. Open it with the `stores` it was begun with",
+            store_in(found),
         ),
     )
 }
@@ -327,9 +314,8 @@ enum Choice<'p> {
 }
 
 fn is_offered(take: &Take, slot: u64) -> bool {
-    let (of, index) = take.member;
     let is_passed_over = take.beside.passed_over.iter().any(|(passed, _)| *passed == slot);
-    (take.slots.first..=take.slots.last).contains(&slot) && slot % of.max(1) == index && !is_passed_over
+    (take.slots.first..=take.slots.last).contains(&slot) && take.store.has_worker(slot) && !is_passed_over
 }
 
 /// The best slot: among free ones the lowest mark; without a free one, the lowest slot without a row.
@@ -354,13 +340,12 @@ fn choose<'p>(pool: &'p PoolRows, take: &Take, attempt: usize) -> Option<Choice<
         let at = if attempt == 0 { 0 } else { fastrand::usize(..equals.len()) };
         return equals.get(at).map(|row| Choice::Used(row));
     }
-    let (of, index) = take.member;
-    let of = of.max(1);
-    let first = take.slots.first + (index + of - take.slots.first % of) % of;
+    let stores = take.store.stores.max(1);
+    let first = take.slots.first + (take.store.index + stores - take.slots.first % stores) % stores;
     let mut used: Vec<u64> = pool.slots.iter().map(|row| row.slot).collect();
     used.sort_unstable();
     let window = attempt.checked_sub(1).map_or(1, |late| SPREAD << late.min(DOUBLINGS));
-    let unused = (first..=take.slots.last).step_by(usize::try_from(of).unwrap_or(usize::MAX));
+    let unused = (first..=take.slots.last).step_by(usize::try_from(stores).unwrap_or(usize::MAX));
     let unused = unused.filter(|slot| used.binary_search(slot).is_err() && is_offered(take, *slot));
     let unused: Vec<u64> = unused.take(window).collect();
     let at = if unused.is_empty() { 0 } else { fastrand::usize(..unused.len()) };
@@ -502,7 +487,7 @@ mod tests {
             key: key(),
             layout: "a layout".into(),
             slots: Slots { first, last },
-            member: (1, 0),
+            store: StoreIndex::ONLY,
             latest_mark: 1_003,
             present: 1_000,
             mark: 1_033,
@@ -527,7 +512,7 @@ mod tests {
     fn taken(slots: Vec<SlotRow>, request: &Take) -> Result<Option<Taken>, Fault> {
         take(
             &mut Table(PoolRows {
-                layout: Some(recorded(&request.layout, request.member)),
+                layout: Some(recorded(&request.layout, request.store)),
                 slots,
                 ..PoolRows::default()
             }),
@@ -546,7 +531,10 @@ mod tests {
         assert_eq!(slot_of(vec![], &request(0, 9)), (0, 0));
         assert_eq!(slot_of(vec![row(0, 900, NOW + 1), row(2, 900, NOW + 1)], &request(0, 9)), (1, 0));
         assert_eq!(slot_of(vec![row(5, 900, NOW + 1)], &request(5, 9)), (6, 0));
-        assert_eq!(slot_of(vec![], &Take { member: (3, 1), ..request(5, 9) }), (7, 0));
+        assert_eq!(
+            slot_of(vec![], &Take { store: StoreIndex { stores: 3, index: 1 }, ..request(5, 9) }),
+            (7, 0)
+        );
     }
 
     #[test]
@@ -595,7 +583,7 @@ mod tests {
             // All of them read, and then each tries to insert.
             let slots = table.iter().map(|&slot| row(slot, 900, NOW + 1)).collect();
             let read = PoolRows {
-                layout: Some(recorded(&request.layout, request.member)),
+                layout: Some(recorded(&request.layout, request.store)),
                 slots,
                 now_ms: NOW,
                 ..PoolRows::default()
@@ -701,12 +689,17 @@ mod tests {
     #[test]
     fn a_repair_ends_the_leases() {
         let mut table = Table(PoolRows {
-            layout: Some(recorded("a layout", (1, 0))),
+            layout: Some(recorded("a layout", StoreIndex::ONLY)),
             slots: vec![row(0, 900, NOW + 3_600_000)],
             ..PoolRows::default()
         });
-        let request =
-            RaisePool { key: key(), layout: "a layout".into(), member: (1, 0), to: 1_001, token: 99 };
+        let request = RaisePool {
+            key: key(),
+            layout: "a layout".into(),
+            store: StoreIndex::ONLY,
+            to: 1_001,
+            token: 99,
+        };
         assert!(raise(&mut table, &request).expect("raised").is_some());
         assert_eq!(slot_of_table(&mut table), (0, 1_001));
     }
@@ -741,9 +734,10 @@ mod tests {
     fn a_pool_of_another_layout_or_of_other_stores_is_refused() {
         let mut table = Table::default();
         assert!(take(&mut table, &request(0, 9), 0).is_ok());
-        for other in
-            [Take { layout: "another".into(), ..request(0, 9) }, Take { member: (2, 0), ..request(0, 9) }]
-        {
+        for other in [
+            Take { layout: "another".into(), ..request(0, 9) },
+            Take { store: StoreIndex { stores: 2, index: 0 }, ..request(0, 9) },
+        ] {
             assert_eq!(take(&mut table, &other, 0).expect_err("refused").kind, FaultKind::Refused);
         }
     }
@@ -802,12 +796,17 @@ mod tests {
     #[test]
     fn a_raised_pool_has_new_tokens_and_no_worker_begins_below_its_floor() {
         let mut table = Table(PoolRows {
-            layout: Some(recorded("a layout", (1, 0))),
+            layout: Some(recorded("a layout", StoreIndex::ONLY)),
             slots: vec![row(0, 900, NOW + 1), row(1, 1_002, 0)],
             ..PoolRows::default()
         });
-        let raise_to =
-            |to: u64| RaisePool { key: key(), layout: "a layout".into(), member: (1, 0), to, token: 99 };
+        let raise_to = |to: u64| RaisePool {
+            key: key(),
+            layout: "a layout".into(),
+            store: StoreIndex::ONLY,
+            to,
+            token: 99,
+        };
         let (before, after) = raise(&mut table, &raise_to(1_001)).expect("raised").expect("no other process");
         assert_eq!((before.floor, after.floor), (0, 1_001));
         assert_eq!(after.slots.iter().map(|row| row.mark).collect::<Vec<_>>(), [1_001, 1_002]);
@@ -827,8 +826,13 @@ mod tests {
     fn a_raise_that_is_made_again_leaves_no_process_its_token() {
         let slots = vec![row(0, 900, NOW + 1), row(1, 900, NOW + 1)];
         let mut table = Table(PoolRows { slots, ..PoolRows::default() });
-        let request =
-            RaisePool { key: key(), layout: "a layout".into(), member: (1, 0), to: 1_001, token: 99 };
+        let request = RaisePool {
+            key: key(),
+            layout: "a layout".into(),
+            store: StoreIndex::ONLY,
+            to: 1_001,
+            token: 99,
+        };
         // On Redis an attempt that met a faster process leaves what it has changed.
         for _ in 0..2 {
             assert!(raise(&mut table, &request).expect("raised").is_some());
@@ -839,8 +843,13 @@ mod tests {
     #[test]
     fn a_pool_whose_rows_are_gone_is_raised_too() {
         let mut table = Table::default();
-        let request =
-            RaisePool { key: key(), layout: "a layout".into(), member: (1, 0), to: 1_001, token: 99 };
+        let request = RaisePool {
+            key: key(),
+            layout: "a layout".into(),
+            store: StoreIndex::ONLY,
+            to: 1_001,
+            token: 99,
+        };
         assert!(raise(&mut table, &request).expect("raised").is_some());
         assert_eq!(slot_of_table(&mut table), (0, 1_001));
     }

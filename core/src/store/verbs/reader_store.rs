@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::request::reader::{OwnReader, Readers};
 use crate::store::model::reader_rows;
 use crate::store::model::slot_rows::recorded;
-use crate::store::{Fault, FaultKind, Key, Left, OwnSlot, Renewal, SlotRow};
+use crate::store::{Fault, FaultKind, Key, Left, OwnSlot, Renewal, SlotRow, StoreIndex};
 
 use super::SlotStore;
 use super::slot_store::on_slots;
@@ -33,8 +33,8 @@ pub struct KeepReader {
     pub lease_ms: u64,
     /// The process, for people.
     pub owner: Arc<str>,
-    /// The number of stores that the process lists, and which of them this one is, from 0 on; (1, 0): it has one store.
-    pub member: (u64, u64),
+    /// The store that is asked, in the list of the process.
+    pub store: StoreIndex,
 }
 
 /// The readers of route tables. The verbs are transactions on the rows of a pool.
@@ -53,7 +53,7 @@ pub trait ReaderStore: SlotStore {
                     key: key.clone(),
                     slot: *member,
                     left: before.clone(),
-                    owner: recorded(&keep.owner, keep.member).into(),
+                    owner: recorded(&keep.owner, keep.store).into(),
                 },
                 to,
                 lease_ms: keep.lease_ms,
@@ -94,7 +94,7 @@ pub trait ReaderStore: SlotStore {
             token: to.token,
             mark: keep.version,
             ends_at: 0,
-            owner: recorded(&keep.owner, keep.member),
+            owner: recorded(&keep.owner, keep.store),
         };
         let doing = format!("adding this process to the readers of router `{}`", key.name);
         let added = on_slots(self.as_slots(), key, &doing, |rows, _| reader_rows::add(rows, key, &new, keep));
