@@ -31,13 +31,6 @@ const DURABILITY: Described = option(
     "What to do about settings of the store that lose commits: answer `STORE_UNSAFE`, or report them and accept the risk of duplicates.",
 );
 
-const IGNORED: Described = option(
-    "ignored",
-    "",
-    "names joined by `,`, then `+N` for more",
-    "What `store_of` found in [the application's settings](application-database.md) and a store does not need. The event `settings_ignored` and `keymill status` say so.",
-);
-
 /// Options of a mill, in every URL and at the top of a TOML file.
 pub const MILL: &[Described] = &[
     option(
@@ -64,6 +57,12 @@ pub const MILL: &[Described] = &[
         "1s to 1h",
         "How long the row lasts that says which version of a route table this process runs, see [Moving a shard](business-ids.md#moving-a-shard).",
     ),
+    option(
+        "ignored",
+        "",
+        "names joined by `,`, then `+N` for more",
+        "In a URL only: what `store_of` found in [the application's settings](application-database.md) and a store does not need. The event `settings_ignored` and `keymill status` say so.",
+    ),
 ];
 
 /// Options of `memory:`.
@@ -74,7 +73,6 @@ pub const MEMORY: &[Described] =
 pub const SQLITE: &[Described] = &[
     DURABILITY,
     option("busy", "2s", "1ms to 5s", "How long to wait for other processes that write the file."),
-    IGNORED,
 ];
 
 /// Options of every server.
@@ -109,7 +107,6 @@ pub const SERVER: &[Described] = &[
     option("key", "", "a PEM file", "The key of `cert`."),
     option("socket", "", "a path", "A Unix socket file, in place of the hosts."),
     option("password_file", "", "a path", "A file with the password, read again at each connect."),
-    IGNORED,
 ];
 
 /// Options of `postgres:` beyond those of every server.

@@ -23,8 +23,8 @@ pub(super) enum Role {
     Schema,
     /// PostgreSQL's `options`: `-c search_path=NAME` is a schema.
     ServerOptions,
-    /// A word for what the connection demands; the words and what they demand.
-    TlsMode(&'static [(&'static str, TlsLevel)]),
+    /// A word for what the connection demands; lists of words and what they demand.
+    TlsMode(&'static [&'static [(&'static str, TlsLevel)]]),
     /// A switch that demands this much where it is on, and this where it is off.
     TlsSwitch {
         on: Option<TlsLevel>,
@@ -143,7 +143,7 @@ impl Role {
             Role::Schema => "`schema=`: the first of the schemas, folded to lower case as the server does, unless it is quoted".to_owned(),
             Role::ServerOptions => "`schema=`, where it is `-c search_path=NAME`; ignored: Neon's `endpoint=` of the same host; refused: everything else".to_owned(),
             Role::TlsMode(words) => {
-                let each = words.iter().map(|(word, level)| format!("`{word}`: {}", level.described()));
+                let each = words.iter().copied().flatten().map(|(word, level)| format!("`{word}`: {}", level.described()));
                 each.collect::<Vec<_>>().join("; ")
             }
             Role::TlsSwitch { on, off } => {

@@ -6,14 +6,25 @@ use super::client_library::{ClientLibrary, DatabaseKind, Role, RoleRows, TlsLeve
 use Role::{Ignored, Only, Refused};
 use TlsLevel::{Off, Prefer, Require, Verify};
 
+/// Most libraries tell letters apart, and decode what stands in a URL.
+const PLAIN: ClientLibrary = ClientLibrary {
+    name: "",
+    kind: DatabaseKind::Sqlite,
+    has_case: true,
+    is_encoded: true,
+    has_plus: false,
+    guards_password: false,
+    tables: &[],
+};
+
 pub(super) static CONNECTOR_J: ClientLibrary = ClientLibrary {
     name: "MySQL Connector/J",
     kind: DatabaseKind::Mysql,
     has_case: false,
-    is_encoded: true,
     has_plus: true,
     guards_password: true,
     tables: &[CONNECTOR_J_ROWS, MYSQL_JDBC_ROWS, SHARED_ROWS],
+    ..PLAIN
 };
 
 pub(super) static MARIADB_JAVA: ClientLibrary = ClientLibrary {
@@ -21,69 +32,48 @@ pub(super) static MARIADB_JAVA: ClientLibrary = ClientLibrary {
     kind: DatabaseKind::Mysql,
     has_case: false,
     is_encoded: false,
-    has_plus: false,
     guards_password: true,
     tables: &[MARIADB_ROWS, MYSQL_JDBC_ROWS, SHARED_ROWS],
+    ..PLAIN
 };
 
 pub(super) static PGJDBC: ClientLibrary = ClientLibrary {
     name: "pgjdbc",
     kind: DatabaseKind::Postgres,
-    has_case: true,
-    is_encoded: true,
     has_plus: true,
-    guards_password: false,
     tables: &[PGJDBC_ROWS, SHARED_ROWS],
+    ..PLAIN
 };
 
-pub(super) static SQLITE_JDBC: ClientLibrary = ClientLibrary {
-    name: "sqlite-jdbc",
-    kind: DatabaseKind::Sqlite,
-    has_case: false,
-    is_encoded: true,
-    has_plus: false,
-    guards_password: false,
-    tables: &[SQLITE_ROWS, SHARED_ROWS],
-};
+pub(super) static SQLITE_JDBC: ClientLibrary =
+    ClientLibrary { name: "sqlite-jdbc", has_case: false, tables: &[SQLITE_ROWS, SHARED_ROWS], ..PLAIN };
 
 /// `PyMySQL`, mysqlclient, mysql-connector-python, mysql2, Prisma.
 pub(super) static MYSQL_CLIENTS: ClientLibrary = ClientLibrary {
     name: "a MySQL client library",
     kind: DatabaseKind::Mysql,
-    has_case: true,
-    is_encoded: true,
-    has_plus: false,
-    guards_password: false,
     tables: &[MYSQL_ROWS, SHARED_ROWS],
+    ..PLAIN
 };
 
 /// Those of libpq (psycopg, Ruby, PHP), asyncpg, pg8000, node-postgres, Prisma.
 pub(super) static POSTGRES_CLIENTS: ClientLibrary = ClientLibrary {
     name: "a PostgreSQL client library",
     kind: DatabaseKind::Postgres,
-    has_case: true,
-    is_encoded: true,
-    has_plus: false,
-    guards_password: false,
     tables: &[POSTGRES_ROWS, SHARED_ROWS],
+    ..PLAIN
 };
 
 /// Python's and Prisma's.
 pub(super) static SQLITE_CLIENTS: ClientLibrary = ClientLibrary {
     name: "a SQLite client library",
-    kind: DatabaseKind::Sqlite,
-    has_case: true,
-    is_encoded: true,
-    has_plus: false,
-    guards_password: false,
     tables: &[SQLITE_CLIENT_ROWS, SQLITE_ROWS, SHARED_ROWS],
+    ..PLAIN
 };
 
 const TRUST_STORE: &str = "keymill reads no Java key stores; export the certificates and write ca=FILE.pem (and cert= and key=) into the store's own URL";
-const OWN_TLS: &str = "keymill's TLS has no such setting; write ca=FILE.pem (and cert= and key=, as PEM files without a password) into the store's own URL";
 const OWN_SOCKETS: &str = "keymill connects by itself, over TCP or by a socket file; to Cloud SQL through its Auth Proxy: write the proxy's host and port, or `socket=/cloudsql/PROJECT:REGION:INSTANCE`";
 const LOGIN_WAYS: &str = "keymill logs in with a user and a password, or with a certificate";
-const REQUIRED_AUTH: &str = "keymill cannot demand a way to log in; tls=verify keeps out a false server";
 const OPTION_FILE: &str = "keymill reads no option files of other clients; write what stands in it";
 const PRIMARY: &str = "keymill writes, so it needs the primary";
 const REPLICATION: &str = "it is a connection for replication";
@@ -121,25 +111,8 @@ const MODES: &[(&str, TlsLevel)] = &[
     ("strict", Verify),
     ("accept_invalid_certs", Prefer),
 ];
-/// The same where a switch may stand as well, which verifies.
-const MODES_OR_SWITCH: &[(&str, TlsLevel)] = &[
-    ("disable", Off),
-    ("DISABLED", Off),
-    ("allow", Prefer),
-    ("prefer", Prefer),
-    ("require", Require),
-    ("REQUIRED", Require),
-    ("verify-ca", Verify),
-    ("VERIFY_CA", Verify),
-    ("verify-full", Verify),
-    ("VERIFY_IDENTITY", Verify),
-    ("no-verify", Require),
-    ("trust", Require),
-    ("true", Verify),
-    ("1", Verify),
-    ("false", Off),
-    ("0", Off),
-];
+/// A switch in the place of such a word, which verifies.
+const SWITCH: &[(&str, TlsLevel)] = &[("true", Verify), ("1", Verify), ("false", Off), ("0", Off)];
 /// Python's `verify_mode` inside a dictionary, which asks for encryption by being there.
 const VERIFY_MODES: &[(&str, TlsLevel)] = &[
     ("none", Require),
@@ -183,10 +156,6 @@ const MYSQL_JDBC_ROWS: RoleRows = &[
     (&["fallbackToSystemTrustStore", "fallbackToSystemKeyStore"], Only(&["true", ""], TRUST_STORE)),
     (&["tlsVersions", "enabledTLSProtocols", "enabledSslProtocolSuites"], Only(OLD_VERSIONS, TLS_VERSIONS)),
     (
-        &["serverRSAPublicKeyFile", "serverPublicKeyFile"],
-        Refused("keymill reads no file with the server's key; with tls=verify it needs none"),
-    ),
-    (
         &["defaultAuthenticationPlugin"],
         Only(
             &[
@@ -227,7 +196,7 @@ const MYSQL_JDBC_ROWS: RoleRows = &[
 ];
 
 const CONNECTOR_J_ROWS: RoleRows = &[
-    (&["sslMode"], Role::TlsMode(MODES)),
+    (&["sslMode"], Role::TlsMode(&[MODES])),
     // Where it is written, encryption is wanted: it is not given up silently.
     (&["useSSL"], Role::TlsSwitch { on: Some(Require), off: Some(Off) }),
     (&["host"], Role::Host),
@@ -236,7 +205,7 @@ const CONNECTOR_J_ROWS: RoleRows = &[
 ];
 
 const MARIADB_ROWS: RoleRows = &[
-    (&["sslMode"], Role::TlsMode(MODES_OR_SWITCH)),
+    (&["sslMode"], Role::TlsMode(&[MODES, SWITCH])),
     (&["useSsl"], Role::TlsSwitch { on: Some(Verify), off: Some(Off) }),
     (&["trustServerCertificate"], Role::TrustAll),
     (&["serverSslCert"], Role::Ca),
@@ -253,7 +222,7 @@ const PGJDBC_ROWS: RoleRows = &[
     (&["PGDBNAME", "dbname"], Role::Database),
     (&["currentSchema"], Role::Schema),
     (&["options"], Role::ServerOptions),
-    (&["sslmode"], Role::TlsMode(MODES)),
+    (&["sslmode"], Role::TlsMode(&[MODES])),
     (&["ssl"], Role::TlsSwitch { on: Some(Verify), off: None }),
     (&["sslfactory"], Role::SocketClass),
     (&["sslrootcert"], Role::Ca),
@@ -264,7 +233,6 @@ const PGJDBC_ROWS: RoleRows = &[
     (&["channelBinding"], Role::ChannelBinding),
     (&["sslNegotiation"], Only(&["", "postgres"], ASKS_FIRST)),
     (&["gssEncMode"], Only(&["", "disable", "allow", "prefer"], BY_TLS)),
-    (&["requireAuth"], Refused(REQUIRED_AUTH)),
     (&["cloudSqlInstance", "socketFactory"], Refused(OWN_SOCKETS)),
     (&["targetServerType"], Only(&["", "any", "primary", "master", "preferPrimary"], PRIMARY)),
     (&["replication"], Refused(REPLICATION)),
@@ -295,7 +263,7 @@ const MYSQL_ROWS: RoleRows = &[
     (&["port"], Role::Port),
     (&["database", "db"], Role::Database),
     (&["unix_socket", "socket", "socketPath"], Role::Socket),
-    (&["ssl_mode", "ssl-mode", "sslmode", "sslMode", "sslaccept"], Role::TlsMode(MODES)),
+    (&["ssl_mode", "ssl-mode", "sslmode", "sslMode", "sslaccept"], Role::TlsMode(&[MODES])),
     (&["ssl"], Role::TlsSwitch { on: Some(Require), off: Some(Off) }),
     (&["ssl_disabled"], Role::TlsSwitch { on: Some(Off), off: None }),
     (
@@ -307,7 +275,7 @@ const MYSQL_ROWS: RoleRows = &[
         &["ssl.verify_cert", "ssl.verify_identity", "ssl.check_hostname", "ssl.rejectUnauthorized"],
         Role::TlsSwitch { on: Some(Verify), off: Some(Require) },
     ),
-    (&["ssl.verify_mode"], Role::TlsMode(VERIFY_MODES)),
+    (&["ssl.verify_mode"], Role::TlsMode(&[VERIFY_MODES])),
     (&["ssl.minVersion"], Only(LOWEST_VERSIONS, TLS_VERSIONS)),
     (&["ssl_ca", "ssl-ca", "ssl.ca", "ssl.ssl_ca", "ssl.ssl-ca", "sslca"], Role::Ca),
     (&["ssl_cert", "ssl-cert", "ssl.cert", "ssl.ssl_cert", "ssl.ssl-cert"], Role::Cert),
@@ -321,17 +289,7 @@ const MYSQL_ROWS: RoleRows = &[
     (&["connect_timeout", "connection_timeout"], Role::ConnectSeconds),
     (&["connectTimeout"], Role::ConnectMillis),
     (&["read_timeout", "socket_timeout"], Role::AnswerSeconds),
-    (
-        &[
-            "read_default_file",
-            "read_default_group",
-            "option_files",
-            "option_groups",
-            "default_file",
-            "default_group",
-        ],
-        Refused(OPTION_FILE),
-    ),
+    (&["read_default_file", "read_default_group", "default_group"], Refused(OPTION_FILE)),
     (&["failover", "stream"], Refused("keymill connects by itself, to the hosts of the URL")),
     (&["allowPublicKeyRetrieval"], Only(&["true", ""], LOGIN_WAYS)),
 ];
@@ -347,24 +305,21 @@ const POSTGRES_ROWS: RoleRows = &[
         Role::Schema,
     ),
     (&["options"], Role::ServerOptions),
-    (&["sslmode", "sslMode", "sslaccept"], Role::TlsMode(MODES)),
+    (&["sslmode", "sslMode", "sslaccept"], Role::TlsMode(&[MODES])),
     // asyncpg takes the words of `sslmode`; what is on, and nothing else, is verified by node-postgres.
-    (&["ssl"], Role::TlsMode(MODES_OR_SWITCH)),
+    (&["ssl"], Role::TlsMode(&[MODES, SWITCH])),
     (&["ssl.rejectUnauthorized"], Role::TlsSwitch { on: Some(Verify), off: Some(Require) }),
     (&["requiressl"], Role::TlsSwitch { on: Some(Require), off: None }),
     (&["channel_binding"], Role::ChannelBinding),
     (&["sslrootcert", "sslRootCert", "ssl.ca"], Role::RootCert),
     (&["sslcert", "sslCert", "ssl.cert"], Role::Cert),
     (&["sslkey", "sslKey", "ssl.key"], Role::Key),
-    (&["sslpassword", "sslidentity"], Refused(OWN_TLS)),
     (&["ssl_min_protocol_version", "ssl.minVersion"], Only(LOWEST_VERSIONS, TLS_VERSIONS)),
     (&["ssl_max_protocol_version"], Only(&["", "TLSv1.3"], TLS_VERSIONS)),
     (&["sslnegotiation"], Only(&["", "postgres"], ASKS_FIRST)),
     (&["direct_tls"], Only(&["", "false"], ASKS_FIRST)),
     (&["gssencmode"], Only(&["", "disable", "allow", "prefer"], BY_TLS)),
-    (&["require_auth"], Refused(REQUIRED_AUTH)),
     (&["requirepeer"], Refused(LOGIN_WAYS)),
-    (&["hostaddr"], Refused("keymill finds the address of a host by itself; write it as the host")),
     (&["connect_timeout", "timeout"], Role::ConnectSeconds),
     (&["connectionTimeoutMillis"], Role::ConnectMillis),
     (&["command_timeout", "socket_timeout"], Role::AnswerSeconds),

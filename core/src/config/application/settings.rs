@@ -146,16 +146,15 @@ impl Settings {
                 ))),
             },
             Role::TlsMode(words) => {
-                let level =
-                    words.iter().find(|(word, _)| word.eq_ignore_ascii_case(value)).map(|(_, level)| *level);
-                let Some(level) = level else {
-                    let valid: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+                let words = || words.iter().copied().flatten();
+                let Some((_, level)) = words().find(|(word, _)| word.eq_ignore_ascii_case(value)) else {
+                    let valid: Vec<_> = words().map(|(word, _)| *word).collect();
                     return Err(refused(format!(
                         "`{name}` of {library} has a value that keymill does not know; it knows {}",
                         valid.join(", ")
                     )));
                 };
-                self.mode = self.mode.max(Some(level));
+                self.mode = self.mode.max(Some(*level));
                 Ok(())
             }
             Role::TlsSwitch { on, off } => {

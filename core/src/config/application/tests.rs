@@ -146,7 +146,9 @@ fn tls_parameters(library: &'static ClientLibrary) -> Vec<(&'static str, &'stati
     let mut found = Vec::new();
     for (name, role) in rows(library) {
         match role {
-            Role::TlsMode(words) => found.extend(words.iter().map(|(word, level)| (name, *word, *level))),
+            Role::TlsMode(words) => {
+                found.extend(words.iter().copied().flatten().map(|(word, level)| (name, *word, *level)));
+            }
             Role::TlsSwitch { on, off } => {
                 found.extend(on.map(|level| (name, "true", level)));
                 found.extend(off.map(|level| (name, "false", level)));
