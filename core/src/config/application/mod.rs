@@ -69,7 +69,7 @@ pub fn described() -> Vec<(&'static str, Vec<client_library::DescribedRow>)> {
 #[cfg(feature = "internals")]
 #[must_use]
 pub fn described_words() -> Vec<(&'static str, Vec<String>)> {
-    words::SUBJECTS.iter().map(|subject| (subject.about, subject.words().collect())).collect()
+    words::TOPICS.iter().map(|topic| (topic.about, topic.words().collect())).collect()
 }
 
 /// A refusal that says what else can be done.

@@ -227,11 +227,11 @@ impl Settings {
                 "a parameter of {library} (not repeated here: it may be a piece of a password, in which `&`, `?`, `#` and `@` are written %26, %3F, %23 and %40)"
             )
         };
-        if let Some((word, subject)) = words::speaks(given.name) {
+        if let Some((word, topic)) = words::speaks(given.name) {
             let word = if given.is_shown { format!(" (`{word}`)") } else { String::new() };
             return Err(refused(format!(
                 "keymill does not know {which}, and by its name it may say {}{word}; leave it out",
-                subject.about
+                topic.about
             )));
         }
         if given.is_doubtful {

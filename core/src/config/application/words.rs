@@ -5,7 +5,7 @@
 //! mill could then reach another server, or be less protected than the application. Such a name holds one of the words below.
 
 /// What words in a name may be about. Words stand in groups, with the names of some client that they decide.
-pub struct Subject {
+pub struct Topic {
     /// Completes "it may say …".
     pub about: &'static str,
     /// Words that begin or end a part of a name: `sslmode`, `requiressl`.
@@ -15,8 +15,8 @@ pub struct Subject {
 }
 
 /// The words for which a name is refused.
-pub(super) const SUBJECTS: [Subject; 4] = [
-    Subject {
+pub(super) const TOPICS: [Topic; 4] = [
+    Topic {
         about: "how the connection is encrypted or whose certificates are trusted",
         affixes: &[
             "ssl tls",              // sslmode, useSSL, enabledTLSProtocols
@@ -31,7 +31,7 @@ pub(super) const SUBJECTS: [Subject; 4] = [
             "vault wallet kms",         // services that keep keys and certificates
         ],
     },
-    Subject {
+    Topic {
         about: "as whom the application logs in",
         affixes: &[
             "auth oidc openid saml", // auth_plugin, requireAuth, oauth_issuer
@@ -47,7 +47,7 @@ pub(super) const SUBJECTS: [Subject; 4] = [
             "plugin plugins",    // wrapperPlugins=iam
         ],
     },
-    Subject {
+    Topic {
         about: "which server, database or schema is meant",
         affixes: &[
             "host socket",        // hostaddr, dbHost, socketFactory
@@ -64,7 +64,7 @@ pub(super) const SUBJECTS: [Subject; 4] = [
             "file files config option", // configFile, option_files: logins and hosts
         ],
     },
-    Subject {
+    Topic {
         about: "what is run on each new connection, which may change the login, the database or the schema",
         affixes: &[],
         // init_command, connectionInitSql; but not initialSize or initializationFailTimeout.
@@ -82,15 +82,15 @@ fn each(groups: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
 const WHOLE: [&str; 2] = ["options", "server"];
 
 /// The word of a name for which it is refused, and what it may be about.
-pub(super) fn speaks(name: &str) -> Option<(&'static str, &'static Subject)> {
+pub(super) fn speaks(name: &str) -> Option<(&'static str, &'static Topic)> {
     if let Some(word) = WHOLE.iter().find(|word| word.eq_ignore_ascii_case(name)) {
-        return Some((word, &SUBJECTS[2]));
+        return Some((word, &TOPICS[2]));
     }
     parts(name).iter().find_map(|part| {
-        SUBJECTS.iter().find_map(|subject| {
-            let mut affixes = each(subject.affixes);
+        TOPICS.iter().find_map(|topic| {
+            let mut affixes = each(topic.affixes);
             let affix = affixes.find(|word| part.starts_with(word) || part.ends_with(word));
-            affix.or_else(|| each(subject.parts).find(|word| part == word)).map(|word| (word, subject))
+            affix.or_else(|| each(topic.parts).find(|word| part == word)).map(|word| (word, topic))
         })
     })
 }
@@ -118,7 +118,7 @@ fn parts(name: &str) -> Vec<String> {
     parts
 }
 
-impl Subject {
+impl Topic {
     /// Its words, for the documentation.
     pub fn words(&self) -> impl Iterator<Item = String> {
         each(self.affixes).map(|word| format!("{word}…")).chain(each(self.parts).map(str::to_owned))
