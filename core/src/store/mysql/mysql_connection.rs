@@ -13,9 +13,10 @@ use crate::store::model::rows::Digits;
 use crate::store::model::sequence_value::least;
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::READ_ONLY;
-use crate::store::sql::sequence::{self, Counting, Drawn, Sequences};
-use crate::store::sql::sql_rows::like;
-use crate::store::sql::{Changed, Connection, Dialect, Relation, State, Statement, Tickets, Together};
+use crate::store::sql::{
+    Changed, Connection, Counting, Dialect, Drawn, Relation, Sequences, State, Statement, Tickets, Together,
+    like, sequence,
+};
 use crate::store::{Fault, FaultKind, Key, SerialKey};
 
 use super::mysql_dialect::{DEADLOCK, REPLICATES};

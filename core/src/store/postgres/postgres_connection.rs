@@ -11,10 +11,10 @@ use super::postgres_session::PostgresSession;
 use crate::store::model::rows::Digits;
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, READ_ONLY};
-use crate::store::sql::dialect::NOWAIT_PATIENCE;
-use crate::store::sql::sequence::{self, Sequences};
-use crate::store::sql::sql_rows::like;
-use crate::store::sql::{Changed, Connection, Dialect, Relation, State, Statement, Together, wrong};
+use crate::store::sql::{
+    Changed, Connection, Dialect, NOWAIT_PATIENCE, Relation, Sequences, State, Statement, Together, like,
+    sequence, wrong,
+};
 use crate::store::{Fault, FaultKind, Key, Remedy, SerialKey};
 
 impl Connection for PostgresSession {
@@ -65,7 +65,7 @@ impl Connection for PostgresSession {
     }
 
     fn commit_alone(&mut self, change: &Statement) -> Result<Changed, Fault> {
-        let found = self.run(&change.sql(), &change.values(), Phase::Commit)?;
+        let found = self.run(&self.committing(change), &change.values(), Phase::Commit)?;
         self.changed(&found)
     }
 
@@ -85,10 +85,6 @@ impl Connection for PostgresSession {
 
     fn for_share(&self) -> &'static str {
         " FOR SHARE"
-    }
-
-    fn ends_with(&self, column: &str) -> String {
-        format!("{} RETURNING `{column}`, {}", self.own_limits(), self.pinned())
     }
 
     /// `"schema"."table"` of a key whose table was checked.

@@ -8,7 +8,7 @@ use crate::store::model::sequence_value::least;
 use crate::store::model::value::{Value, number, text};
 use crate::store::server::Phase;
 use crate::store::sql::Connection;
-use crate::store::sql::sequence::{self, Counting, Drawn, Sequences};
+use crate::store::sql::{Counting, Drawn, Sequences, sequence};
 use crate::store::{Fault, FaultKind, Key, Remedy};
 
 /// The advisory lock of a sequence: `keym` and its number in the catalogue. Draws share it, and a repair holds it

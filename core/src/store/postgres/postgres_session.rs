@@ -231,6 +231,13 @@ impl PostgresSession {
         postgres_dialect::pinned(self.server.commit_waits())
     }
 
+    /// The text of a change that commits by itself, or with others: its answer has its number and the columns of
+    /// [`PostgresSession::pinned`].
+    pub(super) fn committing(&self, change: &Statement) -> String {
+        let (sql, number) = (change.sql(), &change.numbered);
+        format!("{sql}{} RETURNING `{number}`, {}", self.own_limits(), self.pinned())
+    }
+
     /// A further condition of a statement that commits by itself.
     pub(super) fn own_limits(&self) -> String {
         if self.direct { String::new() } else { postgres_dialect::own_limits(self.limits()) }
@@ -398,7 +405,8 @@ impl PostgresSession {
     pub(super) fn run_together(&mut self, changes: &[&Statement], wait: Duration) -> Result<Together, Fault> {
         let plain = |words: &str| SentStatement::Plain(words.to_owned(), Vec::new());
         let began = postgres_dialect::begin(self.limits(), wait, self.server.commit_waits());
-        let changes: Vec<_> = changes.iter().map(|change| (change.sql(), change.values())).collect();
+        let changes: Vec<_> =
+            changes.iter().map(|change| (self.committing(change), change.values())).collect();
         let mut statements: Vec<_> = began.map(|words| plain(&words)).into();
         for (sql, values) in &changes {
             let execution = self.prepared.execution(sql, values);

@@ -14,7 +14,8 @@ use crate::store::model::rows::{StoredRow, stored_at};
 use crate::store::model::value::Value;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved};
 
-use super::{Changed, Connection, Statement, sql_rows, statement};
+use super::sql_rows::known_row;
+use super::{Changed, Connection, Statement};
 
 /// A statement that reserves, and the expected answer.
 pub(super) struct ConditionalAdd {
@@ -50,13 +51,6 @@ impl Expected {
     }
 }
 
-/// Reserves with one statement. `None`: a transaction has to decide, and nothing was changed.
-pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Result<Option<Reserved>, Fault> {
-    let Some(add) = prepare(connection, request)? else { return Ok(None) };
-    let changed = connection.commit_alone(&add.statement)?;
-    interpret(connection, request, &add, changed)
-}
-
 /// The statement for this request; `None` where only a transaction can decide.
 pub(super) fn prepare(
     connection: &mut dyn Connection,
@@ -72,7 +66,7 @@ pub(super) fn prepare(
     }
     match (Counter::of(key), key.scheme.kept()) {
         (Some(counter), _) => {
-            let known = connection.state().known.get(&sql_rows::known_row(key)).copied();
+            let known = connection.state().known.get(&known_row(key)).copied();
             let Some(known) = known else { return Ok(None) };
             let Some((len, from)) = counter.addition(request, &known) else { return Ok(None) };
             add(connection, key, len, from, Some(known), RowLayout::of(key).relied_on(&known))
@@ -118,7 +112,7 @@ fn add(
         return Ok(None);
     }
     let from = (lowest, highest);
-    let statement = statement::add(connection, key, &addition, len, from, relied_on)?;
+    let statement = connection.table(key)?.add(&addition, len, from, relied_on)?;
     Ok(Some(ConditionalAdd { statement, expected: Expected::Added { from, len, after, counter } }))
 }
 
@@ -132,7 +126,7 @@ fn compare_and_set(connection: &dyn Connection, request: &Request) -> Result<Opt
     let Ok(reserved) = decide(Some(seen), request) else { return Ok(None) };
     let after = Mark { period: reserved.period, next: reserved.hi };
     let (Ok(old), Ok(new)) = (stored_at(key, seen), stored_at(key, after)) else { return Ok(None) };
-    let statement = statement::replace(connection, key, &old, &new)?.committing(connection, key);
+    let statement = connection.table(key)?.replace(&old, &new)?;
     Ok(Some(ConditionalAdd { statement, expected: Expected::Exactly(reserved) }))
 }
 
@@ -181,8 +175,7 @@ pub(super) fn prepare_give_back(
         return Ok(None);
     }
     let ends = |next| StoredRow::Segment(Mark { period, next });
-    let change = statement::replace(connection, key, &ends(hi), &ends(lo))?;
-    Ok(Some(change.committing(connection, key)))
+    connection.table(key)?.replace(&ends(hi), &ends(lo)).map(Some)
 }
 
 /// Whether the range was returned.

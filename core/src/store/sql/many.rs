@@ -15,7 +15,7 @@ use crate::store::model::rows::{StoredRow, is_identifier};
 use crate::store::model::value::{ColumnValue, Value, text};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, RowsWork};
 
-use super::{Connection, sql_rows};
+use super::{Connection, transaction};
 
 /// A group of rows smaller than this is moved together with others.
 const SMALLEST_GROUP: usize = 8;
@@ -33,7 +33,7 @@ pub(super) fn change(
     work: &mut RowsWork<'_>,
 ) -> Result<Vec<bool>, Fault> {
     let Some(first) = keys.first() else { return Ok(Vec::new()) };
-    sql_rows::transact_on(connection, first, |connection| {
+    transaction::on_table(connection, first, |connection| {
         let found = read(connection, keys, true)?;
         let mut changes = Vec::new();
         for (at, row) in found.into_iter().enumerate() {

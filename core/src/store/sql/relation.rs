@@ -7,21 +7,7 @@ use crate::store::model::row_layout::RowLayout;
 use crate::store::model::rows;
 use crate::store::{Fault, FaultKind, Key};
 
-use super::{Connection, create_statement};
-
-/// A catalogue's entry for a table.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Relation {
-    /// The columns, each with its type as the database names it.
-    pub(crate) columns: Vec<(String, String)>,
-    /// The columns of unique indexes, each with its index.
-    pub(crate) unique: Vec<(String, String)>,
-    /// The kind of relation and its storage engine or persistence, in the database's terms.
-    pub(crate) kind: String,
-    pub(crate) storage: String,
-    /// PostgreSQL's `oid`.
-    pub(crate) oid: u64,
-}
+use super::{Connection, Relation, create_statement, sequence, wrong};
 
 /// Checks, once a connection, that the table has what the scheme needs. `false`: it is missing, or this user may not see
 /// it; the error of the first statement says which.
@@ -46,7 +32,7 @@ pub(super) fn look_at_table(connection: &mut dyn Connection, key: &Key) -> Resul
     }
     connection.dialect().check_name(&key.table)?;
     let is_there = match key.scheme.kept() {
-        Kept::Sequence => super::sequence::check(connection, key)?,
+        Kept::Sequence => sequence::check(connection, key)?,
         kept => match connection.relation(key)? {
             Some(found) => {
                 let index = check_shape(connection, key, &found)?;
@@ -66,6 +52,50 @@ pub(super) fn look_at_table(connection: &mut dyn Connection, key: &Key) -> Resul
         connection.state().checked.insert(checked);
     }
     Ok(is_there)
+}
+
+/// Checks a table that is about to be written. One that the first reservation creates is checked in its transaction.
+pub(super) fn check_to_write(connection: &mut dyn Connection, key: &Key) -> Result<(), Fault> {
+    if connection.dialect().creates_tables() {
+        return connection.dialect().check_kept(key);
+    }
+    if !check_table(connection, key)? && key.scheme.is_sequence() {
+        // On a database with schemas the message names the schema.
+        connection.place(key)?;
+        return Err(sequence::missing(key, ""));
+    }
+    Ok(())
+}
+
+/// Checks a table that is about to be read, as [`check_table`]. `None`: it is missing, and the first reservation creates it.
+pub(super) fn check_to_read(connection: &mut dyn Connection, key: &Key) -> Result<Option<bool>, Fault> {
+    let creates = connection.dialect().creates_tables();
+    if creates {
+        // Another process may have dropped it since: then there is no row.
+        connection.forget_tables();
+    }
+    Ok(Some(check_table(connection, key)?).filter(|is_seen| *is_seen || !creates))
+}
+
+/// Checks a table that the first reservation creates, inside its transaction, and creates it.
+pub(super) fn ensure_table(connection: &mut dyn Connection, key: &Key) -> Result<(), Fault> {
+    if !connection.dialect().creates_tables() {
+        return Ok(());
+    }
+    let checked = (key.scheme, key.place());
+    if connection.state().checked.contains(&checked) {
+        if connection.has_table(&key.table)? {
+            return Ok(());
+        }
+        connection.state().checked.remove(&checked);
+    }
+    if check_table(connection, key)? {
+        return connection.adopt_table(None);
+    }
+    let statement = create_statement(key, connection.dialect().family(), None);
+    connection.adopt_table(Some(&statement))?;
+    connection.state().checked.insert(checked);
+    Ok(())
 }
 
 /// Refuses a table without a column or a unique key that its scheme needs; answers with the index of the key.
@@ -106,19 +136,6 @@ fn holds_every_bigint(of_type: &str) -> bool {
     let digits = of_type.strip_prefix("decimal(").or_else(|| of_type.strip_prefix("numeric("));
     let digits = digits.and_then(|digits| digits.strip_suffix(",0)")?.parse::<u32>().ok());
     of_type == "numeric" || digits.is_some_and(|digits| digits >= 19)
-}
-
-/// The fault for a table with other columns.
-pub(crate) fn wrong(connection: &dyn Connection, key: &Key, what: &str) -> Fault {
-    Fault::new(
-        FaultKind::Refused,
-        format!(
-            "table `{}`{} is not one of scheme `{}`: {what}; name another with `table=`",
-            key.table,
-            connection.location(),
-            key.scheme.name()
-        ),
-    )
 }
 
 fn missing_column(key: &Key, name: &str) -> String {

@@ -8,7 +8,7 @@ use crate::store::server::{READ_ONLY_FOR_STATUS, ServerOptions, silent_when_idle
 use crate::store::{Durability, Facts, Fault, FaultKind};
 use crate::time::Clock;
 
-use super::store::Server;
+use super::access::Server;
 use super::{Connection, Dialect};
 
 /// After this long without a statement a connection is tested first: firewalls and servers close idle ones.
@@ -172,8 +172,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::store::model::rows::Digits;
     use crate::store::model::value::{ColumnValue, Value};
-    use crate::store::sql::Digits;
     use crate::store::sql::{Relation, State};
     use crate::store::{Key, SerialKey};
 

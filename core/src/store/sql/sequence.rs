@@ -3,55 +3,9 @@
 
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Reserved, Row};
 
-use super::{Connection, check_table};
+use super::{Connection, Counting, Drawn, Sequences};
 use crate::store::model::rows::not_lower;
 use crate::store::model::sequence_value::{is_just_begun, next_from, owned, row_at, value_of};
-
-/// How a sequence counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Counting {
-    /// Its `INCREMENT BY`.
-    pub(crate) increment: i128,
-    /// It starts again at its end.
-    pub(crate) cycles: bool,
-    /// Its first value.
-    pub(crate) start: i128,
-}
-
-/// The database's answer to a draw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drawn {
-    /// A value of a sequence that starts at `start`.
-    Value { value: u64, start: u64 },
-    /// No value was drawn: the sequence is below what was seen. `next` is the value that would come.
-    Behind { next: u64 },
-    /// The sequence has no value left.
-    RanOut,
-    /// A value was drawn of a sequence that did not count as this source says: it was altered meanwhile.
-    Altered,
-}
-
-/// The SQL sequences of a database.
-pub(crate) trait Sequences {
-    /// How the sequence of this key counts; `None`: it is missing. Refused if its values do not rise in order.
-    fn counting(&mut self, key: &Key) -> Result<Option<Counting>, Fault>;
-
-    /// The value that comes next; `None`: it is no positive number.
-    fn next(&mut self, key: &Key) -> Result<Option<u64>, Fault>;
-
-    /// Draws a value, unless the sequence is below `seen`. A sequence that was set back would otherwise rise value by value
-    /// to where this process stands, and pass numbers that other nodes have issued.
-    /// How the sequence counts is judged in the same statement, where the database can say so: its next value would otherwise
-    /// lie inside the range of this one.
-    /// With `optimizer=pooled` the value has to be so far above `seen` that its range is too.
-    fn draw(&mut self, key: &Key, seen: u64) -> Result<Drawn, Fault>;
-
-    /// Makes `used` the value that was used last; never lowers it.
-    fn raise(&mut self, key: &Key, used: u64) -> Result<(), Fault>;
-
-    /// How this database may lose values, other than by a restored backup.
-    fn loser(&self) -> &'static str;
-}
 
 /// A message about a sequence that another program made.
 pub(crate) fn wrong(key: &Key, what: &str) -> Fault {
@@ -88,16 +42,6 @@ pub(super) fn check(connection: &mut dyn Connection, key: &Key) -> Result<bool, 
     if cycles { Err(wrong(key, "starts over at its end (CYCLE)")) } else { Ok(true) }
 }
 
-/// The sequence, or the remedy if it is missing.
-fn need(connection: &mut dyn Connection, key: &Key) -> Result<(), Fault> {
-    if !check_table(connection, key)? {
-        // On a database with schemas the message names the schema.
-        connection.place(key)?;
-        return Err(missing(key, ""));
-    }
-    Ok(())
-}
-
 /// The fault of a sequence that is missing, in a place if its database has several.
 pub(crate) fn missing(key: &Key, place: &str) -> Fault {
     // `init` would make one that begins at 1, beside that of the programs.
@@ -110,30 +54,20 @@ pub(crate) fn missing(key: &Key, place: &str) -> Fault {
     Fault::new(FaultKind::Refused, what).with_remedy(Remedy::INIT)
 }
 
-/// The same of a sequence that has to exist.
-fn existing_row(connection: &mut dyn Connection, key: &Key) -> Result<Row, Fault> {
-    need(connection, key)?;
-    row(connection, key)?.ok_or_else(|| missing(key, ""))
-}
-
 /// The value that comes next, as a row.
-pub(super) fn row(connection: &mut dyn Connection, key: &Key) -> Result<Option<Row>, Fault> {
-    if !check_table(connection, key)? {
-        return Ok(None);
-    }
+pub(super) fn row(connection: &mut dyn Connection, key: &Key) -> Result<Row, Fault> {
     let sequences = sequences(connection)?;
     let next = sequences.next(key)?.filter(|next| *next > 0).ok_or_else(|| {
         Fault::new(FaultKind::Refused, format!("sequence `{}` says no positive next value", key.table))
     })?;
     let start = sequences.counting(key)?.map_or(1, |counting| counting.start);
     let start = u64::try_from(start).unwrap_or(1);
-    Ok(Some(row_at(key, next, start)))
+    Ok(row_at(key, next, start))
 }
 
 /// Draws a value and with it a range.
 pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Result<Reserved, Fault> {
     let (key, seen) = (&*request.key, request.high_water.next);
-    need(connection, key)?;
     let last = request.last.min(MAX_NUMBER);
     let sequences = sequences(connection)?;
     let loser = sequences.loser();
@@ -158,7 +92,9 @@ pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Res
         Drawn::Behind { next } => return Err(went_backwards(request, next, loser)),
         Drawn::Altered => {
             connection.forget_tables();
-            need(connection, key)?;
+            if !check(connection, key)? {
+                return Err(missing(key, ""));
+            }
             return Err(Fault::new(
                 FaultKind::Unavailable,
                 "its sequence was altered while a value was drawn",
@@ -203,12 +139,12 @@ pub(super) fn repair(
     if to.next == 0 || to.next > MAX_NUMBER {
         return Err(Fault::new(FaultKind::Refused, "a next number is from 1 to 2^63-1"));
     }
-    let before = existing_row(connection, key)?;
+    let before = row(connection, key)?;
     not_lower(Some(&before), to)?;
     if before.mark < to {
         sequences(connection)?.raise(key, next_from(key, value_of(&before), to.next) - key.step)?;
     }
-    let after = existing_row(connection, key)?;
+    let after = row(connection, key)?;
     // MariaDB leaves a sequence where it stands that would have to be raised above its end.
     if after.mark < to { Err(ran_out(key)) } else { Ok((Some(before), after)) }
 }

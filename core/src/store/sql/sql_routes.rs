@@ -4,8 +4,8 @@ use crate::request::scheme::Family;
 use crate::store::model::value::{Value, number, text};
 use crate::store::{Fault, FaultKind, Key, Remedy, StoredTable};
 
-use super::sql_rows::transact_on;
-use super::{Connection, check_table};
+use super::relation::check_table;
+use super::{Connection, transaction};
 
 /// What to do where a table is refused that the catalogue does not show.
 const UNSEEN: Remedy = Remedy::Text(
@@ -18,14 +18,6 @@ pub(super) fn read(
     key: &Key,
     known: u64,
 ) -> Result<Option<StoredTable>, Fault> {
-    let creates = connection.dialect().creates_tables();
-    if creates {
-        // Another process may have dropped it since: then there is no row.
-        connection.forget_tables();
-    }
-    if !check_table(connection, key)? && creates {
-        return Ok(None);
-    }
     let place = connection.place(key)?;
     let sql = format!("SELECT `version` FROM {place} WHERE `name` = ?");
     let found = connection.query(&sql, &[key.name.as_str().into()])?;
@@ -78,7 +70,7 @@ pub(super) fn replace(
     old: Option<u64>,
     (version, table_text): (u64, &str),
 ) -> Result<bool, Fault> {
-    transact_on(connection, key, |connection| {
+    transaction::on_table(connection, key, |connection| {
         let place = connection.place(key)?;
         let name = Value::from(key.name.as_str());
         let sql = format!("SELECT `version` FROM {place} WHERE `name` = ?{}", connection.for_update());

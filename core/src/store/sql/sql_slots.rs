@@ -1,38 +1,16 @@
-//! Rows of leased workers in a database. Every change is a compare-and-set of one row; nothing is read with a lock.
-
-use std::time::{Duration, Instant};
+//! The rows of leased workers in an open transaction. Every change is a compare-and-set of one row; nothing is read with a lock.
 
 use crate::request::scheme::Family;
 use crate::store::model::pool_rows::SlotRows;
-use crate::store::model::rows;
-use crate::store::model::slot_rows::{self, POOL_ROW};
+use crate::store::model::slot_rows::POOL_ROW;
 use crate::store::model::value::{Value, number, text};
-use crate::store::{
-    Fault, FaultKind, Key, MOST_AT_ONCE, OwnSlot, PoolRows, Remedy, Renewal, Renewed, SlotRow, SlotWork,
-};
+use crate::store::{Fault, FaultKind, Key, PoolRows, Remedy, SlotRow};
 
-use super::sql_rows::transact_on;
-use super::store::{Server, SqlStore, without_waiting, write};
-use super::{Connection, RowId, check_table, statement};
-
-/// How long a renewal one by one goes on after a row that another transaction holds.
-const PAST_LOCKED_FOR: Duration = Duration::from_millis(500);
-
-/// One transaction on the rows of leased workers. It begins again after a conflict, and while other processes are faster.
-pub(super) fn transact(
-    connection: &mut dyn Connection,
-    key: &Key,
-    work: &mut SlotWork<'_>,
-) -> Result<(), Fault> {
-    rows::check_table_name(&key.table)?;
-    transact_on(connection, key, |connection| {
-        let done = work.run(&mut SqlSlots { connection })?;
-        Ok(done.then_some(()))
-    })
-}
+use super::Connection;
+use super::connection::RowId;
 
 /// The clock of the database, milliseconds since 1970. None of the functions depends on the session's time zone.
-fn clock(connection: &dyn Connection) -> &'static str {
+pub(super) fn clock(connection: &dyn Connection) -> &'static str {
     match connection.dialect().family() {
         Family::MySql => "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000",
         Family::Postgres => "CAST(EXTRACT(EPOCH FROM pg_catalog.clock_timestamp()) * 1000 AS BIGINT)",
@@ -40,186 +18,9 @@ fn clock(connection: &dyn Connection) -> &'static str {
     }
 }
 
-/// What became of one statement for several leases.
-enum RenewedTogether {
-    Renewed(Renewed),
-    /// Some were not renewed, and perhaps some were.
-    InPart,
-    /// It was not tried: another transaction held a row of them when it was last used.
-    Untried,
-}
-
-/// Renews leases, with one statement for those of one length, as many as a statement may have.
-pub(super) fn renew<S: Server>(store: &mut SqlStore<S>, renewals: &[Renewal]) -> Result<Renewed, Fault> {
-    let is_one = |of: &Renewal| renewals.first().is_some_and(|first| is_alike(of, first));
-    if renewals.len() <= MOST_AT_ONCE && renewals.iter().all(is_one) {
-        return renew_together(store, renewals);
-    }
-    let (mut marks, mut now_ms, mut outage) = (vec![None; renewals.len()], 0, None);
-    for (nth, at) in groups(renewals).into_iter().enumerate() {
-        let group: Vec<_> = at.iter().filter_map(|&at| renewals.get(at)).cloned().collect();
-        let answer = match &outage {
-            Some(fault) => Err(not_asked(Fault::clone(fault))),
-            None => renew_together(store, &group),
-        };
-        let answers = match answer {
-            Ok(renewed) => {
-                now_ms = renewed.now_ms;
-                renewed.marks
-            }
-            Err(fault) if nth == 0 && fault.kind.is_outage() => return Err(fault),
-            Err(fault) => {
-                if fault.kind.is_outage() {
-                    outage.get_or_insert(fault.clone());
-                }
-                vec![Err(fault); at.len()]
-            }
-        };
-        for (at, answer) in at.into_iter().zip(answers) {
-            marks[at] = Some(answer);
-        }
-    }
-    let marks = marks.into_iter().map(|mark| mark.unwrap_or_else(|| Err(rows::moved_on()))).collect();
-    Ok(Renewed { marks, now_ms })
-}
-
-/// Whether one statement can renew both.
-fn is_alike(one: &Renewal, other: &Renewal) -> bool {
-    one.own.key.place() == other.own.key.place()
-        && (one.to.token, one.lease_ms) == (other.to.token, other.lease_ms)
-}
-
-/// The renewals that one statement takes, by index.
-fn groups(renewals: &[Renewal]) -> Vec<Vec<usize>> {
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    for (at, renewal) in renewals.iter().enumerate() {
-        let open = groups.iter_mut().find(|group| {
-            group.len() < MOST_AT_ONCE
-                && group
-                    .first()
-                    .and_then(|&first| renewals.get(first))
-                    .is_some_and(|of| is_alike(of, renewal))
-        });
-        match open {
-            Some(group) => group.push(at),
-            None => groups.push(vec![at]),
-        }
-    }
-    groups
-}
-
-/// Of an outage, for those that were not asked for.
-fn not_asked(mut fault: Fault) -> Fault {
-    if fault.kind == FaultKind::Unknown {
-        fault.kind = FaultKind::Unavailable;
-    }
-    fault
-}
-
-/// Renews leases with one statement, or one by one where something concerns one of them alone.
-fn renew_together<S: Server>(store: &mut SqlStore<S>, renewals: &[Renewal]) -> Result<Renewed, Fault> {
-    let doing = crate::store::renewing(renewals);
-    let together = write(&mut store.server, |connection| {
-        if renewals.len() > 1 && renewals.iter().any(|renewal| is_held(connection, renewal)) {
-            return Ok(RenewedTogether::Untried);
-        }
-        Ok(renew_alone(connection, renewals)?.map_or(RenewedTogether::InPart, RenewedTogether::Renewed))
-    });
-    let answer = match together.map_err(|fault| fault.with_context(&doing)) {
-        Ok(RenewedTogether::Renewed(renewed)) => return Ok(renewed),
-        Ok(RenewedTogether::Untried) => return renew_each(store, renewals),
-        Ok(RenewedTogether::InPart) => crate::store::renew_slots(store, renewals),
-        Err(fault) => Err(fault),
-    };
-    match answer {
-        // Nothing was changed, and the row of one lease is enough for that.
-        Err(fault) if renewals.len() > 1 && matches!(fault.kind, FaultKind::Locked | FaultKind::Refused) => {
-            renew_each(store, renewals)
-        }
-        answer => answer,
-    }
-}
-
-/// Renews leases one by one, without waiting for rows that other transactions hold: those known as held come last.
-fn renew_each<S: Server>(store: &mut SqlStore<S>, renewals: &[Renewal]) -> Result<Renewed, Fault> {
-    let mut order: Vec<usize> = (0..renewals.len()).collect();
-    write(&mut store.server, |connection| {
-        order.sort_by_key(|&at| renewals.get(at).is_some_and(|renewal| is_held(connection, renewal)));
-        Ok(())
-    })?;
-    let (mut marks, mut now_ms, mut locked_since) = (vec![None; renewals.len()], 0, None);
-    let mut rest = None;
-    for (at, renewal) in order.iter().filter_map(|&at| Some((at, renewals.get(at)?))) {
-        let answer = write(&mut store.server, |connection| renew_without_waiting(connection, renewal))
-            .map_err(|fault| {
-                fault.with_context(&format!("renewing a worker of pool `{}`", renewal.own.key.name))
-            })
-            .and_then(|renewed| {
-                now_ms = renewed.now_ms;
-                renewed.marks.into_iter().next().unwrap_or_else(|| Err(rows::moved_on()))
-            });
-        let fault = answer.as_ref().err().cloned();
-        marks[at] = Some(answer);
-        let Some(fault) = fault else { continue };
-        let is_locked = fault.kind == FaultKind::Locked;
-        let since = *locked_since.get_or_insert_with(Instant::now);
-        if fault.kind.is_outage() || is_locked && since.elapsed() >= PAST_LOCKED_FOR {
-            rest = Some(fault);
-            break;
-        }
-    }
-    let unasked = || Err(not_asked(rest.clone().unwrap_or_else(rows::moved_on)));
-    Ok(Renewed { marks: marks.into_iter().map(|mark| mark.unwrap_or_else(unasked)).collect(), now_ms })
-}
-
-/// Renews one lease in a transaction with NOWAIT.
-fn renew_without_waiting(connection: &mut dyn Connection, renewal: &Renewal) -> Result<Renewed, Fault> {
-    without_waiting(connection, |connection| {
-        transact_on(connection, &renewal.own.key, |connection| {
-            slot_rows::renew(&mut SqlSlots { connection }, std::slice::from_ref(renewal))
-        })
-    })
-}
-
-/// Whether another transaction held the row of this lease when it was last used.
-fn is_held(connection: &mut dyn Connection, renewal: &Renewal) -> bool {
-    connection.state().locked.contains(&slot_id(&renewal.own.key, renewal.own.slot))
-}
-
 /// The identity of a slot's row in [`State::locked`](super::State::locked).
-fn slot_id(key: &Key, slot: u64) -> RowId {
+pub(super) fn slot_id(key: &Key, slot: u64) -> RowId {
     (key.place(), format!("{slot} {}", key.name))
-}
-
-/// Renews leases with one statement. `None`: some were not renewed, and their rows tell why.
-///
-/// The number in the answer is only the clock: on TiDB, where it may be that of an attempt that was rolled back, the count of changed
-/// rows decides alone.
-pub(super) fn renew_alone(
-    connection: &mut dyn Connection,
-    renewals: &[Renewal],
-) -> Result<Option<Renewed>, Fault> {
-    let Some(Renewal { own: OwnSlot { key, .. }, to, lease_ms }) = renewals.first() else { return Ok(None) };
-    let is_one = |of: &Renewal| renewals.first().is_some_and(|first| is_alike(of, first));
-    // A transaction is no round trip on SQLite.
-    if connection.dialect().creates_tables() || renewals.len() > MOST_AT_ONCE || !renewals.iter().all(is_one)
-    {
-        return Ok(None);
-    }
-    check_table(connection, key)?;
-    let change = statement::renew(connection, renewals, key, clock(connection), (to.token, *lease_ms))?;
-    connection.state().begin_attempt();
-    let changed = match connection.commit_alone(&change) {
-        Ok(changed) => changed,
-        // A transaction repeats.
-        Err(_) if connection.state().conflict && !connection.state().broken => return Ok(None),
-        Err(fault) => return Err(fault),
-    };
-    let end = changed.number.unwrap_or(0);
-    Ok((changed.rows == renewals.len() as u64).then(|| Renewed {
-        marks: renewals.iter().map(|renewal| Ok(renewal.to.mark)).collect(),
-        now_ms: end.saturating_sub(*lease_ms),
-    }))
 }
 
 /// Rows of leased workers in an open transaction.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::sql::store::Server;
+use super::sql::access::Server;
 use super::sql::{self, Dialect, SqlStore, State};
 use super::{Durability, Facts, Fault, FaultKind};
 use descriptors::Inode;

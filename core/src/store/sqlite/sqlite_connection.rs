@@ -7,7 +7,7 @@ use super::file::{APPLICATION_ID, FileOwner, fault, identity, log_of, owner, ref
 use super::fork::OpenFile;
 use crate::store::model::rows::Digits;
 use crate::store::model::value::{ColumnValue, Value, text};
-use crate::store::sql::{Connection, Dialect, Relation, State, check_table, create_statement};
+use crate::store::sql::{Connection, Dialect, Relation, State};
 use crate::store::{Fault, FaultKind, Key, SerialKey};
 
 impl OpenFile {
@@ -39,12 +39,6 @@ impl OpenFile {
             self.judged(marked)?;
         }
         Ok(())
-    }
-
-    /// Creates a table, inside a transaction, in a file that [`Connection::relation`] has found to be keymill's.
-    fn create_inside(&mut self, statement: &str) -> Result<(), Fault> {
-        self.mark()?;
-        self.say(statement)
     }
 }
 
@@ -144,27 +138,21 @@ impl Connection for OpenFile {
         }))
     }
 
-    fn ensure_table(&mut self, key: &Key) -> Result<(), Fault> {
-        let checked = (key.scheme, key.place());
-        if self.state.checked.contains(&checked) {
-            let is_there = "SELECT 1 FROM sqlite_schema WHERE name = ? COLLATE NOCASE AND type = 'table'";
-            if !self.query(is_there, &[key.table.as_str().into()])?.is_empty() {
-                return Ok(());
-            }
-            self.state.checked.remove(&checked);
-        }
-        if check_table(self, key)? {
-            return self.mark();
-        }
-        self.create_inside(&create_statement(key, self.dialect().family(), None))?;
-        self.state.checked.insert(checked);
-        Ok(())
+    fn has_table(&mut self, table: &str) -> Result<bool, Fault> {
+        let is_there = "SELECT 1 FROM sqlite_schema WHERE name = ? COLLATE NOCASE AND type = 'table'";
+        Ok(!self.query(is_there, &[table.into()])?.is_empty())
+    }
+
+    /// In a file that [`Connection::relation`] has found to be keymill's.
+    fn adopt_table(&mut self, missing: Option<&str>) -> Result<(), Fault> {
+        self.mark()?;
+        missing.map_or(Ok(()), |statement| self.say(statement))
     }
 
     fn create(&mut self, key: &Key, statement: &str) -> Result<(), Fault> {
         self.begin()?;
         // Another process may have made a table of another shape, or another program's, meanwhile.
-        let created = self.relation(key).and_then(|_| self.create_inside(statement));
+        let created = self.relation(key).and_then(|_| self.adopt_table(Some(statement)));
         match created {
             Ok(()) => self.commit(),
             Err(fault) => {

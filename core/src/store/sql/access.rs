@@ -1,0 +1,132 @@
+//! How a verb gets to its rows: a live connection, which takes writes where something is written, and a table that was checked.
+
+use std::fmt;
+
+use crate::request::bank_spec::is_counter;
+use crate::store::{Facts, Fault, FaultKind, Key};
+
+use super::connection::row_id;
+use super::transaction::without_waiting;
+use super::{Connection, Dialect, relation};
+
+/// Connects to one database and keeps one connection.
+pub(crate) trait Server: fmt::Debug + Send {
+    /// The dialect, as far as it is known without a connection.
+    fn dialect(&self) -> Dialect;
+
+    /// The schema in the configuration, on databases with schemas.
+    fn schema(&self) -> Option<&str> {
+        None
+    }
+
+    /// Runs `work` with a live connection, and keeps it if it is still usable.
+    ///
+    /// # Errors
+    /// Those of connecting, and those of `work`.
+    fn with<T>(&mut self, work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>) -> Result<T, Fault>;
+
+    /// Whether the database exists. Reading does not create it.
+    fn is_there(&self) -> bool {
+        true
+    }
+
+    /// Whether the database can be queried now.
+    fn answers(&mut self) -> bool {
+        self.is_there()
+    }
+
+    /// Warnings of the connection; sends no query.
+    fn warnings(&self) -> Option<Vec<String>>;
+
+    /// Facts about the database.
+    ///
+    /// # Errors
+    /// Those of connecting.
+    fn facts(&mut self) -> Result<Facts, Fault>;
+
+    /// [`Store::created`].
+    fn created(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// [`Store::release_idle`].
+    fn release_idle(&mut self, _now_ms: u64) -> Option<u64> {
+        None
+    }
+}
+
+/// Runs `work` to read rows; it learns whether the table was seen in the catalogue. `None`: there is no database, or no table
+/// that the first reservation creates. Reading creates neither.
+pub(super) fn read<T>(
+    server: &mut impl Server,
+    key: &Key,
+    work: impl FnOnce(&mut dyn Connection, bool) -> Result<T, Fault>,
+) -> Result<Option<T>, Fault> {
+    if !server.is_there() {
+        return Ok(None);
+    }
+    server.with(|connection| {
+        let is_seen = relation::check_to_read(connection, key)?;
+        is_seen.map(|is_seen| work(connection, is_seen)).transpose()
+    })
+}
+
+/// Runs `work` to change rows of several tables, with a connection to a database that takes writes.
+pub(super) fn write_several<T>(
+    server: &mut impl Server,
+    work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    server.with(|connection| {
+        connection.writable()?;
+        work(connection)
+    })
+}
+
+/// Runs `work` to change rows of one table.
+pub(super) fn write<T>(
+    server: &mut impl Server,
+    key: &Key,
+    work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    write_several(server, |connection| {
+        relation::check_to_write(connection, key)?;
+        work(connection)
+    })
+}
+
+/// Runs `work` on a row, with NOWAIT if the row was locked last time, so one locked row cannot delay other sources.
+pub(super) fn write_row<T>(
+    server: &mut impl Server,
+    key: &Key,
+    work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    write(server, key, |connection| {
+        let row = row_id(key);
+        let state = connection.state();
+        let was_locked = state.locked.contains(&row) || state.locked_batch > 0 && is_counter(key);
+        let answer = if was_locked { without_waiting(connection, work) } else { work(&mut *connection) };
+        if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked) {
+            connection.state().locked.insert(row);
+        } else {
+            connection.state().locked.remove(&row);
+        }
+        answer
+    })
+}
+
+/// Runs `work` on this many rows of one table, with NOWAIT if one of so many was locked last time.
+pub(super) fn write_rows<T>(
+    server: &mut impl Server,
+    key: &Key,
+    count: usize,
+    work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    write(server, key, |connection| {
+        let locked = connection.state().locked_batch;
+        let answer = if locked > 0 { without_waiting(connection, work) } else { work(&mut *connection) };
+        let is_locked = answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked);
+        connection.state().locked_batch =
+            if is_locked { locked.max(count) } else { locked.saturating_sub(count) };
+        answer
+    })
+}
