@@ -5,27 +5,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use keymill::store::{
-    BeginMark, Beside, Columns, FaultKind, Key, Left, OwnSlot, Places, RaisePool, Release, Renewal, Scheme,
-    Slots, Store, StoreIndex, Stride, Take, Taken, noted,
+    BeginMark, Beside, FaultKind, Key, Left, OwnSlot, Places, RaisePool, Release, Renewal, Slots, Store,
+    StoreIndex, Take, Taken, noted,
 };
 use keymill::{Change, Mill};
 use keymill_tests::lease::{self, LEASE_MS, MARK, PRESENT};
 
 use crate::bench::{Bench, Kind, Place, unique};
-
-fn key(scheme: Scheme, table: &str, name: &str) -> Key {
-    Key {
-        scheme,
-        table: table.to_owned(),
-        columns: Columns::default(),
-        name: name.to_owned(),
-        serial: None,
-        step: 1,
-        unsafe_on: false,
-        is_pooled: false,
-        stride: Stride::EVERY,
-    }
-}
 
 /// The places of one source, in tables of their own, on one store.
 struct Moves {
@@ -41,7 +27,6 @@ impl Moves {
             source: source.to_owned(),
             fixed_table: bench.table.clone(),
             pool_table: unique("w"),
-            fixed_name: format!("snowflake:{source}?fields={}&worker=", layouts[0]),
             layouts: layouts.to_vec(),
         });
         let moves = Moves { bench, places };
@@ -55,7 +40,7 @@ impl Moves {
     }
 
     fn pool(&self, name: &str) -> Arc<Key> {
-        Arc::new(key(Scheme::Worker, &self.places.pool_table, name))
+        Arc::new(Key::pool(&self.places.pool_table, name))
     }
 
     /// The row of a fixed worker.

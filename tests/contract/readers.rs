@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use keymill::store::{Columns, KeepReader, Key, OwnReader, Reader, Scheme, Store, StoreIndex, Stride};
+use keymill::store::{KeepReader, Key, OwnReader, Reader, Store, StoreIndex};
 
 use keymill_tests::in_time;
 
@@ -19,17 +19,7 @@ struct Readers {
 
 impl Readers {
     fn new(bench: Bench) -> Readers {
-        let key = Arc::new(Key {
-            scheme: Scheme::Worker,
-            table: unique("readers"),
-            columns: Columns::default(),
-            name: "shop 'orders' %".to_owned(),
-            serial: None,
-            step: 1,
-            unsafe_on: false,
-            is_pooled: false,
-            stride: Stride::EVERY,
-        });
+        let key = Arc::new(Key { table: unique("readers"), ..Key::of_readers("shop 'orders' %") });
         let readers = Readers { bench, key };
         readers.open().init(std::slice::from_ref(&readers.key), false).expect("the table");
         readers
@@ -66,7 +56,7 @@ fn a_reader_is_listed_with_the_version_that_it_wrote_last(readers: &Readers) {
     let second = readers.listed();
     assert_eq!((second.len(), second[0].version, second[0].member), (1, 4, first[0].member));
     assert!(second[0].left_ms > LEASE_MS as i64, "{second:?}");
-    let other = Key { name: "another".to_owned(), ..Key::clone(key) };
+    let other = Key { table: key.table.clone(), ..Key::of_readers("another") };
     assert_eq!(store.readers(&other).expect("the store answers").all, []);
 }
 

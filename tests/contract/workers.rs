@@ -6,8 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use keymill::Mill;
 use keymill::store::{
-    Columns, Fault, FaultKind, Key, Left, OwnSlot, RaisePool, Release, Renewal, Scheme, Slots, Store,
-    StoreIndex, Stride, Take, Taken,
+    Fault, FaultKind, Key, Left, OwnSlot, RaisePool, Release, Renewal, Slots, Store, StoreIndex, Take, Taken,
 };
 use keymill_tests::in_time;
 use keymill_tests::lease::{self, LEASE_MS};
@@ -23,17 +22,7 @@ struct Pool {
 
 impl Pool {
     fn new(bench: Bench) -> Pool {
-        let key = Arc::new(Key {
-            scheme: Scheme::Worker,
-            table: unique("w"),
-            columns: Columns::default(),
-            name: "tx 'orders' %".to_owned(),
-            serial: None,
-            step: 1,
-            unsafe_on: false,
-            is_pooled: false,
-            stride: Stride::EVERY,
-        });
+        let key = Arc::new(Key::pool(&unique("w"), "tx 'orders' %"));
         let pool = Pool { bench, key };
         pool.open().init(std::slice::from_ref(&pool.key), false).expect("the table");
         pool
@@ -389,7 +378,7 @@ fn a_row_that_makes_no_sense_is_refused_or_passed_over(pool: &Pool) {
         }
     };
     for (round, write) in nonsense.iter().enumerate() {
-        let of_round = Key { name: format!("pool {round}"), ..Key::clone(&pool.key) };
+        let of_round = Key::pool(&pool.key.table, &format!("pool {round}"));
         let mut own = pool.take(9, 7);
         own.key = Arc::new(of_round);
         let first = in_time(|| pool.open().take_slot(&own)).expect("a slot");

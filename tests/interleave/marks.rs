@@ -17,7 +17,6 @@ fn places() -> Arc<Places> {
         source: "tx".to_owned(),
         fixed_table: Scheme::Keymill.default_table().to_owned(),
         pool_table: Scheme::Worker.default_table().to_owned(),
-        fixed_name: "snowflake:tx?fields=L&worker=".to_owned(),
         layouts: vec!["L".to_owned()],
     })
 }

@@ -175,7 +175,7 @@ fn a_batch_of_counters_waits_once_where_every_store_is_silent() {
 }
 
 fn pool(n: u64) -> Arc<Key> {
-    Arc::new(Key { name: format!("tx{n}"), ..Key::clone(&key(Scheme::Worker, "tx")) })
+    Arc::new(Key::pool("keymill_worker", &format!("tx{n}")))
 }
 
 #[test]
@@ -280,12 +280,7 @@ fn fixed_workers_that_have_begun_in_the_other_store_wait_for_it_once() {
 }
 
 fn route(n: u64) -> Key {
-    Key {
-        scheme: Scheme::Route,
-        table: Scheme::Route.default_table().to_owned(),
-        name: format!("r{n}"),
-        ..Key::clone(&key(Scheme::Keymill, "x"))
-    }
+    Key::of_route(&format!("r{n}"))
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{
-    BeginMark, Beside, Catalogue, Columns, FaultKind, Key, Left, Mark, OwnSlot, Places, Release, Renewal,
-    Request, RowStore, Scheme, SerialKey, SlotStore, Slots, Store, StoreIndex, Take, noted,
+    BeginMark, Beside, Catalogue, FaultKind, Key, Left, Mark, OwnSlot, Places, Release, Renewal, Request,
+    RowStore, Scheme, SerialKey, SlotStore, Slots, Store, StoreIndex, Take, noted,
 };
 use keymill_tests::disguise::Disguise;
 use keymill_tests::{lease, mariadb, request, schemes};
@@ -41,17 +41,12 @@ impl Table {
             pattern: SerialPattern::new("yyyyMMdd", "000000", "UTC").unwrap(),
             init_max: false,
         });
-        let table = Table(Arc::new(Key {
+        let table = Table(Arc::new(schemes::key(
             scheme,
-            table: format!("r_{}_{count}", std::process::id()),
-            columns: Columns::default(),
-            name: "segment:orders".to_owned(),
+            &format!("r_{}_{count}", std::process::id()),
+            "orders",
             serial,
-            step: schemes::step(scheme, 10),
-            unsafe_on: false,
-            is_pooled: false,
-            stride: keymill::store::Stride::EVERY,
-        }));
+        )));
         direct().init(&[Arc::clone(&table.0)], false).unwrap();
         table
     }
@@ -151,13 +146,12 @@ fn the_fast_path_leaves_a_lowered_or_deleted_row_alone_too() {
 #[test]
 fn a_leased_worker_that_stays_where_it_is_costs_no_question_and_a_fixed_one_that_of_its_pool() {
     let (fixed, leased) = (Table::new(Scheme::Keymill, false), Table::new(Scheme::Worker, false));
-    let of = |table: &Table, name: &str| Arc::new(Key { name: name.to_owned(), ..Key::clone(&table.0) });
-    let (row, pool) = (of(&fixed, "snowflake:tx?fields=L&worker=1"), of(&leased, "tx"));
+    let row = Arc::new(Key::mark(&fixed.0.table, "tx", "L", 1));
+    let pool = Arc::new(Key::pool(&leased.0.table, "tx"));
     let places = Arc::new(Places {
         source: "tx".to_owned(),
         fixed_table: row.table.clone(),
         pool_table: pool.table.clone(),
-        fixed_name: "snowflake:tx?fields=L&worker=".to_owned(),
         layouts: vec!["L".to_owned()],
     });
     let take = |beside: Beside, token| Take {
@@ -216,7 +210,7 @@ fn a_leased_worker_that_stays_where_it_is_costs_no_question_and_a_fixed_one_that
 fn a_thousand_leases_are_renewed_in_at_most_twenty_statements() {
     const LEASES: u64 = 1_000;
     let table = Table::new(Scheme::Worker, false);
-    let pool = Arc::new(Key { name: "tx".to_owned(), ..Key::clone(&table.0) });
+    let pool = Arc::new(Key::pool(&table.0.table, "tx"));
     let slots = Slots { first: 0, last: LEASES - 1 };
     let mut store = direct();
     let taken: Vec<_> = (1..=LEASES)
@@ -242,7 +236,7 @@ fn a_thousand_leases_are_renewed_in_at_most_twenty_statements() {
     let mut options = mariadb::options();
     options.hosts = vec![disguise.address()];
     let mut store = mariadb::store(options);
-    store.look(&pool).expect("a connection and a table that was judged");
+    store.slots(&pool).expect("a connection and a table that was judged");
     drop(disguise.said());
     let before = disguise.round_trips();
     let renewed = store.renew_slots(&renewals).expect("renewed");

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::reservation::{Fault, Key, Scheme};
+use super::reservation::{Fault, Key};
 use super::store_index::StoreIndex;
 
 /// How far a wall clock may be ahead of the store's, or have jumped, before marks are no longer made of it.
@@ -33,9 +33,7 @@ pub struct Places {
     pub fixed_table: String,
     /// The table of leased workers.
     pub pool_table: String,
-    /// The name of a fixed worker's row up to the worker.
-    pub fixed_name: String,
-    /// Every spelling of the layout's widths, one of which a pool records.
+    /// Every spelling of the layout's widths. A fixed worker's row is named by the first, and a pool records one of them.
     pub layouts: Vec<String>,
 }
 
@@ -43,14 +41,14 @@ impl Places {
     /// The row that keeps the mark of a fixed worker.
     #[must_use]
     pub fn fixed_row(&self, worker: u64) -> Key {
-        let name = format!("{}{worker}", self.fixed_name);
-        Key::plain(Scheme::Keymill, self.fixed_table.clone(), name)
+        let fields = self.layouts.first().map_or("", String::as_str);
+        Key::mark(&self.fixed_table, &self.source, fields, worker)
     }
 
     /// A pool of leased workers.
     #[must_use]
     pub fn pool(&self, name: &str) -> Key {
-        Key::plain(Scheme::Worker, self.pool_table.clone(), name.to_owned())
+        Key::pool(&self.pool_table, name)
     }
 
     /// Whether ids of a pool with this record could be ids of this source: equal widths. Equal ticks make equal ids, whatever the epoch.

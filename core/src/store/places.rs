@@ -2,18 +2,18 @@
 //! pools that the source has leased from. A change of `worker=` or `pool=` moves a worker from one place to another, and must not
 //! begin there below the marks of the others.
 //!
-//! **The rule.** For each source and worker at most one place is *current*: a row of a fixed worker in its mill's period, or a slot
+//! **The rule.** For each source and worker at most one place is *current*: an open row of a fixed worker in its mill's store, or a slot
 //! whose owner names the source ([`slot_rows::is_noted`]). Where a worker begins at a current place, no other place has newer marks. A
 //! fixed worker looks at the pools all the same: one of them may have been repaired, or the row put back from a backup. At any other
 //! place a process
 //!
 //! 1. writes its own row first, so that others see it: a slot is taken and held, and names the source from its first renewal or its
-//!    clean end on; the row of a fixed worker says [`BEGINNING`], which is
+//!    clean end on; the row of a fixed worker is in state [`RowState::Beginning`], which is
 //!    not current, so that after a crash this begins again;
 //! 2. then reads every other place. A place in use stays as it is: a slot that is held, or a fixed worker whose mark is ahead of the clock.
 //!    Then a lease gives its slot back and takes another; a fixed worker waits;
 //! 3. ends the others by compare-and-set: a slot gets a new token and another owner ([`slot_rows::ELSEWHERE`]), a fixed worker's row the
-//!    period [`LEASED`] and a mark one higher. A process that read such a row before and writes it after fails, and a process that
+//!    state [`RowState::Leased`] and a mark one higher. A process that read such a row before and writes it after fails, and a process that
 //!    still used it is told at its next renewal;
 //! 4. begins at the highest of the marks.
 //!
@@ -30,32 +30,22 @@
 //!
 //! **`repair`** leaves a row that is not current, so that the next process to begin looks at every place.
 
+use super::model::decide::in_state;
 use super::model::rows::{self, Rows, StoredRow};
 use super::model::slot_rows::{self, ELSEWHERE, POOL_ROW, REPAIRED};
 use super::{
-    Fault, FaultKind, Key, Mark, PoolRows, Row, SlotRow, SlotStore, StoreIndex, Take, Taken, in_transaction,
-    on_slots,
+    Fault, FaultKind, Key, Mark, Partition, PoolRows, Row, RowMark, RowState, RowStatus, SlotRow, SlotStore,
+    StoreIndex, Take, Taken, in_transaction, on_slots,
 };
 use crate::request::worker::{BeginMark, Places};
-use crate::store::model::partition::Partition;
-
-/// The period of a fixed worker's row whose worker was leased since.
-pub(crate) const LEASED: u64 = 3_000_000_000_000_000_000;
-/// The period of a fixed worker's row whose first process has not yet looked at the other places.
-pub(crate) const BEGINNING: u64 = LEASED + 1;
 
 /// A process that found so many workers in use leaves the rest to its next attempt.
 const MOST_PASSED_OVER: usize = 16;
 
-/// The period of a fixed worker's row, which records the number of stores and the index of its own: 0 with one store.
-pub(crate) fn period_of(store: StoreIndex) -> u64 {
+/// The status of the row of a fixed worker in use, which records the number of stores and the index of its own.
+pub(crate) fn in_use_at(store: StoreIndex) -> RowStatus {
     let StoreIndex { stores, index } = store;
-    if store.is_one_of_several() { Partition { stores, index, chunk: 1 }.code() } else { 0 }
-}
-
-/// Whether a row keeps its state in its period: it is kept when the mark moves.
-pub(crate) fn is_state(period: u64) -> bool {
-    matches!(period, LEASED | BEGINNING)
+    RowStatus::open(store.is_one_of_several().then_some(Partition { stores, index, chunk: 1 }))
 }
 
 /// What another place says of a worker.
@@ -218,15 +208,18 @@ pub(super) fn check_fixed(
     index: StoreIndex,
 ) -> Result<(), Fault> {
     let row = if_known(store.look(&places.fixed_row(worker)))?.flatten();
-    row.map_or(Ok(()), |row| check_fixed_row(worker, index, row.mark))
+    row.map_or(Ok(()), |row| check_fixed_row(worker, index, row.status))
 }
 
 /// Refuses the row of a fixed worker that was begun under another list of stores.
-fn check_fixed_row(worker: u64, index: StoreIndex, mark: Mark) -> Result<(), Fault> {
-    if is_state(mark.period) || mark.period == period_of(index) {
+fn check_fixed_row(worker: u64, index: StoreIndex, found: RowStatus) -> Result<(), Fault> {
+    if matches!(found.state, RowState::Leased | RowState::Beginning) || found == in_use_at(index) {
         return Ok(());
     }
-    Err(of_other_stores(worker, index, mark.period))
+    if found.partition == in_use_at(index).partition {
+        return Err(in_state(found.state));
+    }
+    Err(of_other_stores(worker, index, found))
 }
 
 /// Records in the source's own pool that it leases from another one.
@@ -285,22 +278,23 @@ fn end_fixed(
 ) -> Result<Seen, Fault> {
     let key = places.fixed_row(worker);
     let Some(row) = if_known(store.look(&key))?.flatten() else { return Ok(Seen::Above(0)) };
-    let mark = row.mark;
-    if mark.period == LEASED {
-        return Ok(Seen::Above(mark.next));
+    let next = row.mark.next;
+    if row.status.state == RowState::Leased {
+        return Ok(Seen::Above(next));
     }
-    check_fixed_row(worker, take.store, mark)?;
-    if mark.next > take.present {
+    check_fixed_row(worker, take.store, row.status)?;
+    if next > take.present {
         let name = &places.source;
         return Ok(Seen::InUse(format!(
             "the fixed worker of `snowflake:{name}` was in use a moment ago, and is free when its mark is past"
         )));
     }
-    let to = Mark { period: LEASED, next: mark.next.saturating_add(1) };
-    if !move_mark(store, &key, Some(mark), to)? {
+    let to = RowMark { mark: row.mark, status: in_use_at(take.store) };
+    let to = to.in_state(RowState::Leased).at(next.saturating_add(1));
+    if !move_mark(store, &key, Some(row.row_mark()), to)? {
         return Ok(Seen::InUse("its fixed worker has just raised its mark".to_owned()));
     }
-    Ok(Seen::Above(to.next))
+    Ok(Seen::Above(to.mark.next))
 }
 
 fn in_use(why: String) -> Fault {
@@ -311,13 +305,13 @@ fn in_use(why: String) -> Fault {
 fn move_mark(
     store: &mut (impl SlotStore + ?Sized),
     key: &Key,
-    from: Option<Mark>,
-    to: Mark,
+    from: Option<RowMark>,
+    to: RowMark,
 ) -> Result<bool, Fault> {
     let doing = format!("moving the mark `{}`", key.name);
     in_transaction(store, key, 0, &doing, |rows| {
         let stored = rows.read(key, true)?;
-        let mark = stored.as_ref().map_or(Ok(None), |stored| rows::mark_of(key, stored))?;
+        let mark = stored.as_ref().map_or(Ok(None), |stored| rows::row_mark_of(key, stored))?;
         if mark != from {
             return Ok(Some(false));
         }
@@ -325,7 +319,7 @@ fn move_mark(
         if mark == Some(to) {
             return Ok(Some(true));
         }
-        let new = rows::stored_at(key, to)?;
+        let new = rows::stored_as(key, to)?;
         let done = match &stored {
             None => rows.insert(key, &new)?,
             Some(old) => rows.replace(key, old, &new)?,
@@ -335,31 +329,31 @@ fn move_mark(
 }
 
 /// The mark of a fixed worker's row.
-fn read_mark(rows: &mut dyn Rows, key: &Key) -> Result<Option<Mark>, Fault> {
+fn read_mark(rows: &mut dyn Rows, key: &Key) -> Result<Option<RowMark>, Fault> {
     let stored: Option<StoredRow> = rows.read(key, true)?;
-    stored.as_ref().map_or(Ok(None), |stored| rows::mark_of(key, stored))
+    stored.as_ref().map_or(Ok(None), |stored| rows::row_mark_of(key, stored))
 }
 
 /// Where the mark of a fixed worker stands if its row is current; else the row.
 pub(super) fn current(
     store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,
-) -> Result<Result<u64, Option<Mark>>, Fault> {
+) -> Result<Result<u64, Option<RowMark>>, Fault> {
     let key = &*begin.key;
     let doing = format!("reading the mark `{}`", key.name);
-    let mark = in_transaction(store, key, 0, &doing, |rows| read_mark(rows, key).map(Some))?;
-    match mark {
-        Some(Mark { period, next }) if period == period_of(begin.store) => Ok(Ok(next)),
-        Some(mark) if !is_state(mark.period) => {
-            Err(of_other_stores(begin.worker, begin.store, mark.period).with_context(&doing))
-        }
-        mark => Ok(Err(mark)),
+    let Some(row) = in_transaction(store, key, 0, &doing, |rows| read_mark(rows, key).map(Some))? else {
+        return Ok(Err(None));
+    };
+    if row.status == in_use_at(begin.store) {
+        return Ok(Ok(row.mark.next));
     }
+    let checked = check_fixed_row(begin.worker, begin.store, row.status);
+    checked.map(|()| Err(Some(row))).map_err(|fault| fault.with_context(&doing))
 }
 
 /// The row is that of another list of stores.
-pub(super) fn of_other_stores(worker: u64, index: StoreIndex, period: u64) -> Fault {
-    let found = Partition::of_code(period).map_or(StoreIndex::ONLY, Partition::store_index);
+pub(super) fn of_other_stores(worker: u64, index: StoreIndex, found: RowStatus) -> Fault {
+    let found = found.partition.map_or(StoreIndex::ONLY, Partition::store_index);
     Fault::new(
         FaultKind::Refused,
         format!(
@@ -372,13 +366,13 @@ pub(super) fn of_other_stores(worker: u64, index: StoreIndex, period: u64) -> Fa
 pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) -> Result<u64, Fault> {
     let seen = match current(store, begin)? {
         Ok(next) if !is_newer_in_pools(store, begin, next)? => return Ok(next),
-        Ok(next) => Some(Mark { period: period_of(begin.store), next }),
+        Ok(next) => Some(live_at(begin, next)),
         Err(seen) => seen,
     };
     let beginning = announce(store, begin, seen)?;
     let (key, places) = (&*begin.key, &*begin.places);
     let in_context = |fault: Fault| beginning_with(begin, fault);
-    let mut next = beginning.next;
+    let mut next = beginning.mark.next;
     for (name, pool) in pools_beside(store, places, None).map_err(in_context)? {
         check_store(&name, &pool, begin.store)?;
         match end_slot(store, places, (&name, &pool), begin.worker).map_err(in_context)? {
@@ -390,20 +384,25 @@ pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) ->
             }
         }
     }
-    let live = Mark { period: period_of(begin.store), next };
-    if !move_mark(store, key, Some(beginning), live)? {
+    if !move_mark(store, key, Some(beginning), live_at(begin, next))? {
         return Err(in_context(faster()));
     }
     Ok(next)
+}
+
+/// The row of a fixed worker in use.
+fn live_at(begin: &BeginMark, next: u64) -> RowMark {
+    RowMark { mark: Mark { period: 0, next }, status: in_use_at(begin.store) }
 }
 
 /// Writes the row of a fixed worker, which others see from now on; answers with its mark. `seen`: the row as [`current`] has found it.
 pub(super) fn announce(
     store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,
-    seen: Option<Mark>,
-) -> Result<Mark, Fault> {
-    let beginning = Mark { period: BEGINNING, next: seen.map_or(1, |mark| mark.next) };
+    seen: Option<RowMark>,
+) -> Result<RowMark, Fault> {
+    let next = seen.map_or(1, |row| row.mark.next);
+    let beginning = live_at(begin, next).in_state(RowState::Beginning);
     if seen != Some(beginning) && !move_mark(store, &begin.key, seen, beginning)? {
         return Err(beginning_with(begin, faster()));
     }
@@ -441,18 +440,19 @@ fn try_repair(
     to: u64,
     dry_run: bool,
 ) -> Result<Option<(Option<Row>, Row)>, Fault> {
-    let found = store.look(&begin.key)?.map(|row| row.mark);
-    if let Some(mark) = found {
-        check_fixed_row(begin.worker, begin.store, mark)?;
+    let found = store.look(&begin.key)?.map(|row| row.row_mark());
+    if let Some(row) = found {
+        check_fixed_row(begin.worker, begin.store, row.status)?;
     }
-    let before = found.map(|mark| shown(mark.next));
+    let before = found.map(|row| shown(row.mark.next));
     rows::not_lower(before.as_ref(), Mark { period: 0, next: to })?;
     if dry_run {
         store.writable()?;
         return Ok(Some((before, shown(to))));
     }
-    let period = found.map(|mark| mark.period).filter(|period| *period == LEASED).unwrap_or(BEGINNING);
-    if !move_mark(store, &begin.key, found, Mark { period, next: to })? {
+    let is_leased = found.is_some_and(|row| row.status.state == RowState::Leased);
+    let state = if is_leased { RowState::Leased } else { RowState::Beginning };
+    if !move_mark(store, &begin.key, found, live_at(begin, to).in_state(state))? {
         return Ok(None);
     }
     for (name, pool) in pools_beside(store, &begin.places, None)? {
@@ -471,7 +471,7 @@ fn try_repair(
 
 /// A mark, for people.
 fn shown(next: u64) -> Row {
-    Row { mark: Mark { period: 0, next }, text: format!("next={next}"), counter: None }
+    Row::at(next, format!("next={next}"))
 }
 
 fn beginning_with(begin: &BeginMark, fault: Fault) -> Fault {

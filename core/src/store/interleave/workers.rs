@@ -72,7 +72,7 @@ impl Interleaved {
     /// So a store without the record, beside one with the note, was added or has lost its rows: it would lease slots that
     /// another store has. A slot says as much as the note.
     fn begin_pool(&mut self, take: &Take) -> Result<Vec<usize>, Fault> {
-        let pool = (take.key.table.clone(), take.key.name.clone());
+        let pool = (take.key.table.clone(), take.key.name.to_string());
         // Those that are left out are asked again: `repair` may have raised them.
         if self.pools.get(&pool).is_some_and(|of| of.is_compared && of.left_out.is_empty()) {
             return Ok(Vec::new());

@@ -9,7 +9,7 @@ use crate::request::worker::{
 };
 pub(crate) use crate::request::worker::{POOL_ROW, noted};
 use crate::store::model::pool_rows::SlotRows;
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Row, StoreIndex};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Row, StoreIndex};
 
 /// A process that was too late for the lowest unused slot chooses among this many, and twice as many after each further try: however
 /// many processes start at once, they soon have different slots.
@@ -434,7 +434,7 @@ pub(crate) fn shown(pool: &PoolRows) -> Row {
         text.push_str(&format!("; free, and used before: {}", free.join(", ")));
     }
     let next = pool.slots.iter().map(|row| row.mark).max().unwrap_or(0).max(pool.floor);
-    Row { mark: Mark { period: 0, next }, text, counter: None }
+    Row::at(next, text)
 }
 
 #[cfg(test)]

@@ -7,4 +7,4 @@ CREATE TABLE IF NOT EXISTS `keymill_worker` (
   `owner` VARBINARY(255) NOT NULL,
   `layout` VARBINARY(512) NOT NULL,
   PRIMARY KEY (`pool`, `slot`)
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='keymill VERSION';

@@ -8,3 +8,4 @@ CREATE TABLE IF NOT EXISTS "keymill_worker" (
   layout TEXT NOT NULL,
   PRIMARY KEY (pool, slot)
 ) WITH (fillfactor = 50);
+COMMENT ON TABLE "keymill_worker" IS 'keymill VERSION';

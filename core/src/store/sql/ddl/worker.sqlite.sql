@@ -1,4 +1,4 @@
-CREATE TABLE IF NOT EXISTS "keymill_worker" (
+CREATE TABLE IF NOT EXISTS "keymill_worker" ( -- keymill VERSION
   pool TEXT NOT NULL,
   slot INTEGER NOT NULL, -- 4611686018427387904: the layout of the pool
   token INTEGER NOT NULL, -- changes with each owner and each renewal
