@@ -56,10 +56,12 @@ enum Seen {
     InUse(String),
 }
 
-/// An answer of a place that may be absent or closed to this user: then nothing is known of it.
+/// An answer of a place that may be absent or closed to this user: then nothing is known of it. A place that holds what cannot be read
+/// may keep the newest mark.
 fn if_known<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
     match answer {
         Ok(found) => Ok(Some(found)),
+        Err(fault) if fault.is_unreadable() => Err(fault),
         Err(fault) if matches!(fault.kind, FaultKind::Refused | FaultKind::Unsafe) => Ok(None),
         Err(fault) => Err(fault),
     }
