@@ -232,7 +232,7 @@ fn a_thousand_leases_are_renewed_in_at_most_twenty_statements() {
     let mut options = mariadb::options();
     options.hosts = vec![disguise.address()];
     let mut store = mariadb::store(options);
-    store.look(&pool).expect("a connection and a table that was judged");
+    store.slots(&pool).expect("a connection and a table that was judged");
     drop(disguise.said());
     let before = disguise.round_trips();
     let renewed = store.renew_slots(&renewals).expect("renewed");
