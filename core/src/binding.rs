@@ -98,17 +98,6 @@ impl Router {
     }
 }
 
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-#[doc(hidden)] // as this module
-impl crate::MovedRows {
-    /// Errors name the options of the command instead of the arguments of a program.
-    #[must_use]
-    pub fn named_by_options(mut self) -> Self {
-        self.wording = crate::rows::Wording::Command;
-        self
-    }
-}
-
 #[doc(hidden)] // as this module
 impl Source {
     /// Whether its ids follow each other, so that a language may count through a [`Lease`] by itself. Where not, a lease holds one

@@ -18,7 +18,8 @@
 //! # Features
 //!
 //! `memory:` is always there, and `sqlite` is a default feature. Servers are the features `mysql` (MariaDB and TiDB too), `postgres`
-//! and `redis`, each with TLS.
+//! and `redis`, each with TLS. `moves` has the verbs for operators who move ranges between shards ([`Mill::moves`]); a program that
+//! follows a route table needs it not.
 
 // Floors, each of which names only itself and what is under it, and no two modules here name each other:
 //
@@ -48,6 +49,7 @@ mod keeper;
 pub mod keeper;
 mod layout;
 mod monitoring;
+#[cfg(feature = "moves")]
 mod moves;
 mod order_number;
 #[cfg(not(feature = "internals"))]
@@ -59,7 +61,7 @@ mod process;
 mod refill;
 mod request;
 mod router;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(all(feature = "moves", any(feature = "mysql", feature = "postgres")))]
 mod rows;
 mod segment;
 pub mod serial;
@@ -92,10 +94,11 @@ mod time;
 pub mod time;
 
 pub use api::{
-    Change, FinishedMove, Handle, Heat, Iter, Kind, Mill, MoveOptions, MoveStatus, Moves, Moving,
-    ORDER_KEYS_VARIABLE, OldRow, OrderNo, OrderNumbers, Parts, Periods, Repair, Route, Router, Source,
-    Standing, Stored, StoredRouter, Table, VERSION,
+    Change, Handle, Heat, Iter, Kind, Mill, ORDER_KEYS_VARIABLE, OldRow, OrderNo, OrderNumbers, Parts,
+    Periods, Repair, Route, Router, Source, SourceStatus, Stored, StoredRouter, Table, VERSION,
 };
+#[cfg(feature = "moves")]
+pub use api::{FinishedMove, MoveOptions, MoveStatus, Moves, Moving};
 pub use config::{DEFAULT_MILL, MILL_VARIABLE, default_mill, spec_string, store_of};
 /// The tables of options and parameters that the documentation shows.
 #[cfg(feature = "internals")]
@@ -106,13 +109,14 @@ pub use error::{Code, Error, Result};
 pub use gene::{Gene, GeneKey};
 pub use monitoring::events::{Event, EventKind};
 pub use monitoring::mill_counters::Latency;
+#[cfg(feature = "moves")]
 pub use moves::{MovePhase, MovePlan, PlannedMove};
 pub use request::reader::Reader;
 /// What the schemes of other programs call their columns.
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub use request::scheme::{CounterColumns, Holds, counter_columns};
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(all(feature = "moves", any(feature = "mysql", feature = "postgres")))]
 pub use rows::{
     ComparedRows, Comparison, CopiedRows, DifferingRow, Differs, MovedRows, OnEvent, RemovedRows, RowRepair,
     RowsEvent, RowsTask,

@@ -12,7 +12,7 @@ use mysql::prelude::Queryable;
 fn is_looked_at_and_not_repaired(place: &str, says: &str, warns: &str) {
     let mill = Mill::open(&patient(place)).unwrap();
     let orders = mill.source("segment:orders").unwrap();
-    assert!(orders.standing().unwrap().row.is_some_and(|row| row.mark.next > 5));
+    assert!(orders.status().unwrap().row.is_some_and(|row| row.mark.next > 5));
     let facts = mill.facts().unwrap();
     assert!(facts.warnings.iter().any(|warning| warning.contains(warns)), "{facts:?}");
     for change in [Change::DryRun, Change::Apply] {

@@ -202,12 +202,12 @@ fn verbs<'a>(mill: &'a Mill, name: &'a str, has_tables_of_others: bool) -> Verbs
     let imported = mill.source(&format!("segment:imported{name}")).expect("a source");
     // A tick of today.
     let id = 50_000_000_000_u64 << 22;
-    let (of_row, of_standing) = (orders.clone(), orders.clone());
+    let (of_row, of_status) = (orders.clone(), orders.clone());
     let all: Verbs<'a> = vec![
         ("init", Box::new(move || mill.init(&[&spec], Change::Apply).map(drop))),
         ("facts", Box::new(|| mill.facts().map(drop))),
         ("row", Box::new(move || of_row.row().map(drop))),
-        ("standing", Box::new(move || of_standing.standing().map(drop))),
+        ("status", Box::new(move || of_status.status().map(drop))),
         ("repair, dry", {
             let orders = orders.clone();
             Box::new(move || orders.repair(5000, Change::DryRun).map(drop))
@@ -269,7 +269,7 @@ fn what_an_operator_types_at_a_silent_server_ends_in_time_and_is_typed_again(wir
             persistently(&call).unwrap_or_else(|error| panic!("{verb}: {error}"));
         }
     }
-    let standing = persistently(|| direct.source(specs[0])?.standing()).expect("where it stands");
+    let standing = persistently(|| direct.source(specs[0])?.status()).expect("where it stands");
     assert_eq!(standing.reserved_to.as_deref(), Some("4999"));
 }
 

@@ -60,7 +60,7 @@ fn a_server_of_another_kind_is_called_by_its_likely_name() {
             }
             let began = Instant::now();
             let mill = Mill::open(&url(kind, place)).unwrap();
-            let error = mill.source("segment:orders").unwrap().standing().unwrap_err();
+            let error = mill.source("segment:orders").unwrap().status().unwrap_err();
             // An answer may take half a second, and the machine may be busy.
             assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
             assert!(
@@ -80,14 +80,14 @@ fn a_port_without_a_listener_is_reported_with_what_to_check() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     for kind in ["mysql", "postgres", "redis"] {
         let mill = Mill::open(&url(kind, &free)).unwrap();
-        let error = mill.source("segment:orders").unwrap().standing().unwrap_err();
+        let error = mill.source("segment:orders").unwrap().status().unwrap_err();
         let says = "nothing listens there: is the server started, and are its host and its port right?";
         assert!(error.message.contains(says) && error.message.contains(&free), "{kind}: {error}");
         assert!(!error.message.contains("broke"), "{kind}: none was made: {error}");
         println!("wrong    {kind}: {}", error.message);
         mill.close();
         let mill = Mill::open(&format!("{}&socket=/nowhere/sock", url(kind, &free))).unwrap();
-        let error = mill.source("segment:orders").unwrap().standing().unwrap_err();
+        let error = mill.source("segment:orders").unwrap().status().unwrap_err();
         let says = "is the server started, and is this its socket file?";
         assert!(error.message.contains(says) && error.message.contains("/nowhere/sock"), "{kind}: {error}");
         mill.close();

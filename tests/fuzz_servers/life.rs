@@ -141,7 +141,7 @@ impl Life {
                     self.distinct(ids)?;
                 }
                 16 => drop(self.timed(OPERATOR, || mill.router(ROUTER))?),
-                17 => drop(self.timed(OPERATOR, || bank.standing())?),
+                17 => drop(self.timed(OPERATOR, || bank.status())?),
                 18 => {
                     let to = self.rng.u64(1..1 << 40);
                     drop(self.timed(OPERATOR, || others.repair(to, Change::Apply))?);

@@ -134,7 +134,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Source::mill",
             "Source::push_text",
             "Source::row",
-            "Source::standing",
+            "Source::status",
             "Source::id_of_text",
             "Source::text_len",
             "Source::write_text_of",

@@ -421,7 +421,7 @@ fn rows_on_postgres_are_imported_while_mills_still_write_the_old_one() {
         assert!(rest.iter().all(|id| *id < first || *id > PARKED_AT), "{scheme}");
         assert!(rest.last().is_some_and(|id| *id > PARKED_AT), "{scheme}");
         assert!(import(Change::Apply).was_done());
-        let standing = orders.standing().unwrap();
+        let standing = orders.status().unwrap();
         assert!(standing.changed_seconds_ago.is_some_and(|age| age < 3600), "{scheme}: {standing:?}");
         other.close();
     }

@@ -137,7 +137,7 @@ fn a_mill_with_the_old_row_open_uses_up_what_it_has_and_goes_on_far_away() {
         // Numbers in memory are below, later ones far above.
         assert!(theirs.iter().all(|id| *id < first || *id > PARKED_AT), "{}", place.scheme);
         // Numbers returned at its close are far away as well: the new row is not lowered, and only its own mill raises it.
-        let stands = || new.standing().unwrap().row.unwrap().mark.next;
+        let stands = || new.status().unwrap().row.unwrap().mark.next;
         let before = stands();
         old.mill().close();
         assert!((before..PARKED_AT).contains(&stands()));
@@ -226,8 +226,8 @@ fn a_first_id_and_an_import_at_once_leave_one_of_two_outcomes() {
             let other = place.mill();
             let into = other.source(&named(place.new_spec(""))).unwrap();
             // Both are connected: each of the following is one transaction.
-            into.standing().unwrap();
-            new.standing().unwrap();
+            into.status().unwrap();
+            new.status().unwrap();
             let (one, imported) = std::thread::scope(|scope| {
                 let one = scope.spawn(|| new.next().unwrap());
                 let imported = place.import_into(&into);
@@ -272,7 +272,7 @@ fn of_two_sources_that_import_one_row_at_once_the_second_is_refused_with_the_fir
             let sources = [0, 1].map(|n| {
                 let spec = place.new_spec("").replacen("orders", &format!("taker_{round}_{n}"), 1);
                 let source = mills[n].source(&spec).unwrap();
-                source.standing().unwrap();
+                source.status().unwrap();
                 source
             });
             let old = OldRow::of(place.scheme).table(place.old.as_str()).row(row.as_str());

@@ -132,7 +132,7 @@ fn unused_columns_are_left_alone() {
     for scheme in schemes::on_mysql().filter(|scheme| *scheme != Scheme::Ticket) {
         let (table, key) = Table::of(scheme);
         table.say(
-            "ALTER TABLE `{t}` ADD `stores` INT NOT NULL DEFAULT 1, ADD `store_index` INT NOT NULL DEFAULT 0",
+            "ALTER TABLE `{t}` ADD `owner` INT NOT NULL DEFAULT 1, ADD `owner_index` INT NOT NULL DEFAULT 0",
         );
         mariadb().reserve(&request(&key, 10)).unwrap_or_else(|fault| panic!("{scheme:?}: {fault}"));
     }

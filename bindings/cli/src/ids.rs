@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::args::KeyArgs;
 use crate::print::{self, Reader};
-use crate::{digits, signal};
+use crate::signal;
 
 /// Ids of the first and of the largest chunk.
 const CHUNK: (usize, usize) = (1024, 64 * 1024);
@@ -154,7 +154,13 @@ impl<'a> Stream<'a> {
     /// Appends the numbers that were taken, in the form of the source.
     fn append(&mut self) -> Result<()> {
         if !self.has_form {
-            digits::append(&mut self.text, &self.ids, self.json);
+            let (head, tail): (&[u8], &[u8]) = if self.json { (b"\"", b"\",\n") } else { (b"", b"\n") };
+            let mut digits = itoa::Buffer::new();
+            for id in &self.ids {
+                for part in [head, digits.format(*id).as_bytes(), tail] {
+                    self.text.extend_from_slice(part);
+                }
+            }
             return Ok(());
         }
         for id in &self.ids {

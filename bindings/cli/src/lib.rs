@@ -8,7 +8,6 @@
 mod args;
 mod bench;
 mod ddl;
-mod digits;
 mod heat;
 mod ids;
 mod layout;

@@ -165,9 +165,6 @@ pub struct RowsArgs {
     /// The database of the new shard
     #[arg(long, value_name = "[NAME=]URL", default_value = "", hide_default_value = true)]
     pub to: String,
-    /// Print the SQL instead
-    #[arg(long)]
-    pub print: bool,
 }
 
 /// How a step is made.

@@ -115,16 +115,9 @@ fn say(tables: &[(&str, Vec<(&str, u64)>)], as_json: bool) -> Result<()> {
     print::text(&text)
 }
 
-fn script(texts: &[String]) -> Result<()> {
-    texts.iter().try_for_each(|text| print::text(text))
-}
-
 /// `move copy`.
 pub fn copy(mill: &Mill, router: &str, of: &RowsArgs, per_second: u64, how: &How, json: bool) -> Result<()> {
     let (rows, moves) = (of.rows(per_second)?, mill.moves(router)?);
-    if of.print {
-        return script(&moves.copy_sql(&rows)?);
-    }
     moves::forget(&moves, how)?;
     let mut shown = Shown::new(how.wait);
     let copied = moves.copy(&rows, change(how.yes), &mut |event| shown.on(event))?;
@@ -152,9 +145,6 @@ pub fn verify(
     json: bool,
 ) -> Result<()> {
     let (rows, moves) = (of.rows(u64::MAX)?, mill.moves(router)?);
-    if of.print {
-        return script(&moves.verify_sql(&rows)?);
-    }
     moves::forget(&moves, how)?;
     let mut shown = Shown::new(how.wait);
     let found = moves.verify(&rows, repair, change(how.yes), &mut |event| shown.on(event))?;
@@ -230,9 +220,6 @@ pub fn clean(
     json: bool,
 ) -> Result<()> {
     let (rows, moves) = (of.rows(per_second)?, mill.moves(router)?);
-    if of.print {
-        return script(&moves.clean_sql(&rows, older_than)?);
-    }
     let mut shown = Shown::new(false);
     let removed = moves.clean(&rows, older_than, change(yes), &mut |event| shown.on(event))?;
     drop(shown);

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use keymill::snowflake::layout::rfc3339;
-use keymill::{Code, Facts, Heat, Layout, Mill, Periods, Result, Source, Standing, StoredRouter};
+use keymill::{Code, Facts, Heat, Layout, Mill, Periods, Result, Source, SourceStatus, StoredRouter};
 use serde_json::{Map, Value, json};
 
 use crate::heat;
@@ -19,23 +19,23 @@ use crate::print;
 const NEARLY_ALL: f64 = 0.8;
 
 /// One source as `status` and `metrics` see it.
-struct SourceStatus {
+struct ShownSource {
     /// Its name, and its spec: what distinguishes two sources of one name.
     label: String,
     spec: String,
     settings: Vec<(&'static str, String)>,
     layout: Option<Layout>,
-    standing: Result<Standing>,
+    standing: Result<SourceStatus>,
     /// How many seconds each of the hottest counters lasts at its present rate, where that was measured.
     lasts: Vec<Option<f64>>,
 }
 
-impl SourceStatus {
-    fn of(source: &Source) -> SourceStatus {
+impl ShownSource {
+    fn of(source: &Source) -> ShownSource {
         let label = source.label().to_owned();
         let spec = source.stats().map_or_else(|_| label.clone(), |stats| stats.spec);
         let (settings, layout) = (source.settings(), source.layout());
-        SourceStatus { label, spec, settings, layout, standing: source.standing(), lasts: Vec::new() }
+        ShownSource { label, spec, settings, layout, standing: source.status(), lasts: Vec::new() }
     }
 
     /// Compares the hottest counters with what they were so many seconds before.
@@ -65,7 +65,7 @@ impl SourceStatus {
         }
     }
 
-    fn seen(&self) -> Option<&Standing> {
+    fn seen(&self) -> Option<&SourceStatus> {
         self.standing.as_ref().ok()
     }
 
@@ -266,7 +266,7 @@ pub fn status(mill: &Mill, sources: &[String], seconds: Option<u16>, json: bool)
     if let Some(seconds) = seconds {
         std::thread::sleep(Duration::from_secs(u64::from(seconds)));
     }
-    let mut statuses: Vec<SourceStatus> = opened.iter().map(SourceStatus::of).collect();
+    let mut statuses: Vec<ShownSource> = opened.iter().map(ShownSource::of).collect();
     for (status, before) in statuses.iter_mut().zip(&before) {
         status.measure(before, began.elapsed().as_secs_f64());
     }
@@ -361,7 +361,7 @@ impl Lines {
     }
 
     /// The rows that the sources have in the store.
-    fn add_rows(&mut self, facts: &Facts, statuses: &[SourceStatus]) {
+    fn add_rows(&mut self, facts: &Facts, statuses: &[ShownSource]) {
         let (leased, others): (Vec<_>, Vec<_>) =
             statuses.iter().partition(|status| status.setting("scheme") == Some("worker"));
         for status in others.into_iter().filter(|_| is_interleaved(facts)) {
@@ -378,7 +378,7 @@ fn status_text(
     facts: &Facts,
     routers: &[StoredRouter],
     unlisted: Option<&str>,
-    statuses: &[SourceStatus],
+    statuses: &[ShownSource],
 ) -> String {
     let mut lines = Lines::default();
     lines.add_store(store, facts);
@@ -411,7 +411,7 @@ fn status_text(
     lines.0
 }
 
-fn source_table(facts: &Facts, statuses: &[SourceStatus]) -> String {
+fn source_table(facts: &Facts, statuses: &[ShownSource]) -> String {
     let head = [
         "SOURCE",
         "SCHEME",
@@ -432,7 +432,7 @@ fn source_table(facts: &Facts, statuses: &[SourceStatus]) -> String {
 /// Prometheus text: the store's settings, and where the rows stand. This process's own counters say nothing: it issues no ids.
 pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
     let opened = opened(mill, sources)?;
-    let statuses: Vec<SourceStatus> = opened.iter().map(SourceStatus::of).collect();
+    let statuses: Vec<ShownSource> = opened.iter().map(ShownSource::of).collect();
     // A source that cannot be looked at does not hide the others; where none can, there is nothing to print.
     let failed = statuses.iter().find_map(|status| status.standing.as_ref().err()).cloned();
     if let Some(error) = &failed
@@ -457,7 +457,7 @@ pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
             facts.warnings.len()
         );
     }
-    let mut series = |name: &str, help: &str, value: &dyn Fn(&SourceStatus) -> Option<String>| {
+    let mut series = |name: &str, help: &str, value: &dyn Fn(&ShownSource) -> Option<String>| {
         let rows: Vec<_> = statuses.iter().filter_map(|status| Some((status, value(status)?))).collect();
         if !rows.is_empty() {
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");

@@ -229,7 +229,7 @@ impl Source {
     /// The rows of its bank.
     pub(super) fn bank_rows(&self) -> Result<Option<BankRows>> {
         let (key, start) = (self.spec().key.clone(), self.spec().start);
-        self.on_store(move |store| store.look_bank(&key, start))
+        self.on_store(move |store| Ok(store.look_bank(&key, start)?))
     }
 
     /// Gives a source of business ids another number of counters, in the store: a power of two up to 65536. Every new counter
@@ -249,7 +249,7 @@ impl Source {
             ))));
         }
         let key = self.spec().key.clone();
-        self.on_store(move |store| store.change_counters(&key, counters, change.is_dry()))
+        self.on_store(move |store| Ok(store.change_counters(&key, counters, change.is_dry())?))
     }
 
     /// Raises every counter to `next` at least.

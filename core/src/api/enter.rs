@@ -4,7 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::engine::{Engine, SharedMill};
-use crate::error::fault::{CommandLine, Fault};
+use crate::error::fault::CommandLine;
+use crate::error::task_error::TaskError;
 use crate::error::{Code, Error, Result};
 use crate::process::thread::panic_words;
 use crate::store::Store;
@@ -53,9 +54,9 @@ impl SharedMill {
     pub(crate) fn on_store<T: Send + 'static>(
         &self,
         line: CommandLine<'_>,
-        task: impl FnOnce(&mut dyn Store) -> std::result::Result<T, Fault> + Send + 'static,
+        task: impl FnOnce(&mut dyn Store) -> std::result::Result<T, TaskError> + Send + 'static,
     ) -> Result<T> {
-        self.enter(|engine| engine.run_on_store(task)?.map_err(|fault| fault.error(line)))
+        self.enter(|engine| engine.run_on_store(task).map_err(|failed| failed.error(line)))
     }
 }
 
@@ -74,7 +75,7 @@ impl Source {
     /// Runs `task` with the store.
     pub(crate) fn on_store<T: Send + 'static>(
         &self,
-        task: impl FnOnce(&mut dyn Store) -> std::result::Result<T, Fault> + Send + 'static,
+        task: impl FnOnce(&mut dyn Store) -> std::result::Result<T, TaskError> + Send + 'static,
     ) -> Result<T> {
         self.shared.mill.on_store(self.spec().command_line(), task)
     }

@@ -8,6 +8,7 @@
 mod business;
 mod enter;
 mod handle;
+#[cfg(feature = "moves")]
 mod moves;
 mod operate;
 mod order_numbers;
@@ -31,8 +32,9 @@ use crate::time::Clock;
 pub use crate::spec::Kind;
 pub use business::Heat;
 pub use handle::{Handle, Iter};
+#[cfg(feature = "moves")]
 pub use moves::{FinishedMove, MoveOptions, MoveStatus, Moves, Moving};
-pub use operate::{Change, OldRow, Periods, Repair, Standing};
+pub use operate::{Change, OldRow, Periods, Repair, SourceStatus};
 pub use order_numbers::{ORDER_KEYS_VARIABLE, OrderNo, OrderNumbers};
 pub use router::{Route, Router, Stored, StoredRouter};
 pub use source::Source;
@@ -158,7 +160,8 @@ impl Mill {
     /// # Errors
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn facts(&self) -> Result<Facts> {
-        let mut facts = self.shared.on_store(self.shared.config.command_line(), |store| store.facts())?;
+        let mut facts =
+            self.shared.on_store(self.shared.config.command_line(), |store| Ok(store.facts()?))?;
         // Texts of a server.
         for text in [&mut facts.version].into_iter().chain(&mut facts.durability).chain(&mut facts.warnings) {
             *text = printable(std::mem::take(text));

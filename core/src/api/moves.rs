@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use crate::config::check_name;
 use crate::engine::SharedMill;
-use crate::error::fault::{FaultKind, quoted};
+use crate::error::fault::FaultKind;
+use crate::error::task_error::TaskError;
 use crate::error::{Code, Error, Result, shown};
 use crate::gene::GENES;
 use crate::moves::{self, MovePhase, MovePlan, MoveStep, PlannedMove, follow, move_of};
 use crate::request::reader::{Reader, Readers};
 use crate::request::reservation::{Fault, Key};
 use crate::router::{By, Moved, Progress, RouteTable};
-use crate::store::Store;
+use crate::store::{Store, stored_table};
 
 use super::{Change, Mill, Source};
 
@@ -149,27 +150,9 @@ impl MoveStatus {
 }
 
 /// Reads the table first: a reader that begins later reads this version or a later one.
-fn seen(store: &mut dyn Store, router: &str) -> std::result::Result<Result<(RouteTable, Readers)>, Fault> {
-    let stored = store.read_route(&Key::of_route(router), 0)?;
-    let Some(stored) = stored else {
-        return Ok(Err(Error::new(
-            Code::StoreRefused,
-            format!("the store has no route table `{}`; `keymill route put` stores one", shown(router)),
-        )));
-    };
-    if let Some(split) = stored.split {
-        return Err(Fault::new(FaultKind::Refused, split));
-    }
-    match RouteTable::parse(stored.text.as_deref().unwrap_or_default()) {
-        Ok(table) if table.version() != stored.version => Ok(Err(Error::config(format!(
-            "the row of route table `{}` says version {}, and its text version {}; store it again with `keymill route put`",
-            shown(router),
-            stored.version,
-            table.version()
-        )))),
-        Ok(table) => Ok(Ok((table, store.readers(&Key::of_readers(router))?))),
-        Err(error) => Ok(Err(error)),
-    }
+fn seen(store: &mut dyn Store, router: &str) -> std::result::Result<(RouteTable, Readers), TaskError> {
+    let table = stored_table(store, router)?.table(router)?;
+    Ok((table, store.readers(&Key::of_readers(router))?))
 }
 
 /// Replaces the table, if it is still that of version `old`.
@@ -202,16 +185,6 @@ impl Mill {
         self.shared.catch_panic(|| check_name(router, "the router's name"))?;
         Ok(Moves { shared: self.shared.clone(), router: router.to_owned() })
     }
-
-    /// The route table that the store has under this name, as text, for one look: this process is not noted as a reader, so do not
-    /// route the writes of a program by it.
-    ///
-    /// # Errors
-    /// `STORE_REFUSED`: the store has no table of this name, or two. `STORE_UNAVAILABLE`, `CLOSED`.
-    pub fn route_table(&self, router: &str) -> Result<String> {
-        self.shared.catch_panic(|| check_name(router, "the router's name"))?;
-        route_table(&self.shared, router)
-    }
 }
 
 impl Moves {
@@ -224,15 +197,12 @@ impl Moves {
     /// The present routes, for one look.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn routes(&self) -> Result<super::Router> {
-        super::Router::from_text(&route_table(&self.shared, &self.router)?)
+        super::Router::from_text(&self.shared.route_table(&self.router)?)
     }
 
     fn read(&self) -> Result<(RouteTable, Readers)> {
-        let router = self.router.clone();
-        let line = self.shared.config.command_line();
-        self.shared
-            .on_store(line, move |store| seen(store, &router))?
-            .map_err(|error| self.shared.failed(error))
+        let (router, line) = (self.router.clone(), self.shared.config.command_line());
+        self.shared.on_store(line, move |store| seen(store, &router))
     }
 
     /// A step after which one of the shards is no longer written to. A route of before the last step may still read there for `settle`:
@@ -267,17 +237,11 @@ impl Moves {
         step: impl FnOnce(&RouteTable, &Readers) -> Result<RouteTable> + Send + 'static,
     ) -> Result<MoveStatus> {
         let (router, line) = (self.router.clone(), self.shared.config.command_line());
-        let made = self.shared.on_store(line, move |store| {
-            let (table, readers) = match seen(store, &router)? {
-                Ok(seen) => seen,
-                Err(error) => return Ok(Err(error)),
-            };
-            let new = match step(&table, &readers) {
-                Ok(new) => new,
-                Err(error) => return Ok(Err(error)),
-            };
+        self.shared.on_store(line, move |store| {
+            let (table, readers) = seen(store, &router)?;
+            let new = step(&table, &readers)?;
             if !change.is_dry() && !store_table(store, &router, table.version(), &new)? {
-                return Ok(Err(Error::new(
+                return Err(TaskError::Error(Error::new(
                     Code::StoreRefused,
                     format!(
                         "another process has stored a table of router `{}` meanwhile; nothing was stored: `keymill move status` shows where the move stands",
@@ -285,9 +249,8 @@ impl Moves {
                     ),
                 )));
             }
-            Ok(MoveStatus::of(&new, readers))
-        })?;
-        made.map_err(|error| self.shared.failed(error))
+            Ok(MoveStatus::of(&new, readers)?)
+        })
     }
 
     /// The fewest moves that give each of these shards its share by weight: of the genes, or of the ids that `hot`, a source of business
@@ -299,7 +262,7 @@ impl Moves {
     pub fn plan(&self, shards: &[(&str, u32)], hot: Option<&Source>) -> Result<MovePlan> {
         let (table, _) = self.read()?;
         let load = hot.map(load_of).transpose()?.unwrap_or_default();
-        MovePlan::new(&table, shards, &load).map_err(|error| self.shared.failed(error))
+        self.shared.catch_panic(|| MovePlan::new(&table, shards, &load))
     }
 
     /// Begins a move of a plan, counted from 1: from now on its ids are written to both shards.
@@ -405,25 +368,7 @@ impl Moves {
     pub fn forget(&self, members: &[u64]) -> Result<Vec<u64>> {
         let (key, members) = (Key::of_readers(&self.router), members.to_vec());
         let line = self.shared.config.command_line();
-        self.shared.on_store(line, move |store| store.forget_readers(&key, &members))
-    }
-}
-
-fn route_table(shared: &SharedMill, router: &str) -> Result<String> {
-    let (line, key) = (shared.config.command_line(), Key::of_route(router));
-    let stored = shared.on_store(line, move |store| store.read_route(&key, 0))?;
-    match stored {
-        Some(stored) if stored.split.is_none() => Ok(stored.text.unwrap_or_default()),
-        Some(stored) => Err(Error::new(Code::StoreRefused, stored.split.unwrap_or_default())),
-        None => Err(Error::new(
-            Code::StoreRefused,
-            format!(
-                "the store has no route table `{}`; store one: `{} route put {} FILE --yes`",
-                shown(router),
-                line.keymill,
-                quoted(&shown(router))
-            ),
-        )),
+        self.shared.on_store(line, move |store| Ok(store.forget_readers(&key, &members)?))
     }
 }
 

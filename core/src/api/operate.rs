@@ -92,7 +92,7 @@ pub struct Periods {
 /// Where a source's row stands, and how much is left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Standing {
+pub struct SourceStatus {
     /// The row; `None` where there is none yet.
     pub row: Option<Row>,
     /// The highest id reserved, as it is issued: a number, or a serial's text. `None` before the first.
@@ -124,16 +124,16 @@ impl Source {
     ///
     /// # Errors
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
-    pub fn standing(&self) -> Result<Standing> {
+    pub fn status(&self) -> Result<SourceStatus> {
         if let Some(bank) = self.spec().bank {
-            return self.standing_of_bank(bank);
+            return self.status_of_bank(bank);
         }
         let key = self.spec().key.clone();
         let (row, changed_seconds_ago, warnings) = self.on_store(move |store| {
             let row = look(store, &key)?;
             if let Some(row) = row.as_ref().filter(|row| row.status.partition != key.partition) {
                 let fault = misplaced(&key, row.status);
-                return Err(fault.with_context(&format!("looking at `{}`", key.name)));
+                return Err(fault.with_context(&format!("looking at `{}`", key.name)).into());
             }
             if matches!(key.scheme, Scheme::Worker | Scheme::WorkerNode) {
                 return Ok((row, None, Vec::new()));
@@ -160,7 +160,7 @@ impl Source {
         let (used, capacity) = (stride.up_to(highest.unwrap_or(0)), stride.up_to(self.spec().last));
         let of_row = row.as_ref().and_then(|row| step_of(&self.spec().key, row));
         let step = self.spec().step_in_words(of_row);
-        Ok(Standing {
+        Ok(SourceStatus {
             row,
             reserved_to,
             used,
@@ -175,9 +175,9 @@ impl Source {
     }
 
     /// The counter that is used up most stands for its bank.
-    fn standing_of_bank(&self, bank: BankSpec) -> Result<Standing> {
+    fn status_of_bank(&self, bank: BankSpec) -> Result<SourceStatus> {
         let key = self.spec().key.clone();
-        let row = self.on_store(move |store| look(store, &key))?;
+        let row = self.on_store(move |store| Ok(look(store, &key)?))?;
         let mut hottest = self.heat()?;
         let lowest = hottest.iter().map(|heat| heat.left).min();
         let highest = lowest.map(|left| bank.last() - left);
@@ -193,7 +193,7 @@ impl Source {
         }
         let row = row
             .map(|row| Row { text: text.map_or(row.text, |counters| format!("counters={counters}")), ..row });
-        Ok(Standing {
+        Ok(SourceStatus {
             row,
             reserved_to: highest.map(|number| number.to_string()),
             used: highest.unwrap_or(0),
@@ -229,7 +229,7 @@ impl Source {
             let new_owner = store.new_owner(&old, &new)?;
             let seen = planned_import(&old, &new, (old_row, new_row), new_owner.as_deref(), period);
             let seen = seen.map_err(|fault| fault.with_context(&format!("importing `{}`", new.name)))?;
-            if change.is_dry() || seen.was_done() { Ok(seen) } else { store.import(&old, &new, period) }
+            Ok(if change.is_dry() || seen.was_done() { seen } else { store.import(&old, &new, period)? })
         })
     }
 

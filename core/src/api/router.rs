@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::check_name;
-use crate::engine::Engine;
-use crate::error::fault::{Fault, FaultKind, quoted};
-use crate::error::{Code, Error, Result, shown};
+use crate::engine::{Engine, SharedMill};
+use crate::error::fault::{Fault, FaultKind};
+use crate::error::task_error::TaskError;
+use crate::error::{Error, Result, shown};
 use crate::gene::{Gene, GeneKey, NUMBER_BITS};
-use crate::keeper::own_readers::NotOpened;
 use crate::request::reader::Reader;
 use crate::request::reservation::Key;
 use crate::router::{LONGEST_TEXT, LiveTable, RouteTable, RouteWord};
-use crate::store::StoredTable;
+use crate::store::{StoredTable, no_stored_table, stored_table};
 use crate::time::Clock;
 
 use super::{Change, Mill};
@@ -294,8 +294,8 @@ impl Mill {
         self.shared.enter(|engine| {
             check_name(name, "the router's name")?;
             let routers = &self.shared.routers;
-            if let Some(follower) = routers.find(name).filter(|follower| follower.live.is_leased()) {
-                return Ok(Router { live: follower.live.clone() });
+            if let Some(table) = routers.find(name).filter(|table| table.is_leased()) {
+                return Ok(Router { live: table.clone() });
             }
             if routers.find(name).is_none() && routers.iter().count() >= engine.max_sources() {
                 return Err(Error::argument(format!(
@@ -305,36 +305,32 @@ impl Mill {
                 )));
             }
             let line = self.shared.config.command_line();
-            let opened = match engine.open_router(name)? {
-                Ok(follower) => follower,
-                Err(NotOpened::Refused(error)) => return Err(error),
+            let opened = match engine.open_router(name) {
+                Ok(table) => table,
                 // A forked child, or a process that the store has not heard for long: it has a table.
-                Err(NotOpened::Failed(_)) if routers.find(name).is_some() => routers.find(name).cloned(),
-                Err(NotOpened::Failed(fault)) => return Err(fault.error(line)),
+                Err(TaskError::Fault(_)) if routers.find(name).is_some() => routers.find(name).cloned(),
+                Err(failed) => return Err(failed.error(line)),
             };
-            let live = opened.map(|follower| follower.live.clone()).ok_or_else(|| {
-                Error::new(
-                    Code::StoreRefused,
-                    format!(
-                        "the store has no route table `{}`; store one: `{} route put {} FILE --yes`",
-                        shown(name),
-                        line.keymill,
-                        quoted(&shown(name))
-                    ),
-                )
-            })?;
+            let live = opened.ok_or_else(|| no_stored_table(name).error(line))?;
             let (mill, name) = (Arc::downgrade(&self.shared), name.to_owned());
             live.set_revival(Box::new(move || {
                 let mill = mill.upgrade().ok_or_else(|| Engine::closed_error(None))?;
                 let line = mill.config.command_line();
-                mill.enter(|engine| match engine.open_router(&name)? {
-                    Ok(_) => Ok(()),
-                    Err(NotOpened::Failed(fault)) => Err(fault.error(line)),
-                    Err(NotOpened::Refused(error)) => Err(error),
-                })
+                mill.enter(|engine| engine.open_router(&name).map(drop).map_err(|failed| failed.error(line)))
             }));
             Ok(Router { live })
         })
+    }
+
+    /// The route table that the store has under this name, as text, for one look: this process is not noted as a reader, so do not
+    /// route the writes of a program by it.
+    ///
+    /// # Errors
+    /// `STORE_REFUSED`: the store has no table of this name, or two. `INVALID_CONFIG`: every fault of the table. `STORE_UNAVAILABLE`,
+    /// `CLOSED`.
+    pub fn route_table(&self, router: &str) -> Result<String> {
+        self.shared.catch_panic(|| check_name(router, "the router's name"))?;
+        self.shared.route_table(router)
     }
 
     /// The route tables that the store has, in the order of their names. For a look from outside: creates nothing.
@@ -359,11 +355,7 @@ impl Mill {
             Ok(listed.into_iter().map(of).collect::<Vec<_>>())
         })?;
         let routers = listed.into_iter().map(|(name, stored, readers)| {
-            let table = match stored.split {
-                Some(split) => Err(Error::new(Code::StoreRefused, split)),
-                None => RouteTable::parse(stored.text.as_deref().unwrap_or_default()),
-            };
-            let shards = table.map(|table| {
+            let shards = stored.table(&name).map(|table| {
                 let names: std::collections::BTreeSet<&str> = table.names().collect();
                 names.into_iter().map(str::to_owned).collect()
             });
@@ -395,7 +387,7 @@ impl Mill {
                 let before = found.as_ref().map(|found| found.version);
                 let split = found.as_ref().and_then(|found| found.split.clone());
                 if let Some(split) = split.filter(|_| before >= Some(after)) {
-                    return Err(Fault::new(FaultKind::Refused, split));
+                    return Err(Fault::new(FaultKind::Refused, split).into());
                 }
                 let is_there =
                     found.is_some_and(|found| found.version == after && found.text.as_deref() == Some(&text));
@@ -410,7 +402,8 @@ impl Mill {
             Err(Fault::new(
                 FaultKind::Unavailable,
                 "other processes changed the route table again and again; nothing was stored",
-            ))
+            )
+            .into())
         });
         match stored? {
             (before, true) => Ok(Stored { before, after }),
@@ -426,10 +419,62 @@ impl Mill {
     }
 }
 
+impl SharedMill {
+    /// The text of the table that the store has under this name.
+    pub(super) fn route_table(&self, router: &str) -> Result<String> {
+        let (line, router) = (self.config.command_line(), router.to_owned());
+        self.on_store(line, move |store| {
+            let stored = stored_table(store, &router)?;
+            stored.table(&router)?;
+            Ok(stored.text.unwrap_or_default())
+        })
+    }
+}
+
 /// The text of a file. No more than a table may have is read.
 fn read(file: &Path) -> std::io::Result<String> {
     use std::io::Read;
     let mut text = String::new();
     std::fs::File::open(file)?.take(LONGEST_TEXT as u64 + 1).read_to_string(&mut text)?;
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Code;
+    use crate::store::RouteStore;
+    use crate::store::memory::{Memory, MemoryStore};
+
+    #[test]
+    fn a_table_whose_row_says_another_version_than_its_text_is_refused_by_every_verb_that_reads_it() {
+        let mill = Mill::open("memory:two-versions").expect("a mill");
+        let mut store = MemoryStore::new(Memory::named("two-versions"));
+        let text = "version = 7\n[[range]]\nupper = 65535\nshard = \"a\"\n";
+        assert_eq!(store.replace_route(&Key::of_route("orders"), None, (8, text)), Ok(true));
+        let says = "its row says version 8, and its text version 7; store it again with `keymill route put`";
+        let listed = mill.stored_routers().expect("an answer").remove(0);
+        assert_eq!((listed.name.as_str(), listed.version), ("orders", 8));
+        for refused in [
+            listed.shards.map(drop),
+            mill.route_table("orders").map(drop),
+            mill.router("orders").map(drop),
+            mill.moves("orders").and_then(|moves| moves.status()).map(drop),
+        ] {
+            let refused = refused.expect_err("which version is it?");
+            assert_eq!(refused.code, Code::InvalidConfig, "{refused}");
+            assert!(refused.message.contains(says), "{refused}");
+        }
+        let missing = "the store has no route table `other`; store one: `keymill ";
+        for refused in [
+            mill.route_table("other").map(drop),
+            mill.router("other").map(drop),
+            mill.moves("other").and_then(|moves| moves.status()).map(drop),
+        ] {
+            let refused = refused.expect_err("there is none");
+            assert_eq!(refused.code, Code::StoreRefused, "{refused}");
+            assert!(refused.message.starts_with(missing), "{refused}");
+            assert!(refused.message.ends_with("route put 'other' FILE --yes`"), "{refused}");
+        }
+    }
 }

@@ -405,7 +405,7 @@ impl Source {
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn row(&self) -> Result<Option<Row>> {
         let key = self.key();
-        self.on_store(move |store| look(store, &key))
+        self.on_store(move |store| Ok(look(store, &key)?))
     }
 
     /// Raises the store's row so that `next` is the next number, or with a stride the first id from there on; never lowers

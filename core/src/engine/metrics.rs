@@ -11,8 +11,9 @@ use crate::callers::counters::Counters;
 use crate::error::Code;
 use crate::gene::GENES;
 use crate::keeper::KeptSource;
-use crate::keeper::routers::{Follower, Routers};
+use crate::keeper::routers::Routers;
 use crate::monitoring::mill_counters::{Latency, MillCounters, get};
+use crate::router::LiveTable;
 use crate::segment::SegmentSource;
 use crate::snowflake::SnowflakeSource;
 use crate::time::Clock;
@@ -235,14 +236,14 @@ fn labels(stats: &[Stats]) -> Vec<String> {
 }
 
 fn router_series(out: &mut String, routers: &Routers) {
-    let labelled = |follower: &Follower| format!("{{router=\"{}\"}}", quoted(&follower.name));
+    let labelled = |table: &LiveTable| format!("{{router=\"{}\"}}", quoted(table.router()));
     let now_ms = Clock::System.boot_ms();
     series(
         out,
         "keymill_router_version",
         "gauge",
         "The version of a router's table.",
-        routers.iter().map(|of| (labelled(of), of.live.version().to_string())),
+        routers.iter().map(|table| (labelled(table), table.version().to_string())),
     );
     series(
         out,
@@ -251,7 +252,7 @@ fn router_series(out: &mut String, routers: &Routers) {
         "How long ago the store said that a router's table is the present one.",
         routers
             .iter()
-            .filter_map(|of| Some((labelled(of), seconds(of.live.age_ms(now_ms).map(|ms| ms as i64))?))),
+            .filter_map(|table| Some((labelled(table), seconds(table.age_ms(now_ms).map(|ms| ms as i64))?))),
     );
 }
 

@@ -16,17 +16,19 @@ use crossbeam::channel::{self, Sender};
 use crate::callers::waker::ReadyQueue;
 use crate::config::{MillConfig, StoreConfig};
 use crate::engine::metrics::Stats;
+use crate::error::task_error::TaskError;
 use crate::error::{Code, Error, Result, shown};
 use crate::keeper::executor::{Command, Executor, Health};
-use crate::keeper::own_readers::{NotOpened, OwnReaders};
-use crate::keeper::routers::{Follower, Routers};
+use crate::keeper::followers::Followers;
+use crate::keeper::own_readers::OwnReaders;
+use crate::keeper::routers::Routers;
 use crate::keeper::{Keeper, KeptSource};
 use crate::monitoring::events::{Event, EventKind, Events};
 use crate::monitoring::mill_counters::MillCounters;
 use crate::process::revocation::RevocationWord;
 use crate::process::thread;
+use crate::router::LiveTable;
 use crate::spec::{SnowflakeSpec, Spec, Worker};
-use crate::store::Fault;
 use crate::store::contained_store::{ContainedStore, MakeStore, OnPanic};
 use crate::store::{Store, interleave, memory};
 use crate::time::Clock;
@@ -179,8 +181,10 @@ impl Engine {
             events: engine.events.clone(),
             expiry: None,
             health: Health::default(),
-            routers,
-            readers: OwnReaders::new(config.reader_lease_ms, thread::process_name().into()),
+            followers: Followers::new(
+                OwnReaders::new(config.reader_lease_ms, thread::process_name().into()),
+                routers,
+            ),
         };
         let thread = thread::spawn("keymill-keeper", move || executor.run()).map_err(|error| {
             Error::new(
@@ -298,24 +302,21 @@ impl Engine {
     /// Runs `task` with the store, on the keeper's thread, and answers with what it returned.
     pub(crate) fn run_on_store<T: Send + 'static>(
         &self,
-        task: impl FnOnce(&mut dyn Store) -> std::result::Result<T, Fault> + Send + 'static,
-    ) -> Result<std::result::Result<T, Fault>> {
+        task: impl FnOnce(&mut dyn Store) -> std::result::Result<T, TaskError> + Send + 'static,
+    ) -> std::result::Result<T, TaskError> {
         let (sender, answer) = channel::bounded(1);
         self.command(Command::Run(Box::new(move |store| {
             // The caller may have given up waiting.
             let _ = sender.send(store.ask(|store| task(store)));
         })))?;
-        self.wait_for(&answer)
+        self.wait_for(&answer)?
     }
 
     /// Opens the router of this name on the keeper's thread; `None`: the store has no such table.
-    pub(crate) fn open_router(
-        &self,
-        name: &str,
-    ) -> Result<std::result::Result<Option<Arc<Follower>>, NotOpened>> {
+    pub(crate) fn open_router(&self, name: &str) -> std::result::Result<Option<Arc<LiveTable>>, TaskError> {
         let (sender, answer) = channel::bounded(1);
         self.command(Command::OpenRouter(name.to_owned(), sender))?;
-        self.wait_for(&answer)
+        self.wait_for(&answer)?
     }
 
     fn wait_for<T>(&self, answer: &channel::Receiver<T>) -> Result<T> {

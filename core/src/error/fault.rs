@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use super::{Code, Error, words};
+use super::{Code, Error, shown, words};
 
 /// Why a store refused or failed, and what that means for its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,8 @@ pub(crate) enum Remedy {
     Counters(u32),
     /// `keymill repair` of this row, if it is known which, after something else if `first` is not empty, to a number above what `above` says.
     Repair { first: &'static str, row: Option<String>, above: &'static str },
+    /// `keymill route put` of a table of the router with this name.
+    PutRoutes(String),
 }
 
 impl Remedy {
@@ -103,6 +105,9 @@ impl Remedy {
             Remedy::Counters(counters) => {
                 let source = source.unwrap_or_else(|| "SOURCE".to_owned());
                 write!(out, "run `{keymill} repair {source} --counters {counters} --yes`")
+            }
+            Remedy::PutRoutes(router) => {
+                write!(out, "store one: `{keymill} route put {} FILE --yes`", quoted(&shown(router)))
             }
             Remedy::Repair { first, row, above } => {
                 let row = || row.as_deref().map_or("SOURCE".to_owned(), quoted);

@@ -4,6 +4,7 @@
 
 #[cfg_attr(not(all(feature = "mysql", feature = "redis")), allow(dead_code))] // what servers say
 pub(crate) mod fault;
+pub(crate) mod task_error;
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;

@@ -8,6 +8,8 @@ use std::time::Duration;
 use crossbeam::channel::{self, Receiver, Sender};
 
 use super::executor::{Command, Executor};
+use super::followers::Followers;
+use super::own_readers::OwnReaders;
 use super::{Keeper, KeptSource};
 use crate::bank::BankView;
 use crate::callers::waker::ReadyQueue;
@@ -378,8 +380,7 @@ fn executor(
         counters: Arc::default(),
         events: Arc::new(crate::monitoring::events::Events::new()),
         health: crate::keeper::executor::Health::default(),
-        routers: Arc::default(),
-        readers: crate::keeper::own_readers::OwnReaders::new(10_000, "test".into()),
+        followers: Followers::new(OwnReaders::new(10_000, "test".into()), Arc::default()),
         expiry: None,
     };
     (executor, asked, sender)
@@ -489,8 +490,7 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
         counters: Arc::default(),
         events: Arc::new(crate::monitoring::events::Events::new()),
         health: crate::keeper::executor::Health::default(),
-        routers: Arc::default(),
-        readers: crate::keeper::own_readers::OwnReaders::new(10_000, "test".into()),
+        followers: Followers::new(OwnReaders::new(10_000, "test".into()), Arc::default()),
         expiry: None,
     };
     let thread = std::thread::spawn(move || executor.run());

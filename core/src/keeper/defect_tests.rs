@@ -8,6 +8,8 @@ use std::time::Duration;
 use crossbeam::channel;
 
 use super::executor::{Command, Executor, Health};
+use super::followers::Followers;
+use super::own_readers::OwnReaders;
 use super::routers::Routers;
 use super::{Keeper, KeptSource};
 use crate::callers::waker::ReadyQueue;
@@ -53,8 +55,7 @@ impl Scene {
             counters: counters.clone(),
             events: events.clone(),
             health: Health::default(),
-            routers: Arc::default(),
-            readers: crate::keeper::own_readers::OwnReaders::new(10_000, "test".into()),
+            followers: Followers::new(OwnReaders::new(10_000, "test".into()), Arc::default()),
 
             expiry: None,
         };

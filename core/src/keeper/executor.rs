@@ -10,6 +10,7 @@ use crossbeam::channel::{Receiver, Sender};
 
 use crate::bank::{BankAnswer, BankAsk};
 use crate::error::fault::FaultKind;
+use crate::error::task_error::TaskError;
 use crate::error::{Code, Error};
 use crate::monitoring::events::{Event, EventKind, Events};
 use crate::monitoring::mill_counters::MillCounters;
@@ -18,13 +19,13 @@ use crate::process::thread::panic_words;
 use crate::request::bank_spec::counter_key;
 use crate::request::reservation::{Fault, GiveBack};
 use crate::request::worker::Renewed;
+use crate::router::LiveTable;
 use crate::store::contained_store::ContainedStore;
 use crate::store::{Catalogue, Store};
 use crate::time::Clock;
 
-use super::expiry::Expiry;
-use super::own_readers::{NotOpened, OwnReaders};
-use super::routers::{Follower, Routers};
+use super::expiry::{Ending, Expiry};
+use super::followers::Followers;
 use super::{BankRest, Keeper, KeptSource};
 
 /// The longest sleep of the keeper, so that it notices a wall clock that was set, and a lost wake-up heals.
@@ -53,7 +54,7 @@ pub(crate) enum Command {
     Add(KeptSource),
     Run(StoreTask),
     /// Open the router of this name.
-    OpenRouter(String, Sender<Result<Option<Arc<Follower>>, NotOpened>>),
+    OpenRouter(String, Sender<Result<Option<Arc<LiveTable>>, TaskError>>),
     /// The clock was set by hand; the answer comes when every source that depends on it has been checked.
     ClockMoved(Sender<()>),
     /// Give back the unused numbers and end; the answer comes when that is done.
@@ -69,8 +70,7 @@ pub(crate) struct Executor {
     pub(crate) counters: Arc<MillCounters>,
     pub(crate) events: Arc<Events>,
     pub(crate) health: Health,
-    pub(crate) routers: Arc<Routers>,
-    pub(crate) readers: OwnReaders,
+    pub(crate) followers: Followers,
     /// Started with the first source whose numbers can end by themselves.
     pub(crate) expiry: Option<Expiry>,
 }
@@ -84,6 +84,37 @@ pub(crate) struct Health {
     defects: u32,
     last_defect: Option<Instant>,
     rests_until: Option<Instant>,
+}
+
+/// How the store answered, for events and figures.
+struct StoreAnswers<'a> {
+    /// A request was carried out: the store's warnings are worth a look.
+    is_well: bool,
+    /// Faults of one event.
+    together: Vec<&'a Fault>,
+    /// What it says of all but the first of them.
+    others_failed: &'static str,
+    /// Faults of an event each.
+    apart: Vec<&'a Fault>,
+}
+
+impl<'a> StoreAnswers<'a> {
+    /// Of requests that the store answered one by one. An outage is one event for all that failed with it.
+    fn new(
+        answers: impl IntoIterator<Item = Result<(), &'a Fault>>,
+        others_failed: &'static str,
+    ) -> StoreAnswers<'a> {
+        let mut outcome =
+            StoreAnswers { is_well: false, together: Vec::new(), others_failed, apart: Vec::new() };
+        for answer in answers {
+            match answer {
+                Ok(()) => outcome.is_well = true,
+                Err(fault) if fault.kind.is_outage() => outcome.together.push(fault),
+                Err(fault) => outcome.apart.push(fault),
+            }
+        }
+        outcome
+    }
 }
 
 impl Executor {
@@ -154,23 +185,31 @@ impl Executor {
             let store = self.store.as_mut();
             let idle_at = store.and_then(|store| store.without_asking(|store| store.release_idle(system_ms)));
             if self.commands.is_empty() {
-                let due_at = idle_at.into_iter().chain(self.routers.due_at()).min();
+                let due_at = idle_at.into_iter().chain(self.followers.due_at()).min();
                 self.sleep(due_at.map(|at| at.saturating_sub(system_ms)));
             }
         }
     }
 
     fn add(&mut self, source: KeptSource) {
-        // A manual clock moves by a command, which the keeper carries out.
-        if source.has_ends() && matches!(self.clock, Clock::System) {
-            if self.expiry.is_none() {
-                self.expiry = Expiry::start(self.clock.clone());
-            }
-            if let Some(expiry) = &self.expiry {
-                expiry.add(source.clone());
-            }
+        if source.has_ends() {
+            self.expire(Ending::Source(source.clone()));
         }
         self.keeper.add(source);
+    }
+
+    /// Ends this while the keeper waits for the store, too.
+    fn expire(&mut self, ending: Ending) {
+        // A manual clock moves by a command, which the keeper carries out.
+        if !matches!(self.clock, Clock::System) {
+            return;
+        }
+        if self.expiry.is_none() {
+            self.expiry = Expiry::start(self.clock.clone());
+        }
+        if let Some(expiry) = &self.expiry {
+            expiry.add(ending);
+        }
     }
 
     /// The store is about to be asked: the expiry thread ends dates meanwhile.
@@ -182,27 +221,20 @@ impl Executor {
 
     /// Reads the route table that is due for longest; `false` where none is.
     fn poll_router(&mut self, system_ms: u64) -> bool {
-        if self.routers.due_at().is_none_or(|at| at > system_ms) {
+        if self.followers.due_at().is_none_or(|at| at > system_ms) {
             return false;
         }
         self.about_to_wait();
         let Some(store) = self.store.as_mut() else { return false };
-        self.routers.poll(store, &mut self.readers, system_ms, &self.events)
+        self.followers.poll(store, system_ms, &self.events)
     }
 
-    fn open_router(&mut self, name: &str) -> Result<Option<Arc<Follower>>, NotOpened> {
+    fn open_router(&mut self, name: &str) -> Result<Option<Arc<LiveTable>>, TaskError> {
         self.about_to_wait();
         let Some(store) = self.store.as_mut() else { return Ok(None) };
-        let opened = self.readers.open(store, &self.routers, name)?;
-        if let Some(router) = &opened
-            && matches!(self.clock, Clock::System)
-        {
-            if self.expiry.is_none() {
-                self.expiry = Expiry::start(self.clock.clone());
-            }
-            if let Some(expiry) = &self.expiry {
-                expiry.add_router(router.clone());
-            }
+        let opened = self.followers.open(store, name)?;
+        if let Some(table) = &opened {
+            self.expire(Ending::Router(table.clone()));
         }
         self.report_created();
         Ok(opened)
@@ -242,11 +274,13 @@ impl Executor {
 
     /// Carries the next batch to the store. Returns whether there was one.
     pub(super) fn turn(&mut self) -> bool {
+        let most = match self.store.as_mut() {
+            Some(store) => store.batch(),
+            None => return false,
+        };
+        let Some(batch) = self.keeper.poll(self.clock.now(), most) else { return false };
+        self.about_to_wait();
         let Some(store) = self.store.as_mut() else { return false };
-        let Some(batch) = self.keeper.poll(self.clock.now(), store.batch()) else { return false };
-        if let Some(expiry) = &self.expiry {
-            expiry.keeper_waits();
-        }
         let started = Instant::now();
         match batch {
             Batch::Renew(indexes, renewals) => {
@@ -295,13 +329,11 @@ impl Executor {
             // Every source of a batch has waited for all of it.
             self.counters.refilled(took, answer.is_ok());
         }
-        let (outages, refusals): (Vec<_>, Vec<_>) = answers
-            .iter()
-            .flatten()
-            .filter_map(|answer| answer.as_ref().err())
-            .partition(|fault| fault.kind.is_outage());
-        let is_well = answers.iter().flatten().any(Result::is_ok);
-        self.conversed(is_well, &outages, "requests of this batch failed with it", &refusals);
+        let outcome = StoreAnswers::new(
+            answers.iter().flatten().map(|answer| answer.as_ref().map(drop)),
+            "requests of this batch failed with it",
+        );
+        self.conversed(&outcome);
         let now = self.clock.now();
         // A store that answered too few requests has said nothing about the rest, which are retried.
         let answers = answers.into_iter().chain(std::iter::repeat_with(|| None));
@@ -325,28 +357,32 @@ impl Executor {
                 faults.filter(|fault| fault.kind != FaultKind::Conflict).collect()
             }
         };
-        self.conversed(faults.is_empty(), &faults, "counters of this batch failed", &[]);
+        self.conversed(&StoreAnswers {
+            is_well: faults.is_empty(),
+            together: faults,
+            others_failed: "counters of this batch failed",
+            apart: Vec::new(),
+        });
         let now = self.clock.now();
         self.keeper.complete_bank(index, answer, now);
     }
 
-    /// What every conversation leaves, except for a renewal: its count, warnings of a store that is well, files that it made, one event
-    /// for all of `together` and one for each of `apart`, and the faults of stores for which another one of several stood in.
-    fn conversed(&mut self, is_well: bool, together: &[&Fault], others_failed: &str, apart: &[&Fault]) {
+    /// Counts the round trip, then reports warnings, created files and faults, including those that another store covered.
+    fn conversed(&mut self, outcome: &StoreAnswers<'_>) {
         self.counters.count_round_trip();
         let news = self.tell(Catalogue::news);
-        if is_well {
+        if outcome.is_well {
             self.watch_warnings();
         }
         self.report_created();
-        if let [first, others @ ..] = together {
+        if let [first, others @ ..] = outcome.together.as_slice() {
             let mut event = Event::refusal(first);
             if !others.is_empty() {
-                event.message.push_str(&format!(" ({} more {others_failed})", others.len()));
+                event.message.push_str(&format!(" ({} more {})", others.len(), outcome.others_failed));
             }
             self.events.push(event);
         }
-        for fault in apart {
+        for fault in &outcome.apart {
             self.events.push(Event::refusal(fault));
         }
         for fault in news {
@@ -357,16 +393,17 @@ impl Executor {
 
     /// The store answered the renewal of the leased workers.
     fn renewed(&mut self, indexes: &[SourceIndex], answer: Result<Renewed, Fault>) {
-        self.counters.count_round_trip();
-        let faults: Vec<&Fault> = match &answer {
-            Ok(renewed) => renewed.marks.iter().filter_map(|mark| mark.as_ref().err()).collect(),
-            Err(fault) => vec![fault],
+        const OTHERS_FAILED: &str = "renewals of this batch failed with it";
+        let outcome = match &answer {
+            Ok(renewed) => {
+                StoreAnswers::new(renewed.marks.iter().map(|mark| mark.as_ref().map(drop)), OTHERS_FAILED)
+            }
+            Err(fault) => StoreAnswers::new([Err(fault)], OTHERS_FAILED),
         };
-        for fault in &faults {
-            self.events.push(Event::refusal(fault));
-        }
         // A worker that another process has is an answer.
-        self.counters.renewed(faults.iter().all(|fault| fault.kind == FaultKind::Taken));
+        let is_answered = outcome.apart.iter().all(|fault| fault.kind == FaultKind::Taken);
+        self.counters.renewed(outcome.together.is_empty() && is_answered);
+        self.conversed(&outcome);
         let now = self.clock.now();
         self.keeper.renewed(indexes, answer, now);
         self.counters.set_skew(self.keeper.skew_ms(now));
@@ -418,7 +455,7 @@ impl Executor {
     fn close(&mut self, mut store: Option<&mut ContainedStore>) {
         let last = self.keeper.close();
         let is_well = self.keeper.failures() == 0;
-        self.readers.close(store.as_deref_mut().filter(|_| is_well), &self.routers);
+        self.followers.close(store.as_deref_mut().filter(|_| is_well));
         let Some(store) = store else { return };
         store.without_asking(Catalogue::closing);
         let until = Instant::now() + GIVE_BACK_TIME;

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{self, Receiver, RecvTimeoutError, Sender};
 
 use crate::process::thread::spawn;
+use crate::router::LiveTable;
 use crate::time::{Clock, Now};
 
 use super::KeptSource;
-use super::routers::Follower;
 
 /// While an end is to come, the wall clock is read this often: it may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -24,10 +24,10 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 const SHARE: u32 = 10;
 
 /// What can end by itself.
-enum Ending {
+pub(super) enum Ending {
     Source(KeptSource),
     /// The right to answer for ranges that move.
-    Router(Arc<Follower>),
+    Router(Arc<LiveTable>),
 }
 
 impl Ending {
@@ -35,7 +35,7 @@ impl Ending {
     fn expire(&self, now: Now) -> Option<u64> {
         match self {
             Ending::Source(source) => source.expire(now),
-            Ending::Router(router) => router.live.expire(now.boot_ms),
+            Ending::Router(table) => table.expire(now.boot_ms),
         }
     }
 }
@@ -53,16 +53,10 @@ impl Expiry {
         Some(Expiry { to_thread })
     }
 
-    /// Takes a source in.
-    pub(crate) fn add(&self, source: KeptSource) {
-        // If the thread has ended, the keeper still ends dates whenever it checks a source.
-        let _ = self.to_thread.send(Some(Ending::Source(source)));
-    }
-
-    /// Takes a router in.
-    pub(crate) fn add_router(&self, router: Arc<Follower>) {
-        // As above: the keeper ends leases, too.
-        let _ = self.to_thread.send(Some(Ending::Router(router)));
+    /// Takes a source or a router in.
+    pub(super) fn add(&self, ending: Ending) {
+        // If the thread has ended, the keeper still ends dates whenever it checks a source, and leases whenever it renews one.
+        let _ = self.to_thread.send(Some(ending));
     }
 
     /// The keeper is about to wait for a store.

@@ -10,10 +10,12 @@ mod batch_tests;
 mod defect_tests;
 pub(crate) mod executor;
 pub(crate) mod expiry;
+mod follower;
+pub(crate) mod followers;
 mod kept_source;
 #[cfg(test)]
 mod mark_tests;
-#[cfg(test)]
+#[cfg(all(test, feature = "moves"))]
 mod move_tests;
 #[cfg(test)]
 mod outage_tests;

@@ -12,14 +12,14 @@ use crate::monitoring::events::Events;
 use crate::moves::{MoveStep, PlannedMove, follow, move_of};
 use crate::request::reader::Readers;
 use crate::request::reservation::Key;
-use crate::router::{By, RouteTable};
+use crate::router::{By, LiveTable, RouteTable};
 use crate::store::contained_store::ContainedStore;
 use crate::store::memory::{Memory, MemoryStore, Step};
 use crate::store::{ReaderStore, RouteStore, Store};
 use crate::time::{Clock, ManualClock};
 
-use super::own_readers::OwnReaders;
-use super::routers::{Follower, Routers};
+use super::followers::Followers;
+use super::own_readers::{OwnReaders, WrittenRow};
 
 /// The rule that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +46,8 @@ const SHARDS: [&str; 2] = ["a", "b"];
 
 struct Process {
     store: ContainedStore,
-    own: OwnReaders,
-    routers: Routers,
-    router: Arc<Follower>,
+    followers: Followers,
+    router: Arc<LiveTable>,
     frozen_until: u64,
     /// It runs, and the store does not answer it.
     cut_off_until: u64,
@@ -87,6 +86,10 @@ struct World {
     refused: u64,
     read: u64,
     violation: Option<String>,
+}
+
+fn readers() -> Arc<Key> {
+    Arc::new(Key::of_readers("orders"))
 }
 
 fn is_living(reader: &crate::request::reader::Reader) -> bool {
@@ -138,13 +141,12 @@ impl World {
         let owner: Arc<str> = format!("process {}", self.opened).into();
         let mut own = OwnReaders::new(LEASE_MS, owner);
         own.clock = Clock::Manual(self.clock.clone());
-        let (mut store, routers) = (ContainedStore::from(client), Routers::default());
+        let (mut store, mut followers) = (ContainedStore::from(client), Followers::new(own, Arc::default()));
         // A request of it may fail; then there is no such process.
-        if let Ok(Some(router)) = own.open(&mut store, &routers, "orders") {
+        if let Ok(Some(router)) = followers.open(&mut store, "orders") {
             self.processes.push(Process {
                 store,
-                own,
-                routers,
+                followers,
                 router,
                 frozen_until: 0,
                 cut_off_until: 0,
@@ -157,7 +159,7 @@ impl World {
 
     /// What a program of the process asks, if it is answered.
     fn route(&self, at: usize, id: u64) -> Option<(String, Vec<String>)> {
-        let live = &self.processes[at].router.live;
+        let live = &self.processes[at].router;
         let until = live.leased_until_ms();
         if self.mutant == Mutant::LapsedReaderAnswers && until <= self.now() {
             live.lease(u64::MAX >> 1);
@@ -180,18 +182,19 @@ impl World {
         }
         let events = Events::new();
         let process = &mut self.processes[at];
-        let was_leased = process.router.live.is_leased();
+        let was_leased = process.router.is_leased();
         let mut is_cut_off = process.cut_off_until > now;
         if self.mutant == Mutant::LeaseWithoutReading && !was_leased && !is_cut_off {
-            let version = process.router.live.version();
-            if let Ok((until, _)) = process.own.write(&mut process.store, &process.router.readers, version) {
-                process.router.live.lease(until);
+            let version = process.router.version();
+            let written = process.followers.own.write(&mut process.store, &readers(), version);
+            if let Ok(WrittenRow { until_ms, .. }) = written {
+                process.router.lease(until_ms);
                 // The table is read with the next turn.
                 is_cut_off = true;
             }
         }
-        while !is_cut_off && process.routers.poll(&mut process.store, &mut process.own, now, &events) {
-            if process.routers.due_at().is_none_or(|due| due > now) {
+        while !is_cut_off && process.followers.poll(&mut process.store, now, &events) {
+            if process.followers.due_at().is_none_or(|due| due > now) {
                 break;
             }
         }
@@ -236,7 +239,7 @@ impl World {
             if found < acknowledged && self.violation.is_none() {
                 self.violation = Some(format!(
                     "id {id}: write {acknowledged} was acknowledged, and `{read}` has {found}; version {} of {:?}",
-                    self.processes[at].router.live.version(),
+                    self.processes[at].router.version(),
                     self.seen().map(|(table, _)| table.version())
                 ));
             }
@@ -248,7 +251,7 @@ impl World {
         let mut store = MemoryStore::new(self.memory.clone());
         let stored = store.read_route(&Key::of_route("orders"), 0).ok()??;
         let table = RouteTable::parse(&stored.text?).ok()?;
-        Some((table, store.readers(&Key::of_readers("orders")).ok()?))
+        Some((table, store.readers(&readers()).ok()?))
     }
 
     fn operate(&mut self) {
@@ -363,12 +366,12 @@ impl World {
             match self.random.u16(0..400) {
                 0 => {
                     let gone = self.processes.swap_remove(at);
-                    self.killed.push(gone.own.owner());
+                    self.killed.push(gone.followers.own.owner());
                 }
                 1 => {
                     let mut gone = self.processes.swap_remove(at);
-                    gone.own.close(Some(&mut gone.store), &gone.routers);
-                    self.killed.push(gone.own.owner());
+                    gone.followers.close(Some(&mut gone.store));
+                    self.killed.push(gone.followers.own.owner());
                 }
                 2..5 => self.processes[at].frozen_until = now + self.random.u64(0..40_000),
                 5..8 => self.processes[at].cut_off_until = now + self.random.u64(0..40_000),

@@ -209,7 +209,7 @@ impl LiveTable {
     /// Why it does not answer for a gene whose range moves.
     #[cold]
     pub(crate) fn lease_lost(&self, gene: Gene) -> Error {
-        let name = self.name.as_deref().unwrap_or_default();
+        let name = self.router();
         if self.is_outdated() {
             return Error::new(
                 Code::StoreWentBackwards,
@@ -246,6 +246,11 @@ impl LiveTable {
     #[inline]
     pub(crate) fn name(&self, number: u16) -> &str {
         self.names.get(number)
+    }
+
+    /// The router's name in the store; empty where the table is not from a store.
+    pub(crate) fn router(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
     }
 
     pub(crate) fn version(&self) -> u64 {

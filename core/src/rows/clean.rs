@@ -10,8 +10,8 @@ use super::key::IdRange;
 use super::pace::Pace;
 use super::permit::{Permit, Until};
 use super::sides::check_sides;
-use super::watch::{OnEvent, RowsTask, Watch, unattended};
-use super::{Both, MovedRows, script, url};
+use super::watch::{OnEvent, RowsTask, Watch};
+use super::{Both, MovedRows, url};
 use crate::api::{Change, FinishedMove, MoveStatus, Moves, Router};
 use crate::error::{Code, Error, Result, shown};
 
@@ -81,19 +81,6 @@ impl Moves {
         }
         let named = all.iter().zip(counts);
         Ok(named.map(|(both, rows)| RemovedRows { table: both.old.name.clone(), rows }).collect())
-    }
-
-    /// The SQL of a removal: a text for each table.
-    ///
-    /// # Errors
-    /// As [`Moves::clean`].
-    pub fn clean_sql(&self, rows: &MovedRows, older_than: Duration) -> Result<Vec<String>> {
-        let mut on_event = unattended;
-        let watch = Watch::new(&mut on_event);
-        let (finished, _) = self.finished(&self.status()?, rows, older_than)?;
-        let Some(of) = finished.first() else { return Ok(Vec::new()) };
-        let all = rows.open(&of.of, &watch)?;
-        Ok(all.iter().map(|both| script::of_clean(both, &ranges(&finished, both))).collect())
     }
 
     /// The moves whose rows may go, and the present routes.

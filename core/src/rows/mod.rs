@@ -13,7 +13,6 @@ mod moved_table;
 mod pace;
 mod permit;
 mod repair;
-mod script;
 mod shard;
 mod sides;
 mod sql;
@@ -32,8 +31,8 @@ use moved_table::{MovedTable, texts};
 use permit::Permit;
 use shard::{Cells, Shard, ShardKind};
 use sides::check_sides;
-use watch::{Watch, unattended};
-pub(crate) use wording::Wording;
+use watch::Watch;
+use wording::Wording;
 
 pub use clean::RemovedRows;
 pub use compare::Differs;
@@ -58,7 +57,7 @@ pub struct MovedRows {
     to: String,
     tables: Vec<(String, String)>,
     per_second: u64,
-    pub(crate) wording: Wording,
+    wording: Wording,
 }
 
 impl fmt::Debug for MovedRows {
@@ -93,6 +92,14 @@ impl MovedRows {
     #[must_use]
     pub fn rows_per_second(mut self, rows: u64) -> MovedRows {
         self.per_second = rows.max(1);
+        self
+    }
+
+    /// Errors name the options of the command instead of the arguments of a program.
+    #[doc(hidden)] // for the command
+    #[must_use]
+    pub fn named_by_options(mut self) -> Self {
+        self.wording = Wording::Command;
         self
     }
 
@@ -368,33 +375,5 @@ impl Moves {
             "ids of router `{}` are cut over already: a row that a program deletes meanwhile would come back; `keymill move verify --repair` brings over what differs, and `keymill move back` goes back to where rows are copied",
             shown(self.router())
         )))
-    }
-
-    /// The SQL of a copy, for people who send it by other means: a text for each table.
-    ///
-    /// # Errors
-    /// As [`Moves::copy`].
-    pub fn copy_sql(&self, rows: &MovedRows) -> Result<Vec<String>> {
-        self.sql(rows, script::of_copy)
-    }
-
-    /// The SQL of a comparison: a text for each table.
-    ///
-    /// # Errors
-    /// As [`Moves::copy`].
-    pub fn verify_sql(&self, rows: &MovedRows) -> Result<Vec<String>> {
-        self.sql(rows, script::of_verify)
-    }
-
-    fn sql(&self, rows: &MovedRows, of: impl Fn(&Both<'_>, &[IdRange]) -> String) -> Result<Vec<String>> {
-        let mut on_event = unattended;
-        let watch = Watch::new(&mut on_event);
-        let (moving, status) = self.moving()?;
-        let mut all = rows.open(&moving.of, &watch)?;
-        let routes = self.routes()?;
-        for both in &mut all {
-            check_sides(both, &routes, &moving.of, &status.finished)?;
-        }
-        Ok(all.iter().map(|both| of(both, &both.ranges(&moving.of))).collect())
     }
 }

@@ -148,11 +148,6 @@ impl MovedTable {
         self.primary.iter().map(|at| row.get(*at).copied().flatten().map(<[u8]>::to_vec)).collect()
     }
 
-    /// Deletes all rows of a range.
-    pub fn delete_within(&self, range: &IdRange) -> String {
-        format!("DELETE FROM {} WHERE {}", self.quoted, self.within(range))
-    }
-
     /// Deletes rows that still have their versions, where a condition holds.
     pub fn delete(&self, rows: &[(&Vec<Vec<u8>>, i128)], condition: &str) -> String {
         let columns = || self.primary.iter().filter_map(|at| self.columns.get(*at));

@@ -57,11 +57,6 @@ pub enum RowsEvent<'a> {
 /// What a caller does with events.
 pub type OnEvent<'c> = dyn FnMut(RowsEvent<'_>) -> ControlFlow<()> + 'c;
 
-/// The callback where there is none.
-pub fn unattended(_: RowsEvent<'_>) -> ControlFlow<()> {
-    ControlFlow::Continue(())
-}
-
 /// The caller that is told, and whether it has said stop.
 pub struct Watch<'c> {
     on_event: RefCell<&'c mut OnEvent<'c>>,

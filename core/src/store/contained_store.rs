@@ -45,11 +45,11 @@ impl ContainedStore {
     }
 
     /// Asks the store.
-    pub(crate) fn ask<T>(
+    pub(crate) fn ask<T, E: From<Fault>>(
         &mut self,
-        work: impl FnOnce(&mut (dyn Store + 'static)) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
-        self.run(work).and_then(|answer| answer)
+        work: impl FnOnce(&mut (dyn Store + 'static)) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.run(work)?
     }
 
     /// Asks the store for `count` things at once.

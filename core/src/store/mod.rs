@@ -22,13 +22,14 @@ mod resolve;
 pub mod server;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod stored_table;
 
 pub(crate) mod contained_store;
 #[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code))]
 mod model;
 pub(crate) mod places;
 pub(crate) mod secret_file;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(all(feature = "moves", any(feature = "mysql", feature = "postgres")))]
 #[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code))]
 pub(crate) mod shard_session;
 #[cfg(any(feature = "mysql", feature = "redis"))]
@@ -58,6 +59,8 @@ pub use crate::request::bank_spec::{BankSpec, OpenBank};
 pub use crate::request::reader::{OwnReader, Reader, Readers};
 pub use bank::{BankChange, BankRows};
 pub use model::import::{Import, PARKED_AT};
+pub use stored_table::StoredTable;
+pub(crate) use stored_table::{no_stored_table, stored_table};
 pub use verbs::{
     BankStore, Catalogue, KeepReader, ReaderStore, RouteStore, RowStore, RowsWork, SlotStore, SlotWork, Work,
 };
@@ -107,25 +110,6 @@ impl Row {
     #[must_use]
     pub fn row_mark(&self) -> RowMark {
         RowMark { mark: self.mark, status: self.status }
-    }
-}
-
-/// A route table as a store keeps it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredTable {
-    /// The version of its text.
-    pub version: u64,
-    /// TOML or JSON; `None` where the caller knows this version.
-    pub text: Option<String>,
-    /// Of several stores: why the table cannot be used, where two of them have different texts of this version.
-    pub split: Option<String>,
-}
-
-impl StoredTable {
-    /// The table of one store.
-    #[must_use]
-    pub fn new(version: u64, text: Option<String>) -> StoredTable {
-        StoredTable { version, text, split: None }
     }
 }
 

@@ -84,7 +84,7 @@ fn errors_and_figures_are_in_ids() {
     assert_eq!(orders.take(3).unwrap(), [1, 3, 5]);
     assert_eq!(max_id(&orders), "max_id=20 step=20 delta=2 remainder=1 version=0");
     assert_eq!(orders.row().unwrap().unwrap().mark.next, 21);
-    let standing = orders.standing().unwrap();
+    let standing = orders.status().unwrap();
     assert_eq!(
         (standing.reserved_to.as_deref(), standing.used, standing.capacity),
         (Some("19"), 10, 1 << 62)

@@ -644,22 +644,6 @@ fn a_row_that_anothers_unique_value_keeps_out_overwrites_none_and_is_named() {
 }
 
 #[test]
-fn the_statements_are_printed_instead() {
-    for shop in [Shop::mariadb("rows_print", ORDERS), Shop::postgres("rows_print", ORDERS)] {
-        let shop = shop.filled(10).started();
-        let printed = shop.run("copy", &["--print", "--yes"]).done();
-        assert!(printed.contains("BETWEEN 4611686018427387904 AND 9223372036854775807"), "{printed}");
-        assert!(printed.contains("-- on the new shard\nINSERT INTO"), "{printed}");
-        assert_eq!(count(&shop.new), 0);
-        let select = printed.lines().find(|line| line.starts_with("SELECT")).unwrap();
-        assert_eq!(shop.old.say(select).lines().count(), 10, "{select}");
-        let printed = shop.run("verify", &["--print"]).done();
-        let checksum = printed.lines().find(|line| line.starts_with("SELECT COUNT(*)")).unwrap();
-        assert!(shop.old.say(checksum).starts_with("10"), "{checksum}");
-    }
-}
-
-#[test]
 fn what_cannot_be_moved_is_refused_and_nothing_is_written() {
     for shop in [Shop::mariadb("rows_refuse", ORDERS), Shop::postgres("rows_refuse", ORDERS)] {
         let shop = shop.filled(3).started();

@@ -12,6 +12,7 @@ mod mysql_connection;
 mod mysql_dialect;
 mod mysql_error;
 mod mysql_session;
+#[cfg(feature = "moves")]
 mod mysql_shard;
 mod mysql_values;
 mod packets;

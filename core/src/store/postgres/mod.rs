@@ -13,6 +13,7 @@ mod postgres_dialect;
 mod postgres_error;
 mod postgres_sequences;
 mod postgres_session;
+#[cfg(feature = "moves")]
 mod postgres_shard;
 mod postgres_values;
 mod postgres_wire;
