@@ -11,9 +11,9 @@ use super::postgres_session::PostgresSession;
 use crate::store::model::rows::Digits;
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, READ_ONLY};
-use crate::store::sql::dialect::NOWAIT_PATIENCE;
 use crate::store::sql::{
-    Changed, Connection, Dialect, Relation, Sequences, State, Statement, Together, like, sequence, wrong,
+    Changed, Connection, Dialect, NOWAIT_PATIENCE, Relation, Sequences, State, Statement, Together, like,
+    sequence, wrong,
 };
 use crate::store::{Fault, FaultKind, Key, Remedy, SerialKey};
 

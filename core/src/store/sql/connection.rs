@@ -11,6 +11,9 @@ use crate::store::{Durability, Fault, FaultKind, Key, Mark, Request, Reserved, R
 use super::Dialect;
 use super::statement::{SqlTable, Statement};
 
+/// How long a row that was locked the last time is waited for. Other reservations release it within milliseconds.
+pub(crate) const NOWAIT_PATIENCE: Duration = Duration::from_millis(10);
+
 /// A row, by its table and its name.
 pub(crate) type RowId = (String, String);
 

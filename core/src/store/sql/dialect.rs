@@ -1,7 +1,5 @@
 //! The differences between databases that are data: names, types, limits, DDL.
 
-use std::time::Duration;
-
 use crate::request::scheme::{Family, Kept, Touched};
 use crate::store::model::rows;
 use crate::store::{Fault, FaultKind, Key};
@@ -177,9 +175,6 @@ pub(crate) fn create_statement(key: &Key, family: Family, schema: Option<&str>) 
     }
     out
 }
-
-/// How long a row that was locked the last time is waited for. Other reservations release it within milliseconds.
-pub(crate) const NOWAIT_PATIENCE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {

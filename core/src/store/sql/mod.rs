@@ -37,8 +37,8 @@ pub mod store;
 mod transaction;
 
 pub(crate) use connection::{
-    Changed, Connection, Counting, Drawn, Relation, Sequences, State, Tickets, Together, refused_setting,
-    wrong,
+    Changed, Connection, Counting, Drawn, NOWAIT_PATIENCE, Relation, Sequences, State, Tickets, Together,
+    refused_setting, wrong,
 };
 pub(crate) use dialect::{Dialect, create_statement};
 pub(crate) use statement::{Statement, like};

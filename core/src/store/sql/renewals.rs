@@ -1,7 +1,7 @@
 //! Renewals of the leases of workers: one statement for several leases, a transaction where it did not renew all of them, and
 //! one by one where the row of one lease stops the others.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::store::model::rows;
 use crate::store::model::slot_rows;
@@ -10,10 +10,7 @@ use crate::store::{Fault, FaultKind, Key, MOST_AT_ONCE, Renewal, Renewed, renewi
 use super::Connection;
 use super::access::{Server, write, write_several};
 use super::sql_slots::{SqlSlots, clock, slot_id};
-use super::transaction::{self, without_waiting};
-
-/// How long a renewal one by one goes on after a row that another transaction holds.
-const PAST_LOCKED_FOR: Duration = Duration::from_millis(500);
+use super::transaction::{self, PAST_LOCKED_FOR, without_waiting};
 
 /// Renews leases, as many at once as one statement takes.
 pub(super) fn renew(server: &mut impl Server, renewals: &[Renewal]) -> Result<Renewed, Fault> {

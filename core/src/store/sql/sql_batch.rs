@@ -4,7 +4,7 @@
 //! locks rows in the same order. A row that another transaction has locked would delay all of them, so it is left out and
 //! requested on its own.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::store::model::rows::{self, Answers, Rows};
 use crate::store::{Fault, GiveBack, Key, MOST_AT_ONCE, Request};
@@ -13,10 +13,8 @@ use super::conditional_add;
 use super::connection::row_id;
 use super::relation::{ensure_table, look_at_table};
 use super::sql_rows::OpenRows;
+use super::transaction::PAST_LOCKED_FOR;
 use super::{Changed, Connection, Statement, Together};
-
-/// How long locked rows are found one after the other, once the first was found.
-const DROP_LOCKED_FOR: Duration = Duration::from_millis(500);
 
 /// The order in which every process locks the rows of a batch, so that no two transactions wait for each other.
 fn in_order<'k>(keys: impl Iterator<Item = &'k Key>) -> Vec<usize> {
@@ -170,7 +168,7 @@ fn drop_locked<'i, I, T>(
         };
         let dropped = sent.remove(locked);
         connection.state().locked.insert(row_id(key(dropped.item)));
-        if Instant::now() >= *until.get_or_insert_with(|| Instant::now() + DROP_LOCKED_FOR) {
+        if Instant::now() >= *until.get_or_insert_with(|| Instant::now() + PAST_LOCKED_FOR) {
             break;
         }
         if !connection.state().nowait {

@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 use crate::store::model::rows::{self, Rows};
 use crate::store::{Fault, FaultKind, Key};
 
-use super::dialect::NOWAIT_PATIENCE;
 use super::sql_rows::OpenRows;
-use super::{Changed, Connection, Dialect, Statement, Tickets, relation};
+use super::{Changed, Connection, Dialect, NOWAIT_PATIENCE, Statement, Tickets, relation};
 
 /// Pauses between attempts double up to this many times the first one: to about 20 ms.
 const LONGEST_PAUSE: u64 = 20;
+
+/// How long rows that other transactions have locked are passed over one after the other, once the first was found.
+pub(super) const PAST_LOCKED_FOR: Duration = Duration::from_millis(500);
 
 /// One transaction on the row of a key. It begins again after a conflict, and if `work` answers `None` because another
 /// transaction was faster.
