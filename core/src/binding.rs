@@ -6,7 +6,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use crate::bank::{narrow, wide};
+use crate::bank::{BankSource, narrow, wide};
 use crate::callers::counters::Counters;
 use crate::engine::IdPath;
 pub use crate::error::printable;
@@ -18,7 +18,7 @@ pub use crate::request::stride::Stride;
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
 
 use crate::api::text::ascii;
-use crate::api::{Kind, Parts, Route, Router, Source};
+use crate::api::{Kind, Parts, Route, Router, Source, room};
 use crate::layout::scatter::Scatter;
 use crate::layout::{parse_time, rfc3339};
 pub use crate::order_number::{read_text as order_no_bytes, read_text8 as order_no_number};
@@ -262,9 +262,35 @@ impl Source {
     ///
     /// # Errors
     /// As [`Source::next_for`].
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for `next`")]
+    #[inline(always)]
     pub fn next_of(&self, gene: Gene) -> Result<u64> {
-        self.next_of_gene(gene)
+        match self.quick_of(gene) {
+            Some(id) => Ok(id),
+            None => self.next_of_otherwise(gene),
+        }
+    }
+
+    /// An id of the bank's counter, if it is in memory.
+    #[expect(clippy::inline_always, reason = "as for `next`")]
+    #[inline(always)]
+    fn quick_of(&self, gene: Gene) -> Option<u64> {
+        if let IdPath::Bank(live) = &self.shared.path {
+            let bank = live.last();
+            // As for `next`: a count in a forked child's copy of a dead source harms nothing.
+            if let Some(id) = bank.take_one(gene)
+                && bank.word().is_ours()
+            {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn next_of_otherwise(&self, gene: Gene) -> Result<u64> {
+        self.enter(|| Ok(narrow(gene, self.narrow_bank()?.next(gene)?)))
     }
 
     /// [`Source::try_next_for`] with the gene of the key.
@@ -273,7 +299,10 @@ impl Source {
     /// As [`Source::try_next_for`].
     #[inline]
     pub fn try_next_of(&self, gene: Gene) -> Result<u64> {
-        self.try_next_of_gene(gene)
+        match self.quick_of(gene) {
+            Some(id) => Ok(id),
+            None => self.enter(|| Ok(narrow(gene, self.narrow_bank()?.try_take(gene, 1, 1)?.start))),
+        }
     }
 
     /// [`Source::fill_for`] with the gene of the key.
@@ -281,16 +310,31 @@ impl Source {
     /// # Errors
     /// As [`Source::fill_for`].
     pub fn fill_of(&self, gene: Gene, buffer: &mut [u64]) -> Result<()> {
-        self.fill_of_gene(gene, buffer)
+        self.enter(|| fill_from(self.narrow_bank()?, gene, buffer, narrow))
     }
 
     /// [`Source::next_wide_for`] with the gene of the key.
     ///
     /// # Errors
     /// As [`Source::next_wide_for`].
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for `next`")]
+    #[inline(always)]
     pub fn next_wide_of(&self, gene: Gene) -> Result<u128> {
-        self.next_wide_of_gene(gene)
+        if let IdPath::WideBank(live) = &self.shared.path {
+            let bank = live.last();
+            if let Some(id) = bank.take_one_wide(gene)
+                && bank.word().is_ours()
+            {
+                return Ok(id);
+            }
+        }
+        self.next_wide_of_otherwise(gene)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn next_wide_of_otherwise(&self, gene: Gene) -> Result<u128> {
+        self.enter(|| Ok(wide(gene, self.wide_bank()?.next(gene)?)))
     }
 
     /// [`Source::try_next_wide_for`] with the gene of the key.
@@ -298,7 +342,7 @@ impl Source {
     /// # Errors
     /// As [`Source::try_next_wide_for`].
     pub fn try_next_wide_of(&self, gene: Gene) -> Result<u128> {
-        self.try_next_wide_of_gene(gene)
+        self.enter(|| Ok(wide(gene, self.wide_bank()?.try_take(gene, 1, 1)?.start)))
     }
 
     /// [`Source::fill_wide_for`] with the gene of the key.
@@ -306,7 +350,7 @@ impl Source {
     /// # Errors
     /// As [`Source::fill_wide_for`].
     pub fn fill_wide_of(&self, gene: Gene, buffer: &mut [u128]) -> Result<()> {
-        self.fill_wide_of_gene(gene, buffer)
+        self.enter(|| fill_from(self.wide_bank()?, gene, buffer, wide))
     }
 
     /// As [`Source::ask`], for a key with this gene; with `wide=on` [`Source::ask_wide_of`].
@@ -336,6 +380,16 @@ impl Source {
     pub fn ask(&self, count: usize) -> Result<Pending> {
         Pending::new(self.clone(), count, None).map_err(|e| self.failed(e))
     }
+}
+
+/// Fills a buffer with ids of a gene's counter, which `id` makes of gene and number: all of it, or none and an error.
+fn fill_from<T>(bank: &BankSource, gene: Gene, buffer: &mut [T], id: fn(Gene, u64) -> T) -> Result<()> {
+    let mut ranges = Vec::new();
+    bank.take_all(gene, buffer.len() as u64, |range| ranges.push(range))?;
+    for (slot, number) in buffer.iter_mut().zip(ranges.into_iter().flatten()) {
+        *slot = id(gene, number);
+    }
+    Ok(())
 }
 
 /// A batch whose wait the language implements: parking, an event loop, a check for signals.
@@ -371,11 +425,7 @@ pub struct Pending {
 
 impl Pending {
     fn new(source: Source, count: usize, gene: Option<Gene>) -> Result<Pending> {
-        let mut ids = Vec::new();
-        let fits = source.counts() || ids.try_reserve_exact(count).is_ok();
-        if !fits {
-            return Err(Error::argument(format!("{count} ids do not fit into memory; take them in parts")));
-        }
+        let ids = if source.counts() { Vec::new() } else { room(count, "ids")? };
         let identity = source.identity();
         Ok(Pending {
             source,

@@ -104,7 +104,7 @@ pub use config::{DEFAULT_MILL, MILL_VARIABLE, default_mill, spec_string, store_o
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub use config::{application_parameters, options};
-pub use engine::metrics::Stats;
+pub use engine::stats::{Figure, FigureKind, FigureUnit, FigureValue, Stats};
 pub use error::{Code, Error, Result};
 pub use gene::{Gene, GeneKey};
 pub use monitoring::events::{Event, EventKind};

@@ -408,7 +408,7 @@ impl StructOut<km_stats> {
             lead_ms: stats.lead_ms.unwrap_or_default(),
             ends_at_ms: stats.ends_at_ms.unwrap_or_default(),
             refusal: text_of(stats.refusal.as_deref().unwrap_or_default()),
-            lease_age_ms: stats.lease_age_ms.unwrap_or_default(),
+            lease_age_ms: stats.lease_age_ms.unwrap_or_default().unsigned_abs(),
         });
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use keymill::options::{self, Described};
 use keymill::store::Scheme;
-use keymill::{Change, Code, Mill};
+use keymill::{Change, Code, FigureKind, Mill, Stats};
 use keymill_tests::schemes;
 
 use super::adversaries;
@@ -235,8 +235,12 @@ fn literals(source: &str) -> Vec<String> {
 
 fn metrics() -> String {
     let mut text = "| metric | kind | what it says |\n|---|---|---|\n".to_owned();
+    for figure in Stats::default().fields() {
+        let kind = if figure.kind == FigureKind::Counter { "counter" } else { "gauge" };
+        let _ = figure.metric.map(|metric| writeln!(text, "| `{metric}` | {kind} | {} |", figure.help));
+    }
     let core = read("core/src/engine/metrics.rs");
-    let rows = core.split_once("const OF_SOURCE").expect("the series").1;
+    let rows = core.split_once("fn source_series").expect("the series").1;
     for row in literals(rows).windows(3).filter(|row| row[0].starts_with("keymill_")) {
         let _ = writeln!(text, "| `{}` | {} | {} |", row[0], row[1], row[2]);
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use keymill::{Code, VERSION};
+use keymill::{Code, Stats, VERSION};
 use toml::{Table, Value};
 
 fn root() -> PathBuf {
@@ -155,42 +155,43 @@ fn camel(name: &str) -> String {
     words.fold(first, |so_far, word| so_far + &word[..1].to_uppercase() + &word[1..])
 }
 
+/// The names that a type of a language declares: the last word before `end` on each line between `begin` and the next `close`.
+fn declared(file: &str, begin: &str, close: &str, end: &[char]) -> Vec<String> {
+    let text = read(file);
+    let body = text.split_once(begin).and_then(|(_, rest)| rest.split_once(close));
+    let body = body.unwrap_or_else(|| panic!("{file} has no `{begin}`")).0;
+    let code = body.lines().map(str::trim).filter(|line| !line.starts_with(['/', '*']));
+    code.filter_map(|line| line.split_once(end)?.0.split_whitespace().last().map(str::to_owned)).collect()
+}
+
 #[test]
-fn a_binding_with_figures_shows_all_of_them() {
-    let core = read("core/src/engine/metrics.rs");
-    let body = core.split_once("pub struct Stats {").and_then(|(_, rest)| rest.split_once("\n}")).unwrap().0;
-    let fields: Vec<_> = body
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("pub ")?.split_once(':'))
-        .map(|(name, _)| name)
-        .collect();
-    assert!(fields.len() > 10 && fields.contains(&"runway_seconds"), "{fields:?}");
-    let python = read("bindings/python/rust/src/source.rs");
-    let typed = read("bindings/python/python/keymill/__init__.pyi");
-    let (java, shown_by_java) = (
-        read("bindings/java/rust/src/source.rs"),
-        read("bindings/java/java/src/main/java/io/keymill/Stats.java"),
-    );
-    let (c, header) = (read("ffi/src/source.rs"), read("include/keymill.h"));
-    let (node, typescript) = (read("bindings/node/rust/src/source.rs"), read("bindings/node/ts/native.ts"));
-    for field in fields {
-        for (file, text, shown) in [
-            ("python", &python, format!("dict.set_item(\"{field}\", ")),
-            ("__init__.pyi", &typed, format!("    {field}: ")),
-            ("node", &node, format!("            {field}: stats.{field}")),
-            ("native.ts", &typescript, format!("\n  {}", camel(field))),
-            ("java", &java, format!("(\"{field}\", ")),
-            ("Stats.java", &shown_by_java, format!("\"{field}\"")),
-        ] {
-            assert!(text.contains(&shown), "{file} does not show `{field}` of a source's figures");
-        }
-        // In C the caller has named the source.
-        if !["source", "spec"].contains(&field) {
-            assert!(c.contains(&format!("            {field}: ")), "ffi does not show `{field}`");
-            let declared =
-                [format!(" {field};"), format!(" {field}[")].iter().any(|text| header.contains(text));
-            assert!(declared, "keymill.h does not show `{field}`");
-        }
+fn a_type_with_a_sources_figures_has_all_of_them() {
+    let stats = Stats::default();
+    let names: Vec<String> = stats.fields().map(|figure| figure.name.to_owned()).collect();
+    let sorted = |mut names: Vec<String>| {
+        names.sort_unstable();
+        names
+    };
+    let python =
+        declared("bindings/python/python/keymill/__init__.pyi", "class _Stats(TypedDict):\n", "\n\n", &[':']);
+    assert_eq!(python, names, "__init__.pyi");
+    let node = declared("bindings/node/ts/native.ts", "interface SourceStats {\n", "\n}", &['?', ':']);
+    assert_eq!(node, names.iter().map(|name| camel(name)).collect::<Vec<_>>(), "native.ts");
+    // In C the caller has named the source, and the struct grew at its end.
+    let in_c = ["struct_size", "present"].map(str::to_owned).into_iter();
+    let in_c = in_c.chain(names.iter().filter(|name| !["source", "spec"].contains(&name.as_str())).cloned());
+    let in_c = sorted(in_c.collect());
+    let header = read("include/keymill.h");
+    let front = header.split_once("} km_stats;").expect("km_stats").0;
+    let fields = front.rsplit_once("typedef struct {").expect("a struct").1.lines();
+    let fields = fields.filter_map(|line| line.strip_suffix(';')?.split_whitespace().last());
+    let fields = fields.map(|field| field.split('[').next().unwrap_or_default().to_owned());
+    assert_eq!(sorted(fields.collect()), in_c, "keymill.h");
+    let filled = declared("ffi/src/source.rs", "self.put(&km_stats {\n", "\n        });", &[':']);
+    assert_eq!(sorted(filled), in_c, "ffi/src/source.rs");
+    let java = read("bindings/java/java/src/main/java/io/keymill/Stats.java");
+    for name in names {
+        assert!(java.contains(&format!("(\"{name}\")")), "Stats.java does not show `{name}`");
     }
 }
 

@@ -7,7 +7,9 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use keymill::snowflake::layout::rfc3339;
-use keymill::{Code, Facts, Heat, Layout, Mill, Periods, Result, Source, SourceStatus, StoredRouter};
+use keymill::{
+    Code, Facts, Figure, Heat, Layout, Mill, Periods, Result, Source, SourceStatus, Stats, StoredRouter,
+};
 use serde_json::{Map, Value, json};
 
 use crate::heat;
@@ -20,9 +22,8 @@ const NEARLY_ALL: f64 = 0.8;
 
 /// One source as `status` and `metrics` see it.
 struct ShownSource {
-    /// Its name, and its spec: what distinguishes two sources of one name.
     label: String,
-    spec: String,
+    stats: Stats,
     settings: Vec<(&'static str, String)>,
     layout: Option<Layout>,
     standing: Result<SourceStatus>,
@@ -33,9 +34,9 @@ struct ShownSource {
 impl ShownSource {
     fn of(source: &Source) -> ShownSource {
         let label = source.label().to_owned();
-        let spec = source.stats().map_or_else(|_| label.clone(), |stats| stats.spec);
+        let stats = source.stats().unwrap_or_default();
         let (settings, layout) = (source.settings(), source.layout());
-        ShownSource { label, spec, settings, layout, standing: source.status(), lasts: Vec::new() }
+        ShownSource { label, stats, settings, layout, standing: source.status(), lasts: Vec::new() }
     }
 
     /// Compares the hottest counters with what they were so many seconds before.
@@ -465,7 +466,7 @@ pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
         for (status, value) in rows {
             // As in the mill's own text; a name has no control characters.
             let alone = statuses.iter().filter(|other| other.label == status.label).count() == 1;
-            let label = if alone { &status.label } else { &status.spec };
+            let label = if alone { &status.label } else { &status.stats.spec };
             let label = label.replace('\\', "\\\\").replace('"', "\\\"");
             let _ = writeln!(text, "{name}{{source=\"{label}\"}} {value}");
         }
@@ -483,9 +484,10 @@ pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
         "How long ago the row was last changed, by the store's clock.",
         &|status| status.seen()?.changed_seconds_ago.map(|seconds| seconds.to_string()),
     );
-    series("keymill_layout_end_timestamp_seconds", "When a snowflake's layout ends.", &|status| {
-        status.layout.map(|layout| format!("{:.3}", layout.ends_at_ms() as f64 / 1000.0))
-    });
+    let figures = Stats::default();
+    if let Some(Figure { name, metric: Some(metric), help, .. }) = figures.field("ends_at_ms") {
+        series(metric, help, &|status| status.stats.field(name)?.metric_value());
+    }
     print::text(&text)?;
     failed.map_or(Ok(()), Err)
 }

@@ -3,7 +3,7 @@ import { argument, translated } from './error'
 import { MillState } from './state'
 import { native, type BatchBox, type SourceStats } from './native'
 import { gene, type Key } from './router'
-import { counted, partsOf, room, textOf, type Parts } from './source'
+import { counted, partsOf, room, statsOf, textOf, type Parts } from './source'
 import { Patience, sleep } from './wait'
 
 /**
@@ -145,11 +145,7 @@ export class Business {
 
   /** This source's figures, over all its counters; after `close` the last ones. */
   stats(): SourceStats {
-    try {
-      return native.stats(this.#cursor.source)
-    } catch (e) {
-      throw translated(e)
-    }
+    return statsOf(this.#cursor.source)
   }
 
   /** An id, or the pause after which to ask again. */

@@ -117,7 +117,7 @@ export interface Native {
   askFor(source: SourceBox, gene: number, count: number): BatchBox
   writeWideBatch(batch: BatchBox, out: BigUint64Array): void
   parse(source: SourceBox, text: string, isNumber: boolean): [name: string, value: string][]
-  stats(source: SourceBox): SourceStats
+  stats(source: SourceBox): [name: string, value: string | number][]
   fillNow(source: SourceBox, out: BigUint64Array): BatchBox | null
   ask(source: SourceBox, count: number): BatchBox
   poll(batch: BatchBox): number

@@ -40,6 +40,16 @@ export function partsOf(source: SourceBox, id: unknown, isNumber = typeof id !==
   }
 }
 
+/** A source's figures. @internal */
+export function statsOf(source: SourceBox): SourceStats {
+  try {
+    const camel = (name: string) => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
+    return Object.fromEntries(native.stats(source).map(([name, value]) => [camel(name), value])) as unknown as SourceStats
+  } catch (e) {
+    throw translated(e)
+  }
+}
+
 /** An id as its source writes it. @internal */
 export function textOf(source: SourceBox, id: unknown): string {
   const ok = typeof id === 'bigint' ? id >= 0n && id < 1n << 64n : typeof id === 'number' && Number.isSafeInteger(id) && id >= 0
@@ -224,11 +234,7 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
 
   /** This source's figures; after `close` the last ones. */
   stats(): SourceStats {
-    try {
-      return native.stats(this.cursor.source)
-    } catch (e) {
-      throw translated(e)
-    }
+    return statsOf(this.cursor.source)
   }
 
   /** A cursor of its own: the same verbs; ids are unique and rise within the handle. */

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::bank::{BankSource, narrow, wide};
+use crate::bank::BankSource;
 use crate::engine::IdPath;
 use crate::error::{Error, Result, shown};
 use crate::gene::{Gene, GeneKey, NUMBER_BITS};
@@ -44,10 +44,7 @@ impl Source {
     #[expect(clippy::inline_always, reason = "as for `next`")]
     #[inline(always)]
     pub fn next_for<'k>(&self, key: impl Into<GeneKey<'k>>) -> Result<u64> {
-        match Gene::of(key) {
-            Ok(gene) => self.next_of_gene(gene),
-            Err(error) => Err(self.failed(error)),
-        }
+        self.next_of(self.gene_of(key)?)
     }
 
     /// The next id for a key if one is in memory; never blocks.
@@ -56,10 +53,7 @@ impl Source {
     /// `NOT_READY` with `retry_after`, and as [`Source::next_for`].
     #[inline]
     pub fn try_next_for<'k>(&self, key: impl Into<GeneKey<'k>>) -> Result<u64> {
-        match Gene::of(key) {
-            Ok(gene) => self.try_next_of_gene(gene),
-            Err(error) => Err(self.failed(error)),
-        }
+        self.try_next_of(self.gene_of(key)?)
     }
 
     /// `count` ids for a key.
@@ -67,9 +61,7 @@ impl Source {
     /// # Errors
     /// As [`Source::next_for`]; `INVALID_ARGUMENT` for more than memory holds.
     pub fn take_for<'k>(&self, key: impl Into<GeneKey<'k>>, count: usize) -> Result<Vec<u64>> {
-        let mut ids = self.room(count)?;
-        self.fill_for(key, &mut ids)?;
-        Ok(ids)
+        self.take_with(count, |ids| self.fill_for(key, ids))
     }
 
     /// Fills a buffer with ids for a key: all of it, or none and an error.
@@ -77,10 +69,7 @@ impl Source {
     /// # Errors
     /// As [`Source::next_for`].
     pub fn fill_for<'k>(&self, key: impl Into<GeneKey<'k>>, buffer: &mut [u64]) -> Result<()> {
-        match Gene::of(key) {
-            Ok(gene) => self.fill_of_gene(gene, buffer),
-            Err(error) => Err(self.failed(error)),
-        }
+        self.fill_of(self.gene_of(key)?, buffer)
     }
 
     /// The next id of 128 bits for a key, of a source with `wide=on`. As 16 bytes such ids are big-endian, `id.to_be_bytes()`.
@@ -90,10 +79,7 @@ impl Source {
     #[expect(clippy::inline_always, reason = "as for `next`")]
     #[inline(always)]
     pub fn next_wide_for<'k>(&self, key: impl Into<GeneKey<'k>>) -> Result<u128> {
-        match Gene::of(key) {
-            Ok(gene) => self.next_wide_of_gene(gene),
-            Err(error) => Err(self.failed(error)),
-        }
+        self.next_wide_of(self.gene_of(key)?)
     }
 
     /// The next id of 128 bits for a key if one is in memory; never blocks.
@@ -101,10 +87,7 @@ impl Source {
     /// # Errors
     /// `NOT_READY` with `retry_after`, and as [`Source::next_wide_for`].
     pub fn try_next_wide_for<'k>(&self, key: impl Into<GeneKey<'k>>) -> Result<u128> {
-        match Gene::of(key) {
-            Ok(gene) => self.try_next_wide_of_gene(gene),
-            Err(error) => Err(self.failed(error)),
-        }
+        self.try_next_wide_of(self.gene_of(key)?)
     }
 
     /// `count` ids of 128 bits for a key.
@@ -112,9 +95,7 @@ impl Source {
     /// # Errors
     /// As [`Source::next_wide_for`]; `INVALID_ARGUMENT` for more than memory holds.
     pub fn take_wide_for<'k>(&self, key: impl Into<GeneKey<'k>>, count: usize) -> Result<Vec<u128>> {
-        let mut ids = self.room(count)?;
-        self.fill_wide_for(key, &mut ids)?;
-        Ok(ids)
+        self.take_with(count, |ids| self.fill_wide_for(key, ids))
     }
 
     /// Fills a buffer with ids of 128 bits for a key: all of it, or none and an error.
@@ -122,10 +103,7 @@ impl Source {
     /// # Errors
     /// As [`Source::next_wide_for`].
     pub fn fill_wide_for<'k>(&self, key: impl Into<GeneKey<'k>>, buffer: &mut [u128]) -> Result<()> {
-        match Gene::of(key) {
-            Ok(gene) => self.fill_wide_of_gene(gene, buffer),
-            Err(error) => Err(self.failed(error)),
-        }
+        self.fill_wide_of(self.gene_of(key)?, buffer)
     }
 
     /// Parses the bytes of an id in big-endian order: 8 of them, or 16 of an id of 128 bits.
@@ -172,7 +150,7 @@ impl Source {
             return match (digits.len(), u128::from_str_radix(digits, 16)) {
                 // `from_str_radix` allows a sign.
                 _ if digits.starts_with('+') => Err(no_text(text)),
-                (16, Ok(id)) => self.parse_business(bank, id as u64),
+                (16, Ok(id)) => self.parse_business(id as u64),
                 (32, Ok(id)) => self.parse_business_wide(id),
                 (_, Ok(_)) => Err(wrong_length(digits.len().div_ceil(2))),
                 (_, Err(_)) => Err(no_text(text)),
@@ -182,11 +160,11 @@ impl Source {
         let short = u64::try_from(id);
         if !bank.wide {
             return match short {
-                Ok(id) => self.parse_business(bank, id),
+                Ok(id) => self.parse_business(id),
                 Err(_) => self.parse_business_wide(id),
             };
         }
-        match short.map(|id| self.parse_business(bank, id)) {
+        match short.map(|id| self.parse_business(id)) {
             // Gene 0 and the same number in both forms.
             Ok(Ok(parts)) if parts.gene == Some(0) => Ok(parts),
             Ok(Ok(parts)) => Err(Error::argument(format!(
@@ -275,7 +253,7 @@ impl Source {
     }
 
     /// An id of 64 bits. A source that has become wide still parses those that it made before.
-    pub(super) fn parse_business(&self, _bank: BankSpec, id: u64) -> Result<Parts> {
+    pub(super) fn parse_business(&self, id: u64) -> Result<Parts> {
         let gene = Gene::of_id(id)?;
         let number = id & ((1 << NUMBER_BITS) - 1);
         if number == 0 {
@@ -284,95 +262,10 @@ impl Source {
         Ok(Parts { gene: Some(gene.get()), number: Some(number), ..Parts::default() })
     }
 
-    fn room<T: Clone + Default>(&self, count: usize) -> Result<Vec<T>> {
-        let mut ids = Vec::new();
-        if ids.try_reserve_exact(count).is_err() {
-            return Err(self
-                .failed(Error::argument(format!("{count} ids do not fit into memory; take them in parts"))));
-        }
-        ids.resize(count, T::default());
-        Ok(ids)
-    }
-
-    // ---- by gene, for languages: see `crate::binding`
-
     #[expect(clippy::inline_always, reason = "as for `next`")]
     #[inline(always)]
-    pub(crate) fn next_of_gene(&self, gene: Gene) -> Result<u64> {
-        if let IdPath::Bank(live) = &self.shared.path {
-            let bank = live.last();
-            // As for `next`: a count in a forked child's copy of a dead source harms nothing.
-            if let Some(id) = bank.take_one(gene)
-                && bank.word().is_ours()
-            {
-                return Ok(id);
-            }
-        }
-        self.next_of_gene_otherwise(gene)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn next_of_gene_otherwise(&self, gene: Gene) -> Result<u64> {
-        self.enter(|| Ok(narrow(gene, self.narrow_bank()?.next(gene)?)))
-    }
-
-    pub(crate) fn try_next_of_gene(&self, gene: Gene) -> Result<u64> {
-        if let IdPath::Bank(live) = &self.shared.path {
-            let bank = live.last();
-            if let Some(id) = bank.take_one(gene)
-                && bank.word().is_ours()
-            {
-                return Ok(id);
-            }
-        }
-        self.enter(|| Ok(narrow(gene, self.narrow_bank()?.try_take(gene, 1, 1)?.start)))
-    }
-
-    pub(crate) fn fill_of_gene(&self, gene: Gene, buffer: &mut [u64]) -> Result<()> {
-        self.enter(|| {
-            let mut ranges = Vec::new();
-            self.narrow_bank()?.take_all(gene, buffer.len() as u64, |range| ranges.push(range))?;
-            for (slot, number) in buffer.iter_mut().zip(ranges.into_iter().flatten()) {
-                *slot = narrow(gene, number);
-            }
-            Ok(())
-        })
-    }
-
-    #[expect(clippy::inline_always, reason = "as for `next`")]
-    #[inline(always)]
-    pub(crate) fn next_wide_of_gene(&self, gene: Gene) -> Result<u128> {
-        if let IdPath::WideBank(live) = &self.shared.path {
-            let bank = live.last();
-            if let Some(id) = bank.take_one_wide(gene)
-                && bank.word().is_ours()
-            {
-                return Ok(id);
-            }
-        }
-        self.next_wide_of_gene_otherwise(gene)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn next_wide_of_gene_otherwise(&self, gene: Gene) -> Result<u128> {
-        self.enter(|| Ok(wide(gene, self.wide_bank()?.next(gene)?)))
-    }
-
-    pub(crate) fn try_next_wide_of_gene(&self, gene: Gene) -> Result<u128> {
-        self.enter(|| Ok(wide(gene, self.wide_bank()?.try_take(gene, 1, 1)?.start)))
-    }
-
-    pub(crate) fn fill_wide_of_gene(&self, gene: Gene, buffer: &mut [u128]) -> Result<()> {
-        self.enter(|| {
-            let mut ranges = Vec::new();
-            self.wide_bank()?.take_all(gene, buffer.len() as u64, |range| ranges.push(range))?;
-            for (slot, number) in buffer.iter_mut().zip(ranges.into_iter().flatten()) {
-                *slot = wide(gene, number);
-            }
-            Ok(())
-        })
+    fn gene_of<'k>(&self, key: impl Into<GeneKey<'k>>) -> Result<Gene> {
+        Gene::of(key).map_err(|error| self.failed(error))
     }
 
     /// The state of a source of 64-bit business ids, of this process.

@@ -20,7 +20,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::config::{MillConfig, default_mill};
-use crate::engine::metrics::{self, Stats};
+use crate::engine::metrics;
+use crate::engine::stats::Stats;
 use crate::engine::{SharedMill, SharedSource};
 use crate::error::{Error, Result, printable};
 use crate::monitoring::events::Event;
@@ -237,6 +238,15 @@ impl Mill {
                 Err(Error::argument("this mill runs on the machine's clock; open it with clock=manual"))
             }
         })
+    }
+}
+
+/// An empty list with room for `count` of these.
+pub(crate) fn room<T>(count: usize, what: &str) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    match list.try_reserve_exact(count) {
+        Ok(()) => Ok(list),
+        Err(_) => Err(Error::argument(format!("{count} {what} do not fit into memory; take them in parts"))),
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::metrics::Stats;
+use crate::engine::stats::Stats;
 use crate::engine::{IdPath, Live, SharedSource};
 use crate::error::{Error, Result, shown};
 use crate::layout::Layout;
@@ -17,7 +17,7 @@ use crate::snowflake::SnowflakeSource;
 use crate::spec::{Kind, Order, SnowflakeSpec, Spec};
 use crate::store::{RaisePool, Row, StoreIndex, look, shown_pool};
 
-use super::{Change, Handle, Iter, Mill, Parts, Repair};
+use super::{Change, Handle, Iter, Mill, Parts, Repair, room};
 
 /// A named generator inside a mill. Copies are one source; any thread may use any copy.
 #[derive(Clone)]
@@ -192,13 +192,18 @@ impl Source {
     /// # Errors
     /// As [`Source::next`]; `INVALID_ARGUMENT` for more than memory holds.
     pub fn take(&self, count: usize) -> Result<Vec<u64>> {
-        let mut ids = Vec::new();
-        if ids.try_reserve_exact(count).is_err() {
-            return Err(self
-                .failed(Error::argument(format!("{count} ids do not fit into memory; take them in parts"))));
-        }
-        ids.resize(count, 0);
-        self.fill(&mut ids)?;
+        self.take_with(count, |ids| self.fill(ids))
+    }
+
+    /// `count` ids that `fill` writes: all of them, or none and an error.
+    pub(super) fn take_with<T: Clone + Default>(
+        &self,
+        count: usize,
+        fill: impl FnOnce(&mut [T]) -> Result<()>,
+    ) -> Result<Vec<T>> {
+        let mut ids = room(count, "ids").map_err(|error| self.failed(error))?;
+        ids.resize(count, T::default());
+        fill(&mut ids)?;
         Ok(ids)
     }
 
@@ -317,8 +322,8 @@ impl Source {
                 ..Parts::default()
             });
         }
-        if let Some(bank) = self.spec().bank {
-            return self.parse_business(bank, id).map_err(|e| self.failed(e));
+        if self.spec().bank.is_some() {
+            return self.parse_business(id).map_err(|e| self.failed(e));
         }
         if self.kind() == Kind::Serial {
             return Err(self.failed(self.wants_text()));

@@ -7,7 +7,7 @@ use crate::segment::cursor;
 use crate::segment::{Miss, SegmentSource, TakenRange};
 use crate::serial::{MAX_TEXT, Prefix, write_serial};
 
-use super::Source;
+use super::{Source, room};
 
 /// How a number is taken after a miss: waiting, or at once.
 type TakeAfter = fn(&SegmentSource, Option<Miss>) -> Result<TakenRange>;
@@ -219,12 +219,7 @@ impl Source {
     /// # Errors
     /// As [`Source::next_text`]; `INVALID_ARGUMENT` for more than memory holds.
     pub fn take_text(&self, count: usize) -> Result<Vec<String>> {
-        let mut texts = Vec::new();
-        if texts.try_reserve_exact(count).is_err() {
-            return Err(self.failed(Error::argument(format!(
-                "{count} texts do not fit into memory; take them in parts"
-            ))));
-        }
+        let mut texts = room(count, "texts").map_err(|error| self.failed(error))?;
         match self.spec().pattern() {
             Some(pattern) if !self.by_thread() => {
                 let mut buffer = [0; MAX_TEXT];

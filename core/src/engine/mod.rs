@@ -2,6 +2,7 @@
 
 pub(crate) mod metrics;
 mod shared;
+pub(crate) mod stats;
 
 pub(crate) use shared::{IdPath, Live, SharedMill, SharedSource};
 
@@ -15,7 +16,7 @@ use crossbeam::channel::{self, Sender};
 
 use crate::callers::waker::ReadyQueue;
 use crate::config::{MillConfig, StoreConfig};
-use crate::engine::metrics::Stats;
+use crate::engine::stats::Stats;
 use crate::error::task_error::TaskError;
 use crate::error::{Code, Error, Result, shown};
 use crate::keeper::executor::{Command, Executor, Health};

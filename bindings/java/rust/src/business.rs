@@ -7,7 +7,8 @@ use keymill::binding::Pending;
 use keymill::{Gene, Result, Source};
 
 use crate::call::{CallError, enter, enter_with};
-use crate::source::{DONE, THROWN, held, parts_out, pause_after};
+use crate::held::{Held, boxed};
+use crate::source::{DONE, THROWN, parts_out, pause_after};
 
 /// Keys of so many bytes are read without memory of their own.
 const SHORT: usize = 256;
@@ -37,12 +38,11 @@ fn try_id(source: &Source, gene: Gene, waited: jlong) -> Result<jlong> {
 extern "system" fn Java_io_keymill_SourceBox_tryIdFor(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
-    address: jlong,
+    source: Held<'_, Source>,
     key: jlong,
     waited: jlong,
 ) -> jlong {
-    // SAFETY: a native of the source's owner; so below.
-    enter(&mut env, 0, || try_id(unsafe { held(address) }, Gene::of_number(key as u64), waited))
+    enter(&mut env, 0, || try_id(&source, Gene::of_number(key as u64), waited))
 }
 
 /// `long tryIdForText(long address, byte[] key, long waited)`: as `tryIdFor`.
@@ -50,14 +50,13 @@ extern "system" fn Java_io_keymill_SourceBox_tryIdFor(
 extern "system" fn Java_io_keymill_SourceBox_tryIdForText<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    source: Held<'_, Source>,
     key: JByteArray<'local>,
     waited: jlong,
 ) -> jlong {
     enter_with(&mut env, 0, |env| {
         let gene = gene_in(env, &key)?;
-        // SAFETY: as above.
-        Ok(try_id(unsafe { held(address) }, gene, waited)?)
+        Ok(try_id(&source, gene, waited)?)
     })
 }
 
@@ -67,7 +66,7 @@ extern "system" fn Java_io_keymill_SourceBox_tryIdForText<'local>(
 extern "system" fn Java_io_keymill_SourceBox_tryWide<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    source: Held<'_, Source>,
     key: jlong,
     text: JByteArray<'local>,
     waited: jlong,
@@ -75,14 +74,12 @@ extern "system" fn Java_io_keymill_SourceBox_tryWide<'local>(
 ) -> jlong {
     enter_with(&mut env, THROWN, |env| {
         let gene = gene_of(env, key, &text)?;
-        // SAFETY: as above.
-        let source = unsafe { held(address) };
         match source.try_next_wide_of(gene) {
             Ok(id) => {
                 out.set_region(env, 0, &id.to_be_bytes().map(u8::cast_signed))?;
                 Ok(DONE)
             }
-            Err(refusal) => Ok(pause_after(source, refusal, waited)?),
+            Err(refusal) => Ok(pause_after(&source, refusal, waited)?),
         }
     })
 }
@@ -98,7 +95,7 @@ fn gene_of(env: &Env<'_>, key: jlong, text: &JByteArray<'_>) -> std::result::Res
 extern "system" fn Java_io_keymill_SourceBox_askFor<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    source: Held<'_, Source>,
     key: jlong,
     text: JByteArray<'local>,
     count: jint,
@@ -106,11 +103,9 @@ extern "system" fn Java_io_keymill_SourceBox_askFor<'local>(
 ) -> jlong {
     enter_with(&mut env, 0, |env| {
         let gene = gene_of(env, key, &text)?;
-        // SAFETY: as above.
-        let source = unsafe { held(address) };
         let count = usize::try_from(count).unwrap_or(0);
         let batch = if wide { source.ask_wide_of(gene, count) } else { source.ask_of(gene, count) }?;
-        Ok(Box::into_raw(Box::new(batch)) as jlong)
+        Ok(boxed(batch))
     })
 }
 
@@ -138,13 +133,12 @@ extern "system" fn Java_io_keymill_SourceBox_collectWide<'local>(
 extern "system" fn Java_io_keymill_SourceBox_parseBytes<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    source: Held<'_, Source>,
     id: JByteArray<'local>,
 ) -> JString<'local> {
     enter_with(&mut env, JString::null(), |env| {
         let bytes = env.convert_byte_array(&id)?;
-        // SAFETY: as above.
-        let parts = unsafe { held(address) }.parse_bytes(&bytes)?;
+        let parts = source.parse_bytes(&bytes)?;
         parts_out(env, &parts)
     })
 }

@@ -115,6 +115,8 @@ pub(crate) fn text_out<'local>(
 }
 
 /// Rows of `name, value` as one text: neither holds control characters that are used here as marks.
-pub(crate) fn rows_out<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
-    rows.into_iter().fold(String::new(), |text, (name, value)| text + name + "\u{1f}" + value + "\u{1e}")
+pub(crate) fn rows_out<N: AsRef<str>, V: AsRef<str>>(rows: impl IntoIterator<Item = (N, V)>) -> String {
+    rows.into_iter().fold(String::new(), |text, (name, value)| {
+        text + name.as_ref() + "\u{1f}" + value.as_ref() + "\u{1e}"
+    })
 }

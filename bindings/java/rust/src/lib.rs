@@ -1,6 +1,7 @@
 //! keymill for Java: translations of the core's verbs, and nothing else.
 //!
 //! * `call`: how a call comes in and how an error becomes a `KeymillException`.
+//! * `held`: boxes that Java owns.
 //! * `mill`, `source`, `business`: the verbs, as natives of `io.keymill.MillBox` and `io.keymill.SourceBox`.
 //! * `router`, `order_numbers`: natives of `io.keymill.RouterBox` and `io.keymill.NumbersBox`.
 //! * `library`: natives of `io.keymill.Native`, which belong to no mill.
@@ -18,6 +19,7 @@ compile_error!("build with panic=unwind: a panic must become an exception, not t
 
 mod business;
 mod call;
+mod held;
 mod library;
 mod mill;
 mod order_numbers;

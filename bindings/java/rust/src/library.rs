@@ -26,7 +26,7 @@ extern "system" fn Java_io_keymill_Native_codes<'local>(
         let codes = Code::ALL.iter().map(|code| (code.number().to_string(), code.name()));
         // Java's list has a name for success, as C's.
         let rows: Vec<_> = std::iter::once(("0".to_owned(), "OK")).chain(codes).collect();
-        text_out(env, &rows_out(rows.iter().map(|(number, name)| (number.as_str(), *name))))
+        text_out(env, &rows_out(rows))
     })
 }
 

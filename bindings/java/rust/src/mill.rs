@@ -9,7 +9,7 @@ use jni::sys::{jboolean, jlong};
 use keymill::{Change, Mill, Result, Source};
 
 use crate::call::{enter, enter_with, rows_out, text_in, text_out};
-use crate::router::boxed;
+use crate::held::{Held, boxed};
 
 /// A mill and the sources Java asked it for: one box per identity, so that Java keeps one cursor for each. They are
 /// freed together, when nothing in Java can reach the mill any more.
@@ -23,13 +23,6 @@ struct Sources {
     by_identity: HashMap<u64, Box<Source>>,
 }
 
-/// # Safety
-/// `address` came from `open` and was not freed; the reference does not outlive the native call.
-unsafe fn held<'a>(address: jlong) -> &'a MillBox {
-    // SAFETY: the contract; Java frees a box only when no object can call with it any more.
-    unsafe { &*(address as *const MillBox) }
-}
-
 /// `static long open(byte[] config)`; null is the default mill.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_keymill_MillBox_open<'local>(
@@ -41,7 +34,7 @@ extern "system" fn Java_io_keymill_MillBox_open<'local>(
         keymill::binding::quiet_panics();
         let mill =
             if config.is_null() { Mill::open_default()? } else { Mill::open(&text_in(env, &config)?)? };
-        Ok(Box::into_raw(Box::new(MillBox { mill, sources: Mutex::default() })) as jlong)
+        Ok(boxed(MillBox { mill, sources: Mutex::default() }))
     })
 }
 
@@ -57,10 +50,13 @@ extern "system" fn Java_io_keymill_MillBox_free(mut env: EnvUnowned<'_>, _: JCla
 
 /// `void close(long address)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_MillBox_close(mut env: EnvUnowned<'_>, _: JObject<'_>, address: jlong) {
+extern "system" fn Java_io_keymill_MillBox_close(
+    mut env: EnvUnowned<'_>,
+    _: JObject<'_>,
+    mill: Held<'_, MillBox>,
+) {
     enter(&mut env, (), || {
-        // SAFETY: a native of the box's owner.
-        unsafe { held(address) }.mill.close();
+        mill.mill.close();
         Ok(())
     });
 }
@@ -70,10 +66,9 @@ extern "system" fn Java_io_keymill_MillBox_close(mut env: EnvUnowned<'_>, _: JOb
 extern "system" fn Java_io_keymill_MillBox_isClosed(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
-    address: jlong,
+    mill: Held<'_, MillBox>,
 ) -> jboolean {
-    // SAFETY: as above.
-    enter(&mut env, true, || Ok(unsafe { held(address) }.mill.is_closed()))
+    enter(&mut env, true, || Ok(mill.mill.is_closed()))
 }
 
 /// `long source(long address, byte[] spec)`: the same address for the same source.
@@ -81,15 +76,13 @@ extern "system" fn Java_io_keymill_MillBox_isClosed(
 extern "system" fn Java_io_keymill_MillBox_source<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    mill: Held<'_, MillBox>,
     spec: JByteArray<'local>,
 ) -> jlong {
     enter_with(&mut env, 0, |env| {
         let spec = text_in(env, &spec)?;
-        // SAFETY: as above.
-        let held = unsafe { held(address) };
-        let source = held.mill.source(&spec)?;
-        let mut sources = held.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let source = mill.mill.source(&spec)?;
+        let mut sources = mill.sources.lock().unwrap_or_else(PoisonError::into_inner);
         let source = sources.by_identity.entry(source.identity()).or_insert_with(|| Box::new(source));
         Ok(std::ptr::from_ref::<Source>(source) as jlong)
     })
@@ -100,13 +93,12 @@ extern "system" fn Java_io_keymill_MillBox_source<'local>(
 extern "system" fn Java_io_keymill_MillBox_router<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    mill: Held<'_, MillBox>,
     name: JByteArray<'local>,
 ) -> jlong {
     enter_with(&mut env, 0, |env| {
         let name = text_in(env, &name)?;
-        // SAFETY: as above.
-        Ok(boxed(unsafe { held(address) }.mill.router(&name)?))
+        Ok(boxed(mill.mill.router(&name)?))
     })
 }
 
@@ -115,10 +107,9 @@ extern "system" fn Java_io_keymill_MillBox_router<'local>(
 extern "system" fn Java_io_keymill_MillBox_metrics<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    mill: Held<'_, MillBox>,
 ) -> JString<'local> {
-    // SAFETY: as above.
-    enter_with(&mut env, JString::null(), |env| text_out(env, &unsafe { held(address) }.mill.metrics()))
+    enter_with(&mut env, JString::null(), |env| text_out(env, &mill.mill.metrics()))
 }
 
 /// `String events(long address)`: one event a row: its kind, and the line.
@@ -126,13 +117,12 @@ extern "system" fn Java_io_keymill_MillBox_metrics<'local>(
 extern "system" fn Java_io_keymill_MillBox_events<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    mill: Held<'_, MillBox>,
 ) -> JString<'local> {
     enter_with(&mut env, JString::null(), |env| {
-        // SAFETY: as above.
-        let events = unsafe { held(address) }.mill.events();
+        let events = mill.mill.events();
         let rows: Vec<_> = events.iter().map(|event| (event.kind.name(), event.to_string())).collect();
-        text_out(env, &rows_out(rows.iter().map(|(kind, line)| (*kind, line.as_str()))))
+        text_out(env, &rows_out(rows))
     })
 }
 
@@ -141,10 +131,9 @@ extern "system" fn Java_io_keymill_MillBox_events<'local>(
 extern "system" fn Java_io_keymill_MillBox_store<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    mill: Held<'_, MillBox>,
 ) -> JString<'local> {
-    // SAFETY: as above.
-    enter_with(&mut env, JString::null(), |env| text_out(env, &unsafe { held(address) }.mill.store()))
+    enter_with(&mut env, JString::null(), |env| text_out(env, &mill.mill.store()))
 }
 
 /// `String init(long address, byte[] specs, boolean dryRun)`: specs one a line; statements as rows.
@@ -152,7 +141,7 @@ extern "system" fn Java_io_keymill_MillBox_store<'local>(
 extern "system" fn Java_io_keymill_MillBox_init<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    mill: Held<'_, MillBox>,
     specs: JByteArray<'local>,
     dry_run: jboolean,
 ) -> JString<'local> {
@@ -160,9 +149,8 @@ extern "system" fn Java_io_keymill_MillBox_init<'local>(
         let specs = text_in(env, &specs)?;
         let specs: Vec<&str> = specs.lines().collect();
         let change = if dry_run { Change::DryRun } else { Change::Apply };
-        // SAFETY: as above.
-        let statements = unsafe { held(address) }.mill.init(&specs, change)?;
-        text_out(env, &rows_out(statements.iter().map(|statement| ("statement", statement.as_str()))))
+        let statements = mill.mill.init(&specs, change)?;
+        text_out(env, &rows_out(statements.iter().map(|statement| ("statement", statement))))
     })
 }
 
@@ -171,15 +159,14 @@ extern "system" fn Java_io_keymill_MillBox_init<'local>(
 extern "system" fn Java_io_keymill_MillBox_advanceClock(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
-    address: jlong,
+    mill: Held<'_, MillBox>,
     ms: jlong,
 ) {
     enter(&mut env, (), || -> Result<()> {
         let ms = u64::try_from(ms).map_err(|_| {
             keymill::Error::argument(format!("a clock cannot advance by {ms} ms; setClock moves it back"))
         })?;
-        // SAFETY: as above.
-        unsafe { held(address) }.mill.advance_clock(ms)
+        mill.mill.advance_clock(ms)
     });
 }
 
@@ -188,9 +175,8 @@ extern "system" fn Java_io_keymill_MillBox_advanceClock(
 extern "system" fn Java_io_keymill_MillBox_setClock(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
-    address: jlong,
+    mill: Held<'_, MillBox>,
     wall_ms: jlong,
 ) {
-    // SAFETY: as above.
-    enter(&mut env, (), || unsafe { held(address) }.mill.set_clock(wall_ms));
+    enter(&mut env, (), || mill.mill.set_clock(wall_ms));
 }

@@ -7,23 +7,13 @@ use keymill::{Error, OrderNumbers};
 use zeroize::Zeroizing;
 
 use crate::call::{CallError, enter, enter_with, text_in, text_out};
+use crate::held::{Held, boxed};
 
 type Answer<T> = Result<T, CallError>;
 
 /// The bytes of a key, and of an order number.
 const KEY: usize = 32;
 const ORDER_NO: usize = 16;
-
-/// # Safety
-/// `address` came from [`boxed`] and was not freed; the reference does not outlive the native call.
-unsafe fn held<'a>(address: jlong) -> &'a OrderNumbers {
-    // SAFETY: the contract; Java frees a box only when no object can call with it any more.
-    unsafe { &*(address as *const OrderNumbers) }
-}
-
-fn boxed(numbers: OrderNumbers) -> jlong {
-    Box::into_raw(Box::new(numbers)) as jlong
-}
 
 /// Writes bytes into an array of the caller's.
 fn put(env: &mut Env<'_>, bytes: &[u8], out: &JByteArray<'_>) -> Answer<()> {
@@ -120,11 +110,10 @@ extern "system" fn Java_io_keymill_NumbersBox_free(mut env: EnvUnowned<'_>, _: J
 extern "system" fn Java_io_keymill_NumbersBox_withVersion(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     version: jbyte,
 ) -> jlong {
-    // SAFETY: a native of the box's owner; so below.
-    enter(&mut env, 0, || unsafe { held(address) }.with_version(version.cast_unsigned()).map(boxed))
+    enter(&mut env, 0, || numbers.with_version(version.cast_unsigned()).map(boxed))
 }
 
 /// `int version(long address)`
@@ -132,10 +121,9 @@ extern "system" fn Java_io_keymill_NumbersBox_withVersion(
 extern "system" fn Java_io_keymill_NumbersBox_version(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
 ) -> jint {
-    // SAFETY: a native of the box's owner; so below.
-    enter(&mut env, 0, || Ok(jint::from(unsafe { held(address) }.version())))
+    enter(&mut env, 0, || Ok(jint::from(numbers.version())))
 }
 
 /// `long seal8(long address, long id)`
@@ -143,11 +131,10 @@ extern "system" fn Java_io_keymill_NumbersBox_version(
 extern "system" fn Java_io_keymill_NumbersBox_seal8(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     id: jlong,
 ) -> jlong {
-    // SAFETY: a native of the box's owner; so below.
-    enter(&mut env, 0, || unsafe { held(address) }.seal8(id.cast_unsigned()).map(u64::cast_signed))
+    enter(&mut env, 0, || numbers.seal8(id.cast_unsigned()).map(u64::cast_signed))
 }
 
 /// `long unseal8(long address, long orderNo)`
@@ -155,11 +142,10 @@ extern "system" fn Java_io_keymill_NumbersBox_seal8(
 extern "system" fn Java_io_keymill_NumbersBox_unseal8(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     order_no: jlong,
 ) -> jlong {
-    // SAFETY: a native of the box's owner; so below.
-    enter(&mut env, 0, || unsafe { held(address) }.unseal8(order_no.cast_unsigned()).map(u64::cast_signed))
+    enter(&mut env, 0, || numbers.unseal8(order_no.cast_unsigned()).map(u64::cast_signed))
 }
 
 /// `void seal(long address, long id, byte[] out)`
@@ -167,13 +153,11 @@ extern "system" fn Java_io_keymill_NumbersBox_unseal8(
 extern "system" fn Java_io_keymill_NumbersBox_seal<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     id: jlong,
     out: JByteArray<'local>,
 ) {
     enter_with(&mut env, (), |env| {
-        // SAFETY: a native of the box's owner; so below.
-        let numbers = unsafe { held(address) };
         let sealed = numbers.seal(id.cast_unsigned())?.map(u8::cast_signed);
         Ok(out.set_region(env, 0, &sealed)?)
     });
@@ -184,14 +168,10 @@ extern "system" fn Java_io_keymill_NumbersBox_seal<'local>(
 extern "system" fn Java_io_keymill_NumbersBox_unseal<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     order_no: JByteArray<'local>,
 ) -> jlong {
-    enter_with(&mut env, 0, |env| {
-        // SAFETY: a native of the box's owner; so below.
-        let numbers = unsafe { held(address) };
-        Ok(numbers.unseal(&env.convert_byte_array(&order_no)?)?.cast_signed())
-    })
+    enter_with(&mut env, 0, |env| Ok(numbers.unseal(&env.convert_byte_array(&order_no)?)?.cast_signed()))
 }
 
 /// `void sealWide(long address, byte[] id, byte[] out)`
@@ -199,13 +179,11 @@ extern "system" fn Java_io_keymill_NumbersBox_unseal<'local>(
 extern "system" fn Java_io_keymill_NumbersBox_sealWide<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     id: JByteArray<'local>,
     out: JByteArray<'local>,
 ) {
     enter_with(&mut env, (), |env| {
-        // SAFETY: a native of the box's owner; so below.
-        let numbers = unsafe { held(address) };
         let sealed = numbers.seal_wide(wide(env, &id)?)?;
         put(env, &sealed, &out)
     });
@@ -216,13 +194,11 @@ extern "system" fn Java_io_keymill_NumbersBox_sealWide<'local>(
 extern "system" fn Java_io_keymill_NumbersBox_unsealWide<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     order_no: JByteArray<'local>,
     out: JByteArray<'local>,
 ) {
     enter_with(&mut env, (), |env| {
-        // SAFETY: a native of the box's owner; so below.
-        let numbers = unsafe { held(address) };
         let id = numbers.unseal_wide(&env.convert_byte_array(&order_no)?)?;
         put(env, &id.to_be_bytes(), &out)
     });
@@ -233,13 +209,11 @@ extern "system" fn Java_io_keymill_NumbersBox_unsealWide<'local>(
 extern "system" fn Java_io_keymill_NumbersBox_sealAll<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     ids: JLongArray<'local>,
     out: JByteArray<'local>,
 ) {
     enter_with(&mut env, (), |env| {
-        // SAFETY: a native of the box's owner; so below.
-        let numbers = unsafe { held(address) };
         let sealed = numbers.seal_all(&longs(env, &ids)?)?;
         put(env, sealed.as_flattened(), &out)
     });
@@ -250,13 +224,11 @@ extern "system" fn Java_io_keymill_NumbersBox_sealAll<'local>(
 extern "system" fn Java_io_keymill_NumbersBox_unsealAll<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     order_nos: JByteArray<'local>,
     out: JLongArray<'local>,
 ) {
     enter_with(&mut env, (), |env| {
-        // SAFETY: a native of the box's owner; so below.
-        let numbers = unsafe { held(address) };
         let order_nos = env.convert_byte_array(&order_nos)?;
         let (order_nos, _) = order_nos.as_chunks::<ORDER_NO>();
         put_longs(env, &numbers.unseal_all(order_nos)?, &out)
@@ -268,13 +240,11 @@ extern "system" fn Java_io_keymill_NumbersBox_unsealAll<'local>(
 extern "system" fn Java_io_keymill_NumbersBox_seal8All<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     given: JLongArray<'local>,
     out: JLongArray<'local>,
 ) {
     enter_with(&mut env, (), |env| {
-        // SAFETY: a native of the box's owner; so below.
-        let numbers = unsafe { held(address) };
         let answer = numbers.seal8_all(&longs(env, &given)?)?;
         put_longs(env, &answer, &out)
     });
@@ -285,13 +255,11 @@ extern "system" fn Java_io_keymill_NumbersBox_seal8All<'local>(
 extern "system" fn Java_io_keymill_NumbersBox_unseal8All<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     given: JLongArray<'local>,
     out: JLongArray<'local>,
 ) {
     enter_with(&mut env, (), |env| {
-        // SAFETY: a native of the box's owner; so below.
-        let numbers = unsafe { held(address) };
         let answer = numbers.unseal8_all(&longs(env, &given)?)?;
         put_longs(env, &answer, &out)
     });
@@ -302,14 +270,10 @@ extern "system" fn Java_io_keymill_NumbersBox_unseal8All<'local>(
 extern "system" fn Java_io_keymill_NumbersBox_sealText<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     id: jlong,
 ) -> JString<'local> {
-    enter_with(&mut env, JString::null(), |env| {
-        // SAFETY: a native of the box's owner; so below.
-        let numbers = unsafe { held(address) };
-        text_out(env, &numbers.seal_text(id.cast_unsigned())?)
-    })
+    enter_with(&mut env, JString::null(), |env| text_out(env, &numbers.seal_text(id.cast_unsigned())?))
 }
 
 /// `String seal8Text(long address, long id)`
@@ -317,14 +281,10 @@ extern "system" fn Java_io_keymill_NumbersBox_sealText<'local>(
 extern "system" fn Java_io_keymill_NumbersBox_seal8Text<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     id: jlong,
 ) -> JString<'local> {
-    enter_with(&mut env, JString::null(), |env| {
-        // SAFETY: a native of the box's owner; so below.
-        let numbers = unsafe { held(address) };
-        text_out(env, &numbers.seal8_text(id.cast_unsigned())?)
-    })
+    enter_with(&mut env, JString::null(), |env| text_out(env, &numbers.seal8_text(id.cast_unsigned())?))
 }
 
 /// `long unsealText(long address, byte[] text)`
@@ -332,14 +292,10 @@ extern "system" fn Java_io_keymill_NumbersBox_seal8Text<'local>(
 extern "system" fn Java_io_keymill_NumbersBox_unsealText<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     text: JByteArray<'local>,
 ) -> jlong {
-    enter_with(&mut env, 0, |env| {
-        // SAFETY: a native of the box's owner; so below.
-        let numbers = unsafe { held(address) };
-        Ok(numbers.unseal_text(&text_in(env, &text)?)?.cast_signed())
-    })
+    enter_with(&mut env, 0, |env| Ok(numbers.unseal_text(&text_in(env, &text)?)?.cast_signed()))
 }
 
 /// `long unseal8Text(long address, byte[] text)`
@@ -347,14 +303,10 @@ extern "system" fn Java_io_keymill_NumbersBox_unsealText<'local>(
 extern "system" fn Java_io_keymill_NumbersBox_unseal8Text<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     text: JByteArray<'local>,
 ) -> jlong {
-    enter_with(&mut env, 0, |env| {
-        // SAFETY: a native of the box's owner; so below.
-        let numbers = unsafe { held(address) };
-        Ok(numbers.unseal8_text(&text_in(env, &text)?)?.cast_signed())
-    })
+    enter_with(&mut env, 0, |env| Ok(numbers.unseal8_text(&text_in(env, &text)?)?.cast_signed()))
 }
 
 /// `String sealWideText(long address, byte[] id)`
@@ -362,12 +314,10 @@ extern "system" fn Java_io_keymill_NumbersBox_unseal8Text<'local>(
 extern "system" fn Java_io_keymill_NumbersBox_sealWideText<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     id: JByteArray<'local>,
 ) -> JString<'local> {
     enter_with(&mut env, JString::null(), |env| {
-        // SAFETY: a native of the box's owner; so below.
-        let numbers = unsafe { held(address) };
         let text = numbers.seal_wide_text(wide(env, &id)?)?;
         text_out(env, &text)
     })
@@ -378,13 +328,11 @@ extern "system" fn Java_io_keymill_NumbersBox_sealWideText<'local>(
 extern "system" fn Java_io_keymill_NumbersBox_unsealWideText<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    numbers: Held<'_, OrderNumbers>,
     text: JByteArray<'local>,
     out: JByteArray<'local>,
 ) {
     enter_with(&mut env, (), |env| {
-        // SAFETY: a native of the box's owner; so below.
-        let numbers = unsafe { held(address) };
         let id = numbers.unseal_wide_text(&text_in(env, &text)?)?;
         put(env, &id.to_be_bytes(), &out)
     });

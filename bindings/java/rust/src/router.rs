@@ -6,17 +6,7 @@ use jni::sys::{jboolean, jint, jlong};
 use keymill::{Gene, Result, Route, Router};
 
 use crate::call::{CallError, enter, enter_with, text_in, text_out};
-
-/// # Safety
-/// `address` came from [`boxed`] and was not freed; the reference does not outlive the native call.
-unsafe fn held<'a>(address: jlong) -> &'a Router {
-    // SAFETY: the contract; Java frees a box only when no object can call with it any more.
-    unsafe { &*(address as *const Router) }
-}
-
-pub(crate) fn boxed(router: Router) -> jlong {
-    Box::into_raw(Box::new(router)) as jlong
-}
+use crate::held::{Held, boxed};
 
 /// Writes a route into an array of the caller's: gene, version, and the numbers of the names, 16 bits each: the shard, the shard that
 /// serves, and the second shard to write to with the bit above it set, and the bit above that where it may serve ids of the key too.
@@ -91,11 +81,10 @@ extern "system" fn Java_io_keymill_RouterBox_free(mut env: EnvUnowned<'_>, _: JC
 extern "system" fn Java_io_keymill_RouterBox_load<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    router: Held<'_, Router>,
     table: JByteArray<'local>,
 ) -> jboolean {
-    // SAFETY: a native of the box's owner; so below.
-    enter_with(&mut env, false, |env| Ok(unsafe { held(address) }.load(&text_in(env, &table)?)?))
+    enter_with(&mut env, false, |env| Ok(router.load(&text_in(env, &table)?)?))
 }
 
 /// A native that writes a route.
@@ -112,12 +101,11 @@ fn routed<'local>(
 extern "system" fn Java_io_keymill_RouterBox_route<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    router: Held<'local, Router>,
     id: jlong,
     out: JLongArray<'local>,
 ) {
-    // SAFETY: as above.
-    routed(&mut env, &out, || unsafe { held(address) }.route(id as u64));
+    routed(&mut env, &out, || router.get().route(id as u64));
 }
 
 /// `void routeBytes(long address, byte[] id, long[] out)`
@@ -125,14 +113,13 @@ extern "system" fn Java_io_keymill_RouterBox_route<'local>(
 extern "system" fn Java_io_keymill_RouterBox_routeBytes<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    router: Held<'_, Router>,
     id: JByteArray<'local>,
     out: JLongArray<'local>,
 ) {
     enter_with(&mut env, (), |env| {
         let id = env.convert_byte_array(&id)?;
-        // SAFETY: as above.
-        let route = unsafe { held(address) }.route_bytes(&id)?;
+        let route = router.route_bytes(&id)?;
         answer(env, &route, &out)
     });
 }
@@ -142,12 +129,11 @@ extern "system" fn Java_io_keymill_RouterBox_routeBytes<'local>(
 extern "system" fn Java_io_keymill_RouterBox_routeKey<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    router: Held<'local, Router>,
     key: jlong,
     out: JLongArray<'local>,
 ) {
-    // SAFETY: as above.
-    routed(&mut env, &out, || unsafe { held(address) }.route_key(key as u64));
+    routed(&mut env, &out, || router.get().route_key(key as u64));
 }
 
 /// `void routeText(long address, byte[] key, long[] out)`
@@ -155,14 +141,13 @@ extern "system" fn Java_io_keymill_RouterBox_routeKey<'local>(
 extern "system" fn Java_io_keymill_RouterBox_routeText<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    router: Held<'_, Router>,
     key: JByteArray<'local>,
     out: JLongArray<'local>,
 ) {
     enter_with(&mut env, (), |env| {
         let key = env.convert_byte_array(&key)?;
-        // SAFETY: as above.
-        let route = unsafe { held(address) }.route_key(&key[..])?;
+        let route = router.route_key(&key[..])?;
         answer(env, &route, &out)
     });
 }
@@ -172,14 +157,13 @@ extern "system" fn Java_io_keymill_RouterBox_routeText<'local>(
 extern "system" fn Java_io_keymill_RouterBox_routeOrderNo<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    router: Held<'_, Router>,
     order_no: JByteArray<'local>,
     out: JLongArray<'local>,
 ) {
     enter_with(&mut env, (), |env| {
         let order_no = env.convert_byte_array(&order_no)?;
-        // SAFETY: as above.
-        let route = unsafe { held(address) }.route_order_no(&order_no[..])?;
+        let route = router.route_order_no(&order_no[..])?;
         answer(env, &route, &out)
     });
 }
@@ -189,12 +173,11 @@ extern "system" fn Java_io_keymill_RouterBox_routeOrderNo<'local>(
 extern "system" fn Java_io_keymill_RouterBox_routeOrderNo8<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    router: Held<'local, Router>,
     order_no: jlong,
     out: JLongArray<'local>,
 ) {
-    // SAFETY: as above.
-    routed(&mut env, &out, || unsafe { held(address) }.route_order_no(order_no as u64));
+    routed(&mut env, &out, || router.get().route_order_no(order_no as u64));
 }
 
 /// `void routeOrderNoText(long address, byte[] text, long[] out)`
@@ -202,14 +185,13 @@ extern "system" fn Java_io_keymill_RouterBox_routeOrderNo8<'local>(
 extern "system" fn Java_io_keymill_RouterBox_routeOrderNoText<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    router: Held<'_, Router>,
     text: JByteArray<'local>,
     out: JLongArray<'local>,
 ) {
     enter_with(&mut env, (), |env| {
         let text = text_in(env, &text)?;
-        // SAFETY: as above.
-        let route = unsafe { held(address) }.route_order_no(&text)?;
+        let route = router.route_order_no(&text)?;
         answer(env, &route, &out)
     });
 }
@@ -219,13 +201,10 @@ extern "system" fn Java_io_keymill_RouterBox_routeOrderNoText<'local>(
 extern "system" fn Java_io_keymill_RouterBox_name<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    router: Held<'_, Router>,
     number: jint,
 ) -> JString<'local> {
-    enter_with(&mut env, JString::null(), |env| {
-        // SAFETY: as above.
-        text_out(env, unsafe { held(address) }.name(number as u16))
-    })
+    enter_with(&mut env, JString::null(), |env| text_out(env, router.name(number as u16)))
 }
 
 /// `long version(long address)`
@@ -233,10 +212,9 @@ extern "system" fn Java_io_keymill_RouterBox_name<'local>(
 extern "system" fn Java_io_keymill_RouterBox_version(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
-    address: jlong,
+    router: Held<'_, Router>,
 ) -> jlong {
-    // SAFETY: as above.
-    enter(&mut env, 0, || Ok(unsafe { held(address) }.version() as jlong))
+    enter(&mut env, 0, || Ok(router.version() as jlong))
 }
 
 /// `long age(long address)`: milliseconds; -1: the table is not from a store.
@@ -244,8 +222,7 @@ extern "system" fn Java_io_keymill_RouterBox_version(
 extern "system" fn Java_io_keymill_RouterBox_age(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
-    address: jlong,
+    router: Held<'_, Router>,
 ) -> jlong {
-    // SAFETY: as above.
-    enter(&mut env, -1, || Ok(unsafe { held(address) }.age().map_or(-1, |age| age.as_millis() as jlong)))
+    enter(&mut env, -1, || Ok(router.age().map_or(-1, |age| age.as_millis() as jlong)))
 }

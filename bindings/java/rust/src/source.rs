@@ -9,6 +9,7 @@ use keymill::binding::Pending;
 use keymill::{Code, Error, Kind, Parts, Result, Source};
 
 use crate::call::{CallError, enter, enter_with, rows_out, text_in, text_out};
+use crate::held::{Held, boxed};
 
 /// Answers of the natives that may have to wait: done.
 pub(crate) const DONE: jlong = 0;
@@ -25,13 +26,6 @@ struct LeaseBuffer {
     width: u64,
     prefix_len: u64,
     prefix: [u8; 64],
-}
-
-/// # Safety
-/// `address` came from `MillBox.source` and its mill was not freed; the reference does not outlive the native call.
-pub(crate) unsafe fn held<'a>(address: jlong) -> &'a Source {
-    // SAFETY: the contract; the calling Java object keeps its mill reachable.
-    unsafe { &*(address as *const Source) }
 }
 
 /// What a refusal means for a caller that has waited for `waited` nanoseconds; less than 0: that does not wait at all.
@@ -56,18 +50,16 @@ fn nanos(pause: Duration) -> jlong {
 extern "system" fn Java_io_keymill_SourceBox_tryLease(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
-    address: jlong,
+    source: Held<'_, Source>,
     buffer: jlong,
     count: jlong,
     enough: jlong,
     waited: jlong,
 ) -> jlong {
     enter(&mut env, THROWN, || {
-        // SAFETY: a native of the source's owner.
-        let source = unsafe { held(address) };
         let lease = match source.try_lease(count as u64, enough as u64) {
             Ok(lease) => lease,
-            Err(refusal) => return pause_after(source, refusal, waited),
+            Err(refusal) => return pause_after(&source, refusal, waited),
         };
         let prefix = lease.prefix.as_str().as_bytes();
         let mut out = LeaseBuffer {
@@ -93,16 +85,12 @@ extern "system" fn Java_io_keymill_SourceBox_tryLease(
 extern "system" fn Java_io_keymill_SourceBox_tryId(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
-    address: jlong,
+    source: Held<'_, Source>,
     waited: jlong,
 ) -> jlong {
-    enter(&mut env, 0, || {
-        // SAFETY: as above.
-        let source = unsafe { held(address) };
-        match source.try_next() {
-            Ok(id) => Ok(id as jlong),
-            Err(refusal) => pause_after(source, refusal, waited).map(|pause| -pause),
-        }
+    enter(&mut env, 0, || match source.try_next() {
+        Ok(id) => Ok(id as jlong),
+        Err(refusal) => pause_after(&source, refusal, waited).map(|pause| -pause),
     })
 }
 
@@ -111,13 +99,12 @@ extern "system" fn Java_io_keymill_SourceBox_tryId(
 extern "system" fn Java_io_keymill_SourceBox_ask(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
-    address: jlong,
+    source: Held<'_, Source>,
     count: jint,
 ) -> jlong {
     enter(&mut env, 0, || {
-        // SAFETY: as above.
-        let batch = unsafe { held(address) }.ask(usize::try_from(count).unwrap_or(0))?;
-        Ok(Box::into_raw(Box::new(batch)) as jlong)
+        let batch = source.ask(usize::try_from(count).unwrap_or(0))?;
+        Ok(boxed(batch))
     })
 }
 
@@ -169,13 +156,12 @@ extern "system" fn Java_io_keymill_SourceBox_forget(mut env: EnvUnowned<'_>, _: 
 extern "system" fn Java_io_keymill_SourceBox_parse<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    source: Held<'_, Source>,
     text: JByteArray<'local>,
 ) -> JString<'local> {
     enter_with(&mut env, JString::null(), |env| {
         let text = text_in(env, &text)?;
-        // SAFETY: as above.
-        let parts = unsafe { held(address) }.parse_text(&text)?;
+        let parts = source.parse_text(&text)?;
         parts_out(env, &parts)
     })
 }
@@ -185,13 +171,12 @@ extern "system" fn Java_io_keymill_SourceBox_parse<'local>(
 extern "system" fn Java_io_keymill_SourceBox_parseNumber<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    source: Held<'_, Source>,
     digits: JByteArray<'local>,
 ) -> JString<'local> {
     enter_with(&mut env, JString::null(), |env| {
         let digits = text_in(env, &digits)?;
-        // SAFETY: as above.
-        let parts = unsafe { held(address) }.parse_number(&digits)?;
+        let parts = source.parse_number(&digits)?;
         parts_out(env, &parts)
     })
 }
@@ -205,7 +190,7 @@ pub(crate) fn parts_out<'local>(
     if let Some(ms) = parts.time_ms {
         fields.push(("time_ms", ms.to_string()));
     }
-    text_out(env, &rows_out(fields.iter().map(|(name, value)| (*name, value.as_str()))))
+    text_out(env, &rows_out(fields))
 }
 
 /// `String stats(long address)`: the figures as rows; a figure that is not known has none.
@@ -213,30 +198,12 @@ pub(crate) fn parts_out<'local>(
 extern "system" fn Java_io_keymill_SourceBox_stats<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    source: Held<'_, Source>,
 ) -> JString<'local> {
     enter_with(&mut env, JString::null(), |env| {
-        // SAFETY: as above.
-        let stats = unsafe { held(address) }.stats()?;
-        let counts = [
-            ("issued", stats.issued),
-            ("reserved", stats.reserved),
-            ("left", stats.left),
-            ("lost", stats.lost),
-            ("refills", stats.refills),
-            ("waits", stats.waits),
-            ("step", stats.step),
-        ];
-        let mut figures = vec![("source", stats.source), ("spec", stats.spec)];
-        figures.extend(counts.map(|(name, count)| (name, count.to_string())));
-        figures.push(("rate", stats.rate.to_string()));
-        figures.extend(stats.last_refill_ms.map(|ms| ("last_refill_ms", ms.to_string())));
-        figures.extend(stats.runway_seconds.map(|seconds| ("runway_seconds", seconds.to_string())));
-        figures.extend(stats.lead_ms.map(|ms| ("lead_ms", ms.to_string())));
-        figures.extend(stats.ends_at_ms.map(|ms| ("ends_at_ms", ms.to_string())));
-        figures.extend(stats.lease_age_ms.map(|ms| ("lease_age_ms", ms.to_string())));
-        figures.extend(stats.refusal.map(|refusal| ("refusal", refusal)));
-        text_out(env, &rows_out(figures.iter().map(|(name, value)| (*name, value.as_str()))))
+        let stats = source.stats()?;
+        let figures = stats.fields().filter_map(|figure| Some((figure.name, figure.value?.to_string())));
+        text_out(env, &rows_out(figures))
     })
 }
 
@@ -245,11 +212,9 @@ extern "system" fn Java_io_keymill_SourceBox_stats<'local>(
 extern "system" fn Java_io_keymill_SourceBox_facts<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    source: Held<'_, Source>,
 ) -> JString<'local> {
     enter_with(&mut env, JString::null(), |env| {
-        // SAFETY: as above.
-        let source = unsafe { held(address) };
         let kind = match source.kind() {
             Kind::Snowflake => "snowflake",
             Kind::Serial => "serial",
@@ -265,7 +230,7 @@ extern "system" fn Java_io_keymill_SourceBox_facts<'local>(
             ("counts", source.counts().to_string()),
         ];
         facts.extend(source.settings());
-        text_out(env, &rows_out(facts.iter().map(|(name, value)| (*name, value.as_str()))))
+        text_out(env, &rows_out(facts))
     })
 }
 
@@ -274,11 +239,10 @@ extern "system" fn Java_io_keymill_SourceBox_facts<'local>(
 extern "system" fn Java_io_keymill_SourceBox_form<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
-    address: jlong,
+    source: Held<'_, Source>,
 ) -> JString<'local> {
     enter_with(&mut env, JString::null(), |env| {
-        // SAFETY: as above.
-        let (digits, width, prefix) = unsafe { held(address) }.text_form();
+        let (digits, width, prefix) = source.text_form();
         let width = width.to_string();
         text_out(env, &rows_out([("digits", digits), ("width", &*width), ("prefix", prefix)]))
     })
@@ -286,7 +250,10 @@ extern "system" fn Java_io_keymill_SourceBox_form<'local>(
 
 /// `void refuse(long address)`: throws what a verb of numbers answers on a source of texts.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_SourceBox_refuse(mut env: EnvUnowned<'_>, _: JObject<'_>, address: jlong) {
-    // SAFETY: as above.
-    enter(&mut env, (), || unsafe { held(address) }.try_next().map(|_| ()));
+extern "system" fn Java_io_keymill_SourceBox_refuse(
+    mut env: EnvUnowned<'_>,
+    _: JObject<'_>,
+    source: Held<'_, Source>,
+) {
+    enter(&mut env, (), || source.try_next().map(|_| ()));
 }

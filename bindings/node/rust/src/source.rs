@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use keymill::binding::Lease;
-use keymill::{Code, Error, Kind, Layout, Source};
+use keymill::{Code, Error, FigureValue, Kind, Layout, Source};
 use napi::bindgen_prelude::{BigInt, BigUint64ArraySlice, Either, External, Unknown};
 use napi::{Env, Result};
 use napi_derive::napi;
@@ -247,49 +247,20 @@ pub fn parse(
     })
 }
 
-/// A source's figures.
-#[napi(object, object_from_js = false)]
-pub struct SourceStats {
-    pub source: String,
-    pub spec: String,
-    pub issued: f64,
-    pub reserved: f64,
-    pub left: f64,
-    pub lost: f64,
-    pub refills: f64,
-    pub waits: f64,
-    pub step: f64,
-    pub last_refill_ms: Option<f64>,
-    pub rate: f64,
-    pub runway_seconds: Option<f64>,
-    pub lead_ms: Option<f64>,
-    pub ends_at_ms: Option<f64>,
-    pub lease_age_ms: Option<f64>,
-    pub refusal: Option<String>,
-}
-
-/// A source's figures.
+/// A source's figures, as names and values; without those that are not known.
 #[napi]
-pub fn stats(source: &External<SourceBox>) -> Result<SourceStats, Thrown> {
+pub fn stats(source: &External<SourceBox>) -> Result<Vec<Vec<Either<String, f64>>>, Thrown> {
     enter(|| {
         let stats = source.source.stats()?;
-        Ok(SourceStats {
-            source: stats.source,
-            spec: stats.spec,
-            issued: stats.issued as f64,
-            reserved: stats.reserved as f64,
-            left: stats.left as f64,
-            lost: stats.lost as f64,
-            refills: stats.refills as f64,
-            waits: stats.waits as f64,
-            step: stats.step as f64,
-            last_refill_ms: stats.last_refill_ms.map(|ms| ms as f64),
-            rate: stats.rate,
-            runway_seconds: stats.runway_seconds,
-            lead_ms: stats.lead_ms.map(|ms| ms as f64),
-            ends_at_ms: stats.ends_at_ms.map(|ms| ms as f64),
-            lease_age_ms: stats.lease_age_ms.map(|ms| ms as f64),
-            refusal: stats.refusal,
-        })
+        let rows = stats.fields().filter_map(|figure| {
+            let value = match figure.value? {
+                FigureValue::Count(count) => Either::B(count as f64),
+                FigureValue::Milliseconds(ms) => Either::B(ms as f64),
+                FigureValue::Real(value) => Either::B(value),
+                text => Either::A(text.to_string()),
+            };
+            Some(vec![Either::A(figure.name.to_owned()), value])
+        });
+        Ok(rows.collect())
     })
 }

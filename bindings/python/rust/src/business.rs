@@ -8,10 +8,11 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::batch::{Batch, IdBatch};
 use crate::cursor::Cursor;
+use crate::dicts::{figures, parts_of, settings_of};
 use crate::error::{bad_argument, raised};
 use crate::id_source::IdSource;
 use crate::router::Key;
-use crate::source::{figures, parts_of, settings_of, texts_of, written};
+use crate::source::{texts_of, written};
 use crate::value::{count, int, not_pickled, text, whole};
 use crate::wait::{patient, wait};
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use crate::cursor::Cursor;
-use crate::fast::{HasIds, iterate};
 use crate::id_source::IdSource;
-use crate::source::Source;
+use crate::iteration::{HasIds, iterate};
 use crate::value::not_pickled;
 
 /// A block of numbers of one's own, from `Source.handle`. Ids rise within it.
@@ -24,8 +23,8 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    pub(crate) fn of(source: &Source) -> Self {
-        Handle { ids: IdSource::new((*source.ids.source).clone(), Arc::new(Cursor::new())) }
+    pub(crate) fn new(source: keymill::Source) -> Self {
+        Handle { ids: IdSource::new(source, Arc::new(Cursor::new())) }
     }
 }
 

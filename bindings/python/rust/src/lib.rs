@@ -2,12 +2,12 @@
 //!
 //! * `cursor`: numbers leased ahead, counted through while the interpreter's lock is held.
 //! * `id_source`: what a source and a handle have in common: one id, now or after a wait.
-//! * `fast`: the entries of `next`, `fill` and of iteration.
+//! * `fast`, `iteration`: the entries of `next`, `fill` and of iteration.
 //! * `batch`: many ids, all or none.
 //! * `wait`: pauses without the lock, in which signals are handled.
 //! * `mill`, `source`, `handle`, `business`, `router`, `order_numbers`: the classes.
 //! * `lazy`: the shared mill, and sources that are declared before it is open.
-//! * `buffer`, `value`, `error`: what crosses.
+//! * `buffer`, `dicts`, `value`, `error`: what crosses.
 //! * `command`: the command `keymill`, which the package brings along.
 
 mod batch;
@@ -15,10 +15,12 @@ mod buffer;
 mod business;
 mod command;
 mod cursor;
+mod dicts;
 mod error;
 mod fast;
 mod handle;
 mod id_source;
+mod iteration;
 mod lazy;
 mod mill;
 mod order_numbers;

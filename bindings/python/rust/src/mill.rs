@@ -9,9 +9,10 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::business::Business;
 use crate::cursor::Cursor;
+use crate::dicts::figures;
 use crate::error::raised;
 use crate::router::Router;
-use crate::source::{Source, figures};
+use crate::source::Source;
 use crate::value::{not_pickled, spec, text, texts, whole};
 use crate::wait::on_own_thread;
 

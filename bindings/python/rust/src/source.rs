@@ -2,29 +2,19 @@
 
 use std::sync::Arc;
 
-use keymill::{Kind, Parts, Stats};
+use keymill::Kind;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
 use crate::batch::{Batch, IdBatch};
 use crate::buffer::Ids;
 use crate::cursor::Cursor;
+use crate::dicts::{figures, parts_of, settings_of};
 use crate::error::{bad_argument, raised};
-use crate::fast::{HasIds, iterate};
 use crate::handle::Handle;
 use crate::id_source::IdSource;
+use crate::iteration::{HasIds, iterate};
 use crate::value::{count, not_pickled, text, whole};
-
-/// A moment as a `datetime` in UTC. Python has none after the year 9999.
-fn when(py: Python<'_>, ms: i64) -> PyResult<Bound<'_, PyAny>> {
-    let datetime = py.import("datetime")?;
-    let utc = datetime.getattr("timezone")?.getattr("utc")?;
-    let epoch = datetime.getattr("datetime")?.call1((1970, 1, 1, 0, 0, 0, 0, utc))?;
-    // Days, seconds, microseconds, milliseconds.
-    epoch.call_method1("__add__", (datetime.getattr("timedelta")?.call1((0, 0, 0, ms))?,)).map_err(|_| {
-        bad_argument("the time of this id is after the year 9999, and Python has no `datetime` for it")
-    })
-}
 
 /// An id as its source writes it.
 pub(crate) fn written<'py>(
@@ -248,7 +238,7 @@ impl Source {
 
     /// A block of its own: ids rise within the handle only. For a loop that shares with no other thread.
     fn handle(&self) -> Handle {
-        Handle::of(self)
+        Handle::new((*self.ids.source).clone())
     }
 
     /// This source's figures: `issued`, `reserved`, `left`, `lost`, `refills`, `waits`, `rate`, `runway_seconds` …
@@ -285,48 +275,4 @@ impl Source {
     fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {
         Err(not_pickled(slf))
     }
-}
-
-/// What an id is made of, as a dict.
-pub(crate) fn parts_of<'py>(py: Python<'py>, parts: &Parts) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    for (name, value) in parts.fields() {
-        match name {
-            "time" => dict.set_item(name, when(py, parts.time_ms.unwrap_or_default())?)?,
-            "date" => dict.set_item(name, value)?,
-            _ => dict.set_item(name, value.parse::<u64>().unwrap_or_default())?,
-        }
-    }
-    Ok(dict)
-}
-
-/// What a source is, as a dict.
-pub(crate) fn settings_of<'py>(py: Python<'py>, source: &keymill::Source) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    for (name, value) in source.settings() {
-        dict.set_item(name, value)?;
-    }
-    Ok(dict)
-}
-
-/// A source's figures as a dict.
-pub(crate) fn figures<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("source", &stats.source)?;
-    dict.set_item("spec", &stats.spec)?;
-    dict.set_item("issued", stats.issued)?;
-    dict.set_item("reserved", stats.reserved)?;
-    dict.set_item("left", stats.left)?;
-    dict.set_item("lost", stats.lost)?;
-    dict.set_item("refills", stats.refills)?;
-    dict.set_item("waits", stats.waits)?;
-    dict.set_item("step", stats.step)?;
-    dict.set_item("last_refill_ms", stats.last_refill_ms)?;
-    dict.set_item("rate", stats.rate)?;
-    dict.set_item("runway_seconds", stats.runway_seconds)?;
-    dict.set_item("lead_ms", stats.lead_ms)?;
-    dict.set_item("ends_at_ms", stats.ends_at_ms)?;
-    dict.set_item("lease_age_ms", stats.lease_age_ms)?;
-    dict.set_item("refusal", stats.refusal.as_deref())?;
-    Ok(dict)
 }

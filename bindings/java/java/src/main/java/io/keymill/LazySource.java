@@ -2,12 +2,17 @@ package io.keymill;
 
 import java.io.IOException;
 import java.io.InvalidObjectException;
+import java.io.NotSerializableException;
 import java.io.ObjectInputStream;
+import java.io.ObjectOutputStream;
 import java.io.Serializable;
+import java.time.Duration;
 import java.util.Map;
+import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.function.Function;
 import java.util.function.LongSupplier;
+import java.util.function.Supplier;
 import java.util.stream.LongStream;
 
 /**
@@ -25,31 +30,48 @@ import java.util.stream.LongStream;
  * shared one, every verb throws {@link Code#CLOSED} and says what to do.
  *
  * <p>It is serializable: the spec travels, and is found anew where it arrives. Two with one spec are equal. Any number of
- * threads may use it; order, waiting and interruption are those of {@link Source}.
+ * threads may use it; order, waiting and interruption are those of {@link Source}. One with a mill of its own
+ * ({@link Mill#lazy(String, Supplier)}) is not serialized.
  */
 public final class LazySource implements LongSupplier, Serializable {
     private static final long serialVersionUID = 1;
 
     /** What the source was declared by. */
     private final String spec;
+    /** Gives the mill at each id; null: it is the shared one. */
+    private final transient Supplier<? extends Mill> mills;
     /** Without a lock or a barrier: its fields are final, and what a thread misses it finds again. */
     private transient Resolved resolved;
 
     private static final class Resolved {
-        final Shared shared;
+        final Origin origin;
         final Source source;
 
-        Resolved(Shared shared, Source source) {
-            this.shared = shared;
+        Resolved(Origin origin, Source source) {
+            this.origin = origin;
             this.source = source;
         }
     }
 
-    LazySource(String spec) {
+    LazySource(String spec, Supplier<? extends Mill> mills) {
         if (spec == null) {
             throw KeymillException.argument("the spec is null");
         }
         this.spec = spec;
+        this.mills = mills;
+    }
+
+    /**
+     * Refuses a source with a mill of its own: where it arrives it would take its ids from the shared one.
+     *
+     * @param out the stream
+     * @throws IOException of the stream; for a source with a mill of its own
+     */
+    private void writeObject(ObjectOutputStream out) throws IOException {
+        if (mills != null) {
+            throw new NotSerializableException("a lazy source with a mill of its own");
+        }
+        out.defaultWriteObject();
     }
 
     /**
@@ -74,7 +96,7 @@ public final class LazySource implements LongSupplier, Serializable {
      */
     public long next() {
         Resolved now = resolved;
-        if (now == null || now.shared != Shared.current) {
+        if (now == null || now.origin != Shared.current) {
             now = resolve();
         }
         try {
@@ -92,25 +114,31 @@ public final class LazySource implements LongSupplier, Serializable {
 
     /** Returns where the verb is to be tried at another mill, else throws. */
     private void check(Resolved now, KeymillException e) {
-        if (!now.shared.isReplaced(e)) {
-            throw now.shared.told(e, spec);
+        if (!now.origin.isReplaced(e)) {
+            throw now.origin.told(e, spec);
         }
     }
 
+    /** The source of the present mill; that of the shared mill was looked at already. */
     private Resolved resolve() {
+        Resolved now = resolved;
+        return mills != null && now != null && now.origin.isPresent() ? now : resolveAnew();
+    }
+
+    private Resolved resolveAnew() {
         for (;;) {
-            Shared shared = Shared.current;
-            Mill mill = shared.mill(spec);
+            Origin origin = mills == null ? Shared.current : Origin.of(mills);
+            Mill mill = origin.mill(spec);
             try {
-                Resolved fresh = new Resolved(shared, mill.source(spec));
+                Resolved fresh = new Resolved(origin, mill.source(spec));
                 resolved = fresh;
                 return fresh;
             } catch (KeymillException e) {
                 if (e.code() != Code.CLOSED) {
                     throw e.of(spec);
                 }
-                if (!shared.isReplaced(e)) {
-                    throw shared.told(e, spec);
+                if (!origin.isReplaced(e)) {
+                    throw origin.told(e, spec);
                 }
             }
         }
@@ -119,7 +147,7 @@ public final class LazySource implements LongSupplier, Serializable {
     private <T> T ask(Function<Source, T> verb) {
         for (;;) {
             Resolved now = resolved;
-            if (now == null || now.shared != Shared.current) {
+            if (now == null || now.origin != Shared.current) {
                 now = resolve();
             }
             try {
@@ -152,6 +180,28 @@ public final class LazySource implements LongSupplier, Serializable {
      */
     public OptionalLong tryNext() {
         return ask(Source::tryNext);
+    }
+
+    /**
+     * As {@link Source#tryNext(Duration)}.
+     *
+     * @param waited how long the caller has waited for this id in all; zero at first
+     * @return the id, or nothing
+     * @throws KeymillException as {@link #next()} and {@link Source#tryNext(Duration)}
+     */
+    public OptionalLong tryNext(Duration waited) {
+        return ask(source -> source.tryNext(waited));
+    }
+
+    /**
+     * {@link #nextText()} for a caller that must not wait and asks again, as {@link Serial#tryNext(Duration)}.
+     *
+     * @param waited how long the caller has waited for this text in all; zero at first
+     * @return the text, or nothing
+     * @throws KeymillException as {@link #next()} and {@link Serial#tryNext(Duration)}
+     */
+    public Optional<String> tryNextText(Duration waited) {
+        return ask(source -> new Serial(source.box()).tryNext(waited));
     }
 
     /**
@@ -381,7 +431,7 @@ public final class LazySource implements LongSupplier, Serializable {
 
     @Override
     public boolean equals(Object other) {
-        return other instanceof LazySource && ((LazySource) other).spec.equals(spec);
+        return other instanceof LazySource && ((LazySource) other).spec.equals(spec) && ((LazySource) other).mills == mills;
     }
 
     @Override

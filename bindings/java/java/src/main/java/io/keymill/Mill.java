@@ -97,7 +97,22 @@ public final class Mill implements AutoCloseable {
      * @throws KeymillException {@link Code#INVALID_ARGUMENT} for null
      */
     public static LazySource lazy(String spec) {
-        return new LazySource(spec);
+        return new LazySource(spec, null);
+    }
+
+    /**
+     * As {@link #lazy(String)}, of the mill that this gives instead of the shared one: for frameworks that have a mill of their own.
+     *
+     * @param spec the source, as {@link #source} names it
+     * @param mills gives the mill; asked at each id, so that another mill takes the place of the one before
+     * @return the source, which cannot be serialized
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT} for null
+     */
+    public static LazySource lazy(String spec, Supplier<? extends Mill> mills) {
+        if (mills == null) {
+            throw KeymillException.argument("the supplier is null");
+        }
+        return new LazySource(spec, mills);
     }
 
     /** The default mill in a message, and where its configuration stands; that may hold a password. */

@@ -1,11 +1,8 @@
 package io.keymill;
 
-import java.lang.ref.PhantomReference;
-import java.lang.ref.ReferenceQueue;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
-import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -14,8 +11,7 @@ import java.util.concurrent.locks.ReentrantLock;
  * be reached: sources point here. Natives are instance methods, so a call keeps its box reachable.
  */
 final class MillBox {
-    private static final ReferenceQueue<MillBox> UNREACHABLE = new ReferenceQueue<>();
-    private static final Set<BoxReference> REFERENCES = ConcurrentHashMap.newKeySet();
+    private static final NativeMemory MEMORY = new NativeMemory(MillBox::free);
 
     private final long address;
     /** By the address of the native source: each source has one box, and so one cursor, however often it is asked for. */
@@ -29,30 +25,16 @@ final class MillBox {
         Library.ensure();
         freeUnreachable();
         address = open(config == null ? null : Native.utf8(config, "configuration"));
-        REFERENCES.add(new BoxReference(this, address));
-    }
-
-    private static final class BoxReference extends PhantomReference<MillBox> {
-        private final long address;
-
-        BoxReference(MillBox box, long address) {
-            super(box, UNREACHABLE);
-            this.address = address;
-        }
+        MEMORY.add(this, address);
     }
 
     /** Frees the mills that are no longer reachable. Called where mills open and sources are asked for: there is no thread for it. */
     static void freeUnreachable() {
-        for (Object found = UNREACHABLE.poll(); found != null; found = UNREACHABLE.poll()) {
-            BoxReference reference = (BoxReference) found;
-            if (REFERENCES.remove(reference)) {
-                free(reference.address);
-            }
-        }
+        MEMORY.freeUnreachable();
     }
 
     static int open() {
-        return REFERENCES.size();
+        return MEMORY.size();
     }
 
     SourceBox source(String spec) {

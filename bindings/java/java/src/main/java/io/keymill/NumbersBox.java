@@ -1,39 +1,15 @@
 package io.keymill;
 
-import java.lang.ref.PhantomReference;
-import java.lang.ref.ReferenceQueue;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 
 /** The keys of order numbers in native memory, wiped when the collector finds that they cannot be reached: as {@link RouterBox}. */
 final class NumbersBox {
-    private static final ReferenceQueue<NumbersBox> UNREACHABLE = new ReferenceQueue<>();
-    private static final Set<BoxReference> REFERENCES = ConcurrentHashMap.newKeySet();
+    private static final NativeMemory MEMORY = new NativeMemory(NumbersBox::free);
 
     private final long address;
 
     NumbersBox(long address) {
         this.address = address;
-        freeUnreachable();
-        REFERENCES.add(new BoxReference(this, address));
-    }
-
-    private static final class BoxReference extends PhantomReference<NumbersBox> {
-        private final long address;
-
-        BoxReference(NumbersBox box, long address) {
-            super(box, UNREACHABLE);
-            this.address = address;
-        }
-    }
-
-    private static void freeUnreachable() {
-        for (Object found = UNREACHABLE.poll(); found != null; found = UNREACHABLE.poll()) {
-            BoxReference reference = (BoxReference) found;
-            if (REFERENCES.remove(reference)) {
-                free(reference.address);
-            }
-        }
+        MEMORY.add(this, address);
     }
 
     static NumbersBox ofFile(byte[] file, byte[] tenant, byte[] table) {

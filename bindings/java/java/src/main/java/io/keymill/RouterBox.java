@@ -1,15 +1,10 @@
 package io.keymill;
 
-import java.lang.ref.PhantomReference;
-import java.lang.ref.ReferenceQueue;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicReferenceArray;
 
 /** What a router holds in native memory, freed when the collector finds that it cannot be reached: as {@link MillBox}. */
 final class RouterBox {
-    private static final ReferenceQueue<RouterBox> UNREACHABLE = new ReferenceQueue<>();
-    private static final Set<BoxReference> REFERENCES = ConcurrentHashMap.newKeySet();
+    private static final NativeMemory MEMORY = new NativeMemory(RouterBox::free);
 
     /** Names have 16 bits of a number; as many of them are kept as strings. */
     private static final int KEPT_NAMES = 1 << 10;
@@ -20,8 +15,7 @@ final class RouterBox {
 
     RouterBox(long address) {
         this.address = address;
-        freeUnreachable();
-        REFERENCES.add(new BoxReference(this, address));
+        MEMORY.add(this, address);
     }
 
     static RouterBox ofFile(byte[] file) {
@@ -32,24 +26,6 @@ final class RouterBox {
     static RouterBox ofText(byte[] table) {
         Library.ensure();
         return new RouterBox(fromText(table));
-    }
-
-    private static final class BoxReference extends PhantomReference<RouterBox> {
-        private final long address;
-
-        BoxReference(RouterBox box, long address) {
-            super(box, UNREACHABLE);
-            this.address = address;
-        }
-    }
-
-    private static void freeUnreachable() {
-        for (Object found = UNREACHABLE.poll(); found != null; found = UNREACHABLE.poll()) {
-            BoxReference reference = (BoxReference) found;
-            if (REFERENCES.remove(reference)) {
-                free(reference.address);
-            }
-        }
     }
 
     boolean load(byte[] table) {

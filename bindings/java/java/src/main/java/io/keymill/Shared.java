@@ -7,7 +7,7 @@ import java.util.function.Supplier;
  * The mill that lazy sources and {@link KeyFactory} take from: the shared mill; the default mill while none is shared. Each
  * class loader that has keymill has one.
  */
-final class Shared {
+final class Shared implements Origin {
     /** Another object after each share: a lazy source compares it with the one that it resolved at. */
     static volatile Shared current = new Shared(null, null);
 
@@ -49,8 +49,9 @@ final class Shared {
         }
     }
 
-    /** The mill, for what a message names by {@code label}. Of many first callers one opens the default mill. */
-    Mill mill(String label) {
+    /** Of many first callers one opens the default mill. */
+    @Override
+    public Mill mill(String label) {
         // Read before the mill: it is unset after the mill is set.
         Supplier<? extends Mill> giving = later;
         Mill now = mill;
@@ -89,13 +90,13 @@ final class Shared {
         return now;
     }
 
-    /** Whether what a verb threw comes of a mill that was replaced since, so that the verb is tried at the new one. */
-    boolean isReplaced(KeymillException e) {
-        return e.code() == Code.CLOSED && current != this;
+    @Override
+    public boolean isPresent() {
+        return current == this;
     }
 
-    /** What a verb threw, with what to do where the mill was closed. */
-    KeymillException told(KeymillException e, String label) {
+    @Override
+    public KeymillException told(KeymillException e, String label) {
         return e.code() == Code.CLOSED ? closed(label, e) : e;
     }
 

@@ -336,7 +336,7 @@ final class SourceBox {
             return shared.text(null, wait);
         }
         long id = next(wait);
-        return id == 0 ? null : Long.toString(id);
+        return id == 0 ? null : form.text(id);
     }
 
     /** Fills the array: all of it, or none and an exception. */

@@ -13,12 +13,14 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.File;
+import java.io.NotSerializableException;
 import java.io.ObjectInputStream;
 import java.io.ObjectOutputStream;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.file.Path;
 import java.nio.file.Paths;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
@@ -27,6 +29,7 @@ import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.LongSupplier;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -141,10 +144,20 @@ class LazySourceTest {
 
     @Test
     void callers_do_not_see_that_a_mill_is_replaced_and_closed() throws Exception {
+        Mill.share(Mill.open("memory:"));
+        takenWhile(DECLARED, () -> {
+            Mill before = Mill.shared();
+            Mill.share(Mill.open("memory:"));
+            before.close();
+        });
+        Mill.shared().close();
+    }
+
+    /** Four threads take ids, each by another verb, while a fifth one replaces the mill 300 times. */
+    private static void takenWhile(LazySource ids, Runnable replace) throws Exception {
         AtomicInteger started = new AtomicInteger();
         AtomicBoolean done = new AtomicBoolean();
-        Mill.share(Mill.open("memory:"));
-        LongSupplier[] verbs = {DECLARED, () -> DECLARED.take(3)[0], () -> Long.parseLong(DECLARED.nextText()), () -> DECLARED.tryNext().orElse(1)};
+        LongSupplier[] verbs = {ids, () -> ids.take(3)[0], () -> Long.parseLong(ids.nextText()), () -> ids.tryNext().orElse(1)};
         AtomicInteger turn = new AtomicInteger();
         together(5, () -> {
             int mine = turn.getAndIncrement();
@@ -152,9 +165,7 @@ class LazySourceTest {
                 until("all are at work", 180, () -> started.get() == 4);
                 try {
                     for (int round = 0; round < 300; round++) {
-                        Mill before = Mill.shared();
-                        Mill.share(Mill.open("memory:"));
-                        before.close();
+                        replace.run();
                     }
                 } finally {
                     done.set(true);
@@ -167,7 +178,6 @@ class LazySourceTest {
             }
             return null;
         });
-        Mill.shared().close();
     }
 
     @Test
@@ -216,6 +226,55 @@ class LazySourceTest {
             }
         }
         refused(Code.INVALID_ARGUMENT, () -> Mill.lazy(null));
+    }
+
+    @Test
+    void a_lazy_source_of_a_supplier_takes_from_the_mill_that_it_gives_at_each_id() throws Exception {
+        AtomicReference<Mill> present = new AtomicReference<>(Mill.open("memory:"));
+        LazySource own = Mill.lazy("segment:orders", present::get);
+        try (Mill shared = Mill.open("memory:"); Mill first = present.get(); Mill second = Mill.open("memory:")) {
+            Mill.share(shared);
+            assertEquals(1, own.next());
+            assertEquals(2, own.tryNext(Duration.ZERO).getAsLong());
+            assertEquals("3", own.tryNextText(Duration.ZERO).get());
+            assertEquals(1, shared.segment("orders").next(), "the shared mill has another source");
+            present.set(second);
+            assertEquals(1, own.next());
+            present.set(first);
+            assertEquals(4, own.next());
+            first.close();
+            for (Runnable verb : new Runnable[] {own::next, own::tryNext, () -> own.take(1), Mill.lazy("segment:new", present::get)::next}) {
+                assertFalse(refused(Code.CLOSED, verb::run).getMessage().contains("shared mill"));
+            }
+            present.set(second);
+            assertEquals(2, own.next());
+        }
+        present.set(null);
+        assertTrue(refused(Code.INVALID_ARGUMENT, own::next).getMessage().contains("gave null"));
+        assertThrows(NotSerializableException.class, () -> written(own));
+        assertNotEquals(own, Mill.lazy("segment:orders"));
+        refused(Code.INVALID_ARGUMENT, () -> Mill.lazy("segment:orders", null));
+    }
+
+    @Test
+    void callers_of_a_supplier_do_not_see_that_a_mill_is_replaced_and_closed() throws Exception {
+        AtomicReference<Mill> present = new AtomicReference<>(Mill.open("memory:"));
+        LazySource own = Mill.lazy("segment:orders", present::get);
+        takenWhile(own, () -> present.getAndSet(Mill.open("memory:")).close());
+        present.get().close();
+    }
+
+    @Test
+    void a_text_that_is_asked_for_without_waiting_has_the_form_of_its_source() {
+        try (Mill mill = Mill.open("memory:")) {
+            Mill.share(mill);
+            LazySource orders = Mill.lazy("segment:orders?text=crockford&prefix=ord_");
+            assertEquals("ord_0000000000001", orders.nextText());
+            assertEquals("ord_0000000000002", orders.tryNextText(Duration.ZERO).get());
+            LazySource dated = Mill.lazy("serial:t/c?date='C'&number=000");
+            assertEquals("C001", dated.nextText());
+            assertEquals("C002", dated.tryNextText(Duration.ZERO).get());
+        }
     }
 
     /** Two web applications, one of them deployed fifty times. */

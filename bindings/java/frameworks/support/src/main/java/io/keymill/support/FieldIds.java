@@ -1,17 +1,14 @@
 package io.keymill.support;
 
-import io.keymill.Code;
 import io.keymill.KeymillException;
+import io.keymill.LazySource;
 import io.keymill.Mill;
-import io.keymill.Serial;
-import io.keymill.Source;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Locale;
 import java.util.OptionalLong;
-import java.util.function.Function;
 import java.util.function.Supplier;
 
 /**
@@ -23,36 +20,17 @@ public final class FieldIds {
     /** The spec of a field that names none. */
     public static final String DEFAULT = "segment:{table}";
 
-    private final Supplier<Mill> mills;
-    private final String spec;
+    private final LazySource source;
     private final String field;
     private final FieldType type;
-    private final boolean serial;
     /** Ids are texts in the form that the source's options name: a serial's, and others in a text field. */
     private final boolean text;
-    /** Without a lock or a barrier: its fields are final, and what a thread misses it finds again. */
-    private Resolved resolved;
 
-    private static final class Resolved {
-        final Mill mill;
-        final Source source;
-        /** Null where it is none. */
-        final Serial serial;
-
-        Resolved(Mill mill, Source source, Serial serial) {
-            this.mill = mill;
-            this.source = source;
-            this.serial = serial;
-        }
-    }
-
-    private FieldIds(Supplier<Mill> mills, String spec, String field, FieldType type, boolean serial) {
-        this.mills = mills;
-        this.spec = spec;
+    private FieldIds(LazySource source, String field, FieldType type, boolean text) {
+        this.source = source;
         this.field = field;
         this.type = type;
-        this.serial = serial;
-        text = serial || type == FieldType.TEXT;
+        this.text = text;
     }
 
     /**
@@ -93,7 +71,8 @@ public final class FieldIds {
             default:
                 throw new IllegalStateException(field + " names `" + named + "`, which is no source; a field takes from segment:NAME, snowflake:NAME or serial:TABLE/COLUMN");
         }
-        return new FieldIds(mills == null ? Mill::shared : mills, named, field, known, kind.equals("serial"));
+        LazySource source = mills == null ? Mill.lazy(named) : Mill.lazy(named, mills);
+        return new FieldIds(source, field, known, known == FieldType.TEXT || kind.equals("serial"));
     }
 
     private static String withTable(String spec, String table, String field) {
@@ -139,22 +118,11 @@ public final class FieldIds {
      * The next id; waits at most the source's deadline when none is in memory.
      *
      * @return a value of the field's type
-     * @throws KeymillException as {@link Source#next}, with the field
+     * @throws KeymillException as {@link LazySource#next}, with the field
      * @throws ArithmeticException if the number is too large for the field
      */
     public Object next() {
-        Resolved now = resolved;
-        if (now == null || now.mill != mills.get()) {
-            now = resolve();
-        }
-        try {
-            return text ? now.source.nextText() : type.value(now.source.next(), field);
-        } catch (KeymillException e) {
-            if (isReplaced(now, e)) {
-                return next();
-            }
-            throw e;
-        }
+        return text ? source.nextText() : type.value(source.next(), field);
     }
 
     /**
@@ -167,9 +135,9 @@ public final class FieldIds {
      */
     public Object[] take(int count) {
         if (text) {
-            return ask(source -> source.takeText(count));
+            return source.takeText(count);
         }
-        long[] ids = ask(source -> source.take(count));
+        long[] ids = source.take(count);
         Object[] values = new Object[ids.length];
         for (int i = 0; i < ids.length; i++) {
             values[i] = type.value(ids[i], field);
@@ -186,25 +154,11 @@ public final class FieldIds {
      * @throws ArithmeticException if the number is too large for the field
      */
     public Object tryNext(Duration waited) {
-        Resolved now = resolved;
-        if (now == null || now.mill != mills.get()) {
-            now = resolve();
+        if (text) {
+            return source.tryNextText(waited).orElse(null);
         }
-        try {
-            if (serial) {
-                return now.serial.tryNext(waited).orElse(null);
-            }
-            OptionalLong id = now.source.tryNext(waited);
-            if (!id.isPresent()) {
-                return null;
-            }
-            return text ? now.source.textOf(id.getAsLong()) : type.value(id.getAsLong(), field);
-        } catch (KeymillException e) {
-            if (isReplaced(now, e)) {
-                return tryNext(waited);
-            }
-            throw e;
-        }
+        OptionalLong id = source.tryNext(waited);
+        return id.isPresent() ? type.value(id.getAsLong(), field) : null;
     }
 
     /**
@@ -218,45 +172,10 @@ public final class FieldIds {
         return value == null || primitive && value instanceof Number && ((Number) value).longValue() == 0;
     }
 
-    private <T> T ask(Function<Source, T> verb) {
-        Resolved now = resolved;
-        if (now == null || now.mill != mills.get()) {
-            now = resolve();
-        }
-        try {
-            return verb.apply(now.source);
-        } catch (KeymillException e) {
-            if (isReplaced(now, e)) {
-                return ask(verb);
-            }
-            throw e;
-        }
-    }
-
-    /** Whether the mill was closed because another one took its place. */
-    private boolean isReplaced(Resolved asked, KeymillException e) {
-        return e.code() == Code.CLOSED && mills.get() != asked.mill;
-    }
-
-    private Resolved resolve() {
-        for (;;) {
-            Mill mill = mills.get();
-            try {
-                Resolved fresh = new Resolved(mill, mill.source(spec), serial ? mill.serial(spec.substring(spec.indexOf(':') + 1)) : null);
-                resolved = fresh;
-                return fresh;
-            } catch (KeymillException e) {
-                if (e.code() != Code.CLOSED || mills.get() == mill) {
-                    throw e;
-                }
-            }
-        }
-    }
-
     /** {@code shop.Order.id from segment:orders}. */
     @Override
     public String toString() {
-        return field + " from " + spec;
+        return field + " from " + source.spec();
     }
 
     /** The types of fields that hold an id. */
