@@ -13,7 +13,7 @@ use crate::request::scheme::Family;
 use crate::store::model::row_layout::RowLayout;
 use crate::store::model::rows::{StoredRow, is_identifier};
 use crate::store::model::value::{ColumnValue, Value, text};
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, RowMark, RowStatus, RowsWork};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Partition, RowMark, RowStatus, RowsWork};
 
 use super::{Connection, transaction};
 
@@ -213,24 +213,25 @@ fn make(
     let (column, now) = touched.map_or((String::new(), String::new()), |(column, now)| {
         (format!(", `{column}`"), format!(", {now}"))
     });
-    let columns: Vec<_> = layout.content().iter().map(|column| format!("`{column}`")).collect();
-    let one = format!("(?, {}{now}), ", marks(columns.len()));
+    // Its status is the same in almost every row, and written out: hundreds of values less.
+    let one = |RowMark { status, .. }: RowMark| {
+        let [stores, store, chunk] = Partition::columns(status.partition);
+        format!("(?, ?, ?, '{}', {stores}, {store}, {chunk}{now})", status.state.word())
+    };
     let name_at = |at: usize| keys.get(at).map_or("", |key| key.name.as_str());
     for _ in 0..MOST_INSERTS {
         if missing.is_empty() {
             return Ok(Some(lost));
         }
-        let rows = one.repeat(missing.len());
+        let rows: Vec<_> = missing.iter().map(|(.., after)| one(*after)).collect();
         let sql = format!(
-            "INSERT INTO {place} (`name`, {}{column}) VALUES {}",
-            columns.join(", "),
-            rows.trim_end_matches(", ")
+            "INSERT INTO {place} (`name`, `period`, `next`, `state`, `stores`, `store`, `chunk`{column}) VALUES {}",
+            rows.join(", ")
         );
         let values: Vec<Value> = missing
             .iter()
             .flat_map(|(at, _, after)| {
-                let row = layout.encode(&StoredRow::Segment(*after));
-                std::iter::once(name_at(*at).into()).chain(row.into_iter().map(|(_, value)| value))
+                [name_at(*at).into(), after.mark.period.into(), after.mark.next.into()]
             })
             .collect();
         if let Some(made) = connection.make_some(&sql, &values)? {
