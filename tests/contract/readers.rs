@@ -60,6 +60,21 @@ fn a_reader_is_listed_with_the_version_that_it_wrote_last(readers: &Readers) {
     assert_eq!(store.readers(&other).expect("the store answers").all, []);
 }
 
+fn a_host_whose_name_reads_like_a_place_among_stores_has_one_store(readers: &Readers) {
+    let (mut store, key) = (readers.open(), &readers.key);
+    let owner = "host store 2 of 3";
+    let named = KeepReader { owner: owner.into(), ..keep(3, LEASE_MS) };
+    store.keep_reader(key, &mut OwnReader::default(), &named).expect("kept");
+    assert_eq!(readers.listed()[0].owner, owner);
+    store.keep_reader(key, &mut OwnReader::default(), &keep(3, LEASE_MS)).expect("both have one store");
+    let of_three = KeepReader { store: StoreIndex { stores: 3, index: 1 }, ..keep(3, LEASE_MS) };
+    let refused = store.keep_reader(key, &mut OwnReader::default(), &of_three).expect_err("others have one");
+    assert!(
+        refused.to_string().contains("whose mill has one store, and this mill has 3 stores"),
+        "{refused}"
+    );
+}
+
 fn a_reader_that_ends_is_gone(readers: &Readers) {
     let (mut store, key) = (readers.open(), &readers.key);
     let (mut own, mut other) = (OwnReader::default(), OwnReader::default());
@@ -153,6 +168,7 @@ macro_rules! readers {
 
 readers! {
     a_reader_is_listed_with_the_version_that_it_wrote_last
+    a_host_whose_name_reads_like_a_place_among_stores_has_one_store
     a_reader_that_ends_is_gone
     a_copy_of_a_process_gets_a_row_of_its_own
     a_row_that_is_not_renewed_ends_and_stays_until_it_is_forgotten

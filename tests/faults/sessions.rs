@@ -33,7 +33,7 @@ fn every_conversation(setting: &str, store: &mut dyn Store, other: &mut dyn Stor
         key: pool.clone(),
         slot: taken.slot,
         left: vec![Left { token, mark }],
-        owner: "host:7".into(),
+        source: "".into(),
     };
     let renewal = Renewal {
         own: own(7, lease::MARK),

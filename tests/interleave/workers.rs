@@ -19,7 +19,7 @@ fn take(token: u64) -> Take {
 }
 
 fn own(slot: u64, token: u64) -> OwnSlot {
-    OwnSlot { key: pool(), slot, left: vec![Left { token, mark: 1_033 }], owner: "here:1".into() }
+    OwnSlot { key: pool(), slot, left: vec![Left { token, mark: 1_033 }], source: "".into() }
 }
 
 fn renewal(slot: u64, token: u64) -> Renewal {

@@ -10,7 +10,7 @@ use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{
     BeginMark, Beside, Catalogue, FaultKind, Key, Left, Mark, OwnSlot, Places, Release, Renewal, Request,
-    RowStore, Scheme, SerialKey, SlotStore, Slots, Store, StoreIndex, Take, noted,
+    RowStore, Scheme, SerialKey, SlotStore, Slots, Store, StoreIndex, Take,
 };
 use keymill_tests::disguise::Disguise;
 use keymill_tests::{lease, mariadb, request, schemes};
@@ -175,13 +175,9 @@ fn a_leased_worker_that_stays_where_it_is_costs_no_question_and_a_fixed_one_that
         });
         let mut store = direct();
         let mark = store.slots(&pool).unwrap().slots[0].mark;
-        let owner = if beside().places.is_some() {
-            noted(&format!("host:{token}"), "tx")
-        } else {
-            format!("host:{token}")
-        };
+        let source = if beside().places.is_some() { "tx" } else { "" };
         let own =
-            OwnSlot { key: pool.clone(), slot: 0, left: vec![Left { token, mark }], owner: owner.into() };
+            OwnSlot { key: pool.clone(), slot: 0, left: vec![Left { token, mark }], source: source.into() };
         assert_eq!(store.free_slots(&[Release { own, used: 1_001 }]).unwrap(), [true]);
         counted
     };
@@ -226,7 +222,7 @@ fn a_thousand_leases_are_renewed_in_at_most_twenty_statements() {
                 key: pool.clone(),
                 slot: taken.slot,
                 left: vec![Left { token: *token, mark: taken.mark }],
-                owner: format!("host:{token}").into(),
+                source: "".into(),
             },
             to: Left { token: 5_000, mark: taken.mark + 10 },
             lease_ms: 30_000,

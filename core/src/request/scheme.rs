@@ -385,7 +385,9 @@ impl Scheme {
             }
             Kept::Ticket { .. } => vec!["id", "stub", "step"],
             Kept::Sequence => Vec::new(),
-            Kept::Worker => vec!["token", "mark", "ends_at", "owner", "layout"],
+            Kept::Worker => {
+                vec!["token", "mark", "ends_at", "state", "source", "owner", "layout", "stores", "store"]
+            }
             Kept::Node => vec!["HOST_NAME", "PORT", "TYPE", "LAUNCH_DATE", "MODIFIED", "CREATED"],
             Kept::Route => vec!["version", "table_text"],
         }
@@ -395,6 +397,7 @@ impl Scheme {
     pub(crate) const fn later(self) -> &'static [&'static str] {
         match self.kept() {
             Kept::Segment => &["state", "stores", "store", "chunk"],
+            Kept::Worker => &["state", "source", "stores", "store"],
             _ => &[],
         }
     }

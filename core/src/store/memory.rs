@@ -10,7 +10,6 @@ use std::time::Duration;
 use super::model::counter::Counter;
 use super::model::pool_rows::SlotRows;
 use super::model::rows::{self, Digits, ProducerKey, Rows, StoredRow};
-use super::model::slot_rows::POOL_ROW;
 use super::{
     BankStore, Catalogue, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, PoolRows, ReaderStore, Request,
     Reserved, RouteStore, Row, RowMark, RowStore, RowsWork, Scheme, SerialKey, SlotRow, SlotStore, SlotWork,
@@ -77,8 +76,8 @@ impl Step {
 #[derive(Debug, Default)]
 struct MemoryState {
     rows: BTreeMap<String, StoredRow>,
-    /// Leased workers, by table, pool and slot; with the pool's layout.
-    slots: BTreeMap<(String, String, u64), (SlotRow, String)>,
+    /// Leased workers, by table, pool and slot.
+    slots: BTreeMap<(String, String, u64), SlotRow>,
     /// How many rows the tables of workers that are used once have.
     nodes: BTreeMap<String, u64>,
     /// Route tables by name: version and text.
@@ -112,7 +111,7 @@ pub struct Memory {
 #[derive(Clone, Debug, Default)]
 pub struct MemoryBackup {
     rows: BTreeMap<String, StoredRow>,
-    slots: BTreeMap<(String, String, u64), (SlotRow, String)>,
+    slots: BTreeMap<(String, String, u64), SlotRow>,
     routes: BTreeMap<String, (u64, String)>,
 }
 
@@ -368,7 +367,7 @@ impl MemoryState {
         u64::try_from(now_ms).unwrap_or(0)
     }
 
-    fn slot(&mut self, key: &Key, slot: u64) -> &mut (SlotRow, String) {
+    fn slot(&mut self, key: &Key, slot: u64) -> &mut SlotRow {
         self.slots.entry((key.table.clone(), key.name.to_string(), slot)).or_default()
     }
 }
@@ -378,28 +377,24 @@ impl SlotRows for MemoryState {
         let from = (key.table.clone(), key.name.to_string(), 0);
         let to = (key.table.clone(), key.name.to_string(), u64::MAX);
         let mut pool = PoolRows { now_ms: self.now_ms(), ..PoolRows::default() };
-        for ((_, _, slot), (row, layout)) in self.slots.range(from..=to) {
-            if *slot == POOL_ROW {
-                (pool.layout, pool.floor) = (Some(layout.clone()), row.mark);
-            } else {
-                pool.add(row.clone());
-            }
+        for row in self.slots.range(from..=to).map(|(_, row)| row) {
+            pool.add(row.clone())?;
         }
         Ok(pool)
     }
 
-    fn insert_pool(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
-        *self.slot(key, new.slot) = (new.clone(), layout.to_owned());
+    fn insert_pool(&mut self, key: &Key, new: &SlotRow) -> Result<bool, Fault> {
+        *self.slot(key, new.slot) = new.clone();
         Ok(true)
     }
 
     fn insert_slot(&mut self, key: &Key, new: &SlotRow, _floor: u64) -> Result<bool, Fault> {
-        *self.slot(key, new.slot) = (new.clone(), String::new());
+        *self.slot(key, new.slot) = new.clone();
         Ok(true)
     }
 
     fn replace_slot(&mut self, key: &Key, _old: &SlotRow, new: &SlotRow) -> Result<bool, Fault> {
-        self.slot(key, new.slot).0 = new.clone();
+        *self.slot(key, new.slot) = new.clone();
         Ok(true)
     }
 

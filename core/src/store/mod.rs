@@ -79,8 +79,8 @@ pub use crate::request::store_index::StoreIndex;
 pub use crate::request::stride::Stride;
 pub use crate::request::subject::{BankRow, RowName, Subject};
 pub use crate::request::worker::{
-    BeginMark, Beside, Left, OwnSlot, Places, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow, Slots,
-    Take, Taken, noted,
+    BeginMark, Beside, Left, OwnSlot, Places, PoolRecord, PoolRows, RaisePool, Release, Renewal, Renewed,
+    SlotRow, SlotState, Slots, Take, Taken,
 };
 
 /// The most requests in one batch. More would save little, and the first request's caller waits for the whole batch.
@@ -179,7 +179,7 @@ pub(crate) fn look(store: &mut (impl Store + ?Sized), key: &Key) -> Result<Optio
         return store.look(key);
     }
     let pool = store.slots(key)?;
-    Ok(pool.layout.is_some().then(|| shown_pool(&pool)))
+    Ok(pool.record.is_some().then(|| shown_pool(&pool)))
 }
 
 /// A place where reservations are kept. Used by one thread; connects at the first call, and again after a fault.

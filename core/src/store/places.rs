@@ -3,16 +3,16 @@
 //! begin there below the marks of the others.
 //!
 //! **The rule.** For each source and worker at most one place is *current*: an open row of a fixed worker in its mill's store, or a slot
-//! whose owner names the source ([`slot_rows::is_noted`]). Where a worker begins at a current place, no other place has newer marks. A
+//! that notes the source ([`SlotRow::is_noted`]). Where a worker begins at a current place, no other place has newer marks. A
 //! fixed worker looks at the pools all the same: one of them may have been repaired, or the row put back from a backup. At any other
 //! place a process
 //!
-//! 1. writes its own row first, so that others see it: a slot is taken and held, and names the source from its first renewal or its
+//! 1. writes its own row first, so that others see it: a slot is taken and held, and notes the source from its first renewal or its
 //!    clean end on; the row of a fixed worker is in state [`RowState::Beginning`], which is
 //!    not current, so that after a crash this begins again;
 //! 2. then reads every other place. A place in use stays as it is: a slot that is held, or a fixed worker whose mark is ahead of the clock.
 //!    Then a lease gives its slot back and takes another; a fixed worker waits;
-//! 3. ends the others by compare-and-set: a slot gets a new token and another owner ([`slot_rows::ELSEWHERE`]), a fixed worker's row the
+//! 3. ends the others by compare-and-set: a slot gets a new token and the state [`SlotState::Elsewhere`], a fixed worker's row the
 //!    state [`RowState::Leased`] and a mark one higher. A process that read such a row before and writes it after fails, and a process that
 //!    still used it is told at its next renewal;
 //! 4. begins at the highest of the marks.
@@ -32,10 +32,10 @@
 
 use super::model::decide::in_state;
 use super::model::rows::{self, Rows, StoredRow};
-use super::model::slot_rows::{self, ELSEWHERE, POOL_ROW, REPAIRED};
+use super::model::slot_rows::{self, POOL_ROW};
 use super::{
-    Fault, FaultKind, Key, Mark, Partition, PoolRows, Row, RowMark, RowState, RowStatus, SlotRow, SlotStore,
-    StoreIndex, Take, Taken, in_transaction, on_slots,
+    Fault, FaultKind, Key, Mark, Partition, PoolRecord, PoolRows, Row, RowMark, RowState, RowStatus, SlotRow,
+    SlotState, SlotStore, StoreIndex, Take, Taken, in_transaction, on_slots,
 };
 use crate::request::worker::{BeginMark, Places};
 
@@ -56,10 +56,12 @@ enum Seen {
     InUse(String),
 }
 
-/// An answer of a place that may be absent or closed to this user: then nothing is known of it.
+/// An answer of a place that may be absent or closed to this user: then nothing is known of it. A place that holds what cannot be read
+/// may keep the newest mark.
 fn if_known<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
     match answer {
         Ok(found) => Ok(Some(found)),
+        Err(fault) if fault.is_unreadable() => Err(fault),
         Err(fault) if matches!(fault.kind, FaultKind::Refused | FaultKind::Unsafe) => Ok(None),
         Err(fault) => Err(fault),
     }
@@ -73,7 +75,7 @@ pub(super) fn take(store: &mut (impl SlotStore + ?Sized), take: &Take) -> Result
         let (taken, before) =
             on_slots(store, &take.key, &doing, |rows, attempt| slot_rows::take_row(rows, &take, attempt))?;
         let Some(places) = take.beside.places.clone() else { return Ok(taken) };
-        if before.as_ref().is_some_and(|row| slot_rows::is_noted(row, &places.source)) {
+        if before.as_ref().is_some_and(|row| row.is_noted(&places.source)) {
             return Ok(taken);
         }
         let seen = end_others(store, &take, &taken, &places).map_err(|fault| fault.with_context(&doing));
@@ -111,7 +113,7 @@ fn is_newer_in_pools(
     let pools = pools_beside(store, &begin.places, None)?;
     Ok(pools.iter().any(|(_, pool)| {
         let is_own = |row: &&SlotRow| {
-            row.slot == begin.worker && (slot_rows::is_noted(row, source) || row.owner == REPAIRED)
+            row.slot == begin.worker && (row.is_noted(source) || row.state == SlotState::Repaired)
         };
         let is_newer = |row: &SlotRow| row.mark > next || row.is_held(pool.now_ms);
         pool.floor > next || pool.slots.iter().find(is_own).is_some_and(is_newer)
@@ -119,12 +121,16 @@ fn is_newer_in_pools(
 }
 
 /// Frees a slot that was just taken, and leaves it to last.
-fn pass_over(store: &mut (impl SlotStore + ?Sized), take: &Take, taken: &Taken) -> Result<(), Fault> {
+pub(super) fn pass_over(
+    store: &mut (impl SlotStore + ?Sized),
+    take: &Take,
+    taken: &Taken,
+) -> Result<(), Fault> {
     on_slots(store, &take.key, "giving a worker back", |rows, _| {
         let pool = rows.read_pool(&take.key)?;
         let own = pool.slots.iter().find(|row| row.slot == taken.slot && row.token == take.token);
         let Some(own) = own else { return Ok(Some(())) };
-        let new = SlotRow { mark: taken.start, ends_at: 0, owner: ELSEWHERE.to_owned(), ..own.clone() };
+        let new = SlotRow { mark: taken.start, ..own.elsewhere() };
         Ok(rows.replace_slot(&take.key, own, &new)?.then_some(()))
     })
 }
@@ -137,7 +143,7 @@ fn end_others(
     places: &Places,
 ) -> Result<Seen, Fault> {
     let mut start = 0;
-    for (name, pool) in pools_beside(store, places, Some(&take.key.name))? {
+    for (name, pool) in pools_beside(store, places, Some(take))? {
         check_store(&name, &pool, take.store)?;
         match end_slot(store, places, (&name, &pool), taken.slot)? {
             Seen::Above(mark) => start = start.max(mark),
@@ -155,16 +161,18 @@ fn end_others(
     Ok(Seen::Above(start))
 }
 
-/// The pools that this source has leased from, but for `own`, which the source's own pool records from now on.
+/// The pools that this source has leased from, but for that of `own`, which the source's own pool records from now on.
 fn pools_beside(
     store: &mut (impl SlotStore + ?Sized),
     places: &Places,
-    own: Option<&str>,
+    own: Option<&Take>,
 ) -> Result<Vec<(String, PoolRows)>, Fault> {
     let home = places.pool(&places.source);
     let Some(mut first) = if_known(store.slots(&home))? else { return Ok(Vec::new()) };
-    if let Some(own) = own.filter(|own| *own != places.source && !first.others.iter().any(|of| of == own)) {
-        on_slots(store, &home, "recording a pool", |rows, _| record_pool(rows, &home, own))?;
+    let own_name = own.map(|take| take.key.name.as_str());
+    let is_recorded = |name: &str| name == places.source || first.others.iter().any(|known| known == name);
+    if let Some(take) = own.filter(|take| !is_recorded(&take.key.name)) {
+        on_slots(store, &home, "recording a pool", |rows, _| record_pool(rows, &home, take))?;
         first = store.slots(&home)?;
     }
     let others = first.others.clone();
@@ -175,17 +183,16 @@ fn pools_beside(
         }
     }
     pools.retain(|(name, pool)| {
-        Some(name.as_str()) != own && pool.layout.as_deref().is_some_and(|layout| places.makes_ids_of(layout))
+        let makes_ids = |record: &PoolRecord| places.makes_ids_of(&record.layout);
+        Some(name.as_str()) != own_name && pool.record.as_ref().is_some_and(makes_ids)
     });
     Ok(pools)
 }
 
 /// Refuses a pool that was begun under another list of stores: its slots may be in any of them.
 fn check_store(name: &str, pool: &PoolRows, index: StoreIndex) -> Result<(), Fault> {
-    match &pool.layout {
-        Some(found) if slot_rows::store_in(found) != index => {
-            Err(slot_rows::of_other_stores(name, found, index))
-        }
+    match &pool.record {
+        Some(found) if found.store != index => Err(slot_rows::of_other_stores(name, found.store, index)),
         _ => Ok(()),
     }
 }
@@ -226,16 +233,18 @@ fn check_fixed_row(worker: u64, index: StoreIndex, found: RowStatus) -> Result<(
 fn record_pool(
     rows: &mut dyn super::model::pool_rows::SlotRows,
     home: &Key,
-    other: &str,
+    take: &Take,
 ) -> Result<Option<()>, Fault> {
     let pool = rows.read_pool(home)?;
+    let other = take.key.name.as_str();
     if pool.others.iter().any(|name| name == other) {
         return Ok(Some(()));
     }
     // Another name may have any of them, and two rows for one name do no harm.
     let slot = fastrand::u64(POOL_ROW + 1..POOL_ROW << 1);
-    let row = SlotRow { slot, owner: other.to_owned(), ..SlotRow::default() };
-    Ok(rows.insert_pool(home, &row, "")?.then_some(()))
+    let (state, source) = (SlotState::OtherPool, other.to_owned());
+    let row = SlotRow { slot, state, source, store: take.store, ..SlotRow::default() };
+    Ok(rows.insert_pool(home, &row)?.then_some(()))
 }
 
 /// Ends a slot of another pool; a slot that was never leased there may not be until this is done.
@@ -257,9 +266,9 @@ fn end_slot(
         )));
     }
     // A process of this source may renew a lease that is over. One of another source makes other ids.
-    if row.owner != ELSEWHERE && !slot_rows::is_of_another(row, &places.source) {
+    if row.state != SlotState::Elsewhere && !row.is_of_another(&places.source) {
         let token = (row.token ^ crate::process::random::u64() >> 1).max(1);
-        let new = SlotRow { token, ends_at: 0, owner: ELSEWHERE.to_owned(), ..row.clone() };
+        let new = SlotRow { token, ..row.elsewhere() };
         let ended =
             on_slots(store, &key, "ending a slot", |rows, _| rows.replace_slot(&key, row, &new).map(Some))?;
         if !ended {
@@ -458,8 +467,7 @@ fn try_repair(
     for (name, pool) in pools_beside(store, &begin.places, None)? {
         let Some(row) = pool.slots.iter().find(|row| row.slot == begin.worker) else { continue };
         let (key, token) = (begin.places.pool(&name), crate::process::random::token());
-        let new =
-            SlotRow { token, mark: row.mark.max(to), ends_at: 0, owner: REPAIRED.to_owned(), ..row.clone() };
+        let new = SlotRow { token, ..slot_rows::repaired(row, to) };
         let is_raised =
             on_slots(store, &key, "raising a slot", |rows, _| rows.replace_slot(&key, row, &new).map(Some))?;
         if !is_raised {

@@ -508,7 +508,7 @@ mod tests {
             key: Arc::clone(&pool),
             slot,
             left: vec![Left { token: 7, mark: 1 }],
-            owner: "host:7".into(),
+            source: "".into(),
         };
         let renewal = |slot| Renewal { own: own(slot), to: Left { token: 8, mark: 2 }, lease_ms: 60_000 };
         other.set_down(true);

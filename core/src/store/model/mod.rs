@@ -11,6 +11,8 @@ pub(crate) mod reader_rows;
 pub(crate) mod row_layout;
 pub(crate) mod rows;
 pub(crate) mod sequence_value;
+#[cfg(any(feature = "_sql", feature = "redis"))]
+pub(crate) mod slot_columns;
 pub(crate) mod slot_rows;
 #[cfg(feature = "_sql")]
 pub(crate) mod value;

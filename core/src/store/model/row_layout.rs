@@ -80,7 +80,7 @@ impl<'k> RowLayout<'k> {
         let narrowest = |column: &str| match (scheme.kept(), column) {
             (Kept::Segment, "period" | "next" | "stores" | "store" | "chunk")
             | (Kept::Ticket { .. }, "id")
-            | (Kept::Worker, "slot" | "token" | "mark" | "ends_at")
+            | (Kept::Worker, "slot" | "token" | "mark" | "ends_at" | "stores" | "store")
             | (Kept::Route, "version") => Some("bigint"),
             (Kept::Ticket { .. }, "step") => Some("int"),
             (Kept::Counter(columns), _) if column == columns.maximum => Some("bigint"),
@@ -178,13 +178,10 @@ impl<'k> RowLayout<'k> {
             (None, Some(text)) => format!("`{text}`"),
             (None, None) => "NULL".to_owned(),
         };
-        Err(Fault::new(
-            FaultKind::Refused,
-            format!(
-                "{} holds {found} in `{column}`, where a whole number from {least} to {most} is needed; {remedy}; nothing was changed",
-                self.row()
-            ),
-        ))
+        Err(Fault::unreadable(format!(
+            "{} holds {found} in `{column}`, where a whole number from {least} to {most} is needed; {remedy}; nothing was changed",
+            self.row()
+        )))
     }
 
     /// The row, for messages.
