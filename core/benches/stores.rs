@@ -16,7 +16,7 @@ use keymill::store::postgres::PostgresStore;
 use keymill::store::redis::RedisStore;
 use keymill::store::server::ServerOptions;
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Columns, Key, MAX_NUMBER, MOST_AT_ONCE, Mark, Request, Scheme, Secret, Store};
+use keymill::store::{Key, MAX_NUMBER, MOST_AT_ONCE, Mark, Request, Scheme, Secret, Store};
 use mysql::prelude::Queryable;
 use serde_json::{Value, json};
 use tokio_postgres::types::{ToSql, Type};
@@ -39,17 +39,7 @@ struct Bed {
 }
 
 fn request(scheme: Scheme, name: &str) -> Request {
-    let key = Key {
-        scheme,
-        table: scheme.default_table().to_owned(),
-        name: format!("segment:{name}"),
-        columns: Columns::default(),
-        serial: None,
-        step: STEP,
-        unsafe_on: false,
-        is_pooled: false,
-        stride: keymill::store::Stride::EVERY,
-    };
+    let key = Key { step: STEP, ..Key::segment(scheme, scheme.default_table(), name) };
     Request::new(&Arc::new(key), STEP)
 }
 

@@ -225,7 +225,6 @@ impl Spec {
             source: source.to_owned(),
             fixed_table: fixed_table.to_owned(),
             pool_table: pool_table.to_owned(),
-            fixed_name: fixed_name(&self.label, &layout),
             layouts: layout.spellings(),
         })
     }
@@ -335,7 +334,7 @@ impl Spec {
             ("source", self.label.clone()),
             ("scheme", self.key.scheme.name().to_owned()),
             ("table", self.key.table.clone()),
-            ("key", self.key.name.clone()),
+            ("key", self.key.name.to_string()),
         ];
         if let Some(pattern) = self.pattern() {
             settings.push(("date", pattern.date_pattern().to_owned()));
@@ -411,13 +410,6 @@ impl Spec {
             (None, _) => format!("{min_step} to {max_step}"),
         }
     }
-}
-
-/// What stands before the worker in the name of a fixed worker's row. The mark belongs to the worker, however it is spelled. It is
-/// a tick, as ids hold it: with another epoch equal ticks make equal ids, so the epoch is no part of the name.
-pub(crate) fn fixed_name(label: &str, layout: &Layout) -> String {
-    let canonical = layout.spellings().into_iter().next().unwrap_or_default();
-    format!("{label}?fields={canonical}&worker=")
 }
 
 /// A time as a spec writes it: `30s`.

@@ -7,8 +7,8 @@ use keymill::simulation::counter_key;
 use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::{
-    BankSpec, BankStore, Catalogue, Facts, Fault, Key, Mark, ReaderStore, Request, RouteStore, Row, RowStore,
-    RowsWork, SlotStore, Store, Work,
+    BankSpec, BankStore, Catalogue, Facts, Fault, Key, Mark, ReaderStore, Request, RouteStore, Row, RowMark,
+    RowStore, RowsWork, SlotStore, Store, Work,
 };
 
 use crate::banks::key;
@@ -52,7 +52,7 @@ impl RowStore for Interrupted {
         self.asked().look(key)
     }
 
-    fn look_rows(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Option<Mark>>, Fault> {
+    fn look_rows(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Option<RowMark>>, Fault> {
         self.asked().look_rows(keys)
     }
 

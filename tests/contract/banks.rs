@@ -4,7 +4,10 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use keymill::simulation::counter_key;
-use keymill::store::{BankSpec, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, Store};
+use keymill::store::{
+    BankSpec, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, RowMark, RowState,
+    RowStatus, Store,
+};
 use keymill::{Code, EventKind, Mill};
 use keymill_tests::ci::patient;
 use keymill_tests::takers::until;
@@ -17,7 +20,7 @@ use crate::bench::{Bench, Kind, Place, unique};
 const MANY: u32 = 300;
 
 pub(crate) fn key(bench: &Bench) -> Arc<Key> {
-    Arc::new(Key { name: format!("business:{}", unique("bank")), ..Key::clone(&bench.key("x")) })
+    Arc::new(Key::bank(&bench.table, &unique("bank")))
 }
 
 fn request(bank: &Key, index: u32, len: u64, seen: u64) -> Request {
@@ -49,7 +52,7 @@ fn missing_rows_are_made_and_the_others_go_on(bench: &Bench) {
     }
     let keys: Vec<_> = (0..=MANY).map(|index| counter_key(&bank, 65_536, index)).collect();
     let rows = store.look_rows(&keys).expect("the store answers");
-    assert_eq!((rows[0], rows[1]), (Some(Mark { period: 0, next: 33 }), Some(Mark { period: 0, next: 18 })));
+    assert_eq!((rows[0], rows[1]), (Some(RowMark::open(None, 33)), Some(RowMark::open(None, 18))));
     assert_eq!(rows[MANY as usize], None, "reading makes no row");
 }
 
@@ -184,6 +187,44 @@ fn a_bank_is_recorded_once_and_another_number_of_counters_is_refused(bench: &Ben
     let unnamed = BankSpec { is_named: false, ..with(1 << (1 - won[0])) };
     let opened = bench.open().open_bank(&bank, unnamed).expect("the recorded C");
     assert_eq!(opened.counters, 1 << won[0], "a source that names no C has the recorded one");
+}
+
+/// Its process has read the row and knows where it stood. The reservation itself compares the row's state, in the store, alone and in a
+/// batch; and so does what gives numbers back.
+fn a_counter_that_was_closed_meanwhile_gives_nothing(bench: &Bench) {
+    let (bank, mut store) = (key(bench), bench.open());
+    store.open_bank(&bank, with(4)).expect("the bank");
+    let ask = |index, seen| Request {
+        high_water: Mark { period: 0, next: seen },
+        ..Request::new(&counter_key(&bank, 4, index), 16)
+    };
+    let first: Vec<_> = all(store.reserve_counters(&[0, 1, 2].map(|index| ask(index, 0))));
+    assert_eq!(all(store.reserve_counters(&[ask(0, 17)]))[0].lo, 17, "alone, as a reservation in use");
+    bench.open().change_counters(&bank, 8, false).expect("closed");
+    let rows = |store: &mut dyn Store| [0, 1, 2, 3].map(|index| store.look(&counter_key(&bank, 4, index)));
+    let before = rows(&mut *store);
+    for row in &before {
+        let row = row
+            .as_ref()
+            .expect("an answer")
+            .as_ref()
+            .expect("a row, also of the counter that was never used");
+        assert_eq!(row.status, RowStatus { state: RowState::Closed, partition: None });
+    }
+    let late = [ask(0, 33), ask(1, 17), ask(2, 0), ask(3, 0)];
+    for answer in late.iter().flat_map(|one| store.reserve_counters(std::slice::from_ref(one))) {
+        assert_eq!(answer.expect_err("it was closed").kind, FaultKind::Closed);
+    }
+    for answer in late.iter().map(|one| store.reserve(one)) {
+        assert_eq!(answer.expect_err("it was closed").kind, FaultKind::Closed);
+    }
+    for answer in store.reserve_counters(&late) {
+        assert_eq!(answer.expect_err("it was closed").kind, FaultKind::Closed);
+    }
+    let unused = GiveBack { key: counter_key(&bank, 4, 1), period: 0, lo: first[1].lo, hi: first[1].hi };
+    assert_eq!(store.give_back_counters(&[unused.clone()]), Ok(vec![false]));
+    assert_eq!(store.give_back(&unused.key, 0, unused.lo, unused.hi), Ok(false));
+    assert_eq!(rows(&mut *store), before, "nothing was changed");
 }
 
 fn with(counters: u32) -> BankSpec {
@@ -356,7 +397,8 @@ fn the_rows_of_a_table_whose_unique_key_has_another_name_are_found_by_it() {
     let bench = Bench { kind: Kind::Segment, place: Place::MariaDb, table: unique("t") };
     bench.tamper(
         "CREATE TABLE {t} (`name` VARBINARY(512) NOT NULL, `period` BIGINT UNSIGNED NOT NULL \
-         DEFAULT 0, `next` BIGINT UNSIGNED NOT NULL, `updated_at` DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP, UNIQUE KEY `by name` (`name`))",
+         DEFAULT 0, `next` BIGINT UNSIGNED NOT NULL, `state` VARBINARY(16) NOT NULL DEFAULT 'open', `stores` BIGINT UNSIGNED NOT NULL \
+         DEFAULT 1, `store` BIGINT UNSIGNED NOT NULL DEFAULT 1, `chunk` BIGINT UNSIGNED NOT NULL DEFAULT 0, `updated_at` DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP, UNIQUE KEY `by name` (`name`))",
         &[],
     );
     missing_rows_are_made_and_the_others_go_on(&bench);
@@ -426,6 +468,7 @@ banks! {
     what_was_not_used_is_given_back_where_the_row_still_ends_there
     processes_that_reserve_from_the_same_counters_at_once_share_no_number
     a_bank_is_recorded_once_and_another_number_of_counters_is_refused
+    a_counter_that_was_closed_meanwhile_gives_nothing
     every_counter_of_the_largest_bank_gives_its_first_id_and_gives_back_the_rest
     mills_that_use_the_same_counters_meet_no_failure
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use keymill::serial::SerialPattern;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Columns, Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store, Stride};
+use keymill::store::{Key, MAX_NUMBER, Mark, Request, RowMark, Scheme, SerialKey, Store, Stride};
 use keymill::{CounterColumns, Holds, counter_columns};
 use keymill_tests::disguise::Disguise;
 use keymill_tests::{mariadb, postgres, redis, schemes};
@@ -89,20 +89,10 @@ impl Kind {
             pattern: SerialPattern::new("yyyyMMdd", "0000", "UTC").unwrap(),
             init_max,
         });
-        let name = match self {
-            _ if !self.is_serial() => format!("segment:{name}"),
-            _ => format!("serial:{name}/id?date=yyyyMMdd&number=0000"),
-        };
         Arc::new(Key {
-            scheme: self.scheme(),
-            table: table.to_owned(),
-            name,
-            columns: Columns::default(),
-            serial,
             step: schemes::step(self.scheme(), 1),
-            unsafe_on: false,
-            is_pooled: false,
             stride: self.stride(),
+            ..schemes::key(self.scheme(), table, name, serial)
         })
     }
 }
@@ -279,22 +269,38 @@ impl Bench {
             let next = self.kind.stride().nth(mark.next);
             return memory.set_row(&key, Mark { next, ..mark }).unwrap();
         }
-        if matches!(self.place, Place::Redis) {
-            let (period, next) = (mark.period.to_string(), mark.next.to_string());
-            let new: u64 = self.redis_say("HSET", name, &["period", &period, "next", &next]);
-            return assert_eq!(new, 0, "there is a row to set");
-        }
         let changed = match &key.serial {
             None if self.kind != Kind::Segment => self.set_maximum(name, self.kind.kept(mark.next)),
             Some(serial) if self.kind == Kind::Producer => self.tamper(
                 "UPDATE {t} SET MAXSERIALNO = ? WHERE TABLENAME = ?",
                 &[&serial.pattern.text(mark.period, mark.next - 1), &serial.table.to_uppercase()],
             ),
-            _ => self.tamper(
-                "UPDATE {t} SET period = ?, next = ? WHERE name = ?",
-                &[&mark.period.to_string(), &mark.next.to_string(), &key.name],
-            ),
+            _ => return self.set_row_mark(name, key.row_at(mark)),
         };
+        assert_eq!(changed, 1, "there is a row to set");
+    }
+
+    /// The same for a row of keymill's own table, with its status.
+    pub fn set_row_mark(&self, name: &str, RowMark { mark, status }: RowMark) {
+        let key = self.key(name);
+        if let Place::Memory(memory) = &self.place {
+            return memory.set_row_mark(&key, RowMark { mark, status }).unwrap();
+        }
+        let (stores, index, chunk) =
+            status.partition.map_or((1, 0, 0), |part| (part.stores, part.index, part.chunk));
+        let [period, next, stores, store, chunk] =
+            [mark.period, mark.next, stores, index + 1, chunk].map(|number| number.to_string());
+        let state = status.state.word();
+        if matches!(self.place, Place::Redis) {
+            let of_mark = ["period", &period, "next", &next, "state", state];
+            let of_store = ["stores", &stores, "store", &store, "chunk", &chunk];
+            let new: u64 = self.redis_say("HSET", name, &[of_mark, of_store].concat());
+            return assert_eq!(new, 0, "there is a row to set");
+        }
+        let changed = self.tamper(
+            "UPDATE {t} SET period = ?, next = ?, state = ?, stores = ?, store = ?, chunk = ? WHERE name = ?",
+            &[&period, &next, state, &stores, &store, &chunk, key.name.as_str()],
+        );
         assert_eq!(changed, 1, "there is a row to set");
     }
 

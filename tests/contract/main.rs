@@ -29,7 +29,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use keymill::store::{Fault, FaultKind, Mark, Request, Reserved, Scheme, Store};
+use keymill::store::{
+    Fault, FaultKind, Key, Mark, Partition, Request, Reserved, RowMark, RowState, RowStatus, Scheme, Store,
+};
 use keymill_tests::{assert_disjoint, in_time, wordless};
 
 use bench::{Bench, DAY, Kind, NEXT_DAY, Place, unique};
@@ -100,6 +102,7 @@ contract! {
         eight_processes_never_overlap
         a_row_below_the_high_water_is_refused_and_left_alone
         a_deleted_row_is_refused_and_not_created_again
+        a_row_of_another_partition_or_in_another_state_gives_nothing
         healing_raises_a_row_but_not_by_more_than_allowed
         odd_names_are_names_like_others
         the_last_number_is_issued_and_nothing_wraps
@@ -113,6 +116,7 @@ contract! {
         a_text_that_is_no_serial_is_refused_and_left_alone
         init_max_starts_after_the_largest_serial_of_the_period
         a_table_of_another_shape_is_refused
+        a_table_of_an_earlier_build_is_refused_and_left_alone
         inspecting_a_missing_row_answers_none
         a_name_that_becomes_sql_must_be_an_identifier
     }
@@ -323,6 +327,47 @@ fn a_deleted_row_is_refused_and_not_created_again(bench: &Bench) {
     assert_eq!(bench.stands_at("orders"), None);
 }
 
+/// Its process has read the row and knows where it stood: the reservation itself compares.
+fn a_row_of_another_partition_or_in_another_state_gives_nothing(bench: &Bench) {
+    if !matches!(bench.kind, Kind::Segment | Kind::Serial) {
+        return not_kept("the rows of other programs have no columns for it");
+    }
+    let mut store = bench.open();
+    let mut request = bench.request("orders", 10);
+    let got = store.reserve(&request).unwrap();
+    request.high_water = Mark { period: got.period, next: got.hi };
+    let own = RowStatus::default();
+    let share = |stores, index, chunk| RowStatus::open(Some(Partition { stores, index, chunk }));
+    let states = RowState::ALL.map(|state| RowStatus { state, ..own });
+    let others = states.into_iter().chain([share(2, 0, 10), share(2, 1, 10), share(3, 0, 1)]);
+    for status in others.filter(|status| *status != own) {
+        let row = RowMark { mark: request.high_water, status };
+        bench.set_row_mark("orders", row);
+        for store in [&mut *store, &mut *bench.open()] {
+            assert_eq!(kind(store.reserve(&request)), FaultKind::Refused, "{status:?}");
+            assert_eq!(kind(store.reserve(&bench.request("orders", 10))), FaultKind::Refused, "{status:?}");
+            let together = store.reserve_all(&[request.clone(), bench.request("others", 1)]);
+            assert!(!matches!(together[0], Some(Ok(_))), "{status:?}: {together:?}");
+            assert!(!store.give_back(&request.key, got.period, got.lo, got.hi).unwrap(), "{status:?}");
+            let to = Mark { next: got.hi + 100, ..request.high_water };
+            assert_eq!(kind(store.repair(&request.key, to)), FaultKind::Refused, "{status:?}");
+            let found = store.look(&request.key).unwrap().map(|row| row.row_mark());
+            assert_eq!(found, Some(row), "nothing was changed");
+        }
+    }
+    // Of two stores each has its own row, and no other.
+    let own_key =
+        |index| Arc::new(Key { partition: share(2, index, 10).partition, ..Key::clone(&request.key) });
+    for (row, asked, is_own) in [(0, 1, false), (1, 1, true), (1, 0, false), (0, 0, true)] {
+        bench.set_row_mark("orders", RowMark { mark: request.high_water, status: share(2, row, 10) });
+        let answer = store.reserve(&Request { key: own_key(asked), ..request.clone() });
+        assert_eq!(answer.is_ok(), is_own, "a row of store {row} for store {asked}: {answer:?}");
+    }
+    bench.set_row_mark("orders", RowMark { mark: request.high_water, status: own });
+    assert_eq!(kind(store.reserve(&Request { key: own_key(0), ..request.clone() })), FaultKind::Refused);
+    assert_eq!(store.reserve(&request).unwrap().lo, got.hi);
+}
+
 fn healing_raises_a_row_but_not_by_more_than_allowed(bench: &Bench) {
     let mut store = bench.open();
     store.reserve(&bench.request("orders", 1000)).unwrap();
@@ -369,12 +414,18 @@ fn odd_names_are_names_like_others(bench: &Bench) {
     ];
     let mut store = bench.open();
     let mut ranges: BTreeMap<String, Vec<(u64, u64)>> = BTreeMap::new();
-    for round in 0..2 {
+    let mut used: BTreeMap<String, u64> = BTreeMap::new();
+    for _ in 0..2 {
         for name in names {
             match store.reserve(&bench.request(name, 5)) {
                 Ok(got) => {
                     if !foreign {
-                        assert_eq!(got.lo, 1 + round * 5, "{name} has a row of its own");
+                        // Two spellings of a serial's column make the same texts.
+                        let row =
+                            if bench.kind == Kind::Serial { name.to_uppercase() } else { name.to_owned() };
+                        let used = used.entry(row).or_default();
+                        assert_eq!(got.lo, 1 + *used * 5, "{name} has a row of its own");
+                        *used += 1;
                     }
                     ranges.entry(name.to_uppercase()).or_default().push((got.lo, got.hi));
                 }
@@ -696,6 +747,76 @@ fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
     bench.tamper(&format!("DELETE FROM {business} WHERE id = '202611209999'"), &[]);
     assert_eq!(store.reserve(&today).unwrap().lo, 1000);
     bench.tamper(&format!("DROP TABLE {business}"), &[]);
+}
+
+/// `keymill_segment` as the builds before 0.2.0 made it.
+fn earlier_table(bench: &Bench) -> &'static str {
+    match bench.place {
+        Place::Sqlite(..) => {
+            "CREATE TABLE {t} (name TEXT NOT NULL PRIMARY KEY, period INTEGER NOT NULL DEFAULT 0, next INTEGER NOT NULL, \
+             updated_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP) WITHOUT ROWID"
+        }
+        Place::Postgres => {
+            "CREATE TABLE {t} (name TEXT COLLATE \"C\" NOT NULL PRIMARY KEY, period BIGINT NOT NULL DEFAULT 0, \
+             next BIGINT NOT NULL, updated_at TIMESTAMPTZ NOT NULL DEFAULT now()) WITH (fillfactor = 50)"
+        }
+        _ => {
+            "CREATE TABLE {t} (`name` VARBINARY(512) NOT NULL, `period` BIGINT UNSIGNED NOT NULL DEFAULT 0, \
+             `next` BIGINT UNSIGNED NOT NULL, `updated_at` DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP \
+             ON UPDATE CURRENT_TIMESTAMP, PRIMARY KEY (`name`)) ENGINE=InnoDB"
+        }
+    }
+}
+
+fn a_table_of_an_earlier_build_is_refused_and_left_alone(bench: &Bench) {
+    if !matches!(bench.kind, Kind::Segment | Kind::Serial) || matches!(bench.place, Place::Memory(_)) {
+        return not_kept("the table is another program's, or in memory");
+    }
+    if matches!(bench.place, Place::Redis) {
+        return not_kept(
+            "there are no tables; of an earlier row tells a_key_that_is_no_row_of_ours_is_refused_and_left_alone",
+        );
+    }
+    if !matches!(bench.place, Place::Sqlite(..)) {
+        bench.tamper("DROP TABLE {t}", &[]);
+    }
+    bench.tamper(earlier_table(bench), &[]);
+    let key = bench.key("orders");
+    let insert = "INSERT INTO {t} (name, period, next) VALUES (?, 20100000010000000, 700)";
+    bench.tamper(insert, &[&key.name]);
+    let mut store = bench.open();
+    let mut answers = vec![
+        store.reserve(&bench.request("orders", 1)).map(drop),
+        store.init(&[Arc::clone(&key)], false).map(drop),
+        store.look(&key).map(drop),
+        store.look_rows(&[Arc::clone(&key)]).map(drop),
+        store.repair(&key, bench.mark(900)).map(drop),
+        store.raise(&key, None, 900).map(drop),
+        store.give_back(&key, bench.kind.period(), 1, 2).map(drop),
+    ];
+    answers.extend(
+        store
+            .reserve_counters(&[bench.request("a", 1), bench.request("b", 1)])
+            .into_iter()
+            .map(|a| a.map(drop)),
+    );
+    for answer in answers {
+        let fault = answer.unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+        for part in [
+            "earlier build",
+            "no column `state`",
+            "Stop every program",
+            "status",
+            "rename",
+            "init",
+            "repair SOURCE --to N",
+        ] {
+            assert!(wordless::says(&fault, part), "`{part}` is not in: {fault}");
+        }
+        assert!(!fault.to_string().contains('\n'), "one line: {fault}");
+    }
+    assert_eq!(bench.tamper("DELETE FROM {t} WHERE period = 20100000010000000 AND next = 700", &[]), 1);
 }
 
 fn a_table_of_another_shape_is_refused(bench: &Bench) {

@@ -85,7 +85,7 @@ fn a_connection_ended_by_the_server_is_replaced() {
     tamper
         .exec_drop(
             format!("SELECT next FROM {} WHERE name = ? FOR UPDATE", bench.table),
-            (&request.key.name,),
+            (request.key.name.as_str(),),
         )
         .unwrap();
     let fault = store.reserve(&request).unwrap_err();

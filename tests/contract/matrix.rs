@@ -5,7 +5,7 @@ use std::sync::Arc;
 use keymill::serial::SerialPattern;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store};
+use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store};
 use keymill_tests::{mariadb, postgres, redis, schemes};
 
 use crate::bench::unique;
@@ -18,18 +18,7 @@ fn request(scheme: Scheme, table: String) -> Request {
         init_max: false,
     });
     let period = if serial.is_some() { crate::DAY } else { 0 };
-    let name = if serial.is_some() { "serial:cust_info/custid" } else { "segment:orders" }.to_owned();
-    let key = Key {
-        scheme,
-        table,
-        name,
-        serial,
-        step: 10,
-        unsafe_on: false,
-        is_pooled: false,
-        stride: keymill::store::Stride::EVERY,
-        columns: Columns::default(),
-    };
+    let key = Key { step: 10, ..schemes::key(scheme, &table, "orders", serial) };
     Request {
         key: Arc::new(key),
         len: 10,

@@ -5,27 +5,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use keymill::store::{
-    BeginMark, Beside, Columns, FaultKind, Key, Left, OwnSlot, Places, RaisePool, Release, Renewal, Scheme,
-    Slots, Store, StoreIndex, Stride, Take, Taken, noted,
+    BeginMark, Beside, FaultKind, Key, Left, OwnSlot, Places, RaisePool, Release, Renewal, Slots, Store,
+    StoreIndex, Take, Taken,
 };
 use keymill::{Change, Mill};
 use keymill_tests::lease::{self, LEASE_MS, MARK, PRESENT};
+use keymill_tests::redis as redis_server;
 
 use crate::bench::{Bench, Kind, Place, unique};
-
-fn key(scheme: Scheme, table: &str, name: &str) -> Key {
-    Key {
-        scheme,
-        table: table.to_owned(),
-        columns: Columns::default(),
-        name: name.to_owned(),
-        serial: None,
-        step: 1,
-        unsafe_on: false,
-        is_pooled: false,
-        stride: Stride::EVERY,
-    }
-}
 
 /// The places of one source, in tables of their own, on one store.
 struct Moves {
@@ -35,13 +22,15 @@ struct Moves {
 
 impl Moves {
     fn new(bench: Bench) -> Moves {
-        let source = "tx 'orders' %";
+        Moves::of("tx 'orders' %", bench)
+    }
+
+    fn of(source: &str, bench: Bench) -> Moves {
         let layouts = ["time:41@1ms,worker:2,seq:2", "time:41@1ms,dc-worker:1+1,seq:2"].map(str::to_owned);
         let places = Arc::new(Places {
             source: source.to_owned(),
             fixed_table: bench.table.clone(),
             pool_table: unique("w"),
-            fixed_name: format!("snowflake:{source}?fields={}&worker=", layouts[0]),
             layouts: layouts.to_vec(),
         });
         let moves = Moves { bench, places };
@@ -55,7 +44,7 @@ impl Moves {
     }
 
     fn pool(&self, name: &str) -> Arc<Key> {
-        Arc::new(key(Scheme::Worker, &self.places.pool_table, name))
+        Arc::new(Key::pool(&self.places.pool_table, name))
     }
 
     /// The row of a fixed worker.
@@ -80,6 +69,61 @@ impl Moves {
         &self.places.source
     }
 
+    /// What the row of worker 0 says of its processes: the owner, and the source that it notes.
+    fn note(&self) -> (String, String) {
+        let row = self.open().slots(&self.pool(self.own())).expect("rows").slots.remove(0);
+        (row.owner, row.source)
+    }
+
+    /// Writes another word into the column `state` of worker 0, directly on the server; `false`: memory has no words.
+    fn set_state(&self, word: &str) -> bool {
+        let (table, pool) = (&self.places.pool_table, self.own());
+        match &self.bench.place {
+            Place::Memory(_) => return false,
+            Place::Redis => {
+                let (at, mut server) =
+                    (format!("{table}:{pool}"), redis_server::connection_of(&redis_server::url()));
+                let row: String = redis_server::say(&mut server, &["HGET", &at, "0"]);
+                let changed = row.replacen(" leased ", &format!(" {word} "), 1);
+                assert_ne!(row, changed);
+                let _: u64 = redis_server::say(&mut server, &["HSET", &at, "0", &changed]);
+            }
+            _ => {
+                let sql = format!("UPDATE {table} SET state = ? WHERE pool = ? AND slot = 0");
+                assert_eq!(self.bench.tamper(&sql, &[word, pool]), 1);
+            }
+        }
+        true
+    }
+
+    /// Puts the pool as a build before 0.2.0 left it, with a slot at mark 900; `false`: memory lasts for no build.
+    fn make_of_earlier_build(&self) -> bool {
+        let (table, pool) = (&self.places.pool_table, self.own());
+        let layout = format!("{} epoch E", self.places.layouts[0]);
+        match &self.bench.place {
+            Place::Memory(_) => return false,
+            Place::Redis => {
+                let (at, mut server) =
+                    (format!("{table}:{pool}"), redis_server::connection_of(&redis_server::url()));
+                let old = ["HSET", &at, "layout", &layout, "0", "5 900 0 host:7 for tx"];
+                let _: u64 = redis_server::say(&mut server, &old);
+            }
+            _ => {
+                self.bench.tamper(&format!("DROP TABLE {table}"), &[]);
+                let columns = "pool VARCHAR(99) NOT NULL, slot BIGINT NOT NULL, token BIGINT NOT NULL, \
+                    mark BIGINT NOT NULL, ends_at BIGINT NOT NULL, owner VARCHAR(99) NOT NULL, \
+                    layout VARCHAR(99) NOT NULL, PRIMARY KEY (pool, slot)";
+                self.bench.tamper(&format!("CREATE TABLE {table} ({columns})"), &[]);
+                for row in ["0, 5, 900, 0, 'host:7', ''", "4611686018427387904, 0, 0, 0, '', ?"] {
+                    let sql = format!("INSERT INTO {table} VALUES (?, {row})");
+                    let values = [pool, &layout];
+                    self.bench.tamper(&sql, &values[..sql.matches('?').count()]);
+                }
+            }
+        }
+        true
+    }
+
     /// Gives a slot back as a clean close does.
     fn free(&self, store: &mut dyn Store, pool: &str, token: u64, taken: Taken, used: u64) {
         let own = self.slot(pool, token, taken);
@@ -92,7 +136,7 @@ impl Moves {
             key: self.pool(pool),
             slot: taken.slot,
             left: vec![Left { token, mark: taken.mark }],
-            owner: noted(&format!("host:{token}"), self.own()).into(),
+            source: self.own().into(),
         }
     }
 }
@@ -171,22 +215,132 @@ fn a_take_that_was_cut_short_is_no_proof_that_the_other_places_were_looked_at(mo
 /// Neither a slot that was taken, nor one that was renewed, is noted before the other places were looked at.
 fn a_slot_is_noted_by_its_first_renewal_or_its_end(moves: &Moves) {
     let mut store = moves.open();
-    let owner =
-        |store: &mut dyn Store| store.slots(&moves.pool(moves.own())).expect("rows").slots[0].owner.clone();
+    let noted = |owner: &str, source: &str| (owner.to_owned(), source.to_owned());
     let taken = store.take_slot(&moves.take(moves.own(), 0, 11)).expect("a slot");
-    assert_eq!(owner(&mut *store), "host:11");
+    assert_eq!(moves.note(), noted("host:11", ""));
     let own = moves.slot(moves.own(), 11, taken);
     let renewal = Renewal { own, to: Left { token: 12, mark: MARK + 1 }, lease_ms: LEASE_MS };
     store.renew_slots(&[renewal]).expect("an answer").marks.remove(0).expect("renewed");
-    let noted = noted("host:11", moves.own());
-    assert_eq!(owner(&mut *store), noted);
+    assert_eq!(moves.note(), noted("host:11", moves.own()));
     let own = moves.slot(moves.own(), 11, taken);
     let own = OwnSlot { left: vec![Left { token: 12, mark: MARK + 1 }], ..own };
     assert_eq!(store.free_slots(&[Release { own, used: 1_001 }]).expect("an answer"), [true]);
-    assert_eq!(owner(&mut *store), noted);
+    assert_eq!(moves.note(), noted("host:11", moves.own()));
     // It stays so with the next process of the source.
     store.take_slot(&moves.take(moves.own(), 0, 13)).expect("a slot");
-    assert_eq!(owner(&mut *store), keymill::store::noted("host:13", moves.own()));
+    assert_eq!(moves.note(), noted("host:13", moves.own()));
+}
+
+fn a_host_whose_name_reads_like_a_note_notes_nothing(moves: &Moves) {
+    let mut store = moves.open();
+    assert_eq!(store.begin_mark(&moves.begin(0)).expect("a mark"), 1);
+    store.raise(&moves.fixed(0), Some(1), 900).expect("raised");
+    let owner = format!("host for {}", moves.own());
+    // A process that was killed before it had looked at the fixed worker.
+    let cut_short = Take {
+        owner: owner.clone().into(),
+        beside: Beside::default(),
+        lease_ms: 1,
+        ..moves.take(moves.own(), 0, 11)
+    };
+    let taken = store.take_slot(&cut_short).expect("a slot");
+    let own = OwnSlot { source: "".into(), ..moves.slot(moves.own(), 11, taken) };
+    store.free_slots(&[Release { own, used: 600 }]).expect("an answer");
+    assert_eq!(moves.note(), (owner, String::new()));
+    let taken = store.take_slot(&moves.take(moves.own(), 0, 12)).expect("a slot");
+    assert_eq!((taken.slot, taken.start), (0, 901), "above the fixed worker's mark");
+}
+
+fn the_name_of_a_host_is_cut_and_that_of_the_source_never(bench: Bench) {
+    let (source, host) = ("源".repeat(170), "h".repeat(300));
+    let moves = Moves::of(&source, bench);
+    let mut store = moves.open();
+    let by = |token: u64| Take { owner: host.as_str().into(), ..moves.take(&source, 0, token) };
+    let taken = store.take_slot(&by(11)).expect("a slot");
+    assert!(taken.has_moved, "the other places were looked at");
+    moves.free(&mut *store, &source, 11, taken, 1_001);
+    assert_eq!(moves.note(), (format!("{}…", &host[..252]), source.clone()));
+    let again = store.take_slot(&by(12)).expect("a slot");
+    assert!(
+        !again.has_moved && again.start == 1_001,
+        "{again:?}: the note says that there is no other place"
+    );
+    // It fits no column, on any store.
+    let longer = Places { source: "s".repeat(513), ..Places::clone(&moves.places) };
+    let beside = Beside { places: Some(Arc::new(longer)), passed_over: Vec::new() };
+    let refused = store.take_slot(&Take { beside, ..moves.take("shared", 0, 13) }).expect_err("too long");
+    assert!(refused.kind == FaultKind::Refused && refused.to_string().contains("513 bytes"), "{refused}");
+    assert_eq!(store.slots(&moves.pool("shared")).expect("rows").record, None, "nothing was changed");
+}
+
+fn a_table_of_an_earlier_build_is_refused_with_what_to_do_and_left_alone(moves: &Moves) {
+    if !moves.make_of_earlier_build() {
+        return;
+    }
+    let raise = RaisePool {
+        key: moves.pool(moves.own()),
+        layout: moves.take(moves.own(), 0, 0).layout,
+        store: StoreIndex::ONLY,
+        to: 3_000,
+        token: 77,
+    };
+    let mut store = moves.open();
+    let refused = [
+        store.take_slot(&moves.take(moves.own(), 3, 12)).map(drop),
+        store.begin_mark(&moves.begin(0)).map(drop),
+        store.repair_mark(&moves.begin(0), 5_000, false).map(drop),
+        store.raise_pool(&raise).map(drop),
+        store.slots(&moves.pool(moves.own())).map(drop),
+    ];
+    for refused in refused {
+        let fault = refused.expect_err("its rows may have the newest marks");
+        assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+        for part in ["was made by an earlier build", "nothing was changed", "Stop every program", "rename it"]
+        {
+            assert!(fault.to_string().contains(part), "{fault}");
+        }
+    }
+    if matches!(moves.bench.place, Place::Redis) {
+        let at = format!("{}:{}", moves.places.pool_table, moves.own());
+        let mut server = redis_server::connection_of(&redis_server::url());
+        let row: String = redis_server::say(&mut server, &["HGET", &at, "0"]);
+        assert_eq!(row, "5 900 0 host:7 for tx");
+    } else {
+        let rows =
+            format!("UPDATE {} SET mark = 901 WHERE mark = 900 AND token = 5", moves.places.pool_table);
+        assert_eq!(moves.bench.tamper(&rows, &[]), 1, "it is as it was");
+    }
+}
+
+fn a_slot_in_an_unknown_state_keeps_every_process_from_its_worker(moves: &Moves) {
+    let mut store = moves.open();
+    let taken = store.take_slot(&moves.take(moves.own(), 0, 11)).expect("a slot");
+    if !moves.set_state("lent") {
+        return;
+    }
+    let own = moves.slot(moves.own(), 11, taken);
+    let raise = RaisePool {
+        key: moves.pool(moves.own()),
+        layout: moves.take(moves.own(), 0, 0).layout,
+        store: StoreIndex::ONLY,
+        to: 3_000,
+        token: 77,
+    };
+    let refused = [
+        store.take_slot(&moves.take(moves.own(), 3, 12)).map(drop),
+        store.take_slot(&moves.take("shared", 3, 12)).map(drop),
+        store.begin_mark(&moves.begin(1)).map(drop),
+        store.repair_mark(&moves.begin(1), 5_000, false).map(drop),
+        store.free_slots(&[Release { own, used: 1_001 }]).map(drop),
+        store.raise_pool(&raise).map(drop),
+        store.slots(&moves.pool(moves.own())).map(drop),
+    ];
+    for refused in refused {
+        let fault = refused.expect_err("the row may have any mark");
+        assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+        assert!(fault.to_string().contains("`lent` in `state`, which is none of `leased`, "), "{fault}");
+    }
+    assert!(moves.open().look(&moves.fixed(1)).expect("an answer").is_none_or(|row| row.mark.next < 2));
 }
 
 /// An id holds its tick and not the epoch, so a tick that was used stays used when the epoch changes.
@@ -221,7 +375,7 @@ fn a_slot_that_notes_no_source_is_compared_with_the_fixed_worker(moves: &Moves) 
     // A process that knows no other places leases the worker, and leaves no note.
     let unaware = Take { beside: Beside::default(), ..moves.take(moves.own(), 0, 11) };
     let taken = store.take_slot(&unaware).expect("a slot");
-    let own = OwnSlot { owner: "host:11".into(), ..moves.slot(moves.own(), 11, taken) };
+    let own = OwnSlot { source: "".into(), ..moves.slot(moves.own(), 11, taken) };
     assert_eq!(store.free_slots(&[Release { own, used: 600 }]).expect("an answer"), [true]);
     let taken = store.take_slot(&moves.take(moves.own(), 0, 12)).expect("a slot");
     assert_eq!((taken.slot, taken.start), (0, 901));
@@ -343,6 +497,11 @@ macro_rules! moves {
                     super::$name(&Moves::new($bench))
                 }
             )*
+
+            #[test]
+            fn the_name_of_a_host_is_cut_and_that_of_the_source_never() {
+                super::the_name_of_a_host_is_cut_and_that_of_the_source_never($bench)
+            }
         }
     };
 }
@@ -352,6 +511,9 @@ moves! {
     a_lease_passes_over_a_fixed_worker_in_use_and_ends_one_that_is_not
     a_take_that_was_cut_short_is_no_proof_that_the_other_places_were_looked_at
     a_slot_is_noted_by_its_first_renewal_or_its_end
+    a_host_whose_name_reads_like_a_note_notes_nothing
+    a_slot_in_an_unknown_state_keeps_every_process_from_its_worker
+    a_table_of_an_earlier_build_is_refused_with_what_to_do_and_left_alone
     a_pool_of_another_epoch_counts
     a_slot_of_another_pool_begins_above_the_marks_of_the_sources_own_pool_and_back
     a_slot_that_notes_no_source_is_compared_with_the_fixed_worker

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keymill::store::server::ServerOptions;
-use keymill::store::{Columns, Key, RaisePool, Scheme, Slots, Store, StoreIndex, Stride, Take};
+use keymill::store::{Key, RaisePool, Slots, Store, StoreIndex, Take};
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::{lease, mariadb, postgres, redis};
 
@@ -20,17 +20,7 @@ const TO: u64 = 5_000;
 const MOST_ANSWERS: u32 = 40;
 
 fn pool(table: &str, round: u32) -> Arc<Key> {
-    Arc::new(Key {
-        scheme: Scheme::Worker,
-        table: table.to_owned(),
-        columns: Columns::default(),
-        name: format!("snowflake:tx{round}"),
-        serial: None,
-        step: 1,
-        unsafe_on: false,
-        is_pooled: false,
-        stride: Stride::EVERY,
-    })
+    Arc::new(Key::pool(table, &format!("snowflake:tx{round}")))
 }
 
 fn take(key: &Arc<Key>, token: u64) -> Take {

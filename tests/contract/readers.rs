@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use keymill::store::{Columns, KeepReader, Key, OwnReader, Reader, Scheme, Store, StoreIndex, Stride};
+use keymill::store::{KeepReader, Key, OwnReader, Reader, Store, StoreIndex};
 
 use keymill_tests::in_time;
 
@@ -19,17 +19,7 @@ struct Readers {
 
 impl Readers {
     fn new(bench: Bench) -> Readers {
-        let key = Arc::new(Key {
-            scheme: Scheme::Worker,
-            table: unique("readers"),
-            columns: Columns::default(),
-            name: "shop 'orders' %".to_owned(),
-            serial: None,
-            step: 1,
-            unsafe_on: false,
-            is_pooled: false,
-            stride: Stride::EVERY,
-        });
+        let key = Arc::new(Key { table: unique("readers"), ..Key::of_readers("shop 'orders' %") });
         let readers = Readers { bench, key };
         readers.open().init(std::slice::from_ref(&readers.key), false).expect("the table");
         readers
@@ -66,8 +56,23 @@ fn a_reader_is_listed_with_the_version_that_it_wrote_last(readers: &Readers) {
     let second = readers.listed();
     assert_eq!((second.len(), second[0].version, second[0].member), (1, 4, first[0].member));
     assert!(second[0].left_ms > LEASE_MS as i64, "{second:?}");
-    let other = Key { name: "another".to_owned(), ..Key::clone(key) };
+    let other = Key { table: key.table.clone(), ..Key::of_readers("another") };
     assert_eq!(store.readers(&other).expect("the store answers").all, []);
+}
+
+fn a_host_whose_name_reads_like_a_place_among_stores_has_one_store(readers: &Readers) {
+    let (mut store, key) = (readers.open(), &readers.key);
+    let owner = "host store 2 of 3";
+    let named = KeepReader { owner: owner.into(), ..keep(3, LEASE_MS) };
+    store.keep_reader(key, &mut OwnReader::default(), &named).expect("kept");
+    assert_eq!(readers.listed()[0].owner, owner);
+    store.keep_reader(key, &mut OwnReader::default(), &keep(3, LEASE_MS)).expect("both have one store");
+    let of_three = KeepReader { store: StoreIndex { stores: 3, index: 1 }, ..keep(3, LEASE_MS) };
+    let refused = store.keep_reader(key, &mut OwnReader::default(), &of_three).expect_err("others have one");
+    assert!(
+        refused.to_string().contains("whose mill has one store, and this mill has 3 stores"),
+        "{refused}"
+    );
 }
 
 fn a_reader_that_ends_is_gone(readers: &Readers) {
@@ -163,6 +168,7 @@ macro_rules! readers {
 
 readers! {
     a_reader_is_listed_with_the_version_that_it_wrote_last
+    a_host_whose_name_reads_like_a_place_among_stores_has_one_store
     a_reader_that_ends_is_gone
     a_copy_of_a_process_gets_a_row_of_its_own
     a_row_that_is_not_renewed_ends_and_stays_until_it_is_forgotten

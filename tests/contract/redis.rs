@@ -81,7 +81,9 @@ fn the_script_decides_as_every_other_store_does() {
                 memory.set_row(&key, mark).unwrap();
                 let (period, next) = (mark.period.to_string(), mark.next.to_string());
                 let at = format!("{}:{}", ours.table, key.name);
-                redis::say::<i64>(&mut connection, &["HSET", &at, "period", &period, "next", &next]);
+                let status = ["state", "open", "stores", "1", "store", "1", "chunk", "0"];
+                let row = ["HSET", &at, "period", &period, "next", &next];
+                redis::say::<i64>(&mut connection, &[&row[..], &status].concat());
             }
             let wanted = period();
             let request = Request {
@@ -238,6 +240,12 @@ fn too_many_clients_a_busy_script_and_missing_replicas_pass() {
 
 // ---- rows ----
 
+/// The command that writes a row: period, next, and state, stores, store, chunk.
+fn row<'w>(period: &'w str, next: &'w str, [state, stores, store, chunk]: [&'w str; 4]) -> [&'w str; 14] {
+    let [a, b, c, d, e, f] = ["period", "next", "state", "stores", "store", "chunk"];
+    ["HSET", ROW, a, period, b, next, c, state, d, stores, e, store, f, chunk]
+}
+
 #[test]
 fn a_key_that_is_no_row_of_ours_is_refused_and_left_alone() {
     let private = Private::start("");
@@ -256,8 +264,17 @@ fn a_key_that_is_no_row_of_ours_is_refused_and_left_alone() {
         (&["HSET", ROW, "period", "0", "next", "1e3"], &["next=1e3"]),
         (&["HSET", ROW, "period", "0", "next", ""], &["next="]),
         (&["HSET", ROW, "period", "0", "next", "99999999999999999999"], &["next=9999"]),
-        (&["HSET", ROW, "period", "0", "next", "0"], &["numbers begin at 1"]),
-        (&["HSET", ROW, "period", "7", "next", "17"], &["no periods"]),
+        (
+            &["HSET", ROW, "period", "0", "next", "17"],
+            &["earlier build", "no `state`", "repair SOURCE --to N"],
+        ),
+        (&["HSET", ROW, "period", "0", "next", "17", "state", "open", "stores", "1"], &["no `store`"]),
+        (&row("0", "17", ["shut", "1", "1", "0"]), &["holds `shut` in `state`", "`closed`", "mend the row"]),
+        (&row("0", "17", ["open", "2", "3", "1000"]), &["stores=2 store=3 chunk=1000", "mend the row"]),
+        (&row("0", "17", ["open", "2", "1", "0"]), &["stores=2 store=1 chunk=0", "mend the row"]),
+        (&row("0", "17", ["open", "2", "01", "10"]), &["store=01"]),
+        (&row("0", "0", ["open", "1", "1", "0"]), &["numbers begin at 1"]),
+        (&row("7", "17", ["open", "1", "1", "0"]), &["no periods"]),
     ] {
         redis::say::<i64>(&mut admin, &["DEL", ROW]);
         redis::say::<::redis::Value>(&mut admin, words);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Barrier};
 
-use keymill::store::{Columns, Key, Scheme, Store, StoredTable, Stride};
+use keymill::store::{Key, Store, StoredTable};
 use keymill_tests::in_time;
 
 use crate::bench::{Bench, Kind, unique};
@@ -15,17 +15,7 @@ struct Routes {
 
 impl Routes {
     fn new(bench: Bench) -> Routes {
-        let key = Arc::new(Key {
-            scheme: Scheme::Route,
-            table: unique("r"),
-            columns: Columns::default(),
-            name: "shop 'orders' %".to_owned(),
-            serial: None,
-            step: 1,
-            unsafe_on: false,
-            is_pooled: false,
-            stride: Stride::EVERY,
-        });
+        let key = Arc::new(Key { table: unique("r"), ..Key::of_route("shop 'orders' %") });
         let routes = Routes { bench, key };
         routes.open().init(std::slice::from_ref(&routes.key), false).expect("the table");
         routes
@@ -65,7 +55,8 @@ fn a_table_is_replaced_only_from_the_version_that_was_seen(routes: &Routes) {
     assert_eq!(store.read_route(key, 0), Ok(Some(stored(2, "two"))));
     assert_eq!(store.replace_route(key, Some(2), (9, "nine")), Ok(true));
     assert_eq!(store.read_route(key, 2), Ok(Some(stored(9, "nine"))));
-    let other = Key { name: "another".to_owned(), ..Key::clone(key) };
+    let named = |name: &str| Key { table: key.table.clone(), ..Key::of_route(name) };
+    let other = named("another");
     assert_eq!(store.read_route(&other, 0), Ok(None));
 }
 
@@ -97,7 +88,7 @@ fn all_tables_are_listed_in_the_order_of_their_names(routes: &Routes) {
     for key in [Key::clone(key), Key { table: unique("none"), ..Key::clone(key) }] {
         assert_eq!(store.list_routes(&key), Ok(Vec::new()));
     }
-    let named = |name: &str| Key { name: name.to_owned(), ..Key::clone(key) };
+    let named = |name: &str| Key { table: key.table.clone(), ..Key::of_route(name) };
     for (name, version) in [("b", 2), ("a * [x] %", 3), ("c", 1)] {
         assert_eq!(store.replace_route(&named(name), None, (version, name)), Ok(true));
     }

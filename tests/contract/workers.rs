@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use keymill::Mill;
 use keymill::store::{
-    Columns, Fault, FaultKind, Key, Left, OwnSlot, RaisePool, Release, Renewal, Scheme, Slots, Store,
-    StoreIndex, Stride, Take, Taken,
+    Fault, FaultKind, Key, Left, OwnSlot, PoolRecord, RaisePool, Release, Renewal, Slots, Store, StoreIndex,
+    Take, Taken,
 };
 use keymill_tests::in_time;
 use keymill_tests::lease::{self, LEASE_MS};
@@ -23,17 +23,7 @@ struct Pool {
 
 impl Pool {
     fn new(bench: Bench) -> Pool {
-        let key = Arc::new(Key {
-            scheme: Scheme::Worker,
-            table: unique("w"),
-            columns: Columns::default(),
-            name: "tx 'orders' %".to_owned(),
-            serial: None,
-            step: 1,
-            unsafe_on: false,
-            is_pooled: false,
-            stride: Stride::EVERY,
-        });
+        let key = Arc::new(Key::pool(&unique("w"), "tx 'orders' %"));
         let pool = Pool { bench, key };
         pool.open().init(std::slice::from_ref(&pool.key), false).expect("the table");
         pool
@@ -53,7 +43,7 @@ impl Pool {
 
     fn own(&self, slot: u64, token: u64, marks: &[u64]) -> OwnSlot {
         let left = marks.iter().map(|&mark| Left { token, mark }).collect();
-        OwnSlot { key: self.key.clone(), slot, left, owner: format!("host:{token}").into() }
+        OwnSlot { key: self.key.clone(), slot, left, source: "".into() }
     }
 
     /// A renewal by the owner that left `token` and one of `marks`; it writes the token and the mark `to`.
@@ -81,7 +71,8 @@ fn a_slot_has_one_owner_and_another_process_gets_the_next(pool: &Pool) {
     let rows = one.slots(&pool.key).expect("the rows");
     let owners: Vec<_> = rows.slots.iter().map(|row| (row.slot, row.owner.as_str())).collect();
     assert_eq!(owners, [(0, "host:11"), (1, "host:12")]);
-    assert_eq!(rows.layout.as_deref(), Some("a layout of 63 bits"));
+    let record = PoolRecord { layout: "a layout of 63 bits".to_owned(), store: StoreIndex::ONLY };
+    assert_eq!(rows.record, Some(record));
     assert!(rows.slots.iter().all(|row| row.is_held(rows.now_ms)));
 }
 
@@ -306,7 +297,7 @@ fn a_repaired_pool_takes_its_workers_back_and_begins_each_later(pool: &Pool) {
     let (before, after) = store.raise_pool(&raise(1_002)).expect("repaired");
     assert_eq!((before.floor, after.floor), (0, 1_002));
     let rows = store.slots(&pool.key).expect("the rows");
-    assert_eq!((rows.floor, &rows.layout), (1_002, &after.layout));
+    assert_eq!((rows.floor, &rows.record), (1_002, &after.record));
     assert_eq!(rows.slots, after.slots);
     let lost = store.renew_slots(&[pool.renewal(0, 11, &[1_033], (21, 1_050))]).expect("an answer");
     let lost = lost.marks[0].as_ref().expect_err("its token has changed");
@@ -333,7 +324,7 @@ fn a_pool_whose_rows_are_gone_is_repaired(pool: &Pool) {
         token: 99,
     };
     let (before, _) = store.raise_pool(&raise).expect("repaired");
-    assert_eq!(before.layout, None);
+    assert_eq!(before.record, None);
     let taken = store.take_slot(&pool.take(9, 11)).expect("a slot");
     assert_eq!((taken.slot, taken.start), (0, 1_002));
     let other = RaisePool { layout: "another layout".into(), to: 5_000, ..raise };
@@ -368,9 +359,18 @@ fn a_row_that_makes_no_sense_is_refused_or_passed_over(pool: &Pool) {
         // Nothing but this process writes to its memory.
         Place::Memory(_) => Vec::new(),
         Place::Redis => {
-            ["", "x", "1 2", "1 2 3", "18446744073709551616 1 1 a", "-1 -1 -1 a", "7 \u{221e} 0 a", "0 x 0 a"]
-                .map(str::to_owned)
-                .into()
+            let numbers = ["18446744073709551616 1 1", "-1 -1 -1", "7 \u{221e} 0", "0 x 0"];
+            let numbers = numbers.map(|numbers| format!("{numbers} leased 1 1 tx a"));
+            let others = [
+                "",
+                "x",
+                "1 2",
+                "1 2 3",
+                "1 2 0 host:7 for tx",
+                "1 2 0 lent 1 1 tx a",
+                "1 2 0 leased 1 0 tx a",
+            ];
+            others.map(str::to_owned).into_iter().chain(numbers).collect()
         }
         place => {
             let mut sets = vec![
@@ -378,6 +378,10 @@ fn a_row_that_makes_no_sense_is_refused_or_passed_over(pool: &Pool) {
                 "ends_at = 9223372036854775807",
                 "token = 0",
                 "owner = ''",
+                "state = ''",
+                "state = 'pool'",
+                "stores = 0",
+                "store = 2",
             ];
             if matches!(place, Place::Postgres | Place::Sqlite(..)) {
                 sets.extend(["mark = -1", "ends_at = -1", "token = -9223372036854775808"]);
@@ -389,7 +393,7 @@ fn a_row_that_makes_no_sense_is_refused_or_passed_over(pool: &Pool) {
         }
     };
     for (round, write) in nonsense.iter().enumerate() {
-        let of_round = Key { name: format!("pool {round}"), ..Key::clone(&pool.key) };
+        let of_round = Key::pool(&pool.key.table, &format!("pool {round}"));
         let mut own = pool.take(9, 7);
         own.key = Arc::new(of_round);
         let first = in_time(|| pool.open().take_slot(&own)).expect("a slot");
@@ -416,7 +420,7 @@ fn a_row_that_makes_no_sense_is_refused_or_passed_over(pool: &Pool) {
         }
         // Its owner may not go on as if nothing had happened to its mark.
         let left = vec![Left { token: 7, mark: lease::MARK }];
-        let slot = OwnSlot { key: own.key.clone(), slot: 0, left, owner: "host:7".into() };
+        let slot = OwnSlot { key: own.key.clone(), slot: 0, left, source: "".into() };
         let renewal =
             Renewal { own: slot, to: Left { token: 9, mark: lease::MARK + 10 }, lease_ms: LEASE_MS };
         if let Ok(renewed) = in_time(|| pool.open().renew_slots(std::slice::from_ref(&renewal)))

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
-use keymill::store::{Catalogue, Columns, FaultKind, Key, Mark, Request, RowStore, Scheme, SerialKey};
+use keymill::store::{Catalogue, FaultKind, Key, Mark, Request, RowStore, Scheme, SerialKey};
 use keymill::{Change, Code, Mill, Source};
 use keymill_tests::takers::{Takers, persistently, until};
 use keymill_tests::{assert_disjoint, mariadb, schemes};
@@ -74,22 +74,13 @@ fn unique(name: &str) -> String {
 fn key(scheme: Scheme) -> Arc<Key> {
     let serial = scheme == Scheme::KeyProducer;
     let pattern = || SerialPattern::new("", "000000000000", "UTC").expect("a pattern");
-    let key = Arc::new(Key {
-        scheme,
-        table: unique("t"),
-        columns: Columns::default(),
-        name: if serial { "serial:cust/id" } else { "segment:orders" }.to_owned(),
-        serial: serial.then(|| SerialKey {
-            table: "cust".to_owned(),
-            column: "id".to_owned(),
-            pattern: pattern(),
-            init_max: false,
-        }),
-        step: schemes::step(scheme, 10),
-        unsafe_on: false,
-        is_pooled: false,
-        stride: keymill::store::Stride::EVERY,
+    let serial = serial.then(|| SerialKey {
+        table: "cust".to_owned(),
+        column: "id".to_owned(),
+        pattern: pattern(),
+        init_max: false,
     });
+    let key = Arc::new(schemes::key(scheme, &unique("t"), "orders", serial));
     // On each node: a node may answer before it has applied another node's `CREATE TABLE`.
     for node in NODES {
         store_at(node).init(&[Arc::clone(&key)], false).expect("init");
@@ -342,17 +333,7 @@ fn a_node_killed_under_load_stalls_the_others_and_ids_flow_on_from_the_runway() 
 }
 
 fn probe_key() -> Arc<Key> {
-    Arc::new(Key {
-        scheme: Scheme::Keymill,
-        table: "keymill_segment".to_owned(),
-        name: "segment:probe".to_owned(),
-        columns: Columns::default(),
-        serial: None,
-        step: 1,
-        unsafe_on: false,
-        is_pooled: false,
-        stride: keymill::store::Stride::EVERY,
-    })
+    Arc::new(Key::segment(Scheme::Keymill, "keymill_segment", "probe"))
 }
 
 #[test]

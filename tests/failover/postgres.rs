@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use keymill::store::{Catalogue, Columns, FaultKind, Key, Request, RowStore, Scheme};
+use keymill::store::{Catalogue, FaultKind, Key, Request, RowStore, Scheme, Subject};
 use keymill::{Change, Code, Mill};
 use keymill_tests::ci::patient;
 use keymill_tests::postgres::{self, Private, Sql};
@@ -14,17 +14,7 @@ use keymill_tests::takers::until;
 const PATIENCE: Duration = Duration::from_secs(240);
 
 fn request(scheme: Scheme) -> Request {
-    let key = Key {
-        scheme,
-        table: scheme.default_table().to_owned(),
-        name: "segment:orders".to_owned(),
-        columns: Columns::default(),
-        serial: None,
-        step: 100,
-        unsafe_on: false,
-        is_pooled: false,
-        stride: keymill::store::Stride::EVERY,
-    };
+    let key = Key { step: 100, ..Key::segment(scheme, scheme.default_table(), "orders") };
     keymill_tests::request(&Arc::new(key), 100)
 }
 
@@ -164,7 +154,10 @@ fn a_commit_let_go_before_its_standby_had_it_is_not_used() {
         let mut request = request(if scheme == Scheme::KeyProducer { Scheme::Keymill } else { scheme });
         if scheme == Scheme::KeyProducer {
             // By a transaction: a row's period is not changed by the single statement.
-            request.key = Arc::new(Key { name: "segment:dated".into(), ..request.key.as_ref().clone() });
+            request.key = Arc::new(Key {
+                name: Subject::Segment("dated".into()).into(),
+                ..request.key.as_ref().clone()
+            });
             (request.period, request.period_max) = (7, 7);
         }
         let mut options = server.options();

@@ -24,17 +24,11 @@ fn request(len: u64) -> keymill::store::Request {
 }
 
 fn keymill_key() -> std::sync::Arc<keymill::store::Key> {
-    std::sync::Arc::new(keymill::store::Key {
-        scheme: keymill::store::Scheme::Keymill,
-        table: "keymill_segment".to_owned(),
-        name: "segment:orders".to_owned(),
-        columns: keymill::store::Columns::default(),
-        serial: None,
-        step: 1,
-        unsafe_on: false,
-        is_pooled: false,
-        stride: keymill::store::Stride::EVERY,
-    })
+    std::sync::Arc::new(keymill::store::Key::segment(
+        keymill::store::Scheme::Keymill,
+        "keymill_segment",
+        "orders",
+    ))
 }
 
 /// `None` without an answer: Sentinels close a server's connections when they change its role.

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{
-    Catalogue, Columns, Fault, FaultKind, Key, Mark, Request, Reserved, RowStore, Scheme, SerialKey, Stride,
+    Catalogue, Fault, FaultKind, Key, Mark, Request, Reserved, RowStore, Scheme, SerialKey, Stride,
 };
 use keymill_tests::disguise::{Answer, Disguise};
-use keymill_tests::{assert_disjoint, mariadb, request};
+use keymill_tests::{assert_disjoint, mariadb, request, schemes};
 use mysql::prelude::Queryable;
 
 const DAY: u64 = 20_261_120_000_000_000;
@@ -73,17 +73,7 @@ impl Table {
             pattern: SerialPattern::new("yyyyMMdd", "000000", "UTC").unwrap(),
             init_max: false,
         });
-        Arc::new(Key {
-            scheme: self.scheme,
-            table: self.name.clone(),
-            name: if self.serial { format!("serial:cust/{name}") } else { format!("segment:{name}") },
-            columns: Columns::default(),
-            serial,
-            step: 10,
-            unsafe_on: false,
-            is_pooled: false,
-            stride: self.stride,
-        })
+        Arc::new(Key { step: 10, stride: self.stride, ..schemes::key(self.scheme, &self.name, name, serial) })
     }
 
     fn open(&self) -> MysqlStore {
@@ -320,11 +310,13 @@ fn no_number_of_batches_comes_twice() {
     ] {
         let table = Table::new(scheme, serial);
         let (mut other, mut count) = (direct(), 0);
+        // How the name of the second row ends.
+        let second = if serial { "_1?date=yyyyMMdd&number=000000'" } else { "_1'" };
         for (code, message) in ERRORS {
             let signal = format!("SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {code}, MESSAGE_TEXT = 'x'");
             for (part, instead) in [
                 ("START TRANSACTION; ", format!("{signal}; ")),
-                ("_1'", format!("_1'; {signal}; DO 1")),
+                (second, format!("{second}; {signal}; DO 1")),
                 (COMMIT, format!("; {signal}")),
             ] {
                 let place = format!("{scheme:?} {code} {message} at {part}");

@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use keymill::serial::SerialPattern;
 use keymill::store::server::ServerOptions;
 use keymill::store::{
-    Columns, Durability, FaultKind, Key, MOST_AT_ONCE, Mark, Request, Reserved, Scheme, SerialKey, Store,
-    sqlite,
+    Durability, FaultKind, Key, MOST_AT_ONCE, Mark, Request, Reserved, Scheme, SerialKey, Store, sqlite,
 };
 use keymill::{Change, Code, Mill, Source};
 use keymill_tests::proxy::{Answers, Proxy};
@@ -98,19 +97,12 @@ impl Place {
             pattern: SerialPattern::new("yyyyMMdd", "000000", "UTC").expect("a pattern"),
             init_max: false,
         });
-        let name =
-            if serial.is_some() { format!("serial:cust{n}/id") } else { format!("segment:source{n:04}") };
-        Arc::new(Key {
+        Arc::new(schemes::key(
             scheme,
-            table: format!("{}_{}", self.table, scheme.name()),
-            columns: Columns::default(),
-            name,
+            &format!("{}_{}", self.table, scheme.name()),
+            &format!("source{n:04}"),
             serial,
-            step: schemes::step(scheme, 10),
-            stride: keymill::store::Stride::EVERY,
-            unsafe_on: false,
-            is_pooled: false,
-        })
+        ))
     }
 
     /// This many sources with existing rows.
@@ -312,7 +304,7 @@ fn a_refused_row_does_not_affect_the_rest_of_its_batch(place: &Place) {
             .flatten()
             .unwrap_or(Ok(Reserved { lo: 0, hi: 0, period: 0, ttl_ms: None }))
         {
-            assert!(fault.to_string().contains(&request.key.name), "{fault}");
+            assert!(fault.to_string().contains(request.key.name.as_str()), "{fault}");
         }
     }
     println!("{}: (source, alone, fault) {told:?}", place.kind);

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keymill::store::mysql::{MysqlStore, Secret, ServerOptions};
-use keymill::store::{
-    Catalogue, Columns, Durability, Fault, FaultKind, Key, Mark, Request, RowStore, Scheme,
-};
+use keymill::store::{Catalogue, Durability, Fault, FaultKind, Key, Mark, Request, RowStore, Scheme};
 use keymill::{Change, Mill};
 use keymill_tests::ci::patient;
 use keymill_tests::disguise::Disguise;
@@ -52,17 +50,7 @@ fn an_idle_connection_is_closed_by_the_client_and_no_aborted_one_is_counted() {
 
 /// A table of this scheme; tickets are worth ten numbers.
 pub(super) fn key(scheme: Scheme, name: &str) -> Arc<Key> {
-    Arc::new(Key {
-        scheme,
-        table: format!("t_{}", scheme.name()),
-        columns: Columns::default(),
-        name: format!("segment:{name}"),
-        serial: None,
-        step: 10,
-        unsafe_on: false,
-        is_pooled: false,
-        stride: keymill::store::Stride::EVERY,
-    })
+    Arc::new(Key { step: 10, ..Key::segment(scheme, &format!("t_{}", scheme.name()), name) })
 }
 
 /// Each way to reserve on MariaDB: a row of keymill's own, another program's row, both kinds of tickets.

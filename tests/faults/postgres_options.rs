@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use keymill::serial::SerialPattern;
 use keymill::store::postgres::ServerOptions;
 use keymill::store::{
-    Catalogue, Columns, Durability, Fault, FaultKind, Key, Mark, Request, RowStore, Scheme, SerialKey, Store,
-    Stride,
+    Catalogue, Durability, Fault, FaultKind, Key, Mark, Request, RowStore, Scheme, SerialKey, Store,
 };
 use keymill_tests::ci::patient;
 use keymill_tests::postgres::{Private, Sql, store};
@@ -29,22 +28,7 @@ pub(super) fn key(scheme: Scheme, name: &str) -> Arc<Key> {
         pattern: SerialPattern::new("yyyyMMdd", "0000", "UTC").unwrap(),
         init_max: false,
     });
-    let name = if serial.is_some() {
-        format!("serial:{name}/id?date=yyyyMMdd&number=0000")
-    } else {
-        format!("segment:{name}")
-    };
-    Arc::new(Key {
-        scheme,
-        table: scheme.default_table().to_owned(),
-        name,
-        columns: Columns::default(),
-        serial,
-        step: schemes::step(scheme, 10),
-        unsafe_on: false,
-        is_pooled: false,
-        stride: Stride::EVERY,
-    })
+    Arc::new(schemes::key(scheme, scheme.default_table(), name, serial))
 }
 
 /// Reserves ten numbers for a process that has seen this mark.
@@ -418,17 +402,16 @@ fn exercise(options: &ServerOptions, round: u64) {
     }
     assert!(store.reserve_all(&together).into_iter().all(|got| got.is_some_and(|got| got.is_ok())));
     for business in ["cust_text", "cust_bytes"] {
-        let mut serial = (*key(Scheme::KeyProducer, business)).clone();
-        serial.name = format!("{}{round}", serial.name);
         let patterns = SerialPattern::new("yyyyMMdd", &"0".repeat(4 + round as usize), "UTC").unwrap();
-        serial.serial = Some(SerialKey {
+        let serial = SerialKey {
             table: business.to_owned(),
             column: "id".to_owned(),
             pattern: patterns,
             init_max: true,
-        });
+        };
+        let (scheme, table) = (Scheme::KeyProducer, Scheme::KeyProducer.default_table());
         let got = store
-            .reserve(&ten(&Arc::new(serial), 0))
+            .reserve(&ten(&Arc::new(schemes::key(scheme, table, business, Some(serial))), 0))
             .unwrap_or_else(|fault| failed("init=max", round, &fault));
         assert_eq!(got.lo, if round == 0 { 78 } else { 1 }, "the largest serial of this pattern");
     }
@@ -627,6 +610,8 @@ fn a_table_whose_statements_change_other_rows_is_refused() {
     let key = key(Scheme::Keymill, "orders");
     let ddl = store(server.options()).init(&[Arc::clone(&key)], false).unwrap()[0].clone();
     let shape = "(name TEXT COLLATE \"C\" NOT NULL PRIMARY KEY, period BIGINT NOT NULL DEFAULT 0, next BIGINT NOT NULL, \
+                 state TEXT COLLATE \"C\" NOT NULL DEFAULT 'open', stores BIGINT NOT NULL DEFAULT 1, \
+                 store BIGINT NOT NULL DEFAULT 1, chunk BIGINT NOT NULL DEFAULT 0, \
                  updated_at TIMESTAMPTZ NOT NULL DEFAULT now())";
     for (make, says) in [
         (format!("{ddl}; CREATE RULE r AS ON UPDATE TO keymill_segment DO INSTEAD NOTHING"), "rule"),

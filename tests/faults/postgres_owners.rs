@@ -75,7 +75,7 @@ fn a_trigger_on_a_planted_worker_table_does_not_run() {
         "CREATE FUNCTION public.theft() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
          UPDATE public.keymill_segment SET next = 1; RETURN NEW; END $$; \
          CREATE TABLE public.keymill_worker (pool text NOT NULL, slot bigint NOT NULL, token bigint, mark bigint, ends_at bigint, \
-         owner text, layout text, PRIMARY KEY (pool, slot)); GRANT ALL ON public.keymill_worker TO PUBLIC; \
+         state text, source text, owner text, layout text, stores bigint, store bigint, PRIMARY KEY (pool, slot)); GRANT ALL ON public.keymill_worker TO PUBLIC; \
          CREATE TRIGGER t BEFORE INSERT OR UPDATE ON public.keymill_worker FOR EACH ROW EXECUTE FUNCTION public.theft()",
     );
     let mill = Mill::open(&patient(&server.url())).unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use keymill::store::{Columns, Fault, FaultKind, Key, Mark, Request, Scheme, Store};
+use keymill::store::{Fault, FaultKind, Key, Mark, Request, Scheme, Store};
 use keymill_tests::takers::Ends;
 use keymill_tests::victim::Victim;
 use keymill_tests::{mariadb, postgres, redis};
@@ -26,17 +26,7 @@ fn request(scheme: Scheme) -> Request {
 }
 
 fn request_of(scheme: Scheme, name: &str) -> Request {
-    let key = Key {
-        scheme,
-        table: scheme.default_table().to_owned(),
-        name: format!("segment:{name}"),
-        columns: Columns::default(),
-        serial: None,
-        step: 100,
-        unsafe_on: false,
-        is_pooled: false,
-        stride: keymill::store::Stride::EVERY,
-    };
+    let key = Key { step: 100, ..Key::segment(scheme, scheme.default_table(), name) };
     keymill_tests::request(&Arc::new(key), 100)
 }
 

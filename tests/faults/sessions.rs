@@ -7,31 +7,21 @@ use std::sync::Arc;
 
 use keymill::simulation::counter_key;
 use keymill::store::{
-    BankSpec, Catalogue, Columns, FaultKind, GiveBack, Key, Left, OwnSlot, Release, Renewal, Scheme,
-    SlotStore, Store, Stride,
+    BankSpec, Catalogue, FaultKind, GiveBack, Key, Left, OwnSlot, Release, Renewal, SlotStore, Store,
 };
 use keymill_tests::{lease, mariadb, postgres};
 use mysql::prelude::Queryable;
 
-fn key(scheme: Scheme, name: &str) -> Arc<Key> {
-    Arc::new(Key {
-        scheme,
-        table: format!("t_{}", scheme.name()),
-        columns: Columns::default(),
-        name: name.to_owned(),
-        serial: None,
-        step: 1,
-        unsafe_on: false,
-        is_pooled: false,
-        stride: Stride::EVERY,
-    })
+/// The key, in the table that these tests make for its scheme.
+fn placed(key: Key) -> Arc<Key> {
+    Arc::new(Key { table: format!("t_{}", key.scheme.name()), ..key })
 }
 
 /// Takes, renews and frees a worker, reserves from a bank and gives back, begins a mark and stores a table of routes. After each step
 /// `other`, a connection without these settings, sees what was answered.
 fn every_conversation(setting: &str, store: &mut dyn Store, other: &mut dyn Store, round: usize) {
     let told = |what: &str| format!("{setting}: {what}");
-    let pool = key(Scheme::Worker, &format!("tx{round}"));
+    let pool = placed(Key::pool("", &format!("tx{round}")));
     let taken =
         store.take_slot(&lease::take(pool.clone(), 7)).unwrap_or_else(|fault| panic!("{setting}: {fault}"));
     let row = |other: &mut dyn Store| other.slots(&pool).expect("the pool").slots.first().cloned();
@@ -43,7 +33,7 @@ fn every_conversation(setting: &str, store: &mut dyn Store, other: &mut dyn Stor
         key: pool.clone(),
         slot: taken.slot,
         left: vec![Left { token, mark }],
-        owner: "host:7".into(),
+        source: "".into(),
     };
     let renewal = Renewal {
         own: own(7, lease::MARK),
@@ -57,7 +47,7 @@ fn every_conversation(setting: &str, store: &mut dyn Store, other: &mut dyn Stor
     assert_eq!(store.free_slots(&[release]), Ok(vec![true]), "{setting}");
     assert_eq!(row(other).map(|row| (row.ends_at, row.mark)), Some((0, lease::MARK + 50)), "{setting}");
 
-    let bank = key(Scheme::Keymill, &format!("business:order{round}"));
+    let bank = placed(Key::bank("", &format!("order{round}")));
     let with = BankSpec { counters: 4, is_named: true, wide: false };
     store.open_bank(&bank, with).unwrap_or_else(|fault| panic!("{setting}: {fault}"));
     let others = other.open_bank(&bank, BankSpec { counters: 8, ..with }).map(drop);
@@ -75,12 +65,12 @@ fn every_conversation(setting: &str, store: &mut dyn Store, other: &mut dyn Stor
         assert_eq!(stands(other, at), Some(got.lo + 4), "{}", told("given back and not committed"));
     }
 
-    let mark = key(Scheme::Keymill, &format!("snowflake:tx{round}?worker=5"));
+    let mark = placed(Key::mark("", &format!("tx{round}"), "L", 5));
     store.raise(&mark, None, 4711).unwrap_or_else(|fault| panic!("{setting}: {fault}"));
     let raised = other.look(&mark).expect("a look").map(|row| row.mark.next);
     assert_eq!(raised, Some(4711), "{}", told("raised and not committed"));
 
-    let route = key(Scheme::Route, &format!("r{round}"));
+    let route = placed(Key::of_route(&format!("r{round}")));
     let text = "a 'quoted' \\ \"text\" % ?\u{e9}";
     assert_eq!(store.replace_route(&route, None, (7, text)), Ok(true), "{setting}");
     let read = other.read_route(&route, 0).expect("a look").expect("the table");
@@ -90,7 +80,7 @@ fn every_conversation(setting: &str, store: &mut dyn Store, other: &mut dyn Stor
 }
 
 fn tables() -> Vec<Arc<Key>> {
-    [Scheme::Worker, Scheme::Keymill, Scheme::Route].map(|scheme| key(scheme, "x")).into()
+    [Key::pool("", "x"), Key::bank("", "x"), Key::of_route("x")].map(placed).into()
 }
 
 #[test]
@@ -131,7 +121,7 @@ fn a_login_of_mariadb_for_which_the_clock_stands_still_gets_no_worker_and_is_tol
     let mut root = server.root();
     let options = mariadb::options_of(&server.url());
     let _ = mariadb::store(options.clone()).init(&tables(), false).expect("the tables");
-    let pool = key(Scheme::Worker, "still");
+    let pool = placed(Key::pool("", "still"));
     for timestamp in ["1000000000", "UNIX_TIMESTAMP() + 86400"] {
         root.query_drop(format!("SET GLOBAL init_connect = 'SET timestamp = {timestamp}'"))
             .expect("root may set that");

@@ -7,15 +7,15 @@ use std::thread;
 use keymill::simulation::counter_key;
 use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, Step};
-use keymill::store::{BankStore, Catalogue, FaultKind, GiveBack, Key, Mark, Request, Reserved, Scheme};
+use keymill::store::{BankStore, Catalogue, FaultKind, GiveBack, Key, Mark, Request, Reserved};
 
-use super::{CHUNK, assert_disjoint, code, key, memories, of_memories, owner, stands};
+use super::{CHUNK, assert_disjoint, memories, of_memories, owner, part, row_of, stands};
 
 /// How many counters go into one batch here.
 const MANY: u32 = 300;
 
 pub(crate) fn bank() -> Arc<Key> {
-    Arc::new(Key { name: "business:order".to_owned(), ..Key::clone(&key(Scheme::Keymill, "x")) })
+    Arc::new(Key::bank("keymill_segment", "order"))
 }
 
 fn counter(index: u32) -> Arc<Key> {
@@ -37,8 +37,8 @@ fn new_counters_begin_together_and_each_store_records_them_before_any_number_is_
     let requests: Vec<_> = (0..MANY).map(|index| request(index, 16, 0)).collect();
     assert_eq!(all(store.reserve_counters(&requests)), vec![(1, 17); MANY as usize]);
     for index in [0, 7, MANY - 1] {
-        assert_eq!(stands(&a, &counter(index)), Some(Mark { period: code(2, 0, CHUNK), next: 17 }));
-        assert_eq!(stands(&b, &counter(index)), Some(Mark { period: code(2, 1, CHUNK), next: 1 }));
+        assert_eq!(row_of(&a, &counter(index)), Some(part(2, 0, CHUNK, 17)));
+        assert_eq!(row_of(&b, &counter(index)), Some(part(2, 1, CHUNK, 1)));
     }
     // As one by one: another process goes on with them, and a mill with other stores is refused.
     let again: Vec<_> = (0..MANY).map(|index| request(index, 16, 0)).collect();

@@ -8,9 +8,13 @@ use std::thread;
 use keymill::simulation::counter_key;
 use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, Step};
-use keymill::store::{BankSpec, BankStore, Catalogue, FaultKind, Key, Mark, Request, Reserved};
+use keymill::store::{
+    BankRow, BankSpec, BankStore, Catalogue, FaultKind, Key, Mark, Request, Reserved, Subject,
+};
 
-use super::{CHUNK, PAUSE_MS, assert_disjoint, at_hand, banks, code, memories, of_memories, owner, stands};
+use super::{
+    CHUNK, PAUSE_MS, assert_disjoint, at_hand, banks, memories, of_memories, owner, part, row_of, stands,
+};
 
 /// More than get their rows in one conversation.
 const COUNTERS: u32 = 1_024;
@@ -28,8 +32,8 @@ fn request(index: u32, len: u64, seen: u64) -> Request {
 }
 
 fn record() -> Key {
-    let bank = banks::bank();
-    Key { name: format!("{}/{COUNTERS}/complete", bank.name), ..Key::clone(&bank) }
+    let row = BankRow::Complete { counters: COUNTERS };
+    Key { name: Subject::Bank { bank: "order".into(), row }.into(), ..Key::clone(&banks::bank()) }
 }
 
 /// A client that has opened the bank.
@@ -62,8 +66,8 @@ fn every_counter_gets_its_row_in_every_store_and_then_the_stores_record_it() {
     complete(&[&a, &b, &c]);
     for index in 1..COUNTERS {
         for (at, memory) in (0..).zip([&a, &b, &c]) {
-            let first = Mark { period: code(3, at, CHUNK), next: 1 };
-            assert_eq!(stands(memory, &counter(index)), Some(first), "counter {index} of store {at}");
+            let first = Some(part(3, at, CHUNK, 1));
+            assert_eq!(row_of(memory, &counter(index)), first, "counter {index} of store {at}");
         }
     }
     // Used or not is seen from the numbers.

@@ -25,7 +25,8 @@ use keymill::SerialPattern;
 use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, MemoryStore, Step};
 use keymill::store::{
-    Catalogue, Columns, Fault, FaultKind, Key, Mark, Request, Reserved, RowStore, Scheme, SerialKey, Store,
+    Catalogue, Fault, FaultKind, Key, Mark, Partition, Request, Reserved, RowMark, RowStore, Scheme,
+    SerialKey, Store,
 };
 use keymill::time::{Clock, ManualClock};
 use keymill_tests::{assert_disjoint, schemes, takers, wordless};
@@ -42,17 +43,7 @@ fn unique(name: &str) -> String {
 }
 
 fn key(scheme: Scheme, name: &str) -> Arc<Key> {
-    Arc::new(Key {
-        scheme,
-        table: scheme.default_table().to_owned(),
-        name: format!("segment:{name}"),
-        serial: None,
-        step: 100,
-        unsafe_on: false,
-        is_pooled: false,
-        stride: keymill::store::Stride::EVERY,
-        columns: Columns::default(),
-    })
+    Arc::new(Key { step: 100, ..Key::segment(scheme, scheme.default_table(), name) })
 }
 
 /// The rows of segments that several stores may keep together: not those from which other programs allocate.
@@ -104,9 +95,14 @@ fn stands(memory: &Arc<Memory>, key: &Key) -> Option<Mark> {
     MemoryStore::new(Arc::clone(memory)).look(key).unwrap().map(|row| row.mark)
 }
 
-/// The partition's code as it is written: stores, index in two digits, chunk in fourteen.
-fn code(stores: u64, index: u64, chunk: u64) -> u64 {
-    format!("{stores}{index:02}{chunk:014}").parse().unwrap()
+/// A store's row with its status.
+fn row_of(memory: &Arc<Memory>, key: &Key) -> Option<RowMark> {
+    MemoryStore::new(Arc::clone(memory)).look(key).unwrap().map(|row| row.row_mark())
+}
+
+/// A row of one of several stores.
+fn part(stores: u64, index: u64, chunk: u64, next: u64) -> RowMark {
+    RowMark::open(Some(Partition { stores, index, chunk }), next)
 }
 
 /// The index of the store that owns a number.
@@ -422,8 +418,8 @@ fn a_row_that_another_order_has_taken_under_a_running_mill_is_named_and_the_othe
     let mut store = of_memories(&[&a, &b], CHUNK);
     let mut request = orders(100);
     take(&mut store, &mut request, 25);
-    for (share, next) in [(code(3, 0, CHUNK), 9000), (code(2, 0, CHUNK - 1), 9000), (0, 9000)] {
-        a.set_row(&request.key, Mark { period: share, next }).unwrap();
+    for row in [part(3, 0, CHUNK, 9000), part(2, 0, CHUNK - 1, 9000), RowMark::open(None, 9000)] {
+        a.set_row_mark(&request.key, row).unwrap();
         for (lo, _) in take(&mut store, &mut request, 25) {
             assert_eq!(owner(lo, 2), 1);
         }
@@ -479,10 +475,10 @@ fn serials_and_marks_are_not_partitioned() {
     let mut store = of_memories(&[&a, &b], CHUNK);
     let pattern = SerialPattern::new("yyyyMMdd", "0000", "UTC").unwrap();
     let serial = SerialKey { table: "a".into(), column: "b".into(), pattern, init_max: false };
-    let day = Arc::new(Key { name: "serial:a/b".into(), serial: Some(serial), ..(*orders(1).key).clone() });
-    let says = ["`serial:a/b`: serial numbers", "a mill with one store"];
+    let day = Arc::new(Key::of_serials(Scheme::Keymill, "keymill_segment", serial));
+    let says = ["`serial:A/B?date=yyyyMMdd&number=0000`: serial numbers", "a mill with one store"];
     refused(store.reserve(&keymill_tests::request(&day, 1)), FaultKind::Refused, &says);
-    let mark = Arc::new(Key { name: "snowflake:tx?worker=1".to_owned(), ..(*orders(1).key).clone() });
+    let mark = Arc::new(Key::mark("keymill_segment", "tx", "L", 1));
     assert_eq!(store.raise(&mark, None, 500).unwrap(), 0);
     assert_eq!(
         stands(&b, &mark).map(|mark| mark.next),
@@ -490,7 +486,7 @@ fn serials_and_marks_are_not_partitioned() {
         "worker 1 of two stores lives in the second"
     );
     assert_eq!(stands(&a, &mark), None);
-    let other = Arc::new(Key { name: "snowflake:tx?worker=4".to_owned(), ..(*mark).clone() });
+    let other = Arc::new(Key::mark("keymill_segment", "tx", "L", 4));
     assert_eq!(store.raise(&other, None, 500).unwrap(), 0);
     assert_eq!(stands(&a, &other).map(|mark| mark.next), Some(500), "worker 4 lives in the first");
     assert!(store.look(&mark).unwrap().is_some());
@@ -537,6 +533,6 @@ fn look_repair_and_facts_cover_every_store() {
     for between in [90_500, 90_700] {
         store.would_repair(&key, Mark { period: 0, next: between }).unwrap();
     }
-    assert_eq!(stands(&a, &key), Some(Mark { period: code(2, 0, CHUNK), next: 45_500 }));
-    assert_eq!(stands(&b, &key), Some(Mark { period: code(2, 1, CHUNK), next: 45_001 }));
+    assert_eq!(row_of(&a, &key), Some(part(2, 0, CHUNK, 45_500)));
+    assert_eq!(row_of(&b, &key), Some(part(2, 1, CHUNK, 45_001)));
 }

@@ -17,7 +17,6 @@ fn places() -> Arc<Places> {
         source: "tx".to_owned(),
         fixed_table: Scheme::Keymill.default_table().to_owned(),
         pool_table: Scheme::Worker.default_table().to_owned(),
-        fixed_name: "snowflake:tx?fields=L&worker=".to_owned(),
         layouts: vec!["L".to_owned()],
     })
 }
@@ -210,7 +209,7 @@ fn a_fixed_worker_that_was_leased_begins_again_while_another_store_is_down() {
         key: Arc::new(places().pool("tx")),
         slot: 4,
         left: vec![Left { token: 11, mark: taken.mark }],
-        owner: "host:11 for tx".into(),
+        source: "tx".into(),
     };
     assert_eq!(two.free_slots(&[Release { own, used: 1_001 }]).expect("an answer"), [true]);
     // Store 1 has the row, so its worker needs no answer of store 2.

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use keymill::store::memory::{Memory, MemoryStore, Step};
-use keymill::store::{FaultKind, KeepReader, Key, OwnReader, Reader, ReaderStore, Scheme, StoreIndex};
+use keymill::store::{FaultKind, KeepReader, Key, OwnReader, Reader, ReaderStore, StoreIndex};
 
-use super::{CHUNK, at_hand, key, memories, of_memories, wordless};
+use super::{CHUNK, at_hand, memories, of_memories, wordless};
 
 fn orders() -> Arc<Key> {
-    let plain = Key::clone(&key(Scheme::Keymill, "x"));
-    Arc::new(Key { scheme: Scheme::Worker, table: "keymill_reader".into(), name: "orders".into(), ..plain })
+    Arc::new(Key::of_readers("orders"))
 }
 
 fn keep(version: u64) -> KeepReader {

@@ -17,15 +17,9 @@ const CHUNK: u64 = 1000;
 fn key(scheme: Scheme, columns: &[(&str, &str)]) -> Arc<Key> {
     let columns = columns.iter().map(|(of, own)| ((*of).to_owned(), (*own).to_owned())).collect();
     Arc::new(Key {
-        scheme,
-        table: scheme.default_table().to_owned(),
-        name: "segment:orders".to_owned(),
-        serial: None,
-        step: 100,
-        unsafe_on: false,
-        is_pooled: false,
-        stride: keymill::store::Stride::EVERY,
         columns: Columns::new(columns),
+        step: 100,
+        ..Key::segment(scheme, scheme.default_table(), "orders")
     })
 }
 

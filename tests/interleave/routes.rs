@@ -1,18 +1,13 @@
 //! Route tables over several stores: a change that some of them have is named, and one version with two texts is told.
 
 use keymill::store::memory::{Memory, MemoryStore, Step};
-use keymill::store::{FaultKind, Key, RouteStore, Scheme, StoredTable};
+use keymill::store::{FaultKind, Key, RouteStore, StoredTable};
 use keymill_tests::wordless;
 
-use super::{CHUNK, key, memories, of_memories};
+use super::{CHUNK, memories, of_memories};
 
 fn orders() -> Key {
-    Key {
-        scheme: Scheme::Route,
-        table: Scheme::Route.default_table().to_owned(),
-        name: "orders".to_owned(),
-        ..Key::clone(&key(Scheme::Keymill, "x"))
-    }
+    Key::of_route("orders")
 }
 
 fn put(memory: &std::sync::Arc<Memory>, version: u64, text: &str) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::SqliteStore;
-use keymill::store::{Catalogue, Key, Scheme, Store, sqlite};
+use keymill::store::{Catalogue, Key, Scheme, Store, Subject, sqlite};
 use keymill::{Change, Code, Mill};
 use keymill_tests::ci::patient;
 use keymill_tests::mariadb::Private;
@@ -23,7 +23,7 @@ use super::{CHUNK, assert_disjoint, key, owner, shared, take, unique, until};
 fn table(scheme: Scheme) -> Arc<Key> {
     Arc::new(Key {
         table: unique("i"),
-        name: format!("segment:{}", unique("orders")),
+        name: Subject::Segment(unique("orders")).into(),
         ..(*key(scheme, "x")).clone()
     })
 }

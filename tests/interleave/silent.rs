@@ -175,7 +175,7 @@ fn a_batch_of_counters_waits_once_where_every_store_is_silent() {
 }
 
 fn pool(n: u64) -> Arc<Key> {
-    Arc::new(Key { name: format!("tx{n}"), ..Key::clone(&key(Scheme::Worker, "tx")) })
+    Arc::new(Key::pool("keymill_worker", &format!("tx{n}")))
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn leased_workers_wait_for_it_once() {
         key: pool(n),
         slot,
         left: vec![keymill::store::Left { token: 100 + n, mark: lease::MARK }],
-        owner: format!("host:{}", 100 + n).into(),
+        source: "".into(),
     };
     let asked = two.asked(|| {
         for &(n, slot) in &leased {
@@ -233,7 +233,7 @@ fn a_lease_of_the_store_that_was_silent_is_renewed_before_it_ends() {
         key: pool(0),
         slot: 1,
         left: vec![keymill::store::Left { token: 7, mark: lease::MARK }],
-        owner: "host:7".into(),
+        source: "".into(),
     };
     let renewal = Renewal { own, to: keymill::store::Left { token: 8, mark: lease::MARK + 5 }, lease_ms };
     // It answers again when two thirds of the lease are over. The keeper asks for it every second.
@@ -280,12 +280,7 @@ fn fixed_workers_that_have_begun_in_the_other_store_wait_for_it_once() {
 }
 
 fn route(n: u64) -> Key {
-    Key {
-        scheme: Scheme::Route,
-        table: Scheme::Route.default_table().to_owned(),
-        name: format!("r{n}"),
-        ..Key::clone(&key(Scheme::Keymill, "x"))
-    }
+    Key::of_route(&format!("r{n}"))
 }
 
 #[test]
@@ -323,7 +318,7 @@ fn what_status_asks_waits_for_it_once() {
                 1,
                 "the silent one is told"
             );
-            assert!(store.slots(&pool(0)).expect("an answer").layout.is_some());
+            assert!(store.slots(&pool(0)).expect("an answer").record.is_some());
             store.facts().expect("an answer");
             assert!(store.look_bank(&banks::bank(), 1).expect("an answer").is_some());
             assert_eq!(store.look(&banks::bank()).expect("an answer").map(|row| row.mark.period), Some(0));

@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use keymill::store::memory::{Memory, Step};
 use keymill::store::{
-    Catalogue, FaultKind, Key, Left, OwnSlot, RaisePool, Release, Renewal, Scheme, SlotStore, Slots,
-    StoreIndex, Take,
+    Catalogue, FaultKind, Key, Left, OwnSlot, RaisePool, Release, Renewal, SlotStore, Slots, StoreIndex, Take,
 };
 use keymill_tests::{lease, wordless};
 
-use crate::{CHUNK, PAUSE_MS, at_hand, key, memories, of_memories};
+use crate::{CHUNK, PAUSE_MS, at_hand, memories, of_memories};
 
 fn pool() -> Arc<Key> {
-    Arc::new(Key { name: "tx".to_owned(), ..Key::clone(&key(Scheme::Worker, "tx")) })
+    Arc::new(Key::pool("keymill_worker", "tx"))
 }
 
 fn take(token: u64) -> Take {
@@ -20,7 +19,7 @@ fn take(token: u64) -> Take {
 }
 
 fn own(slot: u64, token: u64) -> OwnSlot {
-    OwnSlot { key: pool(), slot, left: vec![Left { token, mark: 1_033 }], owner: "here:1".into() }
+    OwnSlot { key: pool(), slot, left: vec![Left { token, mark: 1_033 }], source: "".into() }
 }
 
 fn renewal(slot: u64, token: u64) -> Renewal {

@@ -11,11 +11,9 @@ use std::time::Duration;
 use keymill::Mill;
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
-use keymill::store::{
-    Catalogue, Columns, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme, Secret, SerialKey,
-};
+use keymill::store::{Catalogue, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme, Secret, SerialKey};
 use keymill_tests::ci::patient;
-use keymill_tests::{mariadb, redis};
+use keymill_tests::{mariadb, redis, schemes};
 
 fn page(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operations");
@@ -46,17 +44,10 @@ fn key(scheme: Scheme) -> Arc<Key> {
         pattern: SerialPattern::new("yyyyMMdd", "00000000", "UTC").unwrap(),
         init_max: false,
     });
-    let name = if serial.is_some() { "serial:cust_info/custid" } else { "segment:orders" };
     Arc::new(Key {
-        scheme,
-        table: scheme.default_table().to_owned(),
-        name: name.to_owned(),
-        serial,
         step: 10,
         unsafe_on: scheme.is_sequence(),
-        is_pooled: false,
-        stride: keymill::store::Stride::EVERY,
-        columns: Columns::default(),
+        ..schemes::key(scheme, scheme.default_table(), "orders", serial)
     })
 }
 

@@ -12,7 +12,7 @@ use keymill::counter_columns;
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Catalogue, Columns, FaultKind, Key, Mark, Request, RowStore, Scheme, SerialKey, Store};
+use keymill::store::{Catalogue, FaultKind, Key, Mark, Request, RowStore, Scheme, SerialKey, Store};
 use keymill_tests::disguise::{Answer, Disguise};
 use keymill_tests::{mariadb, request, schemes};
 use mysql::prelude::Queryable;
@@ -29,17 +29,7 @@ fn key(scheme: Scheme, table: &str) -> Arc<Key> {
         pattern: SerialPattern::new("", "0000", "UTC").unwrap(),
         init_max: false,
     });
-    Arc::new(Key {
-        scheme,
-        table: table.to_owned(),
-        columns: Columns::default(),
-        name: "segment:orders".to_owned(),
-        serial,
-        step: schemes::step(scheme, 10),
-        unsafe_on: false,
-        is_pooled: false,
-        stride: keymill::store::Stride::EVERY,
-    })
+    Arc::new(schemes::key(scheme, table, "orders", serial))
 }
 
 fn seen(key: &Arc<Key>, next: u64) -> Request {
@@ -142,7 +132,7 @@ fn unused_columns_are_left_alone() {
     for scheme in schemes::on_mysql().filter(|scheme| *scheme != Scheme::Ticket) {
         let (table, key) = Table::of(scheme);
         table.say(
-            "ALTER TABLE `{t}` ADD `stores` INT NOT NULL DEFAULT 1, ADD `store_index` INT NOT NULL DEFAULT 0",
+            "ALTER TABLE `{t}` ADD `owner` INT NOT NULL DEFAULT 1, ADD `owner_index` INT NOT NULL DEFAULT 0",
         );
         mariadb().reserve(&request(&key, 10)).unwrap_or_else(|fault| panic!("{scheme:?}: {fault}"));
     }
@@ -151,7 +141,7 @@ fn unused_columns_are_left_alone() {
     let open = || SqliteStore::new(file.clone(), sqlite::SqliteOptions::default());
     let key = key(Scheme::Keymill, "keymill_segment");
     open().init(&[Arc::clone(&key)], false).unwrap();
-    tamper(&file, "ALTER TABLE keymill_segment ADD stores INTEGER NOT NULL DEFAULT 1");
+    tamper(&file, "ALTER TABLE keymill_segment ADD owner INTEGER NOT NULL DEFAULT 1");
     assert_eq!(open().reserve(&request(&key, 10)).unwrap().lo, 1);
 }
 
@@ -160,6 +150,7 @@ fn a_column_that_is_too_narrow_is_refused_on_mariadb() {
     let own = [
         (Scheme::Keymill, "next"),
         (Scheme::Keymill, "period"),
+        (Scheme::Keymill, "chunk"),
         (Scheme::AutoIncrement, "id"),
         (Scheme::Ticket, "id"),
     ];
@@ -210,6 +201,12 @@ fn a_row_of_keymills_own_that_makes_no_sense_is_refused_on_mariadb() {
         ("-3", "period", "holds -3 in `period`"),
         ("NULL", "period", "holds NULL in `period`"),
         ("7", "period", "period 7"),
+        ("'shut'", "state", "holds `shut` in `state`"),
+        ("'Open'", "state", "holds `Open` in `state`"),
+        ("'leased'", "state", "in state `leased`"),
+        ("2", "stores", "stores=2 store=1 chunk=0"),
+        ("2", "store", "stores=1 store=2 chunk=0"),
+        ("7", "chunk", "stores=1 store=1 chunk=7"),
     ] {
         let (table, key) = Table::of(Scheme::Keymill);
         table.say("ALTER TABLE {t} MODIFY next BIGINT NULL, MODIFY period BIGINT NULL");
@@ -356,11 +353,16 @@ fn rows_that_no_table_of_ours_could_hold_are_refused() {
             refused(&mut behind(&disguise), &key, &[&format!("in `{maximum}`"), "nothing was changed"]);
         }
     }
-    for (words, nonsense, says) in [
-        ("SELECT `period`, `next`", "SELECT 0, 'x'", "holds `x` in `next`"),
-        ("SELECT `period`, `next`", "SELECT NULL, 5", "holds NULL in `period`"),
-        ("SELECT `period`, `next`", "SELECT 0", "holds NULL in `next`"),
-        ("SELECT `period`, `next`", "SELECT 0, 18446744073709551615", "in `next`"),
+    let words = "SELECT `period`, `next`, `state`, `stores`, `store`, `chunk`";
+    for (nonsense, says) in [
+        ("SELECT 0, 'x', 'open', 1, 1, 0", "holds `x` in `next`"),
+        ("SELECT NULL, 5, 'open', 1, 1, 0", "holds NULL in `period`"),
+        ("SELECT 0", "holds NULL in `next`"),
+        ("SELECT 0, 18446744073709551615, 'open', 1, 1, 0", "in `next`"),
+        ("SELECT 0, 5", "holds NULL in `state`"),
+        ("SELECT 0, 5, 7, 1, 1, 0", "holds `7` in `state`"),
+        ("SELECT 0, 5, 'open', 3, 4, 1000", "stores=3 store=4 chunk=1000"),
+        ("SELECT 0, 5, 'open', 1, 1", "holds NULL in `chunk`"),
     ] {
         let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
         let (_table, key) = Table::of(Scheme::Keymill);

@@ -8,23 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use keymill::Holds;
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Catalogue, Columns, FaultKind, Key, RowStore, Scheme};
+use keymill::store::{Catalogue, FaultKind, Key, RowStore, Scheme};
 use keymill_tests::rivals::{PROGRAMS, Program, program, reserve_and_give_back};
 use keymill_tests::{mariadb, request, schemes};
 use mysql::prelude::Queryable;
 
 fn key(scheme: Scheme, table: &str) -> Arc<Key> {
-    Arc::new(Key {
-        scheme,
-        table: table.to_owned(),
-        name: "segment:orders".to_owned(),
-        columns: Columns::default(),
-        serial: None,
-        step: 1000,
-        unsafe_on: false,
-        is_pooled: false,
-        stride: keymill::store::Stride::EVERY,
-    })
+    Arc::new(Key { step: 1000, ..Key::segment(scheme, table, "orders") })
 }
 
 /// A table of this program's on MariaDB, gone with the value.

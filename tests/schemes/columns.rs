@@ -67,17 +67,10 @@ fn key(scheme: Scheme, table: &str, columns: &[(&str, &str)]) -> Arc<Key> {
         init_max: false,
     });
     Arc::new(Key {
-        scheme,
-        table: table.to_owned(),
         columns: Columns::new(
             columns.iter().map(|(of, own)| ((*of).to_owned(), (*own).to_owned())).collect(),
         ),
-        name: "segment:orders".to_owned(),
-        serial,
-        step: schemes::step(scheme, 10),
-        unsafe_on: false,
-        is_pooled: false,
-        stride: keymill::store::Stride::EVERY,
+        ..schemes::key(scheme, table, "orders", serial)
     })
 }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use keymill::store::{Columns, FaultKind, Key, Mark, Scheme, Store, Stride};
+use keymill::store::{Columns, FaultKind, Key, Mark, Scheme, Store};
 use keymill_tests::rivals::reserve_and_give_back;
 use keymill_tests::{assert_disjoint, mariadb, postgres, request};
 use mysql::prelude::Queryable;
@@ -113,15 +113,9 @@ fn key(table: &str, program: &Program) -> Arc<Key> {
     let (name, maximum) = program.columns();
     let columns = [("sequence_name", name), ("next_val", maximum)];
     Arc::new(Key {
-        scheme: Scheme::JpaTable,
-        table: table.to_owned(),
-        name: "segment:orders".to_owned(),
         columns: Columns::new(columns.map(|(of, own)| (of.to_owned(), own.to_owned())).to_vec()),
-        serial: None,
         step: ALLOCATION,
-        unsafe_on: false,
-        is_pooled: false,
-        stride: Stride::EVERY,
+        ..Key::segment(Scheme::JpaTable, table, "orders")
     })
 }
 

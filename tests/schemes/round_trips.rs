@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{
-    BeginMark, Beside, Catalogue, Columns, FaultKind, Key, Left, Mark, OwnSlot, Places, Release, Renewal,
-    Request, RowStore, Scheme, SerialKey, SlotStore, Slots, Store, StoreIndex, Take, noted,
+    BeginMark, Beside, Catalogue, FaultKind, Key, Left, Mark, OwnSlot, Places, Release, Renewal, Request,
+    RowStore, Scheme, SerialKey, SlotStore, Slots, Store, StoreIndex, Take,
 };
 use keymill_tests::disguise::Disguise;
 use keymill_tests::{lease, mariadb, request, schemes};
@@ -41,17 +41,12 @@ impl Table {
             pattern: SerialPattern::new("yyyyMMdd", "000000", "UTC").unwrap(),
             init_max: false,
         });
-        let table = Table(Arc::new(Key {
+        let table = Table(Arc::new(schemes::key(
             scheme,
-            table: format!("r_{}_{count}", std::process::id()),
-            columns: Columns::default(),
-            name: "segment:orders".to_owned(),
+            &format!("r_{}_{count}", std::process::id()),
+            "orders",
             serial,
-            step: schemes::step(scheme, 10),
-            unsafe_on: false,
-            is_pooled: false,
-            stride: keymill::store::Stride::EVERY,
-        }));
+        )));
         direct().init(&[Arc::clone(&table.0)], false).unwrap();
         table
     }
@@ -151,13 +146,12 @@ fn the_fast_path_leaves_a_lowered_or_deleted_row_alone_too() {
 #[test]
 fn a_leased_worker_that_stays_where_it_is_costs_no_question_and_a_fixed_one_that_of_its_pool() {
     let (fixed, leased) = (Table::new(Scheme::Keymill, false), Table::new(Scheme::Worker, false));
-    let of = |table: &Table, name: &str| Arc::new(Key { name: name.to_owned(), ..Key::clone(&table.0) });
-    let (row, pool) = (of(&fixed, "snowflake:tx?fields=L&worker=1"), of(&leased, "tx"));
+    let row = Arc::new(Key::mark(&fixed.0.table, "tx", "L", 1));
+    let pool = Arc::new(Key::pool(&leased.0.table, "tx"));
     let places = Arc::new(Places {
         source: "tx".to_owned(),
         fixed_table: row.table.clone(),
         pool_table: pool.table.clone(),
-        fixed_name: "snowflake:tx?fields=L&worker=".to_owned(),
         layouts: vec!["L".to_owned()],
     });
     let take = |beside: Beside, token| Take {
@@ -181,13 +175,9 @@ fn a_leased_worker_that_stays_where_it_is_costs_no_question_and_a_fixed_one_that
         });
         let mut store = direct();
         let mark = store.slots(&pool).unwrap().slots[0].mark;
-        let owner = if beside().places.is_some() {
-            noted(&format!("host:{token}"), "tx")
-        } else {
-            format!("host:{token}")
-        };
+        let source = if beside().places.is_some() { "tx" } else { "" };
         let own =
-            OwnSlot { key: pool.clone(), slot: 0, left: vec![Left { token, mark }], owner: owner.into() };
+            OwnSlot { key: pool.clone(), slot: 0, left: vec![Left { token, mark }], source: source.into() };
         assert_eq!(store.free_slots(&[Release { own, used: 1_001 }]).unwrap(), [true]);
         counted
     };
@@ -216,7 +206,7 @@ fn a_leased_worker_that_stays_where_it_is_costs_no_question_and_a_fixed_one_that
 fn a_thousand_leases_are_renewed_in_at_most_twenty_statements() {
     const LEASES: u64 = 1_000;
     let table = Table::new(Scheme::Worker, false);
-    let pool = Arc::new(Key { name: "tx".to_owned(), ..Key::clone(&table.0) });
+    let pool = Arc::new(Key::pool(&table.0.table, "tx"));
     let slots = Slots { first: 0, last: LEASES - 1 };
     let mut store = direct();
     let taken: Vec<_> = (1..=LEASES)
@@ -232,7 +222,7 @@ fn a_thousand_leases_are_renewed_in_at_most_twenty_statements() {
                 key: pool.clone(),
                 slot: taken.slot,
                 left: vec![Left { token: *token, mark: taken.mark }],
-                owner: format!("host:{token}").into(),
+                source: "".into(),
             },
             to: Left { token: 5_000, mark: taken.mark + 10 },
             lease_ms: 30_000,
@@ -242,7 +232,7 @@ fn a_thousand_leases_are_renewed_in_at_most_twenty_statements() {
     let mut options = mariadb::options();
     options.hosts = vec![disguise.address()];
     let mut store = mariadb::store(options);
-    store.look(&pool).expect("a connection and a table that was judged");
+    store.slots(&pool).expect("a connection and a table that was judged");
     drop(disguise.said());
     let before = disguise.round_trips();
     let renewed = store.renew_slots(&renewals).expect("renewed");

@@ -12,7 +12,7 @@ mod shared;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
 use keymill_tests::{assert_disjoint, in_time};
 
 /// A server with sequences.
@@ -78,17 +78,7 @@ impl Drop for Sequence {
 }
 
 fn key(name: &str, step: u64, unsafe_on: bool) -> Arc<Key> {
-    Arc::new(Key {
-        scheme: Scheme::Sequence,
-        table: name.to_owned(),
-        name: "segment:orders".to_owned(),
-        columns: Columns::default(),
-        serial: None,
-        step,
-        unsafe_on,
-        is_pooled: false,
-        stride: keymill::store::Stride::EVERY,
-    })
+    Arc::new(Key { step, unsafe_on, ..Key::segment(Scheme::Sequence, name, "orders") })
 }
 
 fn request(key: &Arc<Key>, seen: u64) -> Request {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use keymill::store::{Catalogue, Columns, Key, Mark, Request, RowStore, Scheme, Stride};
+use keymill::store::{Catalogue, Key, Mark, Request, RowStore, Scheme, Stride};
 use keymill::{Change, Code, Mill, Source};
 use keymill_tests::ci::patient;
 use keymill_tests::disguise::Disguise;
@@ -25,17 +25,7 @@ const ROWS: [(u64, u64, u64, u64); 6] =
     [(2, 1, 50, 0), (2, 0, 7, 1), (3, 2, 7, 1000), (5, 0, 1, 3), (1000, 7, 50, 0), (1, 0, 7, 0)];
 
 fn key(table: &str, stride: Stride) -> Arc<Key> {
-    Arc::new(Key {
-        scheme: Scheme::TinyIdInfo,
-        table: table.to_owned(),
-        name: "segment:orders".to_owned(),
-        columns: Columns::default(),
-        serial: None,
-        step: 10,
-        unsafe_on: false,
-        is_pooled: false,
-        stride,
-    })
+    Arc::new(Key { step: 10, stride, ..Key::segment(Scheme::TinyIdInfo, table, "orders") })
 }
 
 /// A table of tinyid's on MariaDB, gone with the value.

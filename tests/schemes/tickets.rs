@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{
-    Catalogue, Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme, Store,
-};
+use keymill::store::{Catalogue, FaultKind, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme, Store};
 use keymill_tests::ci::patient;
 use keymill_tests::disguise::Disguise;
 use keymill_tests::{in_time, mariadb};
@@ -39,17 +37,7 @@ impl Table {
     }
 
     fn key(&self, name: &str) -> Arc<Key> {
-        Arc::new(Key {
-            scheme: self.scheme,
-            table: self.name.clone(),
-            name: format!("segment:{name}"),
-            columns: Columns::default(),
-            serial: None,
-            step: 100,
-            unsafe_on: true,
-            is_pooled: false,
-            stride: keymill::store::Stride::EVERY,
-        })
+        Arc::new(Key { step: 100, unsafe_on: true, ..Key::segment(self.scheme, &self.name, name) })
     }
 
     fn request(&self, name: &str) -> Request {

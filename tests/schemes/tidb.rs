@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use keymill::store::mysql::{MysqlStore, ServerOptions};
-use keymill::store::{Catalogue, Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme};
+use keymill::store::{Catalogue, FaultKind, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme};
 use keymill_tests::disguise::{self, Answer, Disguise, TIDB};
 use keymill_tests::{mariadb, schemes};
 use mysql::prelude::Queryable;
@@ -26,17 +26,7 @@ struct Table {
 }
 
 fn key(scheme: Scheme, table: &str) -> Arc<Key> {
-    Arc::new(Key {
-        scheme,
-        table: table.to_owned(),
-        name: "segment:orders".to_owned(),
-        columns: Columns::default(),
-        serial: None,
-        step: schemes::step(scheme, 10),
-        unsafe_on: false,
-        is_pooled: false,
-        stride: keymill::store::Stride::EVERY,
-    })
+    Arc::new(schemes::key(scheme, table, "orders", None))
 }
 
 impl Table {

@@ -424,12 +424,7 @@ impl World {
                 let _ =
                     write!(problems, "tick {tick} of worker {worker} is not below its mark {}; ", row.mark);
             }
-            // The first renewal notes what the lease is for.
-            Some(row)
-                if row.owner.strip_suffix(" for tx").unwrap_or(&row.owner)
-                    != format!("life {}", process.life)
-                    && !process.was_frozen =>
-            {
+            Some(row) if row.owner != format!("life {}", process.life) && !process.was_frozen => {
                 let moved = self.store_clock.wall_ms() - BEGIN_MS - self.now_ms as i64;
                 if moved == 0 {
                     let _ = write!(problems, "worker {worker} was taken by {}; ", row.owner);

@@ -1,6 +1,6 @@
 //! Which schemes each kind of server keeps, derived from the one list of all schemes.
 
-use keymill::store::Scheme;
+use keymill::store::{Key, Scheme, SerialKey};
 use keymill::{CounterColumns, Source, counter_columns};
 
 /// The stores, as documents name them.
@@ -67,4 +67,14 @@ pub fn option(scheme: Scheme) -> &'static str {
         _ if scheme.keeps_allocation() => "&allocation=0",
         _ => "",
     }
+}
+
+/// A key of this scheme: of serials, or of the segment `name`.
+#[must_use]
+pub fn key(scheme: Scheme, table: &str, name: &str, serial: Option<SerialKey>) -> Key {
+    let key = match serial {
+        Some(serial) => Key::of_serials(scheme, table, serial),
+        None => Key::segment(scheme, table, name),
+    };
+    Key { step: step(scheme, 10), ..key }
 }

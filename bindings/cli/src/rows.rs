@@ -116,8 +116,15 @@ fn say(tables: &[(&str, Vec<(&str, u64)>)], as_json: bool) -> Result<()> {
 }
 
 /// `move copy`.
-pub fn copy(mill: &Mill, router: &str, of: &RowsArgs, per_second: u64, how: &How, json: bool) -> Result<()> {
-    let (rows, moves) = (of.rows(per_second)?, mill.moves(router)?);
+pub fn copy(
+    mill: &Mill,
+    router: &str,
+    args: &RowsArgs,
+    per_second: u64,
+    how: &How,
+    json: bool,
+) -> Result<()> {
+    let (rows, moves) = (args.rows(per_second)?, mill.moves(router)?);
     moves::forget(&moves, how)?;
     let mut shown = Shown::new(how.wait);
     let copied = moves.copy(&rows, change(how.yes), &mut |event| shown.on(event))?;
@@ -127,7 +134,8 @@ pub fn copy(mill: &Mill, router: &str, of: &RowsArgs, per_second: u64, how: &How
     } else {
         ["rows to copy", "rows in the new shard"]
     };
-    let each = copied.iter().map(|of| (of.table.as_str(), vec![(sent, of.sent), (alike, of.alike)]));
+    let each =
+        copied.iter().map(|table| (table.table.as_str(), vec![(sent, table.sent), (alike, table.alike)]));
     say(&each.collect::<Vec<_>>(), json)?;
     if !how.yes {
         print::note("keymill: nothing was written; --yes writes it");
@@ -139,12 +147,12 @@ pub fn copy(mill: &Mill, router: &str, of: &RowsArgs, per_second: u64, how: &How
 pub fn verify(
     mill: &Mill,
     router: &str,
-    of: &RowsArgs,
+    args: &RowsArgs,
     repair: RowRepair,
     how: &How,
     json: bool,
 ) -> Result<()> {
-    let (rows, moves) = (of.rows(u64::MAX)?, mill.moves(router)?);
+    let (rows, moves) = (args.rows(u64::MAX)?, mill.moves(router)?);
     moves::forget(&moves, how)?;
     let mut shown = Shown::new(how.wait);
     let found = moves.verify(&rows, repair, change(how.yes), &mut |event| shown.on(event))?;
@@ -213,18 +221,18 @@ fn report(found: &Comparison, as_json: bool) -> Result<()> {
 pub fn clean(
     mill: &Mill,
     router: &str,
-    of: &RowsArgs,
+    args: &RowsArgs,
     older_than: Duration,
     per_second: u64,
     yes: bool,
     json: bool,
 ) -> Result<()> {
-    let (rows, moves) = (of.rows(per_second)?, mill.moves(router)?);
+    let (rows, moves) = (args.rows(per_second)?, mill.moves(router)?);
     let mut shown = Shown::new(false);
     let removed = moves.clean(&rows, older_than, change(yes), &mut |event| shown.on(event))?;
     drop(shown);
     let what = if yes { "rows removed" } else { "rows to remove" };
-    let each = removed.iter().map(|of| (of.table.as_str(), vec![(what, of.rows)]));
+    let each = removed.iter().map(|table| (table.table.as_str(), vec![(what, table.rows)]));
     say(&each.collect::<Vec<_>>(), json)?;
     if !yes {
         print::note("keymill: nothing was removed; --yes removes it");

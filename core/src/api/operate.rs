@@ -6,7 +6,8 @@ use crate::config::spec_string;
 use crate::error::{Error, Result, shown};
 use crate::request::bank_spec::{BankSpec, recorded_counters};
 use crate::request::reservation::{Key, Scheme};
-use crate::store::{Import, Row, check_schemes, look, not_imported, one_of_several, planned_import, step_of};
+use crate::request::subject::Subject;
+use crate::store::{Import, Row, check_schemes, look, misplaced, not_imported, planned_import, step_of};
 
 use super::{Heat, Source};
 
@@ -130,9 +131,8 @@ impl Source {
         let key = self.spec().key.clone();
         let (row, changed_seconds_ago, warnings) = self.on_store(move |store| {
             let row = look(store, &key)?;
-            if key.serial.is_none()
-                && let Some(fault) = row.as_ref().and_then(|row| one_of_several(row.mark))
-            {
+            if let Some(row) = row.as_ref().filter(|row| row.status.partition != key.partition) {
+                let fault = misplaced(&key, row.status);
                 return Err(fault.with_context(&format!("looking at `{}`", key.name)).into());
             }
             if matches!(key.scheme, Scheme::Worker | Scheme::WorkerNode) {
@@ -251,12 +251,12 @@ impl Source {
         options.extend(columns.map(|columns| ("columns", columns)));
         let spec = match &self.spec().key.serial {
             None => {
-                let own = self.label().strip_prefix("segment:").ok_or_else(|| {
-                    Error::argument(format!(
-                        "`{}` keeps no counted numbers, so it imports none",
-                        self.label()
-                    ))
-                })?;
+                let Subject::Segment(own) = self.spec().key.name.subject() else {
+                    let label = self.label();
+                    return Err(Error::argument(format!(
+                        "`{label}` keeps no counted numbers, so it imports none"
+                    )));
+                };
                 spec_string("segment", &[row.unwrap_or(own)], &options)
             }
             Some(serial) => {

@@ -344,7 +344,7 @@ impl Mill {
             let listed = store.list_routes(&key)?;
             // A store that is gone is asked once, and not for each of its routers.
             let mut outage: Option<Fault> = None;
-            let of = |(name, stored): (String, StoredTable)| {
+            let with_readers = |(name, stored): (String, StoredTable)| {
                 let readers = match &outage {
                     Some(fault) => Err(fault.clone()),
                     None => store.readers(&Key::of_readers(&name)),
@@ -352,7 +352,7 @@ impl Mill {
                 outage = readers.as_ref().err().filter(|fault| fault.kind.is_outage()).cloned();
                 (name, stored, readers)
             };
-            Ok(listed.into_iter().map(of).collect::<Vec<_>>())
+            Ok(listed.into_iter().map(with_readers).collect::<Vec<_>>())
         })?;
         let routers = listed.into_iter().map(|(name, stored, readers)| {
             let shards = stored.table(&name).map(|table| {

@@ -482,7 +482,7 @@ impl Source {
             let (before, after) =
                 if change.is_dry() { store.would_raise_pool(&raise)? } else { store.raise_pool(&raise)? };
             Ok(Repair {
-                before: before.layout.is_some().then(|| shown_pool(&before)),
+                before: before.record.is_some().then(|| shown_pool(&before)),
                 after: shown_pool(&after),
             })
         })

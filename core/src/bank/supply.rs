@@ -520,7 +520,7 @@ impl BankSource {
         }
         let seen = Mark { period: 0, next: seen(cell, supply.ahead.get(&index)) };
         let Spec { key, .. } = self.spec().as_ref();
-        let name = || counter_key(key, self.bank().counters, index).name.clone();
+        let name = || counter_key(key, self.bank().counters, index).name.to_string();
         Reserved { period: 0, ..range }.above(seen, key.stride, name, &key.name)?;
         let was_refilled = Note::from_bits(cell.note()).is_some();
         if !was_refilled {

@@ -13,10 +13,10 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 use crate::error::{Error, Result, shown};
 use crate::layout::Layout;
 use crate::layout::scatter::Scatter;
-use crate::request::bank_spec::{BankSpec, MOST_COUNTERS, record_name};
+use crate::request::bank_spec::{BankSpec, MOST_COUNTERS};
 use crate::request::reservation::{Columns, Key, MAX_NUMBER, Scheme, SerialKey};
 use crate::serial::SerialPattern;
-use crate::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker, fixed_name, in_words};
+use crate::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker, in_words};
 
 use crate::text_form::{IdDigits, TextForm};
 
@@ -418,17 +418,14 @@ fn segment(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
     Ok(Spec {
         text: common.text,
         command: None,
-        label: label.clone(),
+        label,
         key: Arc::new(Key {
-            scheme,
-            table,
             columns: columns(read, scheme)?,
-            name: label,
-            serial: None,
             step: allocated.unwrap_or(rules.min_step),
             unsafe_on,
             is_pooled,
             stride: scheme_options::stride(read, scheme)?,
+            ..Key::segment(scheme, &table, &name)
         }),
         order: common.order,
         block: common.block,
@@ -481,9 +478,6 @@ fn serial(parts: &Split, read: &OptionReader, common: Common, sql_store: bool) -
     let space = pattern.last();
     // A signed 64-bit number holds every number of eighteen digits, not every one of nineteen.
     let last = if widen { 999_999_999_999_999_999 } else { pattern.last() };
-    // Two spellings of a column make the same texts, so they share a row, as they do in `key_producer`.
-    let name =
-        format!("serial:{}/{}?date={date}&number={number}", table.to_uppercase(), column.to_uppercase());
     // A day's numbers are few: no process reserves more than a hundredth of them at a time, and a cold one no more than that.
     let hundredth = (space / 100).max(1);
     let rules = rules(read, Some(hundredth.min(500)), hundredth.min(LARGEST_STEP))?;
@@ -496,8 +490,7 @@ fn serial(parts: &Split, read: &OptionReader, common: Common, sql_store: bool) -
         label,
         key: Arc::new(Key {
             columns: columns(read, scheme)?,
-            serial: Some(SerialKey { table, column, pattern, init_max }),
-            ..Key::plain(scheme, row_table, name)
+            ..Key::of_serials(scheme, &row_table, SerialKey { table, column, pattern, init_max })
         }),
         order: common.order,
         block,
@@ -536,12 +529,12 @@ fn business(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> 
             shown(other)
         )));
     }
-    let (scheme, table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
+    let (_, table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
     Ok(Spec {
         text: common.text,
         command: None,
         label: format!("business:{name}"),
-        key: Arc::new(Key::plain(scheme, table, record_name(&name))),
+        key: Arc::new(Key::bank(&table, &name)),
         order: common.order,
         block: common.block,
         deadline: common.deadline,
@@ -569,21 +562,19 @@ fn snowflake(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec>
         &[("borrow", ClockBack::Borrow), ("wait", ClockBack::Wait), ("error", ClockBack::Error)],
     )?;
     let max_lead_ms = read.millis("max_lead", 3000, 1, 3_600_000)?;
-    let (mut scheme, mut table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
+    let (_, table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
     let label = format!("snowflake:{name}");
-    let key_name = match worker {
-        Worker::Fixed(worker) => format!("{}{worker}", fixed_name(&label, &layout)),
-        Worker::Disposable => {
-            scheme = Scheme::WorkerNode;
-            table = read.text("table", scheme.default_table());
-            label.clone()
+    let key = match worker {
+        // The mark belongs to the worker, however the layout is spelled. It is a tick, as ids hold it: with another epoch equal ticks
+        // make equal ids, so the epoch is no part of the key.
+        Worker::Fixed(worker) => {
+            Key::mark(&table, &name, layout.spellings().first().map_or("", String::as_str), worker)
         }
+        Worker::Disposable => Key::node(&read.text("table", Scheme::WorkerNode.default_table()), &name),
         Worker::Leased { .. } => {
-            scheme = Scheme::Worker;
-            table = read.text("table", scheme.default_table());
             let pool = read.text("pool", &name);
             check_name(&pool, "the pool's name")?;
-            pool
+            Key::pool(&read.text("table", Scheme::Worker.default_table()), &pool)
         }
     };
     let layout = if by_data_centre { layout.with_data_centre()? } else { layout };
@@ -591,7 +582,7 @@ fn snowflake(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec>
         text: common.text,
         command: None,
         label,
-        key: Arc::new(Key::plain(scheme, table, key_name)),
+        key: Arc::new(key),
         order: common.order,
         block: common.block,
         deadline: common.deadline,

@@ -157,6 +157,8 @@ pub struct Fault {
     remedies: Vec<Remedy>,
     /// One of several stores failed, and another one goes on.
     is_partial: bool,
+    /// A row or a table is there, and says what cannot be read.
+    is_unreadable: bool,
 }
 
 impl Fault {
@@ -170,7 +172,18 @@ impl Fault {
             cause: words(cause),
             remedies: Vec::new(),
             is_partial: false,
+            is_unreadable: false,
         }
+    }
+
+    /// The refusal of a row or a table that is there and says what cannot be read, so nothing is guessed about it.
+    pub(crate) fn unreadable(cause: impl Into<String>) -> Self {
+        Fault { is_unreadable: true, ..Fault::new(FaultKind::Refused, cause) }
+    }
+
+    /// Whether a row or a table is there, and says what cannot be read.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.is_unreadable
     }
 
     /// The fault of one of several stores, of which another one goes on: what that one can serve need not wait.

@@ -250,9 +250,11 @@ impl Executor {
         self.report_created();
     }
 
-    fn defect(&self, of: &str, payload: Box<dyn Any + Send>) -> String {
-        let message =
-            format!("{of} panicked: {}; this is a defect in keymill, please report it", panic_words(payload));
+    fn defect(&self, what: &str, payload: Box<dyn Any + Send>) -> String {
+        let message = format!(
+            "{what} panicked: {}; this is a defect in keymill, please report it",
+            panic_words(payload)
+        );
         self.events.push(Event::new(EventKind::KeeperRestarted, message.clone()));
         self.counters.keeper_restarted();
         message
@@ -410,8 +412,8 @@ impl Executor {
     }
 
     /// What the store has to tell since the last call.
-    fn tell<T: Default>(&mut self, of: impl FnOnce(&mut (dyn Store + 'static)) -> T) -> T {
-        self.store.as_mut().map(|store| store.without_asking(of)).unwrap_or_default()
+    fn tell<T: Default>(&mut self, verb: impl FnOnce(&mut (dyn Store + 'static)) -> T) -> T {
+        self.store.as_mut().map(|store| store.without_asking(verb)).unwrap_or_default()
     }
 
     /// A missing configuration opens a new file without an error: the event shows it.

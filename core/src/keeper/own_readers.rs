@@ -53,7 +53,7 @@ impl OwnReaders {
             owner: self.owner.clone(),
             store: StoreIndex::ONLY,
         };
-        let own = self.rows.entry(key.name.clone()).or_default();
+        let own = self.rows.entry(key.name.to_string()).or_default();
         let began_ms = self.clock.boot_ms();
         let highest = store.ask(|store| store.keep_reader(key, own, &keep))?;
         Ok(WrittenRow { until_ms: began_ms + self.lease_ms * USED.0 / USED.1, highest })

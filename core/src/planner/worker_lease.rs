@@ -12,9 +12,7 @@ use crate::error::Error;
 use crate::error::fault::{Fault, FaultKind};
 use crate::request::reservation::Key;
 use crate::request::store_index::StoreIndex;
-use crate::request::worker::{
-    BELIEVED_MS, Beside, Left, OwnSlot, Release, Renewal, Renewed, Take, Taken, noted,
-};
+use crate::request::worker::{BELIEVED_MS, Beside, Left, OwnSlot, Release, Renewal, Renewed, Take, Taken};
 use crate::snowflake::{SnowflakeAction, WorkerView};
 use crate::spec::{SnowflakeSpec, Worker};
 
@@ -36,8 +34,8 @@ pub(super) struct WorkerLease {
     worker: u64,
     /// What this process wrote into the row last, and what requests with lost answers may have written since.
     left: Vec<Left>,
-    /// The process and the source, as the row names them once it was renewed.
-    owner: Arc<str>,
+    /// The source, as the row notes it once it was renewed.
+    source: Arc<str>,
     /// The boot time at which its use ends.
     until_ms: u64,
     /// How long it lasts without renewal.
@@ -69,7 +67,7 @@ pub(super) struct Clocks {
 
 impl WorkerLease {
     fn own(&self, key: &Arc<Key>) -> OwnSlot {
-        OwnSlot { key: key.clone(), slot: self.worker, left: self.left.clone(), owner: self.owner.clone() }
+        OwnSlot { key: key.clone(), slot: self.worker, left: self.left.clone(), source: self.source.clone() }
     }
 
     /// The row may hold this too. Of many doubts the last and the first ones are kept: without the right one the worker is given up.
@@ -148,8 +146,7 @@ fn mark_at(of: &SnowflakeSpec, wall_ms: i64, lease_ms: u64) -> u64 {
 impl Planner {
     /// The process, as the rows of its slots name it.
     pub(crate) fn set_owner(&mut self, owner: &str) {
-        // What follows ` for ` is the source.
-        self.owner = Some(owner.replace(" for ", "-for-").into());
+        self.owner = Some(owner.into());
     }
 
     fn owner(&self) -> Arc<str> {
@@ -245,7 +242,6 @@ impl Planner {
     pub(super) fn taken(&mut self, index: SourceIndex, taken: Taken, now: Now) -> Vec<Action> {
         self.clocks.answered(taken.now_ms, now);
         let wall_ms = self.clocks.believed(now);
-        let owner = self.owner();
         let Some(plan) = self.plan(index) else { return Vec::new() };
         plan.wanted = None;
         let Some((token, sent_ms)) = plan.taking.take() else { return Vec::new() };
@@ -255,11 +251,11 @@ impl Planner {
         let Taken { slot: worker, start, mark, .. } = taken;
         let until_ms = sent_ms.saturating_add(used_ms(lease_ms));
         let left = vec![Left { token, mark }];
-        let owner = plan.spec.places().map_or(owner.clone(), |places| noted(&owner, &places.source).into());
+        let source = plan.spec.places().map_or_else(|| "".into(), |places| places.source.into());
         plan.lease = Some(WorkerLease {
             worker,
             left,
-            owner,
+            source,
             until_ms,
             length_ms: lease_ms,
             asked: None,

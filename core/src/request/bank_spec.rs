@@ -9,9 +9,9 @@
 
 use std::sync::Arc;
 
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-
-use super::reservation::{Key, MAX_NUMBER, Scheme};
+use super::position::MAX_NUMBER;
+use super::row_key::Key;
+use super::subject::{BankRow, Subject};
 use crate::gene::{GENES, Gene};
 
 /// The most counters of a bank: one for each gene.
@@ -19,9 +19,6 @@ pub const MOST_COUNTERS: u32 = GENES;
 
 /// The largest number of a 64-bit id: the bits that the gene leaves.
 pub const LAST_NUMBER: u64 = (1 << 47) - 1;
-
-/// The period of a counter's row that belongs to another C, added to the period it had: above every date and every partition.
-pub(crate) const CLOSED_PERIOD: u64 = 1 << 62;
 
 /// The options of a source of business ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,53 +68,41 @@ pub struct OpenBank {
     pub floor: u64,
 }
 
-/// The characters that are percent-encoded inside the name of a row, so that no name looks like another bank's counter.
-const RESERVED: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'&').add(b'=').add(b'/');
-
-/// The name of a bank's record.
-pub(crate) fn record_name(name: &str) -> String {
-    format!("business:{}", utf8_percent_encode(name, RESERVED))
+/// The key of another row of the bank that `key` is a row of; the key itself where it is of no bank.
+fn row_of_bank(key: &Key, row: BankRow) -> Key {
+    match key.name.subject() {
+        Subject::Bank { bank, .. } => {
+            Key { name: Subject::Bank { bank: Arc::clone(bank), row }.into(), ..key.clone() }
+        }
+        _ => key.clone(),
+    }
 }
 
 /// The key of a counter's row; `bank` is the key of the record.
 #[must_use]
 pub fn counter_key(bank: &Key, counters: u32, index: u32) -> Arc<Key> {
-    Arc::new(Key { name: format!("{}/{counters}/{index}", bank.name), ..bank.clone() })
+    Arc::new(row_of_bank(bank, BankRow::Counter { counters, index }))
 }
 
 /// The key of a bank's floor; `bank` is the key of the record.
 pub(crate) fn floor_key(bank: &Key) -> Arc<Key> {
-    Arc::new(Key { name: format!("{}/floor", bank.name), ..bank.clone() })
+    Arc::new(row_of_bank(bank, BankRow::Floor))
 }
-
-/// The last part of the name of the row which records that every counter has its row in each of several stores.
-const COMPLETE: &str = "complete";
 
 /// The key of the row which records that every counter of this bank has its row in each of several stores; `bank` is the key of the
 /// record.
 pub(crate) fn complete_key(bank: &Key, counters: u32) -> Arc<Key> {
-    Arc::new(Key { name: format!("{}/{counters}/{COMPLETE}", bank.name), ..bank.clone() })
+    Arc::new(row_of_bank(bank, BankRow::Complete { counters }))
 }
 
 /// The key of its bank's record and the bank's number of counters, of the key of a counter.
 pub(crate) fn bank_of(counter: &Key) -> Option<(Key, u32)> {
-    let (name, index) = counter.name.rsplit_once('/').filter(|_| is_counter(counter))?;
-    let (name, counters) = name.rsplit_once('/')?;
-    let counters: u32 = counters.parse().ok()?;
-    (index.parse::<u32>().ok()? < counters)
-        .then(|| (Key { name: name.to_owned(), ..counter.clone() }, counters))
-}
-
-/// Whether a row is a bank's record or floor, or says that it is complete: no counter.
-pub(crate) fn is_mark(key: &Key) -> bool {
-    let Some(name) = key.name.strip_prefix("business:") else { return false };
-    let is_mark = name.rsplit_once('/').is_none_or(|(_, last)| matches!(last, "floor" | COMPLETE));
-    key.scheme == Scheme::Keymill && key.serial.is_none() && is_mark
-}
-
-/// Whether a row is a counter of a bank.
-pub(crate) fn is_counter(key: &Key) -> bool {
-    key.name.starts_with("business:") && !is_mark(key)
+    match counter.name.subject() {
+        Subject::Bank { row: BankRow::Counter { counters, .. }, .. } => {
+            Some((row_of_bank(counter, BankRow::Record), *counters))
+        }
+        _ => None,
+    }
 }
 
 /// What a record says.
@@ -180,12 +165,5 @@ mod tests {
         for none in [0, 16, 31, 32 + 17, 63] {
             assert_eq!(Record::of_position(none), None);
         }
-    }
-
-    #[test]
-    fn no_name_gives_a_record_that_is_another_banks_counter() {
-        assert_eq!(record_name("order"), "business:order");
-        assert_eq!(record_name("order/4/1"), "business:order%2F4%2F1");
-        assert_eq!(record_name("a%2Fb"), "business:a%252Fb");
     }
 }

@@ -1,20 +1,10 @@
 //! Readers: the processes that follow a route table, each with the version that it runs.
 
-use super::reservation::{Key, Scheme};
+pub(crate) use super::row_key::READER_TABLE;
 use super::worker::Left;
-
-/// The table of readers. Its rows are those of leased workers: the pool is a router, the slot a process, the mark a version.
-pub(crate) const READER_TABLE: &str = "keymill_reader";
 
 /// What the rows of readers record of their pool.
 pub(crate) const READER_LAYOUT: &str = "readers of a route table";
-
-impl Key {
-    /// What the readers of a router are kept under.
-    pub(crate) fn of_readers(router: &str) -> Key {
-        Key::plain(Scheme::Worker, READER_TABLE.to_owned(), router.to_owned())
-    }
-}
 
 /// A process that follows a route table, as the store knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,140 +1,15 @@
-//! What a planner asks of a store and what a store answers: keys, marks, requests, ranges.
+//! What a planner asks of a store and what a store answers: requests, ranges.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::error::fault::Remedy;
-use crate::serial::SerialPattern;
 
 use super::stride::Stride;
 
+pub use super::position::{MAX_NUMBER, Mark};
+pub use super::row_key::{Columns, Key, SerialKey};
 pub use super::scheme::Scheme;
 pub use crate::error::fault::{Fault, FaultKind};
-
-/// The largest number keymill hands out: positive in a signed 64-bit column.
-pub const MAX_NUMBER: u64 = i64::MAX as u64;
-
-/// What a serial number's row is found by, and how its text is made.
-#[derive(Clone, Debug)]
-pub struct SerialKey {
-    /// The business table, as given.
-    pub table: String,
-    /// The business column, as given.
-    pub column: String,
-    /// Date pattern, number pattern and zone.
-    pub pattern: SerialPattern,
-    /// `init=max`: a missing row starts from the largest serial found in the business table.
-    pub init_max: bool,
-}
-
-/// Columns whose names differ from those of the scheme's authors: `columns=cur_id:current_no,biz_type:name`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Columns(Vec<(String, String)>);
-
-impl Columns {
-    /// Pairs of the authors' name and the table's own; both identifiers, checked when the source was opened.
-    #[must_use]
-    pub fn new(pairs: Vec<(String, String)>) -> Columns {
-        Columns(pairs)
-    }
-
-    /// The name of the column in this table.
-    #[must_use]
-    pub fn own<'c>(&'c self, column: &'c str) -> &'c str {
-        self.0.iter().find(|(of, _)| of == column).map_or(column, |(_, own)| own)
-    }
-}
-
-/// Written after a place's name: ` cur_id:current_no`; empty where no column is renamed.
-impl fmt::Display for Columns {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(of, own)| write!(f, " {of}:{own}"))
-    }
-}
-
-/// What a reservation is kept under.
-#[derive(Clone, Debug)]
-pub struct Key {
-    /// How it is kept.
-    pub scheme: Scheme,
-    /// The table's name: an identifier, checked when the source was opened.
-    pub table: String,
-    /// The names of its columns, where they differ from the authors'.
-    pub columns: Columns,
-    /// The row's name under scheme `keymill`: `segment:orders`, `serial:CUST_INFO/CUSTID?date=…&number=…`.
-    pub name: String,
-    /// For serial numbers: what `key_producer` needs, and the pattern.
-    pub serial: Option<SerialKey>,
-    /// The step of a row, or of a table, that is created for this key where the scheme keeps one. Of a row whose programs have
-    /// allocations of their own: the largest of them, 0 where no other program uses the row.
-    pub step: u64,
-    /// `unsafe=on`: numbers that come twice after a crash of the server are accepted.
-    pub unsafe_on: bool,
-    /// `optimizer=pooled`: a value of its sequence owns the numbers up to it, not those from it on.
-    pub is_pooled: bool,
-    /// Which of the row's numbers are the source's own, where the scheme's rows say so.
-    pub stride: Stride,
-}
-
-impl Key {
-    /// A row of this table, without anything that only some schemes need.
-    pub(crate) fn plain(scheme: Scheme, table: String, name: String) -> Key {
-        Key {
-            scheme,
-            table,
-            columns: Columns::default(),
-            name,
-            serial: None,
-            step: 1,
-            unsafe_on: false,
-            is_pooled: false,
-            stride: Stride::EVERY,
-        }
-    }
-
-    /// What a route table is kept under.
-    pub(crate) fn of_route(name: &str) -> Key {
-        Key::plain(Scheme::Route, Scheme::Route.default_table().to_owned(), name.to_owned())
-    }
-
-    /// What a value of another program's sequence is worth, as a spec says it.
-    pub(crate) const fn optimizer(&self) -> &'static str {
-        match self.step {
-            1 => "none",
-            _ if self.is_pooled => "pooled",
-            _ => "pooled-lo",
-        }
-    }
-
-    /// Whether two keys read the values of one sequence differently.
-    pub(crate) fn contradicts(&self, other: &Key) -> bool {
-        let is_one = self.scheme.is_shared_sequence() && self.scheme == other.scheme;
-        is_one && self.is_pooled != other.is_pooled && self.table.eq_ignore_ascii_case(&other.table)
-    }
-
-    /// Identifies a check of the table: its name, and everything else of this key that the check depends on.
-    #[must_use]
-    pub fn place(&self) -> String {
-        let mut place = format!("{}{}", self.table, self.columns);
-        if self.scheme.is_ticket() {
-            place.push_str(&format!(" step={}{}", self.step, if self.is_pooled { " pooled" } else { "" }));
-        }
-        if !self.stride.is_every() {
-            place.push_str(&format!(" delta={} remainder={}", self.stride.delta(), self.stride.remainder()));
-        }
-        place
-    }
-}
-
-/// A place in a key's history: first by period, then by number. `next` is the lowest number not yet reserved; where the
-/// key has a [`Stride`], the lowest that is its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mark {
-    /// The period, 0 where the key has none.
-    pub period: u64,
-    /// The lowest number not yet reserved; 0 means that nothing has been seen.
-    pub next: u64,
-}
 
 /// A request to reserve, in numbers of the row. A planner asks in its source's own count, which is the same unless the key has a
 /// [`Stride`].

@@ -376,7 +376,7 @@ impl Scheme {
     /// The columns that say where a row stands, and what else a reservation depends on.
     pub(crate) fn content(self) -> Vec<&'static str> {
         match self.kept() {
-            Kept::Segment => vec!["period", "next"],
+            Kept::Segment => vec!["period", "next", "state", "stores", "store", "chunk"],
             Kept::Serial => vec!["MAXSERIALNO"],
             Kept::Counter(columns) => {
                 let (delta, remainder) = columns.stride.unzip();
@@ -385,9 +385,20 @@ impl Scheme {
             }
             Kept::Ticket { .. } => vec!["id", "stub", "step"],
             Kept::Sequence => Vec::new(),
-            Kept::Worker => vec!["token", "mark", "ends_at", "owner", "layout"],
+            Kept::Worker => {
+                vec!["token", "mark", "ends_at", "state", "source", "owner", "layout", "stores", "store"]
+            }
             Kept::Node => vec!["HOST_NAME", "PORT", "TYPE", "LAUNCH_DATE", "MODIFIED", "CREATED"],
             Kept::Route => vec!["version", "table_text"],
+        }
+    }
+
+    /// The columns that keymill's own table lacks where an earlier build made it.
+    pub(crate) const fn later(self) -> &'static [&'static str] {
+        match self.kept() {
+            Kept::Segment => &["state", "stores", "store", "chunk"],
+            Kept::Worker => &["state", "source", "stores", "store"],
+            _ => &[],
         }
     }
 

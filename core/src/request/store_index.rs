@@ -22,10 +22,28 @@ impl StoreIndex {
         worker % self.stores.max(1) == self.index
     }
 
+    /// As the columns `stores` and `store` have it: a store is counted from 1.
+    #[must_use]
+    pub fn columns(self) -> [u64; 2] {
+        [self.stores, self.index + 1]
+    }
+
+    /// The store in these columns; `None`: no row has such columns.
+    #[must_use]
+    pub fn of_columns([stores, store]: [u64; 2]) -> Option<StoreIndex> {
+        (1..=stores).contains(&store).then(|| StoreIndex { stores, index: store - 1 })
+    }
+
     /// Whether there are other stores.
     #[must_use]
     pub fn is_one_of_several(self) -> bool {
         self.stores > 1
+    }
+}
+
+impl Default for StoreIndex {
+    fn default() -> StoreIndex {
+        StoreIndex::ONLY
     }
 }
 

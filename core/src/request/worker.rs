@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::reservation::{Fault, Key, Scheme};
+use super::reservation::{Fault, Key};
 use super::store_index::StoreIndex;
 
 /// How far a wall clock may be ahead of the store's, or have jumped, before marks are no longer made of it.
@@ -33,9 +33,7 @@ pub struct Places {
     pub fixed_table: String,
     /// The table of leased workers.
     pub pool_table: String,
-    /// The name of a fixed worker's row up to the worker.
-    pub fixed_name: String,
-    /// Every spelling of the layout's widths, one of which a pool records.
+    /// Every spelling of the layout's widths. A fixed worker's row is named by the first, and a pool records one of them.
     pub layouts: Vec<String>,
 }
 
@@ -43,14 +41,14 @@ impl Places {
     /// The row that keeps the mark of a fixed worker.
     #[must_use]
     pub fn fixed_row(&self, worker: u64) -> Key {
-        let name = format!("{}{worker}", self.fixed_name);
-        Key::plain(Scheme::Keymill, self.fixed_table.clone(), name)
+        let fields = self.layouts.first().map_or("", String::as_str);
+        Key::mark(&self.fixed_table, &self.source, fields, worker)
     }
 
     /// A pool of leased workers.
     #[must_use]
     pub fn pool(&self, name: &str) -> Key {
-        Key::plain(Scheme::Worker, self.pool_table.clone(), name.to_owned())
+        Key::pool(&self.pool_table, name)
     }
 
     /// Whether ids of a pool with this record could be ids of this source: equal widths. Equal ticks make equal ids, whatever the epoch.
@@ -60,16 +58,6 @@ impl Places {
             .iter()
             .any(|layout| record.strip_prefix(layout.as_str()).is_some_and(|rest| rest.starts_with(' ')))
     }
-}
-
-/// The longest owner that the table holds.
-const LONGEST_OWNER: usize = 255;
-
-/// The owner as a slot's row names it where the slot has the newest mark of its source's worker.
-#[must_use]
-pub fn noted(owner: &str, source: &str) -> String {
-    let noted = format!("{owner} for {source}");
-    if noted.len() <= LONGEST_OWNER { noted } else { owner.to_owned() }
 }
 
 /// A request to begin with the mark of a fixed worker.
@@ -177,8 +165,8 @@ pub struct OwnSlot {
     pub slot: u64,
     /// What the row may hold: what this owner wrote last, and what requests with lost answers may have written since.
     pub left: Vec<Left>,
-    /// The owner that the next change writes: the process, and the source whose newest mark this is ([`noted`]).
-    pub owner: Arc<str>,
+    /// The source whose newest mark this is, which the next change notes; empty: none.
+    pub source: Arc<str>,
 }
 
 /// A request to renew the lease of a slot.
@@ -241,26 +229,83 @@ impl Left {
     }
 }
 
-/// The row of a slot.
+/// What a row of a pool is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SlotState {
+    /// A slot that a process leases or has leased. Whether the lease lasts, [`SlotRow::is_held`] says.
+    #[default]
+    Leased,
+    /// A slot whose worker has newer marks at another place. A pool that has others does not lease it.
+    Elsewhere,
+    /// A slot that `keymill repair` has raised.
+    Repaired,
+    /// The record of the pool itself.
+    Pool,
+    /// The name of another pool that the source of this one has leased from.
+    OtherPool,
+}
+
+impl SlotState {
+    /// Every state.
+    pub const ALL: [SlotState; 5] =
+        [SlotState::Leased, SlotState::Elsewhere, SlotState::Repaired, SlotState::Pool, SlotState::OtherPool];
+
+    /// As the row has it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            SlotState::Leased => "leased",
+            SlotState::Elsewhere => "elsewhere",
+            SlotState::Repaired => "repaired",
+            SlotState::Pool => "pool",
+            SlotState::OtherPool => "other_pool",
+        }
+    }
+
+    /// The state of a word; `None`: there is none.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<SlotState> {
+        SlotState::ALL.into_iter().find(|state| state.word() == word)
+    }
+}
+
+/// A row of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotRow {
-    /// The worker id.
+    /// The worker id. Above [`POOL_ROW`] a number that says nothing.
     pub slot: u64,
     /// The token of the last request.
     pub token: u64,
-    /// The first tick that may not be issued.
+    /// The first tick that may not be issued; of the record of a pool the first tick of any slot.
     pub mark: u64,
     /// When the lease ends by the store's clock, milliseconds since 1970; 0: the slot is free.
     pub ends_at: u64,
-    /// The owner.
+    /// What the row is.
+    pub state: SlotState,
+    /// The source whose newest mark this slot has, or the other pool; empty: none is noted.
+    pub source: String,
+    /// The process that wrote the row last, for people. It decides nothing.
     pub owner: String,
+    /// Of the record of a pool, layout and epoch of its ids; else empty.
+    pub layout: String,
+    /// The store that keeps the row, in the list of the mill that made it.
+    pub store: StoreIndex,
+}
+
+/// What a pool records of its ids: they are unique only if all of its processes agree on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolRecord {
+    /// Layout and epoch.
+    pub layout: String,
+    /// The store that keeps the record.
+    pub store: StoreIndex,
 }
 
 /// The rows of a pool, as a store shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolRows {
-    /// Layout and epoch; `None` before the first slot was taken.
-    pub layout: Option<String>,
+    /// `None` before the first slot was taken.
+    pub record: Option<PoolRecord>,
     /// The first tick of any slot, as the last repair set it: 0 without one.
     pub floor: u64,
     /// The slots ever taken, by number.
@@ -273,16 +318,47 @@ pub struct PoolRows {
     pub others: Vec<String>,
 }
 
-/// Above this number a row of a pool is no slot, and above [`POOL_ROW`] it names another pool. No worker field holds so many.
+/// The number of the row that records a pool. Rows that name other pools have higher ones, and slots lower ones: no worker field holds so
+/// many.
 pub(crate) const POOL_ROW: u64 = 1 << 62;
 
 impl PoolRows {
-    /// Adds a row: a slot, or one that names another pool.
-    pub(crate) fn add(&mut self, row: SlotRow) {
-        if row.slot > POOL_ROW {
-            self.others.push(row.owner);
-        } else {
-            self.slots.push(row);
+    /// Adds a row by its state; refuses a state that its number cannot have.
+    pub(crate) fn add(&mut self, row: SlotRow) -> Result<(), Fault> {
+        let is_sound = match row.state {
+            SlotState::Pool => row.slot == POOL_ROW,
+            SlotState::OtherPool => row.slot > POOL_ROW,
+            SlotState::Leased | SlotState::Elsewhere | SlotState::Repaired => row.slot < POOL_ROW,
+        };
+        if !is_sound {
+            return Err(Fault::unreadable(format!(
+                "the row of slot {} is in state `{}`, which no row of this number has; mend the row; nothing was changed",
+                row.slot,
+                row.state.word()
+            )));
+        }
+        match row.state {
+            SlotState::Pool => {
+                self.floor = row.mark;
+                self.record = Some(PoolRecord { layout: row.layout, store: row.store });
+            }
+            SlotState::OtherPool => self.others.push(row.source),
+            SlotState::Leased | SlotState::Elsewhere | SlotState::Repaired => self.slots.push(row),
+        }
+        Ok(())
+    }
+}
+
+impl PoolRecord {
+    /// The row that records the pool, with the first tick of any slot.
+    pub(crate) fn row(&self, floor: u64) -> SlotRow {
+        SlotRow {
+            slot: POOL_ROW,
+            mark: floor,
+            state: SlotState::Pool,
+            layout: self.layout.clone(),
+            store: self.store,
+            ..SlotRow::default()
         }
     }
 }
@@ -290,7 +366,41 @@ impl PoolRows {
 /// The longest lease that `lease=` allows.
 pub(crate) const LONGEST_LEASE_MS: u64 = 3_600_000;
 
+/// The longest owner that the table holds, in bytes.
+const LONGEST_OWNER: usize = 255;
+
+/// The process as a row names it, cut to what the table holds: it is for people.
+pub(crate) fn owner_shown(owner: &str) -> String {
+    const CUT: &str = "…";
+    if owner.len() <= LONGEST_OWNER {
+        return owner.to_owned();
+    }
+    let most = LONGEST_OWNER - CUT.len();
+    let end = (0..=most).rev().find(|at| owner.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}{CUT}", &owner[..end])
+}
+
 impl SlotRow {
+    /// Whether this source was the last one to take the slot, and noted it.
+    #[must_use]
+    pub fn is_noted(&self, source: &str) -> bool {
+        !self.source.is_empty() && self.source == source
+    }
+
+    /// Whether another source was the last one to take the slot.
+    pub(crate) fn is_of_another(&self, source: &str) -> bool {
+        !self.source.is_empty() && self.source != source
+    }
+
+    /// The process, and what it leases the slot for.
+    pub(crate) fn holder(&self) -> String {
+        if self.source.is_empty() {
+            self.owner.clone()
+        } else {
+            format!("{} for {}", self.owner, self.source)
+        }
+    }
+
     /// Whether its owner may use it at this time of the store. An end later than that of the longest lease that begins now does not
     /// count: it was written while the store's clock was wrong. Marks keep the ids unique even if an end is wrong.
     #[must_use]

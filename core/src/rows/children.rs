@@ -9,8 +9,8 @@ use super::sql::text_literal;
 
 /// The foreign keys to a table that delete or change the rows of others: the table, and the column that holds the table's key, if one does.
 fn question(table: &MovedTable) -> String {
-    let text = |text: &str| text_literal(table.dialect, text);
-    match table.dialect {
+    let text = |text: &str| text_literal(table.kind, text);
+    match table.kind {
         ShardKind::MySql => format!(
             "SELECT IF(rc.CONSTRAINT_SCHEMA = DATABASE(), rc.TABLE_NAME, CONCAT(rc.CONSTRAINT_SCHEMA, '.', rc.TABLE_NAME)), \
              COALESCE((SELECT MAX(k.COLUMN_NAME) FROM information_schema.KEY_COLUMN_USAGE k WHERE k.CONSTRAINT_SCHEMA = rc.CONSTRAINT_SCHEMA \
@@ -43,7 +43,7 @@ pub fn check_children(
 ) -> Result<()> {
     for child in texts(shard, &question(table))? {
         let [name, column] = &child[..] else { continue };
-        let is_of = |of: &&&MovedTable| match table.dialect {
+        let is_of = |of: &&&MovedTable| match table.kind {
             ShardKind::MySql => of.name == *name,
             ShardKind::Postgres => of.quoted == *name,
         };

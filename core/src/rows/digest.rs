@@ -22,8 +22,8 @@ pub type Primary = Vec<Vec<u8>>;
 
 impl MovedTable {
     fn digest_of(&self, column: &Column) -> String {
-        let name = quoted(self.dialect, &column.name);
-        match (self.dialect, column.class) {
+        let name = quoted(self.kind, &column.name);
+        match (self.kind, column.class) {
             (ShardKind::MySql, Class::Plain) => format!("IFNULL(CONCAT({name}), '-')"),
             (ShardKind::MySql, Class::Float) => format!("IFNULL(CONCAT({name} + 0e0), '-')"),
             (ShardKind::MySql, _) => format!("IFNULL(MD5({name}), '-')"),
@@ -38,7 +38,7 @@ impl MovedTable {
     /// The digest of a row, 32 hexadecimal digits.
     fn digest(&self) -> String {
         let columns: Vec<_> = self.columns.iter().map(|column| self.digest_of(column)).collect();
-        match self.dialect {
+        match self.kind {
             ShardKind::MySql => format!("MD5(CONCAT_WS(',', {}))", columns.join(", ")),
             ShardKind::Postgres => {
                 format!("pg_catalog.md5(pg_catalog.concat_ws(',', {}))", columns.join(", "))
@@ -49,7 +49,7 @@ impl MovedTable {
     /// How many rows a range has, and their digest.
     pub fn checksum(&self, range: &IdRange) -> String {
         let digest = self.digest();
-        let sum = match self.dialect {
+        let sum = match self.kind {
             ShardKind::MySql => format!("SUM(CAST(CONV(LEFT({digest}, 15), 16, 10) AS UNSIGNED))"),
             ShardKind::Postgres => {
                 format!("sum(('x' || pg_catalog.left({digest}, 15))::pg_catalog.bit(60)::pg_catalog.int8)")
@@ -60,7 +60,7 @@ impl MovedTable {
 
     /// The primary key, the version and the digest of each row.
     pub fn digests(&self, condition: &str) -> String {
-        let named = |at: &usize| self.columns.get(*at).map(|column| quoted(self.dialect, &column.name));
+        let named = |at: &usize| self.columns.get(*at).map(|column| quoted(self.kind, &column.name));
         let columns: Vec<_> = self.primary.iter().chain([&self.version]).filter_map(named).collect();
         format!("SELECT {}, {} FROM {} WHERE {condition}", columns.join(", "), self.digest(), self.quoted)
     }

@@ -36,7 +36,7 @@ pub struct Column {
 /// A table of a shard.
 #[derive(Clone, Debug)]
 pub struct MovedTable {
-    pub dialect: ShardKind,
+    pub kind: ShardKind,
     /// As it was named.
     pub name: String,
     /// Between quotes, with its schema on PostgreSQL.
@@ -99,7 +99,7 @@ impl MovedTable {
             )));
         };
         Ok(MovedTable {
-            dialect: shard.kind(),
+            kind: shard.kind(),
             name: name.to_owned(),
             quoted,
             columns,

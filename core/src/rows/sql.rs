@@ -8,26 +8,26 @@ use super::moved_table::{Class, Column, MovedTable};
 use super::shard::{Cells, ShardKind};
 
 /// A name between quotes.
-pub fn quoted(dialect: ShardKind, name: &str) -> String {
-    let quote = if dialect == ShardKind::MySql { "`" } else { "\"" };
+pub fn quoted(kind: ShardKind, name: &str) -> String {
+    let quote = if kind == ShardKind::MySql { "`" } else { "\"" };
     format!("{quote}{}{quote}", name.replace(quote, &quote.repeat(2)))
 }
 
 /// A text of keymill's own.
-pub fn text_literal(dialect: ShardKind, text: &str) -> String {
+pub fn text_literal(kind: ShardKind, text: &str) -> String {
     let mut out = String::new();
-    write_literal(&mut out, dialect, "utf8mb4", text.as_bytes());
+    write_literal(&mut out, kind, "utf8mb4", text.as_bytes());
     out
 }
 
 /// Writes a value as it was read. PostgreSQL takes the type of the column that it is for.
-fn write_literal(out: &mut String, dialect: ShardKind, charset: &str, bytes: &[u8]) {
-    if dialect == ShardKind::MySql && !charset.is_empty() {
+fn write_literal(out: &mut String, kind: ShardKind, charset: &str, bytes: &[u8]) {
+    if kind == ShardKind::MySql && !charset.is_empty() {
         out.push('_');
         out.push_str(charset);
         out.push(' ');
     }
-    match (dialect, std::str::from_utf8(bytes)) {
+    match (kind, std::str::from_utf8(bytes)) {
         (ShardKind::Postgres, text) => {
             let text = text.unwrap_or_default();
             out.push('\'');
@@ -64,7 +64,7 @@ fn write_literal(out: &mut String, dialect: ShardKind, charset: &str, bytes: &[u
 
 impl MovedTable {
     fn name_of(&self, column: &Column) -> String {
-        quoted(self.dialect, &column.name)
+        quoted(self.kind, &column.name)
     }
 
     fn names(&self) -> String {
@@ -72,11 +72,11 @@ impl MovedTable {
     }
 
     pub fn quoted_key(&self) -> String {
-        quoted(self.dialect, self.key())
+        quoted(self.kind, self.key())
     }
 
     fn id(&self, id: &Id) -> String {
-        match (id, self.dialect) {
+        match (id, self.kind) {
             (Id::Number(number), _) => number.to_string(),
             (Id::Bytes(_), ShardKind::MySql) => format!("X'{}'", &id.to_string()[2..]),
             (Id::Bytes(_), ShardKind::Postgres) => format!("'\\x{}'::pg_catalog.bytea", &id.to_string()[2..]),
@@ -90,7 +90,7 @@ impl MovedTable {
 
     /// The id of a row, as this column holds it.
     pub fn read_id(&self, bytes: &[u8]) -> Option<Id> {
-        match (self.is_wide, self.dialect) {
+        match (self.is_wide, self.kind) {
             (false, _) => std::str::from_utf8(bytes).ok()?.parse().ok().map(Id::Number),
             (true, ShardKind::MySql) => Some(Id::Bytes(bytes.to_vec())),
             (true, ShardKind::Postgres) => {
@@ -119,7 +119,7 @@ impl MovedTable {
     fn values(&self) -> String {
         let value = |column: &Column| {
             let name = self.name_of(column);
-            if self.dialect == ShardKind::MySql && column.class == Class::Float {
+            if self.kind == ShardKind::MySql && column.class == Class::Float {
                 format!("{name} + 0e0")
             } else {
                 name
@@ -158,7 +158,7 @@ impl MovedTable {
             for (column, bytes) in columns().zip(primary.iter()) {
                 match self.id_of(primary).filter(|_| column.name == self.key()) {
                     Some(id) => out.push_str(&self.id(&id)),
-                    None => write_literal(&mut out, self.dialect, &column.charset, bytes),
+                    None => write_literal(&mut out, self.kind, &column.charset, bytes),
                 }
                 out.push_str(", ");
             }
@@ -175,7 +175,7 @@ impl MovedTable {
 
     /// The beginning of an insert, up to its rows.
     pub fn insert(&self) -> String {
-        let (own, alias) = match self.dialect {
+        let (own, alias) = match self.kind {
             ShardKind::MySql => ("", ""),
             ShardKind::Postgres => (" OVERRIDING SYSTEM VALUE", " AS old_row"),
         };
@@ -194,7 +194,7 @@ impl MovedTable {
         };
         let keys =
             || self.primary.iter().filter_map(|at| self.columns.get(*at)).map(|column| self.name_of(column));
-        match self.dialect {
+        match self.kind {
             // MySQL gets here by any unique key: a row of another id is left alone. It assigns from left to right, so the version
             // comes last.
             ShardKind::MySql => {
@@ -230,7 +230,7 @@ impl MovedTable {
             match value {
                 None => literal.push_str("NULL"),
                 Some(bytes) if at == self.version => literal.push_str(&String::from_utf8_lossy(bytes)),
-                Some(bytes) => write_literal(&mut literal, self.dialect, &column.charset, bytes),
+                Some(bytes) => write_literal(&mut literal, self.kind, &column.charset, bytes),
             }
             let name = self.name_of(column);
             if self.primary.contains(&at) {
@@ -258,7 +258,7 @@ impl MovedTable {
                 None => out.push_str("NULL"),
                 // A whole number: the catalogue says so.
                 Some(bytes) if at == self.version => out.push_str(&String::from_utf8_lossy(bytes)),
-                Some(bytes) => write_literal(out, self.dialect, &column.charset, bytes),
+                Some(bytes) => write_literal(out, self.kind, &column.charset, bytes),
             }
             if at == self.version {
                 version = begin..out.len();

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::error::fault::{Fault, FaultKind, Remedy};
-use crate::request::bank_spec::{BankSpec, CLOSED_PERIOD, OpenBank, Record, counter_key, floor_key};
+use crate::request::bank_spec::{BankSpec, OpenBank, Record, counter_key, floor_key};
+use crate::request::partition::Partition;
 use crate::request::reservation::{GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved};
+use crate::request::row_mark::{RowMark, RowState, RowStatus};
 
-use super::model::decide::{decide, one_of_several};
-use super::model::partition::Partition;
+use super::model::decide::{decide, misplaced};
 use super::model::rows::{self, Rows};
 use super::{Row, RowStore, RowsWork, Work};
 
@@ -39,7 +40,7 @@ pub(super) fn open(
 pub(super) fn recorded(store: &mut (impl RowStore + ?Sized), key: &Key) -> Result<Option<Record>, Fault> {
     let Some(row) = store.look(key)? else { return Ok(None) };
     match Record::of_position(row.mark.next) {
-        Some(record) if row.mark.period == 0 => Ok(Some(record)),
+        Some(record) if row.mark.period == 0 && row.status == RowStatus::default() => Ok(Some(record)),
         _ => Err(Fault::new(
             FaultKind::Refused,
             format!(
@@ -72,10 +73,11 @@ pub(super) fn reserve(
     }
     let keys: Vec<_> = requests.iter().map(|request| Arc::clone(&request.key)).collect();
     let mut answers: Vec<Result<Reserved, Fault>> = vec![Err(rows::moved_on()); requests.len()];
-    let mut work = |at: usize, row: Result<Option<Mark>, Fault>| {
+    let mut work = |at: usize, row: Result<Option<RowMark>, Fault>| {
         let (request, answer) = (requests.get(at)?, answers.get_mut(at)?);
         *answer = row.and_then(|row| decide(row, request));
-        answer.as_ref().ok().map(|range| Mark { period: range.period, next: range.hi })
+        let range = answer.as_ref().ok()?;
+        Some(request.key.row_at(Mark { period: range.period, next: range.hi }))
     };
     let written = store.change_rows(&keys, &mut RowsWork::new(&mut work));
     for (at, (request, answer)) in requests.iter().zip(&mut answers).enumerate() {
@@ -98,12 +100,13 @@ pub(super) fn give_back(
 ) -> Result<Vec<bool>, Fault> {
     let keys: Vec<_> = ranges.iter().map(|range| Arc::clone(&range.key)).collect();
     let mut given = vec![false; ranges.len()];
-    let mut work = |at: usize, row: Result<Option<Mark>, Fault>| {
+    let mut work = |at: usize, row: Result<Option<RowMark>, Fault>| {
         let range = ranges.get(at)?;
-        let ends = row.ok().flatten() == Some(Mark { period: range.period, next: range.hi });
+        let stands = |next| range.key.row_at(Mark { period: range.period, next });
+        let ends = row.ok().flatten() == Some(stands(range.hi));
         let gives = ends && range.lo > 0 && range.lo < range.hi;
         *given.get_mut(at)? = gives;
-        gives.then_some(Mark { period: range.period, next: range.lo })
+        gives.then_some(stands(range.lo))
     };
     let written = store.change_rows(&keys, &mut RowsWork::new(&mut work));
     let written = written.map_err(|fault| {
@@ -124,13 +127,13 @@ pub(super) fn change_one_by_one(
         let mut attempt = |open: &mut dyn Rows| {
             let stored = open.read(key, true);
             let row = stored.as_ref().map_err(Clone::clone).and_then(|stored| match stored {
-                Some(stored) => rows::mark_of(key, stored),
+                Some(stored) => rows::row_mark_of(key, stored),
                 None => Ok(None),
             });
             let before = row.as_ref().ok().copied().flatten();
             done = match work.run(at, row) {
                 Some(after) if Some(after) != before => {
-                    let new = rows::stored_at(key, after)?;
+                    let new = rows::stored_as(key, after)?;
                     match stored.ok().flatten() {
                         Some(old) => open.replace(key, &old, &new)?,
                         None => open.insert(key, &new)?,
@@ -166,11 +169,6 @@ pub(super) trait BankPart {
     /// Names the store in a fault.
     fn said(&self, fault: Fault) -> Fault;
 
-    /// The period of the counters' rows.
-    fn period(&self) -> u64 {
-        self.partition().map_or(0, Partition::code)
-    }
-
     /// The store's own position for a number of the bank.
     fn first(&self, number: u64) -> u64 {
         self.partition().map_or(number, |partition| partition.first(number))
@@ -186,7 +184,7 @@ pub(super) trait BankPart {
         &mut self,
         bank: &Key,
         counters: u32,
-        mut work: impl FnMut(u32, Option<Mark>) -> Result<Option<Mark>, Fault>,
+        mut work: impl FnMut(u32, Option<RowMark>) -> Result<Option<RowMark>, Fault>,
     ) -> Result<(), Fault> {
         for from in (0..counters).step_by(ROWS_AT_ONCE as usize) {
             let to = from.saturating_add(ROWS_AT_ONCE).min(counters);
@@ -195,7 +193,7 @@ pub(super) trait BankPart {
             while !indexes.is_empty() {
                 let keys: Vec<_> = indexes.iter().map(|&index| counter_key(bank, counters, index)).collect();
                 let mut refused = None;
-                let mut decide = |at: usize, row: Result<Option<Mark>, Fault>| {
+                let mut decide = |at: usize, row: Result<Option<RowMark>, Fault>| {
                     let index = *indexes.get(at)?;
                     row.and_then(|row| work(index, row)).unwrap_or_else(|fault| {
                         refused.get_or_insert(fault);
@@ -218,24 +216,26 @@ pub(super) trait BankPart {
     }
 
     /// The rows of these counters, by index; and the highest number of the bank at which one of them stands, open or closed.
-    fn seen(&mut self, bank: &Key, counters: u32) -> Result<(Vec<Option<Mark>>, u64), Fault> {
+    fn seen(&mut self, bank: &Key, counters: u32) -> Result<(Vec<Option<RowMark>>, u64), Fault> {
         let rows = self.ask(|store| rows_of(store, bank, counters))?;
-        let highest = rows.iter().flatten().map(|row| self.stands(row.next)).max().unwrap_or(0);
+        let highest = rows.iter().flatten().map(|row| self.stands(row.mark.next)).max().unwrap_or(0);
         Ok((rows, highest))
     }
 
-    /// Refuses a row whose period is not that of this part of the bank.
-    fn check(&self, row: Mark) -> Result<(), Fault> {
-        if row.period % CLOSED_PERIOD == self.period() {
-            return Ok(());
+    /// Refuses a row that is no counter of this part of the bank, open or closed.
+    fn check(&self, bank: &Key, row: RowMark) -> Result<(), Fault> {
+        let status = RowStatus { state: row.status.state, partition: self.partition() };
+        if !matches!(row.status.state, RowState::Open | RowState::Closed) || row.status != status {
+            let own = Key { partition: self.partition(), ..bank.clone() };
+            return Err(misplaced(&own, row.status));
         }
-        let wrong = one_of_several(row).unwrap_or_else(|| {
-            Fault::new(
+        if row.mark.period != 0 {
+            return Err(Fault::new(
                 FaultKind::Refused,
-                format!("a row of it stands in period {}; nothing more was changed", row.period),
-            )
-        });
-        Err(wrong)
+                format!("a row of it stands in period {}; nothing more was changed", row.mark.period),
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -266,7 +266,7 @@ pub(super) fn rows_of(
     store: &mut (impl RowStore + ?Sized),
     bank: &Key,
     counters: u32,
-) -> Result<Vec<Option<Mark>>, Fault> {
+) -> Result<Vec<Option<RowMark>>, Fault> {
     let mut found = Vec::with_capacity(counters as usize);
     for from in (0..counters).step_by(ROWS_AT_ONCE as usize) {
         let to = from.saturating_add(ROWS_AT_ONCE).min(counters);
@@ -305,11 +305,11 @@ pub(super) fn look(parts: &mut [impl BankPart], key: &Key, start: u64) -> Result
         all.floor = all.floor.max(floor.map_or(0, |row| row.mark.next));
         let begin = part.first(all.floor.max(start).max(1));
         for (reserved, row) in all.reserved.iter_mut().zip(&found) {
-            *reserved += row.map_or(0, |row| row.next.saturating_sub(begin));
+            *reserved += row.map_or(0, |row| row.mark.next.saturating_sub(begin));
         }
         for (all, row) in all.next.iter_mut().zip(found) {
             // Of several stores the lowest number that none of them has reserved.
-            let stands = row.map(|row| part.stands(row.next));
+            let stands = row.map(|row| part.stands(row.mark.next));
             *all = match (*all, stands) {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),
@@ -441,10 +441,10 @@ fn refused(mut fault: Fault) -> Fault {
 
 /// Closes the rows of these counters, and makes closed ones of those that are missing. A row that is closed moves on by one number.
 fn close(part: &mut impl BankPart, key: &Arc<Key>, counters: u32) -> Result<(), Fault> {
-    let period = part.period();
+    let partition = part.partition();
     let mut first = None;
     for row in part.ask(|store| rows_of(store, key, counters))?.into_iter().flatten() {
-        if let Err(fault) = part.check(row) {
+        if let Err(fault) = part.check(key, row) {
             first.get_or_insert(fault);
         }
     }
@@ -453,13 +453,15 @@ fn close(part: &mut impl BankPart, key: &Arc<Key>, counters: u32) -> Result<(), 
     }
     part.change(key, counters, |_, row| {
         Ok(Some(match row {
-            None => Mark { period: CLOSED_PERIOD + period, next: 1 },
-            Some(row) if row.period >= CLOSED_PERIOD => {
-                Mark { next: row.next.saturating_add(1).min(MAX_NUMBER), ..row }
-            }
-            Some(row) => Mark { period: CLOSED_PERIOD + row.period, ..row },
+            None => RowMark::open(partition, 1).in_state(RowState::Closed),
+            Some(row) if is_closed(row) => row.at(row.mark.next.saturating_add(1).min(MAX_NUMBER)),
+            Some(row) => row.in_state(RowState::Closed),
         }))
     })
+}
+
+fn is_closed(row: RowMark) -> bool {
+    row.status.state == RowState::Closed
 }
 
 /// Opens the rows of the counters that were `seen` so and raises them to `to` at least; with `all` makes those that are missing.
@@ -467,19 +469,17 @@ fn open_at(
     part: &mut impl BankPart,
     key: &Arc<Key>,
     to: u64,
-    seen: &[Option<Mark>],
+    seen: &[Option<RowMark>],
     all: bool,
 ) -> Result<(), Fault> {
-    let (period, next) = (part.period(), part.first(to));
-    let is_seen = |index: u32, row: Mark| seen.get(index as usize) == Some(&Some(row));
+    let (partition, next) = (part.partition(), part.first(to));
+    let is_seen = |index: u32, row: RowMark| seen.get(index as usize) == Some(&Some(row));
     part.change(key, seen.len() as u32, |index, row| {
         Ok(match row {
-            None if all => Some(Mark { period, next }),
-            Some(row) if row.period >= CLOSED_PERIOD && !is_seen(index, row) => {
-                return Err(changed_meanwhile());
-            }
-            Some(row) if row.period >= CLOSED_PERIOD || row.next < next => {
-                Some(Mark { period: row.period % CLOSED_PERIOD, next: row.next.max(next) })
+            None if all => Some(RowMark::open(partition, next)),
+            Some(row) if is_closed(row) && !is_seen(index, row) => return Err(changed_meanwhile()),
+            Some(row) if is_closed(row) || row.mark.next < next => {
+                Some(row.in_state(RowState::Open).at(row.mark.next.max(next)))
             }
             None | Some(_) => None,
         })
@@ -550,10 +550,8 @@ fn try_raise_all(
             open_at(part, key, to, seen, true)?;
         }
     }
-    let shown = |rows: u64, lowest: u64, highest: u64| Row {
-        mark: Mark { period: 0, next: lowest },
-        text: format!("counters={counters} rows={rows} next={lowest} to {highest}"),
-        counter: None,
+    let shown = |rows: u64, lowest: u64, highest: u64| {
+        Row::at(lowest, format!("counters={counters} rows={rows} next={lowest} to {highest}"))
     };
     let before = (found.count > 0).then(|| shown(found.count, found.lowest, found.highest));
     Ok((before, shown(u64::from(counters), to, found.highest.max(to))))
@@ -562,7 +560,7 @@ fn try_raise_all(
 /// Where the counters of a bank stand in all stores.
 struct Positions {
     /// The rows of each store, by index.
-    seen: Vec<Vec<Option<Mark>>>,
+    seen: Vec<Vec<Option<RowMark>>>,
     /// How many rows there are.
     count: u64,
     lowest: u64,
@@ -581,8 +579,8 @@ fn positions(parts: &mut [impl BankPart], key: &Arc<Key>, counters: u32) -> Resu
             found.unused = found.unused.min(floor.map_or(0, |row| row.mark.next));
         }
         for row in rows.iter().flatten() {
-            part.check(*row)?;
-            found.lowest = found.lowest.min(part.stands(row.next));
+            part.check(key, *row)?;
+            found.lowest = found.lowest.min(part.stands(row.mark.next));
             found.count += 1;
         }
         found.seen.push(rows);

@@ -10,11 +10,10 @@ use std::time::Duration;
 use super::model::counter::Counter;
 use super::model::pool_rows::SlotRows;
 use super::model::rows::{self, Digits, ProducerKey, Rows, StoredRow};
-use super::model::slot_rows::POOL_ROW;
 use super::{
     BankStore, Catalogue, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, PoolRows, ReaderStore, Request,
-    Reserved, RouteStore, Row, RowStore, RowsWork, Scheme, SerialKey, SlotRow, SlotStore, SlotWork,
-    StoredTable, Work,
+    Reserved, RouteStore, Row, RowMark, RowStore, RowsWork, Scheme, SerialKey, SlotRow, SlotStore, SlotWork,
+    StoredTable, Subject, Work,
 };
 use crate::time::{Clock, ManualClock};
 
@@ -77,8 +76,8 @@ impl Step {
 #[derive(Debug, Default)]
 struct MemoryState {
     rows: BTreeMap<String, StoredRow>,
-    /// Leased workers, by table, pool and slot; with the pool's layout.
-    slots: BTreeMap<(String, String, u64), (SlotRow, String)>,
+    /// Leased workers, by table, pool and slot.
+    slots: BTreeMap<(String, String, u64), SlotRow>,
     /// How many rows the tables of workers that are used once have.
     nodes: BTreeMap<String, u64>,
     /// Route tables by name: version and text.
@@ -112,7 +111,7 @@ pub struct Memory {
 #[derive(Clone, Debug, Default)]
 pub struct MemoryBackup {
     rows: BTreeMap<String, StoredRow>,
-    slots: BTreeMap<(String, String, u64), (SlotRow, String)>,
+    slots: BTreeMap<(String, String, u64), SlotRow>,
     routes: BTreeMap<String, (u64, String)>,
 }
 
@@ -180,12 +179,27 @@ impl Memory {
         self.state().reservations
     }
 
-    /// Sets a row, whatever it said before.
+    /// Sets the mark of a row, wherever it stood before. A new row is open.
     ///
     /// # Errors
     /// `Refused` where the place cannot be kept under this key.
     pub fn set_row(&self, key: &Key, mark: Mark) -> Result<(), Fault> {
-        let stored = rows::stored_at(key, mark)?;
+        let id = identity(key)?;
+        let mut state = self.state();
+        let status = match state.rows.get(&id) {
+            Some(StoredRow::Segment(row)) => row.status,
+            _ => key.open(),
+        };
+        state.put(id, rows::stored_as(key, RowMark { mark, status })?);
+        Ok(())
+    }
+
+    /// Sets a row and its status, whatever it said before.
+    ///
+    /// # Errors
+    /// `Refused` where the place cannot be kept under this key.
+    pub fn set_row_mark(&self, key: &Key, row: RowMark) -> Result<(), Fault> {
+        let stored = rows::stored_as(key, row)?;
         self.state().put(identity(key)?, stored);
         Ok(())
     }
@@ -302,9 +316,10 @@ impl MemoryState {
 
     /// Sets the row of `key` to `next`, in its present period.
     fn set_back(&mut self, key: &Key, period: u64, next: u64) -> Result<(), Fault> {
-        let stored = self.rows.get(&identity(key)?).map(|stored| rows::mark_of(key, stored)).transpose()?;
-        let period = stored.flatten().map_or(period, |mark| mark.period);
-        self.put(identity(key)?, rows::stored_at(key, Mark { period, next })?);
+        let stored =
+            self.rows.get(&identity(key)?).map(|stored| rows::row_mark_of(key, stored)).transpose()?;
+        let row = stored.flatten().unwrap_or_else(|| key.row_at(Mark { period, next }));
+        self.put(identity(key)?, rows::stored_as(key, row.at(next))?);
         Ok(())
     }
 
@@ -339,7 +354,8 @@ impl Rows for MemoryState {
     }
 
     fn new_owner(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault> {
-        let begins = identity(&Key { name: record.to_owned(), ..key.clone() })?;
+        let record = Subject::Import { record: record.to_owned(), owner: String::new() };
+        let begins = identity(&Key { name: record.into(), ..key.clone() })?;
         Ok(self.rows.keys().filter_map(|id| id.strip_prefix(&begins)).min().map(str::to_owned))
     }
 }
@@ -351,43 +367,39 @@ impl MemoryState {
         u64::try_from(now_ms).unwrap_or(0)
     }
 
-    fn slot(&mut self, key: &Key, slot: u64) -> &mut (SlotRow, String) {
-        self.slots.entry((key.table.clone(), key.name.clone(), slot)).or_default()
+    fn slot(&mut self, key: &Key, slot: u64) -> &mut SlotRow {
+        self.slots.entry((key.table.clone(), key.name.to_string(), slot)).or_default()
     }
 }
 
 impl SlotRows for MemoryState {
     fn read_pool(&mut self, key: &Key) -> Result<PoolRows, Fault> {
-        let from = (key.table.clone(), key.name.clone(), 0);
-        let to = (key.table.clone(), key.name.clone(), u64::MAX);
+        let from = (key.table.clone(), key.name.to_string(), 0);
+        let to = (key.table.clone(), key.name.to_string(), u64::MAX);
         let mut pool = PoolRows { now_ms: self.now_ms(), ..PoolRows::default() };
-        for ((_, _, slot), (row, layout)) in self.slots.range(from..=to) {
-            if *slot == POOL_ROW {
-                (pool.layout, pool.floor) = (Some(layout.clone()), row.mark);
-            } else {
-                pool.add(row.clone());
-            }
+        for row in self.slots.range(from..=to).map(|(_, row)| row) {
+            pool.add(row.clone())?;
         }
         Ok(pool)
     }
 
-    fn insert_pool(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
-        *self.slot(key, new.slot) = (new.clone(), layout.to_owned());
+    fn insert_pool(&mut self, key: &Key, new: &SlotRow) -> Result<bool, Fault> {
+        *self.slot(key, new.slot) = new.clone();
         Ok(true)
     }
 
     fn insert_slot(&mut self, key: &Key, new: &SlotRow, _floor: u64) -> Result<bool, Fault> {
-        *self.slot(key, new.slot) = (new.clone(), String::new());
+        *self.slot(key, new.slot) = new.clone();
         Ok(true)
     }
 
     fn replace_slot(&mut self, key: &Key, _old: &SlotRow, new: &SlotRow) -> Result<bool, Fault> {
-        self.slot(key, new.slot).0 = new.clone();
+        *self.slot(key, new.slot) = new.clone();
         Ok(true)
     }
 
     fn delete_slot(&mut self, key: &Key, old: &SlotRow) -> Result<bool, Fault> {
-        Ok(self.slots.remove(&(key.table.clone(), key.name.clone(), old.slot)).is_some())
+        Ok(self.slots.remove(&(key.table.clone(), key.name.to_string(), old.slot)).is_some())
     }
 }
 
@@ -424,10 +436,10 @@ impl RowStore for MemoryStore {
         self.shared.carry_out(first, 0, |state| {
             for (at, key) in keys.iter().enumerate() {
                 let id = identity(key)?;
-                let row = state.rows.get(&id).map_or(Ok(None), |stored| rows::mark_of(key, stored));
+                let row = state.rows.get(&id).map_or(Ok(None), |stored| rows::row_mark_of(key, stored));
                 let before = row.as_ref().ok().copied().flatten();
                 if let Some(after) = work.run(at, row).filter(|after| Some(*after) != before) {
-                    state.put(id, rows::stored_at(key, after)?);
+                    state.put(id, rows::stored_as(key, after)?);
                     state.reservations += 1;
                 }
             }
@@ -479,14 +491,14 @@ impl RouteStore for MemoryStore {
         let stored = |(version, text): &(u64, String)| {
             StoredTable::new(*version, (*version != known).then(|| text.clone()))
         };
-        Ok(state.routes.get(&key.name).map(stored))
+        Ok(state.routes.get(key.name.as_str()).map(stored))
     }
 
     fn replace_route(&mut self, key: &Key, old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
         let replaced = self.shared.carry_out(key, 0, |state| {
-            let is_old = state.routes.get(&key.name).map(|(version, _)| *version) == old;
+            let is_old = state.routes.get(key.name.as_str()).map(|(version, _)| *version) == old;
             if is_old {
-                state.routes.insert(key.name.clone(), (new.0, new.1.to_owned()));
+                state.routes.insert(key.name.to_string(), (new.0, new.1.to_owned()));
             }
             Ok(Some(is_old))
         });

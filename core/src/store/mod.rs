@@ -51,7 +51,7 @@ use zeroize::Zeroizing;
 use model::{counter, slot_rows};
 
 pub(crate) use model::counter::not_imported;
-pub(crate) use model::decide::one_of_several;
+pub(crate) use model::decide::misplaced;
 pub(crate) use model::import::{check_schemes, planned_import};
 pub(crate) use model::rows::step_of;
 
@@ -70,14 +70,17 @@ pub(crate) use verbs::{
 };
 
 pub(crate) use crate::error::fault::Remedy;
+pub use crate::request::partition::Partition;
 pub use crate::request::reservation::{
     Columns, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,
 };
+pub use crate::request::row_mark::{RowMark, RowState, RowStatus};
 pub use crate::request::store_index::StoreIndex;
 pub use crate::request::stride::Stride;
+pub use crate::request::subject::{BankRow, RowName, Subject};
 pub use crate::request::worker::{
-    BeginMark, Beside, Left, OwnSlot, Places, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow, Slots,
-    Take, Taken, noted,
+    BeginMark, Beside, Left, OwnSlot, Places, PoolRecord, PoolRows, RaisePool, Release, Renewal, Renewed,
+    SlotRow, SlotState, Slots, Take, Taken,
 };
 
 /// The most requests in one batch. More would save little, and the first request's caller waits for the whole batch.
@@ -89,10 +92,25 @@ pub const MOST_AT_ONCE: usize = 64;
 pub struct Row {
     /// The row's position.
     pub mark: Mark,
+    /// Its state and its partition; those of an open row of one store where its table has no columns for them.
+    pub status: RowStatus,
     /// The row's columns as text: `next=1001`, `MAXSERIALNO=20261120000500`.
     pub text: String,
     /// Its other columns, under the scheme of another program's counter.
     pub(crate) counter: Option<counter::CounterRow>,
+}
+
+impl Row {
+    /// A row at this number that says nothing else in columns.
+    pub(crate) fn at(next: u64, text: String) -> Row {
+        Row { mark: Mark { period: 0, next }, status: RowStatus::default(), text, counter: None }
+    }
+
+    /// Where the row stands, with its status.
+    #[must_use]
+    pub fn row_mark(&self) -> RowMark {
+        RowMark { mark: self.mark, status: self.status }
+    }
 }
 
 /// Facts that a store reports about itself.
@@ -161,7 +179,7 @@ pub(crate) fn look(store: &mut (impl Store + ?Sized), key: &Key) -> Result<Optio
         return store.look(key);
     }
     let pool = store.slots(key)?;
-    Ok(pool.layout.is_some().then(|| shown_pool(&pool)))
+    Ok(pool.record.is_some().then(|| shown_pool(&pool)))
 }
 
 /// A place where reservations are kept. Used by one thread; connects at the first call, and again after a fault.

@@ -2,18 +2,18 @@
 //! pools that the source has leased from. A change of `worker=` or `pool=` moves a worker from one place to another, and must not
 //! begin there below the marks of the others.
 //!
-//! **The rule.** For each source and worker at most one place is *current*: a row of a fixed worker in its mill's period, or a slot
-//! whose owner names the source ([`slot_rows::is_noted`]). Where a worker begins at a current place, no other place has newer marks. A
+//! **The rule.** For each source and worker at most one place is *current*: an open row of a fixed worker in its mill's store, or a slot
+//! that notes the source ([`SlotRow::is_noted`]). Where a worker begins at a current place, no other place has newer marks. A
 //! fixed worker looks at the pools all the same: one of them may have been repaired, or the row put back from a backup. At any other
 //! place a process
 //!
-//! 1. writes its own row first, so that others see it: a slot is taken and held, and names the source from its first renewal or its
-//!    clean end on; the row of a fixed worker says [`BEGINNING`], which is
+//! 1. writes its own row first, so that others see it: a slot is taken and held, and notes the source from its first renewal or its
+//!    clean end on; the row of a fixed worker is in state [`RowState::Beginning`], which is
 //!    not current, so that after a crash this begins again;
 //! 2. then reads every other place. A place in use stays as it is: a slot that is held, or a fixed worker whose mark is ahead of the clock.
 //!    Then a lease gives its slot back and takes another; a fixed worker waits;
-//! 3. ends the others by compare-and-set: a slot gets a new token and another owner ([`slot_rows::ELSEWHERE`]), a fixed worker's row the
-//!    period [`LEASED`] and a mark one higher. A process that read such a row before and writes it after fails, and a process that
+//! 3. ends the others by compare-and-set: a slot gets a new token and the state [`SlotState::Elsewhere`], a fixed worker's row the
+//!    state [`RowState::Leased`] and a mark one higher. A process that read such a row before and writes it after fails, and a process that
 //!    still used it is told at its next renewal;
 //! 4. begins at the highest of the marks.
 //!
@@ -30,32 +30,22 @@
 //!
 //! **`repair`** leaves a row that is not current, so that the next process to begin looks at every place.
 
+use super::model::decide::in_state;
 use super::model::rows::{self, Rows, StoredRow};
-use super::model::slot_rows::{self, ELSEWHERE, POOL_ROW, REPAIRED};
+use super::model::slot_rows::{self, POOL_ROW};
 use super::{
-    Fault, FaultKind, Key, Mark, PoolRows, Row, SlotRow, SlotStore, StoreIndex, Take, Taken, in_transaction,
-    on_slots,
+    Fault, FaultKind, Key, Mark, Partition, PoolRecord, PoolRows, Row, RowMark, RowState, RowStatus, SlotRow,
+    SlotState, SlotStore, StoreIndex, Take, Taken, in_transaction, on_slots,
 };
 use crate::request::worker::{BeginMark, Places};
-use crate::store::model::partition::Partition;
-
-/// The period of a fixed worker's row whose worker was leased since.
-pub(crate) const LEASED: u64 = 3_000_000_000_000_000_000;
-/// The period of a fixed worker's row whose first process has not yet looked at the other places.
-pub(crate) const BEGINNING: u64 = LEASED + 1;
 
 /// A process that found so many workers in use leaves the rest to its next attempt.
 const MOST_PASSED_OVER: usize = 16;
 
-/// The period of a fixed worker's row, which records the number of stores and the index of its own: 0 with one store.
-pub(crate) fn period_of(store: StoreIndex) -> u64 {
+/// The status of the row of a fixed worker in use, which records the number of stores and the index of its own.
+pub(crate) fn in_use_at(store: StoreIndex) -> RowStatus {
     let StoreIndex { stores, index } = store;
-    if store.is_one_of_several() { Partition { stores, index, chunk: 1 }.code() } else { 0 }
-}
-
-/// Whether a row keeps its state in its period: it is kept when the mark moves.
-pub(crate) fn is_state(period: u64) -> bool {
-    matches!(period, LEASED | BEGINNING)
+    RowStatus::open(store.is_one_of_several().then_some(Partition { stores, index, chunk: 1 }))
 }
 
 /// What another place says of a worker.
@@ -66,10 +56,12 @@ enum Seen {
     InUse(String),
 }
 
-/// An answer of a place that may be absent or closed to this user: then nothing is known of it.
+/// An answer of a place that may be absent or closed to this user: then nothing is known of it. A place that holds what cannot be read
+/// may keep the newest mark.
 fn if_known<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
     match answer {
         Ok(found) => Ok(Some(found)),
+        Err(fault) if fault.is_unreadable() => Err(fault),
         Err(fault) if matches!(fault.kind, FaultKind::Refused | FaultKind::Unsafe) => Ok(None),
         Err(fault) => Err(fault),
     }
@@ -83,7 +75,7 @@ pub(super) fn take(store: &mut (impl SlotStore + ?Sized), take: &Take) -> Result
         let (taken, before) =
             on_slots(store, &take.key, &doing, |rows, attempt| slot_rows::take_row(rows, &take, attempt))?;
         let Some(places) = take.beside.places.clone() else { return Ok(taken) };
-        if before.as_ref().is_some_and(|row| slot_rows::is_noted(row, &places.source)) {
+        if before.as_ref().is_some_and(|row| row.is_noted(&places.source)) {
             return Ok(taken);
         }
         let seen = end_others(store, &take, &taken, &places).map_err(|fault| fault.with_context(&doing));
@@ -121,7 +113,7 @@ fn is_newer_in_pools(
     let pools = pools_beside(store, &begin.places, None)?;
     Ok(pools.iter().any(|(_, pool)| {
         let is_own = |row: &&SlotRow| {
-            row.slot == begin.worker && (slot_rows::is_noted(row, source) || row.owner == REPAIRED)
+            row.slot == begin.worker && (row.is_noted(source) || row.state == SlotState::Repaired)
         };
         let is_newer = |row: &SlotRow| row.mark > next || row.is_held(pool.now_ms);
         pool.floor > next || pool.slots.iter().find(is_own).is_some_and(is_newer)
@@ -129,12 +121,16 @@ fn is_newer_in_pools(
 }
 
 /// Frees a slot that was just taken, and leaves it to last.
-fn pass_over(store: &mut (impl SlotStore + ?Sized), take: &Take, taken: &Taken) -> Result<(), Fault> {
+pub(super) fn pass_over(
+    store: &mut (impl SlotStore + ?Sized),
+    take: &Take,
+    taken: &Taken,
+) -> Result<(), Fault> {
     on_slots(store, &take.key, "giving a worker back", |rows, _| {
         let pool = rows.read_pool(&take.key)?;
         let own = pool.slots.iter().find(|row| row.slot == taken.slot && row.token == take.token);
         let Some(own) = own else { return Ok(Some(())) };
-        let new = SlotRow { mark: taken.start, ends_at: 0, owner: ELSEWHERE.to_owned(), ..own.clone() };
+        let new = SlotRow { mark: taken.start, ..own.elsewhere() };
         Ok(rows.replace_slot(&take.key, own, &new)?.then_some(()))
     })
 }
@@ -147,7 +143,7 @@ fn end_others(
     places: &Places,
 ) -> Result<Seen, Fault> {
     let mut start = 0;
-    for (name, pool) in pools_beside(store, places, Some(&take.key.name))? {
+    for (name, pool) in pools_beside(store, places, Some(take))? {
         check_store(&name, &pool, take.store)?;
         match end_slot(store, places, (&name, &pool), taken.slot)? {
             Seen::Above(mark) => start = start.max(mark),
@@ -165,16 +161,18 @@ fn end_others(
     Ok(Seen::Above(start))
 }
 
-/// The pools that this source has leased from, but for `own`, which the source's own pool records from now on.
+/// The pools that this source has leased from, but for that of `own`, which the source's own pool records from now on.
 fn pools_beside(
     store: &mut (impl SlotStore + ?Sized),
     places: &Places,
-    own: Option<&str>,
+    own: Option<&Take>,
 ) -> Result<Vec<(String, PoolRows)>, Fault> {
     let home = places.pool(&places.source);
     let Some(mut first) = if_known(store.slots(&home))? else { return Ok(Vec::new()) };
-    if let Some(own) = own.filter(|own| *own != places.source && !first.others.iter().any(|of| of == own)) {
-        on_slots(store, &home, "recording a pool", |rows, _| record_pool(rows, &home, own))?;
+    let own_name = own.map(|take| take.key.name.as_str());
+    let is_recorded = |name: &str| name == places.source || first.others.iter().any(|known| known == name);
+    if let Some(take) = own.filter(|take| !is_recorded(&take.key.name)) {
+        on_slots(store, &home, "recording a pool", |rows, _| record_pool(rows, &home, take))?;
         first = store.slots(&home)?;
     }
     let others = first.others.clone();
@@ -185,17 +183,16 @@ fn pools_beside(
         }
     }
     pools.retain(|(name, pool)| {
-        Some(name.as_str()) != own && pool.layout.as_deref().is_some_and(|layout| places.makes_ids_of(layout))
+        let makes_ids = |record: &PoolRecord| places.makes_ids_of(&record.layout);
+        Some(name.as_str()) != own_name && pool.record.as_ref().is_some_and(makes_ids)
     });
     Ok(pools)
 }
 
 /// Refuses a pool that was begun under another list of stores: its slots may be in any of them.
 fn check_store(name: &str, pool: &PoolRows, index: StoreIndex) -> Result<(), Fault> {
-    match &pool.layout {
-        Some(found) if slot_rows::store_in(found) != index => {
-            Err(slot_rows::of_other_stores(name, found, index))
-        }
+    match &pool.record {
+        Some(found) if found.store != index => Err(slot_rows::of_other_stores(name, found.store, index)),
         _ => Ok(()),
     }
 }
@@ -218,31 +215,36 @@ pub(super) fn check_fixed(
     index: StoreIndex,
 ) -> Result<(), Fault> {
     let row = if_known(store.look(&places.fixed_row(worker)))?.flatten();
-    row.map_or(Ok(()), |row| check_fixed_row(worker, index, row.mark))
+    row.map_or(Ok(()), |row| check_fixed_row(worker, index, row.status))
 }
 
 /// Refuses the row of a fixed worker that was begun under another list of stores.
-fn check_fixed_row(worker: u64, index: StoreIndex, mark: Mark) -> Result<(), Fault> {
-    if is_state(mark.period) || mark.period == period_of(index) {
+fn check_fixed_row(worker: u64, index: StoreIndex, found: RowStatus) -> Result<(), Fault> {
+    if matches!(found.state, RowState::Leased | RowState::Beginning) || found == in_use_at(index) {
         return Ok(());
     }
-    Err(of_other_stores(worker, index, mark.period))
+    if found.partition == in_use_at(index).partition {
+        return Err(in_state(found.state));
+    }
+    Err(of_other_stores(worker, index, found))
 }
 
 /// Records in the source's own pool that it leases from another one.
 fn record_pool(
     rows: &mut dyn super::model::pool_rows::SlotRows,
     home: &Key,
-    other: &str,
+    take: &Take,
 ) -> Result<Option<()>, Fault> {
     let pool = rows.read_pool(home)?;
+    let other = take.key.name.as_str();
     if pool.others.iter().any(|name| name == other) {
         return Ok(Some(()));
     }
     // Another name may have any of them, and two rows for one name do no harm.
     let slot = fastrand::u64(POOL_ROW + 1..POOL_ROW << 1);
-    let row = SlotRow { slot, owner: other.to_owned(), ..SlotRow::default() };
-    Ok(rows.insert_pool(home, &row, "")?.then_some(()))
+    let (state, source) = (SlotState::OtherPool, other.to_owned());
+    let row = SlotRow { slot, state, source, store: take.store, ..SlotRow::default() };
+    Ok(rows.insert_pool(home, &row)?.then_some(()))
 }
 
 /// Ends a slot of another pool; a slot that was never leased there may not be until this is done.
@@ -264,9 +266,9 @@ fn end_slot(
         )));
     }
     // A process of this source may renew a lease that is over. One of another source makes other ids.
-    if row.owner != ELSEWHERE && !slot_rows::is_of_another(row, &places.source) {
+    if row.state != SlotState::Elsewhere && !row.is_of_another(&places.source) {
         let token = (row.token ^ crate::process::random::u64() >> 1).max(1);
-        let new = SlotRow { token, ends_at: 0, owner: ELSEWHERE.to_owned(), ..row.clone() };
+        let new = SlotRow { token, ..row.elsewhere() };
         let ended =
             on_slots(store, &key, "ending a slot", |rows, _| rows.replace_slot(&key, row, &new).map(Some))?;
         if !ended {
@@ -285,22 +287,23 @@ fn end_fixed(
 ) -> Result<Seen, Fault> {
     let key = places.fixed_row(worker);
     let Some(row) = if_known(store.look(&key))?.flatten() else { return Ok(Seen::Above(0)) };
-    let mark = row.mark;
-    if mark.period == LEASED {
-        return Ok(Seen::Above(mark.next));
+    let next = row.mark.next;
+    if row.status.state == RowState::Leased {
+        return Ok(Seen::Above(next));
     }
-    check_fixed_row(worker, take.store, mark)?;
-    if mark.next > take.present {
+    check_fixed_row(worker, take.store, row.status)?;
+    if next > take.present {
         let name = &places.source;
         return Ok(Seen::InUse(format!(
             "the fixed worker of `snowflake:{name}` was in use a moment ago, and is free when its mark is past"
         )));
     }
-    let to = Mark { period: LEASED, next: mark.next.saturating_add(1) };
-    if !move_mark(store, &key, Some(mark), to)? {
+    let to = RowMark { mark: row.mark, status: in_use_at(take.store) };
+    let to = to.in_state(RowState::Leased).at(next.saturating_add(1));
+    if !move_mark(store, &key, Some(row.row_mark()), to)? {
         return Ok(Seen::InUse("its fixed worker has just raised its mark".to_owned()));
     }
-    Ok(Seen::Above(to.next))
+    Ok(Seen::Above(to.mark.next))
 }
 
 fn in_use(why: String) -> Fault {
@@ -311,13 +314,13 @@ fn in_use(why: String) -> Fault {
 fn move_mark(
     store: &mut (impl SlotStore + ?Sized),
     key: &Key,
-    from: Option<Mark>,
-    to: Mark,
+    from: Option<RowMark>,
+    to: RowMark,
 ) -> Result<bool, Fault> {
     let doing = format!("moving the mark `{}`", key.name);
     in_transaction(store, key, 0, &doing, |rows| {
         let stored = rows.read(key, true)?;
-        let mark = stored.as_ref().map_or(Ok(None), |stored| rows::mark_of(key, stored))?;
+        let mark = stored.as_ref().map_or(Ok(None), |stored| rows::row_mark_of(key, stored))?;
         if mark != from {
             return Ok(Some(false));
         }
@@ -325,7 +328,7 @@ fn move_mark(
         if mark == Some(to) {
             return Ok(Some(true));
         }
-        let new = rows::stored_at(key, to)?;
+        let new = rows::stored_as(key, to)?;
         let done = match &stored {
             None => rows.insert(key, &new)?,
             Some(old) => rows.replace(key, old, &new)?,
@@ -335,31 +338,31 @@ fn move_mark(
 }
 
 /// The mark of a fixed worker's row.
-fn read_mark(rows: &mut dyn Rows, key: &Key) -> Result<Option<Mark>, Fault> {
+fn read_mark(rows: &mut dyn Rows, key: &Key) -> Result<Option<RowMark>, Fault> {
     let stored: Option<StoredRow> = rows.read(key, true)?;
-    stored.as_ref().map_or(Ok(None), |stored| rows::mark_of(key, stored))
+    stored.as_ref().map_or(Ok(None), |stored| rows::row_mark_of(key, stored))
 }
 
 /// Where the mark of a fixed worker stands if its row is current; else the row.
 pub(super) fn current(
     store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,
-) -> Result<Result<u64, Option<Mark>>, Fault> {
+) -> Result<Result<u64, Option<RowMark>>, Fault> {
     let key = &*begin.key;
     let doing = format!("reading the mark `{}`", key.name);
-    let mark = in_transaction(store, key, 0, &doing, |rows| read_mark(rows, key).map(Some))?;
-    match mark {
-        Some(Mark { period, next }) if period == period_of(begin.store) => Ok(Ok(next)),
-        Some(mark) if !is_state(mark.period) => {
-            Err(of_other_stores(begin.worker, begin.store, mark.period).with_context(&doing))
-        }
-        mark => Ok(Err(mark)),
+    let Some(row) = in_transaction(store, key, 0, &doing, |rows| read_mark(rows, key).map(Some))? else {
+        return Ok(Err(None));
+    };
+    if row.status == in_use_at(begin.store) {
+        return Ok(Ok(row.mark.next));
     }
+    let checked = check_fixed_row(begin.worker, begin.store, row.status);
+    checked.map(|()| Err(Some(row))).map_err(|fault| fault.with_context(&doing))
 }
 
 /// The row is that of another list of stores.
-pub(super) fn of_other_stores(worker: u64, index: StoreIndex, period: u64) -> Fault {
-    let found = Partition::of_code(period).map_or(StoreIndex::ONLY, Partition::store_index);
+pub(super) fn of_other_stores(worker: u64, index: StoreIndex, found: RowStatus) -> Fault {
+    let found = found.partition.map_or(StoreIndex::ONLY, Partition::store_index);
     Fault::new(
         FaultKind::Refused,
         format!(
@@ -372,13 +375,13 @@ pub(super) fn of_other_stores(worker: u64, index: StoreIndex, period: u64) -> Fa
 pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) -> Result<u64, Fault> {
     let seen = match current(store, begin)? {
         Ok(next) if !is_newer_in_pools(store, begin, next)? => return Ok(next),
-        Ok(next) => Some(Mark { period: period_of(begin.store), next }),
+        Ok(next) => Some(live_at(begin, next)),
         Err(seen) => seen,
     };
     let beginning = announce(store, begin, seen)?;
     let (key, places) = (&*begin.key, &*begin.places);
     let in_context = |fault: Fault| beginning_with(begin, fault);
-    let mut next = beginning.next;
+    let mut next = beginning.mark.next;
     for (name, pool) in pools_beside(store, places, None).map_err(in_context)? {
         check_store(&name, &pool, begin.store)?;
         match end_slot(store, places, (&name, &pool), begin.worker).map_err(in_context)? {
@@ -390,20 +393,25 @@ pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) ->
             }
         }
     }
-    let live = Mark { period: period_of(begin.store), next };
-    if !move_mark(store, key, Some(beginning), live)? {
+    if !move_mark(store, key, Some(beginning), live_at(begin, next))? {
         return Err(in_context(faster()));
     }
     Ok(next)
+}
+
+/// The row of a fixed worker in use.
+fn live_at(begin: &BeginMark, next: u64) -> RowMark {
+    RowMark { mark: Mark { period: 0, next }, status: in_use_at(begin.store) }
 }
 
 /// Writes the row of a fixed worker, which others see from now on; answers with its mark. `seen`: the row as [`current`] has found it.
 pub(super) fn announce(
     store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,
-    seen: Option<Mark>,
-) -> Result<Mark, Fault> {
-    let beginning = Mark { period: BEGINNING, next: seen.map_or(1, |mark| mark.next) };
+    seen: Option<RowMark>,
+) -> Result<RowMark, Fault> {
+    let next = seen.map_or(1, |row| row.mark.next);
+    let beginning = live_at(begin, next).in_state(RowState::Beginning);
     if seen != Some(beginning) && !move_mark(store, &begin.key, seen, beginning)? {
         return Err(beginning_with(begin, faster()));
     }
@@ -441,25 +449,25 @@ fn try_repair(
     to: u64,
     dry_run: bool,
 ) -> Result<Option<(Option<Row>, Row)>, Fault> {
-    let found = store.look(&begin.key)?.map(|row| row.mark);
-    if let Some(mark) = found {
-        check_fixed_row(begin.worker, begin.store, mark)?;
+    let found = store.look(&begin.key)?.map(|row| row.row_mark());
+    if let Some(row) = found {
+        check_fixed_row(begin.worker, begin.store, row.status)?;
     }
-    let before = found.map(|mark| shown(mark.next));
+    let before = found.map(|row| shown(row.mark.next));
     rows::not_lower(before.as_ref(), Mark { period: 0, next: to })?;
     if dry_run {
         store.writable()?;
         return Ok(Some((before, shown(to))));
     }
-    let period = found.map(|mark| mark.period).filter(|period| *period == LEASED).unwrap_or(BEGINNING);
-    if !move_mark(store, &begin.key, found, Mark { period, next: to })? {
+    let is_leased = found.is_some_and(|row| row.status.state == RowState::Leased);
+    let state = if is_leased { RowState::Leased } else { RowState::Beginning };
+    if !move_mark(store, &begin.key, found, live_at(begin, to).in_state(state))? {
         return Ok(None);
     }
     for (name, pool) in pools_beside(store, &begin.places, None)? {
         let Some(row) = pool.slots.iter().find(|row| row.slot == begin.worker) else { continue };
         let (key, token) = (begin.places.pool(&name), crate::process::random::token());
-        let new =
-            SlotRow { token, mark: row.mark.max(to), ends_at: 0, owner: REPAIRED.to_owned(), ..row.clone() };
+        let new = SlotRow { token, ..slot_rows::repaired(row, to) };
         let is_raised =
             on_slots(store, &key, "raising a slot", |rows, _| rows.replace_slot(&key, row, &new).map(Some))?;
         if !is_raised {
@@ -471,7 +479,7 @@ fn try_repair(
 
 /// A mark, for people.
 fn shown(next: u64) -> Row {
-    Row { mark: Mark { period: 0, next }, text: format!("next={next}"), counter: None }
+    Row::at(next, format!("next={next}"))
 }
 
 fn beginning_with(begin: &BeginMark, fault: Fault) -> Fault {

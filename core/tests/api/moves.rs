@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keymill::store::memory::{Memory, MemoryStore};
-use keymill::store::{
-    Columns, KeepReader, Key, OwnReader, ReaderStore, RouteStore, Scheme, StoreIndex, Stride,
-};
+use keymill::store::{KeepReader, Key, OwnReader, ReaderStore, RouteStore, Scheme, StoreIndex};
 use keymill::{Change, Code, Error, Mill, MoveOptions, MovePhase, MovePlan, MoveStatus, Moves, Router};
 
 const SETTLE_MS: u64 = 50;
@@ -251,17 +249,7 @@ fn a_reader_whose_renewals_fail_or_are_not_answered_refuses_what_moves_in_time_a
 }
 
 fn key() -> Key {
-    Key {
-        scheme: Scheme::Worker,
-        table: "keymill_reader".to_owned(),
-        columns: Columns::default(),
-        name: "orders".to_owned(),
-        serial: None,
-        step: 1,
-        unsafe_on: false,
-        is_pooled: false,
-        stride: Stride::EVERY,
-    }
+    Key::of_readers("orders")
 }
 
 /// Writes the row of a process, as its mill would.

@@ -92,7 +92,7 @@ fn a_batch_is_checked_against_the_servers_report_after_it() {
     let mut admin = redis::connection_of(&private.url());
     let mut store = at(&private.url());
     let named = |name: &str| {
-        let key = keymill::store::Key { name: format!("segment:{name}"), ..(*request(1).key).clone() };
+        let key = keymill::store::Key::segment(keymill::store::Scheme::Keymill, &request(1).key.table, name);
         keymill_tests::request(&Arc::new(key), 10)
     };
     let requests = ["a", "b", "c"].map(named);
@@ -201,20 +201,24 @@ fn like_redis(says: Says) -> Fake {
                 array(&found.flat_map(|(name, value)| [*name, *value]).collect::<Vec<_>>())
             }
             "HMGET" => match *row {
-                Some((period, next)) => array(&[&period.to_string(), &next.to_string()]),
-                None => "*2\r\n$-1\r\n$-1\r\n".to_owned(),
+                Some((period, next)) => {
+                    array(&[&period.to_string(), &next.to_string(), "open", "1", "1", "0"])
+                }
+                None => format!("*6\r\n{}", "$-1\r\n".repeat(6)),
             },
             "PTTL" => if row.is_some() { ":-1\r\n" } else { ":-2\r\n" }.to_owned(),
             // keymill's own scripts, as far as a row without other writers needs them.
-            "EVALSHA" if words.len() == 8 => {
+            "EVALSHA" => {
                 let number = |at: usize| words[at].parse::<u64>().unwrap_or(0);
-                match *row {
-                    Some((period, next)) if !words[5].is_empty() && next >= number(5) => {
+                match (*row, words.len()) {
+                    // Reserves.
+                    (Some((period, next)), 12) if next >= number(5) => {
                         *row = Some((period, next + number(7)));
                         bulk(&next.to_string())
                     }
-                    None if words[5].is_empty() => {
-                        *row = Some((number(6), number(7)));
+                    // Makes the row.
+                    (None, 16) if words[5].is_empty() => {
+                        *row = Some((number(10), number(11)));
                         ":1\r\n".to_owned()
                     }
                     _ => "$-1\r\n".to_owned(),

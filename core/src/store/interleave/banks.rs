@@ -7,14 +7,13 @@ use crate::store::bank::{self, BankChange, BankRows, Direct};
 use crate::store::{Fault, Key, Row};
 
 use super::member::Hold;
-use super::{Interleaved, gone, is_outage, record};
+use super::{Interleaved, gone, is_outage};
 
 impl Interleaved {
     /// The rows of a bank were changed by hand: each of them is looked at again.
     fn forget_bank(&mut self, key: &Key) {
-        let begins = record::identity(key);
-        self.sources.retain(|identity, _| !identity.starts_with(&begins));
-        self.banks.retain(|identity, _| !identity.starts_with(&begins));
+        self.sources.retain(|source, _| !source.is_of_bank(key));
+        self.banks.retain(|source, _| !source.is_of_bank(key));
     }
 
     /// Compares the bank's record in every store that answers, and records it in each: one of them may be down when a process

@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use super::Interleaved;
 use super::member::Member;
-use super::record::{self, Recorded};
-use crate::request::bank_spec::{CLOSED_PERIOD, bank_of, complete_key, counter_key};
-use crate::store::{Fault, Key, Mark, Request, RowsWork};
+use super::record::{self, Recorded, SourceId};
+use crate::request::bank_spec::{bank_of, complete_key, counter_key};
+use crate::store::{Fault, Key, Request, RowMark, RowState, RowStatus, RowsWork};
 
 /// How many counters get their rows in one conversation. The callers of others wait meanwhile.
 const ROWS_AT_ONCE: u32 = 256;
@@ -66,7 +66,7 @@ impl Interleaved {
                 Ok(false)
             };
         }
-        let identity = record::identity(&complete_key(&bank, counters));
+        let identity = SourceId::of(&complete_key(&bank, counters));
         let unknown_until_ms = self.banks.get(&identity).map_or(0, |bank| bank.unknown_until_ms);
         if self.clock.boot_ms() >= unknown_until_ms {
             self.look_whether_complete(&bank, counters);
@@ -89,7 +89,7 @@ impl Interleaved {
 
     pub(super) fn is_known_complete(&self, bank: &Key, counters: u32) -> bool {
         let key = complete_key(bank, counters);
-        self.banks.get(&record::identity(&key)).is_some_and(|bank| bank.is_complete)
+        self.banks.get(&SourceId::of(&key)).is_some_and(|bank| bank.is_complete)
     }
 
     /// Reads the record of a complete bank in every store that answers; that of any of them is enough.
@@ -101,7 +101,7 @@ impl Interleaved {
         let found = self.ask_each(|_, store| store.inspect_all(&keys));
         let is_record = |rows: &Vec<Recorded>| rows.iter().any(is_recorded);
         let until_ms = self.clock.boot_ms() + REST_MS;
-        let bank = self.banks.entry(record::identity(&keys[0])).or_insert_with(|| Completion::new(counters));
+        let bank = self.banks.entry(SourceId::of(&keys[0])).or_insert_with(|| Completion::new(counters));
         bank.is_complete = found.iter().flatten().any(is_record);
         bank.unknown_until_ms = until_ms;
     }
@@ -110,7 +110,7 @@ impl Interleaved {
     pub(super) fn complete_further(&mut self, request: &Request) {
         let Some((bank, counters)) = bank_of(&request.key) else { return };
         let record = complete_key(&bank, counters);
-        let identity = record::identity(&record);
+        let identity = SourceId::of(&record);
         let mut completion = *self.banks.entry(identity.clone()).or_insert_with(|| Completion::new(counters));
         let now_ms = self.clock.boot_ms();
         let rests = now_ms < completion.not_before_ms || self.members.iter().any(Member::is_paused);
@@ -187,9 +187,9 @@ impl Interleaved {
         for member in &mut self.members {
             member.ask(|store| {
                 let partition = store.partition;
-                let mut work = |at: usize, row: Result<Option<Mark>, Fault>| {
-                    let is_unused = matches!(row, Ok(None | Some(Mark { period: 0, next: 0..=1 })));
-                    is_unused.then(|| Mark { period: partition.code(), next: partition.first(start(at)) })
+                let mut work = |at: usize, row: Result<Option<RowMark>, Fault>| {
+                    let is_unused = row.is_ok_and(|row| row.is_none_or(is_unused));
+                    is_unused.then(|| RowMark::open(Some(partition), partition.first(start(at))))
                 };
                 store.change_rows(keys, &mut RowsWork::new(&mut work))
             })?;
@@ -215,7 +215,16 @@ enum Made {
 }
 
 fn has_row(found: &Recorded) -> bool {
-    matches!(found, Recorded::Ours { .. } | Recorded::Foreign { code: CLOSED_PERIOD.. })
+    match found {
+        Recorded::Ours { .. } => true,
+        Recorded::Foreign(row) => row.status.state == RowState::Closed,
+        _ => false,
+    }
+}
+
+/// Whether a row of a mill with one store has given no number.
+fn is_unused(row: RowMark) -> bool {
+    row.status == RowStatus::default() && row.mark.period == 0 && row.mark.next <= 1
 }
 
 fn is_recorded(found: &Recorded) -> bool {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::member::LastResorts;
-use super::record::{self, Recorded};
+use super::record::{self, Recorded, SourceId};
 use super::rotation::{LeftOver, Rotation};
 use super::{Interleaved, gone};
 use crate::request::bank_spec::bank_of;
@@ -222,8 +222,7 @@ impl Interleaved {
                     continue;
                 }
                 let hi = self.end_with_left_over(&range.key, at, last + 1);
-                let period = partition.period(&range.key);
-                own.push(GiveBack { key: Arc::clone(&range.key), period, lo: first, hi });
+                own.push(GiveBack { key: partition.key(&range.key), period: 0, lo: first, hi });
                 places.push(place);
             }
             if own.is_empty() {
@@ -265,8 +264,8 @@ impl Interleaved {
             let last = partition.last(hi - 1);
             let begin = partition.first(lo).max(last + partition.left(last) - partition.chunk);
             let end = self.end_with_left_over(key, at, last + 1);
-            let period = partition.period(key);
-            match self.members[at].ask(|store| store.give_back(key, period, begin, end)) {
+            let own = partition.key(key);
+            match self.members[at].ask(|store| store.give_back(&own, 0, begin, end)) {
                 Ok(true) => {}
                 Err(fault) if !gone(fault.kind) => return Err(fault),
                 // The row has moved on, or the store is down, and would delay every source: these numbers are lost instead.
@@ -282,12 +281,12 @@ impl Interleaved {
     /// Where numbers of a store end that are returned, in its own numbers: the kept rest of a reservation lies right above them, and is
     /// returned with them.
     fn end_with_left_over(&self, key: &Key, at: usize, end: u64) -> u64 {
-        let left = self.sources.get(&record::identity(key)).and_then(|of| of.left_over);
+        let left = self.sources.get(&SourceId::of(key)).and_then(|of| of.left_over);
         left.filter(|left| (left.member, left.lo) == (at, end)).map_or(end, |left| left.hi)
     }
 
     fn forget_left_over(&mut self, key: &Key) {
-        if let Some(rotation) = self.sources.get_mut(&record::identity(key)) {
+        if let Some(rotation) = self.sources.get_mut(&SourceId::of(key)) {
             rotation.left_over = None;
         }
     }

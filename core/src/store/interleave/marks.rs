@@ -3,19 +3,17 @@
 
 use crate::request::worker::BeginMark;
 use crate::store::model::rows;
-use crate::store::places::{self, BEGINNING, is_state, period_of};
-use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Row, in_transaction};
+use crate::store::places::{self, in_use_at};
+use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Row, RowMark, RowState, RowStatus, in_transaction};
 
 use super::member::{Conversation, Hold};
 use super::{Interleaved, Member, gone};
 
 /// A mark as one store alone would show it.
 pub(super) fn of_one_store(row: Row) -> Row {
-    if row.mark.period == 0 || is_state(row.mark.period) {
-        return row;
-    }
-    let next = row.mark.next;
-    Row { mark: Mark { period: 0, next }, text: format!("next={next}"), counter: None }
+    let status = RowStatus { partition: None, ..row.status };
+    let text = rows::segment_text(RowMark { mark: row.mark, status });
+    Row { status, text, ..row }
 }
 
 impl Interleaved {
@@ -23,7 +21,11 @@ impl Interleaved {
     /// to answer.
     pub(super) fn begin_mark_at_home(&mut self, begin: &BeginMark) -> Result<u64, Fault> {
         let home = self.home_at(&begin.key);
-        let own = |store: &Conversation<'_>| BeginMark { store: store.index(), ..begin.clone() };
+        let own = |store: &Conversation<'_>| BeginMark {
+            store: store.index(),
+            key: store.own(&begin.key),
+            ..begin.clone()
+        };
         let at_home = self.home(&begin.key)?;
         let seen = at_home.ask_alone(Hold::Alone, |store| {
             let own = own(store);
@@ -59,7 +61,7 @@ impl Interleaved {
         &mut self,
         begin: &BeginMark,
         home: usize,
-        seen: Option<Mark>,
+        seen: Option<RowMark>,
     ) -> Result<Option<Fault>, Fault> {
         let mut down = None;
         let mut recorded_by = None;
@@ -96,7 +98,7 @@ impl Interleaved {
             return Err(self.members[home].said(lost_mark(begin, &other)));
         }
         // A worker that was only announced may lack the records of other stores.
-        let is_new = seen.is_none_or(|mark| mark.period == BEGINNING);
+        let is_new = seen.is_none_or(|row| row.status.state == RowState::Beginning);
         match down {
             Some(fault) if is_new => {
                 let why = format!(
@@ -151,16 +153,17 @@ impl Interleaved {
             Some(false) => Hold::AtMost(0),
             None => Hold::Alone,
         };
-        self.home(key)?.ask_alone(hold, |store| store.raise(key, expect, to))
+        self.home(key)?.ask_alone(hold, |store| {
+            let own = store.own(key);
+            store.raise(&own, expect, to)
+        })
     }
 
     /// Lowers a mark in its store. One that does not answer keeps it as it is.
     pub(super) fn lower_mark(&mut self, key: &Key, lo: u64, hi: u64) -> Result<bool, Fault> {
-        let is_of_worker = key.name.starts_with("snowflake:");
         let lowered = self.home(key)?.ask(|store| {
-            // The row of a worker records the stores.
-            let period = if is_of_worker { period_of(store.index()) } else { 0 };
-            store.give_back(key, period, lo, hi)
+            let own = store.own(key);
+            store.give_back(&own, 0, lo, hi)
         });
         if super::is_outage(&lowered) { Ok(false) } else { lowered }
     }
@@ -183,7 +186,7 @@ impl Interleaved {
             })?;
         }
         let repaired = self.home(&begin.key)?.operate(|store| {
-            let own = BeginMark { store: store.index(), ..begin.clone() };
+            let own = BeginMark { store: store.index(), key: store.own(&begin.key), ..begin.clone() };
             places::repair(&mut **store, &own, to, dry_run)
         })?;
         for member in others(&mut self.members, home).filter(|_| !dry_run) {
@@ -209,8 +212,8 @@ fn others(members: &mut [Member], home: usize) -> impl Iterator<Item = &mut Memb
 /// Refuses a worker that a store other than its own has recorded under another list.
 fn check_recorded(store: &Conversation<'_>, begin: &BeginMark, row: Option<&Row>) -> Result<(), Fault> {
     let own = store.index();
-    match row.filter(|row| row.mark.period != period_of(own)) {
-        Some(row) => Err(places::of_other_stores(begin.worker, own, row.mark.period)),
+    match row.filter(|row| row.status != in_use_at(own)) {
+        Some(row) => Err(places::of_other_stores(begin.worker, own, row.status)),
         None => Ok(()),
     }
 }
@@ -231,13 +234,13 @@ fn lost_mark(begin: &BeginMark, other: &str) -> Fault {
 
 /// Records in a store which one it is, where it has no row of this worker.
 fn record(store: &mut Conversation<'_>, key: &Key) -> Result<(), Fault> {
-    let period = period_of(store.index());
+    let status = in_use_at(store.index());
     let doing = format!("recording the stores of `{}`", key.name);
-    in_transaction(&mut **store, key, period, &doing, |rows| {
+    in_transaction(&mut **store, key, 0, &doing, |rows| {
         if rows.read(key, true)?.is_some() {
             return Ok(Some(()));
         }
-        let new = rows::stored_at(key, Mark { period, next: 1 })?;
+        let new = rows::stored_as(key, RowMark { mark: Mark { period: 0, next: 1 }, status })?;
         Ok(rows.insert(key, &new)?.then_some(()))
     })
 }

@@ -18,14 +18,14 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::gone;
 use crate::store::bank::BankPart;
 use crate::store::contained_store::ContainedStore;
-use crate::store::model::partition::Partition;
 use crate::store::time_budget::within_budget;
-use crate::store::{Catalogue, Fault, FaultKind, Remedy, Store, StoreIndex};
+use crate::store::{Catalogue, Fault, FaultKind, Key, Partition, Remedy, Store, StoreIndex};
 use crate::time::Clock;
 
 /// The shortest and the longest pause of a store that fails at once.
@@ -115,6 +115,11 @@ pub(super) struct Conversation<'m> {
 }
 
 impl Conversation<'_> {
+    /// The key of the same row, of this store's partition.
+    pub(super) fn own(&self, key: &Key) -> Arc<Key> {
+        self.partition.key(key)
+    }
+
     /// Which of the stores this is.
     pub(super) fn index(&self) -> StoreIndex {
         self.partition.store_index()

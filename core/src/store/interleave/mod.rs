@@ -31,8 +31,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::contained_store::ContainedStore;
-use super::model::partition::Partition;
-pub(crate) use super::model::partition::{MOST_STORES, WIDEST_CHUNK};
 use super::model::rows;
 use super::{
     BankChange, BankRows, BankStore, BeginMark, Catalogue, Facts, Fault, FaultKind, GiveBack, Key, Mark,
@@ -40,9 +38,12 @@ use super::{
     SlotStore, StoredTable, Take, Taken, Work,
 };
 use crate::request::bank_spec::{BankSpec, OpenBank};
+use crate::request::partition::Partition;
+pub(crate) use crate::request::partition::{MOST_STORES, WIDEST_CHUNK};
 use crate::time::Clock;
 use complete::Completion;
 use member::{Conversation, Hold, LastResorts, Member, Pause};
+use record::SourceId;
 use rotation::{LeftOver, MemberRow, Rotation};
 use workers::ComparedPool;
 
@@ -57,13 +58,13 @@ const LEFT_OVER_MS: u64 = 30_000;
 pub struct Interleaved {
     members: Vec<Member>,
     clock: Clock,
-    sources: HashMap<String, Rotation>,
+    sources: HashMap<SourceId, Rotation>,
     /// Pools of leased workers whose records were compared, by table and name.
     pools: HashMap<(String, String), ComparedPool>,
     /// Fixed workers that have begun while a store could not record them.
     unrecorded: Vec<BeginMark>,
-    /// Banks, by the identity of their counters' record.
-    banks: HashMap<String, Completion>,
+    /// Banks, by the row that says that they are complete.
+    banks: HashMap<SourceId, Completion>,
     /// From a close on: the stores that were asked for a last mark.
     raised_last: Vec<bool>,
     /// Faults of single rows since they were told last.
@@ -109,7 +110,7 @@ impl Interleaved {
     }
 
     fn rotation_of(&mut self, key: &Key) -> Rotation {
-        self.sources.remove(&record::identity(key)).unwrap_or_else(|| Rotation {
+        self.sources.remove(&SourceId::of(key)).unwrap_or_else(|| Rotation {
             begun: false,
             turn: fastrand::usize(..self.members.len().max(1)),
             rows: vec![MemberRow::default(); self.members.len()],
@@ -118,7 +119,7 @@ impl Interleaved {
     }
 
     fn keep(&mut self, key: &Key, rotation: Rotation) {
-        self.sources.insert(record::identity(key), rotation);
+        self.sources.insert(SourceId::of(key), rotation);
     }
 
     /// Leaves this source's row in a store out for a while, and reports it. A store that failed has a pause of its own.
@@ -269,9 +270,9 @@ impl Interleaved {
 
     /// The store that keeps a snowflake's mark, which one store has to compare: as a leased worker, worker w is in store w mod N.
     fn home_at(&self, key: &Key) -> usize {
-        // The key of a mark ends in `worker=N`.
-        let worker = key.name.rsplit_once('=').and_then(|(_, worker)| worker.parse::<usize>().ok());
-        worker.unwrap_or(0) % self.members.len().max(1)
+        let stores = self.members.len().max(1);
+        // The rows of a bank that every store has, and those of no worker, are asked of the first one.
+        (key.worker().unwrap_or(0) % stores as u64) as usize
     }
 
     fn home(&mut self, key: &Key) -> Result<&mut Member, Fault> {
@@ -291,7 +292,7 @@ fn is_outage<T>(answer: &Result<T, Fault>) -> bool {
 
 /// Whether the key is a mark, which is no counter: a snowflake's, or a bank's record or floor.
 fn is_mark(key: &Key) -> bool {
-    key.name.starts_with("snowflake:") || crate::request::bank_spec::is_mark(key)
+    key.worker().is_some() || key.is_of_bank()
 }
 
 fn check_shared(key: &Key) -> Result<(), Fault> {
@@ -500,21 +501,21 @@ mod tests {
     #[test]
     fn the_outage_of_one_store_is_not_the_mills_and_that_of_all_is() {
         let ([one, other], mut stores) = of_two();
-        let mark = Key::plain(Scheme::Keymill, "keymill_segment".into(), "snowflake:tx?worker=1".into());
+        let mark = Key::mark("keymill_segment", "tx", "time:41", 1);
         assert_eq!(stores.raise(&mark, None, 500), Ok(0));
-        let pool = Arc::new(Key { scheme: Scheme::Worker, name: "tx".to_owned(), ..mark.clone() });
+        let pool = Arc::new(Key::pool("keymill_worker", "tx"));
         let own = |slot| OwnSlot {
             key: Arc::clone(&pool),
             slot,
             left: vec![Left { token: 7, mark: 1 }],
-            owner: "host:7".into(),
+            source: "".into(),
         };
         let renewal = |slot| Renewal { own: own(slot), to: Left { token: 8, mark: 2 }, lease_ms: 60_000 };
         other.set_down(true);
         let faults = |stores: &mut Interleaved| {
             let begun = OpenBank { counters: 1, floor: 0 };
             let bank = BankSpec { counters: 1, is_named: true, wide: false };
-            let record = Arc::new(Key { name: "business:order".to_owned(), ..mark.clone() });
+            let record = Arc::new(Key::bank("keymill_segment", "order"));
             [
                 stores.raise(&mark, None, 900).map(drop),
                 stores.clock_ms(&mark).map(drop),
@@ -527,7 +528,7 @@ mod tests {
             assert!(fault.kind.is_outage() && !fault.is_outage(), "{fault}");
         }
         one.set_down(true);
-        let segment = Arc::new(Key { name: "segment:orders".to_owned(), ..mark.clone() });
+        let segment = Arc::new(Key::segment(Scheme::Keymill, "keymill_segment", "orders"));
         let all = stores.reserve(&Request::new(&segment, 1)).expect_err("both are down");
         assert!(all.is_outage(), "{all}");
         for fault in faults(&mut stores) {
@@ -538,10 +539,7 @@ mod tests {
     #[test]
     fn the_outage_of_one_store_ends_no_close() {
         let ([one, other], mut stores) = of_two();
-        let mark = |worker| {
-            let name = format!("snowflake:tx?worker={worker}");
-            Key::plain(Scheme::Keymill, "keymill_segment".into(), name)
-        };
+        let mark = |worker| Key::mark("keymill_segment", "tx", "time:41", worker);
         assert_eq!(stores.raise(&mark(0), None, 500), Ok(0));
         one.set_down(true);
         stores.raise(&mark(0), None, 900).expect_err("it is down");

@@ -1,25 +1,26 @@
 //! The record of a row's partition, kept in each store.
 //!
-//! Under scheme `keymill` the row itself holds it: a segment has no periods, so its column `period` holds the partition's
-//! code. Row and record cannot be separated, each reservation compares them in the store, and a mill with one store or
-//! another partition is refused: the row's period is not its own. Other programs' tables have no column for it; there the
-//! record is a mark in `keymill_segment`, compared when a process first uses the source. It does not stop programs that
-//! never read it: stop old nodes first, and open that row with no plain mill.
+//! Under scheme `keymill` the row itself holds it, in columns. Row and record cannot be separated, each reservation compares
+//! them in the store, and a mill with one store or another partition is refused. Other programs' tables have no columns for
+//! it; there the record is a row of its own in `keymill_segment`, compared when a process first uses the source. It does not
+//! stop programs that never read it: stop old nodes first, and open that row with no plain mill.
 //!
 //! Such a row and its record can be separated. So the row is made *before* the record, in every store, before any store
 //! issues a number. A record without a row therefore always means that the row was deleted. The row is then not made again:
 //! its numbers may have been issued. After a crash between the two steps there is a row at its start without a record,
 //! which is treated as a new source.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::member::{Conversation, Member};
 use super::rotation::MemberRow;
-use crate::request::bank_spec::{CLOSED_PERIOD, is_counter};
-use crate::store::model::decide::closed_counter;
-use crate::store::model::partition::Partition;
+use crate::store::model::decide::misplaced;
 use crate::store::model::rows;
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Reserved, Row, Scheme};
+use crate::store::{
+    BankRow, Columns, Fault, FaultKind, Key, MAX_NUMBER, Mark, Partition, Remedy, Request, Reserved, Row,
+    RowMark, RowName, RowStatus, Scheme, Subject,
+};
 
 /// The state of a source in one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +33,43 @@ pub(super) enum Recorded {
     Nothing,
     /// A row that is not interleaved, with numbers below `next` reserved.
     Plain { next: u64 },
-    /// A row with another partition's code.
-    Foreign { code: u64 },
+    /// A row of another partition, or in a state or a period that gives no numbers.
+    Foreign(RowMark),
 }
 
-/// Identifies a source among kept state: two columns of one row are two sources.
-pub(super) fn identity(key: &Key) -> String {
-    format!("{}/{}/{}{}", key.scheme.name(), key.table, key.name, key.columns)
+/// A source among kept state: two columns of one row are two sources.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SourceId {
+    scheme: Scheme,
+    table: String,
+    name: RowName,
+    columns: Columns,
+}
+
+impl SourceId {
+    pub(super) fn of(key: &Key) -> SourceId {
+        SourceId {
+            scheme: key.scheme,
+            table: key.table.clone(),
+            name: key.name.clone(),
+            columns: key.columns.clone(),
+        }
+    }
+
+    /// Whether the source is a row of the bank that `key` is a row of.
+    pub(super) fn is_of_bank(&self, key: &Key) -> bool {
+        let bank = |name: &RowName| match name.subject() {
+            Subject::Bank { bank, .. } => Some(Arc::clone(bank)),
+            _ => None,
+        };
+        self.table == key.table && bank(&self.name).is_some() && bank(&self.name) == bank(&key.name)
+    }
+}
+
+impl fmt::Display for SourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}{}", self.scheme.name(), self.table, self.name, self.columns)
+    }
 }
 
 /// Whether the row itself keeps the record.
@@ -46,20 +77,21 @@ pub(super) fn in_row(key: &Key) -> bool {
     key.scheme == Scheme::Keymill
 }
 
-/// The key of the record for a row that cannot hold it.
-pub(super) fn key_of(key: &Key) -> Key {
-    Key {
-        scheme: Scheme::Keymill,
-        table: Scheme::Keymill.default_table().to_owned(),
-        name: format!("interleave:{}", identity(key)),
-        ..key.clone()
-    }
-}
-
 impl Partition {
-    /// The period of the source's row: its numbers are kept in this one.
-    pub(super) fn period(self, key: &Key) -> u64 {
-        if in_row(key) { self.code() } else { 0 }
+    /// The key of the record for a row that cannot hold it.
+    fn record_key(self, key: &Key) -> Key {
+        Key { partition: Some(self), ..Key::partition_record(SourceId::of(key).to_string()) }
+    }
+
+    /// The key of the same row, with this partition where the row keeps one.
+    pub(super) fn key(self, key: &Key) -> Arc<Key> {
+        let partition = match key.name.subject() {
+            // A mark is no counter, and the record and the floor of a bank hold for all of its numbers.
+            Subject::Mark { .. } => Some(Partition { chunk: 1, ..self }),
+            Subject::Bank { row: BankRow::Record | BankRow::Floor, .. } => None,
+            _ => in_row(key).then_some(self),
+        };
+        Arc::new(Key { partition, ..key.clone() })
     }
 
     /// The first position of a new source's row.
@@ -89,20 +121,20 @@ impl Partition {
                 );
                 Some(Fault::new(FaultKind::Refused, what).with_remedy(Remedy::Repair {
                     first: "name another source, or close every mill that uses this one and, with this file, ",
-                    row: Some(key.name.clone()),
+                    row: Some(key.name.to_string()),
                     above: "every number that was ever issued",
                 }))
             }
-            Recorded::Foreign { code } if is_counter(key) && *code >= CLOSED_PERIOD => {
-                Some(closed_counter(key))
-            }
-            Recorded::Foreign { code } => {
-                let recorded = Partition::of_code(*code)
-                    .map_or_else(|| format!("code {code}"), |other| other.to_string());
+            Recorded::Foreign(row) if row.mark.period != 0 => {
+                let period = row.mark.period;
                 let what = format!(
-                    "its row was recorded as {recorded}, and this mill opens it as {self}: with other `stores`, another order or another `chunk` numbers would come twice; nothing was changed. Open it with the `stores` and the `chunk` it was begun with"
+                    "its row stands in period {period}, but this key has no periods; nothing was changed"
                 );
                 Some(Fault::new(FaultKind::Refused, what))
+            }
+            Recorded::Foreign(row) => {
+                let own = Key { partition: Some(self), ..key.clone() };
+                Some(misplaced(&own, row.status))
             }
         }
     }
@@ -120,7 +152,7 @@ impl Partition {
                 FaultKind::Refused,
                 format!("its row stands at {next}, above {to}, and repair never lowers a row"),
             )),
-            Recorded::Foreign { .. } => Err(self.refusal(key, found).unwrap_or_else(|| lost(key))),
+            Recorded::Foreign(_) => Err(self.refusal(key, found).unwrap_or_else(|| lost(key))),
         }
     }
 
@@ -145,21 +177,21 @@ impl Partition {
     /// `last`: the own numbers that the caller may have.
     pub(super) fn request_for(self, request: &Request, seen: u64, lowest: u64, last: u64) -> Request {
         let key = &request.key;
-        let period = self.period(key);
         let want = seen.max(lowest);
         // At most the rest of the chunk, as far as it is known: numbers beyond its end would skip those of other stores.
         let len = request.len.min(self.left(want));
         // The row exists or was deleted. `start` 0 is no number to begin at, so the row is never made again; jumps are
         // measured from 0.
-        let own = Request { len, last, period, period_max: period, start: 0, ..request.clone() };
+        let own =
+            Request { key: self.key(key), len, last, period: 0, period_max: 0, start: 0, ..request.clone() };
         if key.scheme.is_ticket() {
-            return Request { high_water: Mark { period, next: seen }, heal: false, ..own };
+            return Request { high_water: Mark { period: 0, next: seen }, heal: false, ..own };
         }
         // The row may be raised from where it was seen last to `lowest`, and no further. A row below that needs a larger
         // jump, so it went backwards.
         let healed = if request.heal { request.max_jump } else { 0 };
         Request {
-            high_water: Mark { period, next: want },
+            high_water: Mark { period: 0, next: want },
             heal: true,
             max_jump: (want - seen.min(want)).min(want.saturating_sub(1)).saturating_add(healed),
             ..own
@@ -173,7 +205,7 @@ impl Partition {
             Recorded::Ours { next: 0 } | Recorded::Nothing => "no row".to_owned(),
             Recorded::Ours { next } => format!("next={}", self.stands(*next)),
             Recorded::Plain { next } => format!("next={next} of a source with one store"),
-            other @ Recorded::Foreign { .. } => {
+            other @ Recorded::Foreign(_) => {
                 self.refusal(key, other).map_or_else(String::new, |refusal| refusal.to_string())
             }
         }
@@ -189,17 +221,18 @@ impl Conversation<'_> {
     /// The same for a source whose numbers begin at `start`: no store issues numbers below it.
     pub(super) fn inspect_from(&mut self, key: &Key, start: u64) -> Result<Recorded, Fault> {
         let partition = self.partition;
-        let row = self.look(key)?.map(|row| row.mark);
+        let row = self.look(key)?;
         if in_row(key) {
-            return Ok(of_row(partition, row));
+            return Ok(of_row(partition, row.map(|row| row.row_mark())));
         }
+        let row = row.map(|row| row.mark);
         let next = row.map_or(0, |mark| mark.next);
-        Ok(match self.look(&key_of(key))?.map_or(0, |row| row.mark.next) {
-            code if code == partition.code() && is_missing(key, row) => Recorded::Lost,
-            code if code == partition.code() => Recorded::Ours { next },
-            0 if next <= unused(key, start) => Recorded::Nothing,
-            0 => Recorded::Plain { next },
-            code => Recorded::Foreign { code },
+        Ok(match self.look(&partition.record_key(key))?.map(|row| row.row_mark()) {
+            Some(record) if record.status != RowStatus::open(Some(partition)) => Recorded::Foreign(record),
+            Some(_) if is_missing(key, row) => Recorded::Lost,
+            Some(_) => Recorded::Ours { next },
+            None if next <= unused(key, start) => Recorded::Nothing,
+            None => Recorded::Plain { next },
         })
     }
 
@@ -247,13 +280,13 @@ impl Conversation<'_> {
     /// Records the partition for a source of which no store has issued a number. Answers with the position of a plain
     /// mill's row that was created since the store was read, else 0.
     pub(super) fn record(&mut self, key: &Key, start: u64) -> Result<u64, Fault> {
-        let code = self.partition.code();
         let recorded = if in_row(key) {
-            let plain = |before: Option<Row>| before.filter(|row| row.mark.period == 0);
-            self.repair(key, Mark { period: code, next: start })
+            let plain = |before: Option<Row>| before.filter(|row| row.status.partition.is_none());
+            let own = self.own(key);
+            self.repair(&own, Mark { period: 0, next: start })
                 .map(|(before, _)| plain(before).map_or(0, |row| row.mark.next))
         } else {
-            self.raise(&key_of(key), Some(0), code).map(|_| 0)
+            self.record_beside(key).map(|()| 0)
         };
         match recorded {
             // Another process wrote it, and that is read next; or nothing may be written.
@@ -264,21 +297,30 @@ impl Conversation<'_> {
         }
     }
 
+    /// Makes the record for a row that cannot hold it.
+    fn record_beside(&mut self, key: &Key) -> Result<(), Fault> {
+        let record = self.partition.record_key(key);
+        self.repair(&record, Mark { period: 0, next: 1 }).map(drop)
+    }
+
     /// Raises the row to the first own number at or above `to`, a number of all stores, and records the partition.
     pub(super) fn raise_to(&mut self, key: &Arc<Key>, found: &Recorded, to: u64) -> Result<(), Fault> {
         let partition = self.partition;
-        let own = Mark { period: partition.period(key), next: partition.first(to) };
+        let own = Mark { period: 0, next: partition.first(to) };
         match found {
             Recorded::Ours { next } if *next >= own.next => {}
             // Another program's row counts in steps, and may end higher than needed.
             Recorded::Plain { next } if !in_row(key) && *next >= own.next => {}
-            _ => self.repair(key, own).map(drop)?,
+            _ => {
+                let key = self.own(key);
+                self.repair(&key, own).map(drop)?;
+            }
         }
         if key.scheme.is_ticket() {
             self.draw_first_ticket(key)?;
         }
         if !in_row(key) {
-            self.raise(&key_of(key), None, partition.code())?;
+            self.record_beside(key)?;
         }
         Ok(())
     }
@@ -331,13 +373,17 @@ impl Member {
     }
 }
 
-/// The state of a row whose own period says how many stores there are.
-fn of_row(partition: Partition, row: Option<Mark>) -> Recorded {
-    match row {
-        Some(Mark { period, next }) if period == partition.code() => Recorded::Ours { next },
-        None | Some(Mark { period: 0, next: 0..=1 }) => Recorded::Nothing,
-        Some(Mark { period: 0, next }) => Recorded::Plain { next },
-        Some(Mark { period, .. }) => Recorded::Foreign { code: period },
+/// The state of a row that says of itself how many stores there are.
+fn of_row(partition: Partition, row: Option<RowMark>) -> Recorded {
+    let Some(row) = row else { return Recorded::Nothing };
+    let Mark { period, next } = row.mark;
+    match row.status {
+        status if period == 0 && status == RowStatus::open(Some(partition)) => Recorded::Ours { next },
+        status if period == 0 && status == RowStatus::default() => match next {
+            0..=1 => Recorded::Nothing,
+            next => Recorded::Plain { next },
+        },
+        _ => Recorded::Foreign(row),
     }
 }
 
@@ -382,12 +428,10 @@ fn went_backwards(key: &Key, found: &str) -> Fault {
 /// The keys whose tables a store needs: the sources' own, and that of separate records.
 pub(super) fn keys_with_records(keys: &[Arc<Key>]) -> Vec<Arc<Key>> {
     let mut all = keys.to_vec();
-    all.extend(
-        keys.iter()
-            .find(|key| {
-                !matches!(key.scheme, Scheme::Worker | Scheme::WorkerNode | Scheme::Route) && !in_row(key)
-            })
-            .map(|key| Arc::new(key_of(key))),
-    );
+    let has_record =
+        |key: &&Arc<Key>| !matches!(key.scheme, Scheme::Worker | Scheme::WorkerNode | Scheme::Route);
+    if keys.iter().filter(has_record).any(|key| !in_row(key)) {
+        all.push(Arc::new(Key::partition_record(String::new())));
+    }
     all
 }

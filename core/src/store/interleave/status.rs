@@ -18,7 +18,7 @@ impl Interleaved {
     }
 
     pub(super) fn look_at_all(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
-        if crate::request::bank_spec::is_mark(key) {
+        if key.is_of_bank() {
             // Every store has these rows.
             let found = self.ask_each(|_, store| store.look(key));
             return any_row(found);
@@ -48,7 +48,7 @@ impl Interleaved {
         {
             return Ok(None);
         }
-        if next.is_none() && found.iter().any(|row| matches!(row, Ok(Recorded::Foreign { .. }))) {
+        if next.is_none() && found.iter().any(|row| matches!(row, Ok(Recorded::Foreign(_)))) {
             let refused = |(row, member): (&Result<Recorded, Fault>, &Member)| {
                 member.partition().refusal(key, row.as_ref().ok()?).map(|refusal| member.said(refusal))
             };
@@ -62,7 +62,7 @@ impl Interleaved {
             Err(fault) => fault.to_string(),
         });
         let text = each.collect::<Vec<_>>().join("; ");
-        Ok(Some(Row { mark: Mark { period: 0, next: next.unwrap_or(0) }, text, counter: None }))
+        Ok(Some(Row::at(next.unwrap_or(0), text)))
     }
 
     pub(super) fn warnings_of_all(&mut self, key: &Key) -> Result<Vec<Fault>, Fault> {
@@ -119,7 +119,10 @@ impl Interleaved {
 
     pub(super) fn repair_all(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         if is_mark(key) {
-            return self.home(key)?.operate(|store| store.repair(key, to));
+            return self.home(key)?.operate(|store| {
+                let own = store.own(key);
+                store.repair(&own, to)
+            });
         }
         check_shared(key)?;
         let doing = format!("repairing `{}`", key.name);
@@ -149,7 +152,10 @@ impl Interleaved {
 
     pub(super) fn would_repair_all(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         if is_mark(key) {
-            return self.home(key)?.operate(|store| store.would_repair(key, to));
+            return self.home(key)?.operate(|store| {
+                let own = store.own(key);
+                store.would_repair(&own, to)
+            });
         }
         check_shared(key)?;
         let would_fail = |fault| rows::would_fail(key, fault);
@@ -165,7 +171,7 @@ impl Interleaved {
             next = next.min(stands);
             each.push(format!("{}: next={stands}", member.name()));
         }
-        Ok((before, Row { mark: Mark { period: 0, next }, text: each.join("; "), counter: None }))
+        Ok((before, Row::at(next, each.join("; "))))
     }
 
     pub(super) fn facts_of_all(&mut self) -> Result<Facts, Fault> {

@@ -2,10 +2,10 @@
 //! pool records. If a store is down, its slots end with their leases, and the sources that had them lease slots of other stores.
 
 use crate::store::{
-    Fault, FaultKind, Key, Left, OwnSlot, PoolRows, RaisePool, Release, Remedy, Renewal, Renewed, Take, Taken,
+    Fault, FaultKind, Key, PoolRows, RaisePool, Release, Remedy, Renewal, Renewed, Take, Taken,
 };
 
-use crate::store::model::slot_rows::{self, ELSEWHERE};
+use crate::store::model::slot_rows;
 use crate::store::on_slots;
 use crate::store::places;
 
@@ -35,7 +35,7 @@ struct FoundPools {
 
 /// Adds the rows of one store to those of others.
 fn add(all: &mut PoolRows, pool: PoolRows) {
-    all.layout = all.layout.take().or(pool.layout);
+    all.record = all.record.take().or(pool.record);
     all.now_ms = all.now_ms.max(pool.now_ms);
     all.floor = all.floor.max(pool.floor);
     all.slots.extend(pool.slots);
@@ -72,14 +72,14 @@ impl Interleaved {
     /// So a store without the record, beside one with the note, was added or has lost its rows: it would lease slots that
     /// another store has. A slot says as much as the note.
     fn begin_pool(&mut self, take: &Take) -> Result<Vec<usize>, Fault> {
-        let pool = (take.key.table.clone(), take.key.name.clone());
+        let pool = (take.key.table.clone(), take.key.name.to_string());
         // Those that are left out are asked again: `repair` may have raised them.
         if self.pools.get(&pool).is_some_and(|of| of.is_compared && of.left_out.is_empty()) {
             return Ok(Vec::new());
         }
         let FoundPools { each, down, has_leased } = self.find_pools(take)?;
         if let Some(places) = take.beside.places.as_ref()
-            && !each.iter().flatten().any(|pool| pool.layout.is_some())
+            && !each.iter().flatten().any(|pool| pool.record.is_some())
         {
             for member in &mut self.members {
                 member.ask(|store| {
@@ -89,13 +89,13 @@ impl Interleaved {
             }
         }
         let mut left_out: Vec<usize> =
-            (0..each.len()).filter(|at| matches!(&each[*at], Ok(pool) if pool.layout.is_none())).collect();
+            (0..each.len()).filter(|at| matches!(&each[*at], Ok(pool) if pool.record.is_none())).collect();
         if down.is_none() {
             self.record_pool(take, &each, &mut left_out, has_leased)?;
         }
         // Another process may have begun the pool between two of the questions.
         left_out.retain(|at| match self.members[*at].ask(|store| store.slots(&take.key)) {
-            Ok(pool) => pool.layout.is_none(),
+            Ok(pool) => pool.record.is_none(),
             Err(_) => true,
         });
         // While a store is down, it may be that no process has ever leased.
@@ -187,7 +187,7 @@ impl Interleaved {
             };
             let taken = self.members[at].ask_alone(hold, |store| {
                 // A store may have lost its rows since the records were compared.
-                if recorded_pool(store, take)?.layout.is_none() {
+                if recorded_pool(store, take)?.record.is_none() {
                     return Err(lost_pool(take));
                 }
                 let own = Take { store: store.index(), ..take.clone() };
@@ -227,13 +227,7 @@ impl Interleaved {
             }
         }
         let Some(refusal) = refusal else { return Ok(()) };
-        let own = OwnSlot {
-            key: take.key.clone(),
-            slot: taken.slot,
-            left: vec![Left { token: take.token, mark: taken.mark }],
-            owner: ELSEWHERE.into(),
-        };
-        let _ = self.members[home].ask(|store| store.free_slots(&[Release { own, used: taken.start }]));
+        let _ = self.members[home].ask(|store| places::pass_over(&mut **store, take, taken));
         Err(refusal)
     }
 

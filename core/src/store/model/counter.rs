@@ -80,7 +80,7 @@ impl<'k> Counter<'k> {
 
     /// The row's name: the source's without its kind, as other programs write it.
     pub(crate) fn row_name(&self) -> Result<&'k str, Fault> {
-        let name = self.key.name.strip_prefix("segment:").unwrap_or(&self.key.name);
+        let name = self.key.own_name();
         let (column, most) = (self.name(), self.columns.name_width);
         if name.chars().count() > most {
             return Err(Fault::new(

@@ -2,7 +2,9 @@
 
 use super::counter::{Counter, CounterRow, not_imported};
 use super::tests::{key, message};
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Stride};
+use crate::store::{
+    Fault, FaultKind, Key, MAX_NUMBER, Mark, Partition, Request, RowMark, RowState, RowStatus, Scheme, Stride,
+};
 
 const SEQUENCE_TABLE: &str = "segment:orders?scheme=sequence_table";
 const LEAF: &str = "segment:orders?scheme=leaf_alloc";
@@ -225,7 +227,7 @@ fn a_schemes_columns_are_those_its_table_must_have() {
 mod cells {
     use super::super::row_layout::RowLayout;
     use super::super::rows::StoredRow;
-    use super::super::value::ColumnValue;
+    use super::super::value::{ColumnValue, Value};
     use super::*;
 
     fn numbers(cells: &[i128]) -> Vec<ColumnValue> {
@@ -276,15 +278,18 @@ mod cells {
         assert!(read(TINY, &numbers(&[0, 1, 0, 1, 0])).is_ok());
     }
 
+    /// A row of keymill's own table: its numbers before the state, the state, and those behind it.
+    fn segment(before: &[i128], state: &str, after: &[i128]) -> Result<RowMark, String> {
+        let cells = [numbers(before), vec![ColumnValue::Text(state.to_owned())], numbers(after)].concat();
+        match RowLayout::of(&key("segment:orders")).decode(&cells).map_err(message)? {
+            StoredRow::Segment(row) => Ok(row),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn a_place_of_keymills_own_table_may_be_one_past_the_last_number() {
-        let key = key("segment:orders");
-        let read = |cells: &[i128]| -> Result<Mark, String> {
-            match RowLayout::of(&key).decode(&numbers(cells)).map_err(message)? {
-                StoredRow::Segment(mark) => Ok(mark),
-                other => panic!("{other:?}"),
-            }
-        };
+        let read = |cells: &[i128]| segment(cells, "open", &[1, 1, 0]).map(|row| row.mark);
         let last = i128::from(MAX_NUMBER);
         assert_eq!(read(&[0, 0]), Ok(next(0)));
         assert_eq!(read(&[7, 5]), Ok(Mark { period: 7, next: 5 }));
@@ -298,6 +303,43 @@ mod cells {
         ] {
             let told = read(&cells).expect_err("it is refused");
             assert!(told.contains(says), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_state_and_a_partition_that_no_build_writes_are_refused_by_name() {
+        let key = key("segment:orders");
+        for state in RowState::ALL {
+            for partition in [None, Some(Partition { stores: 3, index: 1, chunk: 1000 })] {
+                let row = RowMark { mark: next(5), status: RowStatus { state, partition } };
+                let cells: Vec<ColumnValue> = RowLayout::of(&key)
+                    .encode(&StoredRow::Segment(row))
+                    .into_iter()
+                    .map(|(_, value)| match value {
+                        Value::Number(number) => ColumnValue::Number(number.into()),
+                        Value::Text(text) => ColumnValue::Text(text),
+                        Value::Null => ColumnValue::Null,
+                    })
+                    .collect();
+                assert_eq!(RowLayout::of(&key).decode(&cells), Ok(StoredRow::Segment(row)));
+            }
+        }
+        for word in ["", "OPEN", "open ", "shut"] {
+            let told = segment(&[0, 5], word, &[1, 1, 0]).expect_err("it is refused");
+            assert!(
+                told.contains(&format!("holds `{word}` in `state`")) && told.contains("`closed`"),
+                "{told}"
+            );
+        }
+        for (columns, says) in [
+            ([2, 3, 1000], "stores=2 store=3 chunk=1000"),
+            ([2, 1, 0], "stores=2 store=1 chunk=0"),
+            ([1, 1, 1000], "stores=1 store=1 chunk=1000"),
+            ([0, 0, 0], "stores=0 store=0 chunk=0"),
+            ([2, -1, 1000], "holds -1 in `store`"),
+        ] {
+            let told = segment(&[0, 5], "open", &columns).expect_err("it is refused");
+            assert!(told.contains(says) && told.contains("mend the row"), "{told}");
         }
     }
 }

@@ -1,16 +1,21 @@
 //! Decides the range of a request from a row: the one place for every store and scheme. Pure: no I/O, no clock.
 
-use super::partition::Partition;
-use crate::request::bank_spec::{CLOSED_PERIOD, bank_of, is_counter};
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, PARKED_AT, Remedy, Request, Reserved, Scheme};
+use crate::request::bank_spec::bank_of;
+use crate::store::{
+    Fault, FaultKind, Key, MAX_NUMBER, Mark, PARKED_AT, Partition, Remedy, Request, Reserved, RowMark,
+    RowState, RowStatus, Scheme,
+};
 
 /// The range that `request` gets from a row at `row` (`None`: no row, or a row that says nothing).
 ///
-/// The row has to be moved to `Mark { period: reserved.period, next: reserved.hi }` before the range may be used.
+/// The row has to be moved to `Mark { period: reserved.period, next: reserved.hi }`, with the status of its key, before the range may
+/// be used.
 ///
 /// # Errors
-/// `WentBackwards`, `ClockBehind`, `Exhausted`, or `Refused` for a row that makes no sense. The row has to stay as it is.
-pub(crate) fn decide(row: Option<Mark>, request: &Request) -> Result<Reserved, Fault> {
+/// `WentBackwards`, `ClockBehind`, `Exhausted`, `Closed`, or `Refused` for a row of another partition or in another state, and for one that
+/// makes no sense. The row has to stay as it is.
+pub(crate) fn decide(row: Option<RowMark>, request: &Request) -> Result<Reserved, Fault> {
+    let row = row.map(|row| judged(&request.key, row)).transpose()?;
     // No day has so many serials. (A serial that may be widened stays unique there until the day ends.)
     let far = |row: Mark| row.next > PARKED_AT && (request.last <= PARKED_AT || row.period < request.period);
     if request.key.scheme == Scheme::KeyProducer && row.is_some_and(far) {
@@ -61,16 +66,45 @@ fn healed(row: Option<Mark>, request: &Request) -> Result<Mark, Fault> {
     .with_remedy(Remedy::repair(&request.key.name)))
 }
 
-/// Why a mill with one store is refused on a row that several stores share; `None` for any other row. Not for serials:
-/// their period is a date.
-pub(crate) fn one_of_several(at: Mark) -> Option<Fault> {
-    let partition = Partition::of_code(at.period)?;
-    Some(Fault::new(
+/// The mark of a row, if the row is open and of the key's partition.
+pub(crate) fn judged(key: &Key, row: RowMark) -> Result<Mark, Fault> {
+    if row.status == key.open() { Ok(row.mark) } else { Err(misplaced(key, row.status)) }
+}
+
+/// Why a row that is not open, or of another partition than its key, is refused.
+pub(crate) fn misplaced(key: &Key, found: RowStatus) -> Fault {
+    match (found.state, found.partition, key.partition) {
+        (RowState::Closed, ..) if key.is_counter() => closed_counter(key),
+        (_, Some(found), None) => one_of_several(found),
+        (_, found, Some(own)) if found != Some(own) => other_partition(found, own),
+        (state, ..) => in_state(state),
+    }
+}
+
+/// Why a row in a state that its key does not have is refused.
+pub(crate) fn in_state(state: RowState) -> Fault {
+    Fault::new(FaultKind::Refused, format!("its row is in state `{}`; nothing was changed", state.word()))
+}
+
+/// Why a mill with one store is refused on a row that several stores share.
+fn one_of_several(found: Partition) -> Fault {
+    Fault::new(
         FaultKind::Refused,
         format!(
-            "its row is one of several: {partition}; alone it would give numbers of the other stores too; nothing was changed. Open it with the TOML file that lists its `stores`"
+            "its row is one of several: {found}; alone it would give numbers of the other stores too; nothing was changed. Open it with the TOML file that lists its `stores`"
         ),
-    ))
+    )
+}
+
+/// Why one of several stores is refused on a row that counts other numbers.
+pub(crate) fn other_partition(found: Option<Partition>, own: Partition) -> Fault {
+    let found = found.map_or_else(|| "that of one store".to_owned(), |found| found.to_string());
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "its row was recorded as {found}, and this mill opens it as {own}: with other `stores`, another order or another `chunk` numbers would come twice; nothing was changed. Open it with the `stores` and the `chunk` it was begun with"
+        ),
+    )
 }
 
 /// Why a mill is refused on a row of KeyFactory that was imported. From the next date on it would begin at 1 beside the
@@ -97,14 +131,6 @@ pub(crate) fn closed_counter(key: &Key) -> Fault {
 }
 
 fn behind(at: Mark, request: &Request) -> Fault {
-    if is_counter(&request.key) && at.period >= CLOSED_PERIOD {
-        return closed_counter(&request.key);
-    }
-    if request.period == 0
-        && let Some(fault) = one_of_several(at)
-    {
-        return fault;
-    }
     if request.period == 0 && request.period_max == 0 {
         return Fault::new(
             FaultKind::Refused,
@@ -127,7 +153,7 @@ fn range(at: Mark, request: &Request) -> Result<Reserved, Fault> {
     let lo = at.next;
     if lo == 0 {
         let zero = "its row says that 0 is the next number, and numbers begin at 1";
-        let row = Some(request.key.name.clone());
+        let row = Some(request.key.name.to_string());
         return Err(Fault::new(FaultKind::Refused, zero).with_remedy(Remedy::Repair {
             first: "",
             row,
@@ -161,12 +187,12 @@ pub(crate) fn place(mark: Mark) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Key;
+    use crate::request::bank_spec::counter_key;
     use std::sync::Arc;
 
     fn request() -> Request {
         Request {
-            key: Arc::new(Key::plain(Scheme::Keymill, "keymill_segment".into(), "segment:orders".into())),
+            key: Arc::new(Key::segment(Scheme::Keymill, "keymill_segment", "orders")),
             len: 10,
             high_water: Mark::default(),
             start: 1,
@@ -181,6 +207,10 @@ mod tests {
 
     fn mark(period: u64, next: u64) -> Mark {
         Mark { period, next }
+    }
+
+    fn decide(mark: Option<Mark>, request: &Request) -> Result<Reserved, Fault> {
+        super::decide(mark.map(|mark| request.key.row_at(mark)), request)
     }
 
     fn kind(result: Result<Reserved, Fault>) -> FaultKind {
@@ -249,10 +279,42 @@ mod tests {
 
     #[test]
     fn a_row_with_a_period_is_refused_where_the_key_has_none() {
-        // 20 261 121 is a date; several stores mark their rows with far larger numbers.
+        // 20 261 121 is a date.
         let fault = decide(Some(mark(20_261_121, 5)), &request()).expect_err("it is refused");
         assert_eq!(fault.kind, FaultKind::Refused);
         assert!(fault.to_string().contains("has no periods"), "{fault}");
+    }
+
+    #[test]
+    fn only_an_open_row_of_the_keys_own_partition_gives_numbers() {
+        let partition = |index, chunk| Some(Partition { stores: 2, index, chunk });
+        let bank = Key::bank("keymill_segment", "orders");
+        let keys = [
+            Key::segment(Scheme::Keymill, "keymill_segment", "orders"),
+            Key::clone(&counter_key(&bank, 4, 1)),
+        ];
+        for key in keys {
+            for own in [None, partition(0, 10), partition(1, 10)] {
+                let key = Arc::new(Key { partition: own, ..key.clone() });
+                let asked = Request { key: Arc::clone(&key), ..request() };
+                let seen = Request { high_water: mark(0, 600), ..asked.clone() };
+                for of_row in [None, partition(0, 10), partition(1, 10), partition(0, 11)] {
+                    for state in RowState::ALL {
+                        let row =
+                            RowMark { mark: mark(0, 500), status: RowStatus { state, partition: of_row } };
+                        let is_own = state == RowState::Open && of_row == own;
+                        let answers = [&asked, &seen].map(|asked| super::decide(Some(row), asked));
+                        assert_eq!(answers[0].is_ok(), is_own, "{row:?} for {own:?}");
+                        let is_closed = state == RowState::Closed && key.is_counter();
+                        let kind = if is_closed { FaultKind::Closed } else { FaultKind::Refused };
+                        let kinds = answers.map(|answer| answer.err().map(|fault| fault.kind));
+                        if !is_own {
+                            assert_eq!(kinds, [Some(kind); 2], "{row:?} for {own:?}: its status comes first");
+                        }
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -12,8 +12,9 @@
 //! * The row of a serial stays parked until its period ends. Then an old KeyFactory begins at 1, as in every new period.
 
 use super::counter::Counter;
+use super::decide::judged;
 use super::rows::{self, Rows};
-use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Row, Scheme};
+use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Row, Scheme, Subject};
 
 /// How far an imported row is moved away: half of all numbers.
 pub const PARKED_AT: u64 = 1 << 62;
@@ -56,9 +57,8 @@ pub(crate) fn record_of(old: &Key) -> String {
         Some(counter) => counter.maximum(),
         None => old.columns.own("MAXSERIALNO"),
     };
-    let row = old.name.strip_prefix("segment:").unwrap_or(&old.name);
     // The source's name follows the first `>`, so the row's name must not contain one.
-    let row = row.replace('%', "%25").replace('>', "%3E");
+    let row = old.own_name().replace('%', "%25").replace('>', "%3E");
     format!("import:{}/{}.{column}/{row}>", old.scheme.name(), old.table)
 }
 
@@ -79,7 +79,7 @@ fn decide(old_key: &Key, new_key: &Key, found: Before<'_>, period: u64) -> Resul
     let refuse = |message: String| Err(refused(message));
     let repair = |first: &'static str, above: &'static str| Remedy::Repair {
         first,
-        row: Some(new_key.name.clone()),
+        row: Some(new_key.name.to_string()),
         above,
     };
     let Some(old) = old.filter(|old| old.next > 0) else {
@@ -88,7 +88,7 @@ fn decide(old_key: &Key, new_key: &Key, found: Before<'_>, period: u64) -> Resul
             old_key.name
         ));
     };
-    if let Some(new_owner) = new_owner.filter(|new_owner| *new_owner != new_key.name) {
+    if let Some(new_owner) = new_owner.filter(|new_owner| *new_owner != new_key.name.as_str()) {
         return refuse(format!(
             "the row in `{table}` was imported into `{new_owner}` before, which continues its numbers: use that source, or import another row"
         ));
@@ -164,7 +164,8 @@ pub(crate) fn import(
         return Ok(None);
     }
     if new_owner.is_none() {
-        let record = Key { name: format!("{record}{}", new_key.name), ..new_key.clone() };
+        let subject = Subject::Import { record, owner: new_key.name.to_string() };
+        let record = Key { name: subject.into(), ..new_key.clone() };
         if !rows.insert(&record, &begins)? {
             return Ok(None);
         }
@@ -194,8 +195,9 @@ pub(crate) fn planned_import(
             rows::not_blank(old_key, Some(&blank))?;
         }
     }
-    let mark = |row: &Option<Row>| row.as_ref().map(|row| row.mark);
-    let places = decide(old_key, new_key, Before { old: mark(&old), new: mark(&new), new_owner }, period)?;
+    let new_mark = new.as_ref().map(|row| judged(new_key, row.row_mark())).transpose()?;
+    let old_mark = old.as_ref().map(|row| row.mark);
+    let places = decide(old_key, new_key, Before { old: old_mark, new: new_mark, new_owner }, period)?;
     let Some(old) = old else { return Err(Fault::new(FaultKind::Refused, "there is no row to import")) };
     let after = |key: &Key, before: Option<&Row>, place: Mark| match before {
         Some(row) if row.mark == place => Ok(row.clone()),

@@ -9,7 +9,7 @@ pub(crate) trait SlotRows {
     fn read_pool(&mut self, key: &Key) -> Result<PoolRows, Fault>;
 
     /// Creates a row that records the pool itself, or another pool of its source; `false`: another process has just done so.
-    fn insert_pool(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault>;
+    fn insert_pool(&mut self, key: &Key, new: &SlotRow) -> Result<bool, Fault>;
 
     /// Creates the row of a slot while the pool's floor is this one, which cannot change before the commit; `false`: another process
     /// has just created it, or raised the pool.

@@ -5,11 +5,10 @@
 //! the store, and the steps of a move ask which version it ran.
 
 use crate::request::reader::{OwnReader, READER_LAYOUT, Reader, Readers};
-use crate::request::worker::{Left, POOL_ROW, PoolRows, SlotRow};
+use crate::request::worker::{Left, PoolRecord, PoolRows, SlotRow};
 use crate::store::{Fault, FaultKind, KeepReader, Key, MAX_NUMBER, StoreIndex};
 
 use super::pool_rows::SlotRows;
-use super::slot_rows::parted;
 
 /// A row that ended so long ago goes with the next process that begins: otherwise a process that is killed again and again would fill the
 /// table.
@@ -24,8 +23,8 @@ pub(crate) fn add(
 ) -> Result<Option<u64>, Fault> {
     let pool = rows.read_pool(key)?;
     check_stores(&key.name, &readers(&pool), keep.store.stores)?;
-    let record = SlotRow { slot: POOL_ROW, ..SlotRow::default() };
-    if pool.layout.is_none() && !rows.insert_pool(key, &record, READER_LAYOUT)? {
+    let record = PoolRecord { layout: READER_LAYOUT.to_owned(), store: StoreIndex::ONLY };
+    if pool.record.is_none() && !rows.insert_pool(key, &record.row(0))? {
         return Ok(None);
     }
     let highest = highest(&pool);
@@ -96,9 +95,9 @@ pub(crate) fn forget(rows: &mut dyn SlotRows, key: &Key, members: &[u64]) -> Res
 pub(crate) fn readers(pool: &PoolRows) -> Readers {
     let left =
         |ends_at: u64| i64::try_from(i128::from(ends_at) - i128::from(pool.now_ms)).unwrap_or(i64::MAX);
-    let reader = |row: &SlotRow| {
-        let (process, StoreIndex { stores, .. }) = parted(&row.owner);
-        Reader { stores, ..Reader::new(row.slot, process, row.mark, left(row.ends_at)) }
+    let reader = |row: &SlotRow| Reader {
+        stores: row.store.stores,
+        ..Reader::new(row.slot, &row.owner, row.mark, left(row.ends_at))
     };
     Readers { now_ms: pool.now_ms, all: pool.slots.iter().map(reader).collect() }
 }

@@ -1,10 +1,10 @@
 //! The columns of a key's row: which identify it, which hold its position, and how they are decoded.
 
 use super::counter::{Counter, CounterRow};
-use super::rows::{ProducerKey, StoredRow, serial_of};
+use super::rows::{self, ProducerKey, StoredRow, serial_of};
 use super::value::{ColumnValue, Value};
 use crate::request::scheme::{Family, Holds, Kept, Touched};
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Partition, RowMark, RowStatus};
 
 /// A column that a table must have, with the type it needs where a narrower one would cut or wrap.
 pub(crate) type Needed<'k> = (&'k str, Option<&'static str>);
@@ -78,9 +78,9 @@ impl<'k> RowLayout<'k> {
     pub(crate) fn needed(self, family: Family) -> Vec<Needed<'k>> {
         let scheme = self.key.scheme;
         let narrowest = |column: &str| match (scheme.kept(), column) {
-            (Kept::Segment, "period" | "next")
+            (Kept::Segment, "period" | "next" | "stores" | "store" | "chunk")
             | (Kept::Ticket { .. }, "id")
-            | (Kept::Worker, "slot" | "token" | "mark" | "ends_at")
+            | (Kept::Worker, "slot" | "token" | "mark" | "ends_at" | "stores" | "store")
             | (Kept::Route, "version") => Some("bigint"),
             (Kept::Ticket { .. }, "step") => Some("int"),
             (Kept::Counter(columns), _) if column == columns.maximum => Some("bigint"),
@@ -108,22 +108,28 @@ impl<'k> RowLayout<'k> {
                     })
                 }
             },
-            (None, _) => {
-                // A database without unsigned integers keeps 2^63 as -2^63.
-                let next = match cells.get(1) {
-                    Some(ColumnValue::Number(number)) if *number == i128::from(i64::MIN) => {
-                        Some(ColumnValue::Number(i128::from(MAX_NUMBER) + 1))
-                    }
-                    other => other.cloned(),
-                };
-                let remedy = "set it to the lowest number that was never issued";
-                // `decide` rejects 0: it knows whether a number was ever issued.
-                Ok(StoredRow::Segment(Mark {
-                    period: self.whole("period", cells.first(), (0, MAX_NUMBER), "mend the row")?,
-                    next: self.whole("next", next.as_ref(), (0, MAX_NUMBER + 1), remedy)?,
-                }))
-            }
+            (None, _) => self.decode_segment(cells).map(StoredRow::Segment),
         }
+    }
+
+    fn decode_segment(self, cells: &[ColumnValue]) -> Result<RowMark, Fault> {
+        let number =
+            |column: &str, at: usize| self.whole(column, cells.get(at), (0, MAX_NUMBER), "mend the row");
+        let period = number("period", 0)?;
+        // A database without unsigned integers keeps 2^63 as -2^63.
+        let next = match cells.get(1) {
+            Some(ColumnValue::Number(number)) if *number == i128::from(i64::MIN) => {
+                Some(ColumnValue::Number(i128::from(MAX_NUMBER) + 1))
+            }
+            other => other.cloned(),
+        };
+        let remedy = "set it to the lowest number that was never issued";
+        // `decide` rejects 0: it knows whether a number was ever issued.
+        let next = self.whole("next", next.as_ref(), (0, MAX_NUMBER + 1), remedy)?;
+        let state = rows::state_of(&self.row(), cells.get(2).and_then(ColumnValue::text))?;
+        let columns = [number("stores", 3)?, number("store", 4)?, number("chunk", 5)?];
+        let partition = rows::partition_of(&self.row(), columns)?;
+        Ok(RowMark { mark: Mark { period, next }, status: RowStatus { state, partition } })
     }
 
     fn decode_counter(self, counter: &Counter<'_>, cells: &[ColumnValue]) -> Result<CounterRow, Fault> {
@@ -172,19 +178,26 @@ impl<'k> RowLayout<'k> {
             (None, Some(text)) => format!("`{text}`"),
             (None, None) => "NULL".to_owned(),
         };
-        Err(Fault::new(
-            FaultKind::Refused,
-            format!(
-                "its row in `{}` holds {found} in `{column}`, where a whole number from {least} to {most} is needed; {remedy}; nothing was changed",
-                self.key.table
-            ),
-        ))
+        Err(Fault::unreadable(format!(
+            "{} holds {found} in `{column}`, where a whole number from {least} to {most} is needed; {remedy}; nothing was changed",
+            self.row()
+        )))
+    }
+
+    /// The row, for messages.
+    fn row(self) -> String {
+        format!("its row in `{}`", self.key.table)
     }
 
     /// The columns of a new row other than those that identify it.
     pub(crate) fn encode(self, new: &StoredRow) -> Vec<(&'k str, Value)> {
         let values: Vec<Value> = match (new, self.counter()) {
-            (StoredRow::Segment(mark), _) => vec![mark.period.into(), mark.next.into()],
+            (StoredRow::Segment(RowMark { mark, status }), _) => {
+                let [stores, store, chunk] = Partition::columns(status.partition);
+                let (period, next, state) =
+                    (mark.period.into(), mark.next.into(), status.state.word().into());
+                vec![period, next, state, stores.into(), store.into(), chunk.into()]
+            }
             (StoredRow::Serial(text), _) => vec![text.clone().into()],
             (StoredRow::Counter(row), Some(counter)) => {
                 let mut values = vec![(counter.maximum(), row.maximum)];
@@ -217,6 +230,13 @@ impl<'k> RowLayout<'k> {
             (StoredRow::Counter(row), Some(counter)) => vec![(counter.maximum(), row.maximum.into())],
             _ => self.encode(new),
         }
+    }
+
+    /// The columns on which an addition to a segment in this period relies: all but the position.
+    pub(crate) fn relied_on_in(self, period: u64) -> Vec<(&'k str, Value)> {
+        let mut columns = self.encode(&StoredRow::Segment(self.key.row_at(Mark { period, next: 0 })));
+        columns.retain(|(column, _)| *column != self.position());
+        columns
     }
 
     /// The columns, as last read, on which an addition to a counter relies.

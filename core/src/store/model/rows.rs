@@ -7,17 +7,19 @@
 //! when it finds NULL. The serials before such a row are unknown, so it is refused and does not begin at 1.
 
 use super::counter::{Counter, CounterRow};
-use super::decide::{decide, one_of_several, place};
+use super::decide::{decide, judged, misplaced, place};
 use super::sequence_value;
 use crate::request::scheme::Kept;
-use crate::store::places::{LEASED, is_state};
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
+use crate::store::{
+    Fault, FaultKind, Key, MAX_NUMBER, Mark, Partition, Request, Reserved, Row, RowMark, RowState, RowStatus,
+    Scheme, SerialKey,
+};
 
 /// A row as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoredRow {
-    /// `keymill_segment`: period and next number.
-    Segment(Mark),
+    /// `keymill_segment`: period and next number, state and partition.
+    Segment(RowMark),
     /// `key_producer`: `MAXSERIALNO`, NULL included.
     Serial(Option<String>),
     /// Another program's counter.
@@ -79,21 +81,21 @@ pub(crate) fn check_table_name(table: &str) -> Result<(), Fault> {
 pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<Reserved>, Fault> {
     let key = &request.key;
     let stored = rows.read(key, true)?;
-    let mark = stored.as_ref().map_or(Ok(None), |stored| mark_of(key, stored))?;
+    let row = stored.as_ref().map_or(Ok(None), |stored| row_mark_of(key, stored))?;
     if let Some(counter) = Counter::of(key) {
-        return reserve_counter(rows, request, &counter, stored.as_ref(), mark);
+        return reserve_counter(rows, request, &counter, stored.as_ref(), row);
     }
     // For a process that has seen numbers, such a row went backwards; `decide` reports it.
     if request.high_water == Mark::default() {
         not_blank(key, stored.as_ref())?;
     }
-    let mut reserved = decide(mark, request)?;
-    if mark.is_none()
+    let mut reserved = decide(row, request)?;
+    if row.is_none()
         && let Some(serial) = key.serial.as_ref().filter(|serial| serial.init_max)
         && let Some(next) = after_largest(rows, serial, reserved.period, request.last)?
         && next > reserved.lo
     {
-        reserved = decide(Some(Mark { period: reserved.period, next }), request)?;
+        reserved = decide(Some(key.row_at(Mark { period: reserved.period, next })), request)?;
     }
     let new = stored_at(key, Mark { period: reserved.period, next: reserved.hi })?;
     Ok(write(rows, key, stored.as_ref(), &new)?.then_some(reserved))
@@ -122,17 +124,18 @@ fn reserve_counter(
     request: &Request,
     counter: &Counter<'_>,
     stored: Option<&StoredRow>,
-    mark: Option<Mark>,
+    row_mark: Option<RowMark>,
 ) -> Result<Option<Reserved>, Fault> {
     let row = match stored {
         Some(StoredRow::Counter(row)) => *row,
         _ => counter.row_at(Mark { period: 0, next: request.start }, request.key.step)?,
     };
     let fitted = counter.fitted(request, &row);
-    let mut reserved = decide(mark, &fitted)?;
+    let mut reserved = decide(row_mark, &fitted)?;
     // Where no row was ever seen no other program has numbers.
     if counter.apart() > 0 && (stored.is_some() || request.high_water != Mark::default()) {
-        reserved = decide(Some(Mark { period: 0, next: reserved.lo + counter.apart() }), &fitted)?;
+        let apart = Mark { period: 0, next: reserved.lo + counter.apart() };
+        reserved = decide(Some(request.key.row_at(apart)), &fitted)?;
     }
     let reserved = Reserved { ttl_ms: Counter::ttl_ms(&row), ..reserved };
     let moved = counter.row_at(Mark { period: reserved.period, next: reserved.hi }, 1)?;
@@ -149,7 +152,8 @@ pub(crate) fn give_back(
     hi: u64,
 ) -> Result<bool, Fault> {
     let Some(stored) = rows.read(key, true)? else { return Ok(false) };
-    if lo == 0 || lo >= hi || mark_of(key, &stored)? != Some(Mark { period, next: key.stride.at_least(hi) }) {
+    let ends = key.row_at(Mark { period, next: key.stride.at_least(hi) });
+    if lo == 0 || lo >= hi || row_mark_of(key, &stored)? != Some(ends) {
         return Ok(false);
     }
     rows.replace(key, &stored, &stored_at(key, Mark { period, next: lo })?)
@@ -170,7 +174,11 @@ pub(crate) fn raise(
         ));
     }
     let stored = rows.read(key, true)?;
-    let before = stored.as_ref().map_or(Ok(None), |stored| mark_of(key, stored))?.map_or(0, |mark| mark.next);
+    let found = stored.as_ref().map_or(Ok(None), |stored| row_mark_of(key, stored))?;
+    if let Some(found) = found.filter(|found| found.status.partition != key.partition) {
+        return Err(misplaced(key, found.status));
+    }
+    let before = found.map_or(0, |found| found.mark.next);
     if let Some(expect) = expect
         && expect != before
     {
@@ -187,9 +195,8 @@ pub(crate) fn raise(
             ),
         ));
     }
-    let period =
-        stored.as_ref().map_or(Ok(None), |stored| mark_of(key, stored))?.map_or(0, |mark| mark.period);
-    if is_state(period) && expect.is_none() {
+    let row = found.unwrap_or_else(|| key.row_at(Mark::default()));
+    if row.status.state != RowState::Open && expect.is_none() {
         return Err(Fault::new(
             FaultKind::Taken,
             "this worker is leased by now, or begun anew: give each process a worker of its own, or leave out `worker=`, so that each leases one",
@@ -198,7 +205,7 @@ pub(crate) fn raise(
     if to <= before {
         return Ok(Some(before));
     }
-    let new = stored_at(key, Mark { period, next: to })?;
+    let new = stored_as(key, row.at(to))?;
     Ok(write(rows, key, stored.as_ref(), &new)?.then_some(before))
 }
 
@@ -211,8 +218,8 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
     let before = stored.as_ref().map(|stored| row_of(key, stored)).transpose()?;
     let after = repaired(key, before.as_ref(), to)?;
     let new = if stored.is_some() { stored_at(key, to)? } else { new_at(key, to)? };
-    let stands = stored.as_ref().map_or(Ok(None), |stored| mark_of(key, stored))?;
-    if stands == Some(to) || write(rows, key, stored.as_ref(), &new)? {
+    let stands = stored.as_ref().map_or(Ok(None), |stored| row_mark_of(key, stored))?;
+    if stands == Some(key.row_at(to)) || write(rows, key, stored.as_ref(), &new)? {
         return Ok(Some((before, after)));
     }
     Ok(None)
@@ -220,7 +227,13 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
 
 /// The row that `repair` would leave for `before`.
 pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
-    not_lower(before, to)?;
+    // One of several stores takes over a row that one store has begun.
+    let adopts = |row: &Row| key.partition.is_some() && row.status == RowStatus::default();
+    match before {
+        Some(row) if adopts(row) => {}
+        Some(row) if row.status != key.open() => return Err(misplaced(key, row.status)),
+        before => not_lower(before, to)?,
+    }
     // A row that keeps the next number stands one higher when its last one is reserved.
     if let Some(last) = Counter::of(key).map(|counter| counter.last()).filter(|last| to.next > *last) {
         let table = &key.table;
@@ -255,7 +268,7 @@ pub(crate) fn ticket_row(key: &Key, ticket: u64) -> Row {
         Kept::Sequence => format!("next value={next}"),
         _ => format!("id={ticket} step={}", key.step),
     };
-    Row { mark: Mark { period: 0, next }, text, counter: None }
+    Row::at(next, text)
 }
 
 /// The step in this row, if its table has a column for it.
@@ -268,11 +281,6 @@ pub(crate) fn not_lower(before: Option<&Row>, to: Mark) -> Result<(), Fault> {
     if let Some(row) = before
         && row.mark > to
     {
-        if to.period == 0
-            && let Some(fault) = one_of_several(row.mark)
-        {
-            return Err(fault);
-        }
         return Err(Fault::new(
             FaultKind::Refused,
             format!(
@@ -402,14 +410,19 @@ impl ProducerKey {
     }
 }
 
-/// The position in a stored row; `None` if it holds none: `INIT`, and the values that [`not_blank`] refuses.
+/// The mark of a stored row that is open and of the key's partition; refuses any other. `None` as in [`row_mark_of`].
 pub(crate) fn mark_of(key: &Key, stored: &StoredRow) -> Result<Option<Mark>, Fault> {
+    row_mark_of(key, stored)?.map(|row| judged(key, row)).transpose()
+}
+
+/// Where a stored row stands; `None` if it does not say: `INIT`, and the values that [`not_blank`] refuses.
+pub(crate) fn row_mark_of(key: &Key, stored: &StoredRow) -> Result<Option<RowMark>, Fault> {
     let text = match stored {
-        StoredRow::Segment(mark) => return Ok(Some(*mark)),
+        StoredRow::Segment(row) => return Ok(Some(*row)),
         StoredRow::Counter(row) => {
             let Some(counter) = Counter::of(key) else { return Ok(None) };
             counter.check_stride(row)?;
-            return Ok(Some(counter.mark(row)));
+            return Ok(Some(key.row_at(counter.mark(row))));
         }
         StoredRow::Serial(text) => text.as_deref().unwrap_or_default(),
     };
@@ -418,7 +431,9 @@ pub(crate) fn mark_of(key: &Key, stored: &StoredRow) -> Result<Option<Mark>, Fau
     }
     let pattern = &serial_of(key)?.pattern;
     match pattern.split(text) {
-        Some((period, number)) if number <= MAX_NUMBER => Ok(Some(Mark { period, next: number + 1 })),
+        Some((period, number)) if number <= MAX_NUMBER => {
+            Ok(Some(key.row_at(Mark { period, next: number + 1 })))
+        }
         _ => Err(Fault::new(
             FaultKind::Refused,
             format!(
@@ -431,8 +446,14 @@ pub(crate) fn mark_of(key: &Key, stored: &StoredRow) -> Result<Option<Mark>, Fau
     }
 }
 
-/// Encodes a position.
+/// Encodes an open row of a key at a mark.
 pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<StoredRow, Fault> {
+    stored_as(key, key.row_at(mark))
+}
+
+/// Encodes where a row stands. Other programs' tables have no columns for its status.
+pub(crate) fn stored_as(key: &Key, row: RowMark) -> Result<StoredRow, Fault> {
+    let mark = row.mark;
     if mark.next > MAX_NUMBER + 1 || mark.period > MAX_NUMBER {
         let beyond = if mark.period > MAX_NUMBER { mark.period } else { mark.next };
         return Err(Fault::new(FaultKind::Refused, format!("{beyond} is beyond 2^63-1")));
@@ -442,7 +463,7 @@ pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<StoredRow, Fault> {
         return counter.row_at(mark, 1).map(StoredRow::Counter);
     }
     if !matches!(key.scheme.kept(), Kept::Serial) {
-        return Ok(StoredRow::Segment(mark));
+        return Ok(StoredRow::Segment(row));
     }
     let pattern = &serial_of(key)?.pattern;
     let number = mark.next.saturating_sub(1);
@@ -467,13 +488,10 @@ fn new_at(key: &Key, mark: Mark) -> Result<StoredRow, Fault> {
 
 /// A stored row, with its text for display.
 pub(crate) fn row_of(key: &Key, stored: &StoredRow) -> Result<Row, Fault> {
-    let mark = mark_of(key, stored)?.unwrap_or_default();
+    let row = row_mark_of(key, stored)?.unwrap_or_else(|| key.row_at(Mark::default()));
     let mut counter = None;
     let text = match stored {
-        StoredRow::Segment(Mark { period: 0, next }) => format!("next={next}"),
-        StoredRow::Segment(Mark { period: LEASED, next }) => format!("leased since, next={next}"),
-        StoredRow::Segment(Mark { period, next }) if is_state(*period) => format!("not begun, next={next}"),
-        StoredRow::Segment(Mark { period, next }) => format!("period={period} next={next}"),
+        StoredRow::Segment(row) => segment_text(*row),
         StoredRow::Serial(Some(text)) => format!("{}={text}", key.columns.own("MAXSERIALNO")),
         StoredRow::Serial(None) => format!("{} is NULL", key.columns.own("MAXSERIALNO")),
         StoredRow::Counter(row) => {
@@ -481,7 +499,57 @@ pub(crate) fn row_of(key: &Key, stored: &StoredRow) -> Result<Row, Fault> {
             Counter::of(key).map_or_else(String::new, |counter| counter.describe(row))
         }
     };
-    Ok(Row { mark, text, counter })
+    Ok(Row { mark: row.mark, status: row.status, text, counter })
+}
+
+/// The columns of a row of `keymill_segment`, but for those that say nothing.
+pub(crate) fn segment_text(row: RowMark) -> String {
+    let Mark { period, next } = row.mark;
+    let mut text = String::new();
+    if period != 0 {
+        text.push_str(&format!("period={period} "));
+    }
+    text.push_str(&format!("next={next}"));
+    if row.status.state != RowState::Open {
+        text.push_str(&format!(" state={}", row.status.state.word()));
+    }
+    if let Some(partition) = row.status.partition {
+        text.push_str(&format!(", {partition}"));
+    }
+    text
+}
+
+/// Why a table, or a row of Redis, is refused that an earlier build made. `lacks`: what it does not have.
+#[cfg(any(feature = "_sql", feature = "redis"))]
+pub(crate) fn of_earlier_build(place: &str, lacks: &str) -> Fault {
+    Fault::unreadable(format!(
+        "{place} was made by an earlier build of keymill ({lacks}); nothing was changed. Stop every program that uses it, note where each source stands with `keymill status SOURCE` of that build, rename it, run `keymill init SOURCE` and, for each source, `keymill repair SOURCE --to N --yes` with N above every id that was ever issued"
+    ))
+}
+
+/// The state that this word of a row says.
+#[cfg(any(feature = "_sql", feature = "redis"))]
+pub(crate) fn state_of(row: &str, word: Option<&str>) -> Result<RowState, Fault> {
+    word.and_then(RowState::of_word).ok_or_else(|| {
+        let found = word.map_or_else(|| "NULL".to_owned(), |word| format!("`{word}`"));
+        let words = RowState::ALL.map(|state| format!("`{}`", state.word())).join(", ");
+        Fault::unreadable(format!(
+            "{row} holds {found} in `state`, which is none of {words}; mend the row; nothing was changed"
+        ))
+    })
+}
+
+/// The partition that these columns of a row say.
+#[cfg(any(feature = "_sql", feature = "redis"))]
+pub(crate) fn partition_of(row: &str, columns: [u64; 3]) -> Result<Option<Partition>, Fault> {
+    Partition::of_columns(columns).ok_or_else(|| {
+        let [stores, store, chunk] = columns;
+        Fault::unreadable(
+            format!(
+                "{row} says stores={stores} store={store} chunk={chunk}, which is no part of the numbers (one store is 1, 1, 0; else `store` is at most `stores`, and `chunk` at least 1); mend the row; nothing was changed"
+            ),
+        )
+    })
 }
 
 /// Refuses AUTO_INCREMENT and sequences, which only servers have.

@@ -39,11 +39,8 @@ pub(crate) fn row_at(key: &Key, next: u64, start: u64) -> Row {
     let mark = Mark { period: 0, next: owned(key, next, start).0 };
     // The value itself: a row's mark does not tell which value owns it.
     let value = CounterRow { maximum: next, step: key.step, ttl_s: 0, version: 0, stride: (1, 0) };
-    Row {
-        mark,
-        text: format!("next value={next}"),
-        counter: key.scheme.is_shared_sequence().then_some(value),
-    }
+    let counter = key.scheme.is_shared_sequence().then_some(value);
+    Row { mark, counter, ..Row::at(0, format!("next value={next}")) }
 }
 
 /// The value that comes next after the sequence was raised: the first one whose numbers are all at `to` or above.

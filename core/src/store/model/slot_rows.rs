@@ -4,12 +4,13 @@
 //! choose the same slot are told apart by it, on a server that detects the conflict only at the commit too.
 
 use crate::layout::rfc3339;
+pub(crate) use crate::request::worker::POOL_ROW;
 use crate::request::worker::{
-    Left, OwnSlot, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow, Take, Taken,
+    Left, OwnSlot, PoolRecord, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow, SlotState, Take,
+    Taken, owner_shown,
 };
-pub(crate) use crate::request::worker::{POOL_ROW, noted};
 use crate::store::model::pool_rows::SlotRows;
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Row, StoreIndex};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Row, StoreIndex};
 
 /// A process that was too late for the lowest unused slot chooses among this many, and twice as many after each further try: however
 /// many processes start at once, they soon have different slots.
@@ -21,20 +22,44 @@ const DOUBLINGS: usize = 16;
 /// How many holders a message names.
 const NAMED: usize = 5;
 
-/// The owner of a slot that this pool does not lease while it has others: its worker has newer marks elsewhere.
-pub(crate) const ELSEWHERE: &str = "another place has newer marks";
+/// The owner of a slot that `keymill repair` has raised, for people.
+const REPAIR: &str = "keymill repair";
 
-/// The owner of a slot that `keymill repair` has raised.
-pub(crate) const REPAIRED: &str = "keymill repair";
+/// The longest name of a source that the table holds, in bytes.
+const LONGEST_SOURCE: usize = 512;
 
-/// Whether this source was the last one to take the slot.
-pub(crate) fn is_noted(row: &SlotRow, source: &str) -> bool {
-    row.owner.split_once(" for ").is_some_and(|(_, noted)| noted == source)
+impl SlotRow {
+    /// The slot after its worker got newer marks at another place: free, and without a note.
+    pub(crate) fn elsewhere(&self) -> SlotRow {
+        SlotRow { ends_at: 0, state: SlotState::Elsewhere, source: String::new(), ..self.clone() }
+    }
 }
 
-/// Whether another source was the last one to take the slot.
-pub(crate) fn is_of_another(row: &SlotRow, source: &str) -> bool {
-    row.owner.split_once(" for ").is_some_and(|(_, noted)| noted != source)
+/// The slot after a repair to `to`.
+pub(crate) fn repaired(row: &SlotRow, to: u64) -> SlotRow {
+    SlotRow {
+        mark: row.mark.max(to),
+        ends_at: 0,
+        state: SlotState::Repaired,
+        source: String::new(),
+        owner: REPAIR.to_owned(),
+        ..row.clone()
+    }
+}
+
+/// Refuses a source whose name the table does not hold: its slots would never note it, and a name that is cut is another source's.
+fn check_source(take: &Take) -> Result<(), Fault> {
+    let source = take.beside.places.as_ref().map_or("", |places| &places.source);
+    if source.len() <= LONGEST_SOURCE {
+        return Ok(());
+    }
+    Err(Fault::new(
+        FaultKind::Refused,
+        format!(
+            "the name of the source has {} bytes, and the table of workers holds {LONGEST_SOURCE}; nothing was changed; give the source a shorter name",
+            source.len()
+        ),
+    ))
 }
 
 /// Takes a slot; `None`: another process was faster. `attempt` counts those. Answers with the slot's row as it was before too.
@@ -43,6 +68,7 @@ pub(crate) fn take_row(
     take: &Take,
     attempt: usize,
 ) -> Result<Option<(Taken, Option<SlotRow>)>, Fault> {
+    check_source(take)?;
     let Some(pool) = begin(rows, take)? else { return Ok(None) };
     let take = &take.believed(pool.now_ms);
     let (old, slot) = match choose(&pool, take, attempt) {
@@ -56,14 +82,16 @@ pub(crate) fn take_row(
         token: take.token,
         mark: take.mark.max(start),
         ends_at: ends_at(pool.now_ms, take.lease_ms),
-        owner: match &take.beside.places {
+        state: SlotState::Leased,
+        source: match &take.beside.places {
             // It has the newest mark, and keeps it.
-            Some(places) if old.is_some_and(|old| is_noted(old, &places.source)) => {
-                noted(&take.owner, &places.source)
-            }
+            Some(places) if old.is_some_and(|old| old.is_noted(&places.source)) => places.source.clone(),
             // The other places were not looked at yet: the next change notes it.
-            _ => take.owner.to_string(),
+            _ => String::new(),
         },
+        owner: owner_shown(&take.owner),
+        layout: String::new(),
+        store: take.store,
     };
     let done = match old {
         Some(old) => rows.replace_slot(&take.key, old, &new)?,
@@ -78,9 +106,7 @@ pub(crate) fn take_row(
 pub(crate) fn begin(rows: &mut dyn SlotRows, take: &Take) -> Result<Option<PoolRows>, Fault> {
     let pool = rows.read_pool(&take.key)?;
     check_layout(&take.key, &take.layout, take.store, &pool)?;
-    if pool.layout.is_none()
-        && !rows.insert_pool(&take.key, &pool_row(0), &recorded(&take.layout, take.store))?
-    {
+    if pool.record.is_none() && !rows.insert_pool(&take.key, &recorded(&take.layout, take.store).row(0))? {
         return Ok(None);
     }
     Ok(Some(pool))
@@ -93,22 +119,18 @@ pub(crate) fn note_recorded(rows: &mut dyn SlotRows, key: &Key) -> Result<Option
     if pool.floor > 0 {
         return Ok(Some(()));
     }
-    Ok(rows.replace_slot(key, &pool_row(0), &pool_row(1))?.then_some(()))
+    let Some(record) = pool.record else { return Ok(None) };
+    Ok(rows.replace_slot(key, &record.row(0), &record.row(1))?.then_some(()))
 }
 
 /// Refuses a pool that was begun with another layout.
 pub(crate) fn check_layout(key: &Key, layout: &str, store: StoreIndex, pool: &PoolRows) -> Result<(), Fault> {
     let wanted = recorded(layout, store);
-    match &pool.layout {
-        Some(found) if store_in(found) != store => Err(of_other_stores(&key.name, found, store)),
-        Some(found) if *found != wanted => Err(other_layout(key, found, &wanted)),
+    match &pool.record {
+        Some(found) if found.store != store => Err(of_other_stores(&key.name, found.store, store)),
+        Some(found) if *found != wanted => Err(other_layout(key, &found.layout, layout)),
         _ => Ok(()),
     }
-}
-
-/// The row that records a pool.
-fn pool_row(floor: u64) -> SlotRow {
-    SlotRow { slot: POOL_ROW, mark: floor, ..SlotRow::default() }
 }
 
 /// The tick at which a worker of the pool may begin, the earliest of all.
@@ -140,7 +162,7 @@ pub(crate) fn raised(raise: &RaisePool, pool: &PoolRows) -> Result<PoolRows, Fau
     }
     let slots = pool.slots.iter().map(|row| raised_slot(raise, row));
     Ok(PoolRows {
-        layout: Some(recorded(layout, *store)),
+        record: Some(recorded(layout, *store)),
         floor: pool.floor.max(*to),
         slots: slots.collect(),
         now_ms: pool.now_ms,
@@ -151,13 +173,7 @@ pub(crate) fn raised(raise: &RaisePool, pool: &PoolRows) -> Result<PoolRows, Fau
 
 /// The token of every slot is the same new one, so that an attempt that is made again changes nothing more.
 fn raised_slot(raise: &RaisePool, row: &SlotRow) -> SlotRow {
-    SlotRow {
-        mark: row.mark.max(raise.to),
-        token: raise.token.max(1),
-        ends_at: 0,
-        owner: REPAIRED.to_owned(),
-        slot: row.slot,
-    }
+    SlotRow { token: raise.token.max(1), ..repaired(row, raise.to) }
 }
 
 /// Raises the slots that other processes took for the first time while the pool was raised: those that the answer of [`raise`] lacks.
@@ -185,10 +201,12 @@ pub(crate) fn raise(
     let key = &request.key;
     let before = rows.read_pool(key)?;
     let after = raised(request, &before)?;
-    let recorded = match (&before.layout, &after.layout) {
-        (None, Some(layout)) => rows.insert_pool(key, &pool_row(after.floor), layout)?,
-        _ if after.floor == before.floor => true,
-        _ => rows.replace_slot(key, &pool_row(before.floor), &pool_row(after.floor))?,
+    let record = recorded(&request.layout, request.store);
+    let recorded = if before.record.is_none() {
+        rows.insert_pool(key, &record.row(after.floor))?
+    } else {
+        after.floor == before.floor
+            || rows.replace_slot(key, &record.row(before.floor), &record.row(after.floor))?
     };
     if !recorded {
         return Ok(None);
@@ -215,8 +233,8 @@ pub(crate) fn renew(rows: &mut dyn SlotRows, renewals: &[Renewal]) -> Result<Opt
         };
         let Left { token, mark } = renewal.to;
         let mark = mark.max(old.mark);
-        let (owner, ends_at) = (renewal.own.owner.to_string(), ends_at(pool.now_ms, renewal.lease_ms));
-        let new = SlotRow { slot: old.slot, token, mark, ends_at, owner };
+        let (source, ends_at) = (renewal.own.source.to_string(), ends_at(pool.now_ms, renewal.lease_ms));
+        let new = SlotRow { token, mark, ends_at, source, ..old.clone() };
         if !rows.replace_slot(key, old, &new)? {
             return Ok(None);
         }
@@ -234,8 +252,8 @@ pub(crate) fn free(rows: &mut dyn SlotRows, releases: &[Release]) -> Result<Opti
             freed.push(false);
             continue;
         };
-        let owner = release.own.owner.to_string();
-        let new = SlotRow { mark: release.used.min(old.mark), ends_at: 0, owner, ..old.clone() };
+        let source = release.own.source.to_string();
+        let new = SlotRow { mark: release.used.min(old.mark), ends_at: 0, source, ..old.clone() };
         if !rows.replace_slot(&release.own.key, old, &new)? {
             return Ok(None);
         }
@@ -252,9 +270,12 @@ fn own<'p>(pool: &'p PoolRows, own: &OwnSlot, to: Option<Left>) -> Result<&'p Sl
     if own.is_left(row) || to.is_some_and(|to| to.is_in(row)) {
         return Ok(row);
     }
+    let writer = match row.state {
+        SlotState::Elsewhere => "a process that has the worker at another place".to_owned(),
+        _ => format!("`{}`", row.owner),
+    };
     Err(format!(
-        "`{}` has written its row since: another process has taken the worker, this process was cloned, or the table was restored from a backup",
-        row.owner
+        "{writer} has written its row since: another process has taken the worker, this process was cloned, or the table was restored from a backup"
     ))
 }
 
@@ -267,33 +288,17 @@ fn ends_at(now_ms: u64, lease_ms: u64) -> u64 {
     now_ms.saturating_add(lease_ms).min(MAX_NUMBER)
 }
 
-/// What a pool records about its ids: they are unique only if all of its processes agree on it.
-pub(crate) fn recorded(layout: &str, store: StoreIndex) -> String {
-    if store.is_one_of_several() { format!("{layout} {store}") } else { layout.to_owned() }
-}
-
-/// What was [`recorded`], and the store of the record.
-pub(crate) fn parted(record: &str) -> (&str, StoreIndex) {
-    let parts = record.rsplit_once(" store ").and_then(|(what, store)| {
-        let (index, stores) = store.split_once(" of ")?;
-        let index = index.parse::<u64>().ok()?.saturating_sub(1);
-        Some((what, StoreIndex { stores: stores.parse().ok()?, index }))
-    });
-    parts.unwrap_or((record, StoreIndex::ONLY))
-}
-
-/// The store of a pool's record.
-pub(crate) fn store_in(record: &str) -> StoreIndex {
-    parted(record).1
+/// What a pool records.
+pub(crate) fn recorded(layout: &str, store: StoreIndex) -> PoolRecord {
+    PoolRecord { layout: layout.to_owned(), store }
 }
 
 /// The pool is that of another list of stores.
-pub(crate) fn of_other_stores(pool: &str, found: &str, store: StoreIndex) -> Fault {
+pub(crate) fn of_other_stores(pool: &str, found: StoreIndex, store: StoreIndex) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
-            "pool `{pool}` was begun in {}, and this mill opens it in {store}: with other `stores` or another order ids would come twice; nothing was changed. Open it with the `stores` it was begun with",
-            store_in(found),
+            "pool `{pool}` was begun in {found}, and this mill opens it in {store}: with other `stores` or another order ids would come twice; nothing was changed. Open it with the `stores` it was begun with",
         ),
     )
 }
@@ -329,7 +334,7 @@ fn choose<'p>(pool: &'p PoolRows, take: &Take, attempt: usize) -> Option<Choice<
     let is_locked = |row: &SlotRow| pool.locked.contains(&row.slot);
     // Callers of a slot with the latest mark wait for the next tick, which may be a minute away.
     let waits = |row: &SlotRow| row.mark >= take.latest_mark;
-    let is_last = |row: &SlotRow| is_locked(row) || row.owner == ELSEWHERE || waits(row);
+    let is_last = |row: &SlotRow| is_locked(row) || row.state == SlotState::Elsewhere || waits(row);
     // A slot whose owner closed it before one whose lease ran out; and marks that no caller has to wait for are equal.
     let order = |row: &&SlotRow| (is_last(row), is_locked(row), row.ends_at != 0, row.mark.max(take.present));
     let best = pool.slots.iter().filter(usable).min_by_key(order);
@@ -369,7 +374,8 @@ fn none_free(pool: &PoolRows, take: &Take) -> Fault {
         take.slots.last,
         leased(held.len())
     );
-    let names: Vec<_> = held.iter().take(NAMED).map(|row| format!("{} by {}", row.slot, row.owner)).collect();
+    let names: Vec<_> =
+        held.iter().take(NAMED).map(|row| format!("{} by {}", row.slot, row.holder())).collect();
     if !names.is_empty() {
         let more = if held.len() > NAMED { ", …" } else { "" };
         message.push_str(&format!(" ({}{more})", names.join(", ")));
@@ -422,7 +428,7 @@ fn leased(count: usize) -> String {
 pub(crate) fn shown(pool: &PoolRows) -> Row {
     let (held, free): (Vec<_>, Vec<_>) = pool.slots.iter().partition(|row| row.is_held(pool.now_ms));
     let each = held.iter().map(|row| {
-        format!("{} by {} for {} s", row.slot, row.owner, (row.ends_at - pool.now_ms).div_ceil(1000))
+        format!("{} by {} for {} s", row.slot, row.holder(), (row.ends_at - pool.now_ms).div_ceil(1000))
     });
     let mut text = if held.is_empty() { "none leased".to_owned() } else { format!("{} leased", held.len()) };
     for (at, holder) in each.enumerate() {
@@ -434,7 +440,7 @@ pub(crate) fn shown(pool: &PoolRows) -> Row {
         text.push_str(&format!("; free, and used before: {}", free.join(", ")));
     }
     let next = pool.slots.iter().map(|row| row.mark).max().unwrap_or(0).max(pool.floor);
-    Row { mark: Mark { period: 0, next }, text, counter: None }
+    Row::at(next, text)
 }
 
 #[cfg(test)]
@@ -455,9 +461,8 @@ mod tests {
         fn read_pool(&mut self, _key: &Key) -> Result<PoolRows, Fault> {
             Ok(PoolRows { now_ms: NOW, ..self.0.clone() })
         }
-        fn insert_pool(&mut self, _key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
-            (self.0.layout, self.0.floor) = (Some(layout.to_owned()), new.mark);
-            Ok(true)
+        fn insert_pool(&mut self, _key: &Key, new: &SlotRow) -> Result<bool, Fault> {
+            self.0.add(new.clone()).map(|()| true)
         }
         fn insert_slot(&mut self, _key: &Key, new: &SlotRow, _floor: u64) -> Result<bool, Fault> {
             self.0.slots.push(new.clone());
@@ -506,13 +511,13 @@ mod tests {
     }
 
     fn row(slot: u64, mark: u64, ends_at: u64) -> SlotRow {
-        SlotRow { slot, token: 5, mark, ends_at, owner: format!("there:{slot}") }
+        SlotRow { slot, token: 5, mark, ends_at, owner: format!("there:{slot}"), ..SlotRow::default() }
     }
 
     fn taken(slots: Vec<SlotRow>, request: &Take) -> Result<Option<Taken>, Fault> {
         take(
             &mut Table(PoolRows {
-                layout: Some(recorded(&request.layout, request.store)),
+                record: Some(recorded(&request.layout, request.store)),
                 slots,
                 ..PoolRows::default()
             }),
@@ -555,7 +560,7 @@ mod tests {
         fn read_pool(&mut self, _key: &Key) -> Result<PoolRows, Fault> {
             Ok(self.read.clone())
         }
-        fn insert_pool(&mut self, _key: &Key, _new: &SlotRow, _layout: &str) -> Result<bool, Fault> {
+        fn insert_pool(&mut self, _key: &Key, _new: &SlotRow) -> Result<bool, Fault> {
             unreachable!("the pool is recorded")
         }
         fn insert_slot(&mut self, _key: &Key, new: &SlotRow, _floor: u64) -> Result<bool, Fault> {
@@ -583,7 +588,7 @@ mod tests {
             // All of them read, and then each tries to insert.
             let slots = table.iter().map(|&slot| row(slot, 900, NOW + 1)).collect();
             let read = PoolRows {
-                layout: Some(recorded(&request.layout, request.store)),
+                record: Some(recorded(&request.layout, request.store)),
                 slots,
                 now_ms: NOW,
                 ..PoolRows::default()
@@ -689,7 +694,7 @@ mod tests {
     #[test]
     fn a_repair_ends_the_leases() {
         let mut table = Table(PoolRows {
-            layout: Some(recorded("a layout", StoreIndex::ONLY)),
+            record: Some(recorded("a layout", StoreIndex::ONLY)),
             slots: vec![row(0, 900, NOW + 3_600_000)],
             ..PoolRows::default()
         });
@@ -747,7 +752,7 @@ mod tests {
             key: key(),
             slot,
             left: marks.iter().map(|&mark| Left { token, mark }).collect(),
-            owner: "here:1".into(),
+            source: "".into(),
         }
     }
 
@@ -796,7 +801,7 @@ mod tests {
     #[test]
     fn a_raised_pool_has_new_tokens_and_no_worker_begins_below_its_floor() {
         let mut table = Table(PoolRows {
-            layout: Some(recorded("a layout", StoreIndex::ONLY)),
+            record: Some(recorded("a layout", StoreIndex::ONLY)),
             slots: vec![row(0, 900, NOW + 1), row(1, 1_002, 0)],
             ..PoolRows::default()
         });

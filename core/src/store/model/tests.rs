@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::counter::CounterRow;
 use super::rows::{self, Digits, ProducerKey, Rows, StoredRow};
 use crate::config::MillConfig;
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
+use crate::store::{
+    Fault, FaultKind, Key, MAX_NUMBER, Mark, Partition, Request, Reserved, Row, RowMark, Scheme, SerialKey,
+};
 
 const DAY: u64 = 20_261_121_000_000_000;
 const PRODUCER: &str = "serial:cust/id?scheme=key_producer&date=yyyyMMdd&number=000&zone=UTC";
@@ -45,12 +47,12 @@ impl Table {
     }
 
     fn at(next: u64) -> Table {
-        Table::of(StoredRow::Segment(mark(0, next)))
+        Table::of(StoredRow::Segment(RowMark::open(None, next)))
     }
 
     fn next(&self) -> Option<u64> {
         match self.row {
-            Some(StoredRow::Segment(mark)) => Some(mark.next),
+            Some(StoredRow::Segment(row)) => Some(row.mark.next),
             _ => None,
         }
     }
@@ -112,7 +114,7 @@ mod reserving {
     #[test]
     fn a_reservation_that_another_process_outran_is_to_be_begun_again() {
         let orders = key("segment:orders");
-        for row in [None, Some(StoredRow::Segment(mark(0, 7)))] {
+        for row in [None, Some(StoredRow::Segment(RowMark::open(None, 7)))] {
             let mut table = Table { row, outrun: true, ..Table::default() };
             assert_eq!(range(rows::reserve(&mut table, &Request::new(&orders, 10))), None);
         }
@@ -286,8 +288,10 @@ mod raising {
             (Some(40), Some(40), 40, 40, Some(40)),
             (Some(40), None, 30, 40, Some(40)),
         ] {
-            let mut table =
-                Table { row: row.map(|next| StoredRow::Segment(mark(0, next))), ..Table::default() };
+            let mut table = Table {
+                row: row.map(|next| StoredRow::Segment(RowMark::open(None, next))),
+                ..Table::default()
+            };
             assert_eq!(rows::raise(&mut table, &flakes, expect, to), Ok(Some(before)), "{row:?} to {to}");
             assert_eq!(table.next(), stands);
             assert_eq!(table.writes, u32::from(to > before));
@@ -361,13 +365,18 @@ mod repairing {
     #[test]
     fn a_row_of_several_stores_is_not_repaired_alone() {
         let orders = key("segment:orders");
-        let partition = super::super::partition::Partition { stores: 2, index: 0, chunk: 10 };
-        let several = Table::of(StoredRow::Segment(mark(partition.code(), 5))).row;
-        let mut table = Table { row: several, ..Table::default() };
-        let told = rows::repair(&mut table, &orders, mark(0, 9)).expect_err("it is refused");
-        assert!(told.to_string().contains("one of several"), "{told}");
-        let told = rows::repair(&mut table, &orders, mark(1, 9)).expect_err("it is refused");
-        assert!(told.to_string().contains("never lowers"), "{told}");
+        let partition = Partition { stores: 2, index: 0, chunk: 10 };
+        let mut table = Table::of(StoredRow::Segment(RowMark::open(Some(partition), 5)));
+        for to in [mark(0, 9), mark(1, 9)] {
+            let told = rows::repair(&mut table, &orders, to).expect_err("it is refused");
+            assert!(told.to_string().contains("one of several"), "{told}");
+        }
+        let other = Key { partition: Some(Partition { index: 1, ..partition }), ..Key::clone(&orders) };
+        let told = rows::repair(&mut table, &other, mark(0, 9)).expect_err("it is refused");
+        assert!(told.to_string().contains("recorded as store 1 of 2"), "{told}");
+        let own = Key { partition: Some(partition), ..Key::clone(&orders) };
+        assert!(rows::repair(&mut table, &own, mark(0, 9)).is_ok());
+        assert_eq!(table.next(), Some(9));
     }
 
     #[test]
@@ -387,9 +396,8 @@ mod repairing {
     #[test]
     fn a_rows_own_step_is_said_where_its_table_has_one() {
         let counter = CounterRow { maximum: 51, step: 200, ttl_s: 0, version: 0, stride: (1, 0) };
-        let step = |spec: &str, counter| {
-            rows::step_of(&key(spec), &Row { mark: mark(0, 1), text: String::new(), counter })
-        };
+        let step =
+            |spec: &str, counter| rows::step_of(&key(spec), &Row { counter, ..Row::at(1, String::new()) });
         assert_eq!(step("segment:orders?scheme=leaf_alloc", Some(counter)), Some(200));
         assert_eq!(step("segment:orders?scheme=leaf_alloc", None), None);
         assert_eq!(step("segment:orders?scheme=cosid", Some(counter)), None);

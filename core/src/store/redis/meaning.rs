@@ -2,8 +2,7 @@
 //!
 //! Redis refuses before it changes anything: an error answer to keymill's scripts means that nothing was changed.
 
-use crate::request::reader::READER_TABLE;
-use crate::store::{Fault, FaultKind, Key, Remedy};
+use crate::store::{Fault, FaultKind, Key, Remedy, Subject};
 
 /// The effect of an error answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +44,7 @@ pub(super) const PUTS_ROUTE: &str =
 
 /// The advice for the rows of a pool: leased workers, or the readers of a router.
 pub(super) fn leases(key: &Key) -> &'static str {
-    if key.table == READER_TABLE { READS_READERS } else { LEASES }
+    if matches!(key.name.subject(), Subject::Readers(_)) { READS_READERS } else { LEASES }
 }
 
 /// The fault with this advice, where the user lacks a right.
@@ -79,7 +78,7 @@ pub(super) fn of(code: &str, details: &str) -> ErrorMeaning {
         "NOPERM" => refused(false, NUMBERS),
         "WRONGTYPE" => refused(
             false,
-            "the key holds something else than keymill's hash of `period` and `next`; name another prefix with `table=`",
+            "the key holds something else than keymill's hash of a row; name another prefix with `table=`",
         ),
         "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => refused(
             true,

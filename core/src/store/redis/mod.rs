@@ -1,4 +1,5 @@
-//! Reservations in Redis or Valkey: one key for each row, `keymill_segment:segment:orders`, a hash of `period` and `next`.
+//! Reservations in Redis or Valkey: one key for each row, `keymill_segment:segment:orders`, a hash of the columns
+//! of `keymill_segment` but the last.
 //!
 //! One connection, opened when it is first needed. Rules, each bought with a duplicate somewhere:
 //! * A reservation is one script, which the server runs alone: it takes the next numbers only where the row stands where
@@ -28,9 +29,9 @@ use std::time::{Duration, Instant};
 
 use super::model::rows::{self, Answers};
 use super::{
-    BankStore, Catalogue, Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, Mark, PoolRows,
-    ReaderStore, Renewal, Renewed, Request, Reserved, RouteStore, Row, RowStore, RowsWork, SlotStore,
-    SlotWork, StoredTable, Work,
+    BankStore, Catalogue, Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, PoolRows, ReaderStore,
+    Renewal, Renewed, Request, Reserved, RouteStore, Row, RowMark, RowStore, RowsWork, SlotStore, SlotWork,
+    StoredTable, Work,
 };
 use crate::store::model::pool_rows::SlotRows;
 use crate::store::{reading_route, replacing_route};
@@ -207,7 +208,7 @@ impl RowStore for RedisStore {
         rows::in_context(requests, self.with_master(|session| Ok(session.reserve_together(requests))))
     }
 
-    fn look_rows(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Option<Mark>>, Fault> {
+    fn look_rows(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Option<RowMark>>, Fault> {
         keys.iter().try_for_each(|key| check(key))?;
         let found = self.with_session(|session| session.read_many(keys)?.into_iter().collect());
         found.map_err(|fault| fault.with_context(&rows::looking(keys)))

@@ -7,7 +7,7 @@ use redis::{Value, cmd};
 use super::meaning::{self, advised};
 use super::redis_session::{RedisSession, Script, place, text};
 use super::redis_wire::CommandKind;
-use crate::store::{Fault, FaultKind, Key, StoredTable};
+use crate::store::{Fault, FaultKind, Key, StoredTable, Subject};
 
 static ROUTE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("route.lua")));
 
@@ -63,7 +63,7 @@ fn list_all(session: &mut RedisSession, key: &Key) -> Result<Vec<(String, Stored
     }
     let mut listed = Vec::with_capacity(names.len());
     for name in names {
-        let stored = read_one(session, &Key { name: name.clone(), ..key.clone() }, 0)?;
+        let stored = read_one(session, &Key { name: Subject::Route(name.clone()).into(), ..key.clone() }, 0)?;
         listed.extend(stored.map(|table| (name, table)));
     }
     Ok(listed)

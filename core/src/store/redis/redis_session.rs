@@ -11,7 +11,8 @@ use super::redis_wire::{CommandKind, RedisWire};
 use crate::store::model::rows::{self, Answers, Digits, Rows, StoredRow};
 use crate::store::server::{self, Target};
 use crate::store::{
-    Durability, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, RowsWork, Scheme, SerialKey,
+    Durability, Fault, FaultKind, Key, MAX_NUMBER, Mark, Partition, Request, Reserved, RowMark, RowStatus,
+    RowsWork, Scheme, SerialKey,
 };
 use crate::time::Clock;
 
@@ -378,8 +379,27 @@ impl RedisSession {
 }
 
 /// The script's arguments after the row's key.
-fn fast_values(request: &Request, (lowest, highest): (u64, u64)) -> [String; 4] {
-    [request.period, lowest, highest, request.len].map(|number| number.to_string())
+fn fast_values(request: &Request, (lowest, highest): (u64, u64)) -> [String; 8] {
+    let [period, _, state, stores, store, chunk] =
+        fields(request.key.row_at(Mark { period: request.period, next: 0 }));
+    let [lowest, highest, len] = [lowest, highest, request.len].map(|number| number.to_string());
+    [period, lowest, highest, len, state, stores, store, chunk]
+}
+
+/// The fields of a row.
+const FIELDS: [&str; 6] = ["period", "next", "state", "stores", "store", "chunk"];
+
+/// The values of a row's fields.
+fn fields(RowMark { mark, status }: RowMark) -> [String; FIELDS.len()] {
+    let [period, next] = [mark.period, mark.next].map(|number| number.to_string());
+    let [stores, store, chunk] = Partition::columns(status.partition).map(|number| number.to_string());
+    [period, next, status.state.word().to_owned(), stores, store, chunk]
+}
+
+/// The arguments of a compare-and-set; an old row of empty fields is none.
+fn replacing(old: Option<RowMark>, new: RowMark) -> Vec<String> {
+    let old = old.map_or_else(Default::default, fields);
+    old.into_iter().chain(fields(new)).collect()
 }
 
 /// The bounds of the next number between which the script may reserve; `None` where `rows` decides. The last number, and
@@ -418,21 +438,17 @@ pub(super) struct Open<'a> {
 }
 
 impl Open<'_> {
-    fn set(&mut self, key: &Key, old: Option<Mark>, new: &StoredRow) -> Result<bool, Fault> {
-        let new = mark(new)?;
-        let old =
-            old.map_or([String::new(), String::new()], |old| [old.period.to_string(), old.next.to_string()]);
-        let [period, next] = old;
-        let values = [period, next, new.period.to_string(), new.next.to_string()];
+    fn set(&mut self, key: &Key, old: Option<RowMark>, new: &StoredRow) -> Result<bool, Fault> {
+        let values = replacing(old, segment(new)?);
         let done = Value::Int(1);
         Ok(self.session.run(&REPLACE, key, &values, |answer| *answer == done)? == done)
     }
 }
 
 /// Redis keeps rows of scheme `keymill` only, which `check` ensures.
-fn mark(stored: &StoredRow) -> Result<Mark, Fault> {
+fn segment(stored: &StoredRow) -> Result<RowMark, Fault> {
     match stored {
-        StoredRow::Segment(mark) => Ok(*mark),
+        StoredRow::Segment(row) => Ok(*row),
         _ => Err(Fault::new(FaultKind::Refused, "Redis keeps scheme=keymill only")),
     }
 }
@@ -451,7 +467,7 @@ impl Rows for Open<'_> {
     }
 
     fn replace(&mut self, key: &Key, old: &StoredRow, new: &StoredRow) -> Result<bool, Fault> {
-        self.set(key, Some(mark(old)?), new)
+        self.set(key, Some(segment(old)?), new)
     }
 
     fn largest(
@@ -474,11 +490,11 @@ impl Rows for Open<'_> {
 
 /// The questions for a row. Another client may make it between the two: then it is there, and was made without an end.
 fn look_up(at: &str) -> [Cmd; 2] {
-    [cmd("PTTL").arg(at).take(), cmd("HMGET").arg(at).arg("period").arg("next").take()]
+    [cmd("PTTL").arg(at).take(), cmd("HMGET").arg(at).arg(&FIELDS).take()]
 }
 
 /// The row in the answers to them.
-fn row_of(at: &str, fields: Value, expires: &Value) -> Result<Option<Mark>, Fault> {
+fn row_of(at: &str, fields: Value, expires: &Value) -> Result<Option<RowMark>, Fault> {
     match expires {
         Value::Int(-2) if matches!(&fields, Value::Array(fields) if fields.iter().all(|of| *of == Value::Nil)) =>
         {
@@ -493,22 +509,35 @@ fn row_of(at: &str, fields: Value, expires: &Value) -> Result<Option<Mark>, Faul
         }
     }
     let Value::Array(fields) = fields else { return Err(no_row(at, "no hash")) };
-    let mut numbers = [0; 2];
-    for (at_field, name) in ["period", "next"].into_iter().enumerate() {
-        let kept = fields.get(at_field).and_then(text);
-        let Some(kept) = kept else { return Err(no_row(at, &format!("no `{name}`"))) };
+    let kept = |name: &str| {
+        let field = FIELDS.iter().position(|field| *field == name);
+        let kept = field.and_then(|field| fields.get(field)).and_then(text);
+        kept.ok_or_else(|| no_row(at, &format!("no `{name}`")))
+    };
+    let number = |name: &str| {
+        let kept = kept(name)?;
         match kept.parse::<u64>() {
             // As the script reads it: servers write neither `007` nor `+7`.
-            Ok(number) if number.to_string() == kept => numbers[at_field] = number,
-            _ => return Err(no_row(at, &format!("{name}={kept}"))),
+            Ok(number) if number.to_string() == kept => Ok(number),
+            _ => Err(no_row(at, &format!("{name}={kept}"))),
         }
+    };
+    let mark = Mark { period: number("period")?, next: number("next")? };
+    let row = format!("its key `{at}`");
+    if ["state", "stores", "store", "chunk"].iter().all(|name| kept(name).is_err()) {
+        return Err(rows::of_earlier_build(&row, "it has no `state`"));
     }
-    Ok(Some(Mark { period: numbers[0], next: numbers[1] }))
+    let state = rows::state_of(&row, Some(&kept("state")?))?;
+    let partition = rows::partition_of(&row, [number("stores")?, number("store")?, number("chunk")?])?;
+    Ok(Some(RowMark { mark, status: RowStatus { state, partition } }))
 }
 
 impl RedisSession {
     /// Reads many rows in one pipeline; the fault of a key that is no row is that row's own.
-    pub(super) fn read_many(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Result<Option<Mark>, Fault>>, Fault> {
+    pub(super) fn read_many(
+        &mut self,
+        keys: &[Arc<Key>],
+    ) -> Result<Vec<Result<Option<RowMark>, Fault>>, Fault> {
         let places: Vec<_> = keys.iter().map(|key| place(key)).collect();
         let commands: Vec<_> = places.iter().flat_map(|at| look_up(at)).collect();
         let mut answers = self.wire.exchange(&commands, CommandKind::Query)?.into_iter();
@@ -539,11 +568,7 @@ impl RedisSession {
         for (at, (key, row)) in keys.iter().zip(found).enumerate() {
             let before = row.as_ref().ok().copied().flatten();
             let Some(after) = work.run(at, row).filter(|after| Some(*after) != before) else { continue };
-            mark(&rows::stored_at(key, after)?)?;
-            let old = before
-                .map_or([String::new(), String::new()], |old| [old.period.to_string(), old.next.to_string()]);
-            let [period, next] = old;
-            changes.push((place(key), [period, next, after.period.to_string(), after.next.to_string()]));
+            changes.push((place(key), replacing(before, segment(&rows::stored_as(key, after)?)?)));
             changed.push(at);
         }
         if changed.is_empty() {
@@ -572,7 +597,7 @@ impl RedisSession {
         &mut self,
         how: &str,
         script: &str,
-        changes: &[(String, [String; 4])],
+        changes: &[(String, Vec<String>)],
     ) -> Result<Vec<Value>, Fault> {
         let mut commands: Vec<Cmd> = changes
             .iter()
@@ -590,7 +615,8 @@ fn no_row(at: &str, found: &str) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
-            "its key `{at}` is no row of keymill's, a hash of `period` and `next`: it has {found}; nothing was changed"
+            "its key `{at}` is no row of keymill's, a hash of {}: it has {found}; nothing was changed",
+            FIELDS.map(|field| format!("`{field}`")).join(", ")
         ),
     )
 }

@@ -1,5 +1,7 @@
-//! Rows of leased workers: a hash for each pool, `keymill_worker:POOL`. Its field `layout` holds what the pool records, `floor` the first
-//! tick of any slot after a repair, and the field of a slot `token mark ends_at owner`.
+//! Rows of leased workers: a hash for each pool, `keymill_worker:POOL`. Its field `layout` holds what the pool records, as
+//! `STORES STORE LAYOUT`, `floor` the first tick of any slot after a repair, and the field of a slot
+//! `TOKEN MARK ENDS_AT STATE STORES STORE SOURCE OWNER`: the columns of the table, with one space between them. A space in the source is
+//! `%20`, and a `%` is `%25`; the owner is the rest.
 
 use std::sync::LazyLock;
 
@@ -8,8 +10,9 @@ use redis::{Value, cmd};
 use super::redis_session::{RedisSession, Script, place, text};
 use super::redis_wire::CommandKind;
 use crate::store::model::pool_rows::SlotRows;
-use crate::store::model::slot_rows::POOL_ROW;
-use crate::store::{Fault, FaultKind, Key, Left, OwnSlot, PoolRows, Renewal, SlotRow};
+use crate::store::model::rows;
+use crate::store::model::slot_columns::{state_of, store_of};
+use crate::store::{Fault, FaultKind, Key, Left, OwnSlot, PoolRecord, PoolRows, Renewal, SlotRow, SlotState};
 
 static SLOT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("slot.lua")));
 static RENEW: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("renew.lua")));
@@ -24,9 +27,22 @@ pub(super) struct RedisSlots<'a> {
     pub(super) session: &'a mut RedisSession,
 }
 
+/// A slot as its field has it.
 fn written(row: &SlotRow) -> String {
-    let SlotRow { token, mark, ends_at, owner, .. } = row;
-    format!("{token} {mark} {ends_at} {owner}")
+    let SlotRow { token, mark, ends_at, state, owner, .. } = row;
+    let [stores, store] = row.store.columns();
+    format!("{token} {mark} {ends_at} {} {stores} {store} {} {owner}", state.word(), escaped(&row.source))
+}
+
+/// A source as a part of a field: a word.
+fn escaped(source: &str) -> String {
+    source.replace('%', "%25").replace(' ', "%20")
+}
+
+/// What a pool records as its field has it.
+fn record_text(record: &SlotRow) -> String {
+    let [stores, store] = record.store.columns();
+    format!("{stores} {store} {}", record.layout)
 }
 
 /// A floor as its field has it; 0: there is no field.
@@ -34,19 +50,34 @@ fn floor_text(floor: u64) -> String {
     if floor == 0 { String::new() } else { floor.to_string() }
 }
 
-fn read_slot(field: &str, kept: &str) -> Option<SlotRow> {
-    let mut parts = kept.splitn(4, ' ');
-    let mut number = || parts.next()?.parse::<u64>().ok();
-    let (token, mark, ends_at) = (number()?, number()?, number()?);
-    let row = SlotRow {
-        slot: field.parse().ok()?,
-        token,
-        mark,
-        ends_at,
-        owner: parts.next().unwrap_or_default().to_owned(),
+/// The next number of a field; `None`: it has another form, as an earlier build wrote it.
+fn number<'f>(parts: &mut impl Iterator<Item = &'f str>) -> Option<u64> {
+    parts.next()?.parse().ok()
+}
+
+/// The store and the layout in the field of what a pool records; `None` as in [`number`].
+fn read_record(key: &Key, kept: &str) -> Option<Result<PoolRecord, Fault>> {
+    let mut parts = kept.splitn(3, ' ');
+    let columns = [number(&mut parts)?, number(&mut parts)?];
+    let layout = parts.next()?.to_owned();
+    Some(store_of(key, columns).map(|store| PoolRecord { layout, store }))
+}
+
+/// The slot in a field; `None` as in [`number`].
+fn read_slot(key: &Key, slot: u64, kept: &str) -> Option<Result<SlotRow, Fault>> {
+    let mut parts = kept.splitn(8, ' ');
+    let (token, mark, ends_at) = (number(&mut parts)?, number(&mut parts)?, number(&mut parts)?);
+    let word = parts.next()?;
+    let columns = [number(&mut parts)?, number(&mut parts)?];
+    let source = parts.next()?.replace("%20", " ").replace("%25", "%");
+    let owner = parts.next()?.to_owned();
+    let (state, store) = match (state_of(key, word), store_of(key, columns)) {
+        (Ok(state), Ok(store)) => (state, store),
+        (Err(fault), _) | (_, Err(fault)) => return Some(Err(fault)),
     };
+    let row = SlotRow { slot, token, mark, ends_at, state, source, owner, layout: String::new(), store };
     // As the scripts compare it.
-    (written(&row) == kept).then_some(row)
+    (written(&row) == kept).then_some(Ok(row))
 }
 
 impl RedisSlots<'_> {
@@ -78,33 +109,38 @@ impl SlotRows for RedisSlots<'_> {
         }
         let mut pool = PoolRows { now_ms: millis(&time)?, ..PoolRows::default() };
         for (field, kept) in pairs(&fields) {
+            let of_earlier_build = || {
+                rows::of_earlier_build(
+                    &format!("its key `{at}`"),
+                    &format!("its field `{field}` has another form"),
+                )
+            };
             if field == LAYOUT {
-                pool.layout = Some(kept);
+                pool.record = Some(read_record(key, &kept).ok_or_else(of_earlier_build)??);
                 continue;
             }
             if let (FLOOR, Ok(floor)) = (field.as_str(), kept.parse()) {
                 pool.floor = floor;
                 continue;
             }
-            let row = read_slot(&field, &kept).ok_or_else(|| {
-                Fault::new(
-                    FaultKind::Refused,
-                    format!("its key `{at}` has a field `{field}` that is no slot of keymill's; delete it"),
-                )
+            let slot = field.parse().map_err(|_| {
+                Fault::unreadable(format!(
+                    "its key `{at}` has a field `{field}` that is no slot of keymill's; delete it"
+                ))
             })?;
-            pool.add(row);
+            pool.add(read_slot(key, slot, &kept).ok_or_else(of_earlier_build)??)?;
         }
         pool.slots.sort_by_key(|row| row.slot);
         Ok(pool)
     }
 
-    fn insert_pool(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
-        if new.slot != POOL_ROW {
+    fn insert_pool(&mut self, key: &Key, new: &SlotRow) -> Result<bool, Fault> {
+        if new.state != SlotState::Pool {
             return self.set(key, &new.slot.to_string(), "", written(new));
         }
         // The floor first: a pool with a layout is used.
         let has_floor = new.mark == 0 || self.set(key, FLOOR, "", new.mark.to_string())?;
-        Ok(has_floor && self.set(key, LAYOUT, "", layout.to_owned())?)
+        Ok(has_floor && self.set(key, LAYOUT, "", record_text(new))?)
     }
 
     fn insert_slot(&mut self, key: &Key, new: &SlotRow, floor: u64) -> Result<bool, Fault> {
@@ -112,7 +148,7 @@ impl SlotRows for RedisSlots<'_> {
     }
 
     fn replace_slot(&mut self, key: &Key, old: &SlotRow, new: &SlotRow) -> Result<bool, Fault> {
-        if new.slot == POOL_ROW {
+        if new.state == SlotState::Pool {
             return self.set(key, FLOOR, &floor_text(old.mark), new.mark.to_string());
         }
         self.set(key, &new.slot.to_string(), &written(old), written(new))
@@ -125,11 +161,12 @@ impl SlotRows for RedisSlots<'_> {
 
 /// Renews one lease in one round trip; answers with the server's clock and the new mark. `None`: nothing was changed, and the row has to be read.
 pub(super) fn renew(session: &mut RedisSession, renewal: &Renewal) -> Result<Option<(u64, u64)>, Fault> {
-    let Renewal { own: OwnSlot { key, slot, left, owner }, to: Left { token, mark: to }, lease_ms } = renewal;
+    let Renewal { own: OwnSlot { key, slot, left, source }, to: Left { token, mark: to }, lease_ms } =
+        renewal;
     let to = left.iter().map(|left| left.mark).max().unwrap_or_default().max(*to);
     let left = left.iter().flat_map(|left| [left.token, left.mark]);
     let mut values: Vec<_> = [*slot, *token, to, *lease_ms].map(|value| value.to_string()).to_vec();
-    values.push(owner.to_string());
+    values.push(escaped(source));
     values.extend(left.map(|value| value.to_string()));
     let answer = session.run(&RENEW, key, &values, |answer| *answer != Value::Nil)?;
     Ok(text(&answer).and_then(|now_ms| Some((now_ms.parse().ok()?, to))))
@@ -170,14 +207,67 @@ fn pairs(fields: &Value) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::StoreIndex;
+
+    fn key() -> Key {
+        Key::pool("keymill_worker", "tx")
+    }
+
+    fn row(source: &str, owner: &str) -> SlotRow {
+        SlotRow {
+            slot: 7,
+            token: u64::MAX >> 1,
+            mark: 42,
+            source: source.to_owned(),
+            owner: owner.to_owned(),
+            store: StoreIndex { stores: 3, index: 1 },
+            ..SlotRow::default()
+        }
+    }
 
     #[test]
     fn a_slot_reads_as_it_was_written() {
-        let row =
-            SlotRow { slot: 7, token: u64::MAX >> 1, mark: 42, ends_at: 0, owner: "a host:12 3".to_owned() };
-        assert_eq!(read_slot("7", &written(&row)), Some(row));
-        for wrong in ["", "1 2", "1 2 x owner", "01 2 3 owner", "-1 2 3 owner"] {
-            assert_eq!(read_slot("7", wrong), None, "{wrong}");
+        for source in ["", "tx", "a b", "100 %", "a%20b", "%25 %", "订单 1"] {
+            for owner in ["", "a host:12 3", "a for b store 2 of 3:7"] {
+                let row = row(source, owner);
+                assert_eq!(read_slot(&key(), 7, &written(&row)), Some(Ok(row)), "{source} {owner}");
+            }
         }
+        for state in SlotState::ALL {
+            let row = SlotRow { state, ..row("tx", "host:1") };
+            assert_eq!(read_slot(&key(), 7, &written(&row)), Some(Ok(row)));
+        }
+    }
+
+    #[test]
+    fn a_slot_of_another_form_is_none_and_an_unknown_state_is_refused_by_its_name() {
+        for wrong in [
+            "",
+            "1 2",
+            "1 2 0 host:12 for tx",
+            "1 2 x leased 1 1 tx host",
+            "01 2 3 leased 1 1 tx host",
+            "1 2 3 leased 1 1",
+        ] {
+            assert_eq!(read_slot(&key(), 7, wrong), None, "{wrong}");
+        }
+        for (wrong, says) in [
+            ("1 2 3 lent 1 1 tx host:1", "`lent` in `state`, which is none of `leased`"),
+            ("1 2 3 leased 2 3 tx host:1", "stores=2 store=3"),
+        ] {
+            let fault = read_slot(&key(), 7, wrong).expect("its form is right").expect_err(wrong);
+            assert!(fault.is_unreadable() && fault.to_string().contains(says), "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_record_reads_as_it_was_written() {
+        let record = PoolRecord {
+            layout: "time:41@1ms,worker:10,seq:12 epoch E store 2 of 3".to_owned(),
+            store: StoreIndex { stores: 2, index: 0 },
+        };
+        assert_eq!(read_record(&key(), &record_text(&record.row(0))), Some(Ok(record)));
+        assert_eq!(read_record(&key(), "time:41@1ms,worker:10,seq:12 epoch E"), None);
+        assert!(read_record(&key(), "0 1 time").is_some_and(|read| read.is_err()));
     }
 }

@@ -1,12 +1,21 @@
--- Compare-and-set of the row KEYS[1]: from period ARGV[1] and next ARGV[2] (both empty: from no row at all) to period ARGV[3]
--- and next ARGV[4]. Answers with 1; with 0 the row is another one by now, and nothing was changed.
-local row = redis.call('HMGET', KEYS[1], 'period', 'next')
+-- Compare-and-set of the row KEYS[1]: from the fields ARGV[1] to ARGV[6] (all empty: from no row at all) to ARGV[7] to ARGV[12].
+-- Answers with 1; with 0 the row is another one by now, and nothing was changed.
+local fields = {'period', 'next', 'state', 'stores', 'store', 'chunk'}
 if ARGV[2] == '' then
   if redis.call('EXISTS', KEYS[1]) == 1 then
     return 0
   end
-elseif row[1] ~= ARGV[1] or row[2] ~= ARGV[2] then
-  return 0
+else
+  local row = redis.call('HMGET', KEYS[1], unpack(fields))
+  for at = 1, #fields do
+    if row[at] ~= ARGV[at] then
+      return 0
+    end
+  end
 end
-redis.call('HSET', KEYS[1], 'period', ARGV[3], 'next', ARGV[4])
+local row = {}
+for at, field in ipairs(fields) do
+  row[2 * at - 1], row[2 * at] = field, ARGV[#fields + at]
+end
+redis.call('HSET', KEYS[1], unpack(row))
 return 1

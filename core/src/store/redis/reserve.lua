@@ -1,6 +1,6 @@
 -- Reserves ARGV[4] numbers of the row KEYS[1], if nothing about it is out of the ordinary: it stands in period ARGV[1], its
--- next number is at least ARGV[2] and at most ARGV[3], and it does not expire. Answers with the first number reserved. With
--- nil nothing was changed, and keymill looks closer.
+-- next number is at least ARGV[2] and at most ARGV[3], its state, stores, store and chunk are ARGV[5] to ARGV[8], and it does
+-- not expire. Answers with the first number reserved. With nil nothing was changed, and keymill looks closer.
 --
 -- Numbers stay texts here: Lua's are exact up to 2^53 only. HINCRBY counts in the server's own 64 bits.
 
@@ -20,9 +20,12 @@ local function at_most(a, b)
   return tonumber(string.sub(a, -10)) <= tonumber(string.sub(b, -10))
 end
 
-local row = redis.call('HMGET', KEYS[1], 'period', 'next')
+local row = redis.call('HMGET', KEYS[1], 'period', 'next', 'state', 'stores', 'store', 'chunk')
 local lo = row[2]
 if row[1] ~= ARGV[1] or not lo or not string.find(lo, '^[1-9]%d*$') then
+  return false
+end
+if row[3] ~= ARGV[5] or row[4] ~= ARGV[6] or row[5] ~= ARGV[7] or row[6] ~= ARGV[8] then
   return false
 end
 if not at_most(ARGV[2], lo) or not at_most(lo, ARGV[3]) or redis.call('PTTL', KEYS[1]) ~= -1 then

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::request::bank_spec::is_counter;
 use crate::store::{Facts, Fault, FaultKind, Key};
 
 use super::connection::row_id;
@@ -103,7 +102,7 @@ pub(super) fn write_row<T>(
     write(server, key, |connection| {
         let row = row_id(key);
         let state = connection.state();
-        let was_locked = state.locked.contains(&row) || state.locked_batch > 0 && is_counter(key);
+        let was_locked = state.locked.contains(&row) || state.locked_batch > 0 && key.is_counter();
         let answer = if was_locked { without_waiting(connection, work) } else { work(&mut *connection) };
         if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked) {
             connection.state().locked.insert(row);

@@ -1,8 +1,8 @@
 //! Reservations in one statement that commits by itself.
 //!
-//! The statement adds to the row, under conditions that hold only in the common case: the row exists in its period (0, or
-//! the partition of one of several stores), is not below what this process has seen, is not near its end, and has the step
-//! and the time to live that were last read. If it matches no row, nothing was changed, and a transaction decides.
+//! The statement adds to the row, under conditions that hold only in the common case: the row exists, is open and of this
+//! partition, is not below what this process has seen, is not near its end, and has the step and the time to live that were
+//! last read. If it matches no row, nothing was changed, and a transaction decides.
 //!
 //! A serial's date may end, so its statement is a compare-and-set: the row stands exactly where this process left it.
 
@@ -75,7 +75,8 @@ pub(super) fn prepare(
             let last = request.last.min(MAX_NUMBER);
             let Some(highest) = last.checked_sub(request.len).map(|below| below + 1) else { return Ok(None) };
             let from = (request.high_water.next.max(1), highest);
-            add(connection, key, request.len, from, None, vec![("period", request.period.into())])
+            let relied_on = RowLayout::of(key).relied_on_in(request.period);
+            add(connection, key, request.len, from, None, relied_on)
         }
         (None, Kept::Segment | Kept::Serial) => compare_and_set(connection, request),
         (
@@ -123,7 +124,7 @@ fn compare_and_set(connection: &dyn Connection, request: &Request) -> Result<Opt
     if seen.next == 0 {
         return Ok(None);
     }
-    let Ok(reserved) = decide(Some(seen), request) else { return Ok(None) };
+    let Ok(reserved) = decide(Some(key.row_at(seen)), request) else { return Ok(None) };
     let after = Mark { period: reserved.period, next: reserved.hi };
     let (Ok(old), Ok(new)) = (stored_at(key, seen), stored_at(key, after)) else { return Ok(None) };
     let statement = connection.table(key)?.replace(&old, &new)?;
@@ -174,7 +175,7 @@ pub(super) fn prepare_give_back(
     if !connection.dialect().has_conditional_add() || !is_segment || lo == 0 || lo >= hi {
         return Ok(None);
     }
-    let ends = |next| StoredRow::Segment(Mark { period, next });
+    let ends = |next| StoredRow::Segment(key.row_at(Mark { period, next }));
     connection.table(key)?.replace(&ends(hi), &ends(lo)).map(Some)
 }
 

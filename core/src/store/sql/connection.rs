@@ -18,7 +18,7 @@ pub(crate) const NOWAIT_PATIENCE: Duration = Duration::from_millis(10);
 pub(crate) type RowId = (String, String);
 
 pub(crate) fn row_id(key: &Key) -> RowId {
-    (key.table.clone(), key.name.clone())
+    (key.table.clone(), key.name.to_string())
 }
 
 /// The state that this layer keeps for a connection.

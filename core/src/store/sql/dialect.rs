@@ -126,7 +126,8 @@ impl Dialect {
 /// The statement that creates the table of a key; empty if the family of databases does not support its scheme.
 ///
 /// The scheme's file has the authors' names and a step of 1000, or of 50 where the programs say theirs. This replaces them with
-/// the key's; a renamed column is quoted, because it may be any word. `schema` is written on databases that have schemas.
+/// the key's; a renamed column is quoted, because it may be any word. `schema` is written on databases that have schemas. keymill's own
+/// tables record which version made them.
 pub(crate) fn create_statement(key: &Key, family: Family, schema: Option<&str>) -> String {
     let quote = if family == Family::Postgres { '"' } else { '`' };
     let folded = |name: &str| match family {
@@ -138,9 +139,9 @@ pub(crate) fn create_statement(key: &Key, family: Family, schema: Option<&str>) 
         Some(key.columns.own(column)).filter(|own| *own != column).map(folded)
     };
     let step = if key.scheme.keeps_allocation() { "50" } else { "1000" };
-    let text = key.scheme.create(family).unwrap_or_default().trim_end().trim_end_matches(';');
+    let text = key.scheme.create(family).unwrap_or_default().replace("VERSION", env!("CARGO_PKG_VERSION"));
     let mut out = String::with_capacity(text.len() + 64);
-    let mut rest = text;
+    let mut rest = text.trim_end().trim_end_matches(';');
     while let Some(first) = rest.chars().next() {
         let end = |pattern: &str| rest.find(pattern).map_or(rest.len(), |at| at + pattern.len());
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -203,7 +204,7 @@ mod tests {
                 // PostgreSQL folds names that have no quotes, so keymill writes all of its tables' names in lower case.
                 assert_eq!(
                     create_statement(&key, family, None),
-                    file.trim_end().trim_end_matches(';'),
+                    file.replace("VERSION", env!("CARGO_PKG_VERSION")).trim_end().trim_end_matches(';'),
                     "the {family:?} file of {scheme}"
                 );
             }

@@ -13,7 +13,7 @@ use crate::request::scheme::Family;
 use crate::store::model::row_layout::RowLayout;
 use crate::store::model::rows::{StoredRow, is_identifier};
 use crate::store::model::value::{ColumnValue, Value, text};
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, RowsWork};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Partition, RowMark, RowStatus, RowsWork};
 
 use super::{Connection, transaction};
 
@@ -52,7 +52,7 @@ pub(super) fn change(
 }
 
 /// A row as it was read; the fault of one whose columns make no sense.
-type Read = Result<Option<Mark>, Fault>;
+type Read = Result<Option<RowMark>, Fault>;
 
 /// Reads what was written, before the commit: the number of changed rows does not say that each stands where it shall. A trigger may have
 /// changed it.
@@ -61,16 +61,16 @@ fn check_written<'c>(
     keys: &[Arc<Key>],
     changes: impl Iterator<Item = &'c RowChange>,
 ) -> Result<(), Fault> {
-    let (of, after): (Vec<_>, Vec<_>) =
+    let (changed, after): (Vec<_>, Vec<_>) =
         changes.filter_map(|(at, _, after)| Some((Arc::clone(keys.get(*at)?), *after))).unzip();
-    let found = read(connection, &of, false)?;
-    match of.iter().zip(&after).zip(found).find(|((_, after), row)| *row != Ok(Some(**after))) {
+    let found = read(connection, &changed, false)?;
+    match changed.iter().zip(&after).zip(found).find(|((_, after), row)| *row != Ok(Some(**after))) {
         None => Ok(()),
         Some(((key, after), _)) => Err(Fault::new(
             FaultKind::Refused,
             format!(
                 "its table did not keep row `{}` as it was written, at {}: a trigger changed it; nothing was changed",
-                key.name, after.next
+                key.name, after.mark.next
             ),
         )),
     }
@@ -83,8 +83,10 @@ pub(super) fn read(
     lock: bool,
 ) -> Result<Vec<Read>, Fault> {
     let Some(first) = keys.first() else { return Ok(Vec::new()) };
+    let columns: Vec<_> = RowLayout::of(first).content().iter().map(|column| format!("`{column}`")).collect();
     let sql = format!(
-        "SELECT `name`, `period`, `next` FROM {} WHERE `name` IN ({}) ORDER BY `name`{}",
+        "SELECT `name`, {} FROM {} WHERE `name` IN ({}) ORDER BY `name`{}",
+        columns.join(", "),
         place_by_name(connection, first)?,
         marks(keys.len()),
         if lock { connection.for_update() } else { "" },
@@ -97,9 +99,9 @@ pub(super) fn read(
         }
     }
     let read = |key: &Arc<Key>| -> Read {
-        let Some(row) = found.get(&key.name) else { return Ok(None) };
+        let Some(row) = found.get(key.name.as_str()) else { return Ok(None) };
         match RowLayout::of(key).decode(row.get(1..).unwrap_or_default())? {
-            StoredRow::Segment(mark) => Ok(Some(mark)),
+            StoredRow::Segment(row) => Ok(Some(row)),
             _ => Err(Fault::new(FaultKind::Refused, "its table is not of scheme `keymill`")),
         }
     };
@@ -127,7 +129,7 @@ fn marks(count: usize) -> String {
 }
 
 /// A row's index, and where it stood and shall stand.
-type RowChange = (usize, Option<Mark>, Mark);
+type RowChange = (usize, Option<RowMark>, RowMark);
 
 /// Makes rows and moves those that this transaction has locked, in the order of `changes`. Answers with the rows that another
 /// transaction was faster to make; `None`: it was faster, and this transaction begins again.
@@ -145,44 +147,51 @@ fn write(
 
     let place = place_by_name(connection, first)?;
     let set = touched.map_or(String::new(), |(column, now)| format!(", `{column}` = {now}"));
-    // Rows that move equally far, to one period.
-    let mut groups: BTreeMap<(u64, i128), Vec<&RowChange>> = BTreeMap::new();
+    // Rows that move equally far, to one period and status.
+    let mut groups: BTreeMap<((u64, RowStatus), i128), Vec<&RowChange>> = BTreeMap::new();
     for change in changes {
         let (_, Some(before), after) = change else { continue };
-        let distance = i128::from(after.next) - i128::from(before.next);
+        let distance = i128::from(after.mark.next) - i128::from(before.mark.next);
         // 2^63 is beyond a signed column: such a row is written with the others below.
-        let distance = if after.next > MAX_NUMBER { i128::MAX } else { distance };
-        groups.entry((after.period, distance)).or_default().push(change);
+        let distance = if after.mark.next > MAX_NUMBER { i128::MAX } else { distance };
+        groups.entry(((after.mark.period, after.status), distance)).or_default().push(change);
     }
+    // The assignments of all columns but the position, with their values.
+    let others_of = |row: RowMark| -> (String, Vec<Value>) {
+        let mut columns = layout.encode(&StoredRow::Segment(row));
+        columns.retain(|(column, _)| *column != layout.position());
+        columns.into_iter().map(|(column, value)| (format!("`{column}` = ?, "), value)).unzip()
+    };
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
-    let mut others: BTreeMap<u64, Vec<&RowChange>> = BTreeMap::new();
-    for (at, ((period, distance), rows)) in groups.into_iter().enumerate() {
+    let mut others: BTreeMap<(u64, RowStatus), Vec<&RowChange>> = BTreeMap::new();
+    for (at, ((kind, distance), rows)) in groups.into_iter().enumerate() {
         let far = u64::try_from(distance.unsigned_abs());
         let Some(far) = far.ok().filter(|_| at < MOST_GROUPS && rows.len() >= SMALLEST_GROUP) else {
-            others.entry(period).or_default().extend(rows);
+            others.entry(kind).or_default().extend(rows);
             continue;
         };
         let sign = if distance < 0 { '-' } else { '+' };
+        let (assigned, mut values) = rows.first().map(|(.., after)| others_of(*after)).unwrap_or_default();
         let sql = format!(
-            "UPDATE {place} SET `period` = ?, `next` = `next` {sign} ?{set} WHERE `name` IN ({})",
+            "UPDATE {place} SET {assigned}`next` = `next` {sign} ?{set} WHERE `name` IN ({})",
             marks(rows.len())
         );
-        let values: Vec<Value> =
-            [period.into(), far.into()].into_iter().chain(rows.iter().map(|(at, ..)| name(*at))).collect();
+        values.push(far.into());
+        values.extend(rows.iter().map(|(at, ..)| name(*at)));
         if connection.change(&sql, &values)? != rows.len() as u64 {
             return Ok(None);
         }
     }
-    for (period, rows) in others {
+    for rows in others.into_values() {
+        let (assigned, mut values) = rows.first().map(|(.., after)| others_of(*after)).unwrap_or_default();
         let sql = format!(
-            "UPDATE {place} SET `period` = ?, `next` = CASE `name` {}ELSE `next` END{set} WHERE `name` IN ({})",
+            "UPDATE {place} SET {assigned}`next` = CASE `name` {}ELSE `next` END{set} WHERE `name` IN ({})",
             "WHEN ? THEN ? ".repeat(rows.len()),
             marks(rows.len())
         );
-        let each = rows.iter().flat_map(|(at, _, after)| [name(*at), after.next.into()]);
-        let values: Vec<Value> =
-            std::iter::once(period.into()).chain(each).chain(rows.iter().map(|(at, ..)| name(*at))).collect();
+        values.extend(rows.iter().flat_map(|(at, _, after)| [name(*at), after.mark.next.into()]));
+        values.extend(rows.iter().map(|(at, ..)| name(*at)));
         if connection.change(&sql, &values)? != rows.len() as u64 {
             return Ok(None);
         }
@@ -204,24 +213,30 @@ fn make(
     let (column, now) = touched.map_or((String::new(), String::new()), |(column, now)| {
         (format!(", `{column}`"), format!(", {now}"))
     });
-    let one = format!("(?, ?, ?{now}), ");
-    let of = |at: usize| keys.get(at).map_or("", |key| key.name.as_str());
+    // Its status is the same in almost every row, and written out: hundreds of values less.
+    let one = |RowMark { status, .. }: RowMark| {
+        let [stores, store, chunk] = Partition::columns(status.partition);
+        format!("(?, ?, ?, '{}', {stores}, {store}, {chunk}{now})", status.state.word())
+    };
+    let name_at = |at: usize| keys.get(at).map_or("", |key| key.name.as_str());
     for _ in 0..MOST_INSERTS {
         if missing.is_empty() {
             return Ok(Some(lost));
         }
-        let rows = one.repeat(missing.len());
+        let rows: Vec<_> = missing.iter().map(|(.., after)| one(*after)).collect();
         let sql = format!(
-            "INSERT INTO {place} (`name`, `period`, `next`{column}) VALUES {}",
-            rows.trim_end_matches(", ")
+            "INSERT INTO {place} (`name`, `period`, `next`, `state`, `stores`, `store`, `chunk`{column}) VALUES {}",
+            rows.join(", ")
         );
         let values: Vec<Value> = missing
             .iter()
-            .flat_map(|(at, _, after)| [of(*at).into(), after.period.into(), after.next.into()])
+            .flat_map(|(at, _, after)| {
+                [name_at(*at).into(), after.mark.period.into(), after.mark.next.into()]
+            })
             .collect();
         if let Some(made) = connection.make_some(&sql, &values)? {
             let mut made: HashSet<&str> = made.iter().filter_map(|row| text(row, 0)).collect();
-            lost.extend(missing.iter().map(|(at, ..)| *at).filter(|at| !made.remove(of(*at))));
+            lost.extend(missing.iter().map(|(at, ..)| *at).filter(|at| !made.remove(name_at(*at))));
             return Ok(Some(lost));
         }
         match connection.change(&sql, &values) {

@@ -110,6 +110,10 @@ fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Resu
     for (name, narrowest) in layout.needed(family) {
         let name = folded(name);
         let Some((_, of_type)) = found.columns.iter().find(|(column, _)| same(column, &name)) else {
+            if key.scheme.later().contains(&name.as_str()) {
+                let place = format!("table `{}`{}", key.table, connection.location());
+                return Err(rows::of_earlier_build(&place, &format!("it has no column `{name}`")));
+            }
             return Err(wrong(connection, key, &missing_column(key, &name)));
         };
         // SQLite's columns hold every number.

@@ -18,7 +18,7 @@ use super::{Changed, Connection, Statement, Together};
 
 /// The order in which every process locks the rows of a batch, so that no two transactions wait for each other.
 fn in_order<'k>(keys: impl Iterator<Item = &'k Key>) -> Vec<usize> {
-    let mut order: Vec<_> = keys.map(|key| (&key.table, &key.name)).enumerate().collect();
+    let mut order: Vec<_> = keys.map(|key| (&key.table, key.name.as_str())).enumerate().collect();
     order.sort_by(|a, b| a.1.cmp(&b.1));
     order.into_iter().map(|(at, _)| at).collect()
 }

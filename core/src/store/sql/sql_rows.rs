@@ -74,7 +74,7 @@ impl Rows for OpenRows<'_> {
 
 /// The identity of a key's row in [`State::known`](super::State::known). Two sources of one row may have different names.
 pub(super) fn known_row(key: &Key) -> (String, String) {
-    (key.place(), key.name.clone())
+    (key.place(), key.name.to_string())
 }
 
 /// How many seconds ago the row was changed, by the database's clock; `None` if no column records it.

@@ -2,8 +2,9 @@
 
 use crate::request::scheme::Family;
 use crate::store::model::pool_rows::SlotRows;
+use crate::store::model::slot_columns::{self, COLUMNS};
 use crate::store::model::slot_rows::POOL_ROW;
-use crate::store::model::value::{Value, number, text};
+use crate::store::model::value::{Value, number};
 use crate::store::{Fault, FaultKind, Key, PoolRows, Remedy, SlotRow};
 
 use super::Connection;
@@ -56,18 +57,9 @@ pub(in crate::store) fn now_ms(connection: &mut dyn Connection) -> Result<u64, F
     })
 }
 
-const COLUMNS: &str = "(`pool`, `slot`, `token`, `mark`, `ends_at`, `owner`, `layout`)";
-
-fn new_row(key: &Key, new: &SlotRow, layout: &str) -> [Value; 7] {
-    [
-        key.name.as_str().into(),
-        new.slot.into(),
-        new.token.into(),
-        new.mark.into(),
-        new.ends_at.into(),
-        new.owner.as_str().into(),
-        layout.into(),
-    ]
+/// The columns that a statement names.
+fn listed(columns: &[&str]) -> String {
+    columns.iter().map(|column| format!("`{column}`")).collect::<Vec<_>>().join(", ")
 }
 
 impl SqlSlots<'_> {
@@ -84,73 +76,55 @@ impl SqlSlots<'_> {
 impl SlotRows for SqlSlots<'_> {
     fn read_pool(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         let sql = format!(
-            "SELECT `slot`, `token`, `mark`, `ends_at`, `owner`, `layout` FROM {} WHERE `pool` = ? ORDER BY `slot`",
+            "SELECT {} FROM {} WHERE `pool` = ? ORDER BY `slot`",
+            listed(&COLUMNS[1..]),
             self.connection.place(key)?
         );
         let found = self.connection.query(&sql, &[key.name.as_str().into()])?;
         let mut pool = PoolRows { now_ms: now_ms(self.connection)?, ..PoolRows::default() };
         let locked = &self.connection.state().locked;
-        for row in found {
-            let whole = |column: usize, name: &str| {
-                number(&row, column).ok_or_else(|| {
-                    Fault::new(
-                        FaultKind::Refused,
-                        format!(
-                            "a row of pool `{}` has a `{name}` that is no whole number; mend the row",
-                            key.name
-                        ),
-                    )
-                })
-            };
-            let slot = whole(0, "slot")?;
-            if slot == POOL_ROW {
-                pool.layout = Some(text(&row, 5).unwrap_or_default().to_owned());
-                pool.floor = whole(2, "mark")?;
-                continue;
+        for cells in found {
+            let row = slot_columns::row_of(key, &cells)?;
+            if locked.contains(&slot_id(key, row.slot)) {
+                pool.locked.push(row.slot);
             }
-            if locked.contains(&slot_id(key, slot)) {
-                pool.locked.push(slot);
-            }
-            pool.add(SlotRow {
-                slot,
-                token: whole(1, "token")?,
-                mark: whole(2, "mark")?,
-                ends_at: whole(3, "ends_at")?,
-                owner: text(&row, 4).unwrap_or_default().to_owned(),
-            });
+            pool.add(row)?;
         }
         Ok(pool)
     }
 
-    fn insert_pool(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
-        let sql =
-            format!("INSERT INTO {} {COLUMNS} VALUES (?, ?, ?, ?, ?, ?, ?)", self.connection.place(key)?);
-        self.insert(&sql, &new_row(key, new, layout))
+    fn insert_pool(&mut self, key: &Key, new: &SlotRow) -> Result<bool, Fault> {
+        let (columns, marks) = (listed(&COLUMNS), ["?"; COLUMNS.len()].join(", "));
+        let sql = format!("INSERT INTO {} ({columns}) VALUES ({marks})", self.connection.place(key)?);
+        self.insert(&sql, &slot_columns::values(key, new))
     }
 
     fn insert_slot(&mut self, key: &Key, new: &SlotRow, floor: u64) -> Result<bool, Fault> {
         // The lock keeps `repair` from raising the pool before this row is committed, and found by it.
         let place = self.connection.place(key)?;
+        let (columns, marks) = (listed(&COLUMNS), ["?"; COLUMNS.len()].join(", "));
         let sql = format!(
-            "INSERT INTO {place} {COLUMNS} SELECT ?, ?, ?, ?, ?, ?, ? FROM {place} \
+            "INSERT INTO {place} ({columns}) SELECT {marks} FROM {place} \
              WHERE `pool` = ? AND `slot` = ? AND `mark` = ?{}",
             self.connection.for_share()
         );
-        let mut values = new_row(key, new, "").to_vec();
+        let mut values = slot_columns::values(key, new).to_vec();
         values.extend([key.name.as_str().into(), POOL_ROW.into(), floor.into()]);
         self.insert(&sql, &values)
     }
 
     fn replace_slot(&mut self, key: &Key, old: &SlotRow, new: &SlotRow) -> Result<bool, Fault> {
         let sql = format!(
-            "UPDATE {} SET `token` = ?, `mark` = ?, `ends_at` = ?, `owner` = ? \
+            "UPDATE {} SET `token` = ?, `mark` = ?, `ends_at` = ?, `state` = ?, `source` = ?, `owner` = ? \
              WHERE `pool` = ? AND `slot` = ? AND `token` = ? AND `mark` = ? AND `ends_at` = ?",
             self.connection.place(key)?
         );
-        let values: [Value; 9] = [
+        let values: [Value; 11] = [
             new.token.into(),
             new.mark.into(),
             new.ends_at.into(),
+            new.state.word().into(),
+            new.source.as_str().into(),
             new.owner.as_str().into(),
             key.name.as_str().into(),
             old.slot.into(),

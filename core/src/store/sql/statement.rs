@@ -184,13 +184,13 @@ impl<'k> SqlTable<'k> {
         clock: &str,
         (token, lease_ms): (u64, u64),
     ) -> Statement {
-        let (mut marks, mut owners, mut condition) =
+        let (mut marks, mut sources, mut condition) =
             (Fragment::default(), Fragment::default(), Fragment::default());
-        for Renewal { own: OwnSlot { key, slot, left, owner }, to, .. } in renewals {
+        for Renewal { own: OwnSlot { key, slot, left, source }, to, .. } in renewals {
             marks.push(" ", "WHEN `pool` = ? AND `slot` = ? THEN ?");
             marks.values.extend([key.name.as_str().into(), (*slot).into(), to.mark.into()]);
-            owners.push(" ", "WHEN `pool` = ? AND `slot` = ? THEN ?");
-            owners.values.extend([key.name.as_str().into(), (*slot).into(), (&**owner).into()]);
+            sources.push(" ", "WHEN `pool` = ? AND `slot` = ? THEN ?");
+            sources.values.extend([key.name.as_str().into(), (*slot).into(), (&**source).into()]);
             let lefts = vec!["`token` = ? AND `mark` = ?"; left.len()].join(" OR ");
             condition.push(" OR ", &format!("`pool` = ? AND `slot` = ? AND ({lefts})"));
             condition.values.extend([key.name.as_str().into(), (*slot).into()]);
@@ -202,13 +202,13 @@ impl<'k> SqlTable<'k> {
         };
         let mut assigned = Fragment {
             text: format!(
-                "`token` = ?, `mark` = CASE {} ELSE `mark` END, `owner` = CASE {} ELSE `owner` END, `ends_at` = {end}",
-                marks.text, owners.text
+                "`token` = ?, `mark` = CASE {} ELSE `mark` END, `source` = CASE {} ELSE `source` END, `ends_at` = {end}",
+                marks.text, sources.text
             ),
             values: vec![token.into()],
         };
         assigned.values.extend(marks.values);
-        assigned.values.extend(owners.values);
+        assigned.values.extend(sources.values);
         assigned.values.push(lease_ms.into());
         condition.text = format!("({})", condition.text);
         self.update(assigned, condition, "ends_at")

@@ -8,7 +8,7 @@ use crate::store::model::pool_rows::SlotRows;
 use crate::store::model::rows::{self, Answers};
 use crate::store::{
     BankStore, Catalogue, Facts, Fault, GiveBack, Import, Key, MOST_AT_ONCE, Mark, PoolRows, ReaderStore,
-    Renewal, Renewed, Request, Reserved, RouteStore, Row, RowStore, RowsWork, SlotStore, SlotWork,
+    Renewal, Renewed, Request, Reserved, RouteStore, Row, RowMark, RowStore, RowsWork, SlotStore, SlotWork,
     StoredTable, Work, in_transaction, listing_routes, making_a_node, new_owner, reading_route,
     replacing_route,
 };
@@ -50,7 +50,7 @@ impl<S: Server> RowStore for SqlStore<S> {
         rows::in_context(requests, answers)
     }
 
-    fn look_rows(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Option<Mark>>, Fault> {
+    fn look_rows(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Option<RowMark>>, Fault> {
         let Some(first) = keys.first() else { return Ok(Vec::new()) };
         let found = access::read(&mut self.server, first, |connection, _| {
             many::read(connection, keys, false)?.into_iter().collect()

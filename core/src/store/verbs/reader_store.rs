@@ -3,15 +3,12 @@
 use std::sync::Arc;
 
 use crate::request::reader::{OwnReader, Readers};
+use crate::request::worker::{POOL_ROW, owner_shown};
 use crate::store::model::reader_rows;
-use crate::store::model::slot_rows::recorded;
 use crate::store::{Fault, FaultKind, Key, Left, OwnSlot, Renewal, SlotRow, StoreIndex};
 
 use super::SlotStore;
 use super::slot_store::on_slots;
-
-/// Numbers of readers are below this: above it a row is no slot.
-const MEMBERS: u64 = 1 << 62;
 
 /// Among fewer readers than this each renewal looks at the rows of all; among N times as many one renewal in N + 1 does.
 const WATCHED: u64 = 64;
@@ -19,9 +16,9 @@ const WATCHED: u64 = 64;
 /// How many tokens of requests with lost answers are known again.
 const MOST_LEFT: usize = 8;
 
-/// A number that no other reader has.
+/// A number that no other reader has, as slots have them.
 pub(crate) fn drawn_member() -> u64 {
-    crate::process::random::u64() % MEMBERS
+    crate::process::random::u64() % POOL_ROW
 }
 
 /// What the row of a reader shall say.
@@ -49,12 +46,7 @@ pub trait ReaderStore: SlotStore {
         if let Some((member, left)) = &mut own.row {
             let before = left.clone();
             let renewal = Renewal {
-                own: OwnSlot {
-                    key: key.clone(),
-                    slot: *member,
-                    left: before.clone(),
-                    owner: recorded(&keep.owner, keep.store).into(),
-                },
+                own: OwnSlot { key: key.clone(), slot: *member, left: before.clone(), source: "".into() },
                 to,
                 lease_ms: keep.lease_ms,
             };
@@ -94,7 +86,9 @@ pub trait ReaderStore: SlotStore {
             token: to.token,
             mark: keep.version,
             ends_at: 0,
-            owner: recorded(&keep.owner, keep.store),
+            owner: owner_shown(&keep.owner),
+            store: keep.store,
+            ..SlotRow::default()
         };
         let doing = format!("adding this process to the readers of router `{}`", key.name);
         let added = on_slots(self.as_slots(), key, &doing, |rows, _| reader_rows::add(rows, key, &new, keep));

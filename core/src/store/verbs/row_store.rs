@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::store::bank;
 use crate::store::model::import;
 use crate::store::model::rows::{self, Rows};
-use crate::store::{Fault, FaultKind, GiveBack, Import, Key, Mark, Request, Reserved, Row};
+use crate::store::{Fault, FaultKind, GiveBack, Import, Key, Mark, Request, Reserved, Row, RowMark};
 
 use super::Catalogue;
 
@@ -28,15 +28,18 @@ impl fmt::Debug for Work<'_> {
 
 /// Decides about many rows, each by its index among the keys. It may be asked about a row several times, if other processes are
 /// faster; its last answer counts.
-pub struct RowsWork<'w>(&'w mut dyn FnMut(usize, Result<Option<Mark>, Fault>) -> Option<Mark>);
+pub struct RowsWork<'w>(&'w mut DecideRow<'w>);
+
+/// The index of a key and its row; answers with how the row shall be.
+type DecideRow<'w> = dyn FnMut(usize, Result<Option<RowMark>, Fault>) -> Option<RowMark> + 'w;
 
 impl<'w> RowsWork<'w> {
-    pub(crate) fn new(work: &'w mut dyn FnMut(usize, Result<Option<Mark>, Fault>) -> Option<Mark>) -> Self {
+    pub(crate) fn new(work: &'w mut DecideRow<'w>) -> Self {
         RowsWork(work)
     }
 
     /// Where the row shall stand; `None`: it stays as it is.
-    pub(crate) fn run(&mut self, at: usize, row: Result<Option<Mark>, Fault>) -> Option<Mark> {
+    pub(crate) fn run(&mut self, at: usize, row: Result<Option<RowMark>, Fault>) -> Option<RowMark> {
         (self.0)(at, row)
     }
 }
@@ -151,8 +154,8 @@ pub trait RowStore: Catalogue + AsRows {
     ///
     /// # Errors
     /// See [`FaultKind`].
-    fn look_rows(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Option<Mark>>, Fault> {
-        keys.iter().map(|key| Ok(self.look(key)?.map(|row| row.mark))).collect()
+    fn look_rows(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Option<RowMark>>, Fault> {
+        keys.iter().map(|key| Ok(self.look(key)?.map(|row| row.row_mark()))).collect()
     }
 
     /// Reads many rows of scheme `keymill` in one table and writes what `work` decides. Answers for each whether it stands so now;

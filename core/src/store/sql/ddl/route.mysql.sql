@@ -3,4 +3,4 @@ CREATE TABLE IF NOT EXISTS `keymill_route` (
   `version` BIGINT UNSIGNED NOT NULL COMMENT 'that of the text, only rises',
   `table_text` MEDIUMBLOB NOT NULL COMMENT 'TOML or JSON',
   PRIMARY KEY (`name`)
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='keymill VERSION';

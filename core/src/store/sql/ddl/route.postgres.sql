@@ -3,3 +3,4 @@ CREATE TABLE IF NOT EXISTS "keymill_route" (
   version BIGINT NOT NULL, -- that of the text, only rises
   table_text TEXT NOT NULL -- TOML or JSON
 );
+COMMENT ON TABLE "keymill_route" IS 'keymill VERSION';

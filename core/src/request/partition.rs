@@ -9,43 +9,40 @@
 
 use std::fmt;
 
-use crate::store::{MAX_NUMBER, StoreIndex};
+use super::position::MAX_NUMBER;
+use super::store_index::StoreIndex;
 
-/// A store's partition of the numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Partition {
-    /// How many stores there are.
-    pub(crate) stores: u64,
+/// The partition of one of several stores. Only [`Partition::of_columns`] checks it; a literal with no chunk divides by zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Partition {
+    /// How many stores there are, at least 2.
+    pub stores: u64,
     /// The index of this store, from 0.
-    pub(crate) index: u64,
-    /// How many numbers a chunk has.
-    pub(crate) chunk: u64,
+    pub index: u64,
+    /// How many numbers a chunk has, at least 1; 1 for the mark of a worker, which is no counter.
+    pub chunk: u64,
 }
 
-/// Decimal digits of a partition's code, `N ii WWWWWWWWWWWWWW`, which a person can read.
-const INDEX: u64 = 100_000_000_000_000;
-const STORES: u64 = 100 * INDEX;
-
-/// As many stores as a code has digits for.
+/// The most stores.
 pub(crate) const MOST_STORES: usize = 99;
-/// The widest chunk; the code has digits for it.
+/// The widest chunk.
 pub(crate) const WIDEST_CHUNK: u64 = 10_000_000_000_000;
 
 impl Partition {
-    /// The partition as one number below 2^63, which a row keeps: 2 stores, the second of them, chunks of 10 000 000 are
-    /// `20100000010000000`.
-    pub(crate) fn code(self) -> u64 {
-        self.stores * STORES + self.index * INDEX + self.chunk
+    /// As the columns `stores`, `store` and `chunk` hold it: a store is counted from 1, and one store has no chunk.
+    pub(crate) fn columns(partition: Option<Partition>) -> [u64; 3] {
+        partition.map_or([1, 1, 0], |Partition { stores, index, chunk }| [stores, index + 1, chunk])
     }
 
-    /// The partition of a row's code; `None` if it is no code.
-    pub(crate) fn of_code(code: u64) -> Option<Partition> {
-        let partition = Partition { stores: code / STORES, index: code / INDEX % 100, chunk: code % INDEX };
-        let sound = partition.stores >= 2
-            && partition.stores <= MOST_STORES as u64
-            && partition.index < partition.stores
-            && (1..=WIDEST_CHUNK).contains(&partition.chunk);
-        sound.then_some(partition)
+    /// The partition in these columns; `None`: no row has such columns.
+    pub(crate) fn of_columns([stores, store, chunk]: [u64; 3]) -> Option<Option<Partition>> {
+        if [stores, store, chunk] == Partition::columns(None) {
+            return Some(None);
+        }
+        let is_sound = (2..=MOST_STORES as u64).contains(&stores)
+            && (1..=stores).contains(&store)
+            && (1..=WIDEST_CHUNK).contains(&chunk);
+        is_sound.then(|| Some(Partition { stores, index: store - 1, chunk }))
     }
 
     /// Which of the stores this is.
@@ -148,25 +145,33 @@ mod tests {
     }
 
     #[test]
-    fn a_code_reads_back_and_anything_else_is_none() {
+    fn columns_read_back_and_any_others_are_none() {
         for stores in [2, 3, 99] {
             for chunk in [1, 10_000_000, WIDEST_CHUNK] {
                 for partition in partitions(stores, chunk) {
-                    assert_eq!(Partition::of_code(partition.code()), Some(partition));
-                    assert!(partition.code() <= MAX_NUMBER, "fits a signed column");
+                    let columns = Partition::columns(Some(partition));
+                    assert_eq!(Partition::of_columns(columns), Some(Some(partition)));
                 }
             }
         }
-        assert_eq!(Partition { stores: 2, index: 1, chunk: 10_000_000 }.code(), 20_100_000_010_000_000);
-        // A day of a serial, a plain row, one store, the third of two, no chunk.
-        for code in [
-            20_261_120_000_000_000,
-            0,
-            10_000_000_000_001_000,
-            20_200_000_000_001_000,
-            20_100_000_000_000_000,
+        assert_eq!(
+            Partition::columns(Some(Partition { stores: 2, index: 1, chunk: 10_000_000 })),
+            [2, 2, 10_000_000]
+        );
+        assert_eq!(Partition::of_columns(Partition::columns(None)), Some(None));
+        for none in [
+            [0, 0, 0],
+            [1, 0, 0],
+            [1, 2, 0],
+            [1, 1, 1000],
+            [2, 0, 1000],
+            [2, 3, 1000],
+            [2, 1, 0],
+            [2, 1, WIDEST_CHUNK + 1],
+            [100, 1, 1000],
+            [u64::MAX, u64::MAX, u64::MAX],
         ] {
-            assert_eq!(Partition::of_code(code), None, "{code}");
+            assert_eq!(Partition::of_columns(none), None, "{none:?}");
         }
     }
 }
