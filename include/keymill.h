@@ -1067,8 +1067,9 @@ km_code km_spec(const char *kind,
  * beside the URL and its value each time; it may be NULL where there are none. Nothing is opened or asked. The string holds
  * the password.
  *
- * KM_INVALID_CONFIG: a parameter without counterpart, by its name, or a database that cannot be a store; no message holds a
- * value. KM_INVALID_ARGUMENT, KM_BUFFER_TOO_SMALL.
+ * KM_INVALID_CONFIG: a parameter that says where, as whom or how encrypted in a way that a mill cannot, by its name; or a
+ * database that cannot be a store. No message holds a value. Other parameters are ignored and named by `ignored=`.
+ * KM_INVALID_ARGUMENT, KM_BUFFER_TOO_SMALL.
  */
 km_code km_store_of(const char *url, const char *const *properties, size_t pairs, char *buf, size_t size, size_t *len);
 

@@ -109,7 +109,7 @@ inline std::string spec(const std::string &kind, const std::vector<std::string> 
 
 /// The string that opens a mill in the application's own database: of a JDBC URL, a URL as SQLAlchemy, Prisma and DATABASE_URL
 /// write them, or "django:ENGINE", and of the parameters beside it. It holds the password. KM_INVALID_CONFIG names a parameter
-/// without counterpart, or a database that cannot be a store.
+/// that says where, as whom or how encrypted in a way that a mill cannot, or a database that cannot be a store.
 inline std::string store_of(const std::string &url,
                             const std::vector<std::pair<std::string, std::string>> &properties = {}) {
     std::vector<const char *> pairs;

@@ -103,7 +103,7 @@ pub use config::{DEFAULT_MILL, MILL_VARIABLE, default_mill, spec_string, store_o
 /// The tables of options and parameters that the documentation shows.
 #[cfg(feature = "internals")]
 #[doc(hidden)]
-pub use config::{application_parameters, options};
+pub use config::{application_parameters, application_words, options};
 pub use engine::stats::{Figure, FigureKind, FigureUnit, FigureValue, Stats};
 pub use error::{Code, Error, Result};
 pub use gene::{Gene, GeneKey};

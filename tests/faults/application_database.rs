@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use keymill::store::mysql::ServerOptions;
-use keymill::{Change, Code, Error, Mill, store_of};
+use keymill::{Change, Code, Error, EventKind, Mill, store_of};
 use keymill_tests::authority::Authority;
 use keymill_tests::ci::patient;
 use keymill_tests::{mariadb, postgres};
@@ -150,6 +150,105 @@ fn the_mill_of_an_application_is_encrypted_as_its_driver_is() {
     let before = encrypted();
     first_id(off, &[]).expect("a server that does not insist");
     assert_eq!(encrypted(), before, "what is turned off in so many words is off");
+}
+
+/// Opens the mill of each of these strings, whose words providers hand out, and takes an id.
+fn opens(strings: &[(String, &str)]) {
+    for (url, protection) in strings {
+        let config = store_of(url, &[]).unwrap_or_else(|error| panic!("{url}: {error}"));
+        // Some of them set a time themselves.
+        let config = if config.contains("timeout=") { config } else { patient(&config) };
+        let mill = Mill::open(&config).unwrap_or_else(|error| panic!("{url}: {error}"));
+        mill.init(&[], Change::Apply).unwrap_or_else(|error| panic!("{url}: {error}"));
+        let source = mill.source("segment:orders?deadline=60s").expect("a source");
+        source.next().unwrap_or_else(|error| panic!("{url}: {error}"));
+        assert_eq!(mill.facts().expect("facts").tls, *protection, "{url}");
+        let named =
+            mill.events().into_iter().filter(|event| event.kind == EventKind::SettingsIgnored).count();
+        assert_eq!(named, usize::from(config.contains("ignored=")), "{url}");
+        mill.close();
+    }
+}
+
+const ENCRYPTED: &str = "encrypted, server not authenticated";
+const VERIFIED: &str = "verified";
+
+#[test]
+fn what_providers_of_postgresql_hand_out_opens_a_mill() {
+    let server = postgres::Private::prepare("");
+    let folder = server.folder().join("tls");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let authority = Authority::at(folder.clone(), "subjectAltName=DNS:localhost");
+    std::fs::copy(authority.file("server.pem"), folder.join("server.crt")).expect("a certificate");
+    server.start_again();
+    let Written { user, password, database, port, .. } = Written::of(&server.options());
+    let ca = folder.join("ca.pem").display().to_string();
+    let place = format!("localhost:{port}/{database}");
+    let login = format!("{user}:{password}@{place}");
+    opens(&[
+        // Neon: what the certificate proves there is proved here by an authority of our own.
+        (format!("postgresql://{login}?sslmode=require&channel_binding=require&sslrootcert={ca}"), VERIFIED),
+        (format!("postgresql://{login}?sslmode=require&options=endpoint%3Dlocalhost"), ENCRYPTED),
+        (
+            format!(
+                "jdbc:postgresql://{place}?user={user}&password={password}&sslmode=require&channelBinding=require&sslrootcert={ca}"
+            ),
+            VERIFIED,
+        ),
+        // Supabase and Vercel.
+        (format!("postgresql://{login}?pgbouncer=true&connection_limit=1&sslmode=require"), ENCRYPTED),
+        (format!("postgres://{login}?sslmode=require&supa=base-pooler.x"), ENCRYPTED),
+        (format!("postgres://{login}?pgbouncer=true&connect_timeout=15&sslmode=require"), ENCRYPTED),
+        // Heroku, Aiven, Amazon RDS.
+        (format!("jdbc:postgresql://{place}?user={user}&password={password}&sslmode=require"), ENCRYPTED),
+        (format!("postgres://{login}?sslmode=verify-full&sslrootcert={ca}"), VERIFIED),
+    ]);
+    // Render, Railway: without a word about encryption it is a proof that is sent, encrypted where the server can.
+    opens(&[(format!("postgresql://{login}"), ENCRYPTED)]);
+    let stranger = store_of(&format!("postgresql://{login}?sslmode=require&channel_binding=require"), &[]);
+    let mill = Mill::open(&patient(&stranger.expect("a mill"))).expect("a mill");
+    let error =
+        mill.source("segment:orders?deadline=60s").expect("a source").next().expect_err("no authority");
+    assert_eq!(error.code, Code::StoreRefused, "what was demanded is not given up: {error}");
+}
+
+#[test]
+fn what_providers_of_mysql_hand_out_opens_a_mill() {
+    let authority = Authority::new();
+    let file = |name: &str| authority.file(name).display().to_string();
+    let server = mariadb::Private::start(&format!(
+        "--ssl-ca={} --ssl-cert={} --ssl-key={}",
+        file("ca.pem"),
+        file("server.pem"),
+        file("server.key")
+    ));
+    let Written { user, password, database, port, .. } = Written::of(&mariadb::options_of(&server.url()));
+    let ca = file("ca.pem");
+    let place = format!("localhost:{port}/{database}");
+    let login = format!("{user}:{password}@{place}");
+    opens(&[
+        // PlanetScale and TiDB Cloud, with an authority of our own.
+        (format!("mysql://{login}?sslaccept=strict&sslca={ca}"), VERIFIED),
+        (format!("mysql://{login}?ssl={{\"rejectUnauthorized\":true,\"ca\":\"{ca}\"}}"), VERIFIED),
+        (
+            format!("mysql://{login}?ssl={{\"minVersion\":\"TLSv1.2\",\"rejectUnauthorized\":false}}"),
+            ENCRYPTED,
+        ),
+        (
+            format!("mysql+pymysql://{login}?ssl_ca={ca}&ssl_verify_cert=true&ssl_verify_identity=true"),
+            VERIFIED,
+        ),
+        (
+            format!(
+                "jdbc:mysql://{place}?user={user}&password={password}&sslMode=REQUIRED&enabledTLSProtocols=TLSv1.2,TLSv1.3&useUnicode=true"
+            ),
+            ENCRYPTED,
+        ),
+        // Aiven, Heroku's ClearDB, Railway.
+        (format!("mysql://{login}?ssl-mode=REQUIRED"), ENCRYPTED),
+        (format!("mysql://{login}?reconnect=true&ssl-mode=REQUIRED"), ENCRYPTED),
+        (format!("mysql://{login}"), ENCRYPTED),
+    ]);
 }
 
 #[test]

@@ -45,7 +45,7 @@ const DOCUMENTS: [(&str, &[&str]); 10] = [
             "business",
         ],
     ),
-    ("docs/application-database.md", &["parameters"]),
+    ("docs/application-database.md", &["words", "parameters"]),
     ("docs/schemes.md", &["pairs"]),
     ("docs/operations/privileges.md", &["grants"]),
     ("docs/operations/tables.md", &["mysql", "sqlite", "postgres"]),
@@ -57,6 +57,7 @@ fn generated(document: &str, name: &str) -> String {
     match (document, name) {
         ("docs/operations/tables.md", dialect) => statements(dialect),
         (_, "pairs") => pairs(),
+        (_, "words") => words(),
         (_, "parameters") => parameters(),
         (_, "grants") => grants(),
         (_, "speed") => speed(),
@@ -124,7 +125,17 @@ fn option_table(group: &str) -> String {
     text
 }
 
-/// What each parameter of the application's database means for a store.
+/// For which words a name that keymill does not know is refused.
+fn words() -> String {
+    let mut text = "| a name with one of these | may say |\n|---|---|\n".to_owned();
+    for (about, words) in keymill::application_words() {
+        let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+        let _ = writeln!(text, "| {} | {about} |", words.join(", "));
+    }
+    text
+}
+
+/// What each known parameter of the application's database means for a store.
 fn parameters() -> String {
     let mut text = String::new();
     for (library, rows) in keymill::application_parameters() {

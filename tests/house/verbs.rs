@@ -111,6 +111,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Handle::next",
             "Handle::next_text",
             "Mill::declared",
+            "Mill::ignored",
             "Mill::facts",
             "Mill::latency",
             "Mill::moves",

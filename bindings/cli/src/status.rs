@@ -287,13 +287,14 @@ pub fn status(mill: &Mill, sources: &[String], seconds: Option<u16>, json: bool)
             "durability": facts.durability,
             "tls": facts.tls,
             "tables": facts.tables,
+            "ignored": mill.ignored(),
             "warnings": facts.warnings,
             "routers": routers.iter().map(router_json).collect::<Vec<_>>(),
             "routers_warning": unlisted,
             "sources": statuses.iter().map(|status| status.json(&facts)).collect::<Vec<_>>(),
         }))?;
     } else {
-        print::text(&status_text(&mill.store(), &facts, &routers, unlisted.as_deref(), &statuses))?;
+        print::text(&status_text(mill, &facts, &routers, unlisted.as_deref(), &statuses))?;
     }
     // A row that could not be read is no answer, whatever else was.
     statuses.into_iter().find_map(|status| status.standing.err()).map_or(Ok(()), Err)
@@ -323,8 +324,8 @@ impl Lines {
         let _ = writeln!(self.0, "{name}: {}", print::one_line(value));
     }
 
-    fn add_store(&mut self, store: &str, facts: &Facts) {
-        self.add("store", store);
+    fn add_store(&mut self, mill: &Mill, facts: &Facts) {
+        self.add("store", &mill.store());
         self.add("dialect", format!("{} {}", facts.dialect, facts.version).trim_end());
         if !facts.durability.is_empty() {
             self.add("durability", &facts.durability.join(", "));
@@ -334,6 +335,9 @@ impl Lines {
         }
         if !facts.tables.is_empty() {
             self.add("tables", &facts.tables.join(", "));
+        }
+        if !mill.ignored().is_empty() {
+            self.add("ignored", &mill.ignored().join(", "));
         }
     }
 
@@ -375,14 +379,14 @@ impl Lines {
 }
 
 fn status_text(
-    store: &str,
+    mill: &Mill,
     facts: &Facts,
     routers: &[StoredRouter],
     unlisted: Option<&str>,
     statuses: &[ShownSource],
 ) -> String {
     let mut lines = Lines::default();
-    lines.add_store(store, facts);
+    lines.add_store(mill, facts);
     lines.add_routers(routers, unlisted);
     for status in statuses {
         if let Some(counters) = status.seen().and_then(|standing| standing.counters) {

@@ -249,8 +249,14 @@ test('the application\'s own database, with objects among its properties', () =>
   }
   const refused = (url, properties, code, says) =>
     assert.throws(() => storeOf(url, properties), (e) => e instanceof KeymillError && e.code === code && says.test(e.message) && !/horse/.test(e.message))
-  refused('mysql://app@db/shop', { password: ['horse'] }, 'INVALID_CONFIG', /the property password/)
-  refused('mysql://app:horse@db/shop', { flavour: 'horse' }, 'INVALID_CONFIG', /`flavour`/)
+  refused('mysql://app@db/shop', { password: ['horse'] }, 'INVALID_CONFIG', /`password` of a MySQL client library is no text but an object \(Array\)/)
+  refused('mysql://app@db/shop', { password: () => 'horse' }, 'INVALID_CONFIG', /`password` .* \(function\)/)
+  refused('mysql://app:horse@db/shop', { hostFlavour: 'horse' }, 'INVALID_CONFIG', /`hostFlavour`/)
+  // As TypeORM's and knex' settings have them.
+  assert.equal(
+    storeOf('mysql://app:horse@db/shop', { type: 'mysql', entities: ['x.js'], typeCast: () => 1, pool: { min: 0, afterCreate: () => 1 }, flavour: 'horse' }),
+    'mysql://app:horse@db:3306/shop?tls=prefer&ignored=type,entities,typeCast,pool.min,pool.afterCreate,flavour',
+  )
   refused(undefined, undefined, 'INVALID_ARGUMENT', /DATABASE_URL/)
   refused('jdbc:h2:mem:test', undefined, 'INVALID_CONFIG', /sqlite:keymill\.db/)
 })

@@ -26,7 +26,7 @@ def test_an_entry_of_databases_with_what_python_has():
     options = {"ssl": {"ca": Path("/etc/ca.pem")}, "charset": None, "cursorclass": DictCursor, "conv": {1: int}, "use_unicode": True}
     entry = {**ENTRY, "OPTIONS": options, "CONN_MAX_AGE": None, "ATOMIC_REQUESTS": False, "TEST": {"NAME": None, "MIRROR": "x"}}
     before = dict(entry)
-    assert keymill.store_of(entry) == "mysql://app:horse@db:3306/shop?tls=verify&ca=/etc/ca.pem"
+    assert keymill.store_of(entry) == "mysql://app:horse@db:3306/shop?tls=verify&ca=/etc/ca.pem&ignored=cursorclass,conv,use_unicode"
     assert entry == before
 
 

@@ -156,6 +156,12 @@ impl Mill {
         self.shared.config.sources.keys().cloned().collect()
     }
 
+    /// The settings of the application's database that [`store_of`](crate::store_of) ignored, by their names; `+N`: so many more.
+    #[must_use]
+    pub fn ignored(&self) -> &[String] {
+        &self.shared.config.ignored
+    }
+
     /// What the store says about itself: dialect, version, durability.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "internals")]
-pub use application::described as application_parameters;
+pub use application::{described as application_parameters, described_words as application_words};
 pub use option_reader::spec_string;
 pub(crate) use option_reader::{check_name, check_options, parse as parse_spec};
 
@@ -115,9 +115,12 @@ pub fn default_mill() -> Result<String> {
 /// # Ok::<(), keymill::Error>(())
 /// ```
 ///
+/// A parameter that shapes statements, results or pools is ignored; the answer names it (`ignored=`), and so does the mill, in an
+/// event.
+///
 /// # Errors
-/// `INVALID_CONFIG`: a parameter without counterpart, by its name, or a database that cannot be a store. No message holds a
-/// value.
+/// `INVALID_CONFIG`: a parameter that says where, as whom or how encrypted, in a way that a mill cannot, by its name; or a database
+/// that cannot be a store. No message holds a value.
 pub fn store_of(url: &str, properties: &[(&str, &str)]) -> Result<String> {
     let mill = application::translate(url, properties)?;
     MillConfig::read(&mill)?;
@@ -190,6 +193,8 @@ pub struct MillConfig {
     pub max_sources: usize,
     /// How long the row of a reader of a route table lasts.
     pub reader_lease_ms: u64,
+    /// The application's settings that `store_of` ignored, by their names; `+N`: so many more.
+    pub ignored: Vec<String>,
     /// The beginning of a command on this mill, as it can be typed; without a server's login. `None` where no other process
     /// reaches it.
     pub command: Option<Arc<str>>,
@@ -318,6 +323,14 @@ fn sign_in(store: &mut StoreConfig, password: Option<&std::ffi::OsStr>) -> Resul
 /// The beginning of a command on this configuration, with `USER:PASSWORD` for a server's login, where it has one. No password is
 /// among the command's arguments, which every user of the machine can read.
 fn command(config: &str) -> String {
+    // What a mill ignores makes no difference there.
+    let config = &match config.split_once('?') {
+        Some((place, query)) => {
+            let rest: Vec<_> = query.split('&').filter(|pair| !pair.starts_with("ignored=")).collect();
+            if rest.is_empty() { place.to_owned() } else { format!("{place}?{}", rest.join("&")) }
+        }
+        None => config.to_owned(),
+    };
     let with_argument = |text: &str| format!("keymill --mill {}", quoted(text));
     let servers = ["mysql", "mariadb", "postgres", "postgresql", "redis", "rediss"];
     let Some((scheme, rest)) = config.split_once("://").filter(|(scheme, _)| servers.contains(scheme)) else {

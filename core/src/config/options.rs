@@ -57,6 +57,12 @@ pub const MILL: &[Described] = &[
         "1s to 1h",
         "How long the row lasts that says which version of a route table this process runs, see [Moving a shard](business-ids.md#moving-a-shard).",
     ),
+    option(
+        "ignored",
+        "",
+        "names joined by `,`, then `+N` for more",
+        "In a URL only: what `store_of` found in [the application's settings](application-database.md) and a store does not need. The event `settings_ignored` and `keymill status` say so.",
+    ),
 ];
 
 /// Options of `memory:`.

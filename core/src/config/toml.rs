@@ -203,7 +203,7 @@ fn several(stores: &[String], chunk: Option<u64>) -> Result<MillConfig> {
             stores.len()
         )));
     }
-    let mut each: Vec<StoreConfig> = Vec::new();
+    let (mut each, mut ignored): (Vec<StoreConfig>, Vec<String>) = (Vec::new(), Vec::new());
     for (at, url) in stores.iter().enumerate() {
         let of = |message: &str| Error::config(format!("store {} of `stores`: {message}", at + 1));
         if url.is_empty() || url.starts_with("file:") {
@@ -225,8 +225,10 @@ fn several(stores: &[String], chunk: Option<u64>) -> Result<MillConfig> {
             return Err(of("it stands there twice"));
         }
         each.push(read.store);
+        ignored.extend(read.ignored);
     }
-    url::mill(StoreConfig::Interleaved { stores: each, chunk }, &Options::new())
+    let mill = url::mill(StoreConfig::Interleaved { stores: each, chunk }, &Options::new())?;
+    Ok(MillConfig { ignored, ..mill })
 }
 
 /// A parser's message without the values it quotes: `store` may have been misspelt, and its password with it.

@@ -159,8 +159,31 @@ pub(super) fn mill(store: StoreConfig, options: &BTreeMap<String, String>) -> Re
             _ => return Err(bad("reader_lease", text, "a time from 1s to 1h, such as 10s")),
         },
     };
-    let (kinds, sources) = (BTreeMap::new(), BTreeMap::new());
-    Ok(MillConfig { store, fork, manual_clock, max_sources, reader_lease_ms, command: None, kinds, sources })
+    Ok(MillConfig {
+        store,
+        fork,
+        manual_clock,
+        max_sources,
+        reader_lease_ms,
+        ignored: ignored(options)?,
+        command: None,
+        kinds: BTreeMap::new(),
+        sources: BTreeMap::new(),
+    })
+}
+
+/// The names of `ignored=`, and how many more there are.
+fn ignored(options: &BTreeMap<String, String>) -> Result<Vec<String>> {
+    let Some(text) = options.get("ignored") else { return Ok(Vec::new()) };
+    let is_item = |item: &str| match item.strip_prefix('+') {
+        Some(more) => more.parse::<u16>().is_ok(),
+        None => !item.is_empty() && item.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c)),
+    };
+    let items: Vec<_> = text.split(',').map(str::to_owned).collect();
+    if items.iter().all(|item| is_item(item)) {
+        return Ok(items);
+    }
+    Err(Error::config("option `ignored=` is not valid; valid: names joined by `,`, as `store_of` writes it"))
 }
 
 fn durability(options: &BTreeMap<String, String>) -> Result<Durability> {

@@ -171,6 +171,15 @@ impl Engine {
             counters.driver_panicked();
             events.push(Event::new(EventKind::DriverPanicked, message));
         });
+        if !config.ignored.is_empty() && !revived {
+            engine.events.push(Event::new(
+                EventKind::SettingsIgnored,
+                format!(
+                    "a store does not need these settings of the application's database: {} (docs/application-database.md)",
+                    config.ignored.join(", ")
+                ),
+            ));
+        }
         let mut keeper = Keeper::new(crate::process::random::u64(), ready.clone());
         keeper.set_owner(thread::process_name().into());
         let executor = Executor {

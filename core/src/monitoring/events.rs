@@ -26,6 +26,8 @@ pub enum EventKind {
     StoreWarning,
     /// A new SQLite file was made.
     StoreCreated,
+    /// The application's settings, of which `store_of` made the mill's string, have names that a store does not need.
+    SettingsIgnored,
     /// Another mill uses this snowflake's worker.
     WorkerTaken,
     /// A snowflake's layout ends soon.
@@ -54,6 +56,7 @@ impl EventKind {
             EventKind::StoreUnsafe => "store_unsafe",
             EventKind::StoreWarning => "store_warning",
             EventKind::StoreCreated => "store_created",
+            EventKind::SettingsIgnored => "settings_ignored",
             EventKind::WorkerTaken => "worker_taken",
             EventKind::LayoutEnding => "layout_ending",
             EventKind::Revived => "revived",

@@ -3,6 +3,28 @@
 use keymill::{Code, simulation::MillConfig};
 use proptest::prelude::*;
 
+#[test]
+fn a_mill_of_the_applications_settings_names_what_it_ignores_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("app.db");
+    let properties = [("journal_mode", "wal"), ("cache_size", "5"), ("journal_mode", "wal")];
+    let config = keymill::store_of(&format!("jdbc:sqlite:{}", file.display()), &properties).expect("a mill");
+    let mill = keymill::Mill::open(&config).expect("a mill");
+    mill.source("segment:orders").expect("a source").next().expect("an id");
+    let about = |event: &keymill::Event| event.kind == keymill::EventKind::SettingsIgnored;
+    let events: Vec<_> = mill.events().into_iter().filter(about).collect();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(events[0].message.contains("database: journal_mode, cache_size ("), "{}", events[0].message);
+    assert_eq!(mill.ignored(), ["journal_mode", "cache_size"]);
+    // Nor does a message that says what to run repeat them.
+    let other = keymill::Mill::open(&config.replace("app.db", "no/app.db")).expect("a mill");
+    let error =
+        other.source("segment:orders?deadline=10ms").expect("a source").next().expect_err("no folder");
+    assert!(!error.message.contains("journal_mode"), "{error}");
+    let wrong = keymill::Mill::open("sqlite:a.db?ignored=a%26b,c").expect_err("no name");
+    assert!(wrong.message.contains("`ignored=`"), "{wrong}");
+}
+
 /// Pieces that specs and URLs are made of, joined at random: closer to the edges than plain noise.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop_oneof![

@@ -171,6 +171,20 @@ fn status_says_store_facts_first_and_then_where_each_row_stands() {
     assert_eq!(home.run(&["next", "segment:order"]).done(), "6\n");
 }
 
+/// As `store_of` writes them.
+#[test]
+fn status_shows_the_settings_of_the_application_that_a_store_does_not_need() {
+    let home = Home::new();
+    home.run(&["next", "segment:order"]).done();
+    let mill = "sqlite:keymill.db?ignored=useUnicode,poolName,+2";
+    let text = home.run(&["--mill", mill, "status"]).done();
+    assert!(text.contains("\nignored: useUnicode, poolName, +2\n"), "{text}");
+    let json = home.run(&["--mill", mill, "status", "--json"]).json();
+    assert_eq!(json["ignored"], serde_json::json!(["useUnicode", "poolName", "+2"]));
+    let without = home.run(&["status", "--json"]).json();
+    assert_eq!(without["ignored"], serde_json::json!([]));
+}
+
 #[test]
 fn metrics_are_prometheus_text_with_the_store_s_word() {
     let home = Home::new();

@@ -4,23 +4,10 @@ import os
 from collections.abc import Mapping
 
 from . import _keymill
-from ._errors import ArgumentError, ConfigError
+from ._errors import ArgumentError
 
-# Parameters whose values are classes, functions or tables of them; they shape what the application reads.
-_OBJECTS = frozenset((
-    "adapter",
-    "connection_factory",
-    "context",
-    "conv",
-    "converter",
-    "converters",
-    "cursor_class",
-    "cursor_factory",
-    "cursorclass",
-    "factory",
-    "isolation_level",
-    "row_factory",
-))
+# Begins the value of what is no text, for the core to judge: the name of its type follows.
+_OBJECT = "\ufffc"
 
 
 def store_of(database, properties=None):
@@ -28,17 +15,16 @@ def store_of(database, properties=None):
 
     ``database`` is an entry of Django's ``DATABASES``, a URL as SQLAlchemy and ``DATABASE_URL`` write it, or SQLAlchemy's
     ``engine.url``; ``properties`` are parameters beside a URL (``connect_args``). Nothing is opened or asked. The string holds
-    the password. ``ConfigError`` names a parameter without counterpart, or a database that cannot be a store.
+    the password. ``ConfigError`` names a parameter that says where, as whom or how encrypted, in a way that a mill cannot, or a
+    database that cannot be a store; other parameters are ignored and named by ``ignored=``.
 
     >>> keymill.store_of("mysql+pymysql://app:secret@db/shop?charset=utf8mb4")
-    'mysql://app:secret@db:3306/shop?tls=prefer'
+    'mysql://app:secret@db:3306/shop?tls=prefer&ignored=charset'
     """
     given = _flat(properties or {})
     if isinstance(database, Mapping):
         entry = dict(database)
         url = "django:" + str(entry.pop("ENGINE", ""))
-        # What Django does with its test databases concerns no store.
-        entry.pop("TEST", None)
         return _keymill.store_of(url, _flat(entry) + given)
     # SQLAlchemy's URL hides its password from str().
     if (render := getattr(database, "render_as_string", None)) is not None:
@@ -58,18 +44,14 @@ def _flat(parameters, prefix=""):
         name = f"{prefix}{key}"
         if value is None:
             continue
-        if str(key) in _OBJECTS:
-            pairs.append((name, ""))
-        elif isinstance(value, bool):
+        if isinstance(value, bool):
             pairs.append((name, "true" if value else "false"))
         elif isinstance(value, (str, int, float)):
             pairs.append((name, str(value)))
         elif isinstance(value, os.PathLike):
             pairs.append((name, os.fsdecode(value)))
-        elif isinstance(value, Mapping):
+        elif isinstance(value, Mapping) and all(isinstance(inner, str) for inner in value):
             pairs.extend(_flat(value, f"{name}."))
         else:
-            raise ConfigError(
-                "INVALID_CONFIG", f"`{name}` is a {type(value).__name__}: keymill reads texts, numbers and dictionaries of them"
-            )
+            pairs.append((name, _OBJECT + type(value).__name__))
     return pairs

@@ -1,11 +1,5 @@
 //! Whose parameters they are: a client library of a database, with what each of its parameters means for a store.
 
-/// Why a store does not need a parameter, or cannot have it, of whatever library it is.
-pub(super) const TIME_AND_TEXT: &str =
-    "keymill's statements hold numbers and names, no local times, and its connection is UTF-8";
-pub(super) const POOL: &str = "the application's pool: a mill has one connection of its own";
-pub(super) const LOGIN_WAYS: &str = "keymill logs in with a user and a password, or with a certificate";
-
 /// What a connection demands of its encryption, the weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TlsLevel {
@@ -29,8 +23,8 @@ pub(super) enum Role {
     Schema,
     /// PostgreSQL's `options`: `-c search_path=NAME` is a schema.
     ServerOptions,
-    /// A word for what the connection demands; the words and what they demand.
-    TlsMode(&'static [(&'static str, TlsLevel)]),
+    /// A word for what the connection demands; lists of words and what they demand.
+    TlsMode(&'static [&'static [(&'static str, TlsLevel)]]),
     /// A switch that demands this much where it is on, and this where it is off.
     TlsSwitch {
         on: Option<TlsLevel>,
@@ -51,8 +45,12 @@ pub(super) enum Role {
     ConnectMillis,
     AnswerSeconds,
     AnswerMillis,
-    /// A store does not need it, and why.
-    Unused(&'static str),
+    /// PostgreSQL's `channel_binding`: where it is demanded, the server's certificate is verified instead.
+    ChannelBinding,
+    /// SQL for each new connection: ignored where it sets variables of the session, else refused.
+    SessionSql,
+    /// Harmless, although its name holds a word of `words`.
+    Ignored,
     /// These values say what a store does anyway; every other one is refused, and why.
     Only(&'static [&'static str], &'static str),
     /// There is no counterpart, and what to do.
@@ -143,9 +141,9 @@ impl Role {
             Role::Database => "the database".to_owned(),
             Role::Socket => "`socket=`".to_owned(),
             Role::Schema => "`schema=`: the first of the schemas, folded to lower case as the server does, unless it is quoted".to_owned(),
-            Role::ServerOptions => "`schema=`, where it is `-c search_path=NAME`; refused: everything else".to_owned(),
+            Role::ServerOptions => "`schema=`, where it is `-c search_path=NAME`; ignored: Neon's `endpoint=` of the same host; refused: everything else".to_owned(),
             Role::TlsMode(words) => {
-                let each = words.iter().map(|(word, level)| format!("`{word}`: {}", level.described()));
+                let each = words.iter().copied().flatten().map(|(word, level)| format!("`{word}`: {}", level.described()));
                 each.collect::<Vec<_>>().join("; ")
             }
             Role::TlsSwitch { on, off } => {
@@ -162,8 +160,10 @@ impl Role {
             Role::ConnectMillis => "`connect_timeout=`, in milliseconds".to_owned(),
             Role::AnswerSeconds => "`timeout=`, in seconds".to_owned(),
             Role::AnswerMillis => "`timeout=`, in milliseconds".to_owned(),
-            Role::Unused(why) => format!("not needed: {why}"),
-            Role::Only(same, why) => format!("not needed where it is {}; refused: everything else ({why})", listed(same)),
+            Role::ChannelBinding => "`require`: `tls=verify`, which keeps out a false server in another way".to_owned(),
+            Role::SessionSql => "ignored where it only sets variables (`SET …`); refused: a role, a schema, everything else".to_owned(),
+            Role::Ignored => "ignored".to_owned(),
+            Role::Only(same, why) => format!("ignored where it is {}; refused: everything else ({why})", listed(same)),
             Role::Refused(why) => format!("refused: {why}"),
         }
     }

@@ -4,16 +4,9 @@ use crate::error::Result;
 
 use super::client_library::{ClientLibrary, DatabaseKind, Role};
 use super::jdbc::take_all;
-use super::other_libraries::{MYSQL_CLIENTS, POSTGRES_CLIENTS, SQLITE_CLIENTS};
-use super::settings::{Given, HostPort, Settings};
-use super::{KNOWN, database_file, decoded, refused};
-
-/// Drivers that may stand behind a `+`, as SQLAlchemy writes them.
-const MYSQL_DRIVERS: [&str; 8] =
-    ["", "pymysql", "mysqldb", "mysqlconnector", "mariadbconnector", "aiomysql", "asyncmy", "cymysql"];
-const POSTGRES_DRIVERS: [&str; 7] =
-    ["", "psycopg", "psycopg2", "psycopg2cffi", "psycopg_async", "asyncpg", "pg8000"];
-const SQLITE_DRIVERS: [&str; 3] = ["", "pysqlite", "aiosqlite"];
+use super::known_names::{MYSQL_CLIENTS, POSTGRES_CLIENTS, SQLITE_CLIENTS};
+use super::settings::{Given, HostPort, Settings, is_word};
+use super::{KNOWN, decoded, refused};
 
 /// Translates `scheme[+driver]://user:password@host:port/database?name=value`.
 pub(super) fn translate(url: &str, properties: &[(&str, &str)]) -> Result<String> {
@@ -23,16 +16,16 @@ pub(super) fn translate(url: &str, properties: &[(&str, &str)]) -> Result<String
             "the application's database is no URL such as mysql://…, postgres://… or jdbc:…: {KNOWN}"
         )));
     };
+    // SQLAlchemy writes a driver behind a `+`. Behind ODBC the host is a name of its manager's.
     let (database, driver) = scheme.split_once('+').unwrap_or((scheme, ""));
+    let is_known = !driver.contains("odbc");
     match database {
-        "mysql" | "mysql2" | "trilogy" | "mariadb" if MYSQL_DRIVERS.contains(&driver) => {
-            server(&MYSQL_CLIENTS, rest, properties)
-        }
-        "postgres" | "postgresql" | "pgsql" | "psql" if POSTGRES_DRIVERS.contains(&driver) => {
+        "mysql" | "mysql2" | "trilogy" | "mariadb" if is_known => server(&MYSQL_CLIENTS, rest, properties),
+        "postgres" | "postgresql" | "pgsql" | "psql" if is_known => {
             server(&POSTGRES_CLIENTS, rest, properties)
         }
-        "sqlite" | "sqlite3" if SQLITE_DRIVERS.contains(&driver) => sqlite(rest, properties),
-        "file" if driver.is_empty() => prisma_file(rest, properties),
+        "sqlite" | "sqlite3" => sqlite(rest, properties),
+        "file" => prisma_file(rest, properties),
         _ => {
             // What stands before a port may be a login.
             let is_word = scheme.len() <= 40
@@ -61,7 +54,7 @@ fn server(library: &'static ClientLibrary, rest: &str, properties: &[(&str, &str
     if !parts.database.is_empty() {
         settings.database = Some(decoded(parts.database, false)?);
     }
-    parameters(library, parts.query, &mut settings)?;
+    parameters(library, parts.place, parts.query, &mut settings)?;
     take_all(&mut settings, properties)?;
     settings.into_mill()
 }
@@ -74,9 +67,9 @@ fn sqlite(rest: &str, properties: &[(&str, &str)]) -> Result<String> {
         None => path,
     };
     let mut settings = Settings::new(&SQLITE_CLIENTS);
-    parameters(&SQLITE_CLIENTS, query, &mut settings)?;
+    parameters(&SQLITE_CLIENTS, path, query, &mut settings)?;
     take_all(&mut settings, properties)?;
-    database_file::beside(&decoded(path, false)?)
+    settings.into_file(&decoded(path, false)?)
 }
 
 /// `file:/folder/dev.db`, as Prisma writes SQLite files.
@@ -89,15 +82,17 @@ fn prisma_file(rest: &str, properties: &[(&str, &str)]) -> Result<String> {
         ));
     }
     let mut settings = Settings::new(&SQLITE_CLIENTS);
-    parameters(&SQLITE_CLIENTS, query, &mut settings)?;
+    parameters(&SQLITE_CLIENTS, path, query, &mut settings)?;
     take_all(&mut settings, properties)?;
-    database_file::beside(&decoded(path, false)?)
+    settings.into_file(&decoded(path, false)?)
 }
 
 /// What follows the `//` of a URL, split and not decoded.
 pub(super) struct UrlParts<'a> {
     user: Option<&'a str>,
     password: Option<&'a str>,
+    /// Hosts and database.
+    pub(super) place: &'a str,
     pub(super) hosts: &'a str,
     pub(super) database: &'a str,
     pub(super) query: &'a str,
@@ -125,7 +120,7 @@ impl<'a> UrlParts<'a> {
             None => (None, None),
         };
         let (hosts, database) = place.split_once('/').unwrap_or((place, ""));
-        Ok(UrlParts { user, password, hosts, database, query })
+        Ok(UrlParts { user, password, place, hosts, database, query })
     }
 
     /// Puts user and password into the settings.
@@ -168,22 +163,35 @@ pub(super) fn hosts(library: &ClientLibrary, text: &str) -> Result<Vec<HostPort>
     text.split(',').map(host_and_port).collect()
 }
 
-/// Takes the parameters of a URL in.
-pub(super) fn parameters(library: &ClientLibrary, query: &str, settings: &mut Settings) -> Result<()> {
-    // What follows an `@` here, or a password, may be a piece of one: unknown names are not repeated.
-    let mut is_shown = !query.contains('@');
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+/// Takes the parameters of a URL in. `place` is what stands before them.
+pub(super) fn parameters(
+    library: &ClientLibrary,
+    place: &str,
+    query: &str,
+    settings: &mut Settings,
+) -> Result<()> {
+    // What follows a password, or is followed by an `@`, may be a piece of a password: unknown names are not repeated. Where no
+    // database stands before it, the URL may have been cut inside its login (`app:12?3@db/shop`): unknown names are refused.
+    let mut is_behind_password = false;
+    let mut rest = query;
+    while !rest.is_empty() {
+        let is_before_at = rest.contains('@');
+        let (pair, after) = rest.split_once('&').unwrap_or((rest, ""));
+        rest = after;
+        if pair.is_empty() {
+            continue;
+        }
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let name = if library.is_encoded { decoded(name, library.has_plus)? } else { name.to_owned() };
         let value = if library.is_encoded { decoded(value, library.has_plus)? } else { value.to_owned() };
-        let is_name =
-            name.len() <= 60 && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
+        let has_value = pair.contains('=');
         settings.take(Given {
             name: &name,
             value: &value,
-            is_shown: is_shown && is_name && pair.contains('='),
+            is_shown: has_value && !is_before_at && !is_behind_password && is_word(&name),
+            is_doubtful: !has_value || is_before_at && !place.contains('/'),
         })?;
-        is_shown &= !matches!(library.role(&name), Some((_, Role::Password)));
+        is_behind_password |= matches!(library.role(&name), Some((_, Role::Password)));
     }
     Ok(())
 }

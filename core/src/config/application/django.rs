@@ -4,9 +4,9 @@
 use crate::error::Result;
 
 use super::client_library::{ClientLibrary, DatabaseKind};
-use super::other_libraries::{MYSQL_CLIENTS, POSTGRES_CLIENTS, SQLITE_CLIENTS};
+use super::known_names::{MYSQL_CLIENTS, POSTGRES_CLIENTS, SQLITE_CLIENTS};
 use super::settings::{Given, Settings};
-use super::{KNOWN, database_file, refused};
+use super::{KNOWN, refused};
 
 /// The entry's own keys, and which parameter each of them is.
 const KEYS: [(&str, &str); 5] =
@@ -25,16 +25,19 @@ const OF_DJANGO: [&str; 7] = [
 
 /// Translates an entry with this `ENGINE`.
 pub(super) fn translate(engine: &str, entry: &[(&str, &str)]) -> Result<String> {
-    // Packages around Django's own backends (django_prometheus.db.backends.mysql) keep the last word.
-    let library: &'static ClientLibrary = match engine.rsplit('.').next().unwrap_or_default() {
-        "mysql" => &MYSQL_CLIENTS,
-        "postgresql" | "postgresql_psycopg2" | "postgis" => &POSTGRES_CLIENTS,
-        "sqlite3" | "spatialite" => &SQLITE_CLIENTS,
-        _ => {
-            return Err(refused(format!(
-                "the ENGINE of the DATABASES entry cannot be a store: {KNOWN} (django.db.backends.mysql, .postgresql, .sqlite3)"
-            )));
-        }
+    // Packages around Django's own backends name the database too: django_prometheus.db.backends.mysql, django_tidb,
+    // mysql.connector.django, psqlextra.backend.
+    let names = |words: &[&str]| words.iter().any(|word| engine.to_ascii_lowercase().contains(word));
+    let found: [(&[&str], &'static ClientLibrary); 3] = [
+        (&["mysql", "mariadb", "tidb"], &MYSQL_CLIENTS),
+        (&["postgres", "postgis", "psql"], &POSTGRES_CLIENTS),
+        (&["sqlite", "spatialite"], &SQLITE_CLIENTS),
+    ];
+    let mut found = found.into_iter().filter(|(words, _)| names(words)).map(|(_, library)| library);
+    let (Some(library), None) = (found.next(), found.next()) else {
+        return Err(refused(format!(
+            "the ENGINE of the DATABASES entry cannot be a store: {KNOWN} (django.db.backends.mysql, .postgresql, .sqlite3)"
+        )));
     };
     let mut settings = Settings::new(library);
     for (key, value) in entry {
@@ -42,24 +45,17 @@ pub(super) fn translate(engine: &str, entry: &[(&str, &str)]) -> Result<String> 
             // An empty one is not given, and of SQLite Django reads the name alone.
             let is_read = *key == "NAME" || library.kind != DatabaseKind::Sqlite;
             if is_read && !value.is_empty() {
-                settings.take(Given { name, value, is_shown: true })?;
+                settings.take(Given::property(name, value))?;
             }
         } else if let Some(name) = key.strip_prefix("OPTIONS.") {
-            // psycopg's pool has settings of its own.
-            let name = if name.starts_with("pool.") { "pool" } else { name };
-            settings.take(Given { name, value, is_shown: true })?;
-        } else if !OF_DJANGO
-            .iter()
-            .any(|own| key == own || key.strip_prefix(own).is_some_and(|rest| rest.starts_with('.')))
-        {
-            return Err(refused(format!(
-                "keymill does not know the key `{}` of the DATABASES entry, so it cannot tell what it means for the store",
-                crate::error::shown(key)
-            )));
+            settings.take(Given::property(name, value))?;
+        } else if !OF_DJANGO.contains(&key.split('.').next().unwrap_or_default()) {
+            settings.take_unknown(Given::property(key, value))?;
         }
     }
     if library.kind == DatabaseKind::Sqlite {
-        return database_file::beside(settings.database.as_deref().unwrap_or_default());
+        let file = settings.database.clone().unwrap_or_default();
+        return settings.into_file(&file);
     }
     settings.into_mill()
 }

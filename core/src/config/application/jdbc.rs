@@ -4,10 +4,9 @@ use crate::error::Result;
 
 use super::client_library::ClientLibrary;
 use super::client_url::{UrlParts, hosts, parameters};
-use super::jdbc_drivers::{PGJDBC, SQLITE_JDBC};
-use super::mysql_drivers::{CONNECTOR_J, MARIADB_JAVA};
+use super::known_names::{CONNECTOR_J, MARIADB_JAVA, PGJDBC, SQLITE_JDBC};
 use super::settings::{Given, Settings};
-use super::{KNOWN, database_file, decoded, refused};
+use super::{KNOWN, decoded, refused};
 
 /// Drivers that pass everything on to the one whose URL follows.
 const WRAPPERS: [&str; 4] = ["log4jdbc:", "p6spy:", "tracing:", "otel:"];
@@ -102,7 +101,7 @@ fn mysql(library: &'static ClientLibrary, rest: &str, properties: &[(&str, &str)
             parts.database.to_owned()
         });
     }
-    parameters(library, parts.query, &mut settings)?;
+    parameters(library, parts.place, parts.query, &mut settings)?;
     take_all(&mut settings, properties)?;
     settings.into_mill()
 }
@@ -126,7 +125,7 @@ fn postgres(rest: &str, properties: &[(&str, &str)]) -> Result<String> {
     if !database.is_empty() {
         settings.database = Some(decoded(database, true)?);
     }
-    parameters(&PGJDBC, query, &mut settings)?;
+    parameters(&PGJDBC, place, query, &mut settings)?;
     take_all(&mut settings, properties)?;
     settings.into_mill()
 }
@@ -134,12 +133,12 @@ fn postgres(rest: &str, properties: &[(&str, &str)]) -> Result<String> {
 fn sqlite(rest: &str, properties: &[(&str, &str)]) -> Result<String> {
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let mut settings = Settings::new(&SQLITE_JDBC);
-    parameters(&SQLITE_JDBC, query, &mut settings)?;
+    parameters(&SQLITE_JDBC, path, query, &mut settings)?;
     take_all(&mut settings, properties)?;
-    database_file::beside(path)
+    settings.into_file(path)
 }
 
 /// Takes the properties in: their names are no pieces of a URL.
 pub(super) fn take_all(settings: &mut Settings, properties: &[(&str, &str)]) -> Result<()> {
-    properties.iter().try_for_each(|(name, value)| settings.take(Given { name, value, is_shown: true }))
+    properties.iter().try_for_each(|(name, value)| settings.take(Given::property(name, value)))
 }

@@ -2,25 +2,25 @@
 //! others' URLs, and the parameters beside them) becomes a mill's configuration string. Nothing is asked and nothing is opened.
 //!
 //! * `jdbc`, `django`, `client_url`: the forms.
-//! * `client_library`: whose parameters a form has; `mysql_drivers`, `jdbc_drivers` and `other_libraries`: what each parameter means.
+//! * `client_library`: what a parameter can mean; `known_names`: which names mean it, by library; `words`: unknown names.
 //! * `settings`: what was found, and the string that says the same.
 //! * `database_file`: SQLite.
 //!
-//! A parameter is never dropped: it has a counterpart, or a reason why a store does not need it, or it is refused by its
-//! name. Encryption is never weaker than what is written, nor than what the library does where nothing is written. No
-//! message repeats a value: a password may stand anywhere in a URL or a setting.
+//! Known are where, as whom, how encrypted, which certificates and how long. An unknown name that may speak of one of these is
+//! refused; every other one is ignored, and named by the mill's option `ignored=`, of which the mill makes an event. Encryption
+//! is never weaker than what is written, nor than what the library does where nothing is written. No message repeats a value: a
+//! password may stand anywhere in a URL or a setting.
 
 mod client_library;
 mod client_url;
 mod database_file;
 mod django;
 mod jdbc;
-mod jdbc_drivers;
-mod mysql_drivers;
-mod other_libraries;
+mod known_names;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use percent_encoding::percent_decode_str;
 
@@ -57,12 +57,19 @@ pub(super) fn translate(url: &str, properties: &[(&str, &str)]) -> Result<String
 #[cfg(feature = "internals")]
 #[must_use]
 pub fn described() -> Vec<(&'static str, Vec<client_library::DescribedRow>)> {
-    use jdbc_drivers::{PGJDBC, SQLITE_JDBC};
-    use mysql_drivers::{CONNECTOR_J, MARIADB_JAVA};
-    use other_libraries::{MYSQL_CLIENTS, POSTGRES_CLIENTS, SQLITE_CLIENTS};
+    use known_names::{
+        CONNECTOR_J, MARIADB_JAVA, MYSQL_CLIENTS, PGJDBC, POSTGRES_CLIENTS, SQLITE_CLIENTS, SQLITE_JDBC,
+    };
     [&CONNECTOR_J, &MARIADB_JAVA, &PGJDBC, &SQLITE_JDBC, &MYSQL_CLIENTS, &POSTGRES_CLIENTS, &SQLITE_CLIENTS]
         .map(|library| (library.name, library.described()))
         .to_vec()
+}
+
+/// What words of unknown names are about, and the words. The documentation shows it.
+#[cfg(feature = "internals")]
+#[must_use]
+pub fn described_words() -> Vec<(&'static str, Vec<String>)> {
+    words::TOPICS.iter().map(|topic| (topic.about, topic.words().collect())).collect()
 }
 
 /// A refusal that says what else can be done.

@@ -1,13 +1,15 @@
 //! What the application's settings say of a server, and the configuration string that says the same.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
 
 use crate::error::{Error, Result};
 
 use super::client_library::{ClientLibrary, DatabaseKind, Role, TlsLevel};
-use super::refused;
+use super::{database_file, refused, words};
 
 /// What stands as it is in every part of a mill's URL.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -17,6 +19,10 @@ const PATH: &AsciiSet = &ENCODED.remove(b'/');
 const ADDRESS: &AsciiSet = &ENCODED.remove(b':');
 /// The longest time that a mill takes.
 const LONGEST_MS: f64 = 3_600_000.0;
+/// So many bytes of ignored names are passed on: a mill's string has an end.
+const MOST_IGNORED: usize = 1000;
+/// Begins the value of a parameter that is no text in the application's language; the name of its type follows.
+const OBJECT: char = '\u{fffc}';
 
 /// One parameter as it was given.
 #[derive(Clone, Copy)]
@@ -25,6 +31,21 @@ pub(super) struct Given<'a> {
     pub(super) value: &'a str,
     /// The name may be repeated in a message: it cannot be a piece of a password.
     pub(super) is_shown: bool,
+    /// The URL may have been cut here, inside a password: an unknown name is not ignored.
+    pub(super) is_doubtful: bool,
+}
+
+impl<'a> Given<'a> {
+    /// Of a property beside the URL: no piece of one.
+    pub(super) fn property(name: &'a str, value: &'a str) -> Given<'a> {
+        Given { name, value, is_shown: true, is_doubtful: false }
+    }
+
+    /// The type of the value where it is no text: a function, a class.
+    fn object(&self) -> Option<&'a str> {
+        let object = self.value.strip_prefix(OBJECT)?;
+        Some(if is_word(object) { object } else { "object" })
+    }
 }
 
 /// A host and the port that stands behind it.
@@ -51,6 +72,12 @@ pub(super) struct Settings {
     switch: Option<TlsLevel>,
     trusts_all: bool,
     key_from_server: bool,
+    /// What `options=endpoint=…` names.
+    endpoint: Option<String>,
+    /// Names that a store does not need.
+    ignored: Vec<String>,
+    /// How many more of them there are, whose names are not repeated.
+    unnamed: usize,
 }
 
 impl Settings {
@@ -74,6 +101,9 @@ impl Settings {
             switch: None,
             trusts_all: false,
             key_from_server: false,
+            endpoint: None,
+            ignored: Vec::new(),
+            unnamed: 0,
         }
     }
 
@@ -84,17 +114,16 @@ impl Settings {
     /// Takes one parameter in.
     pub(super) fn take(&mut self, given: Given<'_>) -> Result<()> {
         let library = self.library.name;
-        let Some((name, role)) = self.library.role(given.name) else {
-            let which = if given.is_shown {
-                format!("the parameter `{}`", crate::error::shown(given.name))
-            } else {
-                "a parameter (not repeated here: it may be a piece of a password, in which `&`, `?`, `#` and `@` are written %26, %3F, %23 and %40)".to_owned()
-            };
+        let Some((name, role)) = self.library.role(given.name) else { return self.take_unknown(given) };
+        if let Some(object) = given.object().filter(|_| !matches!(role, Role::Ignored)) {
             return Err(refused(format!(
-                "keymill does not know {which} of {library}, so it cannot tell what it means for the store; leave it out"
+                "`{name}` of {library} is no text but an object ({object}), which keymill cannot read; write it as text"
             )));
-        };
+        }
         let value = given.value;
+        if name == "ssl" && value.starts_with('{') {
+            return self.take_object(given);
+        }
         match role {
             Role::User => set(&mut self.user, name, value),
             Role::Password => set(&mut self.password, name, value),
@@ -108,24 +137,24 @@ impl Settings {
             Role::Database => set(&mut self.database, name, value),
             Role::Socket => set(&mut self.socket, name, value),
             Role::Schema => set(&mut self.schema, name, first_schema(name, value)?),
-            Role::ServerOptions => match search_path(value) {
-                Some("") => Ok(()),
-                Some(path) => set(&mut self.schema, name, first_schema(name, path)?),
-                None => Err(refused(format!(
+            Role::ServerOptions => match (search_path(value), endpoint(value)) {
+                (Some(""), _) => Ok(()),
+                (Some(path), _) => set(&mut self.schema, name, first_schema(name, path)?),
+                (None, Some(endpoint)) => set(&mut self.endpoint, name, endpoint),
+                (None, None) => Err(refused(format!(
                     "`{name}` of {library} sets something else than `-c search_path=SCHEMA`, and keymill sends the server no settings; leave it out"
                 ))),
             },
             Role::TlsMode(words) => {
-                let level =
-                    words.iter().find(|(word, _)| word.eq_ignore_ascii_case(value)).map(|(_, level)| *level);
-                let Some(level) = level else {
-                    let valid: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+                let words = || words.iter().copied().flatten();
+                let Some((_, level)) = words().find(|(word, _)| word.eq_ignore_ascii_case(value)) else {
+                    let valid: Vec<_> = words().map(|(word, _)| *word).collect();
                     return Err(refused(format!(
                         "`{name}` of {library} has a value that keymill does not know; it knows {}",
                         valid.join(", ")
                     )));
                 };
-                self.mode = self.mode.max(Some(level));
+                self.mode = self.mode.max(Some(*level));
                 Ok(())
             }
             Role::TlsSwitch { on, off } => {
@@ -161,7 +190,18 @@ impl Settings {
             Role::ConnectMillis => set_time(&mut self.connect_ms, name, library, value, 1.0),
             Role::AnswerSeconds => set_time(&mut self.answer_ms, name, library, value, 1000.0),
             Role::AnswerMillis => set_time(&mut self.answer_ms, name, library, value, 1.0),
-            Role::Unused(_) => Ok(()),
+            Role::ChannelBinding if value.eq_ignore_ascii_case("require") => {
+                self.mode = self.mode.max(Some(TlsLevel::Verify));
+                Ok(())
+            }
+            Role::ChannelBinding if ["", "disable", "prefer"].contains(&value) => Ok(()),
+            Role::ChannelBinding => Err(refused(format!(
+                "`{name}` of {library} has a value that keymill does not know; it knows disable, prefer, require"
+            ))),
+            Role::SessionSql if !words::sets_only_variables(value) => Err(refused(format!(
+                "`{name}` of {library} does more than set variables (`SET …`) on each new connection, so keymill cannot tell where the application's statements go"
+            ))),
+            Role::SessionSql | Role::Ignored => Ok(()),
             Role::Only(same, why) => {
                 if same.iter().any(|word| word.eq_ignore_ascii_case(value)) {
                     return Ok(());
@@ -175,6 +215,85 @@ impl Settings {
                 Err(refused(format!("`{name}` of {library} has no counterpart in keymill: {why}")))
             }
         }
+    }
+
+    /// Ignores a name that keymill does not know, or refuses it.
+    pub(super) fn take_unknown(&mut self, given: Given<'_>) -> Result<()> {
+        let library = self.library.name;
+        let which = if given.is_shown {
+            format!("`{}` of {library}", crate::error::shown(given.name))
+        } else {
+            format!(
+                "a parameter of {library} (not repeated here: it may be a piece of a password, in which `&`, `?`, `#` and `@` are written %26, %3F, %23 and %40)"
+            )
+        };
+        if let Some((word, topic)) = words::speaks(given.name) {
+            let word = if given.is_shown { format!(" (`{word}`)") } else { String::new() };
+            return Err(refused(format!(
+                "keymill does not know {which}, and by its name it may say {}{word}; leave it out",
+                topic.about
+            )));
+        }
+        if given.is_doubtful {
+            return Err(refused(format!("keymill does not know {which}; leave it out")));
+        }
+        if !given.is_shown || !is_word(given.name) {
+            self.unnamed += 1;
+        } else if !self.ignored.iter().any(|name| name == given.name) {
+            self.ignored.push(given.name.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Takes `ssl={"rejectUnauthorized":true}` in, as mysql2 reads it.
+    fn take_object(&mut self, given: Given<'_>) -> Result<()> {
+        let wrong = || {
+            refused(format!(
+                "`ssl` of {} is no object of texts, numbers and switches in JSON, such as {{\"rejectUnauthorized\":true}}",
+                self.library.name
+            ))
+        };
+        let object: BTreeMap<String, Value> = serde_json::from_str(given.value).map_err(|_| wrong())?;
+        let mut fields: Vec<(String, String)> = Vec::new();
+        for (field, value) in object {
+            let text = match value {
+                Value::String(text) => text,
+                Value::Number(number) => number.to_string(),
+                Value::Bool(is_on) => is_on.to_string(),
+                _ => return Err(wrong()),
+            };
+            fields.push((format!("ssl.{field}"), text));
+        }
+        // An object asks for encryption and a look at the certificate, whatever is not in it.
+        if !fields.iter().any(|(field, _)| field == "ssl.rejectUnauthorized") {
+            fields.push(("ssl.rejectUnauthorized".to_owned(), "true".to_owned()));
+        }
+        fields.iter().try_for_each(|(name, value)| self.take(Given { name, value, ..given }))
+    }
+
+    /// What `ignored=` says: the names joined by `,`, and `+N` for more of them.
+    fn ignored(&self) -> Option<String> {
+        let (mut text, mut more) = (String::new(), self.unnamed);
+        for name in &self.ignored {
+            if text.len() + name.len() > MOST_IGNORED {
+                more += 1;
+                continue;
+            }
+            let _ = write!(text, "{}{name}", if text.is_empty() { "" } else { "," });
+        }
+        if more > 0 {
+            let _ = write!(text, "{}+{more}", if text.is_empty() { "" } else { "," });
+        }
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// The mill beside the application's file of SQLite.
+    pub(super) fn into_file(self, file: &str) -> Result<String> {
+        let mut mill = database_file::beside(file)?;
+        if let Some(ignored) = self.ignored() {
+            let _ = write!(mill, "?ignored={ignored}");
+        }
+        Ok(mill)
     }
 
     /// The mill's configuration string.
@@ -192,7 +311,15 @@ impl Settings {
             )));
         };
         let hosts = self.hosts()?;
-        let is_path = |host: &str| host.starts_with(['/', '@']);
+        if self
+            .endpoint
+            .as_deref()
+            .is_some_and(|endpoint| !hosts.iter().all(|(host, _)| has_endpoint(host, endpoint)))
+        {
+            return Err(refused(format!(
+                "`options` of {library} names another endpoint than the host, and keymill names the host alone; write the endpoint's host"
+            )));
+        }
         let socket = match (&self.socket, &hosts[..]) {
             (Some(socket), _) => Some(socket.clone()),
             (None, [(host, port)]) if is_path(host) && self.is_postgres() => {
@@ -248,21 +375,24 @@ impl Settings {
                 option(name, value);
             }
         }
+        if let Some(ignored) = self.ignored() {
+            let _ = write!(text, "{mark}ignored={ignored}");
+        }
         Ok(text)
     }
 
     /// The hosts of the parameters, else those of the URL, else this machine.
     fn hosts(&self) -> Result<Vec<HostPort>> {
-        let library = self.library.name;
-        let wrong = || {
-            refused(format!(
-                "the host or the port of the application's database ({library}) is none; write host, host:port or [::1]:port"
-            ))
-        };
-        let mut hosts = match self.host.as_deref().filter(|host| !host.is_empty()) {
+        let hosts = match self.host.as_deref().filter(|host| !host.is_empty()) {
             Some(hosts) => {
                 let named = hosts.split(',').map(|host| host_and_port(host.trim())).collect::<Vec<_>>();
                 let from_url: Vec<_> = self.url_hosts.iter().map(|(host, _)| host.clone()).collect();
+                // A socket file beside `localhost`, as Prisma wants it written.
+                let is_socket = named.iter().all(|(host, _)| is_path(host))
+                    && from_url.iter().all(|host| host == "localhost");
+                if is_socket {
+                    return self.with_ports(named);
+                }
                 let is_same = from_url.iter().all(String::is_empty)
                     || from_url == named.iter().map(|(host, _)| host.clone()).collect::<Vec<_>>();
                 if !is_same {
@@ -271,6 +401,17 @@ impl Settings {
                 if from_url.iter().any(|host| !host.is_empty()) { self.url_hosts.clone() } else { named }
             }
             None => self.url_hosts.clone(),
+        };
+        self.with_ports(hosts)
+    }
+
+    /// These hosts with the ports of the parameters.
+    fn with_ports(&self, mut hosts: Vec<HostPort>) -> Result<Vec<HostPort>> {
+        let wrong = || {
+            refused(format!(
+                "the host or the port of the application's database ({}) is none; write host, host:port or [::1]:port",
+                self.library.name
+            ))
         };
         if hosts.is_empty() {
             hosts.push((String::new(), None));
@@ -435,10 +576,34 @@ fn search_path(options: &str) -> Option<&str> {
     (!path.is_empty() && !path.contains([' ', '\t', '\\'])).then_some(path)
 }
 
+/// The endpoint that Neon's `endpoint=…` names, for clients that do not name the host in TLS.
+fn endpoint(options: &str) -> Option<&str> {
+    let name =
+        options.trim().strip_prefix("endpoint=").or_else(|| options.trim().strip_prefix("project="))?;
+    (!name.is_empty() && is_word(name)).then_some(name)
+}
+
+/// Whether the host is this endpoint's, which has it as its first label, with `-pooler` behind it or without.
+fn has_endpoint(host: &str, endpoint: &str) -> bool {
+    let label = host.split('.').next().unwrap_or_default();
+    label == endpoint || label.strip_suffix("-pooler") == Some(endpoint)
+}
+
+/// A name as parameters have them.
+pub(super) fn is_word(text: &str) -> bool {
+    text.len() <= 60 && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+}
+
+/// A socket file or its folder, or an abstract one.
+fn is_path(host: &str) -> bool {
+    host.starts_with(['/', '@'])
+}
+
 /// A host of a parameter, with a port behind it or none.
 fn host_and_port(text: &str) -> HostPort {
     match text.split_once(':') {
-        Some((host, port)) if !host.contains('[') => match port.parse() {
+        // A path may have a `:` of its own.
+        Some((host, port)) if !host.contains('[') && !is_path(text) => match port.parse() {
             Ok(port) => (host.to_owned(), Some(port)),
             Err(_) => (text.to_owned(), None),
         },

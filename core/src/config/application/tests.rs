@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::client_library::{ClientLibrary, Role, TlsLevel};
-use super::jdbc_drivers::{PGJDBC, SQLITE_JDBC};
-use super::mysql_drivers::{CONNECTOR_J, MARIADB_JAVA};
-use super::other_libraries::{MYSQL_CLIENTS, POSTGRES_CLIENTS, SQLITE_CLIENTS};
+use super::known_names::{
+    CONNECTOR_J, MARIADB_JAVA, MYSQL_CLIENTS, PGJDBC, POSTGRES_CLIENTS, SQLITE_CLIENTS, SQLITE_JDBC,
+};
+use super::words;
 use crate::config::{MillConfig, StoreConfig, store_of};
 use crate::store::server::{ServerOptions, TlsMode};
 
@@ -79,12 +80,54 @@ fn no_refusal_of_a_parameter_repeats_its_value() {
 fn whatever_has_no_counterpart_is_refused_by_its_name() {
     for (library, url) in LIBRARIES {
         let refused = rows(library).into_iter().filter(|(_, role)| matches!(role, Role::Refused(_)));
-        for (name, _) in refused.chain([("somethingElse", Role::User)]) {
+        for (name, _) in refused.chain([("someNewSslThing", Role::User), ("some_new_host", Role::User)]) {
             let error = store_of(url, &[("user", "app"), (name, "1")]).expect_err(name);
             assert_eq!(error.code, crate::Code::InvalidConfig);
             assert!(error.message.contains(&format!("`{name}`")), "{}", error.message);
         }
     }
+}
+
+#[test]
+fn whatever_speaks_of_nothing_that_a_store_needs_is_ignored_and_named_once() {
+    for (library, url) in LIBRARIES {
+        let given =
+            [("user", "app"), ("somethingNew", "1"), ("another.new-thing", "x"), ("somethingNew", "2")];
+        let mill = store_of(url, &given).expect("a mill");
+        assert!(mill.ends_with("ignored=somethingNew,another.new-thing"), "{}: {mill}", library.name);
+        let ignored = MillConfig::read(&mill).expect("a configuration").ignored;
+        assert_eq!(ignored, ["somethingNew", "another.new-thing"]);
+    }
+}
+
+#[test]
+fn a_harmless_name_stands_in_a_table_only_where_its_words_would_refuse_it() {
+    for (library, _) in LIBRARIES {
+        for (name, _) in rows(library).into_iter().filter(|(_, role)| matches!(role, Role::Ignored)) {
+            assert!(words::speaks(name).is_some() || name == "permitMysqlScheme", "{}: {name}", library.name);
+        }
+    }
+}
+
+#[test]
+fn of_many_ignored_names_the_last_are_counted_and_none_is_cut() {
+    let names: Vec<_> = (0..500).map(|at| format!("parameter_{at}")).collect();
+    let given: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).chain([("a b", "1")]).collect();
+    let mill = store_of("postgres://app@db/shop", &given).expect("a mill");
+    let ignored = MillConfig::read(&mill).expect("a configuration").ignored;
+    let (more, named) = ignored.split_last().expect("names");
+    assert_eq!(named, &names[..named.len()]);
+    assert_eq!(*more, format!("+{}", 501 - named.len()));
+}
+
+#[test]
+fn an_object_in_place_of_a_text_is_refused_where_it_matters_and_never_read() {
+    for name in ["password", "ssl", "sslContext"] {
+        let error = store_of("postgres://app@db/shop", &[(name, "\u{fffc}Function")]).expect_err(name);
+        assert!(error.message.contains(&format!("`{name}`")), "{}", error.message);
+    }
+    let mill = store_of("postgres://app@db/shop", &[("rowFactory", "\u{fffc}Function")]).expect("a mill");
+    assert_eq!(mill, "postgres://app@db:5432/shop?tls=prefer&ignored=rowFactory");
 }
 
 /// What the mill demands.
@@ -103,12 +146,15 @@ fn tls_parameters(library: &'static ClientLibrary) -> Vec<(&'static str, &'stati
     let mut found = Vec::new();
     for (name, role) in rows(library) {
         match role {
-            Role::TlsMode(words) => found.extend(words.iter().map(|(word, level)| (name, *word, *level))),
+            Role::TlsMode(words) => {
+                found.extend(words.iter().copied().flatten().map(|(word, level)| (name, *word, *level)));
+            }
             Role::TlsSwitch { on, off } => {
                 found.extend(on.map(|level| (name, "true", level)));
                 found.extend(off.map(|level| (name, "false", level)));
             }
             Role::Ca | Role::RootCert => found.push((name, "/ca.pem", TlsLevel::Verify)),
+            Role::ChannelBinding => found.push((name, "require", TlsLevel::Verify)),
             _ => {}
         }
     }
@@ -189,8 +235,13 @@ proptest! {
             format!("{form}db/shop?user=app&password={before}&{CANARY}=1"),
         ];
         for url in urls {
-            if let Err(error) = store_of(&url, &[]) {
-                prop_assert!(!error.message.contains(CANARY), "{}: {}", url, error.message);
+            match store_of(&url, &[]) {
+                Err(error) => prop_assert!(!error.message.contains(CANARY), "{}: {}", url, error.message),
+                // An event and `status` show it.
+                Ok(mill) => {
+                    let ignored = MillConfig::read(&mill).expect("a configuration").ignored.join(",");
+                    prop_assert!(!ignored.contains(CANARY), "{}: {}", url, ignored);
+                }
             }
         }
     }

@@ -118,15 +118,15 @@ class DataSourceTest {
         }
     }
 
-    /** A parameter that no driver has shows that it is read. */
+    /** A parameter that no driver has, and that speaks of encryption, shows that it is read. */
     @ParameterizedTest
     @CsvSource({
-        "com.zaxxer.hikari.HikariDataSource, hikari.data-source-properties.unheard=1", "org.apache.tomcat.jdbc.pool.DataSource, tomcat.connection-properties=unheard=1;",
-        "org.apache.tomcat.jdbc.pool.DataSource, tomcat.db-properties.unheard=1", "org.apache.commons.dbcp2.BasicDataSource, dbcp2.connection-properties=unheard=1"
+        "com.zaxxer.hikari.HikariDataSource, hikari.data-source-properties.unheardSsl=1", "org.apache.tomcat.jdbc.pool.DataSource, tomcat.connection-properties=unheardSsl=1;",
+        "org.apache.tomcat.jdbc.pool.DataSource, tomcat.db-properties.unheardSsl=1", "org.apache.commons.dbcp2.BasicDataSource, dbcp2.connection-properties=unheardSsl=1"
     })
     void parameters_of_the_driver_are_parameters_of_the_store(String type, String property) {
         String said = refusal(Pooled.class, "spring.datasource.type=" + type, "spring.datasource." + property);
-        assertTrue(said.contains("the database of the DataSource bean (" + type + ") cannot be the store: INVALID_CONFIG") && said.contains("unheard"), said);
+        assertTrue(said.contains("the database of the DataSource bean (" + type + ") cannot be the store: INVALID_CONFIG") && said.contains("unheardSsl"), said);
     }
 
     @ParameterizedTest

@@ -146,8 +146,9 @@ public final class Mill implements AutoCloseable {
      * @param url a JDBC URL, such as {@code jdbc:mysql://db:3306/shop?sslMode=REQUIRED}
      * @param properties the driver's properties beside it, {@code user} and {@code password} among them
      * @return what {@link #open(String)} takes
-     * @throws KeymillException {@link Code#INVALID_CONFIG}: a parameter without counterpart, by its name, or a database that
-     *     cannot be a store; no message holds a value
+     * @throws KeymillException {@link Code#INVALID_CONFIG}: a parameter that says where, as whom or how encrypted in a way that a
+     *     mill cannot, by its name; or a database that cannot be a store. No message holds a value. Other parameters are ignored
+     *     and named by {@code ignored=}
      */
     public static String storeOf(String url, Map<String, String> properties) {
         if (properties == null) {
