@@ -16,7 +16,8 @@ fn init_status_and_repair_work_on_postgresql() {
     let script = mill(&["init", "--dry-run", &spec]).done();
     assert!(
         script.starts_with("CREATE TABLE IF NOT EXISTS \"public\".\"cli_")
-            && script.ends_with("(fillfactor = 50);\n"),
+            && script.contains("(fillfactor = 50);\n")
+            && script.ends_with(concat!(" IS 'keymill ", env!("CARGO_PKG_VERSION"), "';\n")),
         "{script}"
     );
     for said in ["created: cli_", "exists: cli_"] {
