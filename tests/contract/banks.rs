@@ -222,7 +222,7 @@ fn a_counter_that_was_closed_meanwhile_gives_nothing(bench: &Bench) {
         assert_eq!(answer.expect_err("it was closed").kind, FaultKind::Closed);
     }
     let unused = GiveBack { key: counter_key(&bank, 4, 1), period: 0, lo: first[1].lo, hi: first[1].hi };
-    assert_eq!(store.give_back_counters(&[unused.clone()]), Ok(vec![false]));
+    assert_eq!(store.give_back_counters(std::slice::from_ref(&unused)), Ok(vec![false]));
     assert_eq!(store.give_back(&unused.key, 0, unused.lo, unused.hi), Ok(false));
     assert_eq!(rows(&mut *store), before, "nothing was changed");
 }

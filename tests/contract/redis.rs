@@ -242,8 +242,14 @@ fn too_many_clients_a_busy_script_and_missing_replicas_pass() {
 
 /// The command that writes a row: period, next, and state, stores, store, chunk.
 fn row<'w>(period: &'w str, next: &'w str, [state, stores, store, chunk]: [&'w str; 4]) -> [&'w str; 14] {
-    let [a, b, c, d, e, f] = ["period", "next", "state", "stores", "store", "chunk"];
-    ["HSET", ROW, a, period, b, next, c, state, d, stores, e, store, f, chunk]
+    let numbers = ["period", period, "next", next];
+    let status = ["state", state, "stores", stores, "store", store, "chunk", chunk];
+    std::array::from_fn(|at| match at {
+        0 => "HSET",
+        1 => ROW,
+        2..6 => numbers[at - 2],
+        _ => status[at - 6],
+    })
 }
 
 #[test]

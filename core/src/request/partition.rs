@@ -23,6 +23,10 @@ pub struct Partition {
     pub chunk: u64,
 }
 
+/// Columns that no row has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoPartition;
+
 /// The most stores.
 pub(crate) const MOST_STORES: usize = 99;
 /// The widest chunk.
@@ -34,15 +38,18 @@ impl Partition {
         partition.map_or([1, 1, 0], |Partition { stores, index, chunk }| [stores, index + 1, chunk])
     }
 
-    /// The partition in these columns; `None`: no row has such columns.
-    pub(crate) fn of_columns([stores, store, chunk]: [u64; 3]) -> Option<Option<Partition>> {
+    /// The partition in these columns, `None` with one store.
+    ///
+    /// # Errors
+    /// No row has such columns.
+    pub(crate) fn of_columns([stores, store, chunk]: [u64; 3]) -> Result<Option<Partition>, NoPartition> {
         if [stores, store, chunk] == Partition::columns(None) {
-            return Some(None);
+            return Ok(None);
         }
         let is_sound = (2..=MOST_STORES as u64).contains(&stores)
             && (1..=stores).contains(&store)
             && (1..=WIDEST_CHUNK).contains(&chunk);
-        is_sound.then(|| Some(Partition { stores, index: store - 1, chunk }))
+        if is_sound { Ok(Some(Partition { stores, index: store - 1, chunk })) } else { Err(NoPartition) }
     }
 
     /// Which of the stores this is.
@@ -150,7 +157,7 @@ mod tests {
             for chunk in [1, 10_000_000, WIDEST_CHUNK] {
                 for partition in partitions(stores, chunk) {
                     let columns = Partition::columns(Some(partition));
-                    assert_eq!(Partition::of_columns(columns), Some(Some(partition)));
+                    assert_eq!(Partition::of_columns(columns), Ok(Some(partition)));
                 }
             }
         }
@@ -158,7 +165,7 @@ mod tests {
             Partition::columns(Some(Partition { stores: 2, index: 1, chunk: 10_000_000 })),
             [2, 2, 10_000_000]
         );
-        assert_eq!(Partition::of_columns(Partition::columns(None)), Some(None));
+        assert_eq!(Partition::of_columns(Partition::columns(None)), Ok(None));
         for none in [
             [0, 0, 0],
             [1, 0, 0],
@@ -171,7 +178,7 @@ mod tests {
             [100, 1, 1000],
             [u64::MAX, u64::MAX, u64::MAX],
         ] {
-            assert_eq!(Partition::of_columns(none), None, "{none:?}");
+            assert_eq!(Partition::of_columns(none), Err(NoPartition), "{none:?}");
         }
     }
 }

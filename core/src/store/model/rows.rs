@@ -542,7 +542,7 @@ pub(crate) fn state_of(row: &str, word: Option<&str>) -> Result<RowState, Fault>
 /// The partition that these columns of a row say.
 #[cfg(any(feature = "_sql", feature = "redis"))]
 pub(crate) fn partition_of(row: &str, columns: [u64; 3]) -> Result<Option<Partition>, Fault> {
-    Partition::of_columns(columns).ok_or_else(|| {
+    Partition::of_columns(columns).map_err(|_| {
         let [stores, store, chunk] = columns;
         Fault::unreadable(
             format!(
