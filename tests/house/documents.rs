@@ -138,10 +138,7 @@ fn words() -> String {
 /// What each known parameter of the application's database means for a store.
 fn parameters() -> String {
     let mut text = String::new();
-    for (library, rows) in keymill::application_parameters() {
-        let mut first = library.chars();
-        let title =
-            first.next().map(|c| c.to_uppercase().collect::<String>() + first.as_str()).unwrap_or_default();
+    for (title, rows) in keymill::application_parameters() {
         let _ = writeln!(text, "\n### {title}\n\n| parameter | what it is for the mill |\n|---|---|");
         for (names, about) in rows {
             let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();

@@ -98,20 +98,6 @@ impl ClientLibrary {
             .flat_map(|table| table.iter())
             .find_map(|(names, role)| names.iter().find(is_it).map(|known| (*known, *role)))
     }
-
-    /// Its parameters and what they mean, as lines of Markdown. A name stands in the first row that has it.
-    pub(super) fn described(&self) -> Vec<DescribedRow> {
-        let mut seen: Vec<&str> = Vec::new();
-        let mut rows = Vec::new();
-        for (names, role) in self.tables.iter().flat_map(|table| table.iter()) {
-            let new: Vec<_> = names.iter().copied().filter(|name| !seen.contains(name)).collect();
-            seen.extend(&new);
-            if !new.is_empty() {
-                rows.push((new, role.described()));
-            }
-        }
-        rows
-    }
 }
 
 impl TlsLevel {
@@ -126,7 +112,8 @@ impl TlsLevel {
 }
 
 impl Role {
-    fn described(self) -> String {
+    /// What it means, as a line of Markdown.
+    pub(super) fn described(self) -> String {
         let listed = |words: &[&str]| {
             let words = words
                 .iter()
@@ -143,8 +130,12 @@ impl Role {
             Role::Schema => "`schema=`: the first of the schemas, folded to lower case as the server does, unless it is quoted".to_owned(),
             Role::ServerOptions => "`schema=`, where it is `-c search_path=NAME`; ignored: Neon's `endpoint=` of the same host; refused: everything else".to_owned(),
             Role::TlsMode(words) => {
-                let each = words.iter().copied().flatten().map(|(word, level)| format!("`{word}`: {}", level.described()));
-                each.collect::<Vec<_>>().join("; ")
+                let each = [TlsLevel::Off, TlsLevel::Prefer, TlsLevel::Require, TlsLevel::Verify].map(|level| {
+                    let words = words.iter().copied().flatten().filter(|(_, its)| *its == level);
+                    let words: Vec<_> = words.map(|(word, _)| *word).collect();
+                    (!words.is_empty()).then(|| format!("{}: {}", listed(&words), level.described()))
+                });
+                each.into_iter().flatten().collect::<Vec<_>>().join("; ")
             }
             Role::TlsSwitch { on, off } => {
                 let side = |level: Option<TlsLevel>| level.map_or("says nothing", TlsLevel::described);

@@ -71,6 +71,20 @@ pub(super) static SQLITE_CLIENTS: ClientLibrary = ClientLibrary {
     ..PLAIN
 };
 
+/// Every table, for the documentation.
+#[cfg(feature = "internals")]
+pub(super) const TABLES: [(&str, RoleRows); 9] = [
+    ("Every library, and the pools in front of them", SHARED_ROWS),
+    ("The JDBC drivers of MySQL and MariaDB", MYSQL_JDBC_ROWS),
+    ("MySQL Connector/J", CONNECTOR_J_ROWS),
+    ("MariaDB Connector/J", MARIADB_ROWS),
+    ("pgjdbc", PGJDBC_ROWS),
+    ("MySQL client libraries", MYSQL_ROWS),
+    ("PostgreSQL client libraries", POSTGRES_ROWS),
+    ("SQLite libraries", SQLITE_ROWS),
+    ("SQLite client libraries", SQLITE_CLIENT_ROWS),
+];
+
 const TRUST_STORE: &str = "keymill reads no Java key stores; export the certificates and write ca=FILE.pem (and cert= and key=) into the store's own URL";
 const OWN_SOCKETS: &str = "keymill connects by itself, over TCP or by a socket file; to Cloud SQL through its Auth Proxy: write the proxy's host and port, or `socket=/cloudsql/PROJECT:REGION:INSTANCE`";
 const LOGIN_WAYS: &str = "keymill logs in with a user and a password, or with a certificate";

@@ -53,16 +53,14 @@ pub(super) fn translate(url: &str, properties: &[(&str, &str)]) -> Result<String
     client_url::translate(url, properties)
 }
 
-/// Every library with its parameters: the names, and what they mean for a store. The documentation shows it.
+/// The tables of known parameters: whose they are, the names, and what they mean for a store. The documentation shows it.
 #[cfg(feature = "internals")]
 #[must_use]
 pub fn described() -> Vec<(&'static str, Vec<client_library::DescribedRow>)> {
-    use known_names::{
-        CONNECTOR_J, MARIADB_JAVA, MYSQL_CLIENTS, PGJDBC, POSTGRES_CLIENTS, SQLITE_CLIENTS, SQLITE_JDBC,
+    let each = |rows: client_library::RoleRows| {
+        rows.iter().map(|(names, role)| (names.to_vec(), role.described())).collect()
     };
-    [&CONNECTOR_J, &MARIADB_JAVA, &PGJDBC, &SQLITE_JDBC, &MYSQL_CLIENTS, &POSTGRES_CLIENTS, &SQLITE_CLIENTS]
-        .map(|library| (library.name, library.described()))
-        .to_vec()
+    known_names::TABLES.map(|(title, rows)| (title, each(rows))).to_vec()
 }
 
 /// What words of unknown names are about, and the words. The documentation shows it.
