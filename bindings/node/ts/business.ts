@@ -1,5 +1,5 @@
 import type { Cursor } from './cursor'
-import { argument, translated } from './error'
+import { argument, asked, translated } from './error'
 import { MillState } from './state'
 import { native, type BatchBox, type SourceStats } from './native'
 import { gene, type Key } from './router'
@@ -89,12 +89,10 @@ export class Business {
   take(key: Key, count: number): bigint[] {
     const wanted = counted(count)
     const batch = this.#ask(gene(key), wanted)
-    try {
+    return asked(() => {
       for (let wait; (wait = native.poll(batch)) > 0; ) sleep(wait)
       return this.#listed(batch, wanted)
-    } catch (e) {
-      throw translated(e)
-    }
+    })
   }
 
   /** `count` ids for a key: all of them, or a rejection. Never blocks the event loop. */
@@ -161,11 +159,7 @@ export class Business {
 
   #ask(gene: number, count: number): BatchBox {
     this.#state.check()
-    try {
-      return native.askFor(this.#cursor.source, gene, count)
-    } catch (e) {
-      throw translated(e)
-    }
+    return asked(() => native.askFor(this.#cursor.source, gene, count))
   }
 
   /** The ids of a complete batch. */

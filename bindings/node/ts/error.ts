@@ -27,6 +27,15 @@ export function translated(thrown: unknown): unknown {
   return new KeymillError(code as Code, thrown.message, retry === undefined ? undefined : Number(retry))
 }
 
+/** Runs a verb of the native part. */
+export function asked<T>(verb: () => T): T {
+  try {
+    return verb()
+  } catch (e) {
+    throw translated(e)
+  }
+}
+
 export function argument(message: string): KeymillError {
   return new KeymillError('INVALID_ARGUMENT', message)
 }

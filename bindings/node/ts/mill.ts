@@ -1,7 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import { Business } from './business'
 import { cursorOf } from './cursor'
-import { argument, KeymillError, shown, translated } from './error'
+import { argument, asked, KeymillError, shown, translated } from './error'
 import { MillState } from './state'
 import { native, type MillBox } from './native'
 import { Router } from './router'
@@ -72,11 +72,7 @@ export class Mill {
 
   /** @internal */
   static default(): Mill {
-    try {
-      return Mill.of(native.defaultMill())
-    } catch (e) {
-      throw translated(e)
-    }
+    return asked(() => Mill.of(native.defaultMill()))
   }
 
   /** @internal */
@@ -151,29 +147,17 @@ export class Mill {
    */
   router(name: string): Router {
     const given = named('the name of a router', name)
-    try {
-      return Router.of(native.millRouter(this.#state.mill, given))
-    } catch (e) {
-      throw translated(e)
-    }
+    return asked(() => Router.of(native.millRouter(this.#state.mill, given)))
   }
 
   /** Every figure as Prometheus text; after `close` the last ones. */
   metrics(): string {
-    try {
-      return this.#state.metrics
-    } catch (e) {
-      throw translated(e)
-    }
+    return asked(() => this.#state.metrics)
   }
 
   /** What happened since the last call, a line each; at most the last 256 events are kept. After `close` the last ones. */
   events(): string[] {
-    try {
-      return this.#state.events
-    } catch (e) {
-      throw translated(e)
-    }
+    return asked(() => this.#state.events)
   }
 
   /**
@@ -182,11 +166,7 @@ export class Mill {
    */
   init(...specs: string[]): string[] {
     for (const spec of specs) named('a source', spec)
-    try {
-      return native.init(this.#state.mill, specs)
-    } catch (e) {
-      throw translated(e)
-    }
+    return asked(() => native.init(this.#state.mill, specs))
   }
 
   /** Sets the clock of a mill opened with `clock=manual`, for tests: milliseconds since 1970. */
@@ -202,11 +182,7 @@ export class Mill {
 
   #moveClock(ms: number, move: (mill: MillBox, ms: number) => void): void {
     if (!Number.isSafeInteger(ms)) throw argument(`milliseconds must be a whole number, not ${shown(ms)}`)
-    try {
-      move(this.#state.mill, ms)
-    } catch (e) {
-      throw translated(e)
-    }
+    asked(() => move(this.#state.mill, ms))
   }
 
   /**
@@ -277,11 +253,7 @@ export function storeOf(url: string, properties: DatabaseProperties = {}): strin
     }
   }
   flatten('', properties)
-  try {
-    return native.storeOf(whole('the URL', url), given)
-  } catch (e) {
-    throw translated(e)
-  }
+  return asked(() => native.storeOf(whole('the URL', url), given))
 }
 
 /**
@@ -291,11 +263,7 @@ export function storeOf(url: string, properties: DatabaseProperties = {}): strin
  */
 export function open(config?: string): Mill {
   const given = configured(config)
-  try {
-    return Mill.of(native.openMill(given))
-  } catch (e) {
-    throw translated(e)
-  }
+  return asked(() => Mill.of(native.openMill(given)))
 }
 
 /** `open` off the event loop. */

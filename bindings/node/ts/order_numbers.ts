@@ -1,6 +1,6 @@
-import { argument, shown } from './error'
+import { argument, asked, shown } from './error'
 import { native, type NumbersBox } from './native'
-import { asked, of64, text, whole } from './router'
+import { of64, text, whole } from './router'
 
 const BYTES = 16
 

@@ -1,4 +1,4 @@
-import { argument, shown, translated } from './error'
+import { argument, asked, shown } from './error'
 import { native, type Route, type RouterBox } from './native'
 
 /**
@@ -6,15 +6,6 @@ import { native, type Route, type RouterBox } from './native'
  * `42` and `42n` are one key, `'42'` is another.
  */
 export type Key = bigint | number | string
-
-/** Runs a verb of the native part. */
-export function asked<T>(verb: () => T): T {
-  try {
-    return verb()
-  } catch (e) {
-    throw translated(e)
-  }
-}
 
 export function text(what: string, value: unknown): string {
   if (typeof value !== 'string') throw argument(`${what} must be a string, not ${shown(value)}`)

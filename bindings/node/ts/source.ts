@@ -1,5 +1,5 @@
 import { Cursor } from './cursor'
-import { argument, shown, translated } from './error'
+import { argument, asked, shown, translated } from './error'
 import { MillState } from './state'
 import { native, type BatchBox, type SourceBox, type SourceStats } from './native'
 import { Patience, sleep } from './wait'
@@ -42,12 +42,8 @@ export function partsOf(source: SourceBox, id: unknown, isNumber = typeof id !==
 
 /** A source's figures. @internal */
 export function statsOf(source: SourceBox): SourceStats {
-  try {
-    const camel = (name: string) => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
-    return Object.fromEntries(native.stats(source).map(([name, value]) => [camel(name), value])) as unknown as SourceStats
-  } catch (e) {
-    throw translated(e)
-  }
+  const camel = (name: string) => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
+  return Object.fromEntries(asked(() => native.stats(source)).map(([name, value]) => [camel(name), value])) as unknown as SourceStats
 }
 
 /** An id as its source writes it. @internal */
@@ -240,12 +236,8 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
   /** A cursor of its own: the same verbs; ids are unique and rise within the handle. */
   handle(): this {
     this.state.check()
-    try {
-      const kind = this.constructor as unknown as new (state: MillState, cursor: Cursor) => this
-      return new kind(this.state, new Cursor(native.copySource(this.cursor.source), true))
-    } catch (e) {
-      throw translated(e)
-    }
+    const kind = this.constructor as unknown as new (state: MillState, cursor: Cursor) => this
+    return asked(() => new kind(this.state, new Cursor(native.copySource(this.cursor.source), true)))
   }
 
   /** Ids without end. */

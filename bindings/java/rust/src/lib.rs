@@ -3,7 +3,7 @@
 //! * `call`: how a call comes in and how an error becomes a `KeymillException`.
 //! * `held`: boxes that Java owns.
 //! * `mill`, `source`, `business`: the verbs, as natives of `io.keymill.MillBox` and `io.keymill.SourceBox`.
-//! * `router`, `order_numbers`: natives of `io.keymill.RouterBox` and `io.keymill.NumbersBox`.
+//! * `router`, `order_numbers`: natives of `io.keymill.RouterBox` and `io.keymill.OrderNumbers`.
 //! * `library`: natives of `io.keymill.Native`, which belong to no mill.
 //!
 //! **What keeps memory alive.** A Java object holds the address of a box made here. Its natives are instance methods, so

@@ -1,4 +1,4 @@
-//! Natives of `io.keymill.NumbersBox`: order numbers.
+//! Natives of `io.keymill.OrderNumbers`: order numbers.
 
 use jni::objects::{JByteArray, JClass, JLongArray, JObject, JString};
 use jni::sys::{jbyte, jint, jlong};
@@ -48,7 +48,7 @@ fn wide(env: &mut Env<'_>, id: &JByteArray<'_>) -> Answer<u128> {
 
 /// `static long open(byte[] file, byte[] tenant, byte[] table)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_open<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_open<'local>(
     mut env: EnvUnowned<'local>,
     _: JClass<'local>,
     file: JByteArray<'local>,
@@ -63,7 +63,7 @@ extern "system" fn Java_io_keymill_NumbersBox_open<'local>(
 
 /// `static long fromEnv(byte[] tenant, byte[] table)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_fromEnv<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_fromEnv<'local>(
     mut env: EnvUnowned<'local>,
     _: JClass<'local>,
     tenant: JByteArray<'local>,
@@ -77,7 +77,7 @@ extern "system" fn Java_io_keymill_NumbersBox_fromEnv<'local>(
 
 /// `static long fromKeys(byte[] versions, byte[] keys, byte sealWith, byte[] tenant, byte[] table)`: 32 bytes a key, which Java has looked at.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_fromKeys<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_fromKeys<'local>(
     mut env: EnvUnowned<'local>,
     _: JClass<'local>,
     versions: JByteArray<'local>,
@@ -97,7 +97,7 @@ extern "system" fn Java_io_keymill_NumbersBox_fromKeys<'local>(
 
 /// `static void free(long address)`: nothing in Java can reach the keys any more.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_free(mut env: EnvUnowned<'_>, _: JClass<'_>, address: jlong) {
+extern "system" fn Java_io_keymill_OrderNumbers_free(mut env: EnvUnowned<'_>, _: JClass<'_>, address: jlong) {
     enter(&mut env, (), || {
         // SAFETY: from `boxed`, freed once: the reference queue hands a box out once.
         drop(unsafe { Box::from_raw(address as *mut OrderNumbers) });
@@ -107,7 +107,7 @@ extern "system" fn Java_io_keymill_NumbersBox_free(mut env: EnvUnowned<'_>, _: J
 
 /// `long withVersion(long address, byte version)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_withVersion(
+extern "system" fn Java_io_keymill_OrderNumbers_withVersion(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
     numbers: Held<'_, OrderNumbers>,
@@ -118,7 +118,7 @@ extern "system" fn Java_io_keymill_NumbersBox_withVersion(
 
 /// `int version(long address)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_version(
+extern "system" fn Java_io_keymill_OrderNumbers_version(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
     numbers: Held<'_, OrderNumbers>,
@@ -128,7 +128,7 @@ extern "system" fn Java_io_keymill_NumbersBox_version(
 
 /// `long seal8(long address, long id)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_seal8(
+extern "system" fn Java_io_keymill_OrderNumbers_seal8(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
     numbers: Held<'_, OrderNumbers>,
@@ -139,7 +139,7 @@ extern "system" fn Java_io_keymill_NumbersBox_seal8(
 
 /// `long unseal8(long address, long orderNo)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_unseal8(
+extern "system" fn Java_io_keymill_OrderNumbers_unseal8(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
     numbers: Held<'_, OrderNumbers>,
@@ -150,7 +150,7 @@ extern "system" fn Java_io_keymill_NumbersBox_unseal8(
 
 /// `void seal(long address, long id, byte[] out)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_seal<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_seal<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     numbers: Held<'_, OrderNumbers>,
@@ -165,7 +165,7 @@ extern "system" fn Java_io_keymill_NumbersBox_seal<'local>(
 
 /// `long unseal(long address, byte[] orderNo)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_unseal<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_unseal<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     numbers: Held<'_, OrderNumbers>,
@@ -176,7 +176,7 @@ extern "system" fn Java_io_keymill_NumbersBox_unseal<'local>(
 
 /// `void sealWide(long address, byte[] id, byte[] out)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_sealWide<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_sealWide<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     numbers: Held<'_, OrderNumbers>,
@@ -191,7 +191,7 @@ extern "system" fn Java_io_keymill_NumbersBox_sealWide<'local>(
 
 /// `void unsealWide(long address, byte[] orderNo, byte[] out)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_unsealWide<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_unsealWide<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     numbers: Held<'_, OrderNumbers>,
@@ -206,7 +206,7 @@ extern "system" fn Java_io_keymill_NumbersBox_unsealWide<'local>(
 
 /// `void sealAll(long address, long[] ids, byte[] out)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_sealAll<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_sealAll<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     numbers: Held<'_, OrderNumbers>,
@@ -221,7 +221,7 @@ extern "system" fn Java_io_keymill_NumbersBox_sealAll<'local>(
 
 /// `void unsealAll(long address, byte[] orderNos, long[] out)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_unsealAll<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_unsealAll<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     numbers: Held<'_, OrderNumbers>,
@@ -237,7 +237,7 @@ extern "system" fn Java_io_keymill_NumbersBox_unsealAll<'local>(
 
 /// `void seal8All(long address, long[] given, long[] out)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_seal8All<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_seal8All<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     numbers: Held<'_, OrderNumbers>,
@@ -252,7 +252,7 @@ extern "system" fn Java_io_keymill_NumbersBox_seal8All<'local>(
 
 /// `void unseal8All(long address, long[] given, long[] out)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_unseal8All<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_unseal8All<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     numbers: Held<'_, OrderNumbers>,
@@ -267,7 +267,7 @@ extern "system" fn Java_io_keymill_NumbersBox_unseal8All<'local>(
 
 /// `String sealText(long address, long id)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_sealText<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_sealText<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     numbers: Held<'_, OrderNumbers>,
@@ -278,7 +278,7 @@ extern "system" fn Java_io_keymill_NumbersBox_sealText<'local>(
 
 /// `String seal8Text(long address, long id)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_seal8Text<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_seal8Text<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     numbers: Held<'_, OrderNumbers>,
@@ -289,7 +289,7 @@ extern "system" fn Java_io_keymill_NumbersBox_seal8Text<'local>(
 
 /// `long unsealText(long address, byte[] text)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_unsealText<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_unsealText<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     numbers: Held<'_, OrderNumbers>,
@@ -300,7 +300,7 @@ extern "system" fn Java_io_keymill_NumbersBox_unsealText<'local>(
 
 /// `long unseal8Text(long address, byte[] text)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_unseal8Text<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_unseal8Text<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     numbers: Held<'_, OrderNumbers>,
@@ -311,7 +311,7 @@ extern "system" fn Java_io_keymill_NumbersBox_unseal8Text<'local>(
 
 /// `String sealWideText(long address, byte[] id)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_sealWideText<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_sealWideText<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     numbers: Held<'_, OrderNumbers>,
@@ -325,7 +325,7 @@ extern "system" fn Java_io_keymill_NumbersBox_sealWideText<'local>(
 
 /// `void unsealWideText(long address, byte[] text, byte[] out)`
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_NumbersBox_unsealWideText<'local>(
+extern "system" fn Java_io_keymill_OrderNumbers_unsealWideText<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     numbers: Held<'_, OrderNumbers>,

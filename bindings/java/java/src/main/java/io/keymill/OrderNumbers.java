@@ -19,10 +19,14 @@ public final class OrderNumbers {
     private static final int KEY_BYTES = 32;
     private static final int LAST_VERSION = 255;
 
-    private final NumbersBox box;
+    /** The keys, which are wiped when the collector finds that this cannot be reached. */
+    private static final NativeMemory MEMORY = new NativeMemory(OrderNumbers::free);
 
-    private OrderNumbers(NumbersBox box) {
-        this.box = box;
+    private final long address;
+
+    private OrderNumbers(long address) {
+        this.address = address;
+        MEMORY.add(this, address);
     }
 
     /**
@@ -36,8 +40,8 @@ public final class OrderNumbers {
      *     read it, and with what is wrong in it
      */
     public static OrderNumbers open(String file, String tenant, String table) {
-        return new OrderNumbers(
-                NumbersBox.ofFile(Native.utf8(file, "file"), Native.utf8(tenant, "tenant"), Native.utf8(table, "table")));
+        Library.ensure();
+        return new OrderNumbers(open(Native.utf8(file, "file"), Native.utf8(tenant, "tenant"), Native.utf8(table, "table")));
     }
 
     /**
@@ -49,7 +53,8 @@ public final class OrderNumbers {
      * @throws KeymillException {@link Code#INVALID_CONFIG} where it is not set, and with what is wrong in it
      */
     public static OrderNumbers fromEnv(String tenant, String table) {
-        return new OrderNumbers(NumbersBox.ofEnvironment(Native.utf8(tenant, "tenant"), Native.utf8(table, "table")));
+        Library.ensure();
+        return new OrderNumbers(fromEnv(Native.utf8(tenant, "tenant"), Native.utf8(table, "table")));
     }
 
     /**
@@ -83,7 +88,8 @@ public final class OrderNumbers {
                 System.arraycopy(key.getValue(), 0, all, KEY_BYTES * at, KEY_BYTES);
                 at++;
             }
-            return new OrderNumbers(NumbersBox.ofKeys(
+            Library.ensure();
+            return new OrderNumbers(fromKeys(
                     versions, all, version(sealWith), Native.utf8(tenant, "tenant"), Native.utf8(table, "table")));
         } finally {
             Arrays.fill(all, (byte) 0);
@@ -121,7 +127,7 @@ public final class OrderNumbers {
      * @throws KeymillException {@link Code#INVALID_ARGUMENT}: it is 0 or not loaded
      */
     public OrderNumbers withVersion(int version) {
-        return new OrderNumbers(box.withVersion(version(version)));
+        return new OrderNumbers(withVersion(address, version(version)));
     }
 
     /**
@@ -130,7 +136,7 @@ public final class OrderNumbers {
      * @return 1 to 255
      */
     public int version() {
-        return box.version();
+        return version(address);
     }
 
     /**
@@ -142,7 +148,7 @@ public final class OrderNumbers {
      */
     public byte[] seal(long id) {
         byte[] out = new byte[BYTES];
-        box.seal(id, out);
+        seal(address, id, out);
         return out;
     }
 
@@ -155,7 +161,7 @@ public final class OrderNumbers {
      *     {@link Code#INVALID_ARGUMENT} for another length, and for a key version that is 0 or not loaded
      */
     public long unseal(byte[] orderNo) {
-        return box.unseal(given(orderNo));
+        return unseal(address, given(orderNo));
     }
 
     /**
@@ -170,7 +176,7 @@ public final class OrderNumbers {
             throw KeymillException.argument("id is null");
         }
         byte[] out = new byte[BYTES];
-        box.sealWide(id, out);
+        sealWide(address, id, out);
         return out;
     }
 
@@ -194,7 +200,7 @@ public final class OrderNumbers {
      */
     public byte[] unsealWide(byte[] orderNo) {
         byte[] out = new byte[BYTES];
-        box.unsealWide(given(orderNo), out);
+        unsealWide(address, given(orderNo), out);
         return out;
     }
 
@@ -207,7 +213,7 @@ public final class OrderNumbers {
      * @throws KeymillException as {@link #seal}
      */
     public long seal8(long id) {
-        return box.seal8(id);
+        return seal8(address, id);
     }
 
     /**
@@ -218,7 +224,7 @@ public final class OrderNumbers {
      * @throws KeymillException {@link Code#INVALID_ARGUMENT} where several versions are loaded and none was chosen, and for a negative one
      */
     public long unseal8(long orderNo) {
-        return box.unseal8(orderNo);
+        return unseal8(address, orderNo);
     }
 
     /**
@@ -230,7 +236,7 @@ public final class OrderNumbers {
      */
     public byte[][] sealAll(long[] ids) {
         byte[] all = new byte[Math.multiplyExact(BYTES, given(ids).length)];
-        box.sealAll(ids, all);
+        sealAll(address, ids, all);
         byte[][] orderNos = new byte[ids.length][];
         for (int i = 0; i < orderNos.length; i++) {
             orderNos[i] = Arrays.copyOfRange(all, BYTES * i, BYTES * (i + 1));
@@ -258,7 +264,7 @@ public final class OrderNumbers {
             System.arraycopy(orderNos[i], 0, all, BYTES * i, BYTES);
         }
         long[] ids = new long[orderNos.length];
-        box.unsealAll(all, ids);
+        unsealAll(address, all, ids);
         return ids;
     }
 
@@ -271,7 +277,7 @@ public final class OrderNumbers {
      */
     public long[] seal8All(long[] ids) {
         long[] out = new long[given(ids).length];
-        box.seal8All(ids, out);
+        seal8All(address, ids, out);
         return out;
     }
 
@@ -284,7 +290,7 @@ public final class OrderNumbers {
      */
     public long[] unseal8All(long[] orderNos) {
         long[] out = new long[given(orderNos).length];
-        box.unseal8All(orderNos, out);
+        unseal8All(address, orderNos, out);
         return out;
     }
 
@@ -296,7 +302,7 @@ public final class OrderNumbers {
      * @throws KeymillException as {@link #seal}
      */
     public String sealText(long id) {
-        return box.sealText(id);
+        return sealText(address, id);
     }
 
     /**
@@ -307,7 +313,7 @@ public final class OrderNumbers {
      * @throws KeymillException as {@link #unseal}; {@link Code#INVALID_ARGUMENT} for another length or other characters
      */
     public long unsealText(String text) {
-        return box.unsealText(Native.utf8(text, "the order number"));
+        return unsealText(address, Native.utf8(text, "the order number"));
     }
 
     /**
@@ -321,7 +327,7 @@ public final class OrderNumbers {
         if (id == null) {
             throw KeymillException.argument("id is null");
         }
-        return box.sealWideText(id);
+        return sealWideText(address, id);
     }
 
     /**
@@ -333,7 +339,7 @@ public final class OrderNumbers {
      */
     public byte[] unsealWideText(String text) {
         byte[] out = new byte[BYTES];
-        box.unsealWideText(Native.utf8(text, "the order number"), out);
+        unsealWideText(address, Native.utf8(text, "the order number"), out);
         return out;
     }
 
@@ -345,7 +351,7 @@ public final class OrderNumbers {
      * @throws KeymillException as {@link #seal8}
      */
     public String seal8Text(long id) {
-        return box.seal8Text(id);
+        return seal8Text(address, id);
     }
 
     /**
@@ -357,7 +363,7 @@ public final class OrderNumbers {
      *     symbol
      */
     public long unseal8Text(String text) {
-        return box.unseal8Text(Native.utf8(text, "the order number"));
+        return unseal8Text(address, Native.utf8(text, "the order number"));
     }
 
     /** Without a key. */
@@ -365,4 +371,50 @@ public final class OrderNumbers {
     public String toString() {
         return "OrderNumbers(version " + version() + ")";
     }
+
+    // Instance natives: the call keeps this object reachable.
+
+    private static native long open(byte[] file, byte[] tenant, byte[] table);
+
+    private static native long fromEnv(byte[] tenant, byte[] table);
+
+    private static native long fromKeys(byte[] versions, byte[] keys, byte sealWith, byte[] tenant, byte[] table);
+
+    private static native void free(long address);
+
+    private native long withVersion(long address, byte version);
+
+    private native int version(long address);
+
+    private native void seal(long address, long id, byte[] out);
+
+    private native long unseal(long address, byte[] orderNo);
+
+    private native void sealWide(long address, byte[] id, byte[] out);
+
+    private native void unsealWide(long address, byte[] orderNo, byte[] out);
+
+    private native long seal8(long address, long id);
+
+    private native long unseal8(long address, long orderNo);
+
+    private native void sealAll(long address, long[] ids, byte[] out);
+
+    private native void unsealAll(long address, byte[] orderNos, long[] out);
+
+    private native void seal8All(long address, long[] ids, long[] out);
+
+    private native void unseal8All(long address, long[] orderNos, long[] out);
+
+    private native String sealText(long address, long id);
+
+    private native long unsealText(long address, byte[] text);
+
+    private native String sealWideText(long address, byte[] id);
+
+    private native void unsealWideText(long address, byte[] text, byte[] out);
+
+    private native String seal8Text(long address, long id);
+
+    private native long unseal8Text(long address, byte[] text);
 }
