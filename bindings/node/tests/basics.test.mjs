@@ -247,6 +247,10 @@ test('the application\'s own database, with objects among its properties', () =>
     assert.equal(storeOf('postgres://app:horse@db/shop?sslmode=disable', { ssl }), 'postgres://app:horse@db:5432/shop?tls=verify')
     assert.equal(storeOf('mysql2://app:horse@db/shop', { ssl }), 'mysql://app:horse@db:3306/shop?tls=verify')
   }
+  // The drivers verify unless it is `false` itself.
+  for (const rejectUnauthorized of ['false', 0, 'no', 'off']) {
+    assert.equal(storeOf('postgres://app:horse@db/shop', { ssl: { rejectUnauthorized } }), 'postgres://app:horse@db:5432/shop?tls=verify')
+  }
   const refused = (url, properties, code, says) =>
     assert.throws(() => storeOf(url, properties), (e) => e instanceof KeymillError && e.code === code && says.test(e.message) && !/horse/.test(e.message))
   refused('mysql://app@db/shop', { password: ['horse'] }, 'INVALID_CONFIG', /`password` of a MySQL client library is no text but an object \(Array\)/)

@@ -245,8 +245,8 @@ export function storeOf(url: string, properties: DatabaseProperties = {}): strin
       if (typeof value === 'object' && Object.getPrototypeOf(value) === Object.prototype) {
         const inner = value as DatabaseProperties
         flatten(`${name}.`, inner)
-        // Node's drivers encrypt and verify where there is an object, an empty one too, that says nothing else.
-        if (name === 'ssl') given.push(['ssl.rejectUnauthorized', String(inner.rejectUnauthorized ?? true)])
+        // Node's drivers encrypt and verify where there is an object, an empty one too, unless it says `false` itself.
+        if (name === 'ssl') given.push(['ssl.rejectUnauthorized', String(inner.rejectUnauthorized !== false)])
       } else if (['string', 'number', 'bigint', 'boolean'].includes(typeof value)) given.push([name, whole(`the property ${name}`, String(value))])
       // No text: the core judges by the name whether that matters.
       else given.push([name, `\ufffc${typeof value === 'object' ? value.constructor?.name : typeof value}`])

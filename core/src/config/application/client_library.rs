@@ -30,6 +30,8 @@ pub(super) enum Role {
         on: Option<TlsLevel>,
         off: Option<TlsLevel>,
     },
+    /// A switch: the server's certificate is verified, whatever other switches trust.
+    VerifySwitch,
     /// A switch: the server's certificate is not looked at, where a switch alone asked for encryption.
     TrustAll,
     /// A class of pgjdbc that makes sockets.
@@ -141,6 +143,7 @@ impl Role {
                 let side = |level: Option<TlsLevel>| level.map_or("says nothing", TlsLevel::described);
                 format!("on: {}; off: {}", side(on), side(off))
             }
+            Role::VerifySwitch => "on: `tls=verify`; off: says nothing".to_owned(),
             Role::TrustAll => "on: where a switch alone asks for encryption, `tls=require`".to_owned(),
             Role::SocketClass => "`NonValidatingFactory`: where `ssl` alone asks for encryption, `tls=require`; the driver's two others: nothing more; refused: every other class".to_owned(),
             Role::KeyFromServer => "on, without encryption: `tls=off`".to_owned(),

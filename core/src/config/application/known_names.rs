@@ -139,7 +139,7 @@ const VERIFY_MODES: &[(&str, TlsLevel)] = &[
 ];
 /// Of every library, and of the pools in front of them.
 const SHARED_ROWS: RoleRows = &[
-    (&["readOnly", "defaultReadOnly"], Only(&["", "false"], "keymill writes")),
+    (&["readOnly", "defaultReadOnly", "read_only"], Only(&["", "false"], "keymill writes")),
     (&["connectionInitSql", "connectionInitSqls", "initSQL", "init_command"], Role::SessionSql),
 ];
 
@@ -150,7 +150,7 @@ const MYSQL_JDBC_ROWS: RoleRows = &[
     (&["connectTimeout"], Role::ConnectMillis),
     (&["socketTimeout"], Role::AnswerMillis),
     (&["requireSSL"], Role::TlsSwitch { on: Some(Require), off: None }),
-    (&["verifyServerCertificate"], Role::TlsSwitch { on: Some(Verify), off: None }),
+    (&["verifyServerCertificate"], Role::VerifySwitch),
     (&["allowPublicKeyRetrieval"], Role::KeyFromServer),
     (
         &[
@@ -280,10 +280,7 @@ const MYSQL_ROWS: RoleRows = &[
     (&["ssl_mode", "ssl-mode", "sslmode", "sslMode", "sslaccept"], Role::TlsMode(&[MODES])),
     (&["ssl"], Role::TlsSwitch { on: Some(Require), off: Some(Off) }),
     (&["ssl_disabled"], Role::TlsSwitch { on: Some(Off), off: None }),
-    (
-        &["ssl_verify_cert", "ssl_verify_identity", "ssl_check_hostname", "sslverify"],
-        Role::TlsSwitch { on: Some(Verify), off: None },
-    ),
+    (&["ssl_verify_cert", "ssl_verify_identity", "ssl_check_hostname", "sslverify"], Role::VerifySwitch),
     // A dictionary asks for encryption by being there.
     (
         &["ssl.verify_cert", "ssl.verify_identity", "ssl.check_hostname", "ssl.rejectUnauthorized"],

@@ -157,8 +157,20 @@ impl Settings {
                 self.mode = self.mode.max(Some(*level));
                 Ok(())
             }
+            // A name without a value does not turn encryption off.
+            Role::TlsSwitch { on: Some(TlsLevel::Off), .. } | Role::TrustAll | Role::KeyFromServer
+                if value.is_empty() =>
+            {
+                Ok(())
+            }
             Role::TlsSwitch { on, off } => {
                 self.switch = self.switch.max(if is_on(name, library, value)? { on } else { off });
+                Ok(())
+            }
+            Role::VerifySwitch => {
+                if is_on(name, library, value)? {
+                    self.mode = self.mode.max(Some(TlsLevel::Verify));
+                }
                 Ok(())
             }
             Role::TrustAll => {
@@ -237,6 +249,10 @@ impl Settings {
         if given.is_doubtful {
             return Err(refused(format!("keymill does not know {which}; leave it out")));
         }
+        // `?a=1&=2`: nothing is named.
+        if given.name.is_empty() {
+            return Ok(());
+        }
         if !given.is_shown || !is_word(given.name) {
             self.unnamed += 1;
         } else if !self.ignored.iter().any(|name| name == given.name) {
@@ -257,6 +273,8 @@ impl Settings {
         let mut fields: Vec<(String, String)> = Vec::new();
         for (field, value) in object {
             let text = match value {
+                // Node verifies unless it is `false` itself: not where it is 0 or a text.
+                Value::String(_) | Value::Number(_) if field == "rejectUnauthorized" => "true".to_owned(),
                 Value::String(text) => text,
                 Value::Number(number) => number.to_string(),
                 Value::Bool(is_on) => is_on.to_string(),
@@ -320,8 +338,10 @@ impl Settings {
                 "`options` of {library} names another endpoint than the host, and keymill names the host alone; write the endpoint's host"
             )));
         }
-        let socket = match (&self.socket, &hosts[..]) {
-            (Some(socket), _) => Some(socket.clone()),
+        // An empty one names no file: the host holds.
+        let socket = self.socket.as_deref().filter(|socket| !socket.is_empty());
+        let socket = match (socket, &hosts[..]) {
+            (Some(socket), _) => Some(socket.to_owned()),
             (None, [(host, port)]) if is_path(host) && self.is_postgres() => {
                 Some(format!("{}/.s.PGSQL.{}", host.trim_end_matches('/'), port.unwrap_or(default_port)))
             }

@@ -153,6 +153,7 @@ fn tls_parameters(library: &'static ClientLibrary) -> Vec<(&'static str, &'stati
                 found.extend(on.map(|level| (name, "true", level)));
                 found.extend(off.map(|level| (name, "false", level)));
             }
+            Role::VerifySwitch => found.push((name, "true", TlsLevel::Verify)),
             Role::Ca | Role::RootCert => found.push((name, "/ca.pem", TlsLevel::Verify)),
             Role::ChannelBinding => found.push((name, "require", TlsLevel::Verify)),
             _ => {}
@@ -171,6 +172,25 @@ fn any_two_parameters_of_encryption_give_no_less_than_the_stronger_one() {
             let Ok(mill) = store_of(url, &given) else { continue };
             let server = server(&mill).expect("a server");
             assert!(demanded(&server) >= first.2.max(second.2), "{given:?}: {mill}");
+        }
+    }
+}
+
+#[test]
+fn no_name_without_a_value_weakens_a_connection() {
+    for (library, url) in LIBRARIES {
+        let off = [("useSSL", "false"), ("ssl_disabled", "true")];
+        let bases = std::iter::once(None).chain(off.into_iter().map(Some));
+        for base in bases.filter(|base| base.is_none_or(|(name, _)| library.role(name).is_some())) {
+            let given: Vec<_> = std::iter::once(("user", "app")).chain(base).collect();
+            let Some(before) = server(&store_of(url, &given).expect("a mill")) else { continue };
+            for (name, _) in rows(library) {
+                let given: Vec<_> = given.iter().copied().chain([(name, "")]).collect();
+                let Ok(mill) = store_of(url, &given) else { continue };
+                let after = server(&mill).expect("a server");
+                let is_kept = after.tls.mode == before.tls.mode || demanded(&after) > demanded(&before);
+                assert!(is_kept, "{given:?}: {mill}");
+            }
         }
     }
 }

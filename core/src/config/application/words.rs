@@ -12,6 +12,9 @@ pub struct Topic {
     affixes: &'static [&'static str],
     /// Words that are too short or too common for that: they are a whole part.
     parts: &'static [&'static str],
+    /// Words that are refused anywhere in a name, because its parts cannot be told by the case of its letters: `SSLmode`,
+    /// `dbsslmode`, `noverify`.
+    stems: &'static [&'static str],
 }
 
 /// The words for which a name is refused.
@@ -30,6 +33,12 @@ pub(super) const TOPICS: [Topic; 4] = [
             "channel peer",             // channel_binding, requirepeer
             "vault wallet kms",         // services that keep keys and certificates
         ],
+        stems: &[
+            "ssl tls cert trust verif",
+            "cipher crypt cleartext fingerprint",
+            "publickey privatekey keystore keyfile",
+            "channelbinding minversion maxversion",
+        ],
     },
     Topic {
         about: "as whom the application logs in",
@@ -46,6 +55,7 @@ pub(super) const TOPICS: [Topic; 4] = [
             "iam otp mfa scram", // logins by a cloud, second factors
             "plugin plugins",    // wrapperPlugins=iam
         ],
+        stems: &["auth passw passfile passphrase secret credential kerberos"],
     },
     Topic {
         about: "which server, database or schema is meant",
@@ -63,12 +73,14 @@ pub(super) const TOPICS: [Topic; 4] = [
             "instance region cluster endpoint",                    // cloudSqlInstance, cluster of CockroachDB
             "file files config option", // configFile, option_files: logins and hosts
         ],
+        stems: &["socket configfile optionfile defaultsfile dnssrv nameserver hostaddr searchpath"],
     },
     Topic {
         about: "what is run on each new connection, which may change the login, the database or the schema",
         affixes: &[],
         // init_command, connectionInitSql; but not initialSize or initializationFailTimeout.
         parts: &["init initsql"],
+        stems: &["initsql initialsql initcommand"],
     },
 ];
 
@@ -81,18 +93,33 @@ fn each(groups: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
 /// `POOL_OPTIONS` and `serverTimezone` too.
 const WHOLE: [&str; 2] = ["options", "server"];
 
+/// Words that make an `ssl` with an `l` behind them: `classLoader`, `processList`.
+const ENDS_IN_SS: [&str; 4] = ["access", "class", "compress", "process"];
+
 /// The word of a name for which it is refused, and what it may be about.
 pub(super) fn speaks(name: &str) -> Option<(&'static str, &'static Topic)> {
     if let Some(word) = WHOLE.iter().find(|word| word.eq_ignore_ascii_case(name)) {
         return Some((word, &TOPICS[2]));
     }
-    parts(name).iter().find_map(|part| {
+    let of_parts = parts(name).iter().find_map(|part| {
         TOPICS.iter().find_map(|topic| {
             let mut affixes = each(topic.affixes);
             let affix = affixes.find(|word| part.starts_with(word) || part.ends_with(word));
             affix.or_else(|| each(topic.parts).find(|word| part == word)).map(|word| (word, topic))
         })
+    });
+    of_parts.or_else(|| {
+        let letters = letters(name);
+        TOPICS
+            .iter()
+            .find_map(|topic| each(topic.stems).find(|stem| letters.contains(stem)).map(|stem| (stem, topic)))
     })
+}
+
+/// The letters of a name in lower case, in which no word of [`ENDS_IN_SS`] can be a piece of a stem.
+fn letters(name: &str) -> String {
+    let letters: String = name.chars().filter(|c| c.is_alphabetic()).flat_map(char::to_lowercase).collect();
+    ENDS_IN_SS.iter().fold(letters, |letters, word| letters.replace(word, " "))
 }
 
 /// `useSSLMode`, `use_ssl_mode` and `use.ssl-mode` are `use`, `ssl`, `mode`. Digits belong to no part: `password2`.
@@ -121,7 +148,10 @@ fn parts(name: &str) -> Vec<String> {
 impl Topic {
     /// Its words, for the documentation.
     pub fn words(&self) -> impl Iterator<Item = String> {
-        each(self.affixes).map(|word| format!("{word}…")).chain(each(self.parts).map(str::to_owned))
+        let is_stem = |word: &&str| each(self.stems).any(|stem| stem == *word);
+        let stems = each(self.stems).map(|word| format!("…{word}…"));
+        let affixes = each(self.affixes).filter(move |word| !is_stem(word)).map(|word| format!("{word}…"));
+        stems.chain(affixes).chain(each(self.parts).map(str::to_owned))
     }
 }
 
@@ -161,6 +191,49 @@ mod tests {
         assert_eq!(parts("haEnableJMX"), ["ha", "enable", "jmx"]);
         assert!(parts("=1&").is_empty());
         // What is refused and what is ignored for its parts stands in `tests/vectors/application.json`.
+    }
+
+    #[test]
+    fn a_word_of_trust_or_place_is_found_in_any_letter_case() {
+        for name in [
+            "SSLmode",
+            "SSLca",
+            "PGSSLMODE",
+            "dbsslmode",
+            "DbTLSver",
+            "noverify",
+            "skipverify",
+            "enabledsslciphersuites",
+            "serverrsapublickeyfile",
+            "localsocketaddress",
+            "allow_cleartext",
+            "allowcleartextpasswords",
+            "disabledauthenticationplugins",
+            "ociconfigfile",
+            "dnssrv",
+            "channelbinding",
+            "minVersion",
+            "initialSql",
+            "nameserver",
+            "classssl",
+            "mytrustedca",
+            "class_ssl_mode",
+        ] {
+            assert!(speaks(name).is_some(), "{name}");
+        }
+        for name in [
+            "classLoaderStrategy",
+            "processList",
+            "accessLevel",
+            "compressLevel",
+            "readOnlyPropagatesToServer",
+            "failOverReadOnly",
+            "assumeMinServerVersion",
+            "initialSize",
+            "useServerPrepStmts",
+        ] {
+            assert!(speaks(name).is_none(), "{name}");
+        }
     }
 
     #[test]
