@@ -437,11 +437,13 @@ impl Source {
             None => next,
         };
         let first = self.stride().at_least(next);
-        if next == 0 || first > self.spec().last {
+        // One above the last number: all of them are reserved, as after the last reservation.
+        let counts_all = self.layout().is_none() && self.spec().bank.is_none() && self.stride().is_every();
+        let highest = self.spec().last + u64::from(counts_all);
+        if next == 0 || first > highest {
             return Err(self.failed(Error::argument(format!(
-                "{next} cannot be the next number of `{}`; give one from 1 to {}",
+                "{next} cannot be the next number of `{}`; give one from 1 to {highest}",
                 self.label(),
-                self.spec().last
             ))));
         }
         if let Some(bank) = self.spec().bank {

@@ -381,10 +381,11 @@ pub(crate) fn owner_shown(owner: &str) -> String {
 }
 
 impl SlotRow {
-    /// Whether this source was the last one to take the slot, and noted it.
+    /// Whether this source was the last one to take the slot, and noted it. A slot in any other state notes no source, whatever the column
+    /// says: its worker has newer marks elsewhere, or was repaired.
     #[must_use]
     pub fn is_noted(&self, source: &str) -> bool {
-        !self.source.is_empty() && self.source == source
+        self.state == SlotState::Leased && !self.source.is_empty() && self.source == source
     }
 
     /// Whether another source was the last one to take the slot.

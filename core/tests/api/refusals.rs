@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use keymill::{Code, Error, Mill, Source};
+use keymill::{Change, Code, Error, Mill, Source};
 
 /// 2026-11-20 00:00:00 UTC; ten hours of that day are over in most tests.
 const DAY_MS: i64 = 1_795_132_800_000;
@@ -17,6 +17,31 @@ fn open(mill: &str, spec: &str) -> (Mill, Source) {
 
 fn manual(at_ms: i64) -> String {
     format!("memory:?clock=manual@{at_ms}")
+}
+
+/// What an operator carries over from another table may be used up: the number above the last one says so.
+#[test]
+fn a_source_that_is_used_up_is_carried_over_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!("sqlite:{}", folder.path().join("ids.db").display());
+    for (mill, spec, all) in [
+        ("memory:", "serial:c/i?date=yyyyMMdd&number=00", 100),
+        ("memory:", "serial:c/i?date=yyyyMMdd&number=00&scheme=keymill", 100),
+        ("memory:", "segment:s", 1 << 63),
+        (file.as_str(), "serial:c/i?date=yyyyMMdd&number=00", 100),
+        (file.as_str(), "serial:c/i?date=yyyyMMdd&number=00&scheme=keymill", 100),
+        (file.as_str(), "segment:s", 1 << 63),
+    ] {
+        let (mill, source) = open(mill, spec);
+        let above = source.repair(all + 1, Change::Apply).unwrap_err();
+        assert!(above.message.contains(&format!("give one from 1 to {all}")), "{above}");
+        for change in [Change::DryRun, Change::Apply, Change::Apply] {
+            assert_eq!(source.repair(all, change).unwrap().after.mark.next, all, "{spec}");
+        }
+        let code = if spec.starts_with("serial") { Code::NumberOverflow } else { Code::Exhausted };
+        assert_eq!(source.next_text().unwrap_err().code, code, "{spec}");
+        mill.close();
+    }
 }
 
 #[test]

@@ -196,7 +196,8 @@ pub(crate) fn raise(
         ));
     }
     let row = found.unwrap_or_else(|| key.row_at(Mark::default()));
-    if row.status.state != RowState::Open && expect.is_none() {
+    // Also where the mark stands as expected: a lease that has taken the worker over does not ask the process that had it.
+    if row.status.state != RowState::Open {
         return Err(Fault::new(
             FaultKind::Taken,
             "this worker is leased by now, or begun anew: give each process a worker of its own, or leave out `worker=`, so that each leases one",

@@ -532,6 +532,16 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_whose_worker_has_newer_marks_elsewhere_or_was_repaired_notes_no_source() {
+        let noted = |state: SlotState| SlotRow { state, source: "tx".to_owned(), ..row(3, 900, 0) };
+        assert!(noted(SlotState::Leased).is_noted("tx"));
+        assert!(!noted(SlotState::Leased).is_noted("ty"));
+        for state in [SlotState::Elsewhere, SlotState::Repaired] {
+            assert!(!noted(state).is_noted("tx"), "{state:?}");
+        }
+    }
+
+    #[test]
     fn the_lowest_unused_slot_is_taken_where_none_was_given_back() {
         assert_eq!(slot_of(vec![], &request(0, 9)), (0, 0));
         assert_eq!(slot_of(vec![row(0, 900, NOW + 1), row(2, 900, NOW + 1)], &request(0, 9)), (1, 0));

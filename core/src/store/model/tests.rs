@@ -301,6 +301,19 @@ mod raising {
     }
 
     #[test]
+    fn the_mark_of_a_worker_that_is_leased_or_begun_anew_is_raised_by_no_process_that_had_it() {
+        let flakes = key("snowflake:f?worker=1");
+        for state in [RowState::Leased, RowState::Beginning, RowState::Closed] {
+            for expect in [None, Some(40)] {
+                let row = StoredRow::Segment(RowMark::open(None, 40).in_state(state));
+                let mut table = Table { row: Some(row), ..Table::default() };
+                assert_eq!(kind(rows::raise(&mut table, &flakes, expect, 50)), Some(FaultKind::Taken));
+                assert_eq!((table.next(), table.writes), (Some(40), 0), "{state:?} {expect:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_mark_that_stands_elsewhere_is_anothers_and_other_schemes_keep_none() {
         let flakes = key("snowflake:f?worker=1");
         for expect in [39, 41] {
