@@ -303,7 +303,11 @@ mod raising {
     #[test]
     fn the_mark_of_a_worker_that_is_leased_or_begun_anew_is_raised_by_no_process_that_had_it() {
         let flakes = key("snowflake:f?worker=1");
-        for state in [RowState::Leased, RowState::Beginning, RowState::Closed] {
+        for state in [
+            crate::store::RowState::Leased,
+            crate::store::RowState::Beginning,
+            crate::store::RowState::Closed,
+        ] {
             for expect in [None, Some(40)] {
                 let row = StoredRow::Segment(RowMark::open(None, 40).in_state(state));
                 let mut table = Table { row: Some(row), ..Table::default() };
