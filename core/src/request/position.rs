@@ -4,7 +4,7 @@
 pub const MAX_NUMBER: u64 = i64::MAX as u64;
 
 /// A place in a key's history: first by period, then by number. `next` is the lowest number not yet reserved; where the
-/// key has a [`Stride`], the lowest that is its own.
+/// key has a `Stride`, the lowest that is its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
     /// The period, 0 where the key has none.
