@@ -235,8 +235,8 @@ pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row,
         Some(row) if row.status != key.open() => return Err(misplaced(key, row.status)),
         before => not_lower(before, to)?,
     }
-    // A row that keeps the next number stands one higher when its last one is reserved.
-    if let Some(last) = Counter::of(key).map(|counter| counter.last()).filter(|last| to.next > *last) {
+    // One above the last number: all of them are reserved.
+    if let Some(last) = Counter::of(key).map(|counter| counter.last()).filter(|last| to.next > *last + 1) {
         let table = &key.table;
         return Err(Fault::new(
             FaultKind::Refused,
