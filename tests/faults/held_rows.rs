@@ -465,27 +465,52 @@ fn a_held_business_table_costs_one_lock_timeout(kind: &'static str) {
     waits_once(kind, "the table of init=max", &mut *held.store, &hold, reserve);
 }
 
-/// Each on MariaDB and PostgreSQL.
-macro_rules! one_lock_timeout {
-    ($($mariadb:ident $postgres:ident $check:ident)*) => {
-        $(
-            #[test]
-            fn $mariadb() {
-                $check("mariadb");
-            }
-
-            #[test]
-            fn $postgres() {
-                $check("postgres");
-            }
-        )*
-    };
+#[test]
+fn a_held_row_of_a_worker_costs_one_lock_timeout_on_mariadb() {
+    a_held_worker_costs_one_lock_timeout("mariadb");
 }
 
-one_lock_timeout! {
-    a_held_row_of_a_worker_costs_one_lock_timeout_on_mariadb a_held_row_of_a_worker_costs_one_lock_timeout_on_postgres a_held_worker_costs_one_lock_timeout
-    a_locked_table_of_workers_costs_one_lock_timeout_on_mariadb a_locked_table_of_workers_costs_one_lock_timeout_on_postgres a_held_table_of_workers_costs_one_lock_timeout
-    a_held_row_of_a_reader_costs_one_lock_timeout_on_mariadb a_held_row_of_a_reader_costs_one_lock_timeout_on_postgres a_held_reader_costs_one_lock_timeout
-    a_held_record_of_readers_costs_one_lock_timeout_on_mariadb a_held_record_of_readers_costs_one_lock_timeout_on_postgres a_held_record_of_readers_costs_one_lock_timeout
-    a_locked_table_of_init_max_costs_one_lock_timeout_on_mariadb a_locked_table_of_init_max_costs_one_lock_timeout_on_postgres a_held_business_table_costs_one_lock_timeout
+#[test]
+fn a_held_row_of_a_worker_costs_one_lock_timeout_on_postgres() {
+    a_held_worker_costs_one_lock_timeout("postgres");
+}
+
+#[test]
+fn a_locked_table_of_workers_costs_one_lock_timeout_on_mariadb() {
+    a_held_table_of_workers_costs_one_lock_timeout("mariadb");
+}
+
+#[test]
+fn a_locked_table_of_workers_costs_one_lock_timeout_on_postgres() {
+    a_held_table_of_workers_costs_one_lock_timeout("postgres");
+}
+
+#[test]
+fn a_held_row_of_a_reader_costs_one_lock_timeout_on_mariadb() {
+    a_held_reader_costs_one_lock_timeout("mariadb");
+}
+
+#[test]
+fn a_held_row_of_a_reader_costs_one_lock_timeout_on_postgres() {
+    a_held_reader_costs_one_lock_timeout("postgres");
+}
+
+#[test]
+fn a_held_record_of_readers_costs_one_lock_timeout_on_mariadb() {
+    a_held_record_of_readers_costs_one_lock_timeout("mariadb");
+}
+
+#[test]
+fn a_held_record_of_readers_costs_one_lock_timeout_on_postgres() {
+    a_held_record_of_readers_costs_one_lock_timeout("postgres");
+}
+
+#[test]
+fn a_locked_table_of_init_max_costs_one_lock_timeout_on_mariadb() {
+    a_held_business_table_costs_one_lock_timeout("mariadb");
+}
+
+#[test]
+fn a_locked_table_of_init_max_costs_one_lock_timeout_on_postgres() {
+    a_held_business_table_costs_one_lock_timeout("postgres");
 }
