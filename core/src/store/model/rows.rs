@@ -508,7 +508,7 @@ pub(crate) fn segment_text(row: RowMark) -> String {
     let Mark { period, next } = row.mark;
     let mut text = String::new();
     if period != 0 {
-        text.push_str(&format!("period={period} "));
+        text.push_str(&format!("date={period} "));
     }
     text.push_str(&format!("next={next}"));
     if row.status.state != RowState::Open {
@@ -520,11 +520,11 @@ pub(crate) fn segment_text(row: RowMark) -> String {
     text
 }
 
-/// Why a table, or a row of Redis, is refused that an earlier build made. `lacks`: what it does not have.
+/// Why a table, or a row of Redis, is refused that an earlier build made. `found`: how that is known.
 #[cfg(any(feature = "_sql", feature = "redis"))]
-pub(crate) fn of_earlier_build(place: &str, lacks: &str) -> Fault {
+pub(crate) fn of_earlier_build(place: &str, found: &str) -> Fault {
     Fault::unreadable(format!(
-        "{place} was made by an earlier build of keymill ({lacks}); nothing was changed. Stop every program that uses it, note where each source stands with `keymill status SOURCE` of that build, rename it, run `keymill init SOURCE` and, for each source, `keymill repair SOURCE --to N --yes` with N above every id that was ever issued"
+        "{place} was made by an earlier build of keymill ({found}); nothing was changed. Stop every program that uses it, of this build too, and start none before the last step: note where each source stands with `keymill status SOURCE` of that build, rename it, run `keymill init SOURCE` and, for each source, `keymill repair SOURCE --to N --yes` with N above every id that was ever issued"
     ))
 }
 

@@ -10,7 +10,7 @@ use crate::store::{Fault, Key, SlotState, StoreIndex};
 /// Every column, in the order of the table.
 #[cfg(feature = "_sql")]
 pub(crate) const COLUMNS: [&str; 11] =
-    ["pool", "slot", "token", "mark", "ends_at", "state", "source", "owner", "layout", "stores", "store"];
+    ["pool", "slot", "token", "mark", "ends_at", "state", "source", "process", "layout", "stores", "store"];
 
 /// A row as the table holds it, in the order of [`COLUMNS`].
 #[cfg(feature = "_sql")]
@@ -52,7 +52,7 @@ pub(crate) fn row_of(key: &Key, cells: &[ColumnValue]) -> Result<SlotRow, Fault>
         state: state_of(key, text("state")?)?,
         source: text("source")?.to_owned(),
         // It decides nothing.
-        owner: cell("owner").text().unwrap_or_default().to_owned(),
+        owner: cell("process").text().unwrap_or_default().to_owned(),
         layout: text("layout")?.to_owned(),
         store: store_of(key, [number("stores")?, number("store")?])?,
     })

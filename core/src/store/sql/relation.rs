@@ -110,9 +110,11 @@ fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Resu
     for (name, narrowest) in layout.needed(family) {
         let name = folded(name);
         let Some((_, of_type)) = found.columns.iter().find(|(column, _)| same(column, &name)) else {
-            if key.scheme.later().contains(&name.as_str()) {
+            let has = |wanted: &str| found.columns.iter().any(|(column, _)| same(column, wanted));
+            if let Some(renamed) = key.scheme.renamed().filter(|renamed| name == renamed.now && has(renamed.before)) {
                 let place = format!("table `{}`{}", key.table, connection.location());
-                return Err(rows::of_earlier_build(&place, &format!("it has no column `{name}`")));
+                let has = format!("it has a column `{}` in place of `{}`", renamed.before, renamed.now);
+                return Err(rows::of_earlier_build(&place, &has));
             }
             return Err(wrong(connection, key, &missing_column(key, &name)));
         };
