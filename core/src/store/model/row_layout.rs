@@ -178,7 +178,7 @@ impl<'k> RowLayout<'k> {
             (None, Some(text)) => format!("`{text}`"),
             (None, None) => "NULL".to_owned(),
         };
-        Err(Fault::unreadable(format!(
+        Err(Fault::new(FaultKind::Refused, format!(
             "{} holds {found} in `{column}`, where a whole number from {least} to {most} is needed; {remedy}; nothing was changed",
             self.row()
         )))

@@ -5,7 +5,7 @@
 use super::value::{ColumnValue, Value};
 #[cfg(feature = "_sql")]
 use crate::store::SlotRow;
-use crate::store::{Fault, Key, SlotState, StoreIndex};
+use crate::store::{Fault, FaultKind, Key, SlotState, StoreIndex};
 
 /// Every column, in the order of the table.
 #[cfg(feature = "_sql")]
@@ -76,7 +76,7 @@ pub(crate) fn store_of(key: &Key, columns: [u64; 2]) -> Result<StoreIndex, Fault
 
 /// A row says what cannot be read.
 fn unreadable(key: &Key, found: &str) -> Fault {
-    Fault::unreadable(format!(
+    Fault::new(FaultKind::Refused, format!(
         "a row of pool `{}` in `{}` has {found}; mend the row; nothing was changed",
         key.name, key.table
     ))
@@ -141,7 +141,7 @@ mod tests {
             let at = COLUMNS.iter().skip(1).position(|name| *name == column).expect("a column");
             cells[at] = wrong;
             let fault = row_of(&key(), &cells).expect_err(column);
-            assert!(fault.is_unreadable() && fault.to_string().contains(says), "{fault}");
+            assert!(fault.kind == FaultKind::Refused && fault.to_string().contains(says), "{fault}");
         }
         let mut nobody = sound;
         nobody[6] = ColumnValue::Null;

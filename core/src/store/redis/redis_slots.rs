@@ -125,7 +125,7 @@ impl SlotRows for RedisSlots<'_> {
                 continue;
             }
             let slot = field.parse().map_err(|_| {
-                Fault::unreadable(format!(
+                Fault::new(FaultKind::Refused, format!(
                     "its key `{at}` has a field `{field}` that is no slot of keymill's; delete it"
                 ))
             })?;
@@ -257,7 +257,7 @@ mod tests {
             ("1 2 3 leased 2 3 tx host:1", "stores=2 store=3"),
         ] {
             let fault = read_slot(&key(), 7, wrong).expect("its form is right").expect_err(wrong);
-            assert!(fault.is_unreadable() && fault.to_string().contains(says), "{fault}");
+            assert!(fault.kind == FaultKind::Refused && fault.to_string().contains(says), "{fault}");
         }
     }
 
