@@ -178,10 +178,13 @@ impl<'k> RowLayout<'k> {
             (None, Some(text)) => format!("`{text}`"),
             (None, None) => "NULL".to_owned(),
         };
-        Err(Fault::new(FaultKind::Refused, format!(
-            "{} holds {found} in `{column}`, where a whole number from {least} to {most} is needed; {remedy}; nothing was changed",
-            self.row()
-        )))
+        Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "{} holds {found} in `{column}`, where a whole number from {least} to {most} is needed; {remedy}; nothing was changed",
+                self.row()
+            ),
+        ))
     }
 
     /// The row, for messages.

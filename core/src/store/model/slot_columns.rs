@@ -76,10 +76,13 @@ pub(crate) fn store_of(key: &Key, columns: [u64; 2]) -> Result<StoreIndex, Fault
 
 /// A row says what cannot be read.
 fn unreadable(key: &Key, found: &str) -> Fault {
-    Fault::new(FaultKind::Refused, format!(
-        "a row of pool `{}` in `{}` has {found}; mend the row; nothing was changed",
-        key.name, key.table
-    ))
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "a row of pool `{}` in `{}` has {found}; mend the row; nothing was changed",
+            key.name, key.table
+        ),
+    )
 }
 
 #[cfg(all(test, feature = "_sql"))]

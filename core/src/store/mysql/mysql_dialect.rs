@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use crate::store::{Absence, FaultKind};
 use crate::store::server::{Phase, READ_ONLY};
 use crate::store::sql::Dialect;
 use crate::store::sql::judgement::Meaning;
+use crate::store::{Absence, FaultKind};
 
 use super::settings_check::ALL_ROWS;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use postgres_protocol::escape::escape_identifier;
 
-use crate::store::{Absence, FaultKind};
 use crate::store::server::{Phase, READ_ONLY};
 use crate::store::sql::judgement::Meaning;
+use crate::store::{Absence, FaultKind};
 
 /// Translates a statement of the shared code (`` `name` ``, `?` and bare operators) into PostgreSQL's syntax: `"name"`,
 /// `$n` and `OPERATOR(pg_catalog.=)`. Names are folded to lower case, as PostgreSQL folds unquoted names: `table=ORDERS`

@@ -125,9 +125,10 @@ impl SlotRows for RedisSlots<'_> {
                 continue;
             }
             let slot = field.parse().map_err(|_| {
-                Fault::new(FaultKind::Refused, format!(
-                    "its key `{at}` has a field `{field}` that is no slot of keymill's; delete it"
-                ))
+                Fault::new(
+                    FaultKind::Refused,
+                    format!("its key `{at}` has a field `{field}` that is no slot of keymill's; delete it"),
+                )
             })?;
             pool.add(read_slot(key, slot, &kept).ok_or_else(has_another_form)??)?;
         }
