@@ -96,7 +96,8 @@ pub mod time;
 
 pub use api::{
     Change, Handle, Heat, Iter, Kind, Mill, ORDER_KEYS_VARIABLE, OldRow, OrderNo, OrderNumbers, Parts,
-    Periods, Repair, ReservedAhead, Route, Router, Source, SourceStatus, Stored, StoredRouter, Table, VERSION,
+    Periods, Repair, ReservedAhead, Route, Router, Source, SourceStatus, Stored, StoredRouter, Table,
+    VERSION,
 };
 #[cfg(feature = "moves")]
 pub use api::{FinishedMove, MoveOptions, MoveStatus, Moves, Moving};

@@ -598,6 +598,7 @@ mod tests {
             last: MAX_NUMBER,
             period,
             period_max: period,
+            clock: None,
             heal: false,
             max_jump: 0,
             single: 0,

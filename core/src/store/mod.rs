@@ -73,7 +73,8 @@ pub(crate) use verbs::{
 pub(crate) use crate::error::fault::Remedy;
 pub use crate::request::partition::Partition;
 pub use crate::request::reservation::{
-    Columns, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, PeriodClock, Request, Reserved, Scheme, SerialKey,
+    Columns, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, PeriodClock, Request, Reserved, Scheme,
+    SerialKey,
 };
 pub use crate::request::row_mark::{RowMark, RowState, RowStatus};
 pub use crate::request::store_index::StoreIndex;

@@ -31,7 +31,9 @@ pub(crate) fn is_reached(request: &Request, period: u64, seen_ms: u64) -> bool {
 /// # Errors
 /// `Refused`, with both clocks; those of reading the store's clock.
 pub(crate) fn check_begin(rows: &mut dyn Rows, request: &Request, period: u64) -> Result<(), Fault> {
-    let (Some(clock), Some(from_ms)) = (request.clock, allowed_from_ms(request, period)) else { return Ok(()) };
+    let (Some(clock), Some(from_ms)) = (request.clock, allowed_from_ms(request, period)) else {
+        return Ok(());
+    };
     match rows.clock_ms(from_ms)? {
         Some(store_ms) if store_ms < from_ms => Err(ahead(&request.key, clock, period, store_ms)),
         _ => Ok(()),
@@ -62,13 +64,16 @@ pub(crate) fn behind(rows: &mut dyn Rows, request: &Request, at: Mark, fault: Fa
     };
     let Some(store_ms) = rows.clock_ms(u64::MAX)? else { return Ok(fault) };
     let key = &request.key;
-    let row = format!("its row stands in {}, which begins at {}", named(key, at.period), begin(key, at.period));
-    let clocks = format!("the store's clock says {}, this machine's {}", shown(store_ms), rfc3339(clock.wall_ms));
+    let row =
+        format!("its row stands in {}, which begins at {}", named(key, at.period), begin(key, at.period));
+    let clocks =
+        format!("the store's clock says {}, this machine's {}", shown(store_ms), rfc3339(clock.wall_ms));
     if store_ms >= from_ms {
         let advice = "set this machine's clock, or raise `skew` if nodes may differ by that much";
         return Ok(Fault::new(FaultKind::ClockBehind, format!("{row}; {clocks}: {advice}")));
     }
-    let cause = format!("{row}; {clocks}: a machine whose clock was ahead has reserved numbers of that period");
+    let cause =
+        format!("{row}; {clocks}: a machine whose clock was ahead has reserved numbers of that period");
     Ok(Fault::new(FaultKind::ClockBehind, cause).with_remedy(Remedy::Repair {
         first: "stop every program that uses this serial, then ",
         row: Some(key.name.to_string()),

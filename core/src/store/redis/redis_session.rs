@@ -6,8 +6,8 @@ use std::time::Duration;
 use redis::{Cmd, Value, cmd};
 
 use super::RedisOptions;
-use super::redis_slots;
 use super::redis_server::{Finding, RedisServer, questions, replicas_to_write};
+use super::redis_slots;
 use super::redis_wire::{CommandKind, RedisWire};
 use crate::store::model::rows::{self, Answers, Digits, Rows, StoredRow};
 use crate::store::server::{self, Target};

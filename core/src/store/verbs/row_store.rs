@@ -239,7 +239,8 @@ pub trait RowStore: Catalogue + AsRows {
         self.writable().map_err(|fault| rows::would_fail(key, fault))?;
         let before = self.look(key)?;
         let stands = before.as_ref().map_or_else(Mark::default, |row| row.mark);
-        let after = check_set_back(key, stands, to, latest).and_then(|()| rows::moved(key, before.as_ref(), to));
+        let after =
+            check_set_back(key, stands, to, latest).and_then(|()| rows::moved(key, before.as_ref(), to));
         Ok((before, after.map_err(|fault| fault.with_context(&doing))?))
     }
 
