@@ -2,14 +2,21 @@
 //!
 //! `ci/servers/mariadb run ci/servers/postgres run cargo test …` names the servers.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use keymill::serial::SerialPattern;
+use keymill::store::server::ServerOptions;
+use keymill::store::{
+    Fault, FaultKind, KeepReader, Key, Left, OwnReader, OwnSlot, Renewal, Renewed, Request, Scheme,
+    SerialKey, Store, StoreIndex,
+};
 use keymill::{Change, Code, Mill, Source};
 use keymill_tests::disguise::Disguise;
 use keymill_tests::takers::persistently;
-use keymill_tests::{mariadb, postgres};
+use keymill_tests::{in_time, lease, mariadb, postgres, request, schemes};
 
 /// The reason that callers of a held row are told.
 const HELD: &str = "another transaction holds its row";
@@ -297,4 +304,213 @@ fn a_process_leases_another_worker_while_the_row_of_a_free_one_is_held_on_mariad
 #[test]
 fn a_process_leases_another_worker_while_the_row_of_a_free_one_is_held_on_postgres() {
     another_worker_is_leased("postgres");
+}
+
+/// How long a lock is waited for in the tests of single requests: half the limit of an answer.
+const LOCK_WAIT: Duration = Duration::from_secs(6);
+
+/// Makes one request four times while `hold` is in force: the first waits for the lock once, the others do not wait. All sources of a
+/// mill share its connection, so they wait as long.
+fn waits_once(
+    kind: &str,
+    what: &str,
+    store: &mut dyn Store,
+    hold: &[String],
+    mut request: impl FnMut(&mut dyn Store) -> Result<(), Fault>,
+) {
+    let mut holder = Holder::new(kind);
+    for statement in hold {
+        holder.say(statement);
+    }
+    let times = [(); 4].map(|()| {
+        let began = Instant::now();
+        let fault = request(store).expect_err("another session holds it");
+        assert_eq!(fault.kind, FaultKind::Locked, "{kind}, {what}: {fault}");
+        began.elapsed()
+    });
+    println!("{kind}, {what}: {times:?}");
+    assert!(times[0] < LOCK_WAIT * 3 / 2, "{kind}, {what}: more than one lock timeout: {times:?}");
+    // A longer wait of one of them is due to the machine.
+    let shortest = times[1..].iter().min();
+    assert!(shortest < Some(&(LOCK_WAIT / 4)), "{kind}, {what}: each request waits for the lock: {times:?}");
+    holder.say("ROLLBACK");
+    if kind != "postgres" {
+        holder.say("UNLOCK TABLES");
+    }
+    in_time(|| request(store)).expect("it is free again");
+}
+
+/// A store with a table of its own, and what its test makes there.
+struct Held {
+    kind: &'static str,
+    table: String,
+    store: Box<dyn Store>,
+}
+
+impl Held {
+    fn new(kind: &'static str, what: &str) -> Held {
+        let read_timeout = LOCK_WAIT * 2;
+        let store: Box<dyn Store> = if kind == "postgres" {
+            Box::new(postgres::store(ServerOptions { read_timeout, ..postgres::options() }))
+        } else {
+            Box::new(mariadb::store(ServerOptions { read_timeout, ..mariadb::options() }))
+        };
+        Held { kind, table: format!("held_{what}_{}", std::process::id()), store }
+    }
+
+    fn init(&mut self, key: &Arc<Key>) {
+        self.store.init(std::slice::from_ref(key), false).expect("the table");
+    }
+
+    /// Locks a row of a pool.
+    fn row(&self, pool: &str, slot: &str) -> [String; 2] {
+        let table = &self.table;
+        let lock = format!("SELECT mark FROM {table} WHERE pool = '{pool}' AND slot = {slot} FOR UPDATE");
+        ["BEGIN".to_owned(), lock]
+    }
+
+    /// Locks a table, for readers too.
+    fn whole(&self, table: &str) -> Vec<String> {
+        if self.kind == "postgres" {
+            return vec!["BEGIN".to_owned(), format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")];
+        }
+        vec![format!("LOCK TABLES {table} WRITE")]
+    }
+}
+
+/// The lease of worker 0 of a new pool, and how it is renewed.
+fn renew(held: &mut Held) -> impl FnMut(&mut dyn Store) -> Result<(), Fault> + use<> {
+    let key = Arc::new(Key::pool(&held.table, "pool"));
+    held.init(&key);
+    let taken = held.store.take_slot(&lease::take(key.clone(), 11)).expect("a worker");
+    let mut left = vec![Left { token: 11, mark: taken.mark }];
+    move |store| {
+        let to = Left { token: left[0].token + 1, mark: taken.mark + left[0].token };
+        let own = OwnSlot { key: key.clone(), slot: 0, left: left.clone(), source: "".into() };
+        let Renewed { marks, .. } = store.renew_slots(&[Renewal { own, to, lease_ms: lease::LEASE_MS }])?;
+        marks.into_iter().next().expect("an answer")?;
+        left = vec![to];
+        Ok(())
+    }
+}
+
+/// The row of a process that follows a route table, and how it is renewed.
+fn keep(held: &mut Held) -> impl FnMut(&mut dyn Store) -> Result<(), Fault> + use<> {
+    let key = Arc::new(Key { table: held.table.clone(), ..Key::of_readers("orders") });
+    held.init(&key);
+    let mut own = OwnReader::default();
+    let keep = || KeepReader {
+        version: 3,
+        lease_ms: lease::LEASE_MS,
+        owner: "host:7".into(),
+        store: StoreIndex::ONLY,
+    };
+    held.store.keep_reader(&key, &mut own, &keep()).expect("kept");
+    move |store| store.keep_reader(&key, &mut own, &keep()).map(drop)
+}
+
+fn a_held_worker_costs_one_lock_timeout(kind: &'static str) {
+    let mut held = Held::new(kind, "worker");
+    let renew = renew(&mut held);
+    let hold = held.row("pool", "0");
+    waits_once(kind, "a worker's row", &mut *held.store, &hold, renew);
+}
+
+fn a_held_table_of_workers_costs_one_lock_timeout(kind: &'static str) {
+    let mut held = Held::new(kind, "workers");
+    let renew = renew(&mut held);
+    let hold = held.whole(&held.table);
+    waits_once(kind, "the table of workers", &mut *held.store, &hold, renew);
+}
+
+fn a_held_reader_costs_one_lock_timeout(kind: &'static str) {
+    let mut held = Held::new(kind, "reader");
+    let keep = keep(&mut held);
+    let member = held.store.readers(&Key { table: held.table.clone(), ..Key::of_readers("orders") });
+    let member = member.expect("an answer").all[0].member;
+    let hold = held.row("orders", &member.to_string());
+    waits_once(kind, "a reader's row", &mut *held.store, &hold, keep);
+}
+
+/// A new process adds its row beside the record of the pool, which it locks.
+fn a_held_record_of_readers_costs_one_lock_timeout(kind: &'static str) {
+    let mut held = Held::new(kind, "readers");
+    drop(keep(&mut held));
+    let key = Arc::new(Key { table: held.table.clone(), ..Key::of_readers("orders") });
+    let keep =
+        KeepReader { version: 3, lease_ms: lease::LEASE_MS, owner: "host:8".into(), store: StoreIndex::ONLY };
+    let hold = held.row("orders", &(1_u64 << 62).to_string());
+    let add = |store: &mut dyn Store| store.keep_reader(&key, &mut OwnReader::default(), &keep).map(drop);
+    waits_once(kind, "the record of a router's readers", &mut *held.store, &hold, add);
+}
+
+/// `init=max` reads the business table.
+fn a_held_business_table_costs_one_lock_timeout(kind: &'static str) {
+    let mut held = Held::new(kind, "serial");
+    let business = format!("{}_cust", held.table);
+    let create = format!("CREATE TABLE {business} (id VARCHAR(40) NOT NULL PRIMARY KEY)");
+    let serial = SerialKey {
+        table: business.clone(),
+        column: "id".to_owned(),
+        pattern: SerialPattern::new("yyyyMMdd", "0000", "UTC").expect("a pattern"),
+        init_max: true,
+    };
+    let key = Arc::new(schemes::key(Scheme::Keymill, &held.table, "cust", Some(serial)));
+    held.init(&key);
+    Holder::new(kind).say(&create);
+    let hold = held.whole(&business);
+    let (period, last) = (20_261_120_000_000_000, 9_999);
+    let request = Request { period, period_max: period, last, ..request(&key, 10) };
+    let reserve = |store: &mut dyn Store| store.reserve(&request).map(drop);
+    waits_once(kind, "the table of init=max", &mut *held.store, &hold, reserve);
+}
+
+#[test]
+fn a_held_row_of_a_worker_costs_one_lock_timeout_on_mariadb() {
+    a_held_worker_costs_one_lock_timeout("mariadb");
+}
+
+#[test]
+fn a_held_row_of_a_worker_costs_one_lock_timeout_on_postgres() {
+    a_held_worker_costs_one_lock_timeout("postgres");
+}
+
+#[test]
+fn a_locked_table_of_workers_costs_one_lock_timeout_on_mariadb() {
+    a_held_table_of_workers_costs_one_lock_timeout("mariadb");
+}
+
+#[test]
+fn a_locked_table_of_workers_costs_one_lock_timeout_on_postgres() {
+    a_held_table_of_workers_costs_one_lock_timeout("postgres");
+}
+
+#[test]
+fn a_held_row_of_a_reader_costs_one_lock_timeout_on_mariadb() {
+    a_held_reader_costs_one_lock_timeout("mariadb");
+}
+
+#[test]
+fn a_held_row_of_a_reader_costs_one_lock_timeout_on_postgres() {
+    a_held_reader_costs_one_lock_timeout("postgres");
+}
+
+#[test]
+fn a_held_record_of_readers_costs_one_lock_timeout_on_mariadb() {
+    a_held_record_of_readers_costs_one_lock_timeout("mariadb");
+}
+
+#[test]
+fn a_held_record_of_readers_costs_one_lock_timeout_on_postgres() {
+    a_held_record_of_readers_costs_one_lock_timeout("postgres");
+}
+
+#[test]
+fn a_locked_table_of_init_max_costs_one_lock_timeout_on_mariadb() {
+    a_held_business_table_costs_one_lock_timeout("mariadb");
+}
+
+#[test]
+fn a_locked_table_of_init_max_costs_one_lock_timeout_on_postgres() {
+    a_held_business_table_costs_one_lock_timeout("postgres");
 }

@@ -121,7 +121,13 @@ impl Connection for MysqlSession {
 
     fn set_nowait(&mut self, nowait: bool) -> Result<(), Fault> {
         let seconds = if nowait { self.server.dialect.shortest_lock_wait() } else { self.lock_wait };
-        let said = self.say(&format!("SET SESSION innodb_lock_wait_timeout = {seconds}"), Phase::Ask);
+        // A row, and a table that another session locks or alters.
+        let of_tables = match self.server.dialect {
+            Dialect::TiDb => String::new(),
+            _ => format!(", lock_wait_timeout = {seconds}"),
+        };
+        let wait = format!("SET SESSION innodb_lock_wait_timeout = {seconds}{of_tables}");
+        let said = self.say(&wait, Phase::Ask);
         // A connection that still did not wait for locks would fail on every contender.
         self.state.broken |= said.is_err();
         self.state.nowait = nowait;

@@ -93,7 +93,7 @@ pub(super) fn write<T>(
     })
 }
 
-/// Runs `work` on a row, with NOWAIT if the row was locked last time, so one locked row cannot delay other sources.
+/// Runs `work` on a row, or on the rows of a pool, with NOWAIT if one was locked last time, so one locked row cannot delay other sources.
 pub(super) fn write_row<T>(
     server: &mut impl Server,
     key: &Key,

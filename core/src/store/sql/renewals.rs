@@ -7,10 +7,10 @@ use crate::store::model::rows;
 use crate::store::model::slot_rows;
 use crate::store::{Fault, FaultKind, Key, MOST_AT_ONCE, Renewal, Renewed, renewing};
 
-use super::Connection;
 use super::access::{Server, write, write_several};
 use super::sql_slots::{SqlSlots, clock, slot_id};
 use super::transaction::{self, PAST_LOCKED_FOR, without_waiting};
+use super::{Connection, Dialect};
 
 /// Renews leases, as many at once as one statement takes.
 pub(super) fn renew(server: &mut impl Server, renewals: &[Renewal]) -> Result<Renewed, Fault> {
@@ -80,13 +80,18 @@ fn not_asked(mut fault: Fault) -> Fault {
 fn renew_together(server: &mut impl Server, renewals: &[Renewal]) -> Result<Renewed, Fault> {
     let Some(first) = renewals.first() else { return Ok(Renewed { marks: Vec::new(), now_ms: 0 }) };
     let together = write(server, &first.own.key, |connection| {
-        if renewals.len() > 1 && renewals.iter().any(|renewal| is_held(connection, renewal)) {
+        if renewals.iter().any(|renewal| is_held(connection, renewal)) {
             return Ok(None);
         }
-        if let Some(renewed) = renew_alone(connection, renewals)? {
-            return Ok(Some(renewed));
+        let renewed = match renew_alone(connection, renewals) {
+            Ok(None) => renew_in_transaction(connection, &first.own.key, renewals),
+            Ok(Some(renewed)) => Ok(renewed),
+            Err(fault) => Err(fault),
+        };
+        if renewals.len() == 1 {
+            note_held(connection, first, &renewed);
         }
-        renew_in_transaction(connection, &first.own.key, renewals).map(Some)
+        renewed.map(Some)
     });
     match together.map_err(|fault| fault.with_context(&renewing(renewals))) {
         Ok(Some(renewed)) => Ok(renewed),
@@ -111,9 +116,11 @@ fn renew_each(server: &mut impl Server, renewals: &[Renewal]) -> Result<Renewed,
     for (at, renewal) in order.iter().filter_map(|&at| Some((at, renewals.get(at)?))) {
         let key = &renewal.own.key;
         let answer = write(server, key, |connection| {
-            without_waiting(connection, |connection| {
+            let renewed = without_waiting(connection, |connection| {
                 renew_in_transaction(connection, key, std::slice::from_ref(renewal))
-            })
+            });
+            note_held(connection, renewal, &renewed);
+            renewed
         });
         let answer = answer
             .map_err(|fault| fault.with_context(&format!("renewing a worker of pool `{}`", key.name)))
@@ -146,9 +153,20 @@ fn renew_in_transaction(
     })
 }
 
-/// Whether another transaction held the row of this lease when it was last used.
+/// Whether another session held the row of this lease when it was last used.
 fn is_held(connection: &mut dyn Connection, renewal: &Renewal) -> bool {
     connection.state().locked.contains(&slot_id(&renewal.own.key, renewal.own.slot))
+}
+
+/// Notes whether another session held the row of this lease, or its table.
+fn note_held(connection: &mut dyn Connection, renewal: &Renewal, answer: &Result<Renewed, Fault>) {
+    let row = slot_id(&renewal.own.key, renewal.own.slot);
+    let locked = &mut connection.state().locked;
+    if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked) {
+        locked.insert(row);
+    } else {
+        locked.remove(&row);
+    }
 }
 
 /// Renews leases with one statement. `None`: some were not renewed, and their rows tell why.
@@ -166,9 +184,12 @@ fn renew_alone(connection: &mut dyn Connection, renewals: &[Renewal]) -> Result<
     connection.state().begin_attempt();
     let changed = match connection.commit_alone(&change) {
         Ok(changed) => changed,
-        // A transaction repeats.
-        Err(_) if connection.state().conflict && !connection.state().broken => return Ok(None),
-        Err(fault) => return Err(fault),
+        // A transaction repeats. One wait for a lock is enough: the other sources wait too. TiDB's error about a lock may be a conflict.
+        Err(fault) => {
+            let may_repeat = fault.kind != FaultKind::Locked || connection.dialect() == Dialect::TiDb;
+            let state = connection.state();
+            return if may_repeat && state.conflict && !state.broken { Ok(None) } else { Err(fault) };
+        }
     };
     let end = changed.number.unwrap_or(0);
     Ok((changed.rows == renewals.len() as u64).then(|| Renewed {

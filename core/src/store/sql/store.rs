@@ -149,7 +149,7 @@ impl<S: Server> SlotStore for SqlStore<S> {
     }
 
     fn transact_slots(&mut self, key: &Key, work: &mut SlotWork<'_>) -> Result<(), Fault> {
-        access::write(&mut self.server, key, |connection| {
+        access::write_row(&mut self.server, key, |connection| {
             transaction::on_table(connection, key, |connection| {
                 Ok(work.run(&mut SqlSlots { connection })?.then_some(()))
             })
