@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result, shown};
+use crate::request::reader::LARGEST_VERSION;
 
 use super::json::Unrepeated;
 use super::moved::Moved;
@@ -18,8 +19,8 @@ pub const LONGEST_TEXT: usize = 4 << 20;
 /// The longest name of a shard, in bytes.
 pub const LONGEST_NAME: usize = 255;
 
-/// The largest version: a number in every language, JavaScript's included.
-pub(super) const LARGEST_VERSION: u64 = (1 << 53) - 1;
+/// The largest number of a table: a number in every language, JavaScript's included.
+pub(super) const LARGEST_NUMBER: u64 = (1 << 53) - 1;
 
 /// How many faults of a table are listed.
 const MOST_FAULTS: usize = 100;
@@ -257,7 +258,7 @@ impl TableReader {
             }
             Some(value) => {
                 value.as_u64().filter(|n| (1..=LARGEST_VERSION).contains(n)).unwrap_or_else(|| {
-                    self.fault(format!("`version` is {}, not a whole number from 1 to 2^53-1", said(value)));
+                    self.fault(format!("`version` is {}, not a whole number from 1 to 2^52", said(value)));
                     0
                 })
             }
