@@ -319,7 +319,7 @@ fn rows_are_made_in_one_order_and_a_lost_one_fails_no_other(bench: &Bench) {
     let (last, first) = (requests[0].key.name.clone(), requests[requests.len() - 1].key.name.clone());
     let mut other = session(bench);
     let make =
-        |name: &str| format!("INSERT INTO {} (name, period, next) VALUES ('{name}', 0, 500)", bench.table);
+        |name: &str| format!("INSERT INTO {} (name, date, next) VALUES ('{name}', 0, 500)", bench.table);
     other("BEGIN");
     other(&make(&first));
     let answers = std::thread::scope(|scope| {
@@ -396,7 +396,7 @@ fn mills_that_use_the_same_counters_meet_no_failure(bench: &Bench) {
 fn the_rows_of_a_table_whose_unique_key_has_another_name_are_found_by_it() {
     let bench = Bench { kind: Kind::Segment, place: Place::MariaDb, table: unique("t") };
     bench.tamper(
-        "CREATE TABLE {t} (`name` VARBINARY(512) NOT NULL, `period` BIGINT UNSIGNED NOT NULL \
+        "CREATE TABLE {t} (`name` VARBINARY(512) NOT NULL, `date` BIGINT UNSIGNED NOT NULL \
          DEFAULT 0, `next` BIGINT UNSIGNED NOT NULL, `state` VARBINARY(16) NOT NULL DEFAULT 'open', `stores` BIGINT UNSIGNED NOT NULL \
          DEFAULT 1, `store` BIGINT UNSIGNED NOT NULL DEFAULT 1, `chunk` BIGINT UNSIGNED NOT NULL DEFAULT 0, `updated_at` DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP, UNIQUE KEY `by name` (`name`))",
         &[],

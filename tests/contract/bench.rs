@@ -263,6 +263,24 @@ impl Bench {
         }
     }
 
+    /// Why the database refuses a statement; `None`: it carried it out.
+    pub fn refusal(&self, sql: &str) -> Option<String> {
+        match &self.place {
+            Place::Memory(_) | Place::Redis => unreachable!("it has no SQL"),
+            Place::Sqlite(path, _) => {
+                let connection = rusqlite::Connection::open(path).unwrap();
+                connection.execute_batch(sql).err().map(|error| error.to_string())
+            }
+            Place::MariaDb | Place::TiDb(_) => {
+                self.connection().query_drop(sql).err().map(|error| error.to_string())
+            }
+            Place::Postgres => {
+                let refused = postgres::Sql::shared().try_say(sql).err()?;
+                Some(refused.as_db_error().map_or_else(|| refused.to_string(), ToString::to_string))
+            }
+        }
+    }
+
     pub fn set_row(&self, name: &str, mark: Mark) {
         let key = self.key(name);
         if let Place::Memory(memory) = &self.place {
@@ -292,13 +310,13 @@ impl Bench {
             [mark.period, mark.next, stores, index + 1, chunk].map(|number| number.to_string());
         let state = status.state.word();
         if matches!(self.place, Place::Redis) {
-            let of_mark = ["period", &period, "next", &next, "state", state];
+            let of_mark = ["date", &period, "next", &next, "state", state];
             let of_store = ["stores", &stores, "store", &store, "chunk", &chunk];
             let new: u64 = self.redis_say("HSET", name, &[of_mark, of_store].concat());
             return assert_eq!(new, 0, "there is a row to set");
         }
         let changed = self.tamper(
-            "UPDATE {t} SET period = ?, next = ?, state = ?, stores = ?, store = ?, chunk = ? WHERE name = ?",
+            "UPDATE {t} SET date = ?, next = ?, state = ?, stores = ?, store = ?, chunk = ? WHERE name = ?",
             &[&period, &next, state, &stores, &store, &chunk, key.name.as_str()],
         );
         assert_eq!(changed, 1, "there is a row to set");

@@ -805,7 +805,7 @@ fn a_table_of_an_earlier_build_is_refused_and_left_alone(bench: &Bench) {
         assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
         for part in [
             "earlier build",
-            "no column `state`",
+            "a column `period` in place of `date`",
             "Stop every program",
             "status",
             "rename",
@@ -832,7 +832,7 @@ fn a_table_of_another_shape_is_refused(bench: &Bench) {
     };
     let missing = match bench.kind {
         Kind::Producer => "datefmt",
-        kind => kind.columns().map_or("period", |columns| columns.maximum),
+        kind => kind.columns().map_or("date", |columns| columns.maximum),
     };
     if bench.is_mysql() || matches!(bench.place, Place::Postgres) {
         bench.tamper("DROP TABLE {t}", &[]);

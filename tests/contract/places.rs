@@ -312,6 +312,67 @@ fn a_table_of_an_earlier_build_is_refused_with_what_to_do_and_left_alone(moves: 
     }
 }
 
+/// What the builds before 0.2.0 say to their tables. Each of them would take numbers or workers that processes of this build have.
+const EARLIER_SEGMENTS: [&str; 4] = [
+    "SELECT period, next FROM {t} WHERE name = 'segment:a'",
+    "UPDATE {t} SET next = next + 10 WHERE period = 0",
+    "UPDATE {t} SET period = 0, next = 900",
+    "INSERT INTO {t} (name, period, next) VALUES ('segment:a', 0, 1)",
+];
+const EARLIER_WORKERS: [&str; 3] = [
+    "SELECT slot, token, mark, ends_at, owner, layout FROM {t} WHERE pool = 'a'",
+    "UPDATE {t} SET token = 1, mark = 900, ends_at = 0, owner = 'host:7'",
+    "INSERT INTO {t} (pool, slot, token, mark, ends_at, owner, layout) VALUES ('a', 0, 1, 900, 0, 'host:7', '')",
+];
+
+/// Their scripts, up to the change that they would make.
+const EARLIER_RESERVE: &str = "local row = redis.call('HMGET', KEYS[1], 'period', 'next') \
+    if row[1] ~= ARGV[1] or not row[2] then return false end \
+    redis.call('HINCRBY', KEYS[1], 'next', ARGV[2]) return row[2]";
+const EARLIER_REPLACE: &str = "local row = redis.call('HMGET', KEYS[1], 'period', 'next') \
+    if ARGV[2] == '' then if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end \
+    elseif row[1] ~= ARGV[1] or row[2] ~= ARGV[2] then return 0 end \
+    redis.call('HSET', KEYS[1], 'period', ARGV[3], 'next', ARGV[4]) return 1";
+
+fn the_statements_of_an_earlier_build_fail_on_the_tables_of_this_one(moves: &Moves) {
+    let mut store = moves.open();
+    store.begin_mark(&moves.begin(0)).expect("a mark");
+    store.take_slot(&moves.take("other", 3, 11)).expect("a slot");
+    let (segments, workers) = (&moves.places.fixed_table, &moves.places.pool_table);
+    let tables = [(segments, &EARLIER_SEGMENTS[..], "period"), (workers, &EARLIER_WORKERS[..], "owner")];
+    match &moves.bench.place {
+        Place::Memory(_) => {}
+        Place::Redis => {
+            let mut server = redis_server::connection_of(&redis_server::url());
+            let (row, pool) = (format!("{segments}:{}", moves.fixed(0).name), format!("{workers}:other"));
+            let next: String = redis_server::say(&mut server, &["HGET", &row, "next"]);
+            let before: Vec<u8> = redis_server::say(&mut server, &["DUMP", &row]);
+            for words in [
+                &[EARLIER_RESERVE, "1", &row, "0", "10"][..],
+                &[EARLIER_REPLACE, "1", &row, "0", &next, "0", "900"],
+                &[EARLIER_REPLACE, "1", &row, "", "", "0", "1"],
+            ] {
+                let answer: Option<u64> = redis_server::say(&mut server, &[&["EVAL"], words].concat());
+                assert_eq!(answer.unwrap_or(0), 0, "{words:?}");
+            }
+            assert_eq!(redis_server::say::<Vec<u8>>(&mut server, &["DUMP", &row]), before);
+            // They refuse a pool with a field that is none of these.
+            let is_known =
+                |field: &String| matches!(field.as_str(), "layout" | "floor") || field.parse::<u64>().is_ok();
+            let fields: Vec<String> = redis_server::say(&mut server, &["HKEYS", &pool]);
+            assert!(!fields.iter().all(is_known), "{fields:?}");
+        }
+        _ => {
+            for (table, statements, column) in tables {
+                for statement in statements {
+                    let said = moves.bench.refusal(&statement.replace("{t}", table));
+                    assert!(said.as_ref().is_some_and(|said| said.contains(column)), "{statement}: {said:?}");
+                }
+            }
+        }
+    }
+}
+
 fn a_slot_in_an_unknown_state_keeps_every_process_from_its_worker(moves: &Moves) {
     let mut store = moves.open();
     let taken = store.take_slot(&moves.take(moves.own(), 0, 11)).expect("a slot");
@@ -341,6 +402,87 @@ fn a_slot_in_an_unknown_state_keeps_every_process_from_its_worker(moves: &Moves)
         assert!(fault.to_string().contains("`lent` in `state`, which is none of `leased`, "), "{fault}");
     }
     assert!(moves.open().look(&moves.fixed(1)).expect("an answer").is_none_or(|row| row.mark.next < 2));
+}
+
+/// Changes the own pool, or the row of the fixed worker 0, directly on the server; `false`: memory has neither.
+fn spoil(moves: &Moves, redis: &[&str], sql: &str) -> bool {
+    let (segments, workers) = (&moves.places.fixed_table, &moves.places.pool_table);
+    match &moves.bench.place {
+        Place::Memory(_) => return false,
+        Place::Redis => {
+            let (pool, row) =
+                (format!("{workers}:{}", moves.own()), format!("{segments}:{}", moves.fixed(0).name));
+            let words: Vec<_> =
+                redis.iter().map(|word| word.replace("{w}", &pool).replace("{s}", &row)).collect();
+            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            let mut server = redis_server::connection_of(&redis_server::url());
+            let _: ::redis::Value = redis_server::say(&mut server, &words);
+        }
+        _ => {
+            moves.bench.tamper(&sql.replace("{w}", workers).replace("{s}", segments), &[]);
+        }
+    }
+    true
+}
+
+/// No process begins with worker 0 at another place.
+fn is_kept_from_worker_0(moves: &Moves, kind: FaultKind, says: &str) {
+    let mut store = moves.open();
+    let pool = Take { slots: Slots { first: 0, last: 0 }, ..moves.take("shared", 0, 12) };
+    for refused in [store.begin_mark(&moves.begin(0)).map(drop), store.take_slot(&pool).map(drop)] {
+        let fault = refused.expect_err(says);
+        assert_eq!(fault.kind, kind, "{fault}");
+        assert!(fault.to_string().contains(says), "`{says}` is not in: {fault}");
+    }
+}
+
+fn a_pool_that_cannot_be_read_keeps_every_process_from_its_worker(moves: &Moves) {
+    let mut store = moves.open();
+    let taken = store.take_slot(&moves.take(moves.own(), 0, 11)).expect("a slot");
+    moves.free(&mut *store, moves.own(), 11, taken, 1_002);
+    let upper = "1 1 TIME:41@1MS,WORKER:2,SEQ:2 EPOCH E";
+    let set = "UPDATE {w} SET layout = 'TIME:41@1MS,WORKER:2,SEQ:2 EPOCH E' WHERE slot = 4611686018427387904";
+    if !spoil(moves, &["HSET", "{w}", "record", upper], set) {
+        return;
+    }
+    is_kept_from_worker_0(moves, FaultKind::Refused, "which is no layout");
+    spoil(moves, &["HDEL", "{w}", "record"], "DELETE FROM {w} WHERE slot = 4611686018427387904");
+    is_kept_from_worker_0(moves, FaultKind::Refused, "no record of its layout");
+    let layout = moves.take(moves.own(), 0, 0).layout;
+    let key = moves.pool(moves.own());
+    store
+        .raise_pool(&RaisePool { key, layout, store: StoreIndex::ONLY, to: 3_000, token: 77 })
+        .expect("mended");
+    match moves.bench.place {
+        Place::Redis => {
+            spoil(moves, &["EXPIRE", "{w}", "1000"], "");
+            is_kept_from_worker_0(moves, FaultKind::Unsafe, "expires");
+            spoil(moves, &["PERSIST", "{w}"], "");
+        }
+        Place::MariaDb => {
+            spoil(moves, &[], "ALTER TABLE {w} DROP PRIMARY KEY");
+            is_kept_from_worker_0(moves, FaultKind::Refused, "no primary key");
+            spoil(moves, &[], "ALTER TABLE {w} ADD PRIMARY KEY (pool, slot), ENGINE=MyISAM");
+            is_kept_from_worker_0(moves, FaultKind::Unsafe, "MyISAM");
+            spoil(moves, &[], "ALTER TABLE {w} ENGINE=InnoDB");
+        }
+        _ => {}
+    }
+    assert_eq!(moves.open().begin_mark(&moves.begin(0)).expect("a mark"), 3_000);
+}
+
+fn a_mark_with_a_date_is_refused(moves: &Moves) {
+    let mut store = moves.open();
+    store.begin_mark(&moves.begin(0)).expect("a mark");
+    if !spoil(moves, &["HSET", "{s}", "date", "7"], "UPDATE {s} SET date = 7") {
+        return;
+    }
+    let own = store.take_slot(&moves.take(moves.own(), 0, 11)).map(drop);
+    let repaired = store.repair_mark(&moves.begin(0), 5_000, false).map(drop);
+    for refused in [store.begin_mark(&moves.begin(0)).map(drop), own, repaired] {
+        let fault = refused.expect_err("it has a date");
+        assert!(fault.kind == FaultKind::Refused && fault.to_string().contains("has the date 7"), "{fault}");
+    }
 }
 
 /// An id holds its tick and not the epoch, so a tick that was used stays used when the epoch changes.
@@ -514,6 +656,9 @@ moves! {
     a_host_whose_name_reads_like_a_note_notes_nothing
     a_slot_in_an_unknown_state_keeps_every_process_from_its_worker
     a_table_of_an_earlier_build_is_refused_with_what_to_do_and_left_alone
+    the_statements_of_an_earlier_build_fail_on_the_tables_of_this_one
+    a_pool_that_cannot_be_read_keeps_every_process_from_its_worker
+    a_mark_with_a_date_is_refused
     a_pool_of_another_epoch_counts
     a_slot_of_another_pool_begins_above_the_marks_of_the_sources_own_pool_and_back
     a_slot_that_notes_no_source_is_compared_with_the_fixed_worker

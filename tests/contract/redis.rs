@@ -82,7 +82,7 @@ fn the_script_decides_as_every_other_store_does() {
                 let (period, next) = (mark.period.to_string(), mark.next.to_string());
                 let at = format!("{}:{}", ours.table, key.name);
                 let status = ["state", "open", "stores", "1", "store", "1", "chunk", "0"];
-                let row = ["HSET", &at, "period", &period, "next", &next];
+                let row = ["HSET", &at, "date", &period, "next", &next];
                 redis::say::<i64>(&mut connection, &[&row[..], &status].concat());
             }
             let wanted = period();
@@ -242,7 +242,7 @@ fn too_many_clients_a_busy_script_and_missing_replicas_pass() {
 
 /// The command that writes a row: period, next, and state, stores, store, chunk.
 fn row<'w>(period: &'w str, next: &'w str, [state, stores, store, chunk]: [&'w str; 4]) -> [&'w str; 14] {
-    let numbers = ["period", period, "next", next];
+    let numbers = ["date", period, "next", next];
     let status = ["state", state, "stores", stores, "store", store, "chunk", chunk];
     std::array::from_fn(|at| match at {
         0 => "HSET",
@@ -261,20 +261,20 @@ fn a_key_that_is_no_row_of_ours_is_refused_and_left_alone() {
     for (words, parts) in [
         (&["SET", ROW, "17"][..], &["WRONGTYPE", "table="][..]),
         (&["RPUSH", ROW, "17"], &["WRONGTYPE", "table="]),
-        (&["HSET", ROW, "max", "17"], &["no `period`"]),
-        (&["HSET", ROW, "period", "0"], &["no `next`"]),
-        (&["HSET", ROW, "next", "17"], &["no `period`"]),
-        (&["HSET", ROW, "period", "0", "next", "017"], &["next=017"]),
-        (&["HSET", ROW, "period", "0", "next", "-1"], &["next=-1"]),
-        (&["HSET", ROW, "period", "0", "next", "1.5"], &["next=1.5"]),
-        (&["HSET", ROW, "period", "0", "next", "1e3"], &["next=1e3"]),
-        (&["HSET", ROW, "period", "0", "next", ""], &["next="]),
-        (&["HSET", ROW, "period", "0", "next", "99999999999999999999"], &["next=9999"]),
+        (&["HSET", ROW, "max", "17"], &["no `date`"]),
+        (&["HSET", ROW, "date", "0"], &["no `next`"]),
+        (&["HSET", ROW, "next", "17"], &["no `date`"]),
+        (&["HSET", ROW, "date", "0", "next", "017"], &["next=017"]),
+        (&["HSET", ROW, "date", "0", "next", "-1"], &["next=-1"]),
+        (&["HSET", ROW, "date", "0", "next", "1.5"], &["next=1.5"]),
+        (&["HSET", ROW, "date", "0", "next", "1e3"], &["next=1e3"]),
+        (&["HSET", ROW, "date", "0", "next", ""], &["next="]),
+        (&["HSET", ROW, "date", "0", "next", "99999999999999999999"], &["next=9999"]),
         (
             &["HSET", ROW, "period", "0", "next", "17"],
-            &["earlier build", "no `state`", "repair SOURCE --to N"],
+            &["earlier build", "`period` in place of `date`", "repair SOURCE --to N"],
         ),
-        (&["HSET", ROW, "period", "0", "next", "17", "state", "open", "stores", "1"], &["no `store`"]),
+        (&["HSET", ROW, "date", "0", "next", "17", "state", "open", "stores", "1"], &["no `store`"]),
         (&row("0", "17", ["shut", "1", "1", "0"]), &["holds `shut` in `state`", "`closed`", "mend the row"]),
         (&row("0", "17", ["open", "2", "3", "1000"]), &["stores=2 store=3 chunk=1000", "mend the row"]),
         (&row("0", "17", ["open", "2", "1", "0"]), &["stores=2 store=1 chunk=0", "mend the row"]),

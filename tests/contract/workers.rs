@@ -377,7 +377,7 @@ fn a_row_that_makes_no_sense_is_refused_or_passed_over(pool: &Pool) {
                 "mark = 9223372036854775807",
                 "ends_at = 9223372036854775807",
                 "token = 0",
-                "owner = ''",
+                "process = ''",
                 "state = ''",
                 "state = 'pool'",
                 "stores = 0",

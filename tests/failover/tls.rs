@@ -12,7 +12,7 @@ use keymill::{Change, Code, Mill};
 use keymill_tests::authority::Authority;
 use keymill_tests::ci::patient;
 use keymill_tests::impostor::{Asks, Impostor, Protocol, Sent};
-use keymill_tests::{postgres, redis};
+use keymill_tests::{mariadb, postgres, redis};
 use mysql::prelude::Queryable;
 
 const PASSWORD: &str = "T0pSecretPw";
@@ -302,7 +302,7 @@ fn wants_a_certificate(url: &str, authority: &Authority) {
 #[test]
 fn mariadb_lets_a_user_in_who_shows_a_certificate() {
     let authority = Authority::new();
-    let server = crate::tls_mariadb::server(&authority, "");
+    let server = mariadb::Private::encrypted(&authority, "");
     let url = server.url().replace("127.0.0.1", "localhost");
     let (_, protection) = first_id(&format!("{url}?tls=require")).expect("a server with TLS");
     assert_eq!(protection, "encrypted, server not authenticated");
@@ -323,12 +323,7 @@ fn mariadb_lets_a_user_in_who_shows_a_certificate() {
 
 #[test]
 fn postgresql_lets_a_user_in_who_shows_a_certificate_and_binds_its_proof_to_the_servers() {
-    let server = postgres::Private::prepare("");
-    let folder = server.folder().join("tls");
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let authority = Authority::at(folder.clone(), "subjectAltName=DNS:localhost");
-    std::fs::copy(authority.file("server.pem"), folder.join("server.crt")).expect("a certificate");
-    server.start_again();
+    let (server, authority) = postgres::Private::encrypted();
     let url = server.url().replace("127.0.0.1", "localhost");
     let (_, protection) = first_id(&format!("{url}?tls=require")).expect("a server with TLS");
     assert_eq!(protection, "encrypted, server not authenticated");
@@ -339,7 +334,7 @@ fn postgresql_lets_a_user_in_who_shows_a_certificate_and_binds_its_proof_to_the_
         "local all postgres trust\nhostssl all all all scram-sha-256 clientcert=verify-ca\n",
     )
     .expect("the rules");
-    let ca = folder.join("ca.pem");
+    let ca = authority.file("ca.pem");
     root.say(&format!("ALTER SYSTEM SET ssl_ca_file = '{}'", ca.display()));
     root.say("SELECT pg_reload_conf()");
     let deadline = Instant::now() + Duration::from_secs(120);

@@ -13,18 +13,6 @@ use keymill_tests::takers::persistently;
 use keymill_tests::worker::in_a_process_of_its_own;
 use mysql::prelude::Queryable;
 
-/// A server with this authority's certificate.
-pub(super) fn server(authority: &Authority, more: &str) -> Private {
-    let (ca, cert, key) =
-        (authority.file("ca.pem"), authority.file("server.pem"), authority.file("server.key"));
-    Private::start(&format!(
-        "--ssl-ca={} --ssl-cert={} --ssl-key={} {more}",
-        ca.display(),
-        cert.display(),
-        key.display()
-    ))
-}
-
 /// The first id through this URL.
 fn first_id(url: &str) -> Result<u64, Error> {
     let mill = Mill::open(&patient(url)).expect("a mill opens lazily");
@@ -47,7 +35,7 @@ fn verified(url: &str, ca: &Path) -> String {
 #[test]
 fn a_certificate_is_trusted_for_its_name_and_from_its_authority_only() {
     let (authority, other) = (Authority::new(), Authority::new());
-    let server = server(&authority, "");
+    let server = Private::encrypted(&authority, "");
     let by_address = server.url();
     let by_name = by_address.replace("127.0.0.1", "localhost");
     let ca = authority.file("ca.pem");
@@ -73,7 +61,7 @@ fn a_certificate_is_trusted_for_its_name_and_from_its_authority_only() {
 #[test]
 fn a_certificate_without_a_host_as_mysql_makes_them_is_refused_with_what_to_do() {
     let authority = Authority::with("basicConstraints=CA:FALSE");
-    let server = server(&authority, "");
+    let server = Private::encrypted(&authority, "");
     assert_refused(
         &verified(&server.url(), &authority.file("ca.pem")),
         "with the host as its subjectAltName",
@@ -87,7 +75,7 @@ fn a_server_without_tls_is_refused_and_one_that_demands_it_says_so() {
     let ca = authority.file("ca.pem");
     assert_refused(&verified(&plain.url(), &ca), "the server offers no TLS");
     drop(plain);
-    let strict = server(&authority, "--require-secure-transport=ON");
+    let strict = Private::encrypted(&authority, "--require-secure-transport=ON");
     assert_refused(&strict.url(), "tls=verify");
     assert!(first_id(&verified(&strict.url().replace("127.0.0.1", "localhost"), &ca)).is_ok());
 }
@@ -117,7 +105,7 @@ fn a_server_that_ends_under_tls_raises_no_sigpipe_in_its_clients_process() {
     // SAFETY: the default action, as a C program has it; no handler of ours is involved.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let authority = Authority::new();
-    let server = server(&authority, "");
+    let server = Private::encrypted(&authority, "");
     let url = verified(&server.url().replace("127.0.0.1", "localhost"), &authority.file("ca.pem"));
     let mill = Mill::open(&format!("{url}&connect_timeout=1s&timeout=1s")).expect("a mill opens lazily");
     persistently(|| mill.init(&[], Change::Apply)).expect("a table");
@@ -164,7 +152,7 @@ fn a_connection_that_is_given_up_after_a_fork_ends_although_its_server_is_silent
         return;
     }
     let authority = Authority::new();
-    let server = server(&authority, "");
+    let server = Private::encrypted(&authority, "");
     let hosts = mariadb::options_of(&server.url()).hosts;
     let proxy = Proxy::start(hosts[0].clone());
     let (host, port) = proxy.address();
@@ -202,7 +190,7 @@ fn a_connection_that_is_given_up_after_a_fork_ends_although_its_server_is_silent
 #[test]
 fn a_mill_closed_under_tls_does_not_count_as_an_aborted_client() {
     let authority = Authority::new();
-    let server = server(&authority, "");
+    let server = Private::encrypted(&authority, "");
     let mut root = server.root();
     let mut status = |name: &str| -> u64 {
         let question = format!("SHOW GLOBAL STATUS LIKE '{name}'");

@@ -101,12 +101,7 @@ fn every_way_to_write_a_postgresql_is_the_same_store() {
 fn the_mill_of_an_application_is_encrypted_as_its_driver_is() {
     let (authority, other) = (Authority::new(), Authority::new());
     let file = |name: &str| authority.file(name).display().to_string();
-    let server = mariadb::Private::start(&format!(
-        "--ssl-ca={} --ssl-cert={} --ssl-key={}",
-        file("ca.pem"),
-        file("server.pem"),
-        file("server.key")
-    ));
+    let server = mariadb::Private::encrypted(&authority, "");
     let of = Written::of(&mariadb::options_of(&server.url()));
     let (place, database) = (format!("localhost:{}", of.port), &of.database);
     let first_id = |url: String, properties: &[(&str, &str)]| -> Result<u64, Error> {
@@ -175,14 +170,9 @@ const VERIFIED: &str = "verified";
 
 #[test]
 fn what_providers_of_postgresql_hand_out_opens_a_mill() {
-    let server = postgres::Private::prepare("");
-    let folder = server.folder().join("tls");
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let authority = Authority::at(folder.clone(), "subjectAltName=DNS:localhost");
-    std::fs::copy(authority.file("server.pem"), folder.join("server.crt")).expect("a certificate");
-    server.start_again();
+    let (server, authority) = postgres::Private::encrypted();
     let Written { user, password, database, port, .. } = Written::of(&server.options());
-    let ca = folder.join("ca.pem").display().to_string();
+    let ca = authority.file("ca.pem").display().to_string();
     let place = format!("localhost:{port}/{database}");
     let login = format!("{user}:{password}@{place}");
     opens(&[
@@ -216,12 +206,7 @@ fn what_providers_of_postgresql_hand_out_opens_a_mill() {
 fn what_providers_of_mysql_hand_out_opens_a_mill() {
     let authority = Authority::new();
     let file = |name: &str| authority.file(name).display().to_string();
-    let server = mariadb::Private::start(&format!(
-        "--ssl-ca={} --ssl-cert={} --ssl-key={}",
-        file("ca.pem"),
-        file("server.pem"),
-        file("server.key")
-    ));
+    let server = mariadb::Private::encrypted(&authority, "");
     let Written { user, password, database, port, .. } = Written::of(&mariadb::options_of(&server.url()));
     let ca = file("ca.pem");
     let place = format!("localhost:{port}/{database}");

@@ -80,7 +80,7 @@ fn a_view_of_another_user_is_refused_with_its_definer() {
     let (server, mut root, mut evil) = shared_database();
     let options = mariadb::options_of(&server.url());
     let orders = key(Scheme::Keymill, "orders");
-    evil.query_drop("CREATE TABLE ids.hidden (name VARCHAR(255) PRIMARY KEY, period BIGINT, next BIGINT UNSIGNED, updated_at DATETIME)")
+    evil.query_drop("CREATE TABLE ids.hidden (name VARCHAR(255) PRIMARY KEY, date BIGINT, next BIGINT UNSIGNED, updated_at DATETIME)")
         .expect("a table");
     evil.query_drop(format!("CREATE VIEW ids.{} AS SELECT * FROM ids.hidden", orders.table)).expect("a view");
     let careless = ServerOptions { durability: keymill::store::Durability::Warn, ..options.clone() };

@@ -75,7 +75,7 @@ fn a_trigger_on_a_planted_worker_table_does_not_run() {
         "CREATE FUNCTION public.theft() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
          UPDATE public.keymill_segment SET next = 1; RETURN NEW; END $$; \
          CREATE TABLE public.keymill_worker (pool text NOT NULL, slot bigint NOT NULL, token bigint, mark bigint, ends_at bigint, \
-         state text, source text, owner text, layout text, stores bigint, store bigint, PRIMARY KEY (pool, slot)); GRANT ALL ON public.keymill_worker TO PUBLIC; \
+         state text, source text, process text, layout text, stores bigint, store bigint, PRIMARY KEY (pool, slot)); GRANT ALL ON public.keymill_worker TO PUBLIC; \
          CREATE TRIGGER t BEFORE INSERT OR UPDATE ON public.keymill_worker FOR EACH ROW EXECUTE FUNCTION public.theft()",
     );
     let mill = Mill::open(&patient(&server.url())).unwrap();
@@ -284,7 +284,7 @@ fn a_function_of_another_role_at_a_sound_table_is_refused_and_does_not_run() {
             ),
             ["policy `p on", "function `e.yes(", drop_policy],
         ),
-        (format!("{of_table} ALTER period SET DEFAULT e.one()"), ["default value", "function `e.one()`", "alter the table"]),
+        (format!("{of_table} ALTER date SET DEFAULT e.one()"), ["default value", "function `e.one()`", "alter the table"]),
         (format!("{of_table} ADD CHECK (e.yes(name))"), ["table constraint", "function `e.yes(", "alter the table"]),
         (
             format!("{of_table} ADD more boolean GENERATED ALWAYS AS (e.yes(name)) STORED"),

@@ -149,7 +149,7 @@ fn unused_columns_are_left_alone() {
 fn a_column_that_is_too_narrow_is_refused_on_mariadb() {
     let own = [
         (Scheme::Keymill, "next"),
-        (Scheme::Keymill, "period"),
+        (Scheme::Keymill, "date"),
         (Scheme::Keymill, "chunk"),
         (Scheme::AutoIncrement, "id"),
         (Scheme::Ticket, "id"),
@@ -198,9 +198,9 @@ fn a_row_of_keymills_own_that_makes_no_sense_is_refused_on_mariadb() {
         ("NULL", "next", "holds NULL in `next`"),
         ("0", "next", "0 is the next number"),
         ("-9223372036854775808", "next", "in `next`"),
-        ("-3", "period", "holds -3 in `period`"),
-        ("NULL", "period", "holds NULL in `period`"),
-        ("7", "period", "period 7"),
+        ("-3", "date", "holds -3 in `date`"),
+        ("NULL", "date", "holds NULL in `date`"),
+        ("7", "date", "period 7"),
         ("'shut'", "state", "holds `shut` in `state`"),
         ("'Open'", "state", "holds `Open` in `state`"),
         ("'leased'", "state", "in state `leased`"),
@@ -209,7 +209,7 @@ fn a_row_of_keymills_own_that_makes_no_sense_is_refused_on_mariadb() {
         ("7", "chunk", "stores=1 store=1 chunk=7"),
     ] {
         let (table, key) = Table::of(Scheme::Keymill);
-        table.say("ALTER TABLE {t} MODIFY next BIGINT NULL, MODIFY period BIGINT NULL");
+        table.say("ALTER TABLE {t} MODIFY next BIGINT NULL, MODIFY date BIGINT NULL");
         let mut store = mariadb();
         store.reserve(&request(&key, 10)).unwrap();
         table.say(&format!("UPDATE {{t}} SET {column} = {value}"));
@@ -353,10 +353,10 @@ fn rows_that_no_table_of_ours_could_hold_are_refused() {
             refused(&mut behind(&disguise), &key, &[&format!("in `{maximum}`"), "nothing was changed"]);
         }
     }
-    let words = "SELECT `period`, `next`, `state`, `stores`, `store`, `chunk`";
+    let words = "SELECT `date`, `next`, `state`, `stores`, `store`, `chunk`";
     for (nonsense, says) in [
         ("SELECT 0, 'x', 'open', 1, 1, 0", "holds `x` in `next`"),
-        ("SELECT NULL, 5, 'open', 1, 1, 0", "holds NULL in `period`"),
+        ("SELECT NULL, 5, 'open', 1, 1, 0", "holds NULL in `date`"),
         ("SELECT 0", "holds NULL in `next`"),
         ("SELECT 0, 18446744073709551615, 'open', 1, 1, 0", "in `next`"),
         ("SELECT 0, 5", "holds NULL in `state`"),

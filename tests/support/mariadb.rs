@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use keymill::store::mysql::{MysqlStore, ServerOptions};
 
+use crate::authority::Authority;
 use crate::ci::{self, Server};
 
 /// The URL of the shared test server: `KEYMILL_TEST_MYSQL`, `mysql://user:password@host:port/database`.
@@ -85,6 +86,17 @@ impl Private {
     #[must_use]
     pub fn start(arguments: &str) -> Private {
         Private(Server::start("mariadb", arguments))
+    }
+
+    /// Starts one with this authority's certificate, and further arguments.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    #[must_use]
+    pub fn encrypted(authority: &Authority, arguments: &str) -> Private {
+        let file = |name: &str| authority.file(name).display().to_string();
+        let (ca, cert, key) = (file("ca.pem"), file("server.pem"), file("server.key"));
+        Private::start(&format!("--ssl-ca={ca} --ssl-cert={cert} --ssl-key={key} {arguments}"))
     }
 
     /// Its socket file.

@@ -6,6 +6,7 @@ use keymill::store::Secret;
 use keymill::store::postgres::{PostgresStore, ServerOptions};
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
+use crate::authority::Authority;
 use crate::ci::{self, Server};
 
 /// The URL of the shared test server: `KEYMILL_TEST_POSTGRES`, `postgres://user:password@host:port/database`.
@@ -162,6 +163,21 @@ impl Private {
     #[must_use]
     pub fn prepare(arguments: &str) -> Private {
         Private(Server::prepare("postgres", arguments))
+    }
+
+    /// Starts one with the certificate of an authority, whose files stand in its folder.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    #[must_use]
+    pub fn encrypted() -> (Private, Authority) {
+        let server = Private::prepare("");
+        let folder = server.folder().join("tls");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let authority = Authority::at(folder.clone(), "subjectAltName=DNS:localhost");
+        std::fs::copy(authority.file("server.pem"), folder.join("server.crt")).expect("a certificate");
+        server.start_again();
+        (server, authority)
     }
 
     /// Starts a PgBouncer in front of it, in transaction mode and with one connection to the server unless these settings

@@ -136,6 +136,15 @@ impl CommandLine<'_> {
     pub(crate) const BARE: CommandLine<'static> = CommandLine { keymill: "keymill", source: None };
 }
 
+/// Why there are no rows to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// The table is missing.
+    Missing,
+    /// This user may not read the table.
+    Forbidden,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Context {
     /// What was being done.
@@ -157,8 +166,8 @@ pub struct Fault {
     remedies: Vec<Remedy>,
     /// One of several stores failed, and another one goes on.
     is_partial: bool,
-    /// A row or a table is there, and says what cannot be read.
-    is_unreadable: bool,
+    /// The answer says nothing about the rows that were asked for.
+    absence: Option<Absence>,
 }
 
 impl Fault {
@@ -172,18 +181,20 @@ impl Fault {
             cause: words(cause),
             remedies: Vec::new(),
             is_partial: false,
-            is_unreadable: false,
+            absence: None,
         }
     }
 
-    /// The refusal of a row or a table that is there and says what cannot be read, so nothing is guessed about it.
-    pub(crate) fn unreadable(cause: impl Into<String>) -> Self {
-        Fault { is_unreadable: true, ..Fault::new(FaultKind::Refused, cause) }
+    /// The refusal to read a table that is missing, or that this user may not read.
+    #[cfg_attr(not(feature = "_server"), allow(dead_code))] // only servers refuse to read
+    #[must_use]
+    pub(crate) fn with_absence(self, absence: Option<Absence>) -> Self {
+        Fault { absence, ..self }
     }
 
-    /// Whether a row or a table is there, and says what cannot be read.
-    pub(crate) fn is_unreadable(&self) -> bool {
-        self.is_unreadable
+    /// Why there are no rows to read; `None`: there may be rows.
+    pub(crate) fn absence(&self) -> Option<Absence> {
+        self.absence
     }
 
     /// The fault of one of several stores, of which another one goes on: what that one can serve need not wait.

@@ -657,6 +657,13 @@ fn parse_epoch(epoch: &str) -> Result<i64> {
     parse_time(text).ok_or_else(wrong)
 }
 
+/// Whether a text begins with the widths of a layout, as a pool records them. Only their own spellings are: another one is another text to
+/// every process that compares it.
+pub(crate) fn is_recorded(text: &str) -> bool {
+    let Some((widths, _)) = text.split_once(' ') else { return false };
+    Layout::parse(widths, "").is_ok_and(|layout| layout.spellings().iter().any(|one| one == widths))
+}
+
 /// Milliseconds since 1970 from a date, or a time with its offset.
 pub(crate) fn parse_time(text: &str) -> Option<i64> {
     // A bare date is exactly ten characters; jiff would read more forms than the messages promise.

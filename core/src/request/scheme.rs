@@ -96,6 +96,13 @@ pub(crate) enum Kept {
     Route,
 }
 
+/// A column that the builds before 0.2.0 called otherwise.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Renamed {
+    pub(crate) now: &'static str,
+    pub(crate) before: &'static str,
+}
+
 /// A column that holds when a row was changed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Touched {
@@ -376,7 +383,7 @@ impl Scheme {
     /// The columns that say where a row stands, and what else a reservation depends on.
     pub(crate) fn content(self) -> Vec<&'static str> {
         match self.kept() {
-            Kept::Segment => vec!["period", "next", "state", "stores", "store", "chunk"],
+            Kept::Segment => vec!["date", "next", "state", "stores", "store", "chunk"],
             Kept::Serial => vec!["MAXSERIALNO"],
             Kept::Counter(columns) => {
                 let (delta, remainder) = columns.stride.unzip();
@@ -386,19 +393,20 @@ impl Scheme {
             Kept::Ticket { .. } => vec!["id", "stub", "step"],
             Kept::Sequence => Vec::new(),
             Kept::Worker => {
-                vec!["token", "mark", "ends_at", "state", "source", "owner", "layout", "stores", "store"]
+                vec!["token", "mark", "ends_at", "state", "source", "process", "layout", "stores", "store"]
             }
             Kept::Node => vec!["HOST_NAME", "PORT", "TYPE", "LAUNCH_DATE", "MODIFIED", "CREATED"],
             Kept::Route => vec!["version", "table_text"],
         }
     }
 
-    /// The columns that keymill's own table lacks where an earlier build made it.
-    pub(crate) const fn later(self) -> &'static [&'static str] {
+    /// A column of keymill's own table, and what the builds before 0.2.0 called it. They need their name in every statement, so they
+    /// refuse today's table, as this build refuses theirs.
+    pub(crate) const fn renamed(self) -> Option<Renamed> {
         match self.kept() {
-            Kept::Segment => &["state", "stores", "store", "chunk"],
-            Kept::Worker => &["state", "source", "stores", "store"],
-            _ => &[],
+            Kept::Segment => Some(Renamed { now: "date", before: "period" }),
+            Kept::Worker => Some(Renamed { now: "process", before: "owner" }),
+            _ => None,
         }
     }
 

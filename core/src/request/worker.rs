@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::reservation::{Fault, Key};
+use super::reservation::{Fault, FaultKind, Key};
 use super::store_index::StoreIndex;
 
 /// How far a wall clock may be ahead of the store's, or have jumped, before marks are no longer made of it.
@@ -331,11 +331,14 @@ impl PoolRows {
             SlotState::Leased | SlotState::Elsewhere | SlotState::Repaired => row.slot < POOL_ROW,
         };
         if !is_sound {
-            return Err(Fault::unreadable(format!(
-                "the row of slot {} is in state `{}`, which no row of this number has; mend the row; nothing was changed",
-                row.slot,
-                row.state.word()
-            )));
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "the row of slot {} is in state `{}`, which no row of this number has; mend the row; nothing was changed",
+                    row.slot,
+                    row.state.word()
+                ),
+            ));
         }
         match row.state {
             SlotState::Pool => {

@@ -69,7 +69,7 @@ pub(crate) use verbs::{
     renew_slots, renewing, replacing_route,
 };
 
-pub(crate) use crate::error::fault::Remedy;
+pub(crate) use crate::error::fault::{Absence, Remedy};
 pub use crate::request::partition::Partition;
 pub use crate::request::reservation::{
     Columns, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,

@@ -34,7 +34,7 @@ use super::model::decide::in_state;
 use super::model::rows::{self, Rows, StoredRow};
 use super::model::slot_rows::{self, POOL_ROW};
 use super::{
-    Fault, FaultKind, Key, Mark, Partition, PoolRecord, PoolRows, Row, RowMark, RowState, RowStatus, SlotRow,
+    Fault, FaultKind, Key, Mark, Partition, PoolRows, Remedy, Row, RowMark, RowState, RowStatus, SlotRow,
     SlotState, SlotStore, StoreIndex, Take, Taken, in_transaction, on_slots,
 };
 use crate::request::worker::{BeginMark, Places};
@@ -56,14 +56,12 @@ enum Seen {
     InUse(String),
 }
 
-/// An answer of a place that may be absent or closed to this user: then nothing is known of it. A place that holds what cannot be read
-/// may keep the newest mark.
+/// The answer of a place; `None`: it is missing, or closed to this user, and nothing is known of it. A place that is refused for anything
+/// else may keep the newest mark.
 fn if_known<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
     match answer {
-        Ok(found) => Ok(Some(found)),
-        Err(fault) if fault.is_unreadable() => Err(fault),
-        Err(fault) if matches!(fault.kind, FaultKind::Refused | FaultKind::Unsafe) => Ok(None),
-        Err(fault) => Err(fault),
+        Err(fault) if fault.absence().is_some() => Ok(None),
+        answer => answer.map(Some),
     }
 }
 
@@ -182,11 +180,47 @@ fn pools_beside(
             pools.push((name, pool));
         }
     }
-    pools.retain(|(name, pool)| {
-        let makes_ids = |record: &PoolRecord| places.makes_ids_of(&record.layout);
-        Some(name.as_str()) != own_name && pool.record.as_ref().is_some_and(makes_ids)
-    });
-    Ok(pools)
+    pools.retain(|(name, _)| Some(name.as_str()) != own_name);
+    let mut counting = Vec::with_capacity(pools.len());
+    for (name, pool) in pools {
+        if makes_ids_of(&name, &pool, places)? {
+            counting.push((name, pool));
+        }
+    }
+    Ok(counting)
+}
+
+/// Whether the marks of a pool count for a source: both have the same widths. Refuses a pool that does not say which it has.
+fn makes_ids_of(name: &str, pool: &PoolRows, places: &Places) -> Result<bool, Fault> {
+    let Some(record) = &pool.record else {
+        if pool.slots.is_empty() {
+            return Ok(false);
+        }
+        return Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "pool `{name}` in `{}` has workers and no record of its layout, and its marks may be the newest; nothing was changed",
+                places.pool_table
+            ),
+        )
+        .with_remedy(Remedy::Text(
+            "run `keymill repair SOURCE --to TIME --yes` for the source of this pool, TIME after every id that was ever issued",
+        )));
+    };
+    if places.makes_ids_of(&record.layout) {
+        return Ok(true);
+    }
+    if crate::layout::is_recorded(&record.layout) {
+        return Ok(false);
+    }
+    Err(Fault::new(
+        FaultKind::Refused,
+        format!(
+            "pool `{name}` in `{}` records `{}`, which is no layout, and its marks may be the newest; nothing was changed; write into `layout` of its record what the source of this pool has, as in `time:41@1ms,worker:10,seq:12 epoch 2025-01-01T00:00:00Z`",
+            places.pool_table,
+            crate::error::shown(&record.layout)
+        ),
+    ))
 }
 
 /// Refuses a pool that was begun under another list of stores: its slots may be in any of them.
@@ -215,11 +249,21 @@ pub(super) fn check_fixed(
     index: StoreIndex,
 ) -> Result<(), Fault> {
     let row = if_known(store.look(&places.fixed_row(worker)))?.flatten();
-    row.map_or(Ok(()), |row| check_fixed_row(worker, index, row.status))
+    row.map_or(Ok(()), |row| check_fixed_row(worker, index, row.row_mark()))
 }
 
-/// Refuses the row of a fixed worker that was begun under another list of stores.
-fn check_fixed_row(worker: u64, index: StoreIndex, found: RowStatus) -> Result<(), Fault> {
+/// Refuses the row of a fixed worker that has a date, or was begun under another list of stores.
+fn check_fixed_row(worker: u64, index: StoreIndex, row: RowMark) -> Result<(), Fault> {
+    let found = row.status;
+    if row.mark.period != 0 {
+        return Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "the row of worker {worker} has the date {}, and a mark has none; nothing was changed; set `date` to 0, and `next` to the first tick that no id has",
+                row.mark.period
+            ),
+        ));
+    }
     if matches!(found.state, RowState::Leased | RowState::Beginning) || found == in_use_at(index) {
         return Ok(());
     }
@@ -288,10 +332,10 @@ fn end_fixed(
     let key = places.fixed_row(worker);
     let Some(row) = if_known(store.look(&key))?.flatten() else { return Ok(Seen::Above(0)) };
     let next = row.mark.next;
+    check_fixed_row(worker, take.store, row.row_mark())?;
     if row.status.state == RowState::Leased {
         return Ok(Seen::Above(next));
     }
-    check_fixed_row(worker, take.store, row.status)?;
     if next > take.present {
         let name = &places.source;
         return Ok(Seen::InUse(format!(
@@ -353,11 +397,8 @@ pub(super) fn current(
     let Some(row) = in_transaction(store, key, 0, &doing, |rows| read_mark(rows, key).map(Some))? else {
         return Ok(Err(None));
     };
-    if row.status == in_use_at(begin.store) {
-        return Ok(Ok(row.mark.next));
-    }
-    let checked = check_fixed_row(begin.worker, begin.store, row.status);
-    checked.map(|()| Err(Some(row))).map_err(|fault| fault.with_context(&doing))
+    check_fixed_row(begin.worker, begin.store, row).map_err(|fault| fault.with_context(&doing))?;
+    Ok(if row.status == in_use_at(begin.store) { Ok(row.mark.next) } else { Err(Some(row)) })
 }
 
 /// The row is that of another list of stores.
@@ -451,7 +492,7 @@ fn try_repair(
 ) -> Result<Option<(Option<Row>, Row)>, Fault> {
     let found = store.look(&begin.key)?.map(|row| row.row_mark());
     if let Some(row) = found {
-        check_fixed_row(begin.worker, begin.store, row.status)?;
+        check_fixed_row(begin.worker, begin.store, row)?;
     }
     let before = found.map(|row| shown(row.mark.next));
     rows::not_lower(before.as_ref(), Mark { period: 0, next: to })?;

@@ -323,10 +323,10 @@ fn an_id_beyond_the_last_is_exhausted_and_what_was_taken_is_printed() {
     assert_eq!(home.run(&["next", "segment:a?start=9223372036854775807"]).ids(), [i64::MAX as u64]);
     home.run(&["next", "segment:a"]).refused("EXHAUSTED");
     // Two digits hold ninety-nine serials: they are printed, then the error comes.
-    let ran = home.run(&["take", "serial:t/c?number=00&zone=UTC", "200"]);
+    let ran = home.run(&["take", "serial:t/c?number=00&zone=UTC&deadline=60s", "200"]);
     assert_eq!((ran.code, ran.out.lines().count()), (Some(1), 99), "{ran:?}");
     assert!(ran.err.starts_with("keymill: NUMBER_OVERFLOW: "), "{ran:?}");
-    let ran = home.run(&["take", "serial:t/d?number=00&zone=UTC", "200", "--json"]);
+    let ran = home.run(&["take", "serial:t/d?number=00&zone=UTC&deadline=60s", "200", "--json"]);
     let array: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!((ran.code, array.as_array().unwrap().len()), (Some(1), 99));
 }

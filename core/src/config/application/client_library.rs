@@ -32,6 +32,8 @@ pub(super) enum Role {
     },
     /// A switch: the server's certificate is verified, whatever other switches trust.
     VerifySwitch,
+    /// Node's switch inside `ssl`, which only `false` itself turns off.
+    RejectUnauthorized,
     /// A switch: the server's certificate is not looked at, where a switch alone asked for encryption.
     TrustAll,
     /// A class of pgjdbc that makes sockets.
@@ -144,6 +146,7 @@ impl Role {
                 format!("on: {}; off: {}", side(on), side(off))
             }
             Role::VerifySwitch => "on: `tls=verify`; off: says nothing".to_owned(),
+            Role::RejectUnauthorized => "`false`: `tls=require`; everything else: `tls=verify`".to_owned(),
             Role::TrustAll => "on: where a switch alone asks for encryption, `tls=require`".to_owned(),
             Role::SocketClass => "`NonValidatingFactory`: where `ssl` alone asks for encryption, `tls=require`; the driver's two others: nothing more; refused: every other class".to_owned(),
             Role::KeyFromServer => "on, without encryption: `tls=off`".to_owned(),

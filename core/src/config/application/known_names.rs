@@ -93,7 +93,7 @@ const PRIMARY: &str = "keymill writes, so it needs the primary";
 const REPLICATION: &str = "it is a connection for replication";
 const ENCRYPTED_FILE: &str = "keymill's file would not be encrypted";
 const TLS_VERSIONS: &str = "keymill speaks TLS 1.2 and 1.3";
-const ASKS_FIRST: &str = "keymill asks the server before it encrypts";
+const ASKS_FIRST: &str = "keymill asks the server before it encrypts, which every PostgreSQL takes; leave it out, and write sslmode=require or more";
 const BY_TLS: &str = "keymill encrypts by TLS";
 
 /// Versions of TLS that do not demand more than keymill does.
@@ -105,6 +105,7 @@ const OLD_VERSIONS: &[&str] = &[
     "TLSv1,TLSv1.1,TLSv1.2",
     "TLSv1,TLSv1.1,TLSv1.2,TLSv1.3",
 ];
+const UTF_8: &[&str] = &["", "UTF-8", "UTF8", "utf8mb4", "US-ASCII"];
 const LOWEST_VERSIONS: &[&str] = &["", "TLSv1", "TLSv1.1", "TLSv1.2"];
 
 /// The words for what a connection demands: MySQL's, libpq's, node-postgres', MariaDB's and Prisma's.
@@ -141,6 +142,8 @@ const VERIFY_MODES: &[(&str, TlsLevel)] = &[
 const SHARED_ROWS: RoleRows = &[
     (&["readOnly", "defaultReadOnly", "read_only"], Only(&["", "false"], "keymill writes")),
     (&["connectionInitSql", "connectionInitSqls", "initSQL", "init_command"], Role::SessionSql),
+    // How the application checks its rows, and from which address of this machine it connects.
+    (&["foreign_key_checks", "localAddress", "localSocketAddress"], Ignored),
 ];
 
 /// Of the JDBC drivers of MySQL and MariaDB, each of which is given the other's names too.
@@ -152,6 +155,8 @@ const MYSQL_JDBC_ROWS: RoleRows = &[
     (&["requireSSL"], Role::TlsSwitch { on: Some(Require), off: None }),
     (&["verifyServerCertificate"], Role::VerifySwitch),
     (&["allowPublicKeyRetrieval"], Role::KeyFromServer),
+    (&["passwordCharacterEncoding"], Only(UTF_8, "keymill writes a password as UTF-8")),
+    (&["dnsSrv"], Only(&["", "false"], "keymill asks for no SRV records; write each host")),
     (
         &[
             "trustCertificateKeyStoreUrl",
@@ -283,9 +288,10 @@ const MYSQL_ROWS: RoleRows = &[
     (&["ssl_verify_cert", "ssl_verify_identity", "ssl_check_hostname", "sslverify"], Role::VerifySwitch),
     // A dictionary asks for encryption by being there.
     (
-        &["ssl.verify_cert", "ssl.verify_identity", "ssl.check_hostname", "ssl.rejectUnauthorized"],
+        &["ssl.verify_cert", "ssl.verify_identity", "ssl.check_hostname"],
         Role::TlsSwitch { on: Some(Verify), off: Some(Require) },
     ),
+    (&["ssl.rejectUnauthorized"], Role::RejectUnauthorized),
     (&["ssl.verify_mode"], Role::TlsMode(&[VERIFY_MODES])),
     (&["ssl.minVersion"], Only(LOWEST_VERSIONS, TLS_VERSIONS)),
     (&["ssl_ca", "ssl-ca", "ssl.ca", "ssl.ssl_ca", "ssl.ssl-ca", "sslca"], Role::Ca),
@@ -319,7 +325,7 @@ const POSTGRES_ROWS: RoleRows = &[
     (&["sslmode", "sslMode", "sslaccept"], Role::TlsMode(&[MODES])),
     // asyncpg takes the words of `sslmode`; what is on, and nothing else, is verified by node-postgres.
     (&["ssl"], Role::TlsMode(&[MODES, SWITCH])),
-    (&["ssl.rejectUnauthorized"], Role::TlsSwitch { on: Some(Verify), off: Some(Require) }),
+    (&["ssl.rejectUnauthorized"], Role::RejectUnauthorized),
     (&["requiressl"], Role::TlsSwitch { on: Some(Require), off: None }),
     (&["channel_binding"], Role::ChannelBinding),
     (&["sslrootcert", "sslRootCert", "ssl.ca"], Role::RootCert),

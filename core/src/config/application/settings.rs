@@ -167,6 +167,12 @@ impl Settings {
                 self.switch = self.switch.max(if is_on(name, library, value)? { on } else { off });
                 Ok(())
             }
+            // Node verifies unless it is `false` itself: not where it is 0 or another text.
+            Role::RejectUnauthorized => {
+                let level = if value == "false" { TlsLevel::Require } else { TlsLevel::Verify };
+                self.switch = self.switch.max(Some(level));
+                Ok(())
+            }
             Role::VerifySwitch => {
                 if is_on(name, library, value)? {
                     self.mode = self.mode.max(Some(TlsLevel::Verify));
@@ -273,8 +279,8 @@ impl Settings {
         let mut fields: Vec<(String, String)> = Vec::new();
         for (field, value) in object {
             let text = match value {
-                // Node verifies unless it is `false` itself: not where it is 0 or a text.
-                Value::String(_) | Value::Number(_) if field == "rejectUnauthorized" => "true".to_owned(),
+                // The text is not `false` itself.
+                Value::String(_) if field == "rejectUnauthorized" => "true".to_owned(),
                 Value::String(text) => text,
                 Value::Number(number) => number.to_string(),
                 Value::Bool(is_on) => is_on.to_string(),
@@ -606,7 +612,8 @@ fn endpoint(options: &str) -> Option<&str> {
 /// Whether the host is this endpoint's, which has it as its first label, with `-pooler` behind it or without.
 fn has_endpoint(host: &str, endpoint: &str) -> bool {
     let label = host.split('.').next().unwrap_or_default();
-    label == endpoint || label.strip_suffix("-pooler") == Some(endpoint)
+    let (label, endpoint) = (label.to_ascii_lowercase(), endpoint.to_ascii_lowercase());
+    label == endpoint || label.strip_suffix("-pooler") == Some(&*endpoint)
 }
 
 /// A name as parameters have them.

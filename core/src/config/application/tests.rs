@@ -153,7 +153,7 @@ fn tls_parameters(library: &'static ClientLibrary) -> Vec<(&'static str, &'stati
                 found.extend(on.map(|level| (name, "true", level)));
                 found.extend(off.map(|level| (name, "false", level)));
             }
-            Role::VerifySwitch => found.push((name, "true", TlsLevel::Verify)),
+            Role::VerifySwitch | Role::RejectUnauthorized => found.push((name, "true", TlsLevel::Verify)),
             Role::Ca | Role::RootCert => found.push((name, "/ca.pem", TlsLevel::Verify)),
             Role::ChannelBinding => found.push((name, "require", TlsLevel::Verify)),
             _ => {}

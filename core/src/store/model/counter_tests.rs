@@ -295,11 +295,11 @@ mod cells {
         assert_eq!(read(&[7, 5]), Ok(Mark { period: 7, next: 5 }));
         assert_eq!(read(&[last, last + 1]), Ok(Mark { period: MAX_NUMBER, next: MAX_NUMBER + 1 }));
         for (cells, says) in [
-            (vec![last + 1, 1], "in `period`"),
+            (vec![last + 1, 1], "in `date`"),
             (vec![-1, 1], "mend the row"),
             (vec![0, last + 2], "in `next`"),
             (vec![0], "set it to the lowest number that was never issued"),
-            (vec![], "in `period`"),
+            (vec![], "in `date`"),
         ] {
             let told = read(&cells).expect_err("it is refused");
             assert!(told.contains(says), "{told}");

@@ -78,7 +78,7 @@ impl<'k> RowLayout<'k> {
     pub(crate) fn needed(self, family: Family) -> Vec<Needed<'k>> {
         let scheme = self.key.scheme;
         let narrowest = |column: &str| match (scheme.kept(), column) {
-            (Kept::Segment, "period" | "next" | "stores" | "store" | "chunk")
+            (Kept::Segment, "date" | "next" | "stores" | "store" | "chunk")
             | (Kept::Ticket { .. }, "id")
             | (Kept::Worker, "slot" | "token" | "mark" | "ends_at" | "stores" | "store")
             | (Kept::Route, "version") => Some("bigint"),
@@ -115,7 +115,7 @@ impl<'k> RowLayout<'k> {
     fn decode_segment(self, cells: &[ColumnValue]) -> Result<RowMark, Fault> {
         let number =
             |column: &str, at: usize| self.whole(column, cells.get(at), (0, MAX_NUMBER), "mend the row");
-        let period = number("period", 0)?;
+        let period = number("date", 0)?;
         // A database without unsigned integers keeps 2^63 as -2^63.
         let next = match cells.get(1) {
             Some(ColumnValue::Number(number)) if *number == i128::from(i64::MIN) => {
@@ -178,10 +178,13 @@ impl<'k> RowLayout<'k> {
             (None, Some(text)) => format!("`{text}`"),
             (None, None) => "NULL".to_owned(),
         };
-        Err(Fault::unreadable(format!(
-            "{} holds {found} in `{column}`, where a whole number from {least} to {most} is needed; {remedy}; nothing was changed",
-            self.row()
-        )))
+        Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "{} holds {found} in `{column}`, where a whole number from {least} to {most} is needed; {remedy}; nothing was changed",
+                self.row()
+            ),
+        ))
     }
 
     /// The row, for messages.

@@ -508,7 +508,7 @@ pub(crate) fn segment_text(row: RowMark) -> String {
     let Mark { period, next } = row.mark;
     let mut text = String::new();
     if period != 0 {
-        text.push_str(&format!("period={period} "));
+        text.push_str(&format!("date={period} "));
     }
     text.push_str(&format!("next={next}"));
     if row.status.state != RowState::Open {
@@ -520,12 +520,15 @@ pub(crate) fn segment_text(row: RowMark) -> String {
     text
 }
 
-/// Why a table, or a row of Redis, is refused that an earlier build made. `lacks`: what it does not have.
+/// Why a table, or a row of Redis, is refused that an earlier build made. `found`: how that is known.
 #[cfg(any(feature = "_sql", feature = "redis"))]
-pub(crate) fn of_earlier_build(place: &str, lacks: &str) -> Fault {
-    Fault::unreadable(format!(
-        "{place} was made by an earlier build of keymill ({lacks}); nothing was changed. Stop every program that uses it, note where each source stands with `keymill status SOURCE` of that build, rename it, run `keymill init SOURCE` and, for each source, `keymill repair SOURCE --to N --yes` with N above every id that was ever issued"
-    ))
+pub(crate) fn of_earlier_build(place: &str, found: &str) -> Fault {
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "{place} was made by an earlier build of keymill ({found}); nothing was changed. Stop every program that uses it, of this build too, and start none before the last step: note where each source stands with `keymill status SOURCE` of that build, rename it, run `keymill init SOURCE` and, for each source, `keymill repair SOURCE --to N --yes` with N above every id that was ever issued"
+        ),
+    )
 }
 
 /// The state that this word of a row says.
@@ -534,9 +537,12 @@ pub(crate) fn state_of(row: &str, word: Option<&str>) -> Result<RowState, Fault>
     word.and_then(RowState::of_word).ok_or_else(|| {
         let found = word.map_or_else(|| "NULL".to_owned(), |word| format!("`{word}`"));
         let words = RowState::ALL.map(|state| format!("`{}`", state.word())).join(", ");
-        Fault::unreadable(format!(
-            "{row} holds {found} in `state`, which is none of {words}; mend the row; nothing was changed"
-        ))
+        Fault::new(
+            FaultKind::Refused,
+            format!(
+                "{row} holds {found} in `state`, which is none of {words}; mend the row; nothing was changed"
+            ),
+        )
     })
 }
 
@@ -545,7 +551,7 @@ pub(crate) fn state_of(row: &str, word: Option<&str>) -> Result<RowState, Fault>
 pub(crate) fn partition_of(row: &str, columns: [u64; 3]) -> Result<Option<Partition>, Fault> {
     Partition::of_columns(columns).map_err(|_| {
         let [stores, store, chunk] = columns;
-        Fault::unreadable(
+        Fault::new(FaultKind::Refused,
             format!(
                 "{row} says stores={stores} store={store} chunk={chunk}, which is no part of the numbers (one store is 1, 1, 0; else `store` is at most `stores`, and `chunk` at least 1); mend the row; nothing was changed"
             ),

@@ -5,12 +5,12 @@
 use super::value::{ColumnValue, Value};
 #[cfg(feature = "_sql")]
 use crate::store::SlotRow;
-use crate::store::{Fault, Key, SlotState, StoreIndex};
+use crate::store::{Fault, FaultKind, Key, SlotState, StoreIndex};
 
 /// Every column, in the order of the table.
 #[cfg(feature = "_sql")]
 pub(crate) const COLUMNS: [&str; 11] =
-    ["pool", "slot", "token", "mark", "ends_at", "state", "source", "owner", "layout", "stores", "store"];
+    ["pool", "slot", "token", "mark", "ends_at", "state", "source", "process", "layout", "stores", "store"];
 
 /// A row as the table holds it, in the order of [`COLUMNS`].
 #[cfg(feature = "_sql")]
@@ -52,7 +52,7 @@ pub(crate) fn row_of(key: &Key, cells: &[ColumnValue]) -> Result<SlotRow, Fault>
         state: state_of(key, text("state")?)?,
         source: text("source")?.to_owned(),
         // It decides nothing.
-        owner: cell("owner").text().unwrap_or_default().to_owned(),
+        owner: cell("process").text().unwrap_or_default().to_owned(),
         layout: text("layout")?.to_owned(),
         store: store_of(key, [number("stores")?, number("store")?])?,
     })
@@ -76,10 +76,13 @@ pub(crate) fn store_of(key: &Key, columns: [u64; 2]) -> Result<StoreIndex, Fault
 
 /// A row says what cannot be read.
 fn unreadable(key: &Key, found: &str) -> Fault {
-    Fault::unreadable(format!(
-        "a row of pool `{}` in `{}` has {found}; mend the row; nothing was changed",
-        key.name, key.table
-    ))
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "a row of pool `{}` in `{}` has {found}; mend the row; nothing was changed",
+            key.name, key.table
+        ),
+    )
 }
 
 #[cfg(all(test, feature = "_sql"))]
@@ -141,7 +144,7 @@ mod tests {
             let at = COLUMNS.iter().skip(1).position(|name| *name == column).expect("a column");
             cells[at] = wrong;
             let fault = row_of(&key(), &cells).expect_err(column);
-            assert!(fault.is_unreadable() && fault.to_string().contains(says), "{fault}");
+            assert!(fault.kind == FaultKind::Refused && fault.to_string().contains(says), "{fault}");
         }
         let mut nobody = sound;
         nobody[6] = ColumnValue::Null;

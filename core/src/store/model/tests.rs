@@ -429,7 +429,7 @@ mod keeping {
     fn a_place_is_kept_as_its_scheme_does_and_reads_back() {
         for (spec, at, text) in [
             ("segment:orders", mark(0, 7), "next=7"),
-            ("segment:orders", mark(3, 7), "period=3 next=7"),
+            ("segment:orders", mark(3, 7), "date=3 next=7"),
             (PRODUCER, mark(DAY, 7), "MAXSERIALNO=20261121006"),
             (PRODUCER, mark(DAY, 1), "MAXSERIALNO=20261121000"),
             ("segment:orders?scheme=cosid", mark(0, 7), "last_max_id=6"),

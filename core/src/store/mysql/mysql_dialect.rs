@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use crate::store::FaultKind;
 use crate::store::server::{Phase, READ_ONLY};
 use crate::store::sql::Dialect;
 use crate::store::sql::judgement::Meaning;
+use crate::store::{Absence, FaultKind};
 
 use super::settings_check::ALL_ROWS;
 
@@ -152,6 +152,16 @@ pub(super) const REPLICATES: &str = "the server is not read-only and replicates 
 
 /// The server has no table of this name.
 pub(super) const MISSING_TABLE: u16 = 1146;
+
+/// Why there are no rows to read, if this error says so.
+pub(super) const fn absence(code: u16) -> Option<Absence> {
+    match code {
+        MISSING_TABLE => Some(Absence::Missing),
+        // No right on the table, or on one of its columns.
+        1142 | 1143 => Some(Absence::Forbidden),
+        _ => None,
+    }
+}
 
 /// A deadlock, or on Galera a lost certification against another node: rolled back.
 pub(super) const DEADLOCK: u16 = 1213;

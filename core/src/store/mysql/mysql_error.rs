@@ -31,7 +31,8 @@ pub(super) fn judge_error(error: &Error, phase: Phase, password: &Secret) -> Jud
     let (code, message) = (said.code, hide(&said.message, password));
     let named = (code == MISSING_TABLE).then(|| missing_table(&message, '\''));
     let judged = Judged::of_server(mysql_dialect::meaning(code, &said.message, phase), code, &message, named);
-    Judged { duplicate: code == 1062, ..judged }
+    let fault = judged.fault.with_absence(mysql_dialect::absence(code));
+    Judged { duplicate: code == 1062, fault, ..judged }
 }
 
 /// The underlying I/O or TLS error, if there is one.

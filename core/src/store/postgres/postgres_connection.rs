@@ -15,7 +15,7 @@ use crate::store::sql::{
     Changed, Connection, Dialect, NOWAIT_PATIENCE, Relation, Sequences, State, Statement, Together, like,
     sequence, wrong,
 };
-use crate::store::{Fault, FaultKind, Key, Remedy, SerialKey};
+use crate::store::{Absence, Fault, FaultKind, Key, Remedy, SerialKey};
 
 impl Connection for PostgresSession {
     fn dialect(&self) -> Dialect {
@@ -97,6 +97,7 @@ impl Connection for PostgresSession {
             }
             Fault::new(FaultKind::Refused, format!("table `{}` is missing{place}", key.table))
                 .with_remedy(Remedy::INIT)
+                .with_absence(Some(Absence::Missing))
         })
     }
 

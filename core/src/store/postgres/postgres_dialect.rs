@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use postgres_protocol::escape::escape_identifier;
 
-use crate::store::FaultKind;
 use crate::store::server::{Phase, READ_ONLY};
 use crate::store::sql::judgement::Meaning;
+use crate::store::{Absence, FaultKind};
 
 /// Translates a statement of the shared code (`` `name` ``, `?` and bare operators) into PostgreSQL's syntax: `"name"`,
 /// `$n` and `OPERATOR(pg_catalog.=)`. Names are folded to lower case, as PostgreSQL folds unquoted names: `table=ORDERS`
@@ -195,6 +195,17 @@ pub(super) fn unsafe_setting(name: &str, value: &str) -> Option<String> {
 
 /// The server has no table of this name.
 pub(super) const MISSING_TABLE: &str = "42P01";
+/// No right on a table, a schema or a sequence.
+const FORBIDDEN: &str = "42501";
+
+/// Why there are no rows to read, if this error says so.
+pub(super) fn absence(code: &str) -> Option<Absence> {
+    match code {
+        MISSING_TABLE => Some(Absence::Missing),
+        FORBIDDEN => Some(Absence::Forbidden),
+        _ => None,
+    }
+}
 
 /// What `CREATE TABLE IF NOT EXISTS` answers where another session creates the same table in the same moment: a row of the
 /// catalogue, the table, or its row type is there already.
@@ -234,12 +245,12 @@ pub(super) fn meaning(code: &str, phase: Phase) -> Meaning {
             "create the schema, or name another with `schema=` in the store's URL",
         ),
         MISSING_TABLE => Meaning::missing_table(),
-        "42501" if phase == Phase::Create => plain(
+        FORBIDDEN if phase == Phase::Create => plain(
             FaultKind::Refused,
             false,
             "this user may not create in the schema; give what `keymill init --dry-run` prints to a user who may, and grant this user SELECT, INSERT and UPDATE on the table",
         ),
-        "42501" => plain(
+        FORBIDDEN => plain(
             FaultKind::Refused,
             false,
             "grant this user CONNECT on the database, USAGE on the schema, and SELECT, INSERT and UPDATE on the source's table (a sequence: SELECT and UPDATE; the table that `init=max` reads: SELECT)",

@@ -29,7 +29,8 @@ pub(super) fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged 
     let judged = Judged::of_server(postgres_dialect::meaning(code, phase), code, &message, named);
     // An error of severity FATAL ends the session, whatever its code.
     let ends = said.parsed_severity() != Some(Severity::Error) && !judged.conflict;
-    Judged { duplicate: code == "23505", broken: judged.broken || ends, ..judged }
+    let fault = judged.fault.with_absence(postgres_dialect::absence(code));
+    Judged { duplicate: code == "23505", broken: judged.broken || ends, fault, ..judged }
 }
 
 /// The fault of a failed connection attempt.

@@ -2,7 +2,7 @@
 //!
 //! Redis refuses before it changes anything: an error answer to keymill's scripts means that nothing was changed.
 
-use crate::store::{Fault, FaultKind, Key, Remedy, Subject};
+use crate::store::{Absence, Fault, FaultKind, Key, Remedy, Subject};
 
 /// The effect of an error answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,14 +11,16 @@ pub(super) struct ErrorMeaning {
     /// Another server may accept the request, or this connection is unusable.
     pub(super) reconnect: bool,
     pub(super) advice: &'static str,
+    /// As in [`Fault::absence`].
+    pub(super) absence: Option<Absence>,
 }
 
 const fn unavailable(reconnect: bool, advice: &'static str) -> ErrorMeaning {
-    ErrorMeaning { kind: FaultKind::Unavailable, reconnect, advice }
+    ErrorMeaning { kind: FaultKind::Unavailable, reconnect, advice, absence: None }
 }
 
 const fn refused(reconnect: bool, advice: &'static str) -> ErrorMeaning {
-    ErrorMeaning { kind: FaultKind::Refused, reconnect, advice }
+    ErrorMeaning { kind: FaultKind::Refused, reconnect, advice, absence: None }
 }
 
 /// The rights for numbers, which every user of keymill needs. The page about privileges names the same rights, and those below.
@@ -75,7 +77,7 @@ pub(super) fn of(code: &str, details: &str) -> ErrorMeaning {
             "the server wants a password: `password_file=FILE`, redis://user:password@host, or KEYMILL_PASSWORD with redis://user@host (the user without a name of its own is `default`)",
         ),
         "WRONGPASS" => refused(true, "check user and password"),
-        "NOPERM" => refused(false, NUMBERS),
+        "NOPERM" => ErrorMeaning { absence: Some(Absence::Forbidden), ..refused(false, NUMBERS) },
         "WRONGTYPE" => refused(
             false,
             "the key holds something else than keymill's hash of a row; name another prefix with `table=`",

@@ -387,7 +387,10 @@ fn fast_values(request: &Request, (lowest, highest): (u64, u64)) -> [String; 8] 
 }
 
 /// The fields of a row.
-const FIELDS: [&str; 6] = ["period", "next", "state", "stores", "store", "chunk"];
+const FIELDS: [&str; 6] = ["date", "next", "state", "stores", "store", "chunk"];
+
+/// What the builds before 0.2.0 called `date`. Their scripts need it, so they refuse today's rows.
+const EARLIER_DATE: &str = "period";
 
 /// The values of a row's fields.
 fn fields(RowMark { mark, status }: RowMark) -> [String; FIELDS.len()] {
@@ -490,7 +493,7 @@ impl Rows for Open<'_> {
 
 /// The questions for a row. Another client may make it between the two: then it is there, and was made without an end.
 fn look_up(at: &str) -> [Cmd; 2] {
-    [cmd("PTTL").arg(at).take(), cmd("HMGET").arg(at).arg(&FIELDS).take()]
+    [cmd("PTTL").arg(at).take(), cmd("HMGET").arg(at).arg(&FIELDS).arg(EARLIER_DATE).take()]
 }
 
 /// The row in the answers to them.
@@ -522,11 +525,12 @@ fn row_of(at: &str, fields: Value, expires: &Value) -> Result<Option<RowMark>, F
             _ => Err(no_row(at, &format!("{name}={kept}"))),
         }
     };
-    let mark = Mark { period: number("period")?, next: number("next")? };
     let row = format!("its key `{at}`");
-    if ["state", "stores", "store", "chunk"].iter().all(|name| kept(name).is_err()) {
-        return Err(rows::of_earlier_build(&row, "it has no `state`"));
+    let has_earlier_date = fields.get(FIELDS.len()).and_then(text).is_some();
+    if has_earlier_date && kept("date").is_err() {
+        return Err(rows::of_earlier_build(&row, "it has `period` in place of `date`"));
     }
+    let mark = Mark { period: number("date")?, next: number("next")? };
     let state = rows::state_of(&row, Some(&kept("state")?))?;
     let partition = rows::partition_of(&row, [number("stores")?, number("store")?, number("chunk")?])?;
     Ok(Some(RowMark { mark, status: RowStatus { state, partition } }))

@@ -1,4 +1,4 @@
-//! Rows of leased workers: a hash for each pool, `keymill_worker:POOL`. Its field `layout` holds what the pool records, as
+//! Rows of leased workers: a hash for each pool, `keymill_worker:POOL`. Its field `record` holds what the pool records, as
 //! `STORES STORE LAYOUT`, `floor` the first tick of any slot after a repair, and the field of a slot
 //! `TOKEN MARK ENDS_AT STATE STORES STORE SOURCE OWNER`: the columns of the table, with one space between them. A space in the source is
 //! `%20`, and a `%` is `%25`; the owner is the rest.
@@ -17,8 +17,10 @@ use crate::store::{Fault, FaultKind, Key, Left, OwnSlot, PoolRecord, PoolRows, R
 static SLOT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("slot.lua")));
 static RENEW: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("renew.lua")));
 
-/// The field of what a pool records.
-const LAYOUT: &str = "layout";
+/// The field of what a pool records. The builds before 0.2.0 refuse a pool with a field of this name.
+const RECORD: &str = "record";
+/// What they called it.
+const EARLIER_RECORD: &str = "layout";
 /// The field of the first tick of any slot, after a repair.
 const FLOOR: &str = "floor";
 
@@ -109,14 +111,13 @@ impl SlotRows for RedisSlots<'_> {
         }
         let mut pool = PoolRows { now_ms: millis(&time)?, ..PoolRows::default() };
         for (field, kept) in pairs(&fields) {
-            let of_earlier_build = || {
-                rows::of_earlier_build(
-                    &format!("its key `{at}`"),
-                    &format!("its field `{field}` has another form"),
-                )
-            };
-            if field == LAYOUT {
-                pool.record = Some(read_record(key, &kept).ok_or_else(of_earlier_build)??);
+            let of_earlier_build = |found: &str| rows::of_earlier_build(&format!("its key `{at}`"), found);
+            let has_another_form = || of_earlier_build(&format!("its field `{field}` has another form"));
+            if field == EARLIER_RECORD {
+                return Err(of_earlier_build("it has `layout` in place of `record`"));
+            }
+            if field == RECORD {
+                pool.record = Some(read_record(key, &kept).ok_or_else(has_another_form)??);
                 continue;
             }
             if let (FLOOR, Ok(floor)) = (field.as_str(), kept.parse()) {
@@ -124,11 +125,12 @@ impl SlotRows for RedisSlots<'_> {
                 continue;
             }
             let slot = field.parse().map_err(|_| {
-                Fault::unreadable(format!(
-                    "its key `{at}` has a field `{field}` that is no slot of keymill's; delete it"
-                ))
+                Fault::new(
+                    FaultKind::Refused,
+                    format!("its key `{at}` has a field `{field}` that is no slot of keymill's; delete it"),
+                )
             })?;
-            pool.add(read_slot(key, slot, &kept).ok_or_else(of_earlier_build)??)?;
+            pool.add(read_slot(key, slot, &kept).ok_or_else(has_another_form)??)?;
         }
         pool.slots.sort_by_key(|row| row.slot);
         Ok(pool)
@@ -138,9 +140,9 @@ impl SlotRows for RedisSlots<'_> {
         if new.state != SlotState::Pool {
             return self.set(key, &new.slot.to_string(), "", written(new));
         }
-        // The floor first: a pool with a layout is used.
+        // The floor first: a pool with a record is used.
         let has_floor = new.mark == 0 || self.set(key, FLOOR, "", new.mark.to_string())?;
-        Ok(has_floor && self.set(key, LAYOUT, "", record_text(new))?)
+        Ok(has_floor && self.set(key, RECORD, "", record_text(new))?)
     }
 
     fn insert_slot(&mut self, key: &Key, new: &SlotRow, floor: u64) -> Result<bool, Fault> {
@@ -256,7 +258,7 @@ mod tests {
             ("1 2 3 leased 2 3 tx host:1", "stores=2 store=3"),
         ] {
             let fault = read_slot(&key(), 7, wrong).expect("its form is right").expect_err(wrong);
-            assert!(fault.is_unreadable() && fault.to_string().contains(says), "{fault}");
+            assert!(fault.kind == FaultKind::Refused && fault.to_string().contains(says), "{fault}");
         }
     }
 

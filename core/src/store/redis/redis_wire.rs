@@ -152,7 +152,7 @@ impl RedisWire {
         // A script's error ends in the script's name and line, which mean nothing to a user.
         let said = details.split(" script: ").next().unwrap_or_default();
         let said = hide(format!("{}: {said}", error.code()).trim_end_matches(": "), &self.password);
-        let fault = Fault::new(meaning.kind, said).with_native(error.code());
+        let fault = Fault::new(meaning.kind, said).with_native(error.code()).with_absence(meaning.absence);
         Err(if meaning.advice.is_empty() { fault } else { fault.with_remedy(Remedy::Text(meaning.advice)) })
     }
 

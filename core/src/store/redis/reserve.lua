@@ -20,7 +20,7 @@ local function at_most(a, b)
   return tonumber(string.sub(a, -10)) <= tonumber(string.sub(b, -10))
 end
 
-local row = redis.call('HMGET', KEYS[1], 'period', 'next', 'state', 'stores', 'store', 'chunk')
+local row = redis.call('HMGET', KEYS[1], 'date', 'next', 'state', 'stores', 'store', 'chunk')
 local lo = row[2]
 if row[1] ~= ARGV[1] or not lo or not string.find(lo, '^[1-9]%d*$') then
   return false

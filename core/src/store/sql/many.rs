@@ -225,7 +225,7 @@ fn make(
         }
         let rows: Vec<_> = missing.iter().map(|(.., after)| one(*after)).collect();
         let sql = format!(
-            "INSERT INTO {place} (`name`, `period`, `next`, `state`, `stores`, `store`, `chunk`{column}) VALUES {}",
+            "INSERT INTO {place} (`name`, `date`, `next`, `state`, `stores`, `store`, `chunk`{column}) VALUES {}",
             rows.join(", ")
         );
         let values: Vec<Value> = missing

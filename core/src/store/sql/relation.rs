@@ -107,13 +107,15 @@ fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Resu
         Family::Postgres | Family::Sqlite => name.to_ascii_lowercase(),
     };
     let same = |a: &str, b: &str| if family == Family::Postgres { a == b } else { a.eq_ignore_ascii_case(b) };
+    let has = |wanted: &str| found.columns.iter().any(|(column, _)| same(column, wanted));
+    if let Some(renamed) = key.scheme.renamed().filter(|renamed| !has(renamed.now) && has(renamed.before)) {
+        let place = format!("table `{}`{}", key.table, connection.location());
+        let has = format!("it has a column `{}` in place of `{}`", renamed.before, renamed.now);
+        return Err(rows::of_earlier_build(&place, &has));
+    }
     for (name, narrowest) in layout.needed(family) {
         let name = folded(name);
         let Some((_, of_type)) = found.columns.iter().find(|(column, _)| same(column, &name)) else {
-            if key.scheme.later().contains(&name.as_str()) {
-                let place = format!("table `{}`{}", key.table, connection.location());
-                return Err(rows::of_earlier_build(&place, &format!("it has no column `{name}`")));
-            }
             return Err(wrong(connection, key, &missing_column(key, &name)));
         };
         // SQLite's columns hold every number.

@@ -115,7 +115,7 @@ impl SlotRows for SqlSlots<'_> {
 
     fn replace_slot(&mut self, key: &Key, old: &SlotRow, new: &SlotRow) -> Result<bool, Fault> {
         let sql = format!(
-            "UPDATE {} SET `token` = ?, `mark` = ?, `ends_at` = ?, `state` = ?, `source` = ?, `owner` = ? \
+            "UPDATE {} SET `token` = ?, `mark` = ?, `ends_at` = ?, `state` = ?, `source` = ?, `process` = ? \
              WHERE `pool` = ? AND `slot` = ? AND `token` = ? AND `mark` = ? AND `ends_at` = ?",
             self.connection.place(key)?
         );

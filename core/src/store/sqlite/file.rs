@@ -88,7 +88,7 @@ pub(super) enum FileOwner {
 /// A table that shows a file without `application_id` to be another program's: not `ours`, not named as a scheme's table
 /// usually is, and without the columns of keymill's own tables.
 const FOREIGN_TABLE: &str = "SELECT name FROM sqlite_schema AS found WHERE type IN ('table', 'view') \
-     AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND lower(name) NOT IN (SELECT value FROM json_each(?1)) AND (SELECT count(*) FROM pragma_table_info(found.name) WHERE lower(name) IN ('name', 'period', 'next', 'updated_at')) < 4 ORDER BY name LIMIT 1";
+     AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND lower(name) NOT IN (SELECT value FROM json_each(?1)) AND (SELECT count(*) FROM pragma_table_info(found.name) WHERE lower(name) IN ('name', 'date', 'period', 'next', 'updated_at')) < 4 ORDER BY name LIMIT 1";
 
 /// Finds which program the file belongs to; `table` is the table of one of our sources.
 pub(super) fn owner(connection: &Connection, table: Option<&str>) -> rusqlite::Result<FileOwner> {

@@ -1,6 +1,6 @@
 CREATE TABLE IF NOT EXISTS `keymill_segment` (
   `name` VARBINARY(512) NOT NULL,
-  `period` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'date of a serial, 0 else',
+  `date` BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'of a serial, 0 else',
   `next` BIGINT UNSIGNED NOT NULL COMMENT 'lowest number not yet reserved',
   `state` VARBINARY(16) NOT NULL DEFAULT 'open' COMMENT 'open, beginning, leased, closed',
   `stores` BIGINT UNSIGNED NOT NULL DEFAULT 1 COMMENT 'how many stores share the numbers',

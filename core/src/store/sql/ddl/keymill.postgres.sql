@@ -1,6 +1,6 @@
 CREATE TABLE IF NOT EXISTS "keymill_segment" (
   name TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-  period BIGINT NOT NULL DEFAULT 0, -- date of a serial, 0 else
+  date BIGINT NOT NULL DEFAULT 0, -- of a serial, 0 else
   next BIGINT NOT NULL, -- lowest number not yet reserved; -9223372036854775808: all are
   state TEXT COLLATE "C" NOT NULL DEFAULT 'open', -- open, beginning, leased, closed
   stores BIGINT NOT NULL DEFAULT 1, -- how many stores share the numbers

@@ -1,6 +1,6 @@
 CREATE TABLE IF NOT EXISTS "keymill_segment" ( -- keymill VERSION
   name TEXT NOT NULL PRIMARY KEY,
-  period INTEGER NOT NULL DEFAULT 0, -- date of a serial, 0 else
+  date INTEGER NOT NULL DEFAULT 0, -- of a serial, 0 else
   next INTEGER NOT NULL, -- lowest number not yet reserved; -9223372036854775808: all are
   state TEXT NOT NULL DEFAULT 'open', -- open, beginning, leased, closed
   stores INTEGER NOT NULL DEFAULT 1, -- how many stores share the numbers

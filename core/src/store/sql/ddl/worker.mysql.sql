@@ -6,7 +6,7 @@ CREATE TABLE IF NOT EXISTS `keymill_worker` (
   `ends_at` BIGINT UNSIGNED NOT NULL COMMENT 'milliseconds since 1970 by the clock of this server, 0 where free',
   `state` VARBINARY(16) NOT NULL COMMENT 'leased, elsewhere, repaired, pool, other_pool',
   `source` VARBINARY(512) NOT NULL COMMENT 'whose newest mark this is, or empty',
-  `owner` VARBINARY(255) NOT NULL COMMENT 'for people',
+  `process` VARBINARY(255) NOT NULL COMMENT 'for people',
   `layout` VARBINARY(512) NOT NULL COMMENT 'of the ids of the pool',
   `stores` BIGINT UNSIGNED NOT NULL COMMENT 'how many stores share the workers',
   `store` BIGINT UNSIGNED NOT NULL COMMENT 'which of them, from 1',

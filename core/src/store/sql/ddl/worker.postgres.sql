@@ -6,7 +6,7 @@ CREATE TABLE IF NOT EXISTS "keymill_worker" (
   ends_at BIGINT NOT NULL, -- milliseconds since 1970 by the clock of this server, 0 where free
   state TEXT COLLATE "C" NOT NULL, -- leased, elsewhere, repaired, pool, other_pool
   source TEXT COLLATE "C" NOT NULL, -- whose newest mark this is, or empty
-  owner TEXT NOT NULL, -- for people
+  process TEXT NOT NULL, -- for people
   layout TEXT COLLATE "C" NOT NULL, -- of the ids of the pool
   stores BIGINT NOT NULL, -- how many stores share the workers
   store BIGINT NOT NULL, -- which of them, from 1

@@ -6,7 +6,7 @@ CREATE TABLE IF NOT EXISTS "keymill_worker" ( -- keymill VERSION
   ends_at INTEGER NOT NULL, -- milliseconds since 1970, 0 where free
   state TEXT NOT NULL, -- leased, elsewhere, repaired, pool, other_pool
   source TEXT NOT NULL, -- whose newest mark this is, or empty
-  owner TEXT NOT NULL, -- for people
+  process TEXT NOT NULL, -- for people
   layout TEXT NOT NULL, -- of the ids of the pool
   stores INTEGER NOT NULL, -- how many stores share the workers
   store INTEGER NOT NULL, -- which of them, from 1

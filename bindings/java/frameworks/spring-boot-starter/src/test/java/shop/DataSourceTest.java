@@ -1,5 +1,6 @@
 package shop;
 
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.zaxxer.hikari.HikariDataSource;
@@ -132,15 +133,27 @@ class DataSourceTest {
     @ParameterizedTest
     @CsvSource({
         "com.zaxxer.hikari.HikariDataSource, hikari.schema, ids", "com.zaxxer.hikari.HikariDataSource, hikari.catalog, ids",
-        "com.zaxxer.hikari.HikariDataSource, hikari.connection-init-sql, set role ids", "com.zaxxer.hikari.HikariDataSource, hikari.data-source-class-name, org.mariadb.jdbc.MariaDbDataSource",
-        "com.zaxxer.hikari.HikariDataSource, hikari.data-source-j-n-d-i, java:comp/shop", "org.apache.tomcat.jdbc.pool.DataSource, tomcat.init-s-q-l, set role ids",
+        "com.zaxxer.hikari.HikariDataSource, hikari.data-source-class-name, org.mariadb.jdbc.MariaDbDataSource",
+        "com.zaxxer.hikari.HikariDataSource, hikari.data-source-j-n-d-i, java:comp/shop",
         "org.apache.tomcat.jdbc.pool.DataSource, tomcat.default-catalog, ids", "org.apache.tomcat.jdbc.pool.DataSource, tomcat.data-source-j-n-d-i, java:comp/shop",
-        "org.apache.commons.dbcp2.BasicDataSource, dbcp2.connection-init-sqls, set role ids", "org.apache.commons.dbcp2.BasicDataSource, dbcp2.default-catalog, ids",
+        "org.apache.commons.dbcp2.BasicDataSource, dbcp2.default-catalog, ids",
         "org.apache.commons.dbcp2.BasicDataSource, dbcp2.default-schema, ids", "org.apache.commons.dbcp2.BasicDataSource, dbcp2.connection-factory-class-name, shop.Connections"
     })
     void settings_that_lead_connections_elsewhere_stop_the_start_and_are_named(String type, String property, String value) {
         String said = refusal(Pooled.class, "spring.datasource.type=" + type, "spring.datasource." + property + "=" + value);
         assertTrue(said.contains("the DataSource bean (" + type + ") has spring.datasource." + property + ", "), said);
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "com.zaxxer.hikari.HikariDataSource, hikari.connection-init-sql", "org.apache.tomcat.jdbc.pool.DataSource, tomcat.init-s-q-l",
+        "org.apache.commons.dbcp2.BasicDataSource, dbcp2.connection-init-sqls"
+    })
+    void sql_for_each_connection_that_does_more_than_set_variables_stops_the_start(String type, String property) {
+        String said = refusal(Pooled.class, "spring.datasource.type=" + type, "spring.datasource." + property + "=set role ids");
+        assertTrue(said.contains("the database of the DataSource bean (" + type + ") cannot be the store: INVALID_CONFIG") && said.contains("`connectionInitSql`"), said);
+        said = refusal(Pooled.class, "spring.datasource.type=" + type, "spring.datasource." + property + "=set names utf8mb4", "keymill.sources.unheard=unheard:1");
+        assertFalse(said.contains("connectionInitSql"), said);
     }
 
     @Test

@@ -3,6 +3,7 @@ package io.keymill.spring.boot;
 import io.keymill.KeymillException;
 import io.keymill.Mill;
 import java.lang.reflect.Method;
+import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
@@ -15,6 +16,7 @@ import org.springframework.core.env.Environment;
 import org.springframework.util.ClassUtils;
 import org.springframework.util.ObjectUtils;
 import org.springframework.util.ReflectionUtils;
+import org.springframework.util.StringUtils;
 
 /**
  * The mill's configuration in the application's own database: what its {@code DataSource} connects with. What is not known to lead to
@@ -33,22 +35,25 @@ final class DataSourceConfig {
     /** The pools whose getters say what they connect with. */
     private enum Pool {
         HIKARI(
-                "com.zaxxer.hikari.HikariDataSource", "JdbcUrl", "DataSourceProperties",
-                "DataSource", "DataSourceClassName", "DataSourceJNDI", "CredentialsProvider", "CredentialsProviderClassName", "Catalog", "Schema", "ConnectionInitSql"),
-        TOMCAT("org.apache.tomcat.jdbc.pool.DataSource", "Url", "DbProperties", "DataSource", "DataSourceJNDI", "DefaultCatalog", "InitSQL"),
-        DBCP2("org.apache.commons.dbcp2.BasicDataSource", "Url", "ConnectionProperties", "ConnectionFactoryClassName", "DefaultCatalog", "DefaultSchema", "ConnectionInitSqls");
+                "com.zaxxer.hikari.HikariDataSource", "JdbcUrl", "DataSourceProperties", "ConnectionInitSql",
+                "DataSource", "DataSourceClassName", "DataSourceJNDI", "CredentialsProvider", "CredentialsProviderClassName", "Catalog", "Schema"),
+        TOMCAT("org.apache.tomcat.jdbc.pool.DataSource", "Url", "DbProperties", "InitSQL", "DataSource", "DataSourceJNDI", "DefaultCatalog"),
+        DBCP2("org.apache.commons.dbcp2.BasicDataSource", "Url", "ConnectionProperties", "ConnectionInitSqls", "ConnectionFactoryClassName", "DefaultCatalog", "DefaultSchema");
 
         /** Not of a subclass or a proxy: its connections may be others. */
         private final String type;
         private final String url;
         private final String properties;
+        /** SQL for each new connection: of no effect on the store where it only sets variables. */
+        private final String sql;
         /** With one of these the URL and the login do not say where statements go. */
         private final String[] elsewhere;
 
-        Pool(String type, String url, String properties, String... elsewhere) {
+        Pool(String type, String url, String properties, String sql, String... elsewhere) {
             this.type = type;
             this.url = url;
             this.properties = properties;
+            this.sql = sql;
             this.elsewhere = elsewhere;
         }
     }
@@ -88,6 +93,10 @@ final class DataSourceConfig {
         Map<?, ?> given = (Map<?, ?>) get(settings, pool.properties);
         if (given != null) {
             given.forEach((name, value) -> properties.put(String.valueOf(name), String.valueOf(value)));
+        }
+        Object sql = get(settings, pool.sql);
+        if (!ObjectUtils.isEmpty(sql)) {
+            properties.put("connectionInitSql", sql instanceof Collection ? StringUtils.collectionToDelimitedString((Collection<?>) sql, ";") : sql.toString());
         }
         return store(bean, (String) get(settings, pool.url), (String) get(settings, "Username"), (String) get(settings, "Password"), properties);
     }
