@@ -66,6 +66,7 @@ fn job(store: &mut MysqlStore, scheme: Scheme) -> Result<(), String> {
         last: MAX_NUMBER,
         period,
         period_max: period,
+        clock: None,
         heal: false,
         max_jump: 0,
         single: 0,

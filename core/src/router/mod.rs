@@ -7,7 +7,6 @@
 //! [`LiveTable`] joins them. A table is replaced only by one of a higher version, and a bad one is refused with all its
 //! faults: the old one stays.
 
-mod json;
 #[cfg(all(test, loom))]
 mod loom;
 mod moved;

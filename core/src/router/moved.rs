@@ -45,6 +45,9 @@ impl TableReader {
         };
         let mut all = Vec::new();
         for (at, value) in list.iter().enumerate() {
+            if self.is_full() {
+                break;
+            }
             let of = format!("moved {}", at + 1);
             let empty = Map::new();
             let fields = value.as_object().unwrap_or(&empty);

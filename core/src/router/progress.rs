@@ -82,6 +82,8 @@ impl TableReader {
     fn steps(&mut self, of: &str, value: &Value) -> Vec<u8> {
         let list: Option<Vec<u8>> =
             value.as_array().and_then(|list| list.iter().map(|step| Some(whole(step, 100)? as u8)).collect());
+        // More than 100 percentages do not rise, and the message lists them.
+        let list = list.filter(|list| list.len() <= 100);
         match list.map(|steps| check_steps(&steps).map(|()| steps)) {
             Some(Ok(steps)) => steps,
             Some(Err(why)) => {
