@@ -275,9 +275,8 @@ impl Settings {
                 self.library.name
             ))
         };
-        let object = match document::read_json(given.value, given.value.len()) {
-            Ok(Value::Object(object)) => object,
-            _ => return Err(wrong()),
+        let Ok(Value::Object(object)) = document::read_json(given.value, given.value.len()) else {
+            return Err(wrong());
         };
         let mut fields: Vec<(String, String)> = Vec::new();
         for (field, value) in object {
