@@ -374,6 +374,33 @@ fn every_unsafe_and_every_ordering_says_why() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
+/// Only `postgres_wire.rs` speaks to PostgreSQL, and it sends nothing before the search path is pinned: a statement that another file
+/// sent would look names up along the login's path, where other roles plant their own.
+#[test]
+fn every_statement_for_postgresql_goes_through_the_pinned_wire() {
+    let folder = root().join("core/src");
+    let sends = [
+        "simple_query",
+        "query_typed",
+        "execute_typed",
+        "prepare_typed",
+        "batch_execute",
+        "query_raw",
+        "copy_in",
+        "copy_out",
+    ];
+    let senders: Vec<_> = sources(&folder)
+        .into_iter()
+        .filter(|path| {
+            code(path).split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| sends.contains(&word))
+        })
+        .map(|path| module(&folder, &path))
+        .collect();
+    assert_eq!(senders, ["store/postgres/postgres_wire"]);
+    let wire = code(&folder.join("store/postgres/postgres_wire.rs"));
+    assert!(wire.contains("    fn ask<"), "the way to the driver is private to the wire");
+}
+
 /// The file that reads TOML and JSON, with limits of length and depth.
 const READER: &str = "core/src/document.rs";
 

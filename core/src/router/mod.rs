@@ -194,6 +194,16 @@ impl LiveTable {
         self.ring.publish(&vec![0; ring::GENES], 0);
     }
 
+    /// The highest version that a living process runs by now, of those that the store knows; 0: none. The table need not be newer.
+    pub(crate) fn lower_least(&self, highest: u64) {
+        // Not 0: until it has the store's table it is outdated.
+        let least = highest.max(1);
+        // ordering: Relaxed, both — as in `refuse_below`.
+        if least < self.outdated_below.load(Ordering::Relaxed) {
+            self.outdated_below.store(least, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the store's table is known to be older than that of another process.
     pub(crate) fn is_outdated(&self) -> bool {
         self.version() < self.least()

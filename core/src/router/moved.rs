@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::table::{LARGEST_VERSION, TableReader, said, whole};
+use super::table::{LARGEST_NUMBER, TableReader, said, whole};
 
 /// How many finished moves a table remembers.
 const REMEMBERED: usize = 64;
@@ -61,7 +61,7 @@ impl TableReader {
                     last: gene("last")?,
                     from: name("from")?,
                     to: name("to")?,
-                    finished_at: number("finished_at", LARGEST_VERSION)?,
+                    finished_at: number("finished_at", LARGEST_NUMBER)?,
                 })
             };
             match read() {

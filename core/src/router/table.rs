@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::document::{self, Faults};
 use crate::error::{Error, Result, shown};
+use crate::request::reader::LARGEST_VERSION;
 
 use super::moved::Moved;
 use super::progress::Progress;
@@ -17,8 +18,8 @@ pub const LONGEST_TEXT: usize = 4 << 20;
 /// The longest name of a shard, in bytes.
 pub const LONGEST_NAME: usize = 255;
 
-/// The largest version: a number in every language, JavaScript's included.
-pub(super) const LARGEST_VERSION: u64 = (1 << 53) - 1;
+/// The largest number of a table: a number in every language, JavaScript's included.
+pub(super) const LARGEST_NUMBER: u64 = (1 << 53) - 1;
 
 /// What decides which ids of a moving range are served by its new shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,7 +234,7 @@ impl TableReader {
             }
             Some(value) => {
                 value.as_u64().filter(|n| (1..=LARGEST_VERSION).contains(n)).unwrap_or_else(|| {
-                    self.fault(format!("`version` is {}, not a whole number from 1 to 2^53-1", said(value)));
+                    self.fault(format!("`version` is {}, not a whole number from 1 to 2^52", said(value)));
                     0
                 })
             }
