@@ -3,8 +3,8 @@
 
 #[cfg(feature = "_sql")]
 use super::value::{ColumnValue, Value};
-#[cfg(feature = "_sql")]
 use crate::request::worker::POOL_ROW;
+#[cfg(feature = "_sql")]
 use crate::store::SlotRow;
 use crate::store::{Fault, FaultKind, Key, SlotState, StoreIndex};
 
