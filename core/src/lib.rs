@@ -27,7 +27,7 @@
 //     3  engine keeper config      assembly, and the one thread
 //     2  store monitoring          all I/O; events and counters for operators
 //     1  planner segment snowflake bank callers router moves   state machines; no I/O, time is passed in
-//     0  refill spec request layout serial gene order_number text_form time error process   pure functions and types, and what the process gives
+//     0  refill spec request layout serial gene order_number document text_form time error process   pure functions and types, and what the process gives
 //
 // Users see what is listed at the end of this file. The languages of this repository also use `binding`. With the feature
 // `internals`, which has no promise and no documentation, tests, benches and the simulation see the modules below.
@@ -39,6 +39,7 @@ mod bank;
 pub mod binding;
 mod callers;
 mod config;
+mod document;
 mod engine;
 mod error;
 pub mod gene;
@@ -95,7 +96,8 @@ pub mod time;
 
 pub use api::{
     Change, Handle, Heat, Iter, Kind, Mill, ORDER_KEYS_VARIABLE, OldRow, OrderNo, OrderNumbers, Parts,
-    Periods, Repair, Route, Router, Source, SourceStatus, Stored, StoredRouter, Table, VERSION,
+    Periods, Repair, ReservedAhead, Route, Router, Source, SourceStatus, Stored, StoredRouter, Table,
+    VERSION,
 };
 #[cfg(feature = "moves")]
 pub use api::{FinishedMove, MoveOptions, MoveStatus, Moves, Moving};

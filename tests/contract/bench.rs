@@ -231,6 +231,7 @@ impl Bench {
             last: MAX_NUMBER,
             period,
             period_max: period,
+            clock: None,
             heal: false,
             max_jump: 0,
             single: 0,

@@ -30,8 +30,10 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use keymill::store::{
-    Fault, FaultKind, Key, Mark, Partition, Request, Reserved, RowMark, RowState, RowStatus, Scheme, Store,
+    Fault, FaultKind, Key, Mark, Partition, PeriodClock, Request, Reserved, RowMark, RowState, RowStatus,
+    Scheme, Store,
 };
+use keymill::time::Clock;
 use keymill_tests::{assert_disjoint, in_time, wordless};
 
 use bench::{Bench, DAY, Kind, NEXT_DAY, Place, unique};
@@ -110,6 +112,7 @@ contract! {
         the_last_tenth_of_a_period_is_given_in_single_steps
         a_range_is_given_back_only_while_the_row_ends_there
         a_new_period_starts_anew_and_an_old_one_never_comes_back
+        a_period_ahead_of_the_stores_clock_is_refused_and_a_row_that_stands_in_one_is_set_back
         a_mark_is_raised_and_never_lowered
         repair_raises_only
         rows_of_old_key_factory_nodes_are_understood
@@ -574,6 +577,78 @@ fn a_new_period_starts_anew_and_an_old_one_never_comes_back(bench: &Bench) {
     let set_back = store.reserve(&Request { high_water: seen, ..tomorrow });
     assert_eq!(kind(set_back), FaultKind::WentBackwards);
     assert_eq!(bench.stands_at("cust"), Some(400));
+}
+
+fn a_period_ahead_of_the_stores_clock_is_refused_and_a_row_that_stands_in_one_is_set_back(bench: &Bench) {
+    const DAY_MS: i64 = 86_400_000;
+    if !bench.kind.is_serial() {
+        return not_kept("numbers without dates have no periods");
+    }
+    match &bench.place {
+        Place::Sqlite(..) => return not_kept("its clock is this machine's"),
+        Place::Memory(memory) => memory.set_clock(Clock::System),
+        _ => {}
+    }
+    let mut store = bench.open();
+    let key = bench.key("cust");
+    let pattern = &key.serial.as_ref().unwrap().pattern;
+    let now_ms = Clock::System.wall_ms();
+    let asked = |wall_ms: i64, skew_ms: u64, high_water: Mark| {
+        let period = pattern.period_at(wall_ms);
+        let clock = Some(PeriodClock { wall_ms, skew_ms });
+        Request { period, period_max: period, clock, high_water, ..bench.request("cust", 300) }
+    };
+    let year_ahead_ms = now_ms + 365 * DAY_MS;
+    let is_refused = |answer: Result<Reserved, Fault>| {
+        let fault = answer.expect_err("its clock is a year ahead");
+        assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+        if !wordless::is_on() {
+            for date in
+                [year_ahead_ms, now_ms].map(|ms| pattern.prefix(pattern.period_at(ms)).as_str().to_owned())
+            {
+                let date = format!("{}-{}-{}", &date[..4], &date[4..6], &date[6..]);
+                assert!(fault.to_string().contains(&date), "{fault} names no clock of {date}");
+            }
+        }
+    };
+    is_refused(store.reserve(&asked(year_ahead_ms, 5_000, Mark::default())));
+    assert_eq!(bench.stands_at("cust"), None, "nothing was written");
+    let today = store.reserve(&asked(now_ms, 5_000, Mark::default())).unwrap();
+    assert_eq!((today.lo, today.hi, today.period), (1, 301, pattern.period_at(now_ms)));
+    let seen = Mark { period: today.period, next: today.hi };
+    for _ in 0..2 {
+        is_refused(store.reserve(&asked(year_ahead_ms, 5_000, seen)));
+        is_refused(bench.open().reserve(&asked(year_ahead_ms, 5_000, Mark::default())));
+        let together = store.reserve_all(&[asked(year_ahead_ms, 5_000, seen), bench.request("other", 3)]);
+        if let Some(answer) = together.into_iter().next().flatten() {
+            is_refused(answer);
+        }
+    }
+    assert_eq!(store.look(&key).unwrap().unwrap().mark, seen, "nothing was written");
+    // `skew` says by how much clocks may differ, and may be more than ten minutes.
+    let ahead = store.reserve(&asked(now_ms + 2 * DAY_MS, 3 * DAY_MS as u64, seen)).unwrap();
+    assert_eq!((ahead.lo, ahead.period), (1, pattern.period_at(now_ms + 2 * DAY_MS)));
+    let behind = store.reserve(&asked(now_ms, 5_000, Mark::default())).expect_err("another day");
+    assert_eq!(behind.kind, FaultKind::ClockBehind);
+    if !wordless::is_on() {
+        let said = behind.to_string();
+        assert!(said.contains("a machine whose clock was ahead") && said.contains(" repair "), "{said}");
+    }
+    // Set back, and only from there.
+    let latest = pattern.period_at(now_ms + 600_000);
+    let to = Mark { period: today.period, next: 900 };
+    let (before, after) = store.set_back(&key, to, latest, true).unwrap();
+    assert_eq!(
+        (before.map(|row| row.mark), after.mark),
+        (Some(Mark { period: ahead.period, next: 301 }), to)
+    );
+    assert_eq!(bench.stands_at("cust"), Some(301), "a dry run writes nothing");
+    let late = Mark { period: ahead.period, next: 1 };
+    assert_eq!(kind(store.set_back(&key, late, latest, false)), FaultKind::Refused);
+    store.set_back(&key, to, latest, false).unwrap();
+    assert_eq!(store.look(&key).unwrap().unwrap().mark, to);
+    assert_eq!(kind(store.set_back(&key, Mark { next: 5, ..to }, latest, false)), FaultKind::Refused);
+    assert_eq!(store.reserve(&asked(now_ms, 5_000, seen)).unwrap().lo, 900);
 }
 
 fn a_mark_is_raised_and_never_lowered(bench: &Bench) {

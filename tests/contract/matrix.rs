@@ -27,6 +27,7 @@ fn request(scheme: Scheme, table: String) -> Request {
         last: MAX_NUMBER,
         period,
         period_max: period,
+        clock: None,
         heal: false,
         max_jump: 0,
         single: 0,

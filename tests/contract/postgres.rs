@@ -164,10 +164,10 @@ fn lost_prepared_statements_fall_back_to_text_and_lose_no_number() {
         let table = &bench.table;
         sql.say(&format!("CREATE TABLE names_{table} (name text)"));
         sql.say(&format!(
-            "CREATE FUNCTION forget_{table}() RETURNS trigger LANGUAGE plpgsql AS \
+            "CREATE FUNCTION forget_{table}() RETURNS trigger LANGUAGE plpgsql SET search_path = public AS \
              $$ BEGIN INSERT INTO names_{table} SELECT name FROM pg_prepared_statements; \
              EXECUTE 'DEALLOCATE ALL'; RETURN NULL; END $$; \
-             CREATE TRIGGER forget AFTER UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION forget_{table}()"
+             CREATE CONSTRAINT TRIGGER forget AFTER UPDATE ON {table} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION forget_{table}()"
         ));
         reserve(10..20);
         sql.say(&format!("DROP FUNCTION forget_{table} CASCADE"));

@@ -664,7 +664,7 @@ fn a_table_whose_statements_change_other_rows_is_refused() {
         "CREATE TABLE keymill_segment {shape} PARTITION BY HASH (name); \
          CREATE TABLE part PARTITION OF keymill_segment FOR VALUES WITH (MODULUS 1, REMAINDER 0); \
          ALTER TABLE keymill_segment ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON keymill_segment USING (true); \
-         CREATE TABLE audit (next bigint); CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS \
+         CREATE TABLE audit (next bigint); CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql SET search_path = public AS \
          $$ BEGIN INSERT INTO audit VALUES (NEW.next); RETURN NULL; END $$; \
          CREATE TRIGGER audit AFTER UPDATE ON keymill_segment FOR EACH ROW EXECUTE FUNCTION audit(); \
          GRANT ALL ON keymill_segment, audit TO keymill"
@@ -673,6 +673,11 @@ fn a_table_whose_statements_change_other_rows_is_refused() {
     let mut live = store(server.options());
     (0..6).for_each(|_| one.next(&mut live).unwrap());
     assert_eq!((one.seen, root.rows("SELECT count(*) FROM audit")), (61, vec![vec!["5".to_owned()]]));
+    // The function that relies on its caller's `search_path` is told what to do.
+    root.say("ALTER FUNCTION audit() RESET search_path");
+    let fault = store(server.options()).reserve(&ten(&key, 0)).unwrap_err().to_string();
+    assert!(fault.contains("`ALTER FUNCTION … SET search_path = …`") && !fault.contains("init"), "{fault}");
+    root.say("ALTER FUNCTION audit() SET search_path = public");
     // Row security that hides the row causes an error, and no second row.
     root.say("DROP POLICY p ON keymill_segment; CREATE POLICY p ON keymill_segment USING (false) WITH CHECK (true)");
     assert!(store(server.options()).reserve(&ten(&key, 0)).is_err());

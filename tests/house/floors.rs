@@ -13,6 +13,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("time", 0),
     ("gene", 0),
     ("order_number", 0),
+    ("document", 0),
     ("serial", 0),
     ("text_form", 0),
     ("layout", 0),
@@ -371,4 +372,120 @@ fn every_unsafe_and_every_ordering_says_why() {
         }
     }
     assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// Only `postgres_wire.rs` speaks to PostgreSQL, and it sends nothing before the search path is pinned: a statement that another file
+/// sent would look names up along the login's path, where other roles plant their own.
+#[test]
+fn every_statement_for_postgresql_goes_through_the_pinned_wire() {
+    let folder = root().join("core/src");
+    let sends = [
+        "simple_query",
+        "query_typed",
+        "execute_typed",
+        "prepare_typed",
+        "batch_execute",
+        "query_raw",
+        "copy_in",
+        "copy_out",
+    ];
+    let senders: Vec<_> = sources(&folder)
+        .into_iter()
+        .filter(|path| {
+            code(path).split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| sends.contains(&word))
+        })
+        .map(|path| module(&folder, &path))
+        .collect();
+    assert_eq!(senders, ["store/postgres/postgres_wire"]);
+    let wire = code(&folder.join("store/postgres/postgres_wire.rs"));
+    assert!(wire.contains("    fn ask<"), "the way to the driver is private to the wire");
+}
+
+/// The file that reads TOML and JSON, with limits of length and depth.
+const READER: &str = "core/src/document.rs";
+
+/// What reads another format without that file, by the ending of the sources' names.
+const PARSERS: &[(&str, &[&str])] = &[
+    (
+        "rs",
+        &[
+            "toml::from_",
+            "toml::de",
+            "toml::Table",
+            "toml::Value",
+            "use toml",
+            "toml_parser::",
+            "toml_edit",
+            "serde_json::from_",
+            "serde_json::Deserializer",
+            "serde_json::de",
+            "parse::<Value>",
+            "yaml",
+            "quick_xml",
+            "roxmltree",
+            "bincode",
+            "ciborium",
+        ],
+    ),
+    ("py", &["import json", "from json", "tomllib", "yaml", "ElementTree", "pickle", "literal_eval"]),
+    ("ts", &["JSON.parse", "\"yaml\"", "\"toml\"", "eval("]),
+    (
+        "java",
+        &[
+            "readTree(",
+            "readValue(",
+            "parseMap(",
+            "DocumentBuilder",
+            "SAXParser",
+            "XMLInputFactory",
+            ".readObject(",
+            "Yaml(",
+        ],
+    ),
+];
+
+/// Files that read a text that no other program and no other login writes, with the reason.
+const OWN_TEXTS: &[(&str, &str)] = &[(
+    "bindings/cli/src/steps.rs",
+    "the scenario that its caller writes to standard input; `serde_json` reads 128 levels",
+)];
+
+/// The uses of parsers in the sources that are shipped.
+fn parsers_in(folder: &str, found: &mut Vec<String>) {
+    for entry in fs::read_dir(root().join(folder)).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = format!("{folder}/{name}");
+        if entry.path().is_dir() {
+            let skipped = ["node_modules", "target", "test", "tests", "benches", "dist", "examples"];
+            if !skipped.contains(&&*name) && !name.starts_with('.') {
+                parsers_in(&path, found);
+            }
+            continue;
+        }
+        let ending = name.rsplit('.').next().unwrap_or_default();
+        let Some((_, parsers)) = PARSERS.iter().find(|(of, _)| *of == ending) else { continue };
+        if path == READER || OWN_TEXTS.iter().any(|(own, _)| *own == path) {
+            continue;
+        }
+        let text = if ending == "rs" {
+            code(&entry.path())
+        } else {
+            fs::read_to_string(entry.path()).expect("a source")
+        };
+        for parser in parsers.iter().filter(|parser| text.contains(**parser)) {
+            found.push(format!("{path} uses `{parser}`: read the text with `{READER}`"));
+        }
+    }
+}
+
+#[test]
+fn texts_of_others_pass_the_one_reader_with_its_limits() {
+    let mut found = Vec::new();
+    for folder in ["core/src", "ffi/src", "bindings"] {
+        parsers_in(folder, &mut found);
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    for (own, _) in OWN_TEXTS {
+        assert!(root().join(own).exists(), "{own} is gone: remove its row");
+    }
 }

@@ -11,7 +11,10 @@ use std::time::Duration;
 use keymill::Mill;
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
-use keymill::store::{Catalogue, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme, Secret, SerialKey};
+use keymill::store::{
+    Catalogue, KeepReader, Key, MAX_NUMBER, Mark, OwnReader, ReaderStore, Request, RouteStore, RowStore,
+    Scheme, Secret, SerialKey, StoreIndex,
+};
 use keymill_tests::ci::patient;
 use keymill_tests::{mariadb, redis, schemes};
 
@@ -63,6 +66,7 @@ fn job(store: &mut MysqlStore, scheme: Scheme) -> Result<(), String> {
         last: MAX_NUMBER,
         period,
         period_max: period,
+        clock: None,
         heal: false,
         max_jump: 0,
         single: 0,
@@ -279,6 +283,51 @@ fn redis_job(options: &redis::RedisOptions) -> Result<(), String> {
     store.repair(&key, Mark { period: 0, next: 1000 }).map_err(|fault| fault.to_string())?;
     let facts = store.facts().map_err(|fault| fault.to_string())?;
     facts.warnings.first().map_or(Ok(()), |warning| Err(warning.clone()))
+}
+
+/// The rights of a router beside those of its ids.
+fn redis_router() -> Vec<String> {
+    let page = page("privileges.md");
+    let line = page.split("* Routers also need `%R").nth(1).expect("routers are on the page");
+    let line = format!("%R{}", line.split(';').next().unwrap());
+    line.replace("` and `", " ").trim_end_matches('`').split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn a_router_with_the_rights_on_the_page_follows_a_table_on_redis_and_cannot_store_one() {
+    let private = redis::Private::start("");
+    let mut admin = redis::connection_of(&private.url());
+    let words = [redis_user(), redis_router()].concat();
+    let line = ["ACL", "SETUSER", "ids", "reset"].into_iter().chain(words.iter().map(String::as_str));
+    redis::say::<()>(&mut admin, &line.collect::<Vec<_>>());
+    let options = redis::options_of(&private.url());
+    let (key, readers) = (Key::of_route("orders"), Arc::new(Key::of_readers("orders")));
+    assert_eq!(redis::store(options.clone()).replace_route(&key, None, (1, "one")), Ok(true));
+    let mut of_router = options;
+    of_router.server.user = "ids".to_owned();
+    of_router.server.password = Secret::new("secret");
+    let mut store = redis::store(of_router);
+    let table = store.read_route(&key, 0).expect("it may read").expect("a table");
+    assert_eq!((table.version, table.text.as_deref()), (1, Some("one")));
+    let (mut own, one) = (OwnReader::default(), StoreIndex::ONLY);
+    for version in [1, 2] {
+        let keep = KeepReader { version, lease_ms: 10_000, owner: "host:7".into(), store: one };
+        store.keep_reader(&readers, &mut own, &keep).expect("it may write its row");
+    }
+    store.remove_reader(&readers, &own).expect("and delete it");
+    let refused = store.replace_route(&key, Some(1), (2, "two")).expect_err("it may not store a table");
+    assert!(
+        refused.to_string().contains("NOPERM") || refused.to_string().contains("permission"),
+        "{refused}"
+    );
+    let (host, port) = store_host(&private.url());
+    let mut plain = redis::connection_of(&format!("redis://ids:secret@{host}:{port}/0"));
+    let set = ::redis::cmd("HSET").arg("keymill_route:orders").arg("version").arg(9).query::<()>(&mut plain);
+    assert_eq!(set.expect_err("the key is for reading").code(), Some("NOPERM"));
+}
+
+fn store_host(url: &str) -> (String, u16) {
+    redis::options_of(url).server.hosts[0].clone()
 }
 
 #[test]

@@ -641,6 +641,7 @@ impl Ledger {
             Code::StoreUnavailable => excuses.store,
             Code::StoreWentBackwards => !row.losses.is_empty(),
             Code::ClockBehind => excuses.clock,
+            Code::StoreRefused => excuses.ahead,
             Code::LeaseLost => !row.losses.is_empty() || row.moved_by_others,
             Code::Exhausted | Code::NumberOverflow => row.exhausted,
             _ => false,
@@ -663,6 +664,8 @@ pub struct Excuses {
     pub store: bool,
     /// A clock of this world was wrong enough.
     pub clock: bool,
+    /// The source has dates, and the clock of this machine is so far ahead of the store's that it may begin none.
+    pub ahead: bool,
     /// A snowflake begins with a tick that no other life has used. A tick may last longer than a caller waits, or longer
     /// than a generator may lead.
     pub tick: bool,

@@ -280,6 +280,7 @@ pub fn readers_json(readers: &[Reader]) -> Value {
             "owner": reader.owner,
             "version": reader.version,
             "left_ms": reader.left_ms,
+            "warning": reader.fault(),
         })
     };
     readers.iter().map(of).collect()
@@ -297,10 +298,10 @@ fn finished_json(status: &MoveStatus) -> Value {
 
 /// A reader in words.
 pub fn reader_text(reader: &Reader) -> String {
-    let end = if reader.is_living() {
-        format!("row ends in {} s", reader.left_ms / 1000)
-    } else {
-        format!("row ended {} s ago", reader.left_ms.unsigned_abs() / 1000)
+    let end = match reader.fault() {
+        Some(fault) => format!("row ends in {} s, which cannot be true: {fault}", reader.left_ms / 1000),
+        None if reader.is_living() => format!("row ends in {} s", reader.left_ms / 1000),
+        None => format!("row ended {} s ago", reader.left_ms.unsigned_abs() / 1000),
     };
     format!("{} {}: version {}, {end}", reader.member, reader.owner, reader.version)
 }

@@ -72,7 +72,7 @@ pub fn change(written: bool) -> Change {
 pub fn repair(source: &Source, to: &str, yes: bool, json: bool) -> Result<()> {
     let target = source.repair_target(to)?;
     let repair = source.repair(target, change(yes))?;
-    let (before, after) = (repair.before, repair.after);
+    let (before, after, set_back) = (repair.before, repair.after, repair.set_back);
     let from =
         source.layout().map(|layout| Ok(layout.wall_ms_of(layout.read(target)?.tick + 1))).transpose()?;
     if json {
@@ -85,6 +85,9 @@ pub fn repair(source: &Source, to: &str, yes: bool, json: bool) -> Result<()> {
         if let Some(from) = from {
             answer["ids_from"] = rfc3339(from).into();
         }
+        if let Some(ahead) = set_back {
+            answer["reserved_ahead"] = json!({ "first": ahead.first, "last": ahead.last });
+        }
         return print::json(&answer);
     }
     let mut fields = vec![
@@ -93,9 +96,20 @@ pub fn repair(source: &Source, to: &str, yes: bool, json: bool) -> Result<()> {
         ("after", after.text),
     ];
     fields.extend(from.map(|from| ("ids from", rfc3339(from))));
+    let ahead = set_back.as_ref().map(|ahead| format!("{} to {}", ahead.first, ahead.last));
+    fields.extend(ahead.map(|ahead| ("reserved ahead", ahead)));
     fields.push(("written", if yes { "yes" } else { "no" }.to_owned()));
     print::fields(false, &fields)?;
-    if let Some(from) = from.filter(|_| !yes) {
+    if let Some(ahead) = set_back {
+        let begins = ahead.begins_ms.map_or_else(|| "at no time".to_owned(), rfc3339);
+        print::note(&format!(
+            "{} The row of `{}` stands in a period that begins {begins}, ahead of the store's clock. Serials from {} to {} were reserved of it, and its numbers count from 1 again when it begins: give the rows that have them other serials. Stop every program that uses this source before the row is set back: numbers of the present period that one holds in memory are in no row, so the number has to be above every serial of the present period",
+            if yes { "The row was set back." } else { "Nothing was written; --yes sets the row back." },
+            source.label(),
+            ahead.first,
+            ahead.last,
+        ));
+    } else if let Some(from) = from.filter(|_| !yes) {
         print::note(&format!(
             "Nothing was written. {} If that is what you want, add --yes",
             raised_time(source, from)

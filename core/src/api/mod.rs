@@ -35,7 +35,7 @@ pub use business::Heat;
 pub use handle::{Handle, Iter};
 #[cfg(feature = "moves")]
 pub use moves::{FinishedMove, MoveOptions, MoveStatus, Moves, Moving};
-pub use operate::{Change, OldRow, Periods, Repair, SourceStatus};
+pub use operate::{Change, OldRow, Periods, Repair, ReservedAhead, SourceStatus};
 pub use order_numbers::{ORDER_KEYS_VARIABLE, OrderNo, OrderNumbers};
 pub use router::{Route, Router, Stored, StoredRouter};
 pub use source::Source;

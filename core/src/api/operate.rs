@@ -5,9 +5,11 @@ use std::sync::Arc;
 use crate::config::spec_string;
 use crate::error::{Error, Result, shown};
 use crate::request::bank_spec::{BankSpec, recorded_counters};
-use crate::request::reservation::{Key, Scheme};
+use crate::request::reservation::{Key, Mark, PeriodClock, Scheme};
 use crate::request::subject::Subject;
-use crate::store::{Import, Row, check_schemes, look, misplaced, not_imported, planned_import, step_of};
+use crate::store::{
+    Import, Row, check_schemes, look, misplaced, not_imported, planned_import, present_periods, step_of,
+};
 
 use super::{Heat, Source};
 
@@ -77,6 +79,34 @@ pub struct Repair {
     pub before: Option<Row>,
     /// The row as it stands now, or would stand.
     pub after: Row,
+    /// The numbers of a period ahead of the store's clock, from which the row is set back. They were reserved, and when that period begins
+    /// its numbers count from 1 again.
+    pub set_back: Option<ReservedAhead>,
+}
+
+/// The serials that were reserved of a period that lies ahead of the store's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReservedAhead {
+    /// The first one.
+    pub first: String,
+    /// The last one.
+    pub last: String,
+    /// When their period begins, milliseconds since 1970; `None`: at no time.
+    pub begins_ms: Option<i64>,
+}
+
+impl ReservedAhead {
+    /// Of the row of a serial that stands here.
+    pub(super) fn new(key: &Key, stands: Mark) -> Option<ReservedAhead> {
+        let pattern = &key.serial.as_ref()?.pattern;
+        let text = |number| pattern.text(stands.period, number);
+        Some(ReservedAhead {
+            first: text(1),
+            last: text(stands.next.saturating_sub(1).max(1)),
+            begins_ms: pattern.period_start_ms(stands.period),
+        })
+    }
 }
 
 /// The date parts of two periods.
@@ -220,9 +250,13 @@ impl Source {
     pub fn import(&self, old: &OldRow<'_>, change: Change) -> Result<Import> {
         let old = self.old_key(old).map_err(|error| self.failed(error))?;
         let new = self.spec().key.clone();
-        let period = self.spec().pattern().map_or(0, |p| p.period_at(self.shared.mill.clock().wall_ms()));
+        let present = self.present();
         self.on_store(move |store| {
             check_schemes(&old, &new)?;
+            let period = match &present {
+                Some(clock) => present_periods(store, &new, *clock)?.present,
+                None => 0,
+            };
             // Reading a row also checks the shape of its table.
             let old_row = store.look(&old).map_err(|fault| not_imported(&old, fault))?;
             let new_row = store.look(&new)?;
@@ -231,6 +265,12 @@ impl Source {
             let seen = seen.map_err(|fault| fault.with_context(&format!("importing `{}`", new.name)))?;
             Ok(if change.is_dry() || seen.was_done() { seen } else { store.import(&old, &new, period)? })
         })
+    }
+
+    /// This machine's clock, of a source with periods.
+    pub(super) fn present(&self) -> Option<PeriodClock> {
+        let wall_ms = self.shared.mill.clock().wall_ms();
+        self.spec().pattern().map(|_| PeriodClock { wall_ms, skew_ms: self.spec().skew_ms })
     }
 
     /// The key of the other program's row.

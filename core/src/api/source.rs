@@ -15,9 +15,9 @@ use crate::segment::cursor::{self, Cursor};
 use crate::segment::{Miss, SegmentSource};
 use crate::snowflake::SnowflakeSource;
 use crate::spec::{Kind, Order, SnowflakeSpec, Spec};
-use crate::store::{RaisePool, Row, StoreIndex, look, shown_pool};
+use crate::store::{RaisePool, Row, StoreIndex, look, present_periods, shown_pool};
 
-use super::{Change, Handle, Iter, Mill, Parts, Repair, room};
+use super::{Change, Handle, Iter, Mill, Parts, Repair, ReservedAhead, room};
 
 /// A named generator inside a mill. Copies are one source; any thread may use any copy.
 #[derive(Clone)]
@@ -414,7 +414,8 @@ impl Source {
     }
 
     /// Raises the store's row so that `next` is the next number, or with a stride the first id from there on; never lowers
-    /// it.
+    /// it, with one exception: the row of a serial whose period lies ahead of the store's clock, because a machine whose clock was ahead
+    /// reserved numbers of it, is set back to the present period ([`Repair::set_back`]).
     ///
     /// Of a snowflake `next` is an id: its worker begins no more at its time or earlier. With leased workers this holds for each of the
     /// pool, and every process that uses one now loses it at its next renewal and leases anew.
@@ -452,16 +453,26 @@ impl Source {
         if let Some(begin) = self.spec().begin_mark() {
             return self.on_store(move |store| {
                 let (before, after) = store.repair_mark(&begin, first, change.is_dry())?;
-                Ok(Repair { before, after })
+                Ok(Repair { before, after, set_back: None })
             });
         }
-        let period = self.spec().pattern().map_or(0, |p| p.period_at(self.shared.mill.clock().wall_ms()));
         let key = self.key();
-        let to = Mark { period, next: first };
+        let present = self.present();
         self.on_store(move |store| {
+            let mut to = Mark { period: 0, next: first };
+            if let Some(clock) = present {
+                let stands = look(store, &key)?.map(|row| row.mark);
+                let periods = present_periods(store, &key, clock)?;
+                to.period = periods.present;
+                if stands.is_some_and(|stands| stands.period > periods.latest) {
+                    let (before, after) = store.set_back(&key, to, periods.latest, change.is_dry())?;
+                    let set_back = before.as_ref().and_then(|row| ReservedAhead::new(&key, row.mark));
+                    return Ok(Repair { before, after, set_back });
+                }
+            }
             let (before, after) =
                 if change.is_dry() { store.would_repair(&key, to)? } else { store.repair(&key, to)? };
-            Ok(Repair { before, after })
+            Ok(Repair { before, after, set_back: None })
         })
     }
 
@@ -486,6 +497,7 @@ impl Source {
             Ok(Repair {
                 before: before.record.is_some().then(|| shown_pool(&before)),
                 after: shown_pool(&after),
+                set_back: None,
             })
         })
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use crate::document::{self, Unreadable};
 use crate::error::{Error, Result, shown};
 
 use crate::store::interleave::{DEFAULT_CHUNK, MOST_STORES, NARROWEST_CHUNK, WIDEST_CHUNK};
@@ -15,7 +16,7 @@ use crate::store::server::PasswordSource;
 use super::{Fork, MillConfig, Options, StoreConfig, check_options, url};
 
 /// The longest file that is read.
-const LONGEST: u64 = 16 << 20;
+const LONGEST: usize = 16 << 20;
 
 /// The file as it is written; unknown keys are refused with the valid ones.
 #[derive(Deserialize)]
@@ -63,7 +64,7 @@ fn texts(values: BTreeMap<String, OptionValue>) -> Options {
 }
 
 pub(super) fn read(path: &str) -> Result<MillConfig> {
-    let file = secret_file::read(Path::new(path), LONGEST)
+    let file = secret_file::read(Path::new(path), LONGEST as u64)
         .map_err(|e| Error::config(format!("reading the configuration file `{}`: {e}; name a TOML file that can be read, by its whole path if need be, or a store's URL such as sqlite:keymill.db", shown(path))))?;
     let mut config = parse(&file.text)
         .map_err(|e| Error::config(format!("configuration file `{}`: {}", shown(path), e.message)))?;
@@ -82,11 +83,11 @@ pub(super) fn read(path: &str) -> Result<MillConfig> {
 }
 
 fn parse(text: &str) -> Result<MillConfig> {
-    let file: Document = ::toml::from_str(text).map_err(|e| {
-        // The parser's own rendering quotes the line, which may hold a password.
-        let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        let line = before.matches('\n').count() + 1;
-        Error::config(format!("line {line}: {}", without_values(e.message())))
+    let file: Document = document::read_toml(text, LONGEST).map_err(|unreadable| {
+        Error::config(match unreadable {
+            Unreadable::Malformed { line, says, .. } => format!("line {line}: {}", without_values(&says)),
+            other => format!("it {other}"),
+        })
     })?;
     let mut config = stores(file.store, file.stores, file.chunk)?;
     if let Some(path) = file.password_file {
@@ -233,11 +234,10 @@ fn several(stores: &[String], chunk: Option<u64>) -> Result<MillConfig> {
 
 /// A parser's message without the values it quotes: `store` may have been misspelt, and its password with it.
 fn without_values(message: &str) -> String {
-    let message = message.replace('\n', " ");
     let quoted = message.split_once('"').and_then(|(head, rest)| Some((head, rest.rsplit_once('"')?.1)));
     match quoted {
         Some((head, tail)) => format!("{head}\"…\"{tail}"),
-        None => message,
+        None => message.to_owned(),
     }
 }
 

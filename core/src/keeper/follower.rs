@@ -43,10 +43,33 @@ pub(super) struct Follower {
     moves: bool,
     /// Boot time of the next reading.
     due_ms: u64,
-    /// Readings in a row that failed.
+    /// Readings in a row that the store failed.
     failures: u32,
+    /// Why the table was not read the last time, as it was reported.
+    reported: Option<Reported>,
+    /// The table of the store that was refused last.
+    refused: Option<RefusedTable>,
     /// Boot time at which the text is read again, of whatever version.
     whole_due_ms: u64,
+}
+
+/// Why a table was not read.
+#[derive(Debug, PartialEq, Eq)]
+enum Reported {
+    /// The store failed: one event for the whole time. The metric says how long it lasts.
+    Outage,
+    /// What the store has is refused.
+    Refused(String),
+}
+
+/// A table that was refused. It is not parsed again.
+#[derive(Debug)]
+struct RefusedTable {
+    version: u64,
+    text: String,
+    /// The lowest version that was accepted then.
+    least: u64,
+    error: Error,
 }
 
 impl Follower {
@@ -61,6 +84,8 @@ impl Follower {
             moves: true,
             due_ms: 0,
             failures: 0,
+            reported: None,
+            refused: None,
             whole_due_ms: 0,
             table,
         }
@@ -126,15 +151,19 @@ impl Follower {
                     events.push(Event::new(EventKind::RouteLoaded, message));
                 }
                 self.failures = 0;
+                self.reported = None;
             }
             Err(why) => {
-                // One event for the whole time: the metric says how long it lasts.
-                if self.failures == 0 && !self.table.is_outdated() {
+                // What the store answered is no outage, also where it is refused.
+                let is_outage = matches!(&why, TaskError::Fault(fault) if fault.kind.is_outage());
+                self.failures = if is_outage { self.failures.saturating_add(1) } else { 0 };
+                let reason = if is_outage { Reported::Outage } else { Reported::Refused(why.to_string()) };
+                if self.reported.as_ref() != Some(&reason) && !self.table.is_outdated() {
                     let (name, version) = (self.table.router(), self.table.version());
                     let message = format!("{why}; router `{name}` goes on with version {version}");
                     events.push(Event::new(EventKind::RouteRefused, message));
                 }
-                self.failures = self.failures.saturating_add(1);
+                self.reported = Some(reason);
             }
         }
         self.wait(boot_ms);
@@ -145,7 +174,8 @@ impl Follower {
     pub(super) fn follow(&mut self, store: &mut ContainedStore, boot_ms: u64) -> Result<bool, TaskError> {
         // After a failure, and from time to time, the text is compared too: a version says nothing about it.
         let is_whole = self.failures > 0 || self.whole_due_ms <= boot_ms;
-        let known = if is_whole { 0 } else { self.table.version() };
+        let present = self.refused.as_ref().map_or(self.table.version(), |refused| refused.version);
+        let known = if is_whole { 0 } else { present };
         let name = self.table.router();
         let stored = store.ask(|store| store.read_route(&self.key, known))?;
         let stored =
@@ -158,13 +188,33 @@ impl Follower {
             ));
             return Err(error.into());
         }
-        let mut is_new = false;
         if stored.text.is_some() {
-            let read = stored.table(name)?;
-            is_new = self.table.replace(&read)?;
-            self.moves = read.moves();
             self.whole_due_ms = boot_ms + WHOLE_EVERY_MS;
         }
+        let is_refused = |refused: &&RefusedTable| {
+            let is_same = stored.text.as_ref().is_none_or(|text| *text == refused.text);
+            is_same && stored.split.is_none() && (refused.version, refused.least) == (stored.version, least)
+        };
+        if let Some(refused) = self.refused.as_ref().filter(is_refused) {
+            return Err(refused.error.clone().into());
+        }
+        let mut is_new = false;
+        if let Some(text) = &stored.text {
+            let read = stored.table(name).and_then(|read| Ok((self.table.replace(&read)?, read.moves())));
+            match read {
+                Ok((replaced, moves)) => (is_new, self.moves) = (replaced, moves),
+                Err(error) => {
+                    self.refused = stored.split.is_none().then(|| RefusedTable {
+                        version: stored.version,
+                        text: text.clone(),
+                        least,
+                        error: error.clone(),
+                    });
+                    return Err(error.into());
+                }
+            }
+        }
+        self.refused = None;
         self.table.confirm(boot_ms);
         Ok(is_new)
     }
@@ -202,6 +252,11 @@ impl Follower {
         let why = match self.renewed(store, own) {
             Ok(until_ms) => {
                 self.renewals_failed = 0;
+                if was_outdated {
+                    let (name, version) = (self.table.router(), self.table.version());
+                    let message = format!("router `{name}` answers again, with table version {version}");
+                    events.push(Event::new(EventKind::RouteLoaded, message));
+                }
                 self.lease(until_ms, own);
                 return true;
             }
@@ -232,7 +287,14 @@ impl Follower {
         own: &mut OwnReaders,
     ) -> Result<u64, TaskError> {
         let was_until_ms = self.table.leased_until_ms();
+        let is_outdated = self.table.is_outdated();
+        if is_outdated {
+            own.watch(self.table.router());
+        }
         let WrittenRow { mut until_ms, highest } = self.write(store, own)?;
+        if is_outdated {
+            self.table.lower_least(highest);
+        }
         let in_time = own.clock.boot_ms() < was_until_ms;
         if in_time && highest <= self.table.version() {
             return Ok(until_ms);
@@ -338,11 +400,52 @@ mod tests {
         router.read(&mut polled, 8000, &events);
         assert_eq!((router.table.version(), shard(&router).as_str()), (10, "d"));
         let kinds: Vec<_> = events.drain().iter().map(|event| event.kind.name()).collect();
-        assert_eq!(
-            kinds,
-            ["route_loaded", "route_refused", "route_loaded"],
-            "one event for a time of failures"
-        );
+        let four = ["route_refused"; 4];
+        let expected: Vec<_> = ["route_loaded"].into_iter().chain(four).chain(["route_loaded"]).collect();
+        assert_eq!(kinds, expected, "one event for each reason");
+    }
+
+    #[test]
+    fn a_refused_table_is_read_as_often_as_a_good_one_and_each_reason_is_reported_once() {
+        let memory = Memory::new();
+        let (mut store, mut polled) = (MemoryStore::new(memory.clone()), asked(&memory));
+        put(&mut store, None, 5, &text(5, "a"));
+        let mut router = follower(&mut store);
+        let events = Events::new();
+        put(&mut store, Some(5), 6, "version = 6");
+        for at in (2..20).map(|n| n * EVERY_MS) {
+            poll(&mut router, &mut polled, at, &events);
+            assert_eq!(router.due_at(), at + EVERY_MS, "the store has answered");
+        }
+        put(&mut store, Some(6), 7, &text(8, "b"));
+        for at in [20 * EVERY_MS, 21 * EVERY_MS] {
+            poll(&mut router, &mut polled, at, &events);
+        }
+        put(&mut store, Some(7), 9, &text(9, "b"));
+        poll(&mut router, &mut polled, 22 * EVERY_MS, &events);
+        assert_eq!((router.table.version(), shard(&router).as_str()), (9, "b"));
+        let mut told = events.drain();
+        told.retain(|event| event.kind == EventKind::RouteRefused);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told.iter().all(|event| event.message.contains("goes on with version 5")), "{told:?}");
+        assert!(told[1].message.contains("its row says version 7, and its text version 8"), "{told:?}");
+    }
+
+    #[test]
+    fn a_refused_text_is_parsed_once() {
+        let memory = Memory::new();
+        let (mut store, mut polled) = (MemoryStore::new(memory.clone()), asked(&memory));
+        put(&mut store, None, 5, &text(5, "a"));
+        let mut router = follower(&mut store);
+        put(&mut store, Some(5), 6, "version = 6");
+        let first = router.follow(&mut polled, 2_000).expect_err("it has no ranges");
+        // A text that is parsed again is kept anew.
+        let kept = |router: &Follower| router.refused.as_ref().map(|refused| refused.text.as_ptr());
+        let at_first = kept(&router);
+        for at in 0..20 {
+            assert_eq!(router.follow(&mut polled, 3_000 + at * WHOLE_EVERY_MS), Err(first.clone()));
+            assert_eq!(kept(&router), at_first);
+        }
     }
 
     #[test]

@@ -240,17 +240,44 @@ mod tests {
         assert!(!new.renew(), "the table is older");
         assert_eq!((serves(&new), serves(&old)), (Err(Code::StoreWentBackwards), Ok("b".into())));
         assert_eq!((old.told(), new.told()), (vec![], vec!["route_refused"]));
-        // Once the other process is gone, nothing else knows of the later version.
+        assert!(!new.renew(), "the other process lives");
+        assert_eq!((serves(&new), new.told()), (Err(Code::StoreWentBackwards), vec![]));
+        // Once the other process is gone, nothing else knows of the later version: the table is that of a process that begins now.
         memory.restore(&backup);
         new.clock.advance(60_000);
-        assert!(!new.renew(), "the table is older");
-        assert_eq!((serves(&new), new.told()), (Err(Code::StoreWentBackwards), vec![]));
+        assert!(new.renew(), "no living process has a later version");
+        assert_eq!((serves(&new), new.told()), (Ok("a".into()), vec!["route_loaded"]));
         stays(4, "b");
+        assert_eq!(new.followers.all[0].follow(&mut new.store, 0).ok(), Some(true));
         assert!(new.renew(), "renewed");
         assert_eq!((serves(&new), new.router.version()), (Ok("b".into()), 4));
         // A forked child begins without a table, and that is no older one.
         new.router.begin_anew();
         assert_eq!(new.router.lease_lost(crate::Gene::from(0)).code, Code::LeaseLost);
+    }
+
+    /// Whoever may write rows of readers may write any version: it counts while that row lasts, and no version that a table cannot have.
+    #[test]
+    fn a_false_version_of_a_reader_stops_other_processes_no_longer_than_its_row_lasts() {
+        let memory = Memory::new();
+        put(&memory, 3);
+        let mut process = Process::new(&memory);
+        let mut other = MemoryStore::new(memory.clone());
+        let key = Arc::new(Key::of_readers("orders"));
+        let mut keep_other = |version| {
+            let mut row = OwnReader::default();
+            other.keep_reader(&key, &mut row, &keep(version)).expect("kept");
+            row
+        };
+        keep_other((1 << 53) - 1);
+        assert!(process.renew(), "no table has this version");
+        let row = keep_other(90);
+        assert!(!process.renew(), "a process that lives runs a later table");
+        assert_eq!(serves(&process), Err(Code::StoreWentBackwards));
+        MemoryStore::new(memory.clone()).remove_reader(&key, &row).expect("removed");
+        assert!(process.renew(), "no process that lives runs a later table");
+        assert_eq!(serves(&process), Ok("a".into()));
+        assert_eq!(process.told(), ["route_refused", "route_loaded"]);
     }
 
     /// A step is stored while every reader runs the version before, and stores that answer may be one step behind the silent ones.

@@ -59,6 +59,13 @@ impl OwnReaders {
         Ok(WrittenRow { until_ms: began_ms + self.lease_ms * USED.0 / USED.1, highest })
     }
 
+    /// The next renewal for this router looks at the rows of all readers.
+    pub(super) fn watch(&mut self, router: &str) {
+        if let Some(own) = self.rows.get_mut(router) {
+            own.watch();
+        }
+    }
+
     /// The process, for people.
     #[cfg(test)]
     pub(super) fn owner(&self) -> Arc<str> {

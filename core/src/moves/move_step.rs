@@ -222,6 +222,17 @@ fn join(ranges: &mut Vec<Range>) {
 /// Refuses while a living reader runs another version than that of the table.
 fn check_followed(table: &RouteTable, readers: &[Reader]) -> Result<()> {
     let version = table.version();
+    let untrue: Vec<_> = readers.iter().filter(|reader| reader.fault().is_some()).collect();
+    if !untrue.is_empty() {
+        return Err(Error::new(
+            Code::NotReady,
+            format!(
+                "{} written as it cannot be: {}. Where such a process runs, end it; then say so with `--gone MEMBER`",
+                are(untrue.len()),
+                list(&untrue)
+            ),
+        ));
+    }
     let ahead = readers.iter().find(|reader| reader.is_living() && reader.version > version);
     if let Some(ahead) = ahead {
         return Err(Error::new(
@@ -326,10 +337,10 @@ fn list(readers: &[&Reader]) -> String {
         .iter()
         .take(NAMED)
         .map(|reader| {
-            let end = if reader.is_living() {
-                String::new()
-            } else {
-                format!(", ended {} s ago", reader.left_ms.unsigned_abs() / 1000)
+            let end = match reader.fault() {
+                Some(fault) => format!(" for {} s: {fault}", reader.left_ms / 1000),
+                None if reader.is_living() => String::new(),
+                None => format!(", ended {} s ago", reader.left_ms.unsigned_abs() / 1000),
             };
             format!("{} at version {}{end}", named(reader), reader.version)
         })

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::document;
 use crate::error::{Error, Result, shown};
 use crate::gene::hash::xxhash64;
 use crate::gene::{NUMBER_BITS, WIDE_SHIFT};
-use crate::router::{Range, RouteTable, is_shard_name};
+use crate::router::{LONGEST_TEXT, Range, RouteTable, is_shard_name};
 
 /// The largest weight of a shard.
 const LARGEST_WEIGHT: u32 = 1_000_000;
@@ -247,7 +248,7 @@ impl MovePlan {
             Error::config(format!("this is no plan of moves: {why}; make one with `keymill move plan`"))
         };
         let written: Written =
-            toml::from_str(text).map_err(|e| bad(&shown(&e.message().replace('\n', "; "))))?;
+            document::read_toml(text, LONGEST_TEXT).map_err(|unreadable| bad(&format!("it {unreadable}")))?;
         let ring = u64::from_str_radix(&written.ring, 16)
             .map_err(|_| bad(&format!("`ring` is `{}`, not 16 hexadecimal digits", shown(&written.ring))))?;
         let moves: Vec<_> = written

@@ -13,6 +13,7 @@
 use serde_json::{Map, Value};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::document::{self, Faults, Unreadable};
 use crate::error::{Error, Result, shown};
 
 /// The longest key file, in bytes: 255 keys have a third of it.
@@ -68,21 +69,16 @@ impl KeyFile {
     /// Reads the text of a key file.
     ///
     /// # Errors
-    /// `INVALID_CONFIG` with every fault of the text.
+    /// `INVALID_CONFIG` with the faults of the text, 100 at most.
     pub(crate) fn parse(text: &str) -> Result<KeyFile> {
-        if text.len() > LONGEST_KEY_FILE {
-            return Err(Error::config(format!(
-                "the key file has {} bytes; the longest has {LONGEST_KEY_FILE}",
-                text.len()
-            )));
-        }
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let document = toml::from_str(text).map(KeyDocument).map_err(|e| {
-            let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-            let line = before.matches('\n').count() + 1;
-            Error::config(format!(
-                "the key file is not TOML in line {line}: it has `seal_with = 1` and below `[key]` lines such as `1 = \"64 hexadecimal digits\"`"
-            ))
+        let document = document::read_toml(text, LONGEST_KEY_FILE).map(KeyDocument).map_err(|unreadable| {
+            Error::config(match unreadable {
+                // Without the parser's message, which quotes the text.
+                Unreadable::Malformed { line, .. } => format!(
+                    "the key file is not TOML in line {line}: it has `seal_with = 1` and below `[key]` lines such as `1 = \"64 hexadecimal digits\"`"
+                ),
+                other => format!("the key file {other}"),
+            })
         })?;
         document.checked()
     }
@@ -114,7 +110,7 @@ fn wipe(value: &mut Value) {
 
 impl KeyDocument {
     fn checked(&self) -> Result<KeyFile> {
-        let mut faults = Vec::new();
+        let mut faults = Faults::default();
         for name in self
             .0
             .as_object()
@@ -175,10 +171,10 @@ impl KeyDocument {
                 Some(version) => seal_with = version,
             },
         }
-        if faults.is_empty() {
-            return Ok(KeyFile { seal_with, keys });
+        match faults.in_one_line() {
+            None => Ok(KeyFile { seal_with, keys }),
+            Some(faults) => Err(Error::config(format!("the key file is refused: {faults}"))),
         }
-        Err(Error::config(format!("the key file is refused: {}", faults.join("; "))))
     }
 }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use crate::bank::BankView;
 use crate::error::Error;
-use crate::request::reservation::{Key, Mark, Request, Reserved, unused_end};
+use crate::request::reservation::{Key, Mark, PeriodClock, Request, Reserved, unused_end};
 use crate::request::worker::{BeginMark, Take, Taken};
 use crate::segment::{SegmentAction, Snapshot};
 use crate::snowflake::{SnowflakeAction, SnowflakeView};
@@ -548,8 +548,10 @@ impl Plan {
         let latest_ms = now.wall_ms.saturating_add(self.spec.skew_ms as i64);
         let period_max =
             self.spec.pattern().map_or(period, |pattern| pattern.period_at(latest_ms).max(period));
+        let clock =
+            self.spec.pattern().map(|_| PeriodClock { wall_ms: now.wall_ms, skew_ms: self.spec.skew_ms });
         let counted = self.spec.request(self.spec.key.clone(), len, self.seen);
-        Request { period, period_max, single, ..counted }.of_the_row()
+        Request { period, period_max, clock, single, ..counted }.of_the_row()
     }
 
     /// The request to raise the mark of a fixed worker.

@@ -1,10 +1,13 @@
 //! Readers: the processes that follow a route table, each with the version that it runs.
 
 pub(crate) use super::row_key::READER_TABLE;
-use super::worker::Left;
+use super::worker::{LONGEST_LEASE_MS, Left, lasts};
 
 /// What the rows of readers record of their pool.
 pub(crate) const READER_LAYOUT: &str = "readers of a route table";
+
+/// The largest version of a route table. It leaves room: no version that anyone reaches is the last.
+pub(crate) const LARGEST_VERSION: u64 = 1 << 52;
 
 /// A process that follows a route table, as the store knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,10 +32,22 @@ impl Reader {
         Reader { member, owner: owner.to_owned(), version, left_ms, stores: 1 }
     }
 
-    /// Whether it may still answer for ranges that move.
+    /// Whether it may still answer for ranges that move. A row that [cannot be true](Reader::fault) does not say so.
     #[must_use]
     pub fn is_living(&self) -> bool {
-        self.left_ms > 0
+        lasts(self.left_ms.into()) && self.fault().is_none()
+    }
+
+    /// Why its row cannot be true: no reader writes such a one by a right clock. The process that wrote it may run all the same.
+    #[must_use]
+    pub fn fault(&self) -> Option<&'static str> {
+        if self.version > LARGEST_VERSION {
+            Some("no table has such a version")
+        } else if i128::from(self.left_ms) > i128::from(LONGEST_LEASE_MS) {
+            Some("no row lasts so long: the store's clock was ahead, or another program wrote it")
+        } else {
+            None
+        }
     }
 }
 
@@ -43,6 +58,14 @@ pub struct Readers {
     pub now_ms: u64,
     /// By their numbers.
     pub all: Vec<Reader>,
+}
+
+impl Readers {
+    /// The highest version that a living reader runs; 0 without one.
+    #[must_use]
+    pub fn highest(&self) -> u64 {
+        self.all.iter().filter(|reader| reader.is_living()).map(|reader| reader.version).max().unwrap_or(0)
+    }
 }
 
 /// The row of a reader as its process left it. Where there are several stores, each has a row.
@@ -56,4 +79,12 @@ pub struct OwnReader {
     pub(crate) unwatched: u64,
     /// Of several stores, the row of each.
     pub(crate) each: Vec<OwnReader>,
+}
+
+impl OwnReader {
+    /// The next renewal looks at the rows of all readers.
+    pub(crate) fn watch(&mut self) {
+        self.unwatched = 0;
+        self.each.iter_mut().for_each(OwnReader::watch);
+    }
 }

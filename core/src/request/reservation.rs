@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::error::fault::Remedy;
 
 use super::stride::Stride;
+use super::worker::BELIEVED_MS;
 
 pub use super::position::{MAX_NUMBER, Mark};
 pub use super::row_key::{Columns, Key, SerialKey};
@@ -29,6 +30,9 @@ pub struct Request {
     pub period: u64,
     /// The latest period of a row at which this machine's clock does not count as behind.
     pub period_max: u64,
+    /// The clock that `period` was taken from. A row that would move on to another period is compared with the store's clock first.
+    /// `None`: it is not.
+    pub clock: Option<PeriodClock>,
     /// `backwards=heal`: raise a row that went backwards to `high_water`, if that is at most `max_jump` away.
     pub heal: bool,
     /// How far a healed row may be raised.
@@ -36,6 +40,22 @@ pub struct Request {
     /// How many are given at a time of the last tenth of the numbers up to `last`, and of another period than `period`; 0: `len`
     /// everywhere.
     pub single: u64,
+}
+
+/// This machine's clock when it asked for a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeriodClock {
+    /// What it said, milliseconds since 1970.
+    pub wall_ms: i64,
+    /// `skew` of the source.
+    pub skew_ms: u64,
+}
+
+impl PeriodClock {
+    /// How much later than the store's clock a period may begin: the source's `skew`, and ten minutes at least.
+    pub(crate) fn ahead_ms(self) -> u64 {
+        self.skew_ms.max(BELIEVED_MS)
+    }
 }
 
 /// A reserved range `[lo, hi)` and the period it belongs to.
@@ -63,6 +83,7 @@ impl Request {
             last: MAX_NUMBER,
             period: 0,
             period_max: 0,
+            clock: None,
             heal: false,
             max_jump: 0,
             single: 0,

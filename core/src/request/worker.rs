@@ -369,6 +369,11 @@ impl PoolRecord {
 /// The longest lease that `lease=` allows.
 pub(crate) const LONGEST_LEASE_MS: u64 = 3_600_000;
 
+/// Whether a lease with so much time left by the store's clock counts, of a worker as of a reader.
+pub(crate) fn lasts(left_ms: i128) -> bool {
+    0 < left_ms && left_ms <= i128::from(LONGEST_LEASE_MS)
+}
+
 /// The longest owner that the table holds, in bytes.
 const LONGEST_OWNER: usize = 255;
 
@@ -409,6 +414,6 @@ impl SlotRow {
     /// count: it was written while the store's clock was wrong. Marks keep the ids unique even if an end is wrong.
     #[must_use]
     pub fn is_held(&self, now_ms: u64) -> bool {
-        self.ends_at > now_ms && self.ends_at - now_ms <= LONGEST_LEASE_MS
+        lasts(i128::from(self.ends_at) - i128::from(now_ms))
     }
 }

@@ -7,7 +7,6 @@
 //! [`LiveTable`] joins them. A table is replaced only by one of a higher version, and a bad one is refused with all its
 //! faults: the old one stays.
 
-mod json;
 #[cfg(all(test, loom))]
 mod loom;
 mod moved;
@@ -193,6 +192,16 @@ impl LiveTable {
         self.lease(0);
         let _held = self.writer.lock();
         self.ring.publish(&vec![0; ring::GENES], 0);
+    }
+
+    /// The highest version that a living process runs by now, of those that the store knows; 0: none. The table need not be newer.
+    pub(crate) fn lower_least(&self, highest: u64) {
+        // Not 0: until it has the store's table it is outdated.
+        let least = highest.max(1);
+        // ordering: Relaxed, both — as in `refuse_below`.
+        if least < self.outdated_below.load(Ordering::Relaxed) {
+            self.outdated_below.store(least, Ordering::Relaxed);
+        }
     }
 
     /// Whether the store's table is known to be older than that of another process.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::table::{LARGEST_VERSION, TableReader, said, whole};
+use super::table::{LARGEST_NUMBER, TableReader, said, whole};
 
 /// How many finished moves a table remembers.
 const REMEMBERED: usize = 64;
@@ -45,6 +45,9 @@ impl TableReader {
         };
         let mut all = Vec::new();
         for (at, value) in list.iter().enumerate() {
+            if self.is_full() {
+                break;
+            }
             let of = format!("moved {}", at + 1);
             let empty = Map::new();
             let fields = value.as_object().unwrap_or(&empty);
@@ -58,7 +61,7 @@ impl TableReader {
                     last: gene("last")?,
                     from: name("from")?,
                     to: name("to")?,
-                    finished_at: number("finished_at", LARGEST_VERSION)?,
+                    finished_at: number("finished_at", LARGEST_NUMBER)?,
                 })
             };
             match read() {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::time::duration;
 
-use super::table::{LARGEST_VERSION, LONGEST_TIME_MS, TableReader, said, whole};
+use super::table::{LARGEST_NUMBER, LONGEST_TIME_MS, TableReader, said, whole};
 
 /// What the steps of a move need to know beside the routes. A table that was written by hand says none of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl TableReader {
     pub(super) fn progress(&mut self, of: &str, fields: &Map<String, Value>) -> Progress {
         let mut number = |field: &str| {
             let value = fields.get(field)?;
-            let number = whole(value, LARGEST_VERSION);
+            let number = whole(value, LARGEST_NUMBER);
             if number.is_none() {
                 self.fault(format!("{of}: `{field}` is {}, not a whole number up to 2^53-1", said(value)));
             }
@@ -82,6 +82,8 @@ impl TableReader {
     fn steps(&mut self, of: &str, value: &Value) -> Vec<u8> {
         let list: Option<Vec<u8>> =
             value.as_array().and_then(|list| list.iter().map(|step| Some(whole(step, 100)? as u8)).collect());
+        // More than 100 percentages do not rise, and the message lists them.
+        let list = list.filter(|list| list.len() <= 100);
         match list.map(|steps| check_steps(&steps).map(|()| steps)) {
             Some(Ok(steps)) => steps,
             Some(Err(why)) => {

@@ -1,13 +1,13 @@
 //! Route tables: which shard owns which range of genes. Read from TOML or JSON, checked as a whole.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
+use crate::document::{self, Faults};
 use crate::error::{Error, Result, shown};
+use crate::request::reader::LARGEST_VERSION;
 
-use super::json::Unrepeated;
 use super::moved::Moved;
 use super::progress::Progress;
 use super::ring::GENES;
@@ -18,11 +18,8 @@ pub const LONGEST_TEXT: usize = 4 << 20;
 /// The longest name of a shard, in bytes.
 pub const LONGEST_NAME: usize = 255;
 
-/// The largest version: a number in every language, JavaScript's included.
-pub(super) const LARGEST_VERSION: u64 = (1 << 53) - 1;
-
-/// How many faults of a table are listed.
-const MOST_FAULTS: usize = 100;
+/// The largest number of a table: a number in every language, JavaScript's included.
+pub(super) const LARGEST_NUMBER: u64 = (1 << 53) - 1;
 
 /// What decides which ids of a moving range are served by its new shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,27 +130,16 @@ impl RouteTable {
     /// Reads a table: JSON if the text begins with a brace, else TOML.
     ///
     /// # Errors
-    /// `INVALID_CONFIG` with every fault of the table.
+    /// `INVALID_CONFIG` with the faults of the table, 100 at most.
     pub(crate) fn parse(text: &str) -> Result<RouteTable> {
-        if text.len() > LONGEST_TEXT {
-            return Err(Error::config(format!(
-                "the route table has {} bytes; the longest has {LONGEST_TEXT}",
-                text.len()
-            )));
-        }
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let value = if text.trim_start().starts_with('{') {
-            serde_json::from_str(text).map(|Unrepeated(value)| value).map_err(|e| format!("is not JSON: {e}"))
-        } else {
-            toml::from_str(text).map_err(|e| format!("is not TOML: {}", in_one_line(&e, text)))
-        };
-        let value = value.map_err(|e| Error::config(format!("the route table {e}")))?;
+        let value = document::read_either(text, LONGEST_TEXT)
+            .map_err(|unreadable| Error::config(format!("the route table {unreadable}")))?;
         let mut reader = TableReader::default();
         let table = reader.table(&value);
-        if reader.faults.is_empty() {
-            return Ok(table);
+        match reader.faults.in_one_line() {
+            None => Ok(table),
+            Some(faults) => Err(Error::config(format!("the route table is refused: {faults}"))),
         }
-        Err(reader.error())
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -208,16 +194,10 @@ fn fill(words: &mut [u64], begin: usize, length: usize, word: RouteWord) {
     words[..wrapped].fill(word.0);
 }
 
-fn in_one_line(error: &toml::de::Error, text: &str) -> String {
-    let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-    let what = error.message().replace('\n', "; ");
-    line.map_or(what.clone(), |line| format!("line {line}: {what}"))
-}
-
 /// Reads a table and collects its faults.
 #[derive(Default)]
 pub(super) struct TableReader {
-    faults: Vec<String>,
+    faults: Faults,
 }
 
 impl TableReader {
@@ -225,19 +205,16 @@ impl TableReader {
         self.faults.push(what.into());
     }
 
-    fn error(mut self) -> Error {
-        let more = self.faults.len().saturating_sub(MOST_FAULTS);
-        self.faults.truncate(MOST_FAULTS);
-        let mut message = format!("the route table is refused: {}", self.faults.join("; "));
-        if more > 0 {
-            // A String takes whatever is written.
-            let _ = write!(message, "; and {more} more faults");
-        }
-        Error::config(message)
+    /// Whether reading on is no use; asked before each entry of a list.
+    pub(super) fn is_full(&self) -> bool {
+        self.faults.is_full()
     }
 
     pub(super) fn unknown(&mut self, of: &str, fields: &Map<String, Value>, known: &[&str]) {
         for field in fields.keys().filter(|field| !known.contains(&field.as_str())) {
+            if self.is_full() {
+                return self.faults.note_more();
+            }
             self.fault(format!(
                 "{of} has an unknown field `{}`; known are {}",
                 shown(field),
@@ -257,7 +234,7 @@ impl TableReader {
             }
             Some(value) => {
                 value.as_u64().filter(|n| (1..=LARGEST_VERSION).contains(n)).unwrap_or_else(|| {
-                    self.fault(format!("`version` is {}, not a whole number from 1 to 2^53-1", said(value)));
+                    self.fault(format!("`version` is {}, not a whole number from 1 to 2^52", said(value)));
                     0
                 })
             }
@@ -279,9 +256,13 @@ impl TableReader {
                 &[]
             }
         };
-        let mut read: Vec<Range> = Vec::with_capacity(ranges.len());
+        let mut read: Vec<Range> = Vec::new();
         let mut last: Option<u64> = None;
         for (at, value) in ranges.iter().enumerate() {
+            if self.is_full() {
+                self.faults.note_more();
+                break;
+            }
             let of = format!("range {}", at + 1);
             let Some(fields) = value.as_object() else {
                 self.fault(format!("{of} is {}, not a table with `upper` and `shard`", said(value)));
@@ -314,6 +295,10 @@ impl TableReader {
         };
         let mut names = BTreeSet::new();
         for value in list {
+            if self.is_full() {
+                self.faults.note_more();
+                break;
+            }
             if let Some(name) = self.name("`shards`", value)
                 && !names.insert(name)
             {
@@ -426,6 +411,7 @@ mod tests {
     use super::*;
     use crate::Code;
     use proptest::prelude::*;
+    use std::fmt::Write as _;
 
     fn faults(text: &str) -> String {
         let error = RouteTable::parse(text).expect_err(text);
@@ -532,7 +518,7 @@ mod tests {
         }
         assert!(faults(&" ".repeat(LONGEST_TEXT + 1)).contains("4194305 bytes"));
         let many = format!("version = 1\nrange = [{}]", "{},".repeat(200));
-        assert!(faults(&many).ends_with("and 300 more faults"), "{}", faults(&many));
+        assert!(faults(&many).ends_with("range 50 has no `shard`; and more faults"), "{}", faults(&many));
     }
 
     /// A table of these bounds, shard `s0`, `s1`, …

@@ -16,7 +16,7 @@ use super::pace::Pace;
 use super::permit::{CONDITION, Permit, Until};
 use super::shard::Shard;
 use super::watch::RowsTask;
-use super::{Both, too_long};
+use super::{Both, no_version, too_long};
 
 /// Rows of a chunk.
 const CHUNK: u64 = 4000;
@@ -178,7 +178,11 @@ fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<u64
             return;
         }
         values.clear();
-        let at = new.write_row(&mut values, row);
+        let Some(version_of_row) = old.version_of(row) else {
+            failed = Some(no_version(&from_at, old, row));
+            return;
+        };
+        let at = new.write_row(&mut values, row, version_of_row);
         let alone = head.len() + values.len() + tail.len() + CONDITION;
         if alone > *longest {
             failed = Some(too_long(&from_at, old, row, alone, *wording));

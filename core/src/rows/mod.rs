@@ -187,6 +187,20 @@ fn too_long(at: &str, table: &MovedTable, row: Cells<'_>, bytes: usize, wording:
     )
 }
 
+/// A row whose version is no number.
+fn no_version(at: &str, table: &MovedTable, row: Cells<'_>) -> Error {
+    let primary = table.primary_of(row).map_or_else(String::new, |primary| table.shown(&primary));
+    let version = row.get(table.version).copied().flatten().map(String::from_utf8_lossy);
+    Error::new(
+        Code::StoreRefused,
+        format!(
+            "{at}: row {primary} of `{}` has the version `{}`, which is no whole number; nothing of it was written",
+            table.name,
+            shown(&version.unwrap_or_default())
+        ),
+    )
+}
+
 /// The URL behind `NAME=`, if this name stands there.
 fn url<'u>(word: &'u str, shard: &str) -> Option<&'u str> {
     word.strip_prefix(shard)?.strip_prefix('=')

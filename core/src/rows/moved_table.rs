@@ -3,8 +3,9 @@
 use crate::error::{Code, Error, Result};
 
 use super::shard::{Shard, ShardKind};
-use super::sql::{self, text_literal};
+use super::sql::text_literal;
 use super::wording::Wording;
+use crate::store::shard_session::ShardTable;
 
 /// How a value is read, written and hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub struct MovedTable {
     pub kind: ShardKind,
     /// As it was named.
     pub name: String,
-    /// Between quotes, with its schema on PostgreSQL.
+    /// Between quotes, with its schema.
     pub quoted: String,
     pub columns: Vec<Column>,
     /// The columns of the primary key, of which the first holds the id.
@@ -196,15 +197,22 @@ fn cell(row: &[String], at: usize) -> &str {
 
 type OfCatalogue = (String, Vec<Column>, Vec<String>);
 
+/// The table of this name, which is one of these kinds.
+fn found(shard: &mut Shard, name: &str, kinds: &[&str]) -> Result<ShardTable> {
+    match shard.table(name)? {
+        Some(table) if kinds.contains(&table.kind.as_str()) => Ok(table),
+        Some(table) if table.kind.len() > 1 => {
+            Err(refused(format!("{}: `{name}` is no table, but a {}", shard.at(), table.kind)))
+        }
+        Some(_) => Err(refused(format!("{}: `{name}` is no table", shard.at()))),
+        None => Err(refused(format!("{}: there is no table `{name}`", shard.at()))),
+    }
+}
+
 fn mysql(shard: &mut Shard, name: &str) -> Result<OfCatalogue> {
+    let ShardTable { quoted, .. } = found(shard, name, &["BASE TABLE", "SYSTEM VERSIONED"])?;
     let named =
         format!("TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {}", text_literal(ShardKind::MySql, name));
-    let found = texts(shard, &format!("SELECT TABLE_TYPE FROM information_schema.TABLES WHERE {named}"))?;
-    match found.first().map(|row| cell(row, 0)) {
-        Some("BASE TABLE" | "SYSTEM VERSIONED") => {}
-        None => return Err(refused(format!("{}: there is no table `{name}`", shard.at()))),
-        Some(other) => return Err(refused(format!("{}: `{name}` is no table, but a {other}", shard.at()))),
-    }
     let question = format!(
         "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, COALESCE(CHARACTER_SET_NAME, ''), COALESCE(COLLATION_NAME, ''), IS_NULLABLE FROM information_schema.COLUMNS WHERE {named} AND COALESCE(GENERATION_EXPRESSION, '') = '' ORDER BY ORDINAL_POSITION"
     );
@@ -213,7 +221,7 @@ fn mysql(shard: &mut Shard, name: &str) -> Result<OfCatalogue> {
         "SELECT COLUMN_NAME FROM information_schema.STATISTICS WHERE {named} AND INDEX_NAME = 'PRIMARY' ORDER BY SEQ_IN_INDEX"
     );
     let primary = texts(shard, &question)?.iter().map(|row| cell(row, 0).to_owned()).collect();
-    Ok((sql::quoted(ShardKind::MySql, name), columns, primary))
+    Ok((quoted, columns, primary))
 }
 
 fn mysql_column(row: &[String]) -> Column {
@@ -257,28 +265,7 @@ fn mysql_column(row: &[String]) -> Column {
 }
 
 fn postgres(shard: &mut Shard, name: &str) -> Result<OfCatalogue> {
-    let literal = |text: &str| text_literal(ShardKind::Postgres, text);
-    let schema = match shard.schema() {
-        Some(schema) => format!("n.nspname = {}", literal(schema)),
-        None => "pg_catalog.pg_table_is_visible(c.oid)".to_owned(),
-    };
-    let question = format!(
-        "SELECT c.oid, c.relkind, n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.relname = {} AND {schema}",
-        literal(name)
-    );
-    let found = texts(shard, &question)?;
-    let Some(row) = found.first() else {
-        return Err(refused(format!("{}: there is no table `{name}`", shard.at())));
-    };
-    if !matches!(cell(row, 1), "r" | "p") {
-        return Err(refused(format!("{}: `{name}` is no table", shard.at())));
-    }
-    let oid = cell(row, 0);
-    let quoted = format!(
-        "{}.{}",
-        sql::quoted(ShardKind::Postgres, cell(row, 2)),
-        sql::quoted(ShardKind::Postgres, name)
-    );
+    let ShardTable { quoted, oid, .. } = found(shard, name, &["r", "p"])?;
     let question = format!(
         "SELECT a.attname, CASE WHEN t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace THEN pg_catalog.format_type(a.atttypid, a.atttypmod) ELSE t.typname || ' ' || a.atttypmod END, a.attnotnull, a.attidentity, t.typcategory, t.typname FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum"
     );

@@ -29,45 +29,38 @@ pub(super) struct Permit<'p> {
     given: RefCell<BTreeMap<String, (Until, Instant)>>,
 }
 
-/// The end of a permit, by the clock of a database: a literal.
+/// The end of a permit, by the clock of a database: microseconds since 1970.
 #[derive(Clone)]
 pub(super) struct Until {
     kind: ShardKind,
-    at: String,
+    at_us: u64,
+}
+
+/// The time of a statement on the database: microseconds since 1970.
+fn time_of_statement(kind: ShardKind) -> &'static str {
+    match kind {
+        ShardKind::MySql => "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+        ShardKind::Postgres => {
+            "CAST(EXTRACT(EPOCH FROM pg_catalog.statement_timestamp()) * 1000000 AS pg_catalog.int8)"
+        }
+    }
 }
 
 impl Until {
     fn read(shard: &mut Shard, settle: Duration) -> Result<Until> {
-        let us = settle.as_micros();
-        let question = match shard.kind() {
-            ShardKind::MySql => format!("SELECT UTC_TIMESTAMP(6) + INTERVAL {us} MICROSECOND"),
-            ShardKind::Postgres => format!(
-                "SELECT pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) + {us} / 1000000.0::pg_catalog.float8"
-            ),
-        };
-        let mut at = None;
-        shard.read(&question, |row| {
-            let text = row.first().copied().flatten().and_then(|bytes| std::str::from_utf8(bytes).ok());
-            at = text.map(str::to_owned);
-        })?;
-        let is_time = |at: &String| at.bytes().all(|c| c.is_ascii_digit() || b" -:.e+".contains(&c));
-        let at = at.filter(is_time).ok_or_else(|| {
-            Error::new(Code::StoreRefused, format!("{}: the server does not tell its time", shard.at()))
-        })?;
-        Ok(Until { kind: shard.kind(), at })
+        let kind = shard.kind();
+        let now_us = super::copy::number(shard, &format!("SELECT {}", time_of_statement(kind)))?;
+        if now_us == 0 {
+            let what = format!("{}: the server does not tell its time", shard.at());
+            return Err(Error::new(Code::StoreRefused, what));
+        }
+        let settle_us = u64::try_from(settle.as_micros()).unwrap_or(u64::MAX);
+        Ok(Until { kind, at_us: now_us.saturating_add(settle_us) })
     }
 
     /// The condition that it is not over when the statement begins.
     pub(super) fn condition(&self) -> String {
-        let at = &self.at;
-        match self.kind {
-            ShardKind::MySql => format!("UTC_TIMESTAMP(6) < '{at}'"),
-            ShardKind::Postgres => {
-                format!(
-                    "pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) < {at}::pg_catalog.float8"
-                )
-            }
-        }
+        format!("{} < {}", time_of_statement(self.kind), self.at_us)
     }
 
     /// A whole number as a value, which is an error once the permit is over: the statement then changes nothing.

@@ -13,7 +13,7 @@ use super::moved_table::MovedTable;
 use super::permit::{CONDITION, Permit, Until};
 use super::shard::Shard;
 use super::watch::{RowsEvent, Watch};
-use super::{Both, Wording, too_long};
+use super::{Both, Wording, no_version, too_long};
 
 /// What is to be done to a row.
 ///
@@ -130,14 +130,18 @@ fn bring(
         }
         // One row a statement: one that another row's unique value keeps out does not keep out the others.
         let mut insert = head.clone();
-        let at = new.write_row(&mut insert, row);
+        let Some(version) = old.version_of(row) else {
+            reasons.insert(primary, no_version(&from_at, old, row).message);
+            return;
+        };
+        let at = new.write_row(&mut insert, row, version);
         insert.push_str(&tail);
         if insert.len() + CONDITION > longest {
             reasons.insert(primary, too_long(&from_at, old, row, insert.len(), wording).message);
             return;
         }
         let statement = |until: &Until| {
-            if inserts { guarded(&insert, &at, until) } else { new.update(row, &until.condition()) }
+            if inserts { guarded(&insert, &at, until) } else { new.update(row, version, &until.condition()) }
         };
         let reason = match permit.write(to, watch, &statement) {
             Err(error) if error.code == Code::StoreUnavailable || permit.ask().is_err() => {

@@ -6,7 +6,7 @@ use crate::config::{MillConfig, StoreConfig};
 use crate::error::fault::CommandLine;
 use crate::error::{Error, Result, shown};
 use crate::store::server::ServerOptions;
-use crate::store::shard_session::ShardSession;
+use crate::store::shard_session::{ShardSession, ShardTable};
 use crate::store::{Durability, Fault};
 
 pub use crate::store::shard_session::Cells;
@@ -93,10 +93,12 @@ impl Shard {
         self.options.shown()
     }
 
-    /// The schema that the URL names.
-    #[must_use]
-    pub fn schema(&self) -> Option<&str> {
-        self.options.schema.as_deref()
+    /// The table of exactly this name, as the login finds it.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`: the connection failed. `STORE_REFUSED`: the table is of another role.
+    pub fn table(&mut self, name: &str) -> Result<Option<ShardTable>> {
+        self.connected()?.table(name).map_err(|fault| failed(&fault, &self.options.shown()))
     }
 
     /// From now on a statement waits no longer for a lock, but for a second at least on MySQL and MariaDB, which count in seconds.
@@ -121,6 +123,11 @@ impl Shard {
     /// # Errors
     /// `STORE_UNAVAILABLE`: the connection, a lock or the server failed, and it may help to try again. `STORE_REFUSED`.
     pub fn read(&mut self, sql: &str, mut row: impl FnMut(Cells<'_>)) -> Result<u64> {
+        self.connected()?.read(sql, &mut row).map_err(|fault| failed(&fault, &self.options.shown()))
+    }
+
+    /// The session, made again where it is broken.
+    fn connected(&mut self) -> Result<&mut dyn ShardSession> {
         if self.session.is_broken() {
             self.session =
                 (self.connect)(&self.options).map_err(|fault| failed(&fault, &self.options.shown()))?;
@@ -128,7 +135,7 @@ impl Shard {
                 self.set_lock_waits(limit)?;
             }
         }
-        self.session.read(sql, &mut row).map_err(|fault| failed(&fault, &self.options.shown()))
+        Ok(&mut *self.session)
     }
 }
 

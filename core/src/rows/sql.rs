@@ -222,14 +222,20 @@ impl MovedTable {
         }
     }
 
-    /// Changes a row of [`MovedTable::select_where`] where it is there and not newer, and where a condition holds.
-    pub fn update(&self, row: Cells<'_>, condition: &str) -> String {
+    /// The version of a row of [`MovedTable::select_where`]. The row is another server's, which may say anything: only a number goes
+    /// into a statement without quotes.
+    pub fn version_of(&self, row: Cells<'_>) -> Option<i128> {
+        std::str::from_utf8(row.get(self.version).copied().flatten()?).ok()?.parse().ok()
+    }
+
+    /// Changes a row of [`MovedTable::select_where`] of this version, where it is there and not newer, and where a condition holds.
+    pub fn update(&self, row: Cells<'_>, version: i128, condition: &str) -> String {
         let (mut sets, mut keys) = (Vec::new(), Vec::new());
         for (at, (column, value)) in self.columns.iter().zip(row).enumerate() {
             let mut literal = String::new();
             match value {
                 None => literal.push_str("NULL"),
-                Some(bytes) if at == self.version => literal.push_str(&String::from_utf8_lossy(bytes)),
+                Some(_) if at == self.version => literal = version.to_string(),
                 Some(bytes) => write_literal(&mut literal, self.kind, &column.charset, bytes),
             }
             let name = self.name_of(column);
@@ -247,24 +253,23 @@ impl MovedTable {
         format!("UPDATE {} SET {} WHERE {} AND {condition}", self.quoted, sets.join(", "), keys.join(" AND "))
     }
 
-    /// Writes a row of [`MovedTable::select`] into an insert; answers with where its version stands.
-    pub fn write_row(&self, out: &mut String, row: Cells<'_>) -> Range<usize> {
-        let mut version = 0..0;
+    /// Writes a row of [`MovedTable::select`] of this version into an insert; answers with where the version stands.
+    pub fn write_row(&self, out: &mut String, row: Cells<'_>, version: i128) -> Range<usize> {
+        let mut place = 0..0;
         out.push('(');
         for (at, (column, value)) in self.columns.iter().zip(row).enumerate() {
             out.push_str(if at > 0 { "," } else { "" });
             let begin = out.len();
             match value {
                 None => out.push_str("NULL"),
-                // A whole number: the catalogue says so.
-                Some(bytes) if at == self.version => out.push_str(&String::from_utf8_lossy(bytes)),
+                Some(_) if at == self.version => out.push_str(&version.to_string()),
                 Some(bytes) => write_literal(out, self.kind, &column.charset, bytes),
             }
             if at == self.version {
-                version = begin..out.len();
+                place = begin..out.len();
             }
         }
         out.push(')');
-        version
+        place
     }
 }

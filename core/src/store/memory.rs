@@ -343,6 +343,11 @@ impl Rows for MemoryState {
         self.insert(key, new)
     }
 
+    fn clock_ms(&mut self, _enough_ms: u64) -> Result<Option<u64>, Fault> {
+        // Without a clock of its own it has the machine's.
+        Ok(self.clock.as_ref().map(|_| self.now_ms()))
+    }
+
     fn largest(
         &mut self,
         _serial: &SerialKey,
@@ -593,6 +598,7 @@ mod tests {
             last: MAX_NUMBER,
             period,
             period_max: period,
+            clock: None,
             heal: false,
             max_jump: 0,
             single: 0,

@@ -53,6 +53,7 @@ use model::{counter, slot_rows};
 pub(crate) use model::counter::not_imported;
 pub(crate) use model::decide::misplaced;
 pub(crate) use model::import::{check_schemes, planned_import};
+pub(crate) use model::period_clock::present_periods;
 pub(crate) use model::rows::step_of;
 
 pub use crate::request::bank_spec::{BankSpec, OpenBank};
@@ -72,7 +73,8 @@ pub(crate) use verbs::{
 pub(crate) use crate::error::fault::{Absence, Remedy};
 pub use crate::request::partition::Partition;
 pub use crate::request::reservation::{
-    Columns, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,
+    Columns, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, PeriodClock, Request, Reserved, Scheme,
+    SerialKey,
 };
 pub use crate::request::row_mark::{RowMark, RowState, RowStatus};
 pub use crate::request::store_index::StoreIndex;

@@ -9,10 +9,25 @@ use super::Fault;
 /// The values of a row, as the server writes them; `None` is NULL.
 pub type Cells<'r> = &'r [Option<&'r [u8]>];
 
+/// A table of a shard, as the catalogue has it.
+#[derive(Clone, Debug)]
+pub(crate) struct ShardTable {
+    /// Its name in SQL, with its schema.
+    pub(crate) quoted: String,
+    /// What it is, in the server's words.
+    pub(crate) kind: String,
+    /// PostgreSQL's `oid`.
+    pub(crate) oid: u64,
+}
+
 /// A connection to a shard's database.
 pub(crate) trait ShardSession: Send {
     /// Reads the rows of a statement, one after the other, so that memory is that of one row. Answers with what it changed.
     fn read(&mut self, sql: &str, row: &mut dyn FnMut(Cells<'_>)) -> Result<u64, Fault>;
+
+    /// The table of exactly this name, as the login finds it; `None`: there is none. On PostgreSQL one of a role that the login does not
+    /// belong to is refused, with its owner.
+    fn table(&mut self, name: &str) -> Result<Option<ShardTable>, Fault>;
 
     /// How long a later statement waits for a lock, about: a server that counts in seconds waits one at least.
     fn limit_lock_waits(&mut self, limit: Duration) -> Result<(), Fault>;

@@ -146,6 +146,7 @@ impl World {
         let excuses = Excuses {
             store: self.was_troubled(machine, db, caller.since),
             clock: self.was_clock_wrong(machine, &spec),
+            ahead: spec.kind() == Kind::Serial && self.was_clock_ahead(machine, FAR_MS.max(spec.skew_ms)),
             tick: spec.snowflake.is_some_and(|of| {
                 let unit_ms = of.layout.unit_ms().unsigned_abs();
                 unit_ms >= 1_000 && (unit_ms > of.max_lead_ms || !self.ledger.has_begun(holder))
@@ -162,6 +163,13 @@ impl World {
         let machine = &self.machines[machine];
         slow || self.dbs[db].was_troubled(from, self.now)
             || machine.troubles.iter().any(|(begin, end)| *begin <= self.now && *end >= from)
+    }
+
+    /// Whether a clock is ahead of the stores' by more than `by_ms`, or was set so recently that the refusal may still stand.
+    fn was_clock_ahead(&self, machine: usize, by_ms: u64) -> bool {
+        let machine = &self.machines[machine];
+        let is_recent = |at: Micros| self.now < at + LONGEST_REST + self.scenario.timeout;
+        machine.ahead_ms > by_ms as i64 || machine.clock_set_at.is_some_and(is_recent)
     }
 
     /// Whether `CLOCK_BEHIND` can be right: a clock was ahead of this one by more than the source allows.

@@ -5,6 +5,7 @@ mod moves;
 mod operator;
 mod order_numbers;
 mod order_table;
+mod planted;
 mod postgres;
 mod refusals;
 mod restore;

@@ -681,6 +681,35 @@ fn what_cannot_be_moved_is_refused_and_nothing_is_written() {
     }
 }
 
+/// The owner of the old table makes `version` a text while its rows are copied, and writes statements for the new shard into it.
+#[test]
+fn a_version_that_holds_statements_of_the_old_shards_owner_runs_none_in_the_new_one() {
+    for shop in [Shop::mariadb("rows_inject", ORDERS), Shop::postgres("rows_inject", ORDERS)] {
+        let shop = shop.started().filled(20);
+        shop.new.say("CREATE TABLE accounts (balance BIGINT NOT NULL)");
+        shop.new.say("INSERT INTO accounts VALUES (100)");
+        let copy = shop.spawn("copy", &["--yes", "--rows-per-second", "2"]);
+        until("a row", || count(&shop.new) > 0);
+        let injected = "1, 'x'); UPDATE accounts SET balance = 0; INSERT INTO t_order (order_id, version, buyer) VALUES (1, 1";
+        let other = "(SELECT balance FROM accounts)";
+        match shop.old {
+            Server::MariaDb { .. } => {
+                shop.old.say("ALTER TABLE t_order MODIFY version VARCHAR(200) NOT NULL")
+            }
+            Server::Postgres { .. } => shop.old.say("ALTER TABLE t_order ALTER version TYPE VARCHAR(200)"),
+        };
+        shop.old.say(&format!(
+            "UPDATE t_order SET version = CASE WHEN order_id % 2 = 0 THEN '{}' ELSE '{other}' END",
+            injected.replace('\'', "''")
+        ));
+        let ran = Ran::from(copy.wait_with_output().unwrap());
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.err.contains("STORE_REFUSED") && ran.err.contains("no whole number"), "{ran:?}");
+        assert_eq!(shop.new.say("SELECT balance FROM accounts"), "100");
+        assert_eq!(shop.new.say("SELECT COUNT(*) FROM t_order WHERE version <> 1"), "0");
+    }
+}
+
 /// One database under two names, shards of another move, and what is no database.
 fn refused_places(shop: &Shop) {
     let (old, new) = (shop.old.url(), shop.new.url());

@@ -1,11 +1,11 @@
 //! What the application's settings say of a server, and the configuration string that says the same.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
+use crate::document;
 use crate::error::{Error, Result};
 
 use super::client_library::{ClientLibrary, DatabaseKind, Role, TlsLevel};
@@ -275,7 +275,9 @@ impl Settings {
                 self.library.name
             ))
         };
-        let object: BTreeMap<String, Value> = serde_json::from_str(given.value).map_err(|_| wrong())?;
+        let Ok(Value::Object(object)) = document::read_json(given.value, given.value.len()) else {
+            return Err(wrong());
+        };
         let mut fields: Vec<(String, String)> = Vec::new();
         for (field, value) in object {
             let text = match value {

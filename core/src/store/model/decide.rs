@@ -199,6 +199,7 @@ mod tests {
             last: MAX_NUMBER,
             period: 0,
             period_max: 0,
+            clock: None,
             heal: false,
             max_jump: 100,
             single: 0,

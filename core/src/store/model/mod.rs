@@ -5,6 +5,7 @@
 pub(crate) mod counter;
 pub(crate) mod decide;
 pub(crate) mod import;
+pub(crate) mod period_clock;
 pub(crate) mod pool_rows;
 pub(crate) mod reader_rows;
 #[cfg(feature = "_sql")]

@@ -65,8 +65,7 @@ fn counted(stores: u64) -> String {
 
 /// The highest version that a living reader runs; 0 without one.
 pub(crate) fn highest(pool: &PoolRows) -> u64 {
-    let living = pool.slots.iter().filter(|row| row.is_held(pool.now_ms));
-    living.map(|row| row.mark).max().unwrap_or(0)
+    readers(pool).highest()
 }
 
 /// Deletes the row of a process that ends; nothing, where it is another one's by now.
@@ -82,7 +81,8 @@ pub(crate) fn remove(rows: &mut dyn SlotRows, key: &Key, own: &OwnReader) -> Res
 pub(crate) fn forget(rows: &mut dyn SlotRows, key: &Key, members: &[u64]) -> Result<Option<Vec<u64>>, Fault> {
     let pool = rows.read_pool(key)?;
     let mut gone = Vec::new();
-    for row in pool.slots.iter().filter(|row| members.contains(&row.slot) && !row.is_held(pool.now_ms)) {
+    let ended = |row: &&SlotRow| members.contains(&row.slot) && !reader(row, pool.now_ms).is_living();
+    for row in pool.slots.iter().filter(ended) {
         if !rows.delete_slot(key, row)? {
             return Ok(None);
         }
@@ -93,13 +93,12 @@ pub(crate) fn forget(rows: &mut dyn SlotRows, key: &Key, members: &[u64]) -> Res
 
 /// The readers that a store knows.
 pub(crate) fn readers(pool: &PoolRows) -> Readers {
-    let left =
-        |ends_at: u64| i64::try_from(i128::from(ends_at) - i128::from(pool.now_ms)).unwrap_or(i64::MAX);
-    let reader = |row: &SlotRow| Reader {
-        stores: row.store.stores,
-        ..Reader::new(row.slot, &row.owner, row.mark, left(row.ends_at))
-    };
-    Readers { now_ms: pool.now_ms, all: pool.slots.iter().map(reader).collect() }
+    Readers { now_ms: pool.now_ms, all: pool.slots.iter().map(|row| reader(row, pool.now_ms)).collect() }
+}
+
+fn reader(row: &SlotRow, now_ms: u64) -> Reader {
+    let left_ms = i64::try_from(i128::from(row.ends_at) - i128::from(now_ms)).unwrap_or(i64::MAX);
+    Reader { stores: row.store.stores, ..Reader::new(row.slot, &row.owner, row.mark, left_ms) }
 }
 
 /// The readers of several stores, each by the store that saw it last.

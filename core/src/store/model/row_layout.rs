@@ -118,7 +118,7 @@ impl<'k> RowLayout<'k> {
         let period = number("date", 0)?;
         // A database without unsigned integers keeps 2^63 as -2^63.
         let next = match cells.get(1) {
-            Some(ColumnValue::Number(number)) if *number == i128::from(i64::MIN) => {
+            Some(cell) if cell.whole() == Some(i128::from(i64::MIN)) => {
                 Some(ColumnValue::Number(i128::from(MAX_NUMBER) + 1))
             }
             other => other.cloned(),
@@ -163,11 +163,7 @@ impl<'k> RowLayout<'k> {
         (least, most): (u64, u64),
         remedy: &str,
     ) -> Result<u64, Fault> {
-        let number = match cell {
-            Some(ColumnValue::Number(number)) => Some(*number),
-            Some(ColumnValue::Raw(text)) => text.parse::<i128>().ok(),
-            _ => None,
-        };
+        let number = cell.and_then(ColumnValue::whole);
         if let Some(number) = number.and_then(|number| u64::try_from(number).ok())
             && (least..=most).contains(&number)
         {

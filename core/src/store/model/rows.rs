@@ -8,6 +8,7 @@
 
 use super::counter::{Counter, CounterRow};
 use super::decide::{decide, judged, misplaced, place};
+use super::period_clock;
 use super::sequence_value;
 use crate::request::scheme::Kept;
 use crate::store::{
@@ -49,6 +50,10 @@ pub(crate) trait Rows {
     /// Compare-and-set. `false`: the row is no longer `old`; roll back and begin again.
     fn replace(&mut self, key: &Key, old: &StoredRow, new: &StoredRow) -> Result<bool, Fault>;
 
+    /// The store's clock, milliseconds since 1970. An earlier answer will do if it is at least `enough_ms`. `None`: the store has no
+    /// clock of its own, or this login may not read it.
+    fn clock_ms(&mut self, enough_ms: u64) -> Result<Option<u64>, Fault>;
+
     /// Of the business column's texts that are `prefix` followed by digits only, the digits of the numerically largest.
     fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault>;
 
@@ -89,7 +94,16 @@ pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<R
     if request.high_water == Mark::default() {
         not_blank(key, stored.as_ref())?;
     }
-    let mut reserved = decide(row, request)?;
+    let mut reserved = match decide(row, request) {
+        Err(fault) if fault.kind == FaultKind::ClockBehind => {
+            let stands = row.map_or_else(Mark::default, |row| row.mark);
+            return Err(period_clock::behind(rows, request, stands, fault)?);
+        }
+        decided => decided?,
+    };
+    if row.is_none_or(|row| row.mark.period != reserved.period) {
+        period_clock::check_begin(rows, request, reserved.period)?;
+    }
     if row.is_none()
         && let Some(serial) = key.serial.as_ref().filter(|serial| serial.init_max)
         && let Some(next) = after_largest(rows, serial, reserved.period, request.last)?
@@ -224,6 +238,22 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
         return Ok(Some((before, after)));
     }
     Ok(None)
+}
+
+/// Sets a row back to an operator's number in an earlier period, if its own period is later than `latest`: the only way in which a row goes
+/// back. `None` as in [`repair`].
+pub(crate) fn set_back(
+    rows: &mut dyn Rows,
+    key: &Key,
+    to: Mark,
+    latest: u64,
+) -> Result<Option<(Option<Row>, Row)>, Fault> {
+    let stored = rows.read(key, true)?;
+    let stands = stored.as_ref().map_or(Ok(None), |stored| mark_of(key, stored))?.unwrap_or_default();
+    period_clock::check_set_back(key, stands, to, latest)?;
+    let before = stored.as_ref().map(|stored| row_of(key, stored)).transpose()?;
+    let after = moved(key, before.as_ref(), to)?;
+    Ok(write(rows, key, stored.as_ref(), &stored_at(key, to)?)?.then_some((before, after)))
 }
 
 /// The row that `repair` would leave for `before`.

@@ -37,6 +37,8 @@ pub(super) struct Table {
     /// The largest digits in the business table, and what was asked for.
     largest: Option<String>,
     asked: Option<(String, usize, usize)>,
+    /// The store's clock.
+    clock_ms: Option<u64>,
     locked: bool,
     writes: u32,
 }
@@ -72,6 +74,10 @@ impl Rows for Table {
     fn replace(&mut self, _key: &Key, old: &StoredRow, new: &StoredRow) -> Result<bool, Fault> {
         assert_eq!(self.row.as_ref(), Some(old));
         Ok(self.write(new.clone().after(Some(old))))
+    }
+
+    fn clock_ms(&mut self, _: u64) -> Result<Option<u64>, Fault> {
+        Ok(self.clock_ms)
     }
 
     fn largest(&mut self, _: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault> {

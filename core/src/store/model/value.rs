@@ -40,7 +40,7 @@ pub(crate) enum ColumnValue {
     Number(i128),
     /// A text, or a description of a value that is neither a number nor a text.
     Text(String),
-    /// MySQL's text protocol: a number or a text.
+    /// A number or a text, from a protocol that sends both as text: MySQL's, and PostgreSQL's on a shared connection.
     Raw(String),
 }
 
@@ -55,9 +55,17 @@ impl ColumnValue {
 
     /// A whole number that is not negative; `None` for anything else.
     pub(crate) fn number(&self) -> Option<u64> {
+        self.whole().and_then(|number| u64::try_from(number).ok())
+    }
+
+    /// A whole number; `None` for anything else. A decimal is whole where its fraction is 0.
+    pub(crate) fn whole(&self) -> Option<i128> {
         match self {
-            ColumnValue::Number(number) => u64::try_from(*number).ok(),
-            ColumnValue::Raw(text) => text.parse().ok(),
+            ColumnValue::Number(number) => Some(*number),
+            ColumnValue::Raw(text) => match text.split_once('.') {
+                Some((whole, fraction)) if fraction.bytes().all(|digit| digit == b'0') => whole.parse().ok(),
+                _ => text.parse().ok(),
+            },
             ColumnValue::Null | ColumnValue::Text(_) => None,
         }
     }

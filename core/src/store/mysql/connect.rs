@@ -64,7 +64,7 @@ impl Mysql {
             .stmt_cache_size(0) // nothing is prepared
             .prefer_socket(false) // would connect a second time, to a file the server names
             .max_allowed_packet(Some(self.largest_packet)); // saves asking for it
-        let mut line = Tunnel::open(options, target, mode)?;
+        let mut line = Tunnel::open(options, target, mode, self.one_by_one)?;
         let builder = builder.socket(Some(line.socket()));
         let connected = Conn::new(builder);
         let connection = connected.map_err(|error| not_connected(error, &mut line, options, mode))?;

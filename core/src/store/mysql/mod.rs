@@ -38,11 +38,13 @@ pub struct Mysql {
     scans: Scans,
     /// The largest packet that is sent or read.
     largest_packet: usize,
+    /// The server refuses a packet of several statements: values of another server stand in them as text.
+    one_by_one: bool,
 }
 
 impl Default for Mysql {
     fn default() -> Mysql {
-        Mysql { scans: Scans::default(), largest_packet: 1 << 24 }
+        Mysql { scans: Scans::default(), largest_packet: 1 << 24, one_by_one: false }
     }
 }
 

@@ -6,8 +6,9 @@ use super::answers;
 use super::mysql_session::MysqlSession;
 use super::{Mysql, Phase};
 use crate::store::Fault;
+use crate::store::model::value::text;
 use crate::store::server::ServerOptions;
-use crate::store::shard_session::{Cells, ShardSession};
+use crate::store::shard_session::{Cells, ShardSession, ShardTable};
 use crate::store::sql::Connection;
 use crate::store::sql::remote::Driver;
 use crate::store::sql::sql_slots::now_ms;
@@ -18,7 +19,8 @@ const EXACT: &str = "SET NAMES binary; SET SESSION time_zone = '+00:00', sql_mod
 impl Mysql {
     /// Connects to the server of a shard that takes writes.
     pub(crate) fn open_shard(options: &ServerOptions) -> Result<MysqlSession, Fault> {
-        let mut session = Mysql { largest_packet: 1 << 30, ..Mysql::default() }.connect(options)?;
+        let mut driver = Mysql { largest_packet: 1 << 30, one_by_one: true, ..Mysql::default() };
+        let mut session = driver.connect(options)?;
         session.writable()?;
         let exact = EXACT.split("; ").map(|words| match session.dialect() {
             // MySQL has another name for it, and no limit on changes.
@@ -47,6 +49,18 @@ impl ShardSession for MysqlSession {
         });
         read.map_err(|error| self.failed(&error, Phase::Write))?;
         Ok(changed.last().map_or(0, |changed| changed.rows))
+    }
+
+    fn table(&mut self, name: &str) -> Result<Option<ShardTable>, Fault> {
+        let found = self.query(
+            "SELECT TABLE_SCHEMA, TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?",
+            &[name.into()],
+        )?;
+        Ok(found.first().map(|row| {
+            let [schema, kind] = [0, 1].map(|at| text(row, at).unwrap_or_default());
+            let [schema, name] = [schema, name].map(|word| word.replace('`', "``"));
+            ShardTable { quoted: format!("`{schema}`.`{name}`"), kind: kind.to_owned(), oid: 0 }
+        }))
     }
 
     fn limit_lock_waits(&mut self, limit: Duration) -> Result<(), Fault> {

@@ -4,6 +4,8 @@ use std::io;
 
 /// `CLIENT_SSL` of the protocol's capabilities.
 pub(super) const CLIENT_SSL: u32 = 0x0800;
+/// `CLIENT_MULTI_STATEMENTS`.
+pub(super) const CLIENT_MULTI_STATEMENTS: u32 = 0x0001_0000;
 /// The common head of `SSLRequest` and the login: capabilities, longest packet, character set, filler.
 pub(super) const LOGIN_HEAD: usize = 32;
 /// The longest packet of a login; a longer one belongs to another protocol.

@@ -30,7 +30,7 @@ use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
 use super::mysql_error::{IS_IT, NOT_MYSQL, UNHEARD};
-use super::packets::{self, CLIENT_SSL, LOGIN_HEAD, Packets};
+use super::packets::{self, CLIENT_MULTI_STATEMENTS, CLIENT_SSL, LOGIN_HEAD, Packets};
 use crate::process::thread;
 use crate::store::server::{ServerOptions, Target, unreached};
 use crate::store::socket::{AT_LEAST, Socket};
@@ -72,11 +72,19 @@ struct Terms {
     tls: Option<(ClientConfig, ServerName<'static>)>,
     /// The server listens on a socket file, and takes that for as good as encrypted.
     by_file: bool,
+    /// The server is told that a packet has one statement. The driver always says that it may have several.
+    one_by_one: bool,
 }
 
 impl Tunnel {
-    /// Connects to the server and waits for the driver at [`Tunnel::socket`].
-    pub(super) fn open(options: &ServerOptions, target: &Target, mode: Mode) -> Result<Tunnel, Fault> {
+    /// Connects to the server and waits for the driver at [`Tunnel::socket`]. With `one_by_one` the server refuses a packet of several
+    /// statements.
+    pub(super) fn open(
+        options: &ServerOptions,
+        target: &Target,
+        mode: Mode,
+        one_by_one: bool,
+    ) -> Result<Tunnel, Fault> {
         let limit = options.read_timeout.max(AT_LEAST);
         let tls = match (mode, target) {
             (Mode::Prefer | Mode::Require | Mode::Verify, Target::Tcp { host, address }) => {
@@ -85,7 +93,7 @@ impl Tunnel {
             }
             _ => None,
         };
-        let terms = Terms { mode, tls, by_file: matches!(target, Target::Socket(_)) };
+        let terms = Terms { mode, tls, by_file: matches!(target, Target::Socket(_)), one_by_one };
         let server = Socket::connect(target, options).map_err(|error| not_dialled(&error))?;
         let here = |error: io::Error| {
             Fault::new(FaultKind::Unavailable, format!("the connection cannot be set up: {error}"))
@@ -328,7 +336,12 @@ impl Carrier {
         };
         self.send_driver(&from_server, &greeting)?;
         let mut login = self.driver_packet(&mut from_driver)?;
-        let Terms { mode, tls, by_file } = terms;
+        let Terms { mode, tls, by_file, one_by_one } = terms;
+        if one_by_one {
+            // Low bytes first: bit 16 is in the third byte.
+            let Some(third) = login.get_mut(2) else { return Err(io::ErrorKind::InvalidData.into()) };
+            *third &= !((CLIENT_MULTI_STATEMENTS >> 16) as u8);
+        }
         let protection = match tls {
             Some(tls) if known & CLIENT_SSL != 0 => {
                 if login.len() < LOGIN_HEAD {
@@ -592,7 +605,7 @@ mod tests {
         let limit = Duration::from_secs(60);
         let options =
             ServerOptions { connect_timeout: limit, read_timeout: limit, ..ServerOptions::default() };
-        let mut tunnel = Tunnel::open(&options, &target, Mode::Off).expect("a connection");
+        let mut tunnel = Tunnel::open(&options, &target, Mode::Off, false).expect("a connection");
         let folder = tunnel.socket.parent().expect("a folder").to_owned();
         assert!(folder.exists());
         let driver = UnixStream::connect(tunnel.socket())?;

@@ -166,8 +166,8 @@ fn grant(role: &str, user: &str) -> Remedy {
 
 /// The relation belongs to another role.
 fn not_owned(table: &str, found: &FoundRelation) -> Fault {
-    let FoundRelation { schema, kind, owner, .. } = found;
-    let (place, user) = (Place::new(schema, table).quoted, identifier(&owner.user));
+    let FoundRelation { schema, name, kind, owner, .. } = found;
+    let (place, user) = (Place::quoted(schema, name).quoted, identifier(&owner.user));
     let (noun, role) = (noun(kind), identifier(&owner.name));
     let what = format!("`{schema}.{table}` belongs to role `{}`, {WHY}", owner.name);
     Fault::new(FaultKind::Refused, what)
@@ -231,8 +231,13 @@ mod tests {
     use super::*;
 
     fn message(kind: &str, owner: RelationOwner) -> String {
-        let found =
-            FoundRelation { schema: "My \"x\"".into(), kind: kind.into(), owner, ..FoundRelation::default() };
+        let found = FoundRelation {
+            schema: "My \"x\"".into(),
+            name: "t".into(),
+            kind: kind.into(),
+            owner,
+            ..FoundRelation::default()
+        };
         check("T", &found).unwrap_err().to_string()
     }
 

@@ -34,6 +34,8 @@ impl Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FoundRelation {
     pub(super) schema: String,
+    /// As it is written in quotes.
+    pub(super) name: String,
     /// `pg_class.relkind`.
     pub(super) kind: String,
     /// `pg_class.relpersistence`.

@@ -8,6 +8,7 @@ use super::owners::{Other, RELATIONS, RelationOwner, RelationUse};
 use super::place::{FoundRelation, Place, chosen};
 use super::postgres_dialect::{self, CREATED_MEANWHILE};
 use super::postgres_session::PostgresSession;
+use super::postgres_wire::WireStatement;
 use crate::store::model::rows::Digits;
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, READ_ONLY};
@@ -49,7 +50,7 @@ impl Connection for PostgresSession {
     }
 
     fn commit(&mut self) -> Result<(), Fault> {
-        self.say("COMMIT", Phase::Commit).inspect_err(|_| self.roll_back())
+        self.say(&WireStatement::Commit, Phase::Commit).inspect_err(|_| self.roll_back())
     }
 
     fn roll_back(&mut self) {
@@ -58,7 +59,7 @@ impl Connection for PostgresSession {
         }
         // The caller still asks what the failed statement meant.
         let (conflict, duplicate, code) = (self.state.conflict, self.state.duplicate, self.code.take());
-        if self.say("ROLLBACK", Phase::Ask).is_err() {
+        if self.say(&WireStatement::RollBack, Phase::Ask).is_err() {
             self.state.broken = true;
         }
         (self.state.conflict, self.state.duplicate, self.code) = (conflict, duplicate, code);
@@ -207,16 +208,13 @@ impl Connection for PostgresSession {
 
     /// Another process may create the same table at this moment.
     fn create(&mut self, _key: &Key, statement: &str) -> Result<(), Fault> {
-        // `TEXT` in the statement means the server's own type. Statements sent together are one transaction.
-        let whole = format!(
-            "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), {}; {statement}",
-            self.pinned()
-        );
+        // Statements sent together are one transaction.
+        let whole = format!("SELECT {}; {statement}", self.pinned());
         self.code = None;
-        match self.say(&whole, Phase::Create) {
+        match self.say(&WireStatement::Words(&whole), Phase::Create) {
             Err(_) if self.code.as_deref().is_some_and(|code| CREATED_MEANWHILE.contains(&code)) => {
                 self.state.duplicate = false;
-                self.say(&whole, Phase::Create)
+                self.say(&WireStatement::Words(&whole), Phase::Create)
             }
             said => said,
         }
@@ -302,6 +300,7 @@ impl PostgresSession {
         let found = self.query(RELATIONS, &[u64::from(to == RelationUse::Read).into(), name.into()])?;
         let relation = |row: &Vec<ColumnValue>| FoundRelation {
             schema: word(row, 0),
+            name: name.to_owned(),
             kind: word(row, 1),
             storage: word(row, 2),
             usable: text(row, 3) == Some("true"),

@@ -9,61 +9,51 @@ use crate::store::server::{Phase, READ_ONLY};
 use crate::store::sql::judgement::Meaning;
 use crate::store::{Absence, FaultKind};
 
-/// Translates a statement of the shared code (`` `name` ``, `?` and bare operators) into PostgreSQL's syntax: `"name"`,
-/// `$n` and `OPERATOR(pg_catalog.=)`. Names are folded to lower case, as PostgreSQL folds unquoted names: `table=ORDERS`
-/// finds the table that `CREATE TABLE ORDERS` made. Text in double quotes stays as it is.
+/// The schemas in which a statement's operators, functions, types and collations are looked up. `pg_temp` has to be named, or
+/// it would come first for tables and types.
 ///
-/// A bare operator is looked up in every schema of the `search_path`, and another role's `public.=(varchar, text)` fits
-/// `varchar = text` better than the server's own. Functions and types are written with `pg_catalog.` where they stand.
-/// `LIKE`, `BETWEEN`, `IN` and `IS DISTINCT FROM` look operators up too and cannot be qualified: no statement uses them.
+/// Before statements in the same message: for the rest of their transaction.
+pub(super) const PIN: &str = "SET LOCAL search_path = pg_catalog, pg_temp; ";
+
+/// The same for a whole session.
+pub(super) const PIN_SESSION: &str = "SET search_path = pg_catalog, pg_temp; ";
+
+/// Translates a statement of the shared code (`` `name` `` and `?`) into PostgreSQL's syntax: `"name"` and `$n`. Names are
+/// folded to lower case, as PostgreSQL folds unquoted names: `table=ORDERS` finds the table that `CREATE TABLE ORDERS` made.
+/// Text in other quotes stays as it is.
 pub(super) fn translated(sql: &str) -> String {
-    const OPERATOR: &str = "+-/<>=~!@#%^&|";
+    let mut values = 0;
+    with_placeholders(sql, |out| {
+        values += 1;
+        let _ = write!(out, "${values}");
+    })
+}
+
+/// The same, with `value` called to write each placeholder.
+pub(super) fn with_placeholders(sql: &str, mut value: impl FnMut(&mut String)) -> String {
     let mut out = String::with_capacity(sql.len() * 2);
-    let (mut quote, mut values) = (None, 0);
-    // In the list after `SET` a bare `=` assigns.
-    let (mut word, mut assigning) = (String::new(), false);
-    let mut chars = sql.chars().peekable();
-    while let Some(c) = chars.next() {
-        if let Some(open) = quote {
-            let closes = c == open;
-            quote = quote.filter(|_| !closes);
-            match open {
-                '`' => out.push(if closes { '"' } else { c.to_ascii_lowercase() }),
-                _ => out.push(c),
+    let mut quote = None;
+    for c in sql.chars() {
+        match (quote, c) {
+            (Some('`'), '`') => {
+                quote = None;
+                out.push('"');
             }
-            continue;
-        }
-        if c.is_ascii_alphanumeric() || c == '_' {
-            word.push(c);
-            out.push(c);
-            continue;
-        }
-        match std::mem::take(&mut word).as_str() {
-            "SET" => assigning = true,
-            "WHERE" | "RETURNING" => assigning = false,
-            _ => {}
-        }
-        match c {
-            '`' | '\'' | '"' => {
+            (Some('`'), _) => out.push(c.to_ascii_lowercase()),
+            (Some(open), _) => {
+                quote = quote.filter(|_| c != open);
+                out.push(c);
+            }
+            (None, '`') => {
                 quote = Some(c);
-                out.push(if c == '`' { '"' } else { c });
+                out.push('"');
             }
-            '?' => {
-                values += 1;
-                let _ = write!(out, "${values}");
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                out.push(c);
             }
-            _ if OPERATOR.contains(c) => {
-                let mut operator = String::from(c);
-                while let Some(more) = chars.next_if(|next| OPERATOR.contains(*next)) {
-                    operator.push(more);
-                }
-                if assigning && operator == "=" {
-                    out.push_str(&operator);
-                } else {
-                    let _ = write!(out, "OPERATOR(pg_catalog.{operator})");
-                }
-            }
-            _ => out.push(c),
+            (None, '?') => value(&mut out),
+            (None, _) => out.push(c),
         }
     }
     out
@@ -112,24 +102,21 @@ pub(super) fn session(limits: Limits) -> String {
     )
 }
 
-/// Begins a transaction that may lock rows, with every setting on which a reservation relies, whatever the role, the
+/// What follows `BEGIN` of a transaction that may lock rows: every setting on which a reservation relies, whatever the role, the
 /// database or another client of a pooler has set. Its only row is that of [`pinned`].
 ///
 /// * `client_min_messages`: the server reports in a warning that a commit did not wait for its standby.
 /// * `client_encoding`: a name read in another encoding would name another row.
 /// * Read-only or not is left as it is: a DBA stops writing by `default_transaction_read_only`.
-pub(super) fn begin(limits: Limits, lock: Duration, synchronous_commit: &str) -> [String; 2] {
+pub(super) fn begun(limits: Limits, lock: Duration, synchronous_commit: &str) -> String {
     let lock = u64::try_from(lock.as_millis()).unwrap_or(u64::MAX).clamp(1, i32::MAX as u64);
-    [
-        "BEGIN ISOLATION LEVEL READ COMMITTED".to_owned(),
-        format!(
-            "SELECT {}, pg_catalog.set_config('lock_timeout', '{lock}', true), \
-             pg_catalog.set_config('statement_timeout', '{}', true), pg_catalog.set_config('idle_in_transaction_session_timeout', '{}', true), pg_catalog.set_config('client_min_messages', 'warning', true), pg_catalog.set_config('client_encoding', 'UTF8', true)",
-            pinned(synchronous_commit),
-            limits.statement_ms(),
-            limits.idle_ms(),
-        ),
-    ]
+    format!(
+        "SELECT {}, pg_catalog.set_config('lock_timeout', '{lock}', true), \
+         pg_catalog.set_config('statement_timeout', '{}', true), pg_catalog.set_config('idle_in_transaction_session_timeout', '{}', true), pg_catalog.set_config('client_min_messages', 'warning', true), pg_catalog.set_config('client_encoding', 'UTF8', true)",
+        pinned(synchronous_commit),
+        limits.statement_ms(),
+        limits.idle_ms(),
+    )
 }
 
 /// Columns of a statement that commits by itself, or of a transaction's first statement. They set `synchronous_commit`
@@ -207,6 +194,12 @@ pub(super) fn absence(code: &str) -> Option<Absence> {
     }
 }
 
+/// Nothing of this name is there: a table, a function or an operator, another object.
+pub(super) const UNKNOWN_NAME: [&str; 3] = [MISSING_TABLE, "42883", "42704"];
+
+/// For a trigger's function that relied on its caller's `search_path`, see [`PIN`].
+pub(super) const NAMES_ITS_SCHEMAS: &str = "a function at the table (of a trigger, a policy or a default) names something without its schema, and keymill calls it with no schema in the `search_path` but the server's own: write the schema in it, or run `ALTER FUNCTION … SET search_path = …`";
+
 /// What `CREATE TABLE IF NOT EXISTS` answers where another session creates the same table in the same moment: a row of the
 /// catalogue, the table, or its row type is there already.
 pub(super) const CREATED_MEANWHILE: [&str; 3] = ["23505", "42P07", "42710"];
@@ -272,17 +265,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_placeholders_and_operators_are_postgresqls() {
+    fn quotes_and_placeholders_are_postgresqls() {
         assert_eq!(
             translated(
                 "UPDATE `KeyProducer` SET `NEXT` = `NEXT` + ?, b = ? WHERE `a` >= ? AND c !~ '[^0-9]=`?' RETURNING d"
             ),
-            "UPDATE \"keyproducer\" SET \"next\" = \"next\" OPERATOR(pg_catalog.+) $1, b = $2 \
-             WHERE \"a\" OPERATOR(pg_catalog.>=) $3 AND c OPERATOR(pg_catalog.!~) '[^0-9]=`?' RETURNING d"
+            "UPDATE \"keyproducer\" SET \"next\" = \"next\" + $1, b = $2 \
+             WHERE \"a\" >= $3 AND c !~ '[^0-9]=`?' RETURNING d"
         );
         assert_eq!(
             translated("SELECT a = ANY (b), x - 1 FROM \"My = `?` Schema\".\"T\" OFFSET 0"),
-            "SELECT a OPERATOR(pg_catalog.=) ANY (b), x OPERATOR(pg_catalog.-) 1 FROM \"My = `?` Schema\".\"T\" OFFSET 0"
+            "SELECT a = ANY (b), x - 1 FROM \"My = `?` Schema\".\"T\" OFFSET 0"
         );
     }
 

@@ -4,10 +4,11 @@ use std::io;
 
 use tokio_postgres::error::Severity;
 
+use super::login_filter::Objection;
 use super::postgres_dialect::{self, MISSING_TABLE};
-use super::postgres_wire::{Failed, Objection};
+use super::postgres_wire::Failed;
 use crate::store::server::{Phase, ServerOptions, Target, hide, login_refused, unreached};
-use crate::store::sql::judgement::{Judged, missing_table};
+use crate::store::sql::judgement::{Judged, Meaning, missing_table};
 use crate::store::tls::{Mode, not_offered, password_withheld};
 use crate::store::{Fault, FaultKind, Secret};
 
@@ -25,8 +26,16 @@ pub(super) fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged 
         return Judged::of_connection(hide(&plain_words(failed), password), phase);
     };
     let (code, message) = (said.code().code(), hide(said.message(), password));
-    let named = (code == MISSING_TABLE).then(|| missing_table(&message, '"'));
-    let judged = Judged::of_server(postgres_dialect::meaning(code, phase), code, &message, named);
+    // The server tells where an error arose that arose in a function. No statement of keymill's calls one that is not the server's.
+    let in_function = said.where_().is_some() && postgres_dialect::UNKNOWN_NAME.contains(&code);
+    let (meaning, named) = match code {
+        _ if in_function => {
+            (Meaning::plain(FaultKind::Refused, false, postgres_dialect::NAMES_ITS_SCHEMAS), None)
+        }
+        MISSING_TABLE => (postgres_dialect::meaning(code, phase), Some(missing_table(&message, '"'))),
+        _ => (postgres_dialect::meaning(code, phase), None),
+    };
+    let judged = Judged::of_server(meaning, code, &message, named);
     // An error of severity FATAL ends the session, whatever its code.
     let ends = said.parsed_severity() != Some(Severity::Error) && !judged.conflict;
     let fault = judged.fault.with_absence(postgres_dialect::absence(code));

@@ -6,14 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, SimpleQueryMessage};
-
 use super::place::Place;
 use super::postgres_dialect::{self, LOCKED, Limits, MISSING_TABLE};
 use super::postgres_error::{judge, not_connected};
-use super::postgres_values::{cells, type_of, typed};
-use super::postgres_wire::{Failed, PostgresWire, SentStatement};
+use super::postgres_wire::{Failed, PostgresWire, ServerAnswer, WireStatement};
 use super::prepared::{self, Execution, Prepared};
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, ServerOptions, Target};
@@ -88,8 +84,6 @@ const REST_MS: u64 = 60_000;
 /// A connection and what is known about it.
 pub struct PostgresSession {
     pub(super) wire: PostgresWire,
-    /// The server sees both ends of the connection as keymill does: no pooler shares it.
-    direct: bool,
     /// The schema that the URL names.
     pub(super) schema: Option<String>,
     shared: Shared,
@@ -125,7 +119,6 @@ impl PostgresSession {
             PostgresWire::open(options, target).map_err(|failed| not_connected(options, target, failed))?;
         let mut session = PostgresSession {
             wire,
-            direct: false,
             schema: options.schema.clone(),
             shared: Arc::clone(shared),
             places: HashMap::new(),
@@ -137,13 +130,16 @@ impl PostgresSession {
             prepared: Prepared::new(false),
             code: None,
         };
-        session.direct = session.is_direct()?;
-        session.prepared = Prepared::new(session.direct);
+        if session.is_direct()? {
+            let pinned = session.wire.pin(session.limit, &postgres_dialect::session(session.limits()));
+            pinned.map_err(|failed| session.failed(&failed, Phase::Ask))?;
+        }
+        session.prepared = Prepared::new(session.wire.is_pinned());
         session.introduce()?;
         Ok(session)
     }
 
-    /// Whether the connection is direct: the server sees the same two ends as this process. A pooler has a connection of
+    /// Whether no pooler shares the connection: the server sees the same two ends as this process. A pooler has a connection of
     /// its own to the server, and hands it to other clients.
     fn is_direct(&mut self) -> Result<bool, Fault> {
         let Some((ours, theirs)) = self.wire.ends() else { return Ok(false) };
@@ -164,9 +160,6 @@ impl PostgresSession {
     }
 
     fn introduce(&mut self) -> Result<(), Fault> {
-        if self.direct {
-            self.say(&postgres_dialect::session(self.limits()), Phase::Ask)?;
-        }
         let about = self.query(postgres_dialect::ABOUT, &[])?;
         let said = |column| about.first().and_then(|row| text(row, column)).unwrap_or_default().to_owned();
         let (recovery, read_only) = (said(1), said(2));
@@ -240,7 +233,7 @@ impl PostgresSession {
 
     /// A further condition of a statement that commits by itself.
     pub(super) fn own_limits(&self) -> String {
-        if self.direct { String::new() } else { postgres_dialect::own_limits(self.limits()) }
+        if self.wire.is_pinned() { String::new() } else { postgres_dialect::own_limits(self.limits()) }
     }
 
     /// Checks the columns of [`PostgresSession::pinned`], from this column on.
@@ -251,17 +244,14 @@ impl PostgresSession {
 
     /// Begins a transaction that waits for a locked row this long.
     pub(super) fn open_transaction(&mut self, wait: Duration) -> Result<(), Fault> {
-        let words = postgres_dialect::begin(self.limits(), wait, self.server.commit_waits()).join("; ");
+        let begun = postgres_dialect::begun(self.limits(), wait, self.server.commit_waits());
         self.wire.unreplicated();
-        let answer = self.wire.ask(self.limit, |client| client.simple_query(&words));
+        let answer = self.wire.send(self.limit, &WireStatement::Begin(&begun));
         let answer = answer.map_err(|failed| self.failed(&failed, Phase::Ask))?;
-        let row = answer.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => Some(row),
-            _ => None,
-        });
-        let said =
-            |at: usize| row.and_then(|row| row.try_get(1 + at).ok().flatten()).unwrap_or_default().to_owned();
-        self.check_watched([said(0), said(1), said(2)])
+        match answer.rows.first() {
+            Some(row) => self.check_watched_row(row, 0),
+            None => Ok(()),
+        }
     }
 
     fn shared(&self) -> MutexGuard<'_, SharedState> {
@@ -331,14 +321,11 @@ impl PostgresSession {
             if phase == Phase::Commit { self.prepared.execution(sql, values) } else { Execution::Plain };
         let answer = match self.by_name(sql, values, execution) {
             Some(answer) => answer,
-            None => {
-                let (words, values) = (postgres_dialect::translated(sql), typed(values));
-                self.wire.ask(self.limit, |client| client.query_typed(&words, &values))
-            }
+            None => self.wire.send(self.limit, &WireStatement::Question(sql, values)),
         };
-        let rows = answer.map_err(|failed| self.failed(&failed, phase))?;
+        let answer = answer.map_err(|failed| self.failed(&failed, phase))?;
         self.replicated(phase)?;
-        Ok(rows.iter().map(cells).collect())
+        Ok(answer.rows)
     }
 
     /// Prepares the statement if it is due; answers whether it is prepared.
@@ -348,13 +335,11 @@ impl PostgresSession {
             Execution::Plain => return Ok(false),
             Execution::Kept | Execution::Name { prepare: None, .. } => return Ok(true),
             Execution::Keep => {
-                let words = postgres_dialect::translated(sql);
-                let types: Vec<_> = values.iter().map(type_of).collect();
-                let made = self.wire.ask(limit, |client| client.prepare_typed(&words, &types));
+                let made = self.wire.prepare(limit, sql, values);
                 made.map(|statement| self.prepared.keep(sql, statement))
             }
             Execution::Name { prepare: Some(prepare), .. } => {
-                self.wire.ask(limit, |client| client.batch_execute(prepare))
+                self.wire.send(limit, &WireStatement::Words(prepare)).map(|_| ())
             }
         };
         match prepared {
@@ -374,7 +359,7 @@ impl PostgresSession {
         sql: &str,
         values: &[Value],
         execution: Execution,
-    ) -> Option<Result<Vec<tokio_postgres::Row>, Failed>> {
+    ) -> Option<Result<ServerAnswer, Failed>> {
         let limit = self.limit;
         match self.is_named(sql, values, &execution) {
             Ok(true) => {}
@@ -382,14 +367,8 @@ impl PostgresSession {
             Err(failed) => return Some(Err(failed)),
         }
         let answer = match execution {
-            Execution::Name { execute, .. } => {
-                self.wire.ask(limit, |client| client.query_typed(&execute, &[]))
-            }
-            _ => {
-                let statement = self.prepared.kept(sql)?;
-                let values: Vec<_> = values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
-                self.wire.ask(limit, |client| client.query(statement, &values))
-            }
+            Execution::Name { execute, .. } => self.wire.send(limit, &WireStatement::Words(&execute)),
+            _ => self.wire.send(limit, &WireStatement::Kept(self.prepared.kept(sql)?.clone(), values)),
         };
         match &answer {
             Err(failed) if failed.code().is_some_and(prepared::is_refused) => {
@@ -403,35 +382,36 @@ impl PostgresSession {
     /// Sends several changes at once, as one transaction. If one of them fails, nothing was changed. Each waits at most
     /// `wait` for a locked row: the other sources wait too.
     pub(super) fn run_together(&mut self, changes: &[&Statement], wait: Duration) -> Result<Together, Fault> {
-        let plain = |words: &str| SentStatement::Plain(words.to_owned(), Vec::new());
-        let began = postgres_dialect::begin(self.limits(), wait, self.server.commit_waits());
+        let begun = postgres_dialect::begun(self.limits(), wait, self.server.commit_waits());
         let changes: Vec<_> =
             changes.iter().map(|change| (self.committing(change), change.values())).collect();
-        let mut statements: Vec<_> = began.map(|words| plain(&words)).into();
+        // How each change is sent that has a name.
+        let mut names = Vec::with_capacity(changes.len());
         for (sql, values) in &changes {
             let execution = self.prepared.execution(sql, values);
             let named =
                 self.is_named(sql, values, &execution).map_err(|failed| self.failed(&failed, Phase::Ask))?;
-            statements.push(match (execution, self.prepared.kept(sql)) {
-                (Execution::Name { execute, .. }, _) if named => SentStatement::Plain(execute, Vec::new()),
-                (_, Some(statement)) if named => {
-                    let values = values.iter().map(|value| value as &(dyn ToSql + Sync));
-                    SentStatement::Kept(statement.clone(), values.collect())
-                }
-                _ => SentStatement::Plain(postgres_dialect::translated(sql), typed(values)),
+            names.push(named.then_some(execution));
+        }
+        let mut statements = vec![WireStatement::Begin(&begun)];
+        for ((sql, values), name) in changes.iter().zip(&names) {
+            statements.push(match (name, self.prepared.kept(sql)) {
+                (Some(Execution::Name { execute, .. }), _) => WireStatement::Words(execute),
+                (Some(_), Some(statement)) => WireStatement::Kept(statement.clone(), values),
+                _ => WireStatement::Question(sql, values),
             });
         }
-        statements.push(plain("COMMIT"));
+        statements.push(WireStatement::Commit);
         self.wire.unreplicated();
         let answers = self
             .wire
-            .ask_all(self.limit, &statements)
+            .send_all(self.limit, &statements)
             .map_err(|failed| self.failed(&failed, Phase::Commit))?;
         // After a failed statement `COMMIT` rolls back and reports success.
         let mut found = Vec::with_capacity(answers.len());
         for (at, answer) in answers.into_iter().enumerate() {
             match answer {
-                Ok(rows) => found.push(rows),
+                Ok(answer) => found.push(answer.rows),
                 Err(failed) => {
                     let fault = self.failed(&failed, Phase::Commit);
                     if failed.code().is_some_and(prepared::is_refused) {
@@ -441,7 +421,7 @@ impl PostgresSession {
                     // were carried out without a transaction, and committed by none.)
                     let undone = failed.is_said() && at + 1 < statements.len() || self.state.conflict;
                     let is_locked = fault.kind == FaultKind::Locked && !self.state.broken;
-                    return match at.checked_sub(2).filter(|_| is_locked) {
+                    return match at.checked_sub(1).filter(|_| is_locked) {
                         _ if !undone => Err(fault),
                         Some(change) => Ok(Together::LockedAt(change)),
                         None => Ok(Together::Nothing),
@@ -449,15 +429,14 @@ impl PostgresSession {
                 }
             }
         }
-        // `BEGIN` and `COMMIT` have no rows.
+        // `COMMIT` has no rows.
         found.pop();
         self.replicated(Phase::Commit)?;
-        let mut found = found.into_iter().skip(1);
+        let mut found = found.into_iter();
         if let Some(row) = found.next().as_ref().and_then(|rows| rows.first()) {
-            self.check_watched_row(&cells(row), 0)?;
+            self.check_watched_row(row, 0)?;
         }
-        let done: Result<_, Fault> =
-            found.map(|rows| self.changed(&rows.iter().map(cells).collect::<Vec<_>>())).collect();
+        let done: Result<_, Fault> = found.map(|rows| self.changed(&rows)).collect();
         done.map(Together::Done)
     }
 
@@ -472,15 +451,14 @@ impl PostgresSession {
 
     /// How many rows a change changed, inside a transaction.
     pub(super) fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault> {
-        let (words, values) = (postgres_dialect::translated(sql), typed(values));
-        let answer = self.wire.ask(self.limit, |client| client.execute_typed(&words, &values));
-        answer.map_err(|failed| self.failed(&failed, Phase::Write))
+        let answer = self.wire.send(self.limit, &WireStatement::Change(sql, values));
+        answer.map(|answer| answer.changed).map_err(|failed| self.failed(&failed, Phase::Write))
     }
 
-    /// Statements without values, by the simple protocol, in PostgreSQL's own syntax.
-    pub(super) fn say(&mut self, sql: &str, phase: Phase) -> Result<(), Fault> {
+    /// Statements without rows.
+    pub(super) fn say(&mut self, statement: &WireStatement<'_>, phase: Phase) -> Result<(), Fault> {
         self.wire.unreplicated();
-        let answer = self.wire.ask(self.limit, |client| client.batch_execute(sql));
+        let answer = self.wire.send(self.limit, statement);
         answer.map_err(|failed| self.failed(&failed, phase))?;
         self.replicated(phase)
     }
@@ -515,7 +493,7 @@ impl PostgresSession {
 
     /// Whether the connection is open and, with `asked`, the server still answers.
     pub(super) fn serves(&self, asked: bool) -> bool {
-        !self.wire.is_closed() && (!asked || self.wire.ask(self.limit, Client::check_connection).is_ok())
+        !self.wire.is_closed() && (!asked || self.wire.answers(self.limit))
     }
 
     /// What an error means, and how it changes this connection.

@@ -1,12 +1,15 @@
 //! A session as a connection to a shard's database.
 
+use std::slice;
 use std::time::Duration;
 
+use super::owners::{self, RelationUse};
+use super::place::Place;
 use super::postgres_session::PostgresSession;
 use super::{Postgres, ServerOptions};
 use crate::store::Fault;
 use crate::store::server::Phase;
-use crate::store::shard_session::{Cells, ShardSession};
+use crate::store::shard_session::{Cells, ShardSession, ShardTable};
 use crate::store::sql::Connection;
 use crate::store::sql::remote::Driver;
 
@@ -36,6 +39,17 @@ impl ShardSession for PostgresSession {
             row(&cells);
         });
         answer.map_err(|failed| self.failed(&failed, Phase::Write))
+    }
+
+    /// The first of the schemas in which this login looks has it, whoever owns it there: programs that name no schema use that one.
+    fn table(&mut self, name: &str) -> Result<Option<ShardTable>, Fault> {
+        let found = self.relations_named(name, RelationUse::Write)?;
+        let path = self.schema.as_ref().map_or(self.server.path.as_slice(), slice::from_ref);
+        let first = path.iter().find_map(|schema| found.iter().find(|one| one.schema == *schema));
+        let Some(first) = first else { return Ok(None) };
+        owners::check(name, first)?;
+        let quoted = Place::quoted(&first.schema, name).quoted;
+        Ok(Some(ShardTable { quoted, kind: first.kind.clone(), oid: first.oid }))
     }
 
     fn limit_lock_waits(&mut self, limit: Duration) -> Result<(), Fault> {

@@ -1,9 +1,12 @@
 //! Encodes values for statements and decodes columns of rows.
 
-use tokio_postgres::Row;
-use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
+use std::fmt::Write as _;
 
-use super::postgres_wire::Values;
+use postgres_protocol::escape::escape_literal;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
+use tokio_postgres::{Row, SimpleQueryRow};
+
+use super::postgres_dialect::with_placeholders;
 use crate::store::model::value::{ColumnValue, Value};
 
 /// The type of a placeholder; the server converts to the column's type and refuses a value that does not fit.
@@ -14,8 +17,31 @@ pub(super) fn type_of(value: &Value) -> Type {
     }
 }
 
-pub(super) fn typed(values: &[Value]) -> Values<'_> {
+/// Values for a statement that the driver sends, each with the type of its placeholder.
+pub(super) fn typed(values: &[Value]) -> Vec<(&(dyn ToSql + Sync), Type)> {
     values.iter().map(|value| (value as &(dyn ToSql + Sync), type_of(value))).collect()
+}
+
+/// A statement of the shared code in PostgreSQL's syntax, with its values in it, each of the type of its placeholder.
+pub(super) fn written_out(sql: &str, values: &[Value]) -> String {
+    let mut values = values.iter();
+    with_placeholders(sql, |out| {
+        // A placeholder without a value stays an error of the server.
+        let Some(value) = values.next() else { return out.push('?') };
+        write_literal(out, value);
+        let _ = write!(out, "::pg_catalog.{}", type_of(value).name());
+    })
+}
+
+/// A value as SQL, with the same meaning whatever `standard_conforming_strings` is.
+pub(super) fn write_literal(out: &mut String, value: &Value) {
+    match value {
+        Value::Number(number) => {
+            let _ = write!(out, "'{}'", number.cast_signed());
+        }
+        Value::Null => out.push_str("NULL"),
+        Value::Text(text) => out.push_str(&escape_literal(text)),
+    }
 }
 
 impl ToSql for Value {
@@ -93,6 +119,12 @@ pub(super) fn cells(row: &Row) -> Vec<ColumnValue> {
     let cell = |column| {
         row.try_get::<_, Any>(column).map_or_else(|error| ColumnValue::Text(error.to_string()), |any| any.0)
     };
+    (0..row.len()).map(cell).collect()
+}
+
+/// The same of a row by the simple protocol, which does not say the types.
+pub(super) fn raw_cells(row: &SimpleQueryRow) -> Vec<ColumnValue> {
+    let cell = |column| row.get(column).map_or(ColumnValue::Null, |text| ColumnValue::Raw(text.to_owned()));
     (0..row.len()).map(cell).collect()
 }
 

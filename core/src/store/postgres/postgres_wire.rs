@@ -8,25 +8,26 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::Severity;
 use tokio_postgres::tls::TlsConnect;
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{
-    AsyncMessage, Client, Config, NoTls, Row, SimpleQueryMessage, SimpleQueryRow, Statement,
-};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, SimpleQueryMessage, SimpleQueryRow, Statement};
 
+use super::login_filter::{LoginFilter, Stage, TlsConnector};
+use super::postgres_dialect::{PIN, PIN_SESSION, translated};
+use super::postgres_values::{cells, raw_cells, type_of, typed, written_out};
 use crate::store::Fault;
+use crate::store::model::value::{ColumnValue, Value};
 use crate::store::server::{ServerOptions, Target};
 use crate::store::time_budget;
 use crate::store::tls::{Mode, Protection};
@@ -61,24 +62,73 @@ impl Failed {
     }
 }
 
-/// A statement's values, each with the type of its placeholder.
-pub(super) type Values<'v> = Vec<(&'v (dyn ToSql + Sync), Type)>;
-
-/// A statement and its values.
-pub(super) enum SentStatement<'v> {
-    /// Its text.
-    Plain(String, Values<'v>),
-    /// The driver's prepared statement.
-    Kept(Statement, Vec<&'v (dyn ToSql + Sync)>),
+/// What a statement answered with.
+#[derive(Debug, Default)]
+pub(super) struct ServerAnswer {
+    pub(super) rows: Vec<Vec<ColumnValue>>,
+    /// How many rows it changed.
+    pub(super) changed: u64,
 }
 
-impl SentStatement<'_> {
-    async fn run_on(&self, client: &Client) -> Result<Vec<Row>, tokio_postgres::Error> {
-        match self {
-            SentStatement::Plain(words, values) => client.query_typed(words, values).await,
-            SentStatement::Kept(statement, values) => client.query(statement, values).await,
+/// Something that goes to the server. No other form exists, so nothing is looked up through the login's `search_path`: see
+/// [`PostgresWire`].
+pub(super) enum WireStatement<'v> {
+    /// A statement of the shared code, with its values. Its answer has rows.
+    Question(&'v str, &'v [Value]),
+    /// A change of the shared code, with its values. Its answer says how many rows it changed.
+    Change(&'v str, &'v [Value]),
+    /// Statements in PostgreSQL's own syntax.
+    Words(&'v str),
+    /// The driver's prepared statement, on a pinned session only.
+    Kept(Statement, &'v [Value]),
+    /// `BEGIN`, then these statements in PostgreSQL's own syntax, in one message.
+    Begin(&'v str),
+    Commit,
+    RollBack,
+}
+
+impl WireStatement<'_> {
+    async fn send(&self, client: &Client, pinned: bool) -> Result<ServerAnswer, tokio_postgres::Error> {
+        let found = match self {
+            WireStatement::Question(sql, values) if pinned => {
+                client.query_typed(&translated(sql), &typed(values)).await?
+            }
+            WireStatement::Change(sql, values) if pinned => {
+                let changed = client.execute_typed(&translated(sql), &typed(values)).await?;
+                return Ok(ServerAnswer { rows: Vec::new(), changed });
+            }
+            WireStatement::Kept(statement, values) => {
+                let values: Vec<_> = values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
+                client.query(statement, &values).await?
+            }
+            WireStatement::Words(words) if pinned => return said(client, words).await,
+            WireStatement::Words(words) => return said(client, &format!("{PIN}{words}")).await,
+            WireStatement::Question(sql, values) | WireStatement::Change(sql, values) => {
+                return said(client, &format!("{PIN}{}", written_out(sql, values))).await;
+            }
+            WireStatement::Begin(words) => {
+                return said(client, &format!("BEGIN ISOLATION LEVEL READ COMMITTED; {PIN}{words}")).await;
+            }
+            WireStatement::Commit => return said(client, "COMMIT").await,
+            WireStatement::RollBack => return said(client, "ROLLBACK").await,
+        };
+        Ok(ServerAnswer { rows: found.iter().map(cells).collect(), changed: 0 })
+    }
+}
+
+/// The rows of the last statement with rows, by the simple protocol. Several statements in one message are one transaction
+/// unless they say otherwise, and none is carried out after one that failed.
+async fn said(client: &Client, words: &str) -> Result<ServerAnswer, tokio_postgres::Error> {
+    let mut answer = ServerAnswer::default();
+    for message in client.simple_query(words).await? {
+        match message {
+            SimpleQueryMessage::RowDescription(_) => answer.rows.clear(),
+            SimpleQueryMessage::Row(row) => answer.rows.push(raw_cells(&row)),
+            SimpleQueryMessage::CommandComplete(changed) => answer.changed = changed,
+            _ => {}
         }
     }
+    Ok(answer)
 }
 
 /// Notices and the end of the connection, which arrive beside the answers.
@@ -90,9 +140,20 @@ struct ConnectionEvents {
     end: Option<tokio_postgres::Error>,
 }
 
-/// A live connection.
+/// A live connection, and the only way to it.
+///
+/// Whatever a statement names without a schema (an operator, a function, a type, a collation) PostgreSQL looks up along the
+/// `search_path`. A role that may create in a schema of that path can plant a better match than the server's own, which then
+/// runs with keymill's rights. So every statement is carried out under [`PIN`]: tables have their schema in front of them,
+/// everything else is the server's own.
+///
+/// On a [pinned](PostgresWire::pin) session the path is set once. Other sessions may be shared: a pooler hands the connection
+/// behind them to other clients between two transactions, and `SET` would be lost. There the path is set in the same message
+/// as the statement, in its transaction.
 pub(super) struct PostgresWire {
     client: Client,
+    /// The session has the path of [`PIN`], and no other client sets another one.
+    pinned: bool,
     runtime: Runtime,
     reader: JoinHandle<()>,
     events: Arc<Mutex<ConnectionEvents>>,
@@ -161,15 +222,44 @@ impl PostgresWire {
                 (client, reader, socket)
             }
         };
-        Ok(PostgresWire { client, runtime, reader, events, socket, protection })
+        Ok(PostgresWire { client, pinned: false, runtime, reader, events, socket, protection })
     }
 
-    /// Runs one query until `ReadyForQuery`, which follows its commit.
-    pub(super) fn ask<'c, T, F>(
-        &'c self,
+    /// Pins the search path of a session that no other client shares, and sets it up. The settings are those of one session, in
+    /// PostgreSQL's own syntax.
+    pub(super) fn pin(&mut self, limit: Duration, settings: &str) -> Result<(), Failed> {
+        let words = format!("{PIN_SESSION}{settings}");
+        self.ask(limit, |client| said(client, &words))?;
+        self.pinned = true;
+        Ok(())
+    }
+
+    /// Whether [`PostgresWire::pin`] was called.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.pinned
+    }
+
+    /// Sends one statement and waits for `ReadyForQuery`, which follows its commit.
+    pub(super) fn send(
+        &self,
         limit: Duration,
-        question: impl FnOnce(&'c Client) -> F,
-    ) -> Result<T, Failed>
+        statement: &WireStatement<'_>,
+    ) -> Result<ServerAnswer, Failed> {
+        self.ask(limit, |client| statement.send(client, self.pinned))
+    }
+
+    /// Has the driver prepare a statement, on a pinned session. The server parses it again whenever the path has changed.
+    pub(super) fn prepare(&self, limit: Duration, sql: &str, values: &[Value]) -> Result<Statement, Failed> {
+        let (words, types) = (translated(sql), values.iter().map(type_of).collect::<Vec<_>>());
+        self.ask(limit, |client| client.prepare_typed(&words, &types))
+    }
+
+    /// Whether the server still answers.
+    pub(super) fn answers(&self, limit: Duration) -> bool {
+        self.ask(limit, Client::check_connection).is_ok()
+    }
+
+    fn ask<'c, T, F>(&'c self, limit: Duration, question: impl FnOnce(&'c Client) -> F) -> Result<T, Failed>
     where
         F: Future<Output = Result<T, tokio_postgres::Error>>,
     {
@@ -187,14 +277,16 @@ impl PostgresWire {
 
     /// Sends all statements at once and waits for all answers, under one limit. The server carries them out in their order,
     /// each on its own.
-    pub(super) fn ask_all(
+    pub(super) fn send_all(
         &self,
         limit: Duration,
-        statements: &[SentStatement<'_>],
-    ) -> Result<Vec<Result<Vec<Row>, Failed>>, Failed> {
+        statements: &[WireStatement<'_>],
+    ) -> Result<Vec<Result<ServerAnswer, Failed>>, Failed> {
         timely(&self.runtime, limit, async {
-            let mut asked: Vec<_> =
-                statements.iter().map(|statement| Box::pin(statement.run_on(&self.client))).collect();
+            let mut asked: Vec<_> = statements
+                .iter()
+                .map(|statement| Box::pin(statement.send(&self.client, self.pinned)))
+                .collect();
             let mut answers: Vec<_> = statements.iter().map(|_| None).collect();
             // The first future to be polled is sent first.
             std::future::poll_fn(|context| {
@@ -221,7 +313,8 @@ impl PostgresWire {
         statements: &str,
         mut row: impl FnMut(&SimpleQueryRow),
     ) -> Result<u64, Failed> {
-        let mut answers = Box::pin(self.ask(limit, |client| client.simple_query_raw(statements))?);
+        let words = format!("{PIN}{statements}");
+        let mut answers = Box::pin(self.ask(limit, |client| client.simple_query_raw(&words))?);
         let mut done = 0;
         while let Some(message) = self.ask(limit, |_| answers.try_next())? {
             match message {
@@ -341,227 +434,4 @@ where
         }
     });
     Ok((client, reader))
-}
-
-/// The login messages that a server may send. They are read before the driver sees them, both as plain text and as
-/// decrypted text.
-struct LoginFilter<S> {
-    stream: S,
-    stage: Stage,
-}
-
-/// How far the login is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// The answer to `SSLRequest` follows: one byte.
-    Offer { required: bool },
-    /// Messages of the login: one byte for the kind, four bytes of length (itself included), and the body.
-    Login { head: [u8; 9], seen: usize, left: usize },
-    /// Nothing is checked any more: encrypted, or logged in, or the password may be sent.
-    Open,
-}
-
-impl Stage {
-    const LOGIN: Stage = Stage::Login { head: [0; 9], seen: 0, left: 0 };
-
-    /// The stage of a connection that is not encrypted.
-    fn in_clear(mode: Mode) -> Stage {
-        if mode.may_send_password(Protection::None) { Stage::Open } else { Stage::LOGIN }
-    }
-
-    /// Checks bytes from the server.
-    fn see(&mut self, bytes: &[u8]) -> Result<(), Objection> {
-        for byte in bytes {
-            match self {
-                Stage::Open => break,
-                Stage::Offer { .. } if *byte == b'S' => *self = Stage::Open,
-                Stage::Offer { required: true } => return Err(Objection::NoTls),
-                Stage::Offer { required: false } => *self = Stage::LOGIN,
-                Stage::Login { left, .. } if *left > 0 => *left -= 1,
-                Stage::Login { head, seen, left } => {
-                    head[*seen] = *byte;
-                    *seen += 1;
-                    let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-                    // `AuthenticationCleartextPassword`, `AuthenticationOk`; every other message is skipped.
-                    match (*head, *seen) {
-                        ([b'R', _, _, _, _, 0, 0, 0, 3], 9) => return Err(Objection::Password),
-                        ([b'R', _, _, _, _, 0, 0, 0, 0], 9) => *self = Stage::Open,
-                        ([b'R', ..], 5..9) if length >= 8 => {}
-                        (_, 5..) => (*seen, *left) = (0, (length + 1).saturating_sub(*seen)),
-                        _ => {}
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Why this end stops a login.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Objection {
-    /// The server wants the password itself, which `tls=` does not allow.
-    Password,
-    /// The server offers no TLS, and `tls=` demands it.
-    NoTls,
-}
-
-impl fmt::Display for Objection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Objection::Password => "the server wants the password in clear",
-            Objection::NoTls => "the server offers no TLS",
-        })
-    }
-}
-
-impl std::error::Error for Objection {}
-
-impl<S: AsyncRead + Unpin> AsyncRead for LoginFilter<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if self.stage == Stage::Open {
-            return read;
-        }
-        if let Poll::Ready(Ok(())) = read
-            && let Err(objection) = self.stage.see(&buffer.filled()[before..])
-        {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, objection)));
-        }
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for LoginFilter<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
-use encrypted::TlsConnector;
-
-/// TLS by `tokio-postgres-rustls`, which binds the password's proof (SCRAM) to the server's certificate.
-mod encrypted {
-    use std::io;
-    use std::pin::Pin;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use tokio::io::{AsyncRead, AsyncWrite};
-    use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
-    use tokio_postgres_rustls::MakeRustlsConnect;
-
-    use super::{Failed, LoginFilter, ServerOptions, Stage};
-    use crate::store::tls::{self, Mode};
-
-    /// Which authorities are trusted, and what may be sent then.
-    pub(super) struct TlsConnector {
-        maker: MakeRustlsConnect,
-        name: String,
-        stage: Stage,
-        used: Arc<AtomicBool>,
-    }
-
-    impl TlsConnector {
-        /// For this host; `used` becomes true once the connection is encrypted.
-        pub(super) fn to(
-            host: &str,
-            address: std::net::SocketAddr,
-            options: &ServerOptions,
-            mode: Mode,
-            used: Arc<AtomicBool>,
-        ) -> Result<TlsConnector, Failed> {
-            let config = tls::client_config(&options.tls, mode).map_err(Failed::Fault)?;
-            let name = tls::server_name(host, address, mode).map_err(Failed::Fault)?.to_str().into_owned();
-            let sent = mode.may_send_password(mode.encrypted());
-            let stage = if sent { Stage::Open } else { Stage::LOGIN };
-            Ok(TlsConnector { maker: MakeRustlsConnect::new(config), name, stage, used })
-        }
-    }
-
-    impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for TlsConnector {
-        type Stream = LoginFilter<<MakeRustlsConnect as MakeTlsConnect<S>>::Stream>;
-        type Error = io::Error;
-        type Future = Pin<Box<dyn Future<Output = io::Result<Self::Stream>> + Send>>;
-
-        fn connect(mut self, stream: S) -> Self::Future {
-            Box::pin(async move {
-                let connector = MakeTlsConnect::<S>::make_tls_connect(&mut self.maker, &self.name)
-                    .map_err(io::Error::other)?;
-                let stream = connector.connect(stream).await?;
-                // ordering: Relaxed — read by the same thread, after the login.
-                self.used.store(true, Ordering::Relaxed);
-                Ok(LoginFilter { stream, stage: self.stage })
-            })
-        }
-    }
-
-    impl<S: TlsStream + Unpin> TlsStream for LoginFilter<S> {
-        fn channel_binding(&self) -> ChannelBinding {
-            self.stream.channel_binding()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-        let length = (body.len() as u32 + 4).to_be_bytes();
-        [&[kind][..], &length, body].concat()
-    }
-
-    /// Bytes may arrive in pieces of any size.
-    fn seen(stage: Stage, bytes: &[u8]) -> (Stage, bool) {
-        let mut last = None;
-        for piece in [1, 2, 3, 7, bytes.len().max(1)] {
-            let mut stage = stage;
-            let refused = bytes.chunks(piece).any(|bytes| stage.see(bytes).is_err());
-            let found = (stage, refused);
-            assert_eq!(*last.get_or_insert(found), found, "in pieces of {piece}");
-        }
-        last.unwrap()
-    }
-
-    #[test]
-    fn only_a_server_that_asks_for_the_password_itself_is_stopped() {
-        let clear = message(b'R', &[0, 0, 0, 3]);
-        let md5 = message(b'R', &[0, 0, 0, 5, 1, 2, 3, 4]);
-        let sasl = message(b'R', b"\0\0\0\nSCRAM-SHA-256\0\0");
-        let logged_in = message(b'R', &[0; 4]);
-        let error = message(b'E', b"R\0\0\0\x08\0\0\0\x03\0");
-        let notice = message(b'N', b"");
-        assert!(seen(Stage::LOGIN, &clear).1);
-        for before in [&notice, &error, &md5, &sasl] {
-            assert!(!seen(Stage::LOGIN, before).1);
-            assert!(seen(Stage::LOGIN, &[before.as_slice(), &clear].concat()).1);
-        }
-        // After the login a message may hold anything.
-        assert_eq!(seen(Stage::LOGIN, &[logged_in, clear.clone()].concat()), (Stage::Open, false));
-        let [offer, demand] = [false, true].map(|required| Stage::Offer { required });
-        assert!(seen(offer, &[b"N", clear.as_slice()].concat()).1, "TLS is not offered");
-        assert_eq!(seen(offer, &[b"S", clear.as_slice()].concat()), (Stage::Open, false));
-        assert_eq!(seen(demand, b"S"), (Stage::Open, false));
-        assert!(seen(demand, b"N").1);
-        // An impossible length.
-        assert!(!seen(Stage::LOGIN, &[b'R', 0, 0, 0, 0, 0, 0, 0, 3]).1);
-    }
 }

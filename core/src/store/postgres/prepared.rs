@@ -7,13 +7,11 @@
 //! carried out; it is sent as plain text from then on.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 
-use postgres_protocol::escape::escape_literal;
 use tokio_postgres::Statement;
 
 use super::postgres_dialect;
-use super::postgres_values::type_of;
+use super::postgres_values::{type_of, write_literal};
 use crate::store::model::value::Value;
 
 /// A statement is prepared when it is used this often.
@@ -121,17 +119,6 @@ impl Prepared {
 /// table was changed since. In both cases nothing was changed.
 pub(super) fn is_refused(code: &str) -> bool {
     matches!(code, "26000" | "0A000")
-}
-
-/// A value as SQL, with the same meaning whatever `standard_conforming_strings` is.
-fn write_literal(out: &mut String, value: &Value) {
-    match value {
-        Value::Number(number) => {
-            let _ = write!(out, "'{}'", number.cast_signed());
-        }
-        Value::Null => out.push_str("NULL"),
-        Value::Text(text) => out.push_str(&escape_literal(text)),
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use redis::{Cmd, Value, cmd};
 
 use super::RedisOptions;
 use super::redis_server::{Finding, RedisServer, questions, replicas_to_write};
+use super::redis_slots;
 use super::redis_wire::{CommandKind, RedisWire};
 use crate::store::model::rows::{self, Answers, Digits, Rows, StoredRow};
 use crate::store::server::{self, Target};
@@ -49,6 +50,8 @@ pub(super) struct RedisSession {
     wait: Duration,
     /// Boot time of the last answer.
     pub(super) used_ms: u64,
+    /// The highest time that the server's clock has shown when a new period was compared with it, milliseconds since 1970.
+    clock_ms: u64,
 }
 
 /// The Redis key of a row.
@@ -69,6 +72,7 @@ impl RedisSession {
             wait_replicas: options.wait_replicas,
             wait: options.server.read_timeout / 2,
             used_ms: Clock::System.boot_ms(),
+            clock_ms: 0,
         };
         session.introduce(options, &server)?;
         Ok(session)
@@ -471,6 +475,18 @@ impl Rows for Open<'_> {
 
     fn replace(&mut self, key: &Key, old: &StoredRow, new: &StoredRow) -> Result<bool, Fault> {
         self.set(key, Some(segment(old)?), new)
+    }
+
+    fn clock_ms(&mut self, enough_ms: u64) -> Result<Option<u64>, Fault> {
+        if self.session.clock_ms < enough_ms {
+            match redis_slots::now_ms(self.session) {
+                Ok(now_ms) => self.session.clock_ms = now_ms,
+                // `+time` is optional, and the page says what is not compared without it.
+                Err(fault) if fault.native.as_deref() == Some("NOPERM") => return Ok(None),
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(Some(self.session.clock_ms))
     }
 
     fn largest(

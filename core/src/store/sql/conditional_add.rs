@@ -9,13 +9,14 @@
 use crate::request::scheme::{Family, Kept};
 use crate::store::model::counter::{Counter, CounterRow};
 use crate::store::model::decide::decide;
+use crate::store::model::period_clock::is_reached;
 use crate::store::model::row_layout::RowLayout;
 use crate::store::model::rows::{StoredRow, stored_at};
 use crate::store::model::value::Value;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved};
 
 use super::sql_rows::known_row;
-use super::{Changed, Connection, Statement};
+use super::{Changed, Connection, Dialect, Statement};
 
 /// A statement that reserves, and the expected answer.
 pub(super) struct ConditionalAdd {
@@ -78,7 +79,10 @@ pub(super) fn prepare(
             let relied_on = RowLayout::of(key).relied_on_in(request.period);
             add(connection, key, request.len, from, None, relied_on)
         }
-        (None, Kept::Segment | Kept::Serial) => compare_and_set(connection, request),
+        (None, Kept::Segment | Kept::Serial) => {
+            let clock_ms = connection.state().clock_ms;
+            compare_and_set(connection, request, clock_ms)
+        }
         (
             None,
             Kept::Counter(_) | Kept::Ticket { .. } | Kept::Sequence | Kept::Worker | Kept::Node | Kept::Route,
@@ -118,13 +122,23 @@ fn add(
 }
 
 /// For a serial, or a segment in a new period: the row is exactly where this process left it. `None` if it is not, or if
-/// the caller needs a report about it.
-fn compare_and_set(connection: &dyn Connection, request: &Request) -> Result<Option<ConditionalAdd>, Fault> {
+/// the caller needs a report about it, or where the row would move to a period that the server's clock, which has shown `clock_ms`, has not
+/// reached yet: the transaction asks for its clock.
+fn compare_and_set(
+    connection: &dyn Connection,
+    request: &Request,
+    clock_ms: u64,
+) -> Result<Option<ConditionalAdd>, Fault> {
     let (key, seen) = (&*request.key, request.high_water);
     if seen.next == 0 {
         return Ok(None);
     }
     let Ok(reserved) = decide(Some(key.row_at(seen)), request) else { return Ok(None) };
+    // SQLite has no clock of its own.
+    let is_compared = reserved.period != seen.period && connection.dialect() != Dialect::Sqlite;
+    if is_compared && !is_reached(request, reserved.period, clock_ms) {
+        return Ok(None);
+    }
     let after = Mark { period: reserved.period, next: reserved.hi };
     let (Ok(old), Ok(new)) = (stored_at(key, seen), stored_at(key, after)) else { return Ok(None) };
     let statement = connection.table(key)?.replace(&old, &new)?;

@@ -44,6 +44,8 @@ pub(crate) struct State {
     pub(crate) locked_batch: usize,
     /// NOWAIT is in effect.
     pub(crate) nowait: bool,
+    /// The highest time that the server's clock has shown when a new period was compared with it, milliseconds since 1970.
+    pub(crate) clock_ms: u64,
     /// How long a transaction is begun again after conflicts.
     pub(crate) patience: Duration,
     /// Boot time of the last answer.

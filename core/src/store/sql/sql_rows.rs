@@ -5,7 +5,8 @@ use crate::store::model::rows::{Digits, Rows, StoredRow};
 use crate::store::model::value::{Value, number, text};
 use crate::store::{Fault, FaultKind, Key, SerialKey};
 
-use super::Connection;
+use super::sql_slots;
+use super::{Connection, Dialect};
 
 /// Rows of an open transaction.
 pub(super) struct OpenRows<'c> {
@@ -52,6 +53,18 @@ impl Rows for OpenRows<'_> {
     fn replace(&mut self, key: &Key, old: &StoredRow, new: &StoredRow) -> Result<bool, Fault> {
         let change = self.connection.table(key)?.replace(old, new)?;
         self.change_one(&change.sql(), &change.values())
+    }
+
+    fn clock_ms(&mut self, enough_ms: u64) -> Result<Option<u64>, Fault> {
+        // SQLite runs in this process, and its clock is this machine's.
+        if self.connection.dialect() == Dialect::Sqlite {
+            return Ok(None);
+        }
+        if self.connection.state().clock_ms < enough_ms {
+            let now_ms = sql_slots::now_ms(&mut *self.connection)?;
+            self.connection.state().clock_ms = now_ms;
+        }
+        Ok(Some(self.connection.state().clock_ms))
     }
 
     fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault> {

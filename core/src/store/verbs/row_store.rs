@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::store::bank;
 use crate::store::model::import;
+use crate::store::model::period_clock::check_set_back;
 use crate::store::model::rows::{self, Rows};
 use crate::store::{Fault, FaultKind, GiveBack, Import, Key, Mark, Request, Reserved, Row, RowMark};
 
@@ -215,6 +216,32 @@ pub trait RowStore: Catalogue + AsRows {
         let before = self.look(key)?;
         let after = rows::repaired(key, before.as_ref(), to).map_err(|fault| rows::would_fail(key, fault))?;
         Ok((before, after))
+    }
+
+    /// Sets a row whose period is later than `latest` back to `to`, of an earlier one; a dry run only says what would be done. Answers with
+    /// the row before and after.
+    ///
+    /// # Errors
+    /// See [`FaultKind`]; `Refused` where the row stands in `latest` or earlier.
+    fn set_back(
+        &mut self,
+        key: &Key,
+        to: Mark,
+        latest: u64,
+        is_dry: bool,
+    ) -> Result<(Option<Row>, Row), Fault> {
+        let doing = format!("setting back `{}`", key.name);
+        if !is_dry {
+            return in_transaction(self.as_rows(), key, to.period, &doing, |rows| {
+                rows::set_back(rows, key, to, latest)
+            });
+        }
+        self.writable().map_err(|fault| rows::would_fail(key, fault))?;
+        let before = self.look(key)?;
+        let stands = before.as_ref().map_or_else(Mark::default, |row| row.mark);
+        let after =
+            check_set_back(key, stands, to, latest).and_then(|()| rows::moved(key, before.as_ref(), to));
+        Ok((before, after.map_err(|fault| fault.with_context(&doing))?))
     }
 
     /// Parks another program's row and makes `new` begin where it stood, in one transaction; `period` is the present one.

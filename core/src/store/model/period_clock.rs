@@ -1,0 +1,148 @@
+//! Compares the period of a serial with the store's clock. A period only moves forward, so one machine whose clock is a year ahead would
+//! stop the serial for every other machine until that date.
+//!
+//! Instants are compared, not dates: a period begins when its date begins in the zone of the serial.
+
+use crate::layout::rfc3339;
+use crate::store::{Fault, FaultKind, Key, Mark, PeriodClock, Remedy, Request, Store};
+
+use super::rows::Rows;
+
+/// When a period of this key begins, milliseconds since 1970. `None`: the key has no such period.
+fn begins_ms(key: &Key, period: u64) -> Option<i64> {
+    key.serial.as_ref()?.pattern.period_start_ms(period)
+}
+
+/// The earliest time of the store's clock at which a row may move to `period`. `None`: at any time.
+fn allowed_from_ms(request: &Request, period: u64) -> Option<u64> {
+    let clock = request.clock?;
+    let from_ms = begins_ms(&request.key, period)?.saturating_sub_unsigned(clock.ahead_ms());
+    u64::try_from(from_ms).ok()
+}
+
+/// Whether the store's clock, which has shown `seen_ms`, lets a row move to `period`.
+#[cfg_attr(not(feature = "_sql"), allow(dead_code))]
+pub(crate) fn is_reached(request: &Request, period: u64, seen_ms: u64) -> bool {
+    allowed_from_ms(request, period).is_none_or(|from_ms| seen_ms >= from_ms)
+}
+
+/// Refuses to move a row to `period`, which it does not stand in, if that begins later than the store's clock allows.
+///
+/// # Errors
+/// `Refused`, with both clocks; those of reading the store's clock.
+pub(crate) fn check_begin(rows: &mut dyn Rows, request: &Request, period: u64) -> Result<(), Fault> {
+    let (Some(clock), Some(from_ms)) = (request.clock, allowed_from_ms(request, period)) else {
+        return Ok(());
+    };
+    match rows.clock_ms(from_ms)? {
+        Some(store_ms) if store_ms < from_ms => Err(ahead(&request.key, clock, period, store_ms)),
+        _ => Ok(()),
+    }
+}
+
+fn ahead(key: &Key, clock: PeriodClock, period: u64, store_ms: u64) -> Fault {
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "this machine's clock is ahead: it says {}, and the store's says {}; {} begins at {}, and may begin {} s after the store's clock at most. Nothing was changed: set this machine's clock",
+            rfc3339(clock.wall_ms),
+            shown(store_ms),
+            named(key, period),
+            begin(key, period),
+            clock.ahead_ms() / 1000,
+        ),
+    )
+}
+
+/// Why a request for an earlier period than the row's is refused, by the store's clock where it has one.
+///
+/// # Errors
+/// Those of reading the store's clock.
+pub(crate) fn behind(rows: &mut dyn Rows, request: &Request, at: Mark, fault: Fault) -> Result<Fault, Fault> {
+    let (Some(clock), Some(from_ms)) = (request.clock, allowed_from_ms(request, at.period)) else {
+        return Ok(fault);
+    };
+    let Some(store_ms) = rows.clock_ms(u64::MAX)? else { return Ok(fault) };
+    let key = &request.key;
+    let row =
+        format!("its row stands in {}, which begins at {}", named(key, at.period), begin(key, at.period));
+    let clocks =
+        format!("the store's clock says {}, this machine's {}", shown(store_ms), rfc3339(clock.wall_ms));
+    if store_ms >= from_ms {
+        let advice = "set this machine's clock, or raise `skew` if nodes may differ by that much";
+        return Ok(Fault::new(FaultKind::ClockBehind, format!("{row}; {clocks}: {advice}")));
+    }
+    let cause =
+        format!("{row}; {clocks}: a machine whose clock was ahead has reserved numbers of that period");
+    Ok(Fault::new(FaultKind::ClockBehind, cause).with_remedy(Remedy::Repair {
+        first: "stop every program that uses this serial, then ",
+        row: Some(key.name.to_string()),
+        above: "every number of the present period",
+    }))
+}
+
+/// The periods of a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PresentPeriods {
+    /// By this machine's clock.
+    pub(crate) present: u64,
+    /// The latest one that the store's clock lets a row stand in. A login that may not read the clock lets it stand in any.
+    pub(crate) latest: u64,
+}
+
+/// The periods of the present moment for an operator's verb, which writes `present`.
+///
+/// # Errors
+/// `Refused` where this machine's clock is ahead; those of reading the store's clock.
+pub(crate) fn present_periods(
+    store: &mut dyn Store,
+    key: &Key,
+    clock: PeriodClock,
+) -> Result<PresentPeriods, Fault> {
+    let Some(serial) = &key.serial else { return Ok(PresentPeriods { present: 0, latest: u64::MAX }) };
+    let present = serial.pattern.period_at(clock.wall_ms);
+    let store_ms = match store.clock_ms(key) {
+        Ok(0) => clock.wall_ms,
+        Ok(store_ms) => i64::try_from(store_ms).unwrap_or(i64::MAX),
+        Err(fault) if fault.native.as_deref() == Some("NOPERM") => {
+            return Ok(PresentPeriods { present, latest: u64::MAX });
+        }
+        Err(fault) => return Err(fault),
+    };
+    let latest = serial.pattern.period_at(store_ms.saturating_add_unsigned(clock.ahead_ms()));
+    if present > latest {
+        return Err(ahead(key, clock, present, store_ms as u64));
+    }
+    Ok(PresentPeriods { present, latest })
+}
+
+/// Refuses to set back a row that no wrong clock has moved: one whose period is `latest` or earlier.
+///
+/// # Errors
+/// `Refused`.
+pub(crate) fn check_set_back(key: &Key, stands: Mark, to: Mark, latest: u64) -> Result<(), Fault> {
+    if stands.period > latest && to.period <= latest && to.next > 0 {
+        return Ok(());
+    }
+    Err(Fault::new(
+        FaultKind::Refused,
+        format!(
+            "its row stands in {}, and can be set back only from a period that lies ahead of the store's clock to one that does not; nothing was changed",
+            named(key, stands.period)
+        ),
+    ))
+}
+
+fn begin(key: &Key, period: u64) -> String {
+    begins_ms(key, period).map_or_else(|| "no known time".to_owned(), rfc3339)
+}
+
+fn shown(store_ms: u64) -> String {
+    rfc3339(i64::try_from(store_ms).unwrap_or(i64::MAX))
+}
+
+/// A period as its serials show it.
+fn named(key: &Key, period: u64) -> String {
+    let shown = key.serial.as_ref().map(|serial| serial.pattern.prefix(period));
+    shown.map_or_else(|| format!("period {period}"), |shown| format!("period `{}`", shown.as_str()))
+}
