@@ -8,6 +8,8 @@ use crate::store::{Fault, FaultKind, Key, Mark, PeriodClock, Remedy, Request, St
 
 use super::rows::Rows;
 
+const DAY_MS: i64 = 86_400_000;
+
 /// When a period of this key begins, milliseconds since 1970. `None`: the key has no such period.
 fn begins_ms(key: &Key, period: u64) -> Option<i64> {
     key.serial.as_ref()?.pattern.period_start_ms(period)
@@ -62,8 +64,21 @@ pub(crate) fn behind(rows: &mut dyn Rows, request: &Request, at: Mark, fault: Fa
     let (Some(clock), Some(from_ms)) = (request.clock, allowed_from_ms(request, at.period)) else {
         return Ok(fault);
     };
-    let Some(store_ms) = rows.clock_ms(u64::MAX)? else { return Ok(fault) };
     let key = &request.key;
+    let Some(store_ms) = rows.clock_ms(u64::MAX)? else {
+        // `skew` ends at a day: nothing but a wrong clock explains more.
+        let begins_ms = begins_ms(key, at.period).unwrap_or(i64::MIN);
+        if begins_ms.saturating_sub(clock.wall_ms) <= DAY_MS {
+            return Ok(fault);
+        }
+        let cause = format!(
+            "its row stands in {}, which begins at {}; this machine's clock says {}, and this store has no clock that keymill may ask. If this machine's clock is right, a machine whose clock was ahead has reserved numbers of that period",
+            named(key, at.period),
+            begin(key, at.period),
+            rfc3339(clock.wall_ms)
+        );
+        return Ok(Fault::new(FaultKind::ClockBehind, cause).with_remedy(repair_above(key)));
+    };
     let row =
         format!("its row stands in {}, which begins at {}", named(key, at.period), begin(key, at.period));
     let clocks =
@@ -74,11 +89,15 @@ pub(crate) fn behind(rows: &mut dyn Rows, request: &Request, at: Mark, fault: Fa
     }
     let cause =
         format!("{row}; {clocks}: a machine whose clock was ahead has reserved numbers of that period");
-    Ok(Fault::new(FaultKind::ClockBehind, cause).with_remedy(Remedy::Repair {
+    Ok(Fault::new(FaultKind::ClockBehind, cause).with_remedy(repair_above(key)))
+}
+
+fn repair_above(key: &Key) -> Remedy {
+    Remedy::Repair {
         first: "stop every program that uses this serial, then ",
         row: Some(key.name.to_string()),
         above: "every number of the present period",
-    }))
+    }
 }
 
 /// The periods of a moment.
