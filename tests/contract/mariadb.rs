@@ -39,6 +39,30 @@ fn a_missing_table_names_the_command() {
 }
 
 #[test]
+fn a_state_that_is_compared_without_case_is_refused_with_what_its_column_must_be() {
+    let bench = Bench::mariadb(Kind::Segment);
+    let request = bench.request("orders", 10);
+    bench.open().reserve(&request).unwrap();
+    let column =
+        "MODIFY state VARCHAR(16) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NOT NULL DEFAULT 'open'";
+    bench.tamper(&format!("ALTER TABLE {{t}} {column}"), &[]);
+    let mut store = bench.open();
+    for answer in [store.reserve(&request).map(drop), store.init(&[bench.key("orders")], false).map(drop)] {
+        let fault = answer.unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+        for part in ["column `state`", "utf8mb4_general_ci", "`state VARBINARY(16) NOT NULL DEFAULT 'open'`"]
+        {
+            assert!(fault.to_string().contains(part), "{fault}");
+        }
+    }
+    // As the message says. Texts that differ by case are kept too.
+    bench.tamper("ALTER TABLE {t} MODIFY state VARBINARY(16) NOT NULL DEFAULT 'open'", &[]);
+    assert_eq!(bench.open().reserve(&request).unwrap().lo, 11);
+    bench.tamper("ALTER TABLE {t} MODIFY state VARCHAR(16) COLLATE utf8mb4_bin NOT NULL DEFAULT 'open'", &[]);
+    assert_eq!(bench.open().reserve(&request).unwrap().lo, 21);
+}
+
+#[test]
 fn a_wrong_password_or_right_is_refused_and_never_shown() {
     let mut options = mariadb::options();
     options.password = keymill::store::mysql::Secret::new("wrong-horse-battery");

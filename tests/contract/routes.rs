@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Barrier};
 
-use keymill::store::{Key, Store, StoredTable};
-use keymill_tests::in_time;
+use keymill::store::{FaultKind, Key, Store, StoredTable};
+use keymill_tests::{in_time, redis as redis_server};
 
-use crate::bench::{Bench, Kind, unique};
+use crate::bench::{Bench, Kind, Place, unique};
 
 /// A table of route tables of its own, with its store.
 struct Routes {
@@ -97,6 +97,32 @@ fn all_tables_are_listed_in_the_order_of_their_names(routes: &Routes) {
     assert_eq!(listed, wanted.map(|(name, version)| (name.to_owned(), stored(version, name))));
 }
 
+/// On Redis, whose tables have no columns: what an earlier build reads has its text under a name that it does not know.
+fn a_table_and_an_earlier_build_refuse_each_other(routes: &Routes) {
+    let (mut store, key) = (routes.open(), &routes.key);
+    if !matches!(routes.bench.place, Place::Redis) {
+        return;
+    }
+    let mut server = redis_server::connection_of(&redis_server::url());
+    let at = format!("{}:{}", key.table, key.name);
+    let read = ["HMGET", &at, "version", "table_text"];
+    assert_eq!(store.replace_route(key, None, (7, "seven")), Ok(true));
+    // It refuses a table that has a version and no text.
+    let seen: [Option<String>; 2] = redis_server::say(&mut server, &read);
+    assert_eq!(seen, [Some("7".to_owned()), None]);
+    let _: u64 = redis_server::say(&mut server, &["DEL", &at]);
+    let _: u64 = redis_server::say(&mut server, &["HSET", &at, "version", "8", "table_text", "eight"]);
+    let refused = [store.read_route(key, 0).map(drop), store.list_routes(key).map(drop)];
+    for fault in refused.map(|answer| answer.expect_err("its readers are of another build")) {
+        assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+        for part in ["earlier build", "`table_text` in place of `text`", "route put"] {
+            assert!(fault.to_string().contains(part), "{fault}");
+        }
+    }
+    let seen: [Option<String>; 2] = redis_server::say(&mut server, &read);
+    assert_eq!(seen, [Some("8".to_owned()), Some("eight".to_owned())], "it was left alone");
+}
+
 /// Defines each function as a test for each store.
 macro_rules! routes {
     ($($name:ident)*) => {
@@ -126,4 +152,5 @@ routes! {
     a_table_is_replaced_only_from_the_version_that_was_seen
     of_eight_processes_that_change_a_table_at_once_one_does
     all_tables_are_listed_in_the_order_of_their_names
+    a_table_and_an_earlier_build_refuse_each_other
 }

@@ -62,6 +62,31 @@ fn a_file_of_another_program_is_refused_and_left_alone() {
 }
 
 #[test]
+fn a_number_whose_column_keeps_fractions_or_text_is_refused_with_what_it_must_be() {
+    for (declared, kept) in [("REAL", "fractions"), ("VARCHAR(20)", "text")] {
+        let bench = Bench::sqlite(Kind::Segment);
+        let statement = sqlite::create_table(&bench.key("x"));
+        let wrong = statement.replace("next INTEGER", &format!("next {declared}"));
+        assert_ne!(wrong, statement);
+        bench.tamper(&wrong, &[]);
+        let mut store = bench.open();
+        let request = bench.request("orders", 10);
+        for answer in [
+            store.reserve(&request).map(drop),
+            store.init(std::slice::from_ref(&request.key), false).map(drop),
+            store.look(&request.key).map(drop),
+        ] {
+            let fault = answer.unwrap_err();
+            assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+            for part in [&format!("column `next` is `{declared}`"), kept, "has to be `next INTEGER NOT NULL`"]
+            {
+                assert!(fault.to_string().contains(part), "{fault}");
+            }
+        }
+    }
+}
+
+#[test]
 fn keymills_files_are_marked_and_an_unmarked_older_file_is_adopted() {
     for kind in Kind::all() {
         let request = |bench: &Bench| bench.request("orders", 10);

@@ -438,7 +438,8 @@ Raise a source's row, after a restored backup or a lost failover.
 
 A store that stands below numbers already handed out is refused (STORE_WENT_BACKWARDS), because going on would hand
 them out again. Find the highest id that any program has, add 1, and give that as --to: it becomes the next number
-reserved. A row is only ever raised. Without --yes nothing is written: the row is shown as it is and as it would be.")]
+reserved. A row is only ever raised. Without --yes nothing is written: the row is shown as it is and as it would be.
+Typed twice it says the second time that the row stands there already.")]
     #[command(after_help = "\
 Examples:
   keymill repair segment:orders --to 50001

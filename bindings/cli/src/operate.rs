@@ -72,6 +72,8 @@ pub fn change(written: bool) -> Change {
 pub fn repair(source: &Source, to: &str, yes: bool, json: bool) -> Result<()> {
     let target = source.repair_target(to)?;
     let repair = source.repair(target, change(yes))?;
+    let is_written = yes && repair.is_change();
+    let stands = !repair.is_change();
     let (before, after, set_back) = (repair.before, repair.after, repair.set_back);
     let from =
         source.layout().map(|layout| Ok(layout.wall_ms_of(layout.read(target)?.tick + 1))).transpose()?;
@@ -80,7 +82,7 @@ pub fn repair(source: &Source, to: &str, yes: bool, json: bool) -> Result<()> {
             "source": source.label(),
             "before": before.as_ref().map(|row| row.text.clone()),
             "after": after.text,
-            "written": yes,
+            "written": is_written,
         });
         if let Some(from) = from {
             answer["ids_from"] = rfc3339(from).into();
@@ -98,9 +100,11 @@ pub fn repair(source: &Source, to: &str, yes: bool, json: bool) -> Result<()> {
     fields.extend(from.map(|from| ("ids from", rfc3339(from))));
     let ahead = set_back.as_ref().map(|ahead| format!("{} to {}", ahead.first, ahead.last));
     fields.extend(ahead.map(|ahead| ("reserved ahead", ahead)));
-    fields.push(("written", if yes { "yes" } else { "no" }.to_owned()));
+    fields.push(("written", if is_written { "yes" } else { "no" }.to_owned()));
     print::fields(false, &fields)?;
-    if let Some(ahead) = set_back {
+    if stands {
+        print::note(&format!("Nothing was written: the row of `{}` stands there already.", source.label()));
+    } else if let Some(ahead) = set_back {
         let begins = ahead.begins_ms.map_or_else(|| "at no time".to_owned(), rfc3339);
         print::note(&format!(
             "{} The row of `{}` stands in a period that begins {begins}, ahead of the store's clock. Serials from {} to {} were reserved of it, and its numbers count from 1 again when it begins: give the rows that have them other serials. Stop every program that uses this source before the row is set back: numbers of the present period that one holds in memory are in no row, so the number has to be above every serial of the present period",

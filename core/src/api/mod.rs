@@ -27,7 +27,7 @@ use crate::error::{Error, Result, printable};
 use crate::monitoring::events::Event;
 use crate::monitoring::mill_counters::{Latency, MillCounters};
 use crate::request::reservation::{Key, Scheme};
-use crate::store::Facts;
+use crate::store::{Facts, Fault};
 use crate::time::Clock;
 
 pub use crate::spec::Kind;
@@ -205,10 +205,19 @@ impl Mill {
         }
         let has_tables = self.shared.config.store.is_sql();
         self.shared.on_store(self.shared.config.command_line(), move |store| {
-            let mut tables = Vec::new();
+            let mut tables: Vec<Table> = Vec::new();
+            if !change.is_dry() {
+                // A table that is refused is found before another one is made.
+                for key in &keys {
+                    let looked = store.init(std::slice::from_ref(key), true);
+                    looked.map_err(|fault| fault.without_context().with_context("creating tables"))?;
+                }
+            }
             for key in &keys {
                 // One at a time, so that each statement has its table.
-                let statements = store.init(std::slice::from_ref(key), change.is_dry())?;
+                let made = store.init(std::slice::from_ref(key), change.is_dry());
+                let statements =
+                    made.map_err(|fault| if change.is_dry() { fault } else { naming_made(fault, &tables) })?;
                 tables.push(Table { scheme: key.scheme, name: key.table.clone(), statements });
             }
             if !has_tables {
@@ -245,6 +254,13 @@ impl Mill {
             }
         })
     }
+}
+
+/// The fault of `init`, with the tables that it has made before.
+fn naming_made(fault: Fault, tables: &[Table]) -> Fault {
+    let made = tables.iter().filter(|table| !table.statements.is_empty());
+    let names: Vec<_> = made.map(|table| format!("`{}`", table.name)).collect();
+    if names.is_empty() { fault } else { fault.and(&format!("; made before that: {}", names.join(", "))) }
 }
 
 /// An empty list with room for `count` of these.
@@ -307,5 +323,26 @@ impl Parts {
         ];
         fields.extend(texts.into_iter().filter_map(|(name, value)| Some((name, value?))));
         fields
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::FaultKind;
+
+    #[test]
+    fn an_init_that_fails_half_way_names_the_tables_that_it_has_made() {
+        let table = |name: &str, statements: &[&str]| Table {
+            scheme: Scheme::Keymill,
+            name: name.to_owned(),
+            statements: statements.iter().map(|statement| (*statement).to_owned()).collect(),
+        };
+        let fault = || Fault::new(FaultKind::Refused, "the table is refused; nothing was changed");
+        let there = [table("a", &[])];
+        assert_eq!(naming_made(fault(), &there), fault());
+        let made = [table("a", &[]), table("b", &["CREATE TABLE b"]), table("c", &["CREATE TABLE c"])];
+        let message = naming_made(fault(), &made).to_string();
+        assert!(message.ends_with("; made before that: `b`, `c`"), "{message}");
     }
 }

@@ -84,6 +84,14 @@ pub struct Repair {
     pub set_back: Option<ReservedAhead>,
 }
 
+impl Repair {
+    /// Whether the repair changes a row, or in a dry run would: `false` where each row stands there already.
+    #[must_use]
+    pub fn is_change(&self) -> bool {
+        self.before.as_ref() != Some(&self.after)
+    }
+}
+
 /// The serials that were reserved of a period that lies ahead of the store's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -44,7 +44,7 @@ pub(super) fn recorded(store: &mut (impl RowStore + ?Sized), key: &Key) -> Resul
         _ => Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "its record says {}, which no version of keymill wrote; mend the row or restore it; nothing was changed",
+                "its record says {}, which no version of keymill wrote; mend the row (`next` is generation · 32 + log2 of the number of counters) or restore it; nothing was changed",
                 row.text
             ),
         )),
@@ -536,7 +536,25 @@ fn try_raise_all(
             ),
         ));
     }
-    if !dry {
+    let shown = |rows: u64, lowest: u64, highest: u64| {
+        Row::at(lowest, format!("counters={counters} rows={rows} next={lowest} to {highest}"))
+    };
+    let mut before = (found.count > 0).then(|| shown(found.count, found.lowest, found.highest));
+    let after = shown(u64::from(counters), to, found.highest.max(to));
+    if let Some(before) = &mut before {
+        // A change of the counters that was cut off leaves closed rows.
+        let closed =
+            found.seen.iter().flatten().flatten().filter(|row| row.status.state == RowState::Closed).count();
+        if closed > 0 {
+            before.text.push_str(&format!(" closed={closed}"));
+        }
+        if latest.is_none() {
+            before.text.push_str(" not recorded");
+        }
+    }
+    // Of several stores each has rows of its own, which one line does not show.
+    let stands = parts.len() == 1 && before.as_ref() == Some(&after);
+    if !dry && !stands {
         let record = next_record(latest, counters);
         for part in &mut *parts {
             part.ask(|store| store.raise(&floor_key(key), None, to))?;
@@ -550,11 +568,7 @@ fn try_raise_all(
             open_at(part, key, to, seen, true)?;
         }
     }
-    let shown = |rows: u64, lowest: u64, highest: u64| {
-        Row::at(lowest, format!("counters={counters} rows={rows} next={lowest} to {highest}"))
-    };
-    let before = (found.count > 0).then(|| shown(found.count, found.lowest, found.highest));
-    Ok((before, shown(u64::from(counters), to, found.highest.max(to))))
+    Ok((before, after))
 }
 
 /// Where the counters of a bank stand in all stores.

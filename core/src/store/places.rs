@@ -494,33 +494,55 @@ fn try_repair(
     if let Some(row) = found {
         check_fixed_row(begin.worker, begin.store, row)?;
     }
-    let before = found.map(|row| shown(row.mark.next));
+    let mut before = found.map(shown);
     rows::not_lower(before.as_ref(), Mark { period: 0, next: to })?;
-    if dry_run {
-        store.writable()?;
-        return Ok(Some((before, shown(to))));
-    }
     let is_leased = found.is_some_and(|row| row.status.state == RowState::Leased);
     let state = if is_leased { RowState::Leased } else { RowState::Beginning };
-    if !move_mark(store, &begin.key, found, live_at(begin, to).in_state(state))? {
+    let new_mark = live_at(begin, to).in_state(state);
+    let after = shown(new_mark);
+    let slots = slots_to_raise(store, begin, to)?;
+    if let Some(before) = before.as_mut().filter(|before| **before == after && !slots.is_empty()) {
+        let pools: Vec<_> = slots.iter().map(|(pool, _)| format!("`{}`", pool.name)).collect();
+        before.text.push_str(&format!("; its slot is lower in pool {}", pools.join(", ")));
+    }
+    if dry_run {
+        store.writable()?;
+        return Ok(Some((before, after)));
+    }
+    if !move_mark(store, &begin.key, found, new_mark)? {
         return Ok(None);
     }
-    for (name, pool) in pools_beside(store, &begin.places, None)? {
-        let Some(row) = pool.slots.iter().find(|row| row.slot == begin.worker) else { continue };
-        let (key, token) = (begin.places.pool(&name), crate::process::random::token());
-        let new = SlotRow { token, ..slot_rows::repaired(row, to) };
+    // Read again: a process may have leased the worker before the mark moved.
+    for (key, row) in slots_to_raise(store, begin, to)? {
+        let new = SlotRow { token: crate::process::random::token(), ..slot_rows::repaired(&row, to) };
         let is_raised =
-            on_slots(store, &key, "raising a slot", |rows, _| rows.replace_slot(&key, row, &new).map(Some))?;
+            on_slots(store, &key, "raising a slot", |rows, _| rows.replace_slot(&key, &row, &new).map(Some))?;
         if !is_raised {
             return Ok(None);
         }
     }
-    Ok(Some((before, shown(to))))
+    Ok(Some((before, after)))
+}
+
+/// The slots of this worker that a repair to `to` changes, each with its pool. One that is repaired already has no process.
+fn slots_to_raise(
+    store: &mut (impl SlotStore + ?Sized),
+    begin: &BeginMark,
+    to: u64,
+) -> Result<Vec<(Key, SlotRow)>, Fault> {
+    let mut slots = Vec::new();
+    for (name, pool) in pools_beside(store, &begin.places, None)? {
+        let row = pool.slots.into_iter().find(|row| row.slot == begin.worker);
+        let row = row.filter(|row| slot_rows::repaired(row, to) != *row);
+        slots.extend(row.map(|row| (begin.places.pool(&name), row)));
+    }
+    Ok(slots)
 }
 
 /// A mark, for people.
-fn shown(next: u64) -> Row {
-    Row::at(next, format!("next={next}"))
+fn shown(row: RowMark) -> Row {
+    let next = row.mark.next;
+    Row { status: row.status, ..Row::at(next, format!("next={next}")) }
 }
 
 fn beginning_with(begin: &BeginMark, fault: Fault) -> Fault {

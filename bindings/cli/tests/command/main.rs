@@ -1,6 +1,7 @@
 //! The `keymill` command, run as a program.
 
 mod common;
+mod earlier_build;
 mod moves;
 mod operator;
 mod order_numbers;

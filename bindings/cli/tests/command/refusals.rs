@@ -307,6 +307,22 @@ fn a_database_of_another_program_is_left_alone_by_init_too() {
 }
 
 #[test]
+fn init_that_refuses_one_table_makes_no_other() {
+    let home = Home::new();
+    let db = rusqlite::Connection::open(home.path().join("ids.db")).unwrap();
+    db.execute_batch("CREATE TABLE keymill_segment (name TEXT PRIMARY KEY, period INTEGER, next INTEGER)")
+        .unwrap();
+    for args in [&["init"][..], &["init", "segment:a?scheme=cosid", "segment:a"]] {
+        let message = home.run(&[&["--mill", "sqlite:ids.db"], args].concat()).refused("STORE_REFUSED");
+        assert!(message.contains("earlier build") && message.contains("nothing was changed"), "{message}");
+    }
+    let count: i64 = db
+        .query_row("SELECT COUNT(*) FROM sqlite_schema WHERE type = 'table'", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(count, 1, "nothing was changed");
+}
+
+#[test]
 fn a_file_that_is_no_database_is_left_as_it_is() {
     let home = Home::new();
     let text = "not a database, and longer than the hundred bytes of a SQLite header, so that it is read as one: xxxxxxxxxxxx\n";

@@ -63,6 +63,10 @@ fn typed_twice(url: &str, has_tables_of_others: bool) {
         if second.code == Some(0) && verb[0] == "repair" {
             assert_eq!(part(&second.out, "before:"), part(&first, "after:"), "{verb:?}");
             assert_eq!(part(&second.out, "after:"), part(&first, "after:"), "{verb:?}");
+            if verb.contains(&"--to") {
+                assert_eq!(part(&second.out, "written:"), [" no"], "{verb:?}: {second:?}");
+                assert!(second.err.contains("stands there already"), "{verb:?}: {second:?}");
+            }
         }
     }
     assert_eq!(run(&["next", "segment:orders"]).ids(), [5000]);

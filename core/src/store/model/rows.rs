@@ -265,6 +265,10 @@ pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row,
         Some(row) if row.status != key.open() => return Err(misplaced(key, row.status)),
         before => not_lower(before, to)?,
     }
+    // Nothing is written then.
+    if let Some(row) = before.filter(|row| row.row_mark() == key.row_at(to)) {
+        return Ok(row.clone());
+    }
     // One above the last number: all of them are reserved.
     if let Some(last) = Counter::of(key).map(|counter| counter.last()).filter(|last| to.next > *last + 1) {
         let table = &key.table;
@@ -570,7 +574,7 @@ pub(crate) fn state_of(row: &str, word: Option<&str>) -> Result<RowState, Fault>
         Fault::new(
             FaultKind::Refused,
             format!(
-                "{row} holds {found} in `state`, which is none of {words}; mend the row; nothing was changed"
+                "{row} holds {found} in `state`, which is none of {words}; mend the row: `open`, where it is neither the mark of a fixed worker nor the counter of a bank, and of these the word that it had; nothing was changed"
             ),
         )
     })
@@ -583,7 +587,7 @@ pub(crate) fn partition_of(row: &str, columns: [u64; 3]) -> Result<Option<Partit
         let [stores, store, chunk] = columns;
         Fault::new(FaultKind::Refused,
             format!(
-                "{row} says stores={stores} store={store} chunk={chunk}, which is no part of the numbers (one store is 1, 1, 0; else `store` is at most `stores`, and `chunk` at least 1); mend the row; nothing was changed"
+                "{row} says stores={stores} store={store} chunk={chunk}, which is no part of the numbers (one store is 1, 1, 0; else `store` is at most `stores`, and `chunk` at least 1); mend the row to what the mill with its `stores` has; nothing was changed"
             ),
         )
     })

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "_sql")]
 use super::value::{ColumnValue, Value};
+use crate::request::worker::POOL_ROW;
 #[cfg(feature = "_sql")]
 use crate::store::SlotRow;
 use crate::store::{Fault, FaultKind, Key, SlotState, StoreIndex};
@@ -79,7 +80,7 @@ fn unreadable(key: &Key, found: &str) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
-            "a row of pool `{}` in `{}` has {found}; mend the row; nothing was changed",
+            "a row of pool `{}` in `{}` has {found}; mend the row: stop every program of the pool; a slot is `repaired` with a `mark` above every tick that an id of it has, row {POOL_ROW} is `pool`, and a row above that `other_pool`; `stores` and `store` are those of the mill, 1 and 1 with one store; nothing was changed",
             key.name, key.table
         ),
     )

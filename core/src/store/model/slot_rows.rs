@@ -171,9 +171,11 @@ pub(crate) fn raised(raise: &RaisePool, pool: &PoolRows) -> Result<PoolRows, Fau
     })
 }
 
-/// The token of every slot is the same new one, so that an attempt that is made again changes nothing more.
+/// The token of every slot is the same new one, so that an attempt that is made again changes nothing more. A slot that is repaired
+/// already has no process, and stays as it is.
 fn raised_slot(raise: &RaisePool, row: &SlotRow) -> SlotRow {
-    SlotRow { token: raise.token.max(1), ..repaired(row, raise.to) }
+    let repaired = repaired(row, raise.to);
+    if repaired == *row { repaired } else { SlotRow { token: raise.token.max(1), ..repaired } }
 }
 
 /// Raises the slots that other processes took for the first time while the pool was raised: those that the answer of [`raise`] lacks.

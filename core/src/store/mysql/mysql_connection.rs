@@ -175,7 +175,8 @@ impl Connection for MysqlSession {
             rows.iter().map(|row| (word(row, 0), word(row, 1))).collect()
         };
         let columns = self.query(
-            "SELECT COLUMN_NAME, IF(DATA_TYPE = 'decimal', COLUMN_TYPE, DATA_TYPE) FROM information_schema.COLUMNS \
+            "SELECT COLUMN_NAME, IF(DATA_TYPE = 'decimal', COLUMN_TYPE, CONCAT_WS(' ', DATA_TYPE, COLLATION_NAME)) \
+             FROM information_schema.COLUMNS \
              WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?",
             &of_table,
         )?;

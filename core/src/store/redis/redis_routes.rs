@@ -1,4 +1,4 @@
-//! Route tables: a hash for each, `keymill_route:NAME`, of `version` and `table_text`.
+//! Route tables: a hash for each, `keymill_route:NAME`, of `version` and `text`.
 
 use std::sync::LazyLock;
 
@@ -8,6 +8,9 @@ use super::meaning::{self, advised};
 use super::redis_session::{RedisSession, Script, place, text};
 use super::redis_wire::CommandKind;
 use crate::store::{Fault, FaultKind, Key, StoredTable, Subject};
+
+/// What the builds before 0.2.0 called `text`. They need it to read a table, so they refuse today's, as this build refuses theirs.
+const EARLIER_TEXT: &str = "table_text";
 
 static ROUTE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("route.lua")));
 
@@ -26,13 +29,15 @@ fn read_one(session: &mut RedisSession, key: &Key, known: u64) -> Result<Option<
         Some(_) => {}
     }
     // Both at once, so that they belong together.
-    let both = fields(session, cmd("HMGET").arg(&at).arg("version").arg("table_text").take())?;
-    match <[Option<String>; 2]>::try_from(both) {
-        Ok([Some(version), Some(text)]) if version.bytes().all(|b| b.is_ascii_digit()) => {
+    let names = ["version", "text", EARLIER_TEXT];
+    let found = fields(session, cmd("HMGET").arg(&at).arg(&names).take())?;
+    match <[Option<String>; 3]>::try_from(found) {
+        Ok([_, _, Some(_)]) => Err(of_earlier_build(&at)),
+        Ok([Some(version), Some(text), None]) if version.bytes().all(|b| b.is_ascii_digit()) => {
             let version = version.parse().map_err(|_| wrong(&at))?;
             Ok(Some(StoredTable::new(version, Some(text))))
         }
-        Ok([None, None]) => Ok(None),
+        Ok([None, None, None]) => Ok(None),
         _ => Err(wrong(&at)),
     }
 }
@@ -69,10 +74,19 @@ fn list_all(session: &mut RedisSession, key: &Key) -> Result<Vec<(String, Stored
     Ok(listed)
 }
 
+fn of_earlier_build(at: &str) -> Fault {
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "its key `{at}` was written by an earlier build of keymill (it has `{EARLIER_TEXT}` in place of `text`); nothing was changed. Stop every program that uses the router, write that field into a file, rename the key, and store the file with `keymill route put NAME FILE --yes`"
+        ),
+    )
+}
+
 fn wrong(at: &str) -> Fault {
     Fault::new(
         FaultKind::Refused,
-        format!("its key `{at}` is no route table of keymill's, a hash of `version` and `table_text`"),
+        format!("its key `{at}` is no route table of keymill's, a hash of `version` and `text`"),
     )
 }
 

@@ -4,5 +4,5 @@ local version = redis.call('HGET', KEYS[1], 'version') or ''
 if version ~= ARGV[1] then
   return 0
 end
-redis.call('HSET', KEYS[1], 'version', ARGV[2], 'table_text', ARGV[3])
+redis.call('HSET', KEYS[1], 'version', ARGV[2], 'text', ARGV[3])
 return 1

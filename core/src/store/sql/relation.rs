@@ -118,6 +118,12 @@ fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Resu
         let Some((_, of_type)) = found.columns.iter().find(|(column, _)| same(column, &name)) else {
             return Err(wrong(connection, key, &missing_column(key, &name)));
         };
+        let is_own = !key.scheme.is_of_another_program();
+        if let Some(unfit) = unfit(family, &name, of_type, narrowest.is_some()).filter(|_| is_own) {
+            let declared = declared(&create_statement(key, family, None), &name);
+            let what = format!("column `{name}` is `{of_type}`, {unfit}; it has to be {declared}");
+            return Err(wrong(connection, key, &what));
+        }
         // SQLite's columns hold every number.
         let is_wide = |of: &&str| same(of_type, of) || *of == "bigint" && holds_every_bigint(of_type);
         if let Some(narrowest) = narrowest.filter(|of| family != Family::Sqlite && !is_wide(of)) {
@@ -135,6 +141,33 @@ fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Resu
         Some((index, _)) => Ok(index.clone()),
         None => Err(wrong(connection, key, &format!("it has no primary key ({})", unique.join(", ")))),
     }
+}
+
+/// Why a column of keymill's own table does not keep or compare what keymill writes, although it is wide enough.
+fn unfit(family: Family, name: &str, of_type: &str, is_number: bool) -> Option<&'static str> {
+    let declared = of_type.to_ascii_uppercase();
+    let has = |words: &[&str]| words.iter().any(|word| declared.contains(word));
+    match family {
+        // The words of a state are compared by the statement that changes the row.
+        Family::MySql => (name == "state" && declared.ends_with("_CI"))
+            .then_some("under which words of another case are the same"),
+        // SQLite's rules of affinity, in their order.
+        Family::Sqlite if !is_number || has(&["INT"]) => None,
+        Family::Sqlite if has(&["CHAR", "CLOB", "TEXT"]) => Some("which keeps numbers as text"),
+        Family::Sqlite => has(&["REAL", "FLOA", "DOUB"]).then_some("which keeps numbers as fractions"),
+        Family::Postgres => None,
+    }
+}
+
+/// What the statement that creates a table says of a column.
+fn declared(statement: &str, name: &str) -> String {
+    let lines = || statement.lines().map(str::trim);
+    let is_wanted = |line: &&str| {
+        line.split_whitespace().next().is_some_and(|word| word.trim_matches(['`', '"']) == name)
+    };
+    let line = lines().find(is_wanted).unwrap_or_default();
+    let line = line.split(" -- ").next().unwrap_or_default().split(" COMMENT ").next().unwrap_or_default();
+    format!("`{}`", line.trim_end_matches(',').replace(['`', '"'], ""))
 }
 
 /// Whether a column is a decimal of 19 digits or more, none of them a fraction's.
@@ -232,6 +265,23 @@ mod tests {
             ["decimal(18,0)", "decimal(38,2)", "decimal(10)", "int", "double", "numeric(,0)", "text"]
         {
             assert!(!holds_every_bigint(narrow), "{narrow}");
+        }
+    }
+
+    #[test]
+    fn a_refused_column_is_shown_as_its_table_is_created() {
+        for (family, wanted) in [
+            (Family::MySql, "`state VARBINARY(16) NOT NULL DEFAULT 'open'`"),
+            (Family::Sqlite, "`state TEXT NOT NULL DEFAULT 'open'`"),
+        ] {
+            assert_eq!(declared(&create_statement(&key("segment:a"), family, None), "state"), wanted);
+        }
+        let sqlite = |of_type, is_number| unfit(Family::Sqlite, "next", of_type, is_number).is_some();
+        for unfit in ["REAL", "double precision", "FLOAT", "TEXT", "varchar(9)", "CLOB"] {
+            assert!(sqlite(unfit, true) && !sqlite(unfit, false), "{unfit}");
+        }
+        for fit in ["INTEGER", "bigint", "", "BLOB", "NUMERIC", "DECIMAL(19,0)", "CHARINT"] {
+            assert!(!sqlite(fit, true), "{fit}");
         }
     }
 

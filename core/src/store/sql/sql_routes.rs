@@ -34,7 +34,7 @@ pub(super) fn read(
         _ => Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "its row in `{}` has no whole number in `version`, or no text in `table_text`; mend the row",
+                "its row in `{}` has no whole number in `version`, or no text in `table_text`; mend the row: a `version` above every one that was stored, and the table as TOML or JSON",
                 key.table
             ),
         )),

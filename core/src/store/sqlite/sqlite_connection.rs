@@ -125,10 +125,13 @@ impl Connection for OpenFile {
             }
         }
         let columns =
-            self.query("SELECT name, iif(pk > 0, 'pk', '') FROM pragma_table_info(?)", &of_table)?;
+            self.query("SELECT name, iif(pk > 0, 'pk', ''), type FROM pragma_table_info(?)", &of_table)?;
         let column = |row: &[ColumnValue]| text(row, 0).unwrap_or_default().to_owned();
         Ok(Some(Relation {
-            columns: columns.iter().map(|row| (column(row), String::new())).collect(),
+            columns: columns
+                .iter()
+                .map(|row| (column(row), text(row, 2).unwrap_or_default().to_owned()))
+                .collect(),
             unique: columns
                 .iter()
                 .filter(|row| text(row, 1) == Some("pk"))
