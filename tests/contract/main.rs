@@ -637,8 +637,8 @@ fn a_period_ahead_of_the_stores_clock_is_refused_and_a_row_that_stands_in_one_is
     }
     assert_eq!(store.look(&key).unwrap().unwrap().mark, seen, "nothing was written");
     // `skew` says by how much clocks may differ, and may be more than ten minutes.
-    let ahead = store.reserve(&asked(now_ms + 2 * DAY_MS, 3 * DAY_MS as u64, seen)).unwrap();
-    assert_eq!((ahead.lo, ahead.period), (1, pattern.period_at(now_ms + 2 * DAY_MS)));
+    let ahead = store.reserve(&asked(now_ms + 3 * DAY_MS, 4 * DAY_MS as u64, seen)).unwrap();
+    assert_eq!((ahead.lo, ahead.period), (1, pattern.period_at(now_ms + 3 * DAY_MS)));
     let behind = store.reserve(&asked(now_ms, 5_000, Mark::default())).expect_err("another day");
     is_explained(&behind);
     // Set back, and only from there.
