@@ -45,6 +45,7 @@ Source::parse_text   km_source_parse_text   Source.parse        Serial.parse    
 Source::stats        km_source_stats        Source.stats        Source.stats       Source.stats         Source.stats         Metrics
 Source::settings     -h                     -h                  Source.settings    Source.settings      Source.settings      Status
 Source::repair       -d                     -d                  -d                 -d                   -d                   Repair
+Source::set_back     -d                     -d                  -d                 -d                   -d                   Repair
 Source::import       -d                     -d                  -d                 -d                   -d                   Import
 Mill::router         km_mill_router         Mill.router         Mill.router        Mill.router          Mill.router          Route
 Mill::put_routes     -d                     -d                  -d                 -d                   -d                   Route

@@ -438,7 +438,8 @@ Raise a source's row, after a restored backup or a lost failover.
 
 A store that stands below numbers already handed out is refused (STORE_WENT_BACKWARDS), because going on would hand
 them out again. Find the highest id that any program has, add 1, and give that as --to: it becomes the next number
-reserved. A row is only ever raised. Without --yes nothing is written: the row is shown as it is and as it would be.
+reserved. A row is only raised; --set-back alone may lower one.
+Without --yes nothing is written: the row is shown as it is and as it would be.
 Typed twice it says the second time that the row stands there already.")]
     #[command(after_help = "\
 Examples:
@@ -461,6 +462,9 @@ Examples:
         /// Of business ids: give the source this many counters, each above every number of the old ones
         #[arg(long, value_name = "C")]
         counters: Option<u32>,
+        /// Of a serial whose row stands in a period that has begun nowhere yet: set the row back to the present period
+        #[arg(long, requires = "to")]
+        set_back: bool,
         /// Write it
         #[arg(long)]
         yes: bool,

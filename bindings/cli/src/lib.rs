@@ -133,10 +133,13 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
         Verb::Init { sources, dry_run } => operate::init(mill, sources, *dry_run, json),
         Verb::Status { sources, seconds } => status::status(mill, sources, *seconds, json),
         Verb::Metrics { sources } => status::metrics(mill, sources, json),
-        Verb::Repair { source, to, counters, yes } => match counters {
+        Verb::Repair { source, to, counters, set_back, yes } => match counters {
             Some(counters) => operate::change_counters(&mill.source(source)?, *counters, *yes, json),
             // clap has one of them.
-            None => operate::repair(&mill.source(source)?, to.as_deref().unwrap_or_default(), *yes, json),
+            None => {
+                let to = to.as_deref().unwrap_or_default();
+                operate::repair(&mill.source(source)?, to, *set_back, *yes, json)
+            }
         },
         Verb::Heat { source, ranges, seconds } => heat::show(&mill.source(source)?, *ranges, *seconds, json),
         Verb::Import { source, from, table, row, columns, dry_run: _, yes } => {

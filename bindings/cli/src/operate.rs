@@ -68,10 +68,11 @@ pub fn change(written: bool) -> Change {
     if written { Change::Apply } else { Change::DryRun }
 }
 
-/// Raises a row; without `yes` only shows what would be.
-pub fn repair(source: &Source, to: &str, yes: bool, json: bool) -> Result<()> {
+/// Raises a row, or sets it back; without `yes` only shows what would be.
+pub fn repair(source: &Source, to: &str, set_back: bool, yes: bool, json: bool) -> Result<()> {
     let target = source.repair_target(to)?;
-    let repair = source.repair(target, change(yes))?;
+    let repair =
+        if set_back { source.set_back(target, change(yes)) } else { source.repair(target, change(yes)) }?;
     let is_written = yes && repair.is_change();
     let stands = !repair.is_change();
     let (before, after, set_back) = (repair.before, repair.after, repair.set_back);

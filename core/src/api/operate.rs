@@ -218,7 +218,10 @@ impl Source {
         let row = self.on_store(move |store| Ok(look(store, &key)?))?;
         let mut hottest = self.heat()?;
         let lowest = hottest.iter().map(|heat| heat.left).min();
-        let highest = lowest.map(|left| bank.last() - left);
+        // Counters that were not used yet begin at the floor, which is above the numbers of all earlier ones.
+        let floor =
+            self.bank_rows()?.map(|rows| rows.floor).filter(|floor| *floor > 1).map(|floor| floor - 1);
+        let highest = lowest.map(|left| bank.last() - left).max(floor);
         hottest.sort_by_key(|heat| std::cmp::Reverse(heat.reserved));
         hottest.truncate(HOTTEST);
         let mut warnings = Vec::new();

@@ -15,7 +15,7 @@ use crate::segment::cursor::{self, Cursor};
 use crate::segment::{Miss, SegmentSource};
 use crate::snowflake::SnowflakeSource;
 use crate::spec::{Kind, Order, SnowflakeSpec, Spec};
-use crate::store::{RaisePool, Row, StoreIndex, look, present_periods, shown_pool};
+use crate::store::{RaisePool, Row, StoreIndex, check_not_ahead, look, present_periods, shown_pool};
 
 use super::{Change, Handle, Iter, Mill, Parts, Repair, ReservedAhead, room};
 
@@ -413,9 +413,8 @@ impl Source {
         self.on_store(move |store| Ok(look(store, &key)?))
     }
 
-    /// Raises the store's row so that `next` is the next number, or with a stride the first id from there on; never lowers
-    /// it, with one exception: the row of a serial whose period lies ahead of the store's clock, because a machine whose clock was ahead
-    /// reserved numbers of it, is set back to the present period ([`Repair::set_back`]).
+    /// Raises the store's row so that `next` is the next number, or with a stride the first id from there on; never lowers it
+    /// ([`Source::set_back`] does, of a serial).
     ///
     /// Of a snowflake `next` is an id: its worker begins no more at its time or earlier. With leased workers this holds for each of the
     /// pool, and every process that uses one now loses it at its next renewal and leases anew.
@@ -437,16 +436,7 @@ impl Source {
             Some(layout) => layout.read(next).map_err(|e| self.failed(e))?.tick + 1,
             None => next,
         };
-        let first = self.stride().at_least(next);
-        // One above the last number: all of them are reserved, as after the last reservation.
-        let counts_all = self.layout().is_none() && self.spec().bank.is_none() && self.stride().is_every();
-        let highest = self.spec().last + u64::from(counts_all);
-        if next == 0 || first > highest {
-            return Err(self.failed(Error::argument(format!(
-                "{next} cannot be the next number of `{}`; give one from 1 to {highest}",
-                self.label(),
-            ))));
-        }
+        let first = self.checked_next(next)?;
         if let Some(bank) = self.spec().bank {
             return self.repair_bank(bank, next, change);
         }
@@ -461,19 +451,56 @@ impl Source {
         self.on_store(move |store| {
             let mut to = Mark { period: 0, next: first };
             if let Some(clock) = present {
-                let stands = look(store, &key)?.map(|row| row.mark);
+                let stands = look(store, &key)?.map(|row| row.mark).unwrap_or_default();
                 let periods = present_periods(store, &key, clock)?;
                 to.period = periods.present;
-                if stands.is_some_and(|stands| stands.period > periods.latest) {
-                    let (before, after) = store.set_back(&key, to, periods.latest, change.is_dry())?;
-                    let set_back = before.as_ref().and_then(|row| ReservedAhead::new(&key, row.mark));
-                    return Ok(Repair { before, after, set_back });
-                }
+                check_not_ahead(&key, stands, periods.latest)?;
             }
             let (before, after) =
                 if change.is_dry() { store.would_repair(&key, to)? } else { store.repair(&key, to)? };
             Ok(Repair { before, after, set_back: None })
         })
+    }
+
+    /// Sets the row of a serial back to the present period, in which `next` is the next number. This is the only call that lowers a row. It
+    /// is refused unless the row stands in a period that has begun in no zone by the store's clock (by this machine's, on SQLite): a
+    /// machine whose clock was ahead has reserved numbers of it ([`Repair::set_back`]). When that period begins, its numbers count from 1
+    /// again.
+    ///
+    /// Stop every program that uses the serial first: numbers of the present period that one holds in memory are in no row.
+    ///
+    /// # Errors
+    /// `STORE_REFUSED` where the row stands in another period, or this login may not read the store's clock; `STORE_UNAVAILABLE`,
+    /// `INVALID_ARGUMENT` for a source without dates.
+    pub fn set_back(&self, next: u64, change: Change) -> Result<Repair> {
+        let Some(clock) = self.present() else {
+            let message = format!("`{}` has no dates, and its row is never set back", self.label());
+            return Err(self.failed(Error::argument(message)));
+        };
+        let first = self.checked_next(next)?;
+        let key = self.key();
+        self.on_store(move |store| {
+            let periods = present_periods(store, &key, clock)?;
+            let to = Mark { period: periods.present, next: first };
+            let (before, after) = store.set_back(&key, to, periods.latest, change.is_dry())?;
+            let set_back = before.as_ref().and_then(|row| ReservedAhead::new(&key, row.mark));
+            Ok(Repair { before, after, set_back })
+        })
+    }
+
+    /// The first number from `next` on that can be the next one of the row.
+    fn checked_next(&self, next: u64) -> Result<u64> {
+        let first = self.stride().at_least(next);
+        // One above the last number: all of them are reserved, as after the last reservation.
+        let counts_all = self.layout().is_none() && self.spec().bank.is_none() && self.stride().is_every();
+        let highest = self.spec().last + u64::from(counts_all);
+        if next == 0 || first > highest {
+            return Err(self.failed(Error::argument(format!(
+                "{next} cannot be the next number of `{}`; give one from 1 to {highest}",
+                self.label(),
+            ))));
+        }
+        Ok(first)
     }
 
     fn repair_pool(&self, id: u64, change: Change) -> Result<Repair> {

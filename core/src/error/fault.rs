@@ -73,6 +73,8 @@ pub(crate) enum Remedy {
     Counters(u32),
     /// `keymill repair` of this row, if it is known which, after something else if `first` is not empty, to a number above what `above` says.
     Repair { first: &'static str, row: Option<String>, above: &'static str },
+    /// `keymill repair --set-back` of the row of this serial.
+    SetBack(String),
     /// `keymill route put` of a table of the router with this name.
     PutRoutes(String),
 }
@@ -105,6 +107,13 @@ impl Remedy {
             Remedy::Counters(counters) => {
                 let source = source.unwrap_or_else(|| "SOURCE".to_owned());
                 write!(out, "run `{keymill} repair {source} --counters {counters} --yes`")
+            }
+            Remedy::SetBack(row) => {
+                let source = source.unwrap_or_else(|| quoted(row));
+                write!(
+                    out,
+                    "stop every program that uses this serial, then run `{keymill} repair {source} --to N --set-back --yes`, N above every number of the present period"
+                )
             }
             Remedy::PutRoutes(router) => {
                 write!(out, "store one: `{keymill} route put {} FILE --yes`", quoted(&shown(router)))
@@ -280,7 +289,10 @@ impl Fault {
         let (mut causes, mut commands) = (Vec::new(), Vec::new());
         for mut fault in faults {
             let is_command = |remedy: &mut Remedy| {
-                matches!(remedy, Remedy::Init { .. } | Remedy::Repair { .. } | Remedy::Counters(_))
+                matches!(
+                    remedy,
+                    Remedy::Init { .. } | Remedy::Repair { .. } | Remedy::SetBack(_) | Remedy::Counters(_)
+                )
             };
             for command in fault.remedies.extract_if(.., is_command) {
                 if !commands.contains(&command) {

@@ -157,6 +157,46 @@ fn an_init_that_was_killed_is_typed_again() {
     }
 }
 
+// ---- a row of another zone ----
+
+/// 26 hours lie between the two zones, so their dates always differ.
+#[test]
+fn repair_sets_back_no_row_of_a_program_in_another_zone() {
+    let home = Home::new();
+    let spec = |zone: &str| format!("serial:inv/no?number=000000&zone={zone}");
+    let (programs, operators) = (spec("Etc/GMT-14"), spec("Etc/GMT+12"));
+    let taken = home.run(&["take", &programs, "3"]).done();
+    for words in [&["--yes"][..], &["--set-back", "--yes"][..], &["--set-back"][..]] {
+        home.run(&[&["repair", &operators, "--to", "1000"][..], words].concat()).refused("STORE_REFUSED");
+    }
+    home.run(&["next", &operators]).refused("CLOCK_BEHIND");
+    let fourth = home.run(&["next", &programs]).done();
+    assert!(!taken.contains(fourth.trim()) && fourth.trim().ends_with("4"), "{fourth} after {taken}");
+}
+
+#[test]
+fn repair_sets_a_row_back_from_a_date_that_has_begun_nowhere_and_only_where_that_is_asked() {
+    let home = Home::new();
+    let spec = "serial:inv/no?number=000000&scheme=keymill";
+    home.run(&["take", spec, "3"]).done();
+    let file = rusqlite::Connection::open(home.path().join("keymill.db")).unwrap();
+    let ahead = "UPDATE keymill_segment SET date = date + 10000000000000";
+    assert_eq!(file.execute(ahead, []).unwrap(), 1, "a year ahead");
+    drop(file);
+    let behind = home.run(&["next", spec]).refused("CLOCK_BEHIND");
+    assert!(behind.contains("--set-back --yes"), "{behind}");
+    let raised = home.run(&["repair", spec, "--to", "900", "--yes"]).refused("STORE_REFUSED");
+    assert!(raised.contains("--set-back --yes"), "{raised}");
+    let shown = home.run(&["repair", spec, "--to", "900", "--set-back"]).done();
+    assert!(shown.contains("reserved ahead: ") && shown.ends_with("written: no\n"), "{shown}");
+    assert!(
+        home.run(&["repair", spec, "--to", "900", "--set-back", "--yes"]).done().ends_with("written: yes\n")
+    );
+    assert!(home.run(&["next", spec]).done().trim().ends_with("000900"));
+    home.run(&["repair", spec, "--to", "950", "--set-back", "--yes"]).refused("STORE_REFUSED");
+    home.run(&["repair", "segment:orders", "--to", "950", "--set-back", "--yes"]).refused("INVALID_ARGUMENT");
+}
+
 // ---- the last number ----
 
 #[test]

@@ -583,6 +583,17 @@ fn status_lists_the_routers_of_the_store_and_what_is_recorded_of_a_bank() {
 }
 
 #[test]
+fn status_shows_the_floor_of_a_bank_whose_counters_were_changed_and_not_used_since() {
+    let home = Home::new();
+    home.run(&["take", "business:order?counters=4", "300", "--key", "42"]).done();
+    let before = home.run(&["status", "business:order", "--json"]).json();
+    home.run(&["repair", "business:order", "--counters", "8", "--yes"]).done();
+    let after = home.run(&["status", "business:order", "--json"]).json();
+    assert_ne!(before["sources"][0]["reserved_to"], serde_json::Value::Null);
+    assert_eq!(after["sources"][0]["reserved_to"], before["sources"][0]["reserved_to"]);
+}
+
+#[test]
 fn status_warns_where_routers_cannot_be_listed() {
     let home = Home::new();
     home.run(&["next", "segment:orders"]).done();

@@ -281,7 +281,7 @@ impl Interleaved {
     /// Where numbers of a store end that are returned, in its own numbers: the kept rest of a reservation lies right above them, and is
     /// returned with them.
     fn end_with_left_over(&self, key: &Key, at: usize, end: u64) -> u64 {
-        let left = self.sources.get(&SourceId::of(key)).and_then(|of| of.left_over);
+        let left = self.sources.get(&SourceId::of(key)).and_then(|source| source.left_over);
         left.filter(|left| (left.member, left.lo) == (at, end)).map_or(end, |left| left.hi)
     }
 

@@ -8,6 +8,9 @@ use crate::store::{Fault, FaultKind, Key, Mark, PeriodClock, Remedy, Request, St
 
 use super::rows::Rows;
 
+/// How far apart two zones may be: UTC+14 and UTC-12.
+const ZONES_MS: i64 = 26 * 3_600_000;
+
 /// When a period of this key begins, milliseconds since 1970. `None`: the key has no such period.
 fn begins_ms(key: &Key, period: u64) -> Option<i64> {
     key.serial.as_ref()?.pattern.period_start_ms(period)
@@ -62,23 +65,47 @@ pub(crate) fn behind(rows: &mut dyn Rows, request: &Request, at: Mark, fault: Fa
     let (Some(clock), Some(from_ms)) = (request.clock, allowed_from_ms(request, at.period)) else {
         return Ok(fault);
     };
-    let Some(store_ms) = rows.clock_ms(u64::MAX)? else { return Ok(fault) };
     let key = &request.key;
+    let Some(store_ms) = rows.clock_ms(u64::MAX)? else {
+        // Nothing but a wrong clock explains more.
+        if begins_ms(key, at.period).is_none_or(|begins_ms| begins_ms <= could_begin_ms(clock.wall_ms, clock))
+        {
+            return Ok(fault);
+        }
+        let cause = format!(
+            "its row stands in {}, which begins at {}; this machine's clock says {}, and this store has no clock that keymill may ask. If this machine's clock is right, a machine whose clock was ahead has reserved numbers of that period",
+            named(key, at.period),
+            begin(key, at.period),
+            rfc3339(clock.wall_ms)
+        );
+        return Ok(Fault::new(FaultKind::ClockBehind, cause).with_remedy(set_back(key)));
+    };
     let row =
         format!("its row stands in {}, which begins at {}", named(key, at.period), begin(key, at.period));
     let clocks =
         format!("the store's clock says {}, this machine's {}", shown(store_ms), rfc3339(clock.wall_ms));
-    if store_ms >= from_ms {
-        let advice = "set this machine's clock, or raise `skew` if nodes may differ by that much";
-        return Ok(Fault::new(FaultKind::ClockBehind, format!("{row}; {clocks}: {advice}")));
-    }
-    let cause =
-        format!("{row}; {clocks}: a machine whose clock was ahead has reserved numbers of that period");
-    Ok(Fault::new(FaultKind::ClockBehind, cause).with_remedy(Remedy::Repair {
-        first: "stop every program that uses this serial, then ",
-        row: Some(key.name.to_string()),
-        above: "every number of the present period",
-    }))
+    let begins_ms = begins_ms(key, at.period).unwrap_or(i64::MAX);
+    let present_ms = i64::try_from(store_ms).unwrap_or(i64::MAX);
+    let advice = if store_ms >= from_ms && present_ms >= begins_ms {
+        "set this machine's clock, or raise `skew` if nodes may differ by that much"
+    } else if begins_ms <= could_begin_ms(present_ms, clock) {
+        // A right row of another zone, or one that a clock that is ahead moved a little too early: nothing is to be repaired.
+        "a program in a zone east of this one, or a machine whose clock is ahead, has begun that period. Give all programs of this serial one `zone=`, and each machine the right time; or wait until the period begins here"
+    } else {
+        let cause =
+            format!("{row}; {clocks}: a machine whose clock was ahead has reserved numbers of that period");
+        return Ok(Fault::new(FaultKind::ClockBehind, cause).with_remedy(set_back(key)));
+    };
+    Ok(Fault::new(FaultKind::ClockBehind, format!("{row}; {clocks}: {advice}")))
+}
+
+/// The latest time at which a period may begin, by this zone, that has begun in some zone by the store's clock.
+fn could_begin_ms(store_ms: i64, clock: PeriodClock) -> i64 {
+    store_ms.saturating_add(ZONES_MS).saturating_add_unsigned(clock.ahead_ms())
+}
+
+fn set_back(key: &Key) -> Remedy {
+    Remedy::SetBack(key.name.to_string())
 }
 
 /// The periods of a moment.
@@ -86,7 +113,8 @@ pub(crate) fn behind(rows: &mut dyn Rows, request: &Request, at: Mark, fault: Fa
 pub(crate) struct PresentPeriods {
     /// By this machine's clock.
     pub(crate) present: u64,
-    /// The latest one that the store's clock lets a row stand in. A login that may not read the clock lets it stand in any.
+    /// The latest one that may have begun in some zone by the store's clock: programs may have another zone than the operator.
+    /// A login that may not read the clock lets a row stand in any.
     pub(crate) latest: u64,
 }
 
@@ -109,11 +137,26 @@ pub(crate) fn present_periods(
         }
         Err(fault) => return Err(fault),
     };
-    let latest = serial.pattern.period_at(store_ms.saturating_add_unsigned(clock.ahead_ms()));
-    if present > latest {
+    if present > serial.pattern.period_at(store_ms.saturating_add_unsigned(clock.ahead_ms())) {
         return Err(ahead(key, clock, present, store_ms as u64));
     }
-    Ok(PresentPeriods { present, latest })
+    Ok(PresentPeriods { present, latest: serial.pattern.period_at(could_begin_ms(store_ms, clock)) })
+}
+
+/// Refuses to raise a row that a wrong clock has moved to a period after `latest`.
+///
+/// # Errors
+/// `Refused`, with the command that sets it back.
+pub(crate) fn check_not_ahead(key: &Key, stands: Mark, latest: u64) -> Result<(), Fault> {
+    if stands.period <= latest {
+        return Ok(());
+    }
+    let cause = format!(
+        "its row stands in {}, which begins at {} and has begun in no zone by the store's clock",
+        named(key, stands.period),
+        begin(key, stands.period)
+    );
+    Err(Fault::new(FaultKind::Refused, cause).with_remedy(set_back(key)))
 }
 
 /// Refuses to set back a row that no wrong clock has moved: one whose period is `latest` or earlier.
@@ -124,10 +167,15 @@ pub(crate) fn check_set_back(key: &Key, stands: Mark, to: Mark, latest: u64) -> 
     if stands.period > latest && to.period <= latest && to.next > 0 {
         return Ok(());
     }
+    // See `PresentPeriods::latest`.
+    if latest == u64::MAX {
+        let cause = "a row is set back by the store's clock, which this login may not read; on Redis run this as a user with `+time`; nothing was changed";
+        return Err(Fault::new(FaultKind::Refused, cause));
+    }
     Err(Fault::new(
         FaultKind::Refused,
         format!(
-            "its row stands in {}, and can be set back only from a period that lies ahead of the store's clock to one that does not; nothing was changed",
+            "its row stands in {}, and can be set back only from a period that has begun in no zone by the store's clock to one that has; nothing was changed",
             named(key, stands.period)
         ),
     ))
