@@ -36,25 +36,25 @@ pub(crate) enum Unreadable {
     /// In this line, lists and tables stand in each other deeper than [`MOST_LEVELS`].
     TooDeep { line: usize },
     /// Up to this line, the text has more of these than it may.
-    TooMany { what: Counted, line: usize },
+    TooMany { what: DocumentPart, line: usize },
     /// The parser refuses this line. Its message is one line, and may quote the text.
     Malformed { syntax: Syntax, line: usize, says: String },
 }
 
 /// What a text may have only so many of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Counted {
+pub(crate) enum DocumentPart {
     /// [`MOST_TABLES`].
     Tables,
     /// [`MOST_VALUES`].
     Values,
 }
 
-impl std::fmt::Display for Counted {
+impl std::fmt::Display for DocumentPart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Counted::Tables => write!(f, "{MOST_TABLES} tables"),
-            Counted::Values => write!(f, "{MOST_VALUES} values"),
+            DocumentPart::Tables => write!(f, "{MOST_TABLES} tables"),
+            DocumentPart::Values => write!(f, "{MOST_VALUES} values"),
         }
     }
 }
@@ -169,21 +169,21 @@ struct Size {
     tables: usize,
     values: usize,
     /// What there are too many of, and where the first of them is.
-    too_many: Option<(Counted, usize)>,
+    too_many: Option<(DocumentPart, usize)>,
 }
 
 impl Size {
     fn add_table(&mut self, at: usize) {
         self.tables += 1;
         if self.tables > MOST_TABLES {
-            self.too_many.get_or_insert((Counted::Tables, at));
+            self.too_many.get_or_insert((DocumentPart::Tables, at));
         }
     }
 
     fn add_value(&mut self, at: usize) {
         self.values += 1;
         if self.values > MOST_VALUES {
-            self.too_many.get_or_insert((Counted::Values, at));
+            self.too_many.get_or_insert((DocumentPart::Values, at));
         }
     }
 
@@ -534,8 +534,8 @@ mod tests {
             (list("{a.b.c.d.e.f.g.h.i.j.k.l.m=1}", 130_000), "150000 tables"),
             (list("{}", 150_001), "150000 tables"),
             ("[[a]]\n".repeat(150_001), "150000 tables"),
-            ((0..75_001).map(|n| format!("[a{n}.b]\n")).collect(), "150000 tables"),
-            ((0..75_001).map(|n| format!("a{n}.b.c = 0\n")).collect(), "150000 tables"),
+            ((0..75_001).map(|n| format!("[a{n}.b]\n")).collect::<Vec<_>>().concat(), "150000 tables"),
+            ((0..75_001).map(|n| format!("a{n}.b.c = 0\n")).collect::<Vec<_>>().concat(), "150000 tables"),
             (list("0", 1_000_000), "1000000 values"),
             (list("[]", 1_000_000), "1000000 values"),
         ];
