@@ -4,6 +4,9 @@
 //! The `toml` crate limits nested values to 80 and the parts of a dotted key to 80, but not their product: inline tables of dotted keys
 //! in 4 kB make 6 000 levels, and each level takes stack where the document is built, converted and dropped. A first pass here counts the
 //! levels of the parser's own events.
+//!
+//! The length bounds no memory either: a table of one key takes a kilobyte and may be written in two bytes (`a.`). So the same pass counts
+//! tables and values, and refuses a text with too many before any of them is built.
 
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -16,6 +19,12 @@ use crate::error::shown;
 /// How many levels of lists and tables a text may have. The deepest of our documents has 4: `steps` of a range of a route table.
 const MOST_LEVELS: usize = 16;
 
+/// How many tables a text may have, and the parts of dotted keys that make one. The largest route table has 65 536 ranges, each a table.
+const MOST_TABLES: usize = 150_000;
+
+/// How many values a text may have, tables and lists among them.
+const MOST_VALUES: usize = 1_000_000;
+
 /// How many faults of one text are listed. Reading stops there: a text that another login wrote may have a fault in each byte.
 const MOST_FAULTS: usize = 100;
 
@@ -26,8 +35,28 @@ pub(crate) enum Unreadable {
     TooLong { bytes: usize, longest: usize },
     /// In this line, lists and tables stand in each other deeper than [`MOST_LEVELS`].
     TooDeep { line: usize },
+    /// Up to this line, the text has more of these than it may.
+    TooMany { what: DocumentPart, line: usize },
     /// The parser refuses this line. Its message is one line, and may quote the text.
     Malformed { syntax: Syntax, line: usize, says: String },
+}
+
+/// What a text may have only so many of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DocumentPart {
+    /// [`MOST_TABLES`].
+    Tables,
+    /// [`MOST_VALUES`].
+    Values,
+}
+
+impl std::fmt::Display for DocumentPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DocumentPart::Tables => write!(f, "{MOST_TABLES} tables"),
+            DocumentPart::Values => write!(f, "{MOST_VALUES} values"),
+        }
+    }
 }
 
 /// The language of a text.
@@ -46,6 +75,7 @@ impl std::fmt::Display for Unreadable {
             Unreadable::TooDeep { line } => {
                 write!(f, "has more than {MOST_LEVELS} levels of lists and tables in line {line}")
             }
+            Unreadable::TooMany { what, line } => write!(f, "has more than {what} up to line {line}"),
             Unreadable::Malformed { syntax: Syntax::Toml, line, says } => {
                 write!(f, "is not TOML: line {line}: {says}")
             }
@@ -68,6 +98,7 @@ pub(crate) fn read_toml<T: DeserializeOwned>(text: &str, longest: usize) -> Resu
     if let Some(at) = levels.too_deep_at {
         return Err(Unreadable::TooDeep { line: line_of(text, at) });
     }
+    levels.size.check(text)?;
     toml::from_str(text).map_err(|e| Unreadable::Malformed {
         syntax: Syntax::Toml,
         line: line_of(text, e.span().map_or(0, |span| span.start)),
@@ -79,9 +110,7 @@ pub(crate) fn read_toml<T: DeserializeOwned>(text: &str, longest: usize) -> Resu
 /// one.
 pub(crate) fn read_json(text: &str, longest: usize) -> Result<Value, Unreadable> {
     let text = bounded(text, longest)?;
-    if let Some(at) = too_deep_in_json(text) {
-        return Err(Unreadable::TooDeep { line: line_of(text, at) });
-    }
+    check_json(text)?;
     serde_json::from_str(text).map(|Unrepeated(value)| value).map_err(|e| Unreadable::Malformed {
         syntax: Syntax::Json,
         line: e.line(),
@@ -107,9 +136,9 @@ fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Where a text of JSON has more than [`MOST_LEVELS`] levels. It is right up to the first fault of the text, where the parser stops.
-fn too_deep_in_json(text: &str) -> Option<usize> {
-    let (mut level, mut in_text, mut escaped) = (0_usize, false, false);
+/// Refuses a text of JSON with too many levels, tables or values. It is right up to the first fault of the text, where the parser stops.
+fn check_json(text: &str) -> Result<(), Unreadable> {
+    let (mut level, mut in_text, mut escaped, mut size) = (0_usize, false, false, Size::default());
     for (at, byte) in text.bytes().enumerate() {
         match byte {
             _ if escaped => escaped = false,
@@ -118,17 +147,55 @@ fn too_deep_in_json(text: &str) -> Option<usize> {
             b'[' | b'{' if !in_text => {
                 level += 1;
                 if level > MOST_LEVELS {
-                    return Some(at);
+                    return Err(Unreadable::TooDeep { line: line_of(text, at) });
+                }
+                // One for itself, and a comma counts each value in it but the first.
+                size.add_value(at);
+                if byte == b'{' {
+                    size.add_table(at);
                 }
             }
+            b',' if !in_text => size.add_value(at),
             b']' | b'}' if !in_text => level = level.saturating_sub(1),
             _ => {}
         }
     }
-    None
+    size.check(text)
 }
 
-/// Counts the levels of a text of TOML from its parser's events, so that both agree about every malformed text too.
+/// How many tables and values a text has so far.
+#[derive(Default)]
+struct Size {
+    tables: usize,
+    values: usize,
+    /// What there are too many of, and where the first of them is.
+    too_many: Option<(DocumentPart, usize)>,
+}
+
+impl Size {
+    fn add_table(&mut self, at: usize) {
+        self.tables += 1;
+        if self.tables > MOST_TABLES {
+            self.too_many.get_or_insert((DocumentPart::Tables, at));
+        }
+    }
+
+    fn add_value(&mut self, at: usize) {
+        self.values += 1;
+        if self.values > MOST_VALUES {
+            self.too_many.get_or_insert((DocumentPart::Values, at));
+        }
+    }
+
+    fn check(&self, text: &str) -> Result<(), Unreadable> {
+        match self.too_many {
+            Some((what, at)) => Err(Unreadable::TooMany { what, line: line_of(text, at) }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Counts the levels, tables and values of a text of TOML from its parser's events, so that both agree about every malformed text too.
 #[derive(Default)]
 struct Levels {
     /// The level of the table whose header was read last.
@@ -140,6 +207,7 @@ struct Levels {
     /// The levels of the open lists and inline tables.
     open: Vec<usize>,
     too_deep_at: Option<usize>,
+    size: Size,
 }
 
 impl Levels {
@@ -158,6 +226,7 @@ impl Levels {
     fn enter(&mut self, span: Span) -> bool {
         let level = self.level() + 1;
         self.note(level, span);
+        self.size.add_value(span.start());
         self.open.push(level);
         self.parts = 0;
         self.too_deep_at.is_none()
@@ -182,7 +251,8 @@ impl Levels {
 }
 
 impl EventReceiver for Levels {
-    fn std_table_open(&mut self, _span: Span, _error: &mut dyn ErrorSink) {
+    fn std_table_open(&mut self, span: Span, _error: &mut dyn ErrorSink) {
+        self.size.add_table(span.start());
         // A part may name a table of a list: `[range.steps]` below `[[range]]`.
         self.begin_header(2);
     }
@@ -191,7 +261,8 @@ impl EventReceiver for Levels {
         self.end_header();
     }
 
-    fn array_table_open(&mut self, _span: Span, _error: &mut dyn ErrorSink) {
+    fn array_table_open(&mut self, span: Span, _error: &mut dyn ErrorSink) {
+        self.size.add_table(span.start());
         self.begin_header(2);
     }
 
@@ -200,6 +271,7 @@ impl EventReceiver for Levels {
     }
 
     fn inline_table_open(&mut self, span: Span, _error: &mut dyn ErrorSink) -> bool {
+        self.size.add_table(span.start());
         self.enter(span)
     }
 
@@ -219,6 +291,15 @@ impl EventReceiver for Levels {
         self.parts += 1;
         let level = if let Some(each) = self.in_header { self.parts * each } else { self.level() };
         self.note(level, span);
+    }
+
+    fn key_sep(&mut self, span: Span, _error: &mut dyn ErrorSink) {
+        // The part before it names a table, which may be a new one.
+        self.size.add_table(span.start());
+    }
+
+    fn scalar(&mut self, span: Span, _kind: Option<Encoding>, _error: &mut dyn ErrorSink) {
+        self.size.add_value(span.start());
     }
 
     fn value_sep(&mut self, _span: Span, _error: &mut dyn ErrorSink) {
@@ -444,6 +525,34 @@ mod tests {
         assert_eq!(faults.listed.len(), MOST_FAULTS);
         assert!(faults.in_one_line().expect("faults").ends_with("; 98; 99; and more faults"));
         assert_eq!(Faults::default().in_one_line(), None);
+    }
+
+    #[test]
+    fn a_text_that_would_take_a_kilobyte_a_byte_is_refused_before_it_is_built() {
+        let list = |unit: &str, times: usize| format!("x = [{}]", format!("{unit},\n").repeat(times));
+        let mut refused = vec![
+            (list("{a.b.c.d.e.f.g.h.i.j.k.l.m=1}", 130_000), "150000 tables"),
+            (list("{}", 150_001), "150000 tables"),
+            ("[[a]]\n".repeat(150_001), "150000 tables"),
+            ((0..75_001).map(|n| format!("[a{n}.b]\n")).collect::<Vec<_>>().concat(), "150000 tables"),
+            ((0..75_001).map(|n| format!("a{n}.b.c = 0\n")).collect::<Vec<_>>().concat(), "150000 tables"),
+            (list("0", 1_000_000), "1000000 values"),
+            (list("[]", 1_000_000), "1000000 values"),
+        ];
+        let json = |unit: &str, times: usize| format!("{{\"x\":[{}]}}", vec![unit; times].join(",\n"));
+        let in_json = [(json("{}", 150_000), "150000 tables"), (json("0", 1_000_000), "1000000 values")];
+        refused.extend(in_json);
+        for (text, says) in refused {
+            let said = read_either(&text, usize::MAX).map(drop).expect_err(says).to_string();
+            assert!(said.starts_with(&format!("has more than {says} up to line ")), "{said}");
+            assert!(!said.contains(char::is_control), "{said:?}");
+        }
+        // The largest route table, and one whose ranges all move.
+        let range = "[[range]]\nupper = 65535\nshard = \"s\"\nto = \"t\"\nsteps = [1, 5, 50, 100]\n";
+        assert!(read_toml::<Value>(&range.repeat(65_536), usize::MAX).is_ok());
+        let range = r#"{"upper":65535,"shard":"s","to":"t","steps":[1,5,50,100]}"#;
+        assert!(read_json(&json(range, 65_536), usize::MAX).is_ok());
+        assert!(read_json(&format!("[\"{}\"]", "{,[".repeat(1_000_000)), usize::MAX).is_ok(), "in a text");
     }
 
     #[test]

@@ -231,6 +231,55 @@ fn a_planted_table_stops_no_mill_whose_own_table_is_there() {
     }
 }
 
+#[test]
+fn a_table_that_another_role_planted_off_the_path_stops_no_fixed_worker() {
+    let (server, root) = open_to_all();
+    root.say("CREATE SCHEMA evil AUTHORIZATION evil; CREATE SCHEMA hid; GRANT USAGE ON SCHEMA hid TO PUBLIC");
+    let owner = Mill::open(&patient(&server.url())).unwrap();
+    owner.init(&["snowflake:orders?worker=1"], keymill::Change::Apply).unwrap();
+    owner.close();
+    root.say("DROP TABLE IF EXISTS public.keymill_worker");
+    let begin = |when: &str| {
+        let mill = Mill::open(&patient(&server.url())).unwrap();
+        let source = mill.source("snowflake:orders?worker=1&deadline=60s");
+        let id = source.and_then(|source| source.next()).unwrap_or_else(|error| panic!("{when}: {error}"));
+        mill.close();
+        id
+    };
+    let mut last = begin("without another table");
+    evil(&server).say(
+        "GRANT USAGE ON SCHEMA evil TO PUBLIC; CREATE TABLE evil.keymill_worker (x int); \
+         GRANT SELECT ON evil.keymill_worker TO PUBLIC",
+    );
+    let mut next = |when: &str| {
+        let id = begin(when);
+        assert!(id > last, "{when}: {id} after {last}");
+        last = id;
+    };
+    next("another role's table");
+    next("the same again");
+    // A trusted role's, which the search path does not find.
+    root.say("DROP TABLE evil.keymill_worker; CREATE TABLE hid.keymill_worker (x int); GRANT SELECT ON hid.keymill_worker TO PUBLIC");
+    next("a table off the path");
+    let leased = Mill::open(&patient(&server.url())).unwrap();
+    let error = leased.source("snowflake:other?deadline=60s").and_then(|source| source.next());
+    assert_eq!(error.expect_err("the table that it needs is refused").code, Code::StoreRefused);
+    leased.close();
+}
+
+#[test]
+fn init_without_a_schema_in_the_path_says_to_name_one() {
+    let (server, root) = open_to_all();
+    root.say("ALTER ROLE keymill SET search_path = nowhere");
+    let orders = key(Scheme::Keymill, "orders");
+    refused(
+        store(server.options()).init(&[Arc::clone(&orders)], false),
+        &["`keymill_segment`", "write `schema=NAME` in the store's URL"],
+    );
+    let named = ServerOptions { schema: Some("public".to_owned()), ..server.options() };
+    assert_eq!(store(named).init(&[orders], false).unwrap().len(), 1);
+}
+
 /// Functions, types and relations of the other role. Each function fails where it runs.
 const TOOLS: &str = "CREATE SCHEMA e; GRANT USAGE ON SCHEMA e TO PUBLIC; \
      CREATE FUNCTION e.hit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'it has run'; END $$; \

@@ -57,6 +57,27 @@ fn routers_that_a_user_of_mariadb_may_not_read_are_refused() {
 }
 
 #[test]
+fn a_right_on_some_columns_of_a_table_of_mariadb_is_a_missing_right() {
+    let (shop, user) = (format!("columns_{}", std::process::id()), format!("part{}", std::process::id()));
+    root(&format!(
+        "CREATE DATABASE {shop}; GRANT ALL ON {shop}.* TO keymill@'%'; CREATE USER {user}@'%' IDENTIFIED BY 'secret'"
+    ));
+    let owner = Mill::open(&patient(&url_of(&mariadb::url(), "keymill", Some(&shop)))).unwrap();
+    owner.init(&["snowflake:orders?worker=1", "snowflake:leased"], Change::Apply).unwrap();
+    root(&format!(
+        "GRANT SELECT, INSERT, UPDATE ON {shop}.keymill_segment TO {user}@'%'; \
+         GRANT SELECT (pool) ON {shop}.keymill_worker TO {user}@'%'"
+    ));
+    let clerk = Mill::open(&patient(&url_of(&mariadb::url(), &user, Some(&shop)))).unwrap();
+    let fixed = clerk.source("snowflake:orders?worker=1").and_then(|source| source.next());
+    assert!(fixed.is_ok(), "a table that it may not read keeps it from nothing: {fixed:?}");
+    let leased = clerk.source("snowflake:leased").and_then(|source| source.next());
+    let message = leased.expect_err("without the rights").to_string();
+    assert!(message.contains("command denied") && !message.contains("is missing"), "{message}");
+    root(&format!("DROP USER {user}@'%'; DROP DATABASE {shop}"));
+}
+
+#[test]
 fn routers_that_a_user_of_postgresql_may_not_read_are_refused() {
     let private = postgres::Private::start("");
     let root = postgres::Sql::root(&private.url());

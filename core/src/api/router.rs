@@ -11,7 +11,7 @@ use crate::error::fault::{Fault, FaultKind};
 use crate::error::task_error::TaskError;
 use crate::error::{Error, Result, shown};
 use crate::gene::{Gene, GeneKey, NUMBER_BITS};
-use crate::request::reader::Reader;
+use crate::request::reader::{LARGEST_VERSION, Reader};
 use crate::request::reservation::Key;
 use crate::router::{LONGEST_TEXT, LiveTable, RouteTable, RouteWord};
 use crate::store::{StoredTable, no_stored_table, stored_table};
@@ -366,11 +366,12 @@ impl Mill {
     }
 
     /// Stores a route table under a name, for every process that asks [`Mill::router`] for it. The version of the table has to be
-    /// higher than the one in the store: of two processes that change a table at once, one is refused. Creates the
+    /// higher than the one in the store: of two processes that change a table at once, one is refused. Where the store's row has a
+    /// version above 2^52, which no table may have, it has to be higher than that of every process that follows the table. Creates the
     /// database's table if it is missing.
     ///
     /// # Errors
-    /// `INVALID_CONFIG`: every fault of the table, or its version is not higher than the stored one; `STORE_UNAVAILABLE`,
+    /// `INVALID_CONFIG`: every fault of the table, or its version is not high enough; `STORE_UNAVAILABLE`,
     /// `STORE_REFUSED`, `CLOSED`.
     pub fn put_routes(&self, name: &str, table: &str, change: Change) -> Result<Stored> {
         self.shared.catch_panic(|| check_name(name, "the router's name"))?;
@@ -382,21 +383,26 @@ impl Mill {
                 // A dry run creates nothing, and a table that is not there yet has no row.
                 let is_missing = !store.init(std::slice::from_ref(&key), change.is_dry())?.is_empty();
                 // For the processes that will follow it.
-                store.init(std::slice::from_ref(&readers), change.is_dry())?;
+                let lacks_readers = !store.init(std::slice::from_ref(&readers), change.is_dry())?.is_empty()
+                    && change.is_dry();
                 let found = if is_missing && change.is_dry() { None } else { store.read_route(&key, 0)? };
                 let before = found.as_ref().map(|found| found.version);
+                // No table may have such a version, so none could be stored above it.
+                let is_lost = before > Some(LARGEST_VERSION);
+                let followed = if is_lost && !lacks_readers { store.readers(&readers)?.highest() } else { 0 };
+                let above = if is_lost { Some(followed) } else { before };
                 let split = found.as_ref().and_then(|found| found.split.clone());
-                if let Some(split) = split.filter(|_| before >= Some(after)) {
+                if let Some(split) = split.filter(|_| above >= Some(after)) {
                     return Err(Fault::new(FaultKind::Refused, split).into());
                 }
                 let is_there =
                     found.is_some_and(|found| found.version == after && found.text.as_deref() == Some(&text));
-                if !is_there && before.is_some_and(|before| before >= after) {
-                    return Ok((before, false));
+                if !is_there && let Some(above) = above.filter(|above| *above >= after) {
+                    return Ok(Put::TooLow { above, is_followed: is_lost });
                 }
                 // A table that is there is stored again: of several stores one may lack it.
                 if change.is_dry() || store.replace_route(&key, before, (after, &text))? {
-                    return Ok((before, true));
+                    return Ok(Put::Done(Stored { before, after }));
                 }
             }
             Err(Fault::new(
@@ -406,17 +412,27 @@ impl Mill {
             .into())
         });
         match stored? {
-            (before, true) => Ok(Stored { before, after }),
-            (before, false) => self.shared.catch_panic(|| {
+            Put::Done(stored) => Ok(stored),
+            Put::TooLow { above, is_followed } => self.shared.catch_panic(|| {
                 Err(Error::config(format!(
-                    "the store has version {} of route table `{}`, and this one is {}version {after}; raise `version` above it",
-                    before.unwrap_or_default(),
+                    "{} version {above} of route table `{}`, and this one is {}version {after}; raise `version` above it",
+                    if is_followed { "a living process runs" } else { "the store has" },
                     shown(name),
-                    if before == Some(after) { "another table of " } else { "" }
+                    if above == after { "another table of " } else { "" }
                 )))
             }),
         }
     }
+}
+
+/// What became of a table that was to be stored.
+enum Put {
+    Done(Stored),
+    /// Its version is not above this one: the store's, or where that is too large the one that a process runs.
+    TooLow {
+        above: u64,
+        is_followed: bool,
+    },
 }
 
 impl SharedMill {
@@ -445,6 +461,31 @@ mod tests {
     use crate::error::Code;
     use crate::store::RouteStore;
     use crate::store::memory::{Memory, MemoryStore};
+
+    #[test]
+    fn a_version_that_no_table_may_have_is_replaced_by_one_above_what_processes_run() {
+        let mill = Mill::open("memory:too-large").expect("a mill");
+        let mut store = MemoryStore::new(Memory::named("too-large"));
+        let text = |version: u64| format!("version = {version}\n[[range]]\nupper = 65535\nshard = \"a\"\n");
+        mill.put_routes("orders", &text(7), Change::Apply).expect("a table");
+        let router = mill.router("orders").expect("a router");
+        let lost = LARGEST_VERSION + 1;
+        let key = Key::of_route("orders");
+        assert_eq!(store.replace_route(&key, Some(7), (lost, &text(lost))), Ok(true));
+        let refused = mill.route_table("orders").expect_err("no table has this version");
+        assert!(refused.message.contains("its `version` has to be above that of every process"), "{refused}");
+        for version in [6, 7] {
+            let refused =
+                mill.put_routes("orders", &text(version), Change::Apply).expect_err("it is followed");
+            assert!(refused.message.starts_with("a living process runs version 7 of"), "{refused}");
+        }
+        for change in [Change::DryRun, Change::Apply] {
+            let stored = mill.put_routes("orders", &text(8), change).expect("it is above");
+            assert_eq!((stored.before, stored.after), (Some(lost), 8));
+        }
+        assert_eq!(mill.route_table("orders"), Ok(text(8)));
+        drop(router);
+    }
 
     #[test]
     fn a_table_whose_row_says_another_version_than_its_text_is_refused_by_every_verb_that_reads_it() {

@@ -152,6 +152,9 @@ pub(crate) enum Absence {
     Missing,
     /// This user may not read the table.
     Forbidden,
+    /// There is a table of this name, and keymill does not use it: another role's, or one that this user's search path does not find.
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code))] // other stores have no search path
+    NotOurs,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,7 +197,7 @@ impl Fault {
         }
     }
 
-    /// The refusal to read a table that is missing, or that this user may not read.
+    /// The refusal to read a table that is missing, that this user may not read, or that keymill does not use.
     #[cfg_attr(not(feature = "_server"), allow(dead_code))] // only servers refuse to read
     #[must_use]
     pub(crate) fn with_absence(self, absence: Option<Absence>) -> Self {

@@ -395,6 +395,13 @@ mod tests {
         error.retry_after
     }
 
+    #[test]
+    fn a_row_that_ended_with_a_version_that_none_may_have_holds_up_no_move() {
+        let at = |left_ms| readers(STORED_AT, &[(u64::MAX, left_ms)]);
+        assert!(follow(&start(), &MoveStep::BeginVerify, &at(-1_795_732_384_000)).is_ok());
+        says(follow(&start(), &MoveStep::BeginVerify, &at(1)), Code::NotReady, "written as it cannot be");
+    }
+
     const NEXT: MoveStep<'static> = MoveStep::Next { watch_ms: None };
 
     #[test]

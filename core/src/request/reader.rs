@@ -38,10 +38,13 @@ impl Reader {
         lasts(self.left_ms.into()) && self.fault().is_none()
     }
 
-    /// Why its row cannot be true: no reader writes such a one by a right clock. The process that wrote it may run all the same.
+    /// Why its row cannot be true: no reader writes such a one by a right clock. The process that wrote it may run all the same. A row
+    /// that has ended says no more, whatever is in it.
     #[must_use]
     pub fn fault(&self) -> Option<&'static str> {
-        if self.version > LARGEST_VERSION {
+        if !lasts(self.left_ms.into()) {
+            None
+        } else if self.version > LARGEST_VERSION {
             Some("no table has such a version")
         } else if i128::from(self.left_ms) > i128::from(LONGEST_LEASE_MS) {
             Some("no row lasts so long: the store's clock was ahead, or another program wrote it")
@@ -86,5 +89,22 @@ impl OwnReader {
     pub(crate) fn watch(&mut self) {
         self.unwatched = 0;
         self.each.iter_mut().for_each(OwnReader::watch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_has_ended_is_ended_whatever_its_version() {
+        let reader = |version, left_ms| Reader::new(1, "host:7", version, left_ms);
+        for left_ms in [0, -1, -1_795_732_384_000, i64::MIN] {
+            let ended = reader(u64::MAX, left_ms);
+            assert_eq!((ended.fault(), ended.is_living()), (None, false), "{left_ms}");
+        }
+        let untrue = reader(LARGEST_VERSION + 1, 1);
+        assert_eq!((untrue.fault().is_some(), untrue.is_living()), (true, false));
+        assert_eq!(reader(LARGEST_VERSION, 1).fault(), None);
     }
 }

@@ -56,8 +56,8 @@ enum Seen {
     InUse(String),
 }
 
-/// The answer of a place; `None`: it is missing, or closed to this user, and nothing is known of it. A place that is refused for anything
-/// else may keep the newest mark.
+/// The answer of a place; `None`: it is missing, closed to this user, or a table that keymill does not use and so never wrote a mark to,
+/// and nothing is known of it. A place that is refused for anything else may keep the newest mark.
 fn if_known<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
     match answer {
         Err(fault) if fault.absence().is_some() => Ok(None),

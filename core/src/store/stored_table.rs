@@ -1,6 +1,7 @@
 //! A route table as a store keeps it, and its one reader.
 
 use crate::error::{Code, Error, shown};
+use crate::request::reader::LARGEST_VERSION;
 use crate::router::RouteTable;
 
 use super::{Fault, FaultKind, Key, Remedy, RouteStore};
@@ -33,6 +34,13 @@ impl StoredTable {
             return Err(Error::new(Code::StoreRefused, split.clone()));
         }
         let text = self.text.as_deref().unwrap_or_default();
+        if self.version > LARGEST_VERSION {
+            return Err(Error::config(format!(
+                "route table `{}` of the store: its row says version {}, and the largest is 2^52; store a table with `keymill route put`: its `version` has to be above that of every process that follows the table",
+                shown(name),
+                self.version
+            )));
+        }
         let table = RouteTable::parse(text).and_then(|table| {
             if table.version() == self.version {
                 return Ok(table);

@@ -171,7 +171,7 @@ fn repair_sets_back_no_row_of_a_program_in_another_zone() {
     }
     home.run(&["next", &operators]).refused("CLOCK_BEHIND");
     let fourth = home.run(&["next", &programs]).done();
-    assert!(!taken.contains(fourth.trim()) && fourth.trim().ends_with("4"), "{fourth} after {taken}");
+    assert!(!taken.contains(fourth.trim()) && fourth.trim().ends_with('4'), "{fourth} after {taken}");
 }
 
 #[test]

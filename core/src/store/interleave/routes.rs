@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::request::reader::LARGEST_VERSION;
 use crate::store::{Fault, FaultKind, Key, StoredTable};
 
 use super::Interleaved;
@@ -59,7 +60,9 @@ impl Interleaved {
         // The stores were only read.
         let found =
             found.map_err(|fault| fault.and("; nothing was stored, because every store has to answer"))?;
-        if found.iter().flatten().any(|table| table.version > version) {
+        // A version that no table may have does not count: its table is refused wherever it is read.
+        let is_newer = |table: &StoredTable| table.version > version && table.version <= LARGEST_VERSION;
+        if found.iter().flatten().any(is_newer) {
             return Ok(false);
         }
         let of_version = self.members.iter().zip(&found).filter_map(|(member, table)| {

@@ -14,7 +14,7 @@
 
 use super::place::{FoundRelation, Place};
 use super::postgres_dialect::identifier;
-use crate::store::{Fault, FaultKind, Remedy};
+use crate::store::{Absence, Fault, FaultKind, Remedy};
 
 /// Every relation of this name: its schema, kind and persistence, whether this user may use the schema and read it, its
 /// `oid`, its owner and whether that role is trusted, this user, and, of what the relation uses, something that another role
@@ -171,6 +171,7 @@ fn not_owned(table: &str, found: &FoundRelation) -> Fault {
     let (noun, role) = (noun(kind), identifier(&owner.name));
     let what = format!("`{schema}.{table}` belongs to role `{}`, {WHY}", owner.name);
     Fault::new(FaultKind::Refused, what)
+        .with_absence(Some(Absence::NotOurs))
         .with_remedy(Remedy::Sql {
             first: "if it is not yours, run as a superuser",
             statements: vec![

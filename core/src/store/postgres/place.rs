@@ -8,7 +8,7 @@
 
 use super::owners::{self, RelationOwner};
 use super::postgres_dialect::identifier;
-use crate::store::{Fault, FaultKind};
+use crate::store::{Absence, Fault, FaultKind};
 
 /// Where a table or a sequence is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,8 @@ fn one_of<'n>(
                 "table `{table}` is not in a schema of this user's search_path, but there is one in schema `{0}`: if it is the one, write `schema={0}` in the store's URL, else the schema where the table is to be",
                 one.schema
             ),
-        )),
+        )
+        .with_absence(Some(Absence::NotOurs))),
         _ => {
             let mut schemas: Vec<_> =
                 here.iter().chain(&elsewhere).map(|of| format!("`{}`", of.schema)).collect();
@@ -97,7 +98,8 @@ fn one_of<'n>(
                     "there is a table `{table}` in each of the schemas {}, and what was issued by one is unknown to the other: write in the store's URL which it is, `schema=NAME`",
                     schemas.join(", ")
                 ),
-            ))
+            )
+            .with_absence(here.is_empty().then_some(Absence::NotOurs)))
         }
     }
 }
@@ -156,6 +158,25 @@ mod tests {
     fn a_table_that_is_off_the_path_is_not_made_anew() {
         let message = choose(&[table("shop")], &["public"], None).unwrap_err();
         assert!(message.contains("`schema=shop`"), "{message}");
+    }
+
+    #[test]
+    fn a_table_that_keymill_does_not_use_is_told_from_two_that_it_may_use() {
+        let evil = |schema| FoundRelation { owner: RelationOwner::default(), ..table(schema) };
+        let path = ["public".to_owned()];
+        let absence = |found: &[FoundRelation]| chosen("t", found, &path, None).unwrap_err().absence();
+        for found in
+            [vec![table("far")], vec![table("far"), table("hid")], vec![evil("far")], vec![evil("public")]]
+        {
+            assert_eq!(absence(&found), Some(Absence::NotOurs), "{found:?}");
+        }
+        assert_eq!(absence(&[table("public"), table("far")]), None, "one of them may have the marks");
+        let attached = RelationOwner {
+            is_trusted: true,
+            other: Some(owners::Other::default()),
+            ..RelationOwner::default()
+        };
+        assert_eq!(absence(&[FoundRelation { owner: attached, ..table("public") }]), None);
     }
 
     #[test]

@@ -207,7 +207,16 @@ impl Connection for PostgresSession {
     }
 
     /// Another process may create the same table at this moment.
-    fn create(&mut self, _key: &Key, statement: &str) -> Result<(), Fault> {
+    fn create(&mut self, key: &Key, statement: &str) -> Result<(), Fault> {
+        if self.schema_to_create_in(&key.table).is_none() {
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!("this user's search_path has no schema in which table `{}` could be", key.table),
+            )
+            .with_remedy(Remedy::Text(
+                "write `schema=NAME` in the store's URL, NAME a schema that is there",
+            )));
+        }
         // Statements sent together are one transaction.
         let whole = format!("SELECT {}; {statement}", self.pinned());
         self.code = None;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::request::scheme::{Family, Kept};
 use crate::store::model::row_layout::RowLayout;
 use crate::store::model::rows;
-use crate::store::{Fault, FaultKind, Key};
+use crate::store::{Absence, Fault, FaultKind, Key};
 
 use super::{Connection, Relation, create_statement, sequence, wrong};
 
@@ -35,7 +35,10 @@ pub(super) fn look_at_table(connection: &mut dyn Connection, key: &Key) -> Resul
         Kept::Sequence => sequence::check(connection, key)?,
         kept => match connection.relation(key)? {
             Some(found) => {
-                let index = check_shape(connection, key, &found)?;
+                let index = match check_shape(connection, key, &found) {
+                    Ok(index) => index,
+                    Err(fault) => return Err(closed_columns(connection, key).unwrap_or(fault)),
+                };
                 connection.state().unique.insert(key.place(), index);
                 connection.check_relation(key, &found)?;
                 if matches!(kept, Kept::Ticket { .. })
@@ -96,6 +99,16 @@ pub(super) fn ensure_table(connection: &mut dyn Connection, key: &Key) -> Result
     connection.adopt_table(Some(&statement))?;
     connection.state().checked.insert(checked);
     Ok(())
+}
+
+/// The server's refusal to read the whole table: to a login with rights on some columns only, MySQL's catalogue shows no others.
+fn closed_columns(connection: &mut dyn Connection, key: &Key) -> Option<Fault> {
+    if connection.dialect().family() != Family::MySql {
+        return None;
+    }
+    let place = connection.place(key).ok()?;
+    let read = connection.query(&format!("SELECT * FROM {place} LIMIT 0"), &[]);
+    read.err().filter(|fault| fault.absence() == Some(Absence::Forbidden))
 }
 
 /// Refuses a table without a column or a unique key that its scheme needs; answers with the index of the key.
