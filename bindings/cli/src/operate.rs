@@ -73,8 +73,8 @@ pub fn repair(source: &Source, to: &str, set_back: bool, yes: bool, json: bool) 
     let target = source.repair_target(to)?;
     let repair =
         if set_back { source.set_back(target, change(yes)) } else { source.repair(target, change(yes)) }?;
-    let is_written = yes && repair.is_change();
     let stands = !repair.is_change();
+    let is_written = yes && !stands;
     let (before, after, set_back) = (repair.before, repair.after, repair.set_back);
     let from =
         source.layout().map(|layout| Ok(layout.wall_ms_of(layout.read(target)?.tick + 1))).transpose()?;

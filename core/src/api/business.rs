@@ -181,11 +181,16 @@ impl Source {
     /// # Errors
     /// `INVALID_ARGUMENT` for another kind of source; `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn heat(&self) -> Result<Vec<Heat>> {
+        self.enter(|| self.shared.bank().map(drop))?;
+        self.heat_in(&self.bank_rows()?.unwrap_or_default())
+    }
+
+    /// The counters of these rows that have ids.
+    pub(super) fn heat_in(&self, rows: &BankRows) -> Result<Vec<Heat>> {
         let (own, counters) = self.enter(|| {
             let bank = self.shared.bank()?;
             Ok((bank.reserved_by_counter(), bank.bank().counters))
         })?;
-        let Some(rows) = self.bank_rows()? else { return Ok(Vec::new()) };
         let bank = BankSpec { counters: rows.counters, is_named: true, wide: self.is_wide() };
         let mut own = own.into_iter().filter(|_| counters == rows.counters).peekable();
         let mut heat = Vec::new();

@@ -216,11 +216,11 @@ impl Source {
     fn status_of_bank(&self, bank: BankSpec) -> Result<SourceStatus> {
         let key = self.spec().key.clone();
         let row = self.on_store(move |store| Ok(look(store, &key)?))?;
-        let mut hottest = self.heat()?;
+        let rows = self.bank_rows()?.unwrap_or_default();
+        let mut hottest = self.heat_in(&rows)?;
         let lowest = hottest.iter().map(|heat| heat.left).min();
         // Counters that were not used yet begin at the floor, which is above the numbers of all earlier ones.
-        let floor =
-            self.bank_rows()?.map(|rows| rows.floor).filter(|floor| *floor > 1).map(|floor| floor - 1);
+        let floor = (rows.floor > 1).then(|| rows.floor - 1);
         let highest = lowest.map(|left| bank.last() - left).max(floor);
         hottest.sort_by_key(|heat| std::cmp::Reverse(heat.reserved));
         hottest.truncate(HOTTEST);

@@ -428,7 +428,8 @@ impl Mill {
 /// What became of a table that was to be stored.
 enum Put {
     Done(Stored),
-    /// Its version is not above this one: the store's, or where that is too large the one that a process runs.
+    /// Its version is not above `above`: the version in the store, or, where that is too large for a table, the highest version that a
+    /// process runs.
     TooLow {
         above: u64,
         is_followed: bool,

@@ -242,7 +242,7 @@ mod tests {
         assert_eq!((old.told(), new.told()), (vec![], vec!["route_refused"]));
         assert!(!new.renew(), "the other process lives");
         assert_eq!((serves(&new), new.told()), (Err(Code::StoreWentBackwards), vec![]));
-        // Once the other process is gone, nothing else knows of the later version: the table is that of a process that begins now.
+        // No living process has the later version any more: the store's table holds, as for a process that begins now.
         memory.restore(&backup);
         new.clock.advance(60_000);
         assert!(new.renew(), "no living process has a later version");
@@ -256,7 +256,8 @@ mod tests {
         assert_eq!(new.router.lease_lost(crate::Gene::from(0)).code, Code::LeaseLost);
     }
 
-    /// Whoever may write rows of readers may write any version: it counts while that row lasts, and no version that a table cannot have.
+    /// A login that may write rows of readers may write any version. A possible version counts while its row lasts; an impossible one never
+    /// does.
     #[test]
     fn a_false_version_of_a_reader_stops_other_processes_no_longer_than_its_row_lasts() {
         let memory = Memory::new();

@@ -62,14 +62,13 @@ fn ahead(key: &Key, clock: PeriodClock, period: u64, store_ms: u64) -> Fault {
 /// # Errors
 /// Those of reading the store's clock.
 pub(crate) fn behind(rows: &mut dyn Rows, request: &Request, at: Mark, fault: Fault) -> Result<Fault, Fault> {
-    let (Some(clock), Some(from_ms)) = (request.clock, allowed_from_ms(request, at.period)) else {
+    let key = &request.key;
+    let (Some(clock), Some(begins_ms)) = (request.clock, begins_ms(key, at.period)) else {
         return Ok(fault);
     };
-    let key = &request.key;
     let Some(store_ms) = rows.clock_ms(u64::MAX)? else {
-        // Nothing but a wrong clock explains more.
-        if begins_ms(key, at.period).is_none_or(|begins_ms| begins_ms <= could_begin_ms(clock.wall_ms, clock))
-        {
+        // Another zone explains it.
+        if begins_ms <= could_begin_ms(clock.wall_ms, clock) {
             return Ok(fault);
         }
         let cause = format!(
@@ -78,23 +77,26 @@ pub(crate) fn behind(rows: &mut dyn Rows, request: &Request, at: Mark, fault: Fa
             begin(key, at.period),
             rfc3339(clock.wall_ms)
         );
-        return Ok(Fault::new(FaultKind::ClockBehind, cause).with_remedy(set_back(key)));
+        return Ok(
+            Fault::new(FaultKind::ClockBehind, cause).with_remedy(Remedy::SetBack(key.name.to_string()))
+        );
     };
     let row =
         format!("its row stands in {}, which begins at {}", named(key, at.period), begin(key, at.period));
     let clocks =
         format!("the store's clock says {}, this machine's {}", shown(store_ms), rfc3339(clock.wall_ms));
-    let begins_ms = begins_ms(key, at.period).unwrap_or(i64::MAX);
     let present_ms = i64::try_from(store_ms).unwrap_or(i64::MAX);
-    let advice = if store_ms >= from_ms && present_ms >= begins_ms {
+    let advice = if present_ms >= begins_ms {
         "set this machine's clock, or raise `skew` if nodes may differ by that much"
     } else if begins_ms <= could_begin_ms(present_ms, clock) {
-        // A right row of another zone, or one that a clock that is ahead moved a little too early: nothing is to be repaired.
+        // The row is right for another zone, or was moved a few minutes early: nothing is to be repaired.
         "a program in a zone east of this one, or a machine whose clock is ahead, has begun that period. Give all programs of this serial one `zone=`, and each machine the right time; or wait until the period begins here"
     } else {
         let cause =
             format!("{row}; {clocks}: a machine whose clock was ahead has reserved numbers of that period");
-        return Ok(Fault::new(FaultKind::ClockBehind, cause).with_remedy(set_back(key)));
+        return Ok(
+            Fault::new(FaultKind::ClockBehind, cause).with_remedy(Remedy::SetBack(key.name.to_string()))
+        );
     };
     Ok(Fault::new(FaultKind::ClockBehind, format!("{row}; {clocks}: {advice}")))
 }
@@ -104,16 +106,12 @@ fn could_begin_ms(store_ms: i64, clock: PeriodClock) -> i64 {
     store_ms.saturating_add(ZONES_MS).saturating_add_unsigned(clock.ahead_ms())
 }
 
-fn set_back(key: &Key) -> Remedy {
-    Remedy::SetBack(key.name.to_string())
-}
-
 /// The periods of a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PresentPeriods {
     /// By this machine's clock.
     pub(crate) present: u64,
-    /// The latest one that may have begun in some zone by the store's clock: programs may have another zone than the operator.
+    /// The latest one that the store's clock allows in any zone: the programs' zone may differ from the operator's.
     /// A login that may not read the clock lets a row stand in any.
     pub(crate) latest: u64,
 }
@@ -156,7 +154,7 @@ pub(crate) fn check_not_ahead(key: &Key, stands: Mark, latest: u64) -> Result<()
         named(key, stands.period),
         begin(key, stands.period)
     );
-    Err(Fault::new(FaultKind::Refused, cause).with_remedy(set_back(key)))
+    Err(Fault::new(FaultKind::Refused, cause).with_remedy(Remedy::SetBack(key.name.to_string())))
 }
 
 /// Refuses to set back a row that no wrong clock has moved: one whose period is `latest` or earlier.
@@ -175,7 +173,7 @@ pub(crate) fn check_set_back(key: &Key, stands: Mark, to: Mark, latest: u64) -> 
     Err(Fault::new(
         FaultKind::Refused,
         format!(
-            "its row stands in {}, and can be set back only from a period that has begun in no zone by the store's clock to one that has; nothing was changed",
+            "its row stands in {}, and is set back only if that period has begun in no zone by the store's clock; nothing was changed",
             named(key, stands.period)
         ),
     ))
