@@ -593,10 +593,12 @@ mod tests {
         let command =
             "`keymill --mill 'sqlite:a.db' repair 'serial:t/c?number=000000&scheme=keymill' --to N --yes`";
         for row in [None, Some(name.to_owned())] {
-            let repair = Remedy::Repair { first: "restore it, then ", row, above: "it" };
+            let repair = Remedy::Repair { first: "restore it and ", row, above: "it", seen: 601 };
             assert_eq!(
                 message("sqlite:a.db", serial, repair),
-                format!("it is missing; restore it, then run {command}, N above it")
+                format!(
+                    "it is missing; stop every program that uses it, restore it and run {command}, N above it and at least 601"
+                )
             );
         }
         assert_eq!(

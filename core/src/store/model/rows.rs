@@ -12,8 +12,8 @@ use super::period_clock;
 use super::sequence_value;
 use crate::request::scheme::Kept;
 use crate::store::{
-    Fault, FaultKind, Key, MAX_NUMBER, Mark, Partition, Request, Reserved, Row, RowMark, RowState, RowStatus,
-    Scheme, SerialKey,
+    Fault, FaultKind, Key, MAX_NUMBER, Mark, Partition, Remedy, Request, Reserved, Row, RowMark, RowState,
+    RowStatus, Scheme, SerialKey,
 };
 
 /// A row as it is kept.
@@ -613,6 +613,16 @@ pub(crate) fn reserving(request: &Request) -> String {
     // Only the source's own numbers are counted.
     let len = request.len.div_ceil(request.key.stride.delta());
     format!("reserving {len} for `{}`", request.key.name)
+}
+
+/// The fault of a missing table of which this process has seen numbers: `init` alone would begin again at the first.
+#[cfg(feature = "_sql")]
+pub(crate) fn if_seen(request: &Request, fault: Fault) -> Fault {
+    let seen = request.high_water.next;
+    if seen == 0 || fault.remedy() != Some(&Remedy::INIT) {
+        return fault;
+    }
+    fault.instead(Remedy::InitAgain { row: request.key.name.to_string(), seen: request.seen_of_period() })
 }
 
 /// The context of a message about many rows.

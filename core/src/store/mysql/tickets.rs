@@ -326,5 +326,5 @@ fn went_backwards(request: &Request, found: &str) -> Fault {
             request.high_water.next
         ),
     )
-    .with_remedy(Remedy::repair(&request.key.name))
+    .with_remedy(Remedy::repair(&request.key.name, request.high_water.next))
 }

@@ -127,7 +127,7 @@ fn went_backwards(request: &Request, stands: u64, loser: &str) -> Fault {
             request.high_water.next
         ),
     )
-    .with_remedy(Remedy::repair(&request.key.name))
+    .with_remedy(Remedy::repair(&request.key.name, request.high_water.next))
 }
 
 /// Moves the sequence on, so that the next value is `to` or the first of its values above.
