@@ -609,7 +609,7 @@ fn a_table_whose_statements_change_other_rows_is_refused() {
     let root = Sql::root(&server.url());
     let key = key(Scheme::Keymill, "orders");
     let ddl = store(server.options()).init(&[Arc::clone(&key)], false).unwrap()[0].clone();
-    let shape = "(name TEXT COLLATE \"C\" NOT NULL PRIMARY KEY, period BIGINT NOT NULL DEFAULT 0, next BIGINT NOT NULL, \
+    let shape = "(name TEXT COLLATE \"C\" NOT NULL PRIMARY KEY, date BIGINT NOT NULL DEFAULT 0, next BIGINT NOT NULL, \
                  state TEXT COLLATE \"C\" NOT NULL DEFAULT 'open', stores BIGINT NOT NULL DEFAULT 1, \
                  store BIGINT NOT NULL DEFAULT 1, chunk BIGINT NOT NULL DEFAULT 0, \
                  updated_at TIMESTAMPTZ NOT NULL DEFAULT now())";
@@ -682,6 +682,30 @@ fn a_table_whose_statements_change_other_rows_is_refused() {
     root.say("DROP POLICY p ON keymill_segment; CREATE POLICY p ON keymill_segment USING (false) WITH CHECK (true)");
     assert!(store(server.options()).reserve(&ten(&key, 0)).is_err());
     assert_eq!(root.rows("SELECT next FROM keymill_segment"), [["61"]]);
+}
+
+/// A subscription brings the rows that hold the other server's ids, and not where its sequences stand.
+#[test]
+fn a_sequence_of_a_logical_subscriber_is_refused() {
+    let server = Private::start("-c wal_level=logical");
+    let root = Sql::root(&server.url());
+    root.say(
+        "CREATE SEQUENCE orders_seq INCREMENT BY 10; GRANT USAGE, SELECT ON SEQUENCE orders_seq TO keymill; \
+         CREATE SUBSCRIPTION far CONNECTION 'host=127.0.0.1 port=1 dbname=x' PUBLICATION p WITH (connect = false)",
+    );
+    let key = |scheme| Arc::new(Key { step: 10, ..schemes::key(scheme, "orders_seq", "orders", None) });
+    for scheme in [Scheme::Sequence, Scheme::JpaSequence] {
+        let key = key(scheme);
+        assert!(store(server.options()).reserve(&ten(&key, 0)).is_ok(), "a subscription that is not enabled");
+        root.say("ALTER SUBSCRIPTION far ENABLE");
+        let before = root.rows("SELECT last_value FROM orders_seq");
+        let fault = store(server.options()).reserve(&ten(&key, 0)).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
+        assert!(fault.to_string().contains("subscription `far`"), "{fault}");
+        assert_eq!(root.rows("SELECT last_value FROM orders_seq"), before, "nothing was drawn");
+        root.say("ALTER SUBSCRIPTION far DISABLE");
+    }
+    root.say("ALTER SUBSCRIPTION far SET (slot_name = NONE); DROP SUBSCRIPTION far");
 }
 
 #[test]

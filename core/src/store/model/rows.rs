@@ -619,7 +619,8 @@ pub(crate) fn reserving(request: &Request) -> String {
 #[cfg(feature = "_sql")]
 pub(crate) fn if_seen(request: &Request, fault: Fault) -> Fault {
     let seen = request.high_water.next;
-    if seen == 0 || fault.remedy() != Some(&Remedy::INIT) {
+    let is_missing = matches!(fault.remedy(), Some(Remedy::Init { first: "" } | Remedy::InitBeside { .. }));
+    if seen == 0 || !is_missing {
         return fault;
     }
     fault.instead(Remedy::InitAgain { row: request.key.name.to_string(), seen: request.seen_of_period() })

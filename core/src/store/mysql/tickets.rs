@@ -20,7 +20,7 @@ use super::mysql_connection::is_replaced;
 use super::mysql_session::MysqlSession;
 use crate::store::model::rows::{not_lower, ticket_row};
 use crate::store::model::value::{Value, number, text};
-use crate::store::sql::{Changed, Connection, Tickets, wrong};
+use crate::store::sql::{Changed, Connection, Tickets, step_of, wrong};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Reserved, Row};
 
 /// After every 64th ticket the process that drew it deletes older rows: all before the newest 64, at most 1000 at a time.
@@ -60,14 +60,30 @@ impl Tickets for MysqlSession {
         let of_table = Value::from(key.table.as_str());
         let found = self.query(
             "SELECT COLUMN_DEFAULT, (SELECT EXTRA FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
-             AND TABLE_NAME = ? AND COLUMN_NAME = 'id') FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND COLUMN_NAME = 'step'",
-            &[of_table.clone(), of_table.clone()],
+             AND TABLE_NAME = ? AND COLUMN_NAME = 'id'), (SELECT TABLE_COMMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() \
+             AND TABLE_NAME = ?) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND COLUMN_NAME = 'step'",
+            &[of_table.clone(), of_table.clone(), of_table.clone()],
         )?;
         let word = |column| found.first().and_then(|row| text(row, column));
         if !word(1).is_some_and(|extra| extra.to_ascii_lowercase().contains("auto_increment")) {
             return Err(wrong(self, key, "column `id` is not AUTO_INCREMENT"));
         }
-        if word(0).and_then(|step| step.parse::<u64>().ok()) != Some(key.step) {
+        let default = word(0).and_then(|step| step.parse::<u64>().ok());
+        let made_with = match word(2).and_then(step_of) {
+            None => self.step_of_rows(key, default)?,
+            comment => comment,
+        };
+        if let Some(step) = made_with.filter(|step| default != Some(*step)) {
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "tickets of table `{}` were worth step={step} numbers, and its column `step` has the default {} now: numbers that were issued would come again; nothing was drawn. Put {step} back as the default, in the CHECK of the column and in the rows",
+                    key.table,
+                    word(0).unwrap_or("none"),
+                ),
+            ));
+        }
+        if default != Some(key.step) {
             let found = word(0).unwrap_or("none");
             return Err(Fault::new(
                 FaultKind::Refused,
@@ -168,6 +184,14 @@ impl MysqlSession {
             format!("SELECT `id` FROM `{}` WHERE `stub` = ? ORDER BY `id` DESC LIMIT 1{lock}", key.table);
         let found = self.query(&sql, &[key.name.as_str().into()])?;
         Ok(found.first().and_then(|row| number(row, 0)).map(|ticket| ticket_row(key, ticket)))
+    }
+
+    /// The step of a ticket that was drawn while the column had another default than now.
+    fn step_of_rows(&mut self, key: &Key, default: Option<u64>) -> Result<Option<u64>, Fault> {
+        let Some(default) = default else { return Ok(None) };
+        let sql = format!("SELECT `step` FROM `{}` WHERE `step` <> ? LIMIT 1", key.table);
+        let found = self.query(&sql, &[default.into()])?;
+        Ok(found.first().and_then(|row| number(row, 0)))
     }
 
     /// One autocommitted statement for the common case: the row exists and is not below what this process has seen. `None`:

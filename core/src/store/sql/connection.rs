@@ -292,6 +292,10 @@ pub(crate) struct Counting {
     pub(crate) cycles: bool,
     /// Its first value.
     pub(crate) start: i128,
+    /// The step that it was made with, where its comment says so.
+    pub(crate) made_with: Option<u64>,
+    /// As a statement names it.
+    pub(crate) place: String,
 }
 
 /// The database's answer to a draw.
