@@ -390,7 +390,7 @@ impl MysqlSession {
     /// Refuses another program's sequence of MariaDB whose values do not rise one by one.
     fn check_shared(&self, key: &Key, cache: Option<u64>) -> Result<(), Fault> {
         if self.server.in_cluster {
-            let what = "is a sequence of a Galera cluster, whose nodes draw values each by itself and in no order; use `scheme=keymill`, or number the entities by a `@TableGenerator` and `scheme=jpa_table`";
+            let what = "is a sequence of a Galera cluster, whose nodes draw values each by itself and in no order; use `scheme=keymill`, with `start=` above every id that was issued, or number the entities by a `@TableGenerator` and `scheme=jpa_table`";
             return Err(Fault::new(FaultKind::Refused, format!("`{}` {what}", key.table)));
         }
         match cache {

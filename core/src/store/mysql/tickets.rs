@@ -88,7 +88,7 @@ impl Tickets for MysqlSession {
             return Err(Fault::new(
                 FaultKind::Refused,
                 format!(
-                    "tickets of table `{}` are worth step={found} numbers, and this source says step={}: with another step they would be issued twice; use `step={found}`, or name another table with `table=`",
+                    "tickets of table `{}` are worth step={found} numbers, and this source says step={}: with another step they would be issued twice; use `step={found}`",
                     key.table, key.step
                 ),
             ));
@@ -102,7 +102,7 @@ impl Tickets for MysqlSession {
             return Err(Fault::new(
                 FaultKind::Refused,
                 format!(
-                    "table `{}` keeps one row a name: it is of scheme `ticket`; name another with `table=`",
+                    "table `{}` keeps one row a name: it is of scheme `ticket`; name another with `table=`, if no id of this source was issued",
                     key.table
                 ),
             ));
@@ -234,7 +234,7 @@ impl MysqlSession {
             return Err(Fault::new(
                 FaultKind::Refused,
                 format!(
-                    "the server named ticket {}, and table `{}` holds {highest} already: its servers count apart, or its allocator has lost count; nothing is used. Create the table with `AUTO_ID_CACHE 1`, as `keymill init` does, or use `scheme=keymill`",
+                    "the server named ticket {}, and table `{}` holds {highest} already: its servers count apart, or its allocator has lost count; nothing is used. Stop every program that uses it; then create a table with `AUTO_ID_CACHE 1`, as `keymill init` does, and raise it with `keymill repair` above every number that was issued, or use `scheme=keymill`, with `start=` above them",
                     drawn.ticket, request.key.table
                 ),
             ));

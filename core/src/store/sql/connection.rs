@@ -338,7 +338,7 @@ pub(crate) fn wrong(connection: &dyn Connection, key: &Key, what: &str) -> Fault
     Fault::new(
         FaultKind::Refused,
         format!(
-            "table `{}`{} is not one of scheme `{}`: {what}; name another with `table=`",
+            "table `{}`{} is not one of scheme `{}`: {what}; name another with `table=`, if no id of this source was issued",
             key.table,
             connection.location(),
             key.scheme.name()

@@ -99,7 +99,7 @@ impl Dialect {
             }
             (Dialect::MariaDb, Kept::Sequence) if !key.unsafe_on => Err(Fault::new(
                 FaultKind::Unsafe,
-                "MariaDB hands out values of a sequence again after a crash (MDEV-36288), so numbers would come twice; use `scheme=keymill`, or `unsafe=on` accepts that",
+                "MariaDB hands out values of a sequence again after a crash (MDEV-36288), so numbers would come twice; use `scheme=keymill`, with `start=` above every id of this source that was issued, or `unsafe=on` accepts that",
             )),
             _ if key.scheme.create(self.family()).is_none() => rows::check_kept_here(key),
             _ => Ok(()),

@@ -9,7 +9,13 @@ use crate::store::model::sequence_value::{is_just_begun, next_from, owned, row_a
 
 /// A message about a sequence that another program made.
 pub(crate) fn wrong(key: &Key, what: &str) -> Fault {
-    Fault::new(FaultKind::Refused, format!("`{}` {what}; name another sequence with `table=`", key.table))
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "`{}` {what}; name another sequence with `table=`, if no id of this source was issued",
+            key.table
+        ),
+    )
 }
 
 /// What is said of a sequence whose next value is no number.
