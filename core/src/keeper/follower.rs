@@ -193,7 +193,7 @@ impl Follower {
         }
         let is_refused = |refused: &&RefusedTable| {
             let is_same = stored.text.as_ref().is_none_or(|text| *text == refused.text);
-            is_same && stored.split.is_none() && (refused.version, refused.least) == (stored.version, least)
+            is_same && stored.refused.is_none() && (refused.version, refused.least) == (stored.version, least)
         };
         if let Some(refused) = self.refused.as_ref().filter(is_refused) {
             return Err(refused.error.clone().into());
@@ -204,7 +204,7 @@ impl Follower {
             match read {
                 Ok((replaced, moves)) => (is_new, self.moves) = (replaced, moves),
                 Err(error) => {
-                    self.refused = stored.split.is_none().then(|| RefusedTable {
+                    self.refused = stored.refused.is_none().then(|| RefusedTable {
                         version: stored.version,
                         text: text.clone(),
                         least,

@@ -39,8 +39,10 @@ const LEASES: &str =
     concat!("allow this user `~keymill_worker:* +hget +hgetall +time`, beside `", rights!(), "`");
 const READS_READERS: &str =
     concat!("allow this user `~keymill_reader:* +hget +hgetall +hdel +time`, beside `", rights!(), "`");
-pub(super) const READS_ROUTE: &str = "allow this user `~keymill_route:* +hmget`";
-pub(super) const LISTS_ROUTES: &str = "allow this user `~keymill_route:* +hmget +scan` to list routers";
+pub(super) const READS_ROUTE: &str =
+    "allow this user `%R~keymill_route:* +hmget` (Redis 6: `~` in place of `%R~`)";
+pub(super) const LISTS_ROUTES: &str =
+    "allow this user `%R~keymill_route:* +hmget +scan` to list routers (Redis 6: `~` in place of `%R~`)";
 pub(super) const PUTS_ROUTE: &str =
     concat!("allow this user `~keymill_route:* +hmget +hget +hset`, beside `", rights!(), "`");
 
