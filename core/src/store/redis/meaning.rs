@@ -47,9 +47,9 @@ const LEASES: &str =
 const READS_READERS: &str =
     concat!("allow this user `~keymill_reader:* +hget +hgetall +hdel +time`, beside `", rights!(), "`");
 pub(super) const READS_ROUTE: &str =
-    "allow this user `%R~keymill_route:* +hmget` (before Redis 7 without `%R`)";
+    "allow this user `%R~keymill_route:* +hmget` (Redis 6: `~` in place of `%R~`)";
 pub(super) const LISTS_ROUTES: &str =
-    "allow this user `%R~keymill_route:* +hmget +scan` to list routers (before Redis 7 without `%R`)";
+    "allow this user `%R~keymill_route:* +hmget +scan` to list routers (Redis 6: `~` in place of `%R~`)";
 pub(super) const PUTS_ROUTE: &str = concat!(
     "store route tables as a user of its own, allowed `~keymill_route:* +hget ",
     commands!(),
