@@ -609,7 +609,7 @@ fn a_table_whose_statements_change_other_rows_is_refused() {
     let root = Sql::root(&server.url());
     let key = key(Scheme::Keymill, "orders");
     let ddl = store(server.options()).init(&[Arc::clone(&key)], false).unwrap()[0].clone();
-    let shape = "(name TEXT COLLATE \"C\" NOT NULL PRIMARY KEY, period BIGINT NOT NULL DEFAULT 0, next BIGINT NOT NULL, \
+    let shape = "(name TEXT COLLATE \"C\" NOT NULL PRIMARY KEY, date BIGINT NOT NULL DEFAULT 0, next BIGINT NOT NULL, \
                  state TEXT COLLATE \"C\" NOT NULL DEFAULT 'open', stores BIGINT NOT NULL DEFAULT 1, \
                  store BIGINT NOT NULL DEFAULT 1, chunk BIGINT NOT NULL DEFAULT 0, \
                  updated_at TIMESTAMPTZ NOT NULL DEFAULT now())";

@@ -219,6 +219,40 @@ fn a_type_with_a_sources_figures_has_all_of_them() {
     }
 }
 
+/// What the program's surroundings tell keymill and holds no secret.
+const NO_SECRETS: [&str; 4] = ["KEYMILL_LIBRARY", "KEYMILL_GENE", "source", "idWorker"];
+
+/// The words of `text` that stand between `begin` and `end`.
+fn words_between<'t>(text: &'t str, begin: &str, end: char) -> Vec<&'t str> {
+    text.split(begin).skip(1).filter_map(|rest| Some(rest.split_once(end)?.0)).collect()
+}
+
+#[test]
+fn the_endpoints_of_boot_mask_every_variable_and_property_but_those_that_hold_no_secret() {
+    const STARTER: &str = "bindings/java/frameworks/spring-boot-starter/src/main/java/io/keymill/spring/boot";
+    let guard = read(&format!("{STARTER}/KeymillGuardAutoConfiguration.java"));
+    let list = guard.split_once("SECRETS = ").and_then(|(_, rest)| rest.split_once(';')).expect("the list").0;
+    let masked = words_between(list, "\"KEYMILL_", '"');
+    let mut files = super::floors::sources(&root().join("core/src"));
+    binding_sources(&root().join("bindings"), &mut files);
+    let mut told = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a source");
+        let is_name = |name: &str| name.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+        let names = words_between(&text, "\"KEYMILL_", '"').into_iter().filter(|name| is_name(name));
+        told.extend(names.filter(|name| !name.starts_with("TEST_")).map(|name| format!("KEYMILL_{name}")));
+    }
+    let properties = read(&format!("{STARTER}/KeymillProperties.java"));
+    for declared in words_between(&properties, "private String ", ';') {
+        let name = declared.split(' ').next().unwrap_or_default();
+        told.push(if name == "config" { "KEYMILL_CONFIG".to_owned() } else { name.to_owned() });
+    }
+    assert!(told.len() > masked.len() && masked.len() >= 3, "{told:?}, {masked:?}");
+    let is_masked = |name: &str| name.strip_prefix("KEYMILL_").is_some_and(|name| masked.contains(&name));
+    told.retain(|name| !is_masked(name) && !NO_SECRETS.contains(&name.as_str()));
+    assert!(told.is_empty(), "these may hold a secret, and Boot's endpoints show them: {told:?}");
+}
+
 #[test]
 fn every_package_has_the_public_address_of_the_workspace() {
     let check = Command::new(root().join("ci/package/address")).arg("check").output().expect("python3");

@@ -13,7 +13,7 @@ use crate::store::interleave::{DEFAULT_CHUNK, MOST_STORES, NARROWEST_CHUNK, WIDE
 use crate::store::secret_file;
 use crate::store::server::PasswordSource;
 
-use super::{Fork, MillConfig, Options, StoreConfig, check_options, url};
+use super::{Fork, MillConfig, Options, StoreConfig, check_options, sign_in, url};
 
 /// The longest file that is read.
 const LONGEST: usize = 16 << 20;
@@ -93,7 +93,7 @@ fn parse(text: &str) -> Result<MillConfig> {
     })?;
     let mut config = stores(file.store, file.stores, file.chunk)?;
     if let Some(path) = file.password_file {
-        set_password_file(&mut config, &path)?;
+        sign_in::from_file(&mut config.store, &url::password_file(&path)?)?;
     }
     let mut own = Options::new();
     own.extend(file.fork.map(|v| ("fork".to_owned(), v)));
@@ -131,25 +131,6 @@ fn stores(store: Option<String>, stores: Option<Vec<String>>, chunk: Option<u64>
             MillConfig::read(&store)
         }
     }
-}
-
-/// Gives this password file to each server whose URL names no password.
-fn set_password_file(config: &mut MillConfig, path: &str) -> Result<()> {
-    let source = url::password_file(path)?;
-    let mut takers = 0;
-    config.store.servers(&mut |server| {
-        if server.password_source == PasswordSource::None {
-            server.password_source = source.clone();
-            takers += 1;
-        }
-        Ok(())
-    })?;
-    if takers == 0 {
-        return Err(Error::config(
-            "`password_file` serves no store here: it is for server stores whose URL names neither a password nor a `password_file=` of its own; leave it out",
-        ));
-    }
-    Ok(())
 }
 
 /// Options of the mill stand above those of its store's URL.
