@@ -112,11 +112,18 @@ fn a_table_and_an_earlier_build_refuse_each_other(routes: &Routes) {
     assert_eq!(seen, [Some("7".to_owned()), None]);
     let _: u64 = redis_server::say(&mut server, &["DEL", &at]);
     let _: u64 = redis_server::say(&mut server, &["HSET", &at, "version", "8", "table_text", "eight"]);
-    let refused = [store.read_route(key, 0).map(drop), store.list_routes(key).map(drop)];
-    for fault in refused.map(|answer| answer.expect_err("its readers are of another build")) {
-        assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    let fault = store.read_route(key, 0).expect_err("its readers are of another build");
+    assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    // The list shows the others beside it.
+    let other = Key { table: key.table.clone(), ..Key::of_route("zebra") };
+    assert_eq!(store.replace_route(&other, None, (3, "three")), Ok(true));
+    let listed = store.list_routes(key).expect("a list");
+    assert_eq!(listed.last(), Some(&("zebra".to_owned(), stored(3, "three"))));
+    let refused =
+        listed.first().and_then(|(_, table)| table.refused.clone()).expect("the earlier build's table");
+    for message in [fault.to_string(), refused] {
         for part in ["earlier build", "`table_text` in place of `text`", "route put"] {
-            assert!(fault.to_string().contains(part), "{fault}");
+            assert!(message.contains(part), "{message}");
         }
     }
     let seen: [Option<String>; 2] = redis_server::say(&mut server, &read);

@@ -53,6 +53,11 @@ pub(super) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// A path below the root, which may itself lie below a folder called `src` or `tests`.
+pub(super) fn below_root(path: &Path) -> &Path {
+    path.strip_prefix(root()).expect("a path of this repository")
+}
+
 pub(super) fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder of sources").flatten() {
@@ -88,8 +93,7 @@ pub(super) fn module(src: &Path, file: &Path) -> String {
 pub(super) fn code(path: &Path) -> String {
     let is_a_test =
         |part: &std::ffi::OsStr| part.to_string_lossy().trim_end_matches(".rs").ends_with("tests");
-    let in_core = path.components().skip_while(|part| part.as_os_str() != "src");
-    if in_core.into_iter().any(|part| is_a_test(part.as_os_str())) {
+    if below_root(path).components().any(|part| is_a_test(part.as_os_str())) {
         return String::new();
     }
     let text = fs::read_to_string(path).expect("a source");
@@ -332,7 +336,7 @@ fn the_bindings_know_only_what_the_core_shows_them() {
             for named in ["keymill", "keymill_core"].iter().flat_map(|name| paths(&code, name)) {
                 checked += 1;
                 let allowed = named[0] == FOR_BINDINGS || !hidden.contains(&named[0]);
-                assert!(allowed, "{} names {}", path.display(), named.join("::"));
+                assert!(allowed, "{} names {}", below_root(&path).display(), named.join("::"));
             }
         }
         assert!(checked > 0, "no name was found in {folder}: the reader is broken");
@@ -360,13 +364,13 @@ fn every_unsafe_and_every_ordering_says_why() {
                 let above = lines[i.saturating_sub(6)..=i].join("\n");
                 let is_unsafe = line.contains("unsafe {") || line.contains("unsafe impl");
                 if is_unsafe && !above.contains("SAFETY") {
-                    missing.insert(format!("{}:{}", path.display(), i + 1), "SAFETY");
+                    missing.insert(format!("{}:{}", below_root(&path).display(), i + 1), "SAFETY");
                 }
                 let orders = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
                 if orders.iter().any(|o| line.contains(&format!("Ordering::{o}")))
                     && !above.contains("ordering:")
                 {
-                    missing.insert(format!("{}:{}", path.display(), i + 1), "ordering");
+                    missing.insert(format!("{}:{}", below_root(&path).display(), i + 1), "ordering");
                 }
             }
         }
@@ -463,7 +467,7 @@ fn parsers_in(folder: &str, found: &mut Vec<String>) {
             continue;
         }
         let ending = name.rsplit('.').next().unwrap_or_default();
-        let Some((_, parsers)) = PARSERS.iter().find(|(of, _)| *of == ending) else { continue };
+        let Some((_, parsers)) = PARSERS.iter().find(|(format, _)| *format == ending) else { continue };
         if path == READER || OWN_TEXTS.iter().any(|(own, _)| *own == path) {
             continue;
         }

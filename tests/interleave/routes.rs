@@ -57,10 +57,10 @@ fn one_version_with_two_texts_is_told_with_both_stores_until_a_higher_one_is_sto
     put(&a, 9, "nine");
     put(&b, 9, "another nine");
     let names = |said: &str| said.contains("memory:0") && said.contains("memory:1");
-    let split = store.read_route(&orders(), 0).expect("an answer").and_then(|table| table.split);
-    assert!(split.is_some_and(|said| names(&said)));
+    let refused = store.read_route(&orders(), 0).expect("an answer").and_then(|table| table.refused);
+    assert!(refused.is_some_and(|said| names(&said)));
     let listed = store.list_routes(&orders()).expect("an answer").remove(0);
-    assert_eq!((listed.0.as_str(), listed.1.split.is_some_and(|said| names(&said))), ("orders", true));
+    assert_eq!((listed.0.as_str(), listed.1.refused.is_some_and(|said| names(&said))), ("orders", true));
     for text in ["nine", "another nine", "a third nine"] {
         let fault = store.replace_route(&orders(), Some(9), (9, text)).expect_err(text);
         assert_eq!(fault.kind, FaultKind::Refused, "{fault}");

@@ -103,7 +103,7 @@ fn routers_that_a_user_of_redis_may_not_list_are_refused_with_the_rights_of_the_
     };
     allow(&[]);
     let message = listed(&clerk).expect_err("without rights");
-    let rights = message.split('`').find(|part| part.starts_with("~keymill_route")).expect("the rights");
+    let rights = message.split('`').find(|part| part.starts_with("%R~keymill_route")).expect("the rights");
     let page = include_str!("../../docs/operations/privileges.md");
     assert!(page.contains(&format!("`{rights}`")), "the page names the same rights: {rights}");
     let rights: Vec<&str> = rights.split(' ').collect();

@@ -166,7 +166,7 @@ fn store_table(
     match store.replace_route(&key, Some(old), (new.version(), &text)) {
         // The answer was lost, and the store knows what became of it.
         Err(fault) if fault.kind == FaultKind::Unknown => {
-            let now = store.read_route(&key, 0)?.filter(|now| now.split.is_none());
+            let now = store.read_route(&key, 0)?.filter(|now| now.refused.is_none());
             match now {
                 Some(now) if now.version == new.version() => Ok(now.text.as_deref() == Some(text.as_str())),
                 _ => Err(fault),

@@ -391,9 +391,9 @@ impl Mill {
                 let is_lost = before > Some(LARGEST_VERSION);
                 let followed = if is_lost && !lacks_readers { store.readers(&readers)?.highest() } else { 0 };
                 let above = if is_lost { Some(followed) } else { before };
-                let split = found.as_ref().and_then(|found| found.split.clone());
-                if let Some(split) = split.filter(|_| above >= Some(after)) {
-                    return Err(Fault::new(FaultKind::Refused, split).into());
+                let refused = found.as_ref().and_then(|found| found.refused.clone());
+                if let Some(refused) = refused.filter(|_| above >= Some(after)) {
+                    return Err(Fault::new(FaultKind::Refused, refused).into());
                 }
                 let is_there =
                     found.is_some_and(|found| found.version == after && found.text.as_deref() == Some(&text));

@@ -193,7 +193,7 @@ impl Follower {
         }
         let is_refused = |refused: &&RefusedTable| {
             let is_same = stored.text.as_ref().is_none_or(|text| *text == refused.text);
-            is_same && stored.split.is_none() && (refused.version, refused.least) == (stored.version, least)
+            is_same && stored.refused.is_none() && (refused.version, refused.least) == (stored.version, least)
         };
         if let Some(refused) = self.refused.as_ref().filter(is_refused) {
             return Err(refused.error.clone().into());
@@ -204,7 +204,7 @@ impl Follower {
             match read {
                 Ok((replaced, moves)) => (is_new, self.moves) = (replaced, moves),
                 Err(error) => {
-                    self.refused = stored.split.is_none().then(|| RefusedTable {
+                    self.refused = stored.refused.is_none().then(|| RefusedTable {
                         version: stored.version,
                         text: text.clone(),
                         least,
@@ -357,6 +357,22 @@ mod tests {
         Follower::begin("orders", &table, Clock::System, 1000).expect("a follower")
     }
 
+    /// A follower of the table `a` of version 5, and what it reads it from.
+    struct Following {
+        memory: std::sync::Arc<Memory>,
+        store: MemoryStore,
+        polled: ContainedStore,
+        router: Follower,
+    }
+
+    fn following() -> Following {
+        let memory = Memory::new();
+        let (mut store, polled) = (MemoryStore::new(memory.clone()), asked(&memory));
+        put(&mut store, None, 5, &text(5, "a"));
+        let router = follower(&mut store);
+        Following { memory, store, polled, router }
+    }
+
     /// Reads the table if that is due; rows of readers are for other tests.
     fn poll(follower: &mut Follower, store: &mut ContainedStore, at: u64, events: &Events) {
         follower.poll(store, &mut OwnReaders::new(10_000, "test".into()), at, events);
@@ -375,10 +391,7 @@ mod tests {
 
     #[test]
     fn a_newer_table_is_taken_over_and_a_bad_or_older_one_is_not() {
-        let memory = Memory::new();
-        let (mut store, mut polled) = (MemoryStore::new(memory.clone()), asked(&memory));
-        put(&mut store, None, 5, &text(5, "a"));
-        let mut router = follower(&mut store);
+        let Following { memory, mut store, mut polled, mut router } = following();
         let events = Events::new();
         router.read(&mut polled, 2000, &events);
         assert_eq!((router.table.version(), router.table.age_ms(2500)), (5, Some(500)));
@@ -407,10 +420,7 @@ mod tests {
 
     #[test]
     fn a_refused_table_is_read_as_often_as_a_good_one_and_each_reason_is_reported_once() {
-        let memory = Memory::new();
-        let (mut store, mut polled) = (MemoryStore::new(memory.clone()), asked(&memory));
-        put(&mut store, None, 5, &text(5, "a"));
-        let mut router = follower(&mut store);
+        let Following { mut store, mut polled, mut router, .. } = following();
         let events = Events::new();
         put(&mut store, Some(5), 6, "version = 6");
         for at in (2..20).map(|n| n * EVERY_MS) {
@@ -433,10 +443,7 @@ mod tests {
 
     #[test]
     fn a_refused_text_is_parsed_once() {
-        let memory = Memory::new();
-        let (mut store, mut polled) = (MemoryStore::new(memory.clone()), asked(&memory));
-        put(&mut store, None, 5, &text(5, "a"));
-        let mut router = follower(&mut store);
+        let Following { mut store, mut polled, mut router, .. } = following();
         put(&mut store, Some(5), 6, "version = 6");
         let first = router.follow(&mut polled, 2_000).expect_err("it has no ranges");
         // A text that is parsed again is kept anew.
@@ -450,10 +457,7 @@ mod tests {
 
     #[test]
     fn a_table_is_read_often_while_a_range_moves_and_seldom_while_the_store_fails() {
-        let memory = Memory::new();
-        let (mut store, mut polled) = (MemoryStore::new(memory.clone()), asked(&memory));
-        put(&mut store, None, 5, &text(5, "a"));
-        let mut router = follower(&mut store);
+        let Following { memory, mut store, mut polled, mut router } = following();
         let events = Events::new();
         poll(&mut router, &mut polled, 1_000, &events);
         assert_eq!(router.due_at(), 11_000);

@@ -62,12 +62,14 @@ pub use bank::{BankChange, BankRows};
 pub use model::import::{Import, PARKED_AT};
 pub use stored_table::StoredTable;
 pub(crate) use stored_table::{no_stored_table, stored_table};
+#[cfg(feature = "redis")]
+pub(crate) use verbs::renew_slots;
 pub use verbs::{
     BankStore, Catalogue, KeepReader, ReaderStore, RouteStore, RowStore, RowsWork, SlotStore, SlotWork, Work,
 };
 pub(crate) use verbs::{
     drawn_member, in_transaction, listing_routes, making_a_node, new_owner, on_slots, reading_route,
-    renew_slots, renewing, replacing_route,
+    renewing, replacing_route,
 };
 
 pub(crate) use crate::error::fault::{Absence, Remedy};

@@ -13,25 +13,30 @@ pub struct StoredTable {
     pub version: u64,
     /// TOML or JSON; `None` where the caller knows this version.
     pub text: Option<String>,
-    /// Of several stores: why the table cannot be used, where two of them have different texts of this version.
-    pub split: Option<String>,
+    /// Why the table cannot be used: its row cannot be read, or two of several stores have different texts of this version.
+    pub refused: Option<String>,
 }
 
 impl StoredTable {
     /// The table of one store.
     #[must_use]
     pub fn new(version: u64, text: Option<String>) -> StoredTable {
-        StoredTable { version, text, split: None }
+        StoredTable { version, text, refused: None }
+    }
+
+    /// A table that cannot be read, in a list of tables that can.
+    pub(crate) fn unreadable(why: &Fault) -> StoredTable {
+        StoredTable { refused: Some(why.to_string()), ..StoredTable::new(0, None) }
     }
 
     /// The table that router `name` has in the store.
     ///
     /// # Errors
-    /// `STORE_REFUSED`: two stores have different texts of this version. `INVALID_CONFIG`: every fault of the text, or its version is not
+    /// `STORE_REFUSED`: its row cannot be read, or two stores have different texts of this version. `INVALID_CONFIG`: every fault of the text, or its version is not
     /// that of its row.
     pub(crate) fn table(&self, name: &str) -> Result<RouteTable, Error> {
-        if let Some(split) = &self.split {
-            return Err(Error::new(Code::StoreRefused, split.clone()));
+        if let Some(refused) = &self.refused {
+            return Err(Error::new(Code::StoreRefused, refused.clone()));
         }
         let text = self.text.as_deref().unwrap_or_default();
         if self.version > LARGEST_VERSION {
@@ -85,7 +90,7 @@ mod tests {
         let refused = stored(6).table("orders").expect_err("another version");
         assert_eq!(refused.code, Code::InvalidConfig);
         assert!(refused.message.contains("route table `orders` of the store: its row says version 6"));
-        let split = StoredTable { split: Some("two texts".to_owned()), ..stored(5) };
+        let split = StoredTable { refused: Some("two texts".to_owned()), ..stored(5) };
         let refused = split.table("orders").expect_err("which of them?");
         assert_eq!((refused.code, refused.message.as_str()), (Code::StoreRefused, "two texts"));
     }

@@ -72,8 +72,8 @@ impl Interleaved {
         // The new table among them: a store that has another text of this version is named.
         let own = ("the new table", StoredTable::new(version, Some(text.to_owned())));
         let newest = newest(&key.name, std::iter::once(own).chain(of_version).collect());
-        if let Some(split) = newest.and_then(|table| table.split) {
-            return Err(Fault::new(FaultKind::Refused, split));
+        if let Some(refused) = newest.and_then(|table| table.refused) {
+            return Err(Fault::new(FaultKind::Refused, refused));
         }
         let mut stored: Vec<String> = Vec::new();
         let all = self.members.len();
@@ -116,9 +116,10 @@ fn newest(name: &str, found: Vec<(&str, StoredTable)>) -> Option<StoredTable> {
         match &mut newest {
             Some((of, other)) if other.version == table.version => {
                 let is_other = |(one, two): (&String, &String)| one != two;
-                if other.split.is_none() && other.text.as_ref().zip(table.text.as_ref()).is_some_and(is_other)
+                if other.refused.is_none()
+                    && other.text.as_ref().zip(table.text.as_ref()).is_some_and(is_other)
                 {
-                    other.split = Some(two_texts(name, table.version, of, at));
+                    other.refused = Some(two_texts(name, table.version, of, at));
                 }
             }
             Some((_, other)) if other.version > table.version => {}

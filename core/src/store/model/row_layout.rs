@@ -118,7 +118,7 @@ impl<'k> RowLayout<'k> {
         let period = number("date", 0)?;
         // A database without unsigned integers keeps 2^63 as -2^63.
         let next = match cells.get(1) {
-            Some(cell) if cell.whole() == Some(i128::from(i64::MIN)) => {
+            Some(ColumnValue::Number(number)) if *number == i128::from(i64::MIN) => {
                 Some(ColumnValue::Number(i128::from(MAX_NUMBER) + 1))
             }
             other => other.cloned(),

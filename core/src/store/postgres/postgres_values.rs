@@ -124,7 +124,12 @@ pub(super) fn cells(row: &Row) -> Vec<ColumnValue> {
 
 /// The same of a row by the simple protocol, which does not say the types.
 pub(super) fn raw_cells(row: &SimpleQueryRow) -> Vec<ColumnValue> {
-    let cell = |column| row.get(column).map_or(ColumnValue::Null, |text| ColumnValue::Raw(text.to_owned()));
+    let cell = |column| match row.get(column) {
+        None => ColumnValue::Null,
+        // 2^63 in a column without unsigned numbers; MySQL, which sends text too, has them.
+        Some(text) if text.parse() == Ok(i64::MIN) => ColumnValue::Number(i64::MIN.into()),
+        Some(text) => ColumnValue::Raw(text.to_owned()),
+    };
     (0..row.len()).map(cell).collect()
 }
 

@@ -42,7 +42,7 @@ fn read_one(session: &mut RedisSession, key: &Key, known: u64) -> Result<Option<
     }
 }
 
-/// Reads all tables.
+/// Reads all tables. A key that cannot be read stands in the list with its fault.
 pub(super) fn list(session: &mut RedisSession, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
     list_all(session, key).map_err(|fault| advised(fault, meaning::LISTS_ROUTES))
 }
@@ -68,7 +68,13 @@ fn list_all(session: &mut RedisSession, key: &Key) -> Result<Vec<(String, Stored
     }
     let mut listed = Vec::with_capacity(names.len());
     for name in names {
-        let stored = read_one(session, &Key { name: Subject::Route(name.clone()).into(), ..key.clone() }, 0)?;
+        let stored =
+            match read_one(session, &Key { name: Subject::Route(name.clone()).into(), ..key.clone() }, 0) {
+                Err(fault) if fault.kind == FaultKind::Refused && fault.remedy().is_none() => {
+                    Some(StoredTable::unreadable(&fault))
+                }
+                stored => stored?,
+            };
         listed.extend(stored.map(|table| (name, table)));
     }
     Ok(listed)

@@ -1,7 +1,7 @@
 //! Route tables in a database: a row for each, changed by compare-and-set of its version.
 
 use crate::request::scheme::Family;
-use crate::store::model::value::{Value, number, text};
+use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::{Fault, FaultKind, Key, Remedy, StoredTable};
 
 use super::relation::check_table;
@@ -29,8 +29,13 @@ pub(super) fn read(
     let sql = format!("SELECT `version`, `table_text` FROM {place} WHERE `name` = ?");
     let found = connection.query(&sql, &[key.name.as_str().into()])?;
     let Some(row) = found.first() else { return Ok(None) };
+    decode(key, row).map(Some)
+}
+
+/// The table in a row of `version` and `table_text`.
+fn decode(key: &Key, row: &[ColumnValue]) -> Result<StoredTable, Fault> {
     match (number(row, 0), text(row, 1)) {
-        (Some(version), Some(text)) => Ok(Some(StoredTable::new(version, Some(text.to_owned())))),
+        (Some(version), Some(text)) => Ok(StoredTable::new(version, Some(text.to_owned()))),
         _ => Err(Fault::new(
             FaultKind::Refused,
             format!(
@@ -41,7 +46,7 @@ pub(super) fn read(
     }
 }
 
-/// Reads all tables. A database without `keymill_route` has none.
+/// Reads all tables. A row that cannot be read stands in the list with its fault. A database without `keymill_route` has none.
 pub(super) fn list(connection: &mut dyn Connection, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
     connection.forget_tables();
     let is_seen = check_table(connection, key)?;
@@ -50,15 +55,15 @@ pub(super) fn list(connection: &mut dyn Connection, key: &Key) -> Result<Vec<(St
         return Ok(Vec::new());
     }
     let place = connection.place(key)?;
-    let sql = format!("SELECT `name`, `version`, `table_text` FROM {place} ORDER BY `name`");
+    let sql = format!("SELECT `version`, `table_text`, `name` FROM {place} ORDER BY `name`");
     let found = match connection.query(&sql, &[]) {
         Err(fault) if fault.remedy() == Some(&Remedy::INIT) => return Ok(Vec::new()),
         Err(fault) if fault.kind == FaultKind::Refused && !is_seen => return Err(fault.instead(UNSEEN)),
         found => found?,
     };
     let stored = |row: &Vec<_>| {
-        let table = StoredTable::new(number(row, 1)?, text(row, 2).map(str::to_owned));
-        Some((text(row, 0)?.to_owned(), table))
+        let table = decode(key, row).unwrap_or_else(|fault| StoredTable::unreadable(&fault));
+        Some((text(row, 2)?.to_owned(), table))
     };
     Ok(found.iter().filter_map(stored).collect())
 }

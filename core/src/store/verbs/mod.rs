@@ -17,6 +17,8 @@ pub use route_store::RouteStore;
 pub(crate) use route_store::{listing_routes, reading_route, replacing_route};
 pub use row_store::{RowStore, RowsWork, Work};
 pub(crate) use row_store::{in_transaction, new_owner};
-pub use slot_store::{SlotStore, SlotWork};
 #[cfg_attr(not(feature = "_sql"), allow(unused_imports))]
-pub(crate) use slot_store::{making_a_node, on_slots, renew_slots, renewing};
+#[cfg(feature = "redis")]
+pub(crate) use slot_store::renew_slots;
+pub use slot_store::{SlotStore, SlotWork};
+pub(crate) use slot_store::{making_a_node, on_slots, renewing};
