@@ -193,7 +193,7 @@ fn a_table_that_was_dropped_is_made_and_repaired_as_the_message_of_a_running_pro
         let mut drawn = Drawn::begin(&server, SEGMENT);
         server.say("DROP TABLE keymill_segment");
         let says = drawn.last_words();
-        assert!(says.contains("is missing; stop every program"), "{says}");
+        assert!(says.contains("is missing") && says.contains("; stop every program"), "{says}");
         drawn.follow(&says);
         drawn.end();
     }
