@@ -109,6 +109,30 @@ const CODES: &str = "OK 0 · INVALID_ARGUMENT 1 · INVALID_CONFIG 2 · CLOSED 3 
 STORE_UNAVAILABLE 7 · STORE_REFUSED 8 · STORE_WENT_BACKWARDS 9 · STORE_UNSAFE 10 · NUMBER_OVERFLOW 11 · CLOCK_BEHIND 12 · \
 LEASE_LOST 13 · NO_WORKER_FREE 14 · LAYOUT_ENDED 15 · FORKED 16 · FORGED 17 · BUFFER_TOO_SMALL 18 · INTERNAL 19";
 
+/// The crates that `deny.toml` names: exceptions by `crate = "NAME@VERSION"`, reasons in back quotes.
+#[test]
+fn a_crate_that_the_rules_for_crates_name_is_in_the_lock_file() {
+    let (deny, lock) = (read("deny.toml"), read("Cargo.lock"));
+    let packages: Vec<(&str, &str)> = lock
+        .split("[[package]]")
+        .skip(1)
+        .map(|package| {
+            let value = |key: &str| package.split(key).nth(1).and_then(|rest| rest.split('"').next());
+            (value("\nname = \"").expect("a name"), value("\nversion = \"").expect("a version"))
+        })
+        .collect();
+    let exceptions = deny.split("crate = \"").skip(1).filter_map(|rest| rest.split('"').next());
+    let exceptions: Vec<_> = exceptions.filter_map(|named| named.split_once('@')).collect();
+    assert!(exceptions.len() > 2, "{exceptions:?}: the reader is broken");
+    let comments = deny.lines().filter(|line| line.starts_with('#'));
+    let reasons =
+        comments.flat_map(|line| line.split('`').skip(1).step_by(2)).filter(|word| !word.contains('/'));
+    for (name, version) in exceptions.into_iter().chain(reasons.map(|name| (name, ""))) {
+        let is_there = packages.iter().any(|(package, has)| *package == name && has.starts_with(version));
+        assert!(is_there, "deny.toml names {name} {version}, which Cargo.lock does not have");
+    }
+}
+
 #[test]
 fn the_codes_are_those_of_the_surface_in_its_order() {
     let codes = Code::ALL.iter().map(|code| format!("{} {}", code.name(), code.number()));
@@ -193,6 +217,40 @@ fn a_type_with_a_sources_figures_has_all_of_them() {
     for name in names {
         assert!(java.contains(&format!("(\"{name}\")")), "Stats.java does not show `{name}`");
     }
+}
+
+/// What the program's surroundings tell keymill and holds no secret.
+const NO_SECRETS: [&str; 4] = ["KEYMILL_LIBRARY", "KEYMILL_GENE", "source", "idWorker"];
+
+/// The words of `text` that stand between `begin` and `end`.
+fn words_between<'t>(text: &'t str, begin: &str, end: char) -> Vec<&'t str> {
+    text.split(begin).skip(1).filter_map(|rest| Some(rest.split_once(end)?.0)).collect()
+}
+
+#[test]
+fn the_endpoints_of_boot_mask_every_variable_and_property_but_those_that_hold_no_secret() {
+    const STARTER: &str = "bindings/java/frameworks/spring-boot-starter/src/main/java/io/keymill/spring/boot";
+    let guard = read(&format!("{STARTER}/KeymillGuardAutoConfiguration.java"));
+    let list = guard.split_once("SECRETS = ").and_then(|(_, rest)| rest.split_once(';')).expect("the list").0;
+    let masked = words_between(list, "\"KEYMILL_", '"');
+    let mut files = super::floors::sources(&root().join("core/src"));
+    binding_sources(&root().join("bindings"), &mut files);
+    let mut told = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a source");
+        let is_name = |name: &str| name.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+        let names = words_between(&text, "\"KEYMILL_", '"').into_iter().filter(|name| is_name(name));
+        told.extend(names.filter(|name| !name.starts_with("TEST_")).map(|name| format!("KEYMILL_{name}")));
+    }
+    let properties = read(&format!("{STARTER}/KeymillProperties.java"));
+    for declared in words_between(&properties, "private String ", ';') {
+        let name = declared.split(' ').next().unwrap_or_default();
+        told.push(if name == "config" { "KEYMILL_CONFIG".to_owned() } else { name.to_owned() });
+    }
+    assert!(told.len() > masked.len() && masked.len() >= 3, "{told:?}, {masked:?}");
+    let is_masked = |name: &str| name.strip_prefix("KEYMILL_").is_some_and(|name| masked.contains(&name));
+    told.retain(|name| !is_masked(name) && !NO_SECRETS.contains(&name.as_str()));
+    assert!(told.is_empty(), "these may hold a secret, and Boot's endpoints show them: {told:?}");
 }
 
 #[test]

@@ -267,6 +267,43 @@ fn status_warns_while_the_user_on_the_page_can_read_a_password_and_the_page_says
     assert_eq!(answer.unwrap(), ["requirepass", ""]);
 }
 
+/// Carries out the page's lines for the shell that make the Redis user. The administrator's password stays `secret`.
+fn make_the_user_of_install(private: &redis::Private) {
+    let page = page("install.md");
+    let block = page.split("<!-- run: redis -->\n```sh\n").nth(1).expect("the block is on the page");
+    let lines = block.split("export KEYMILL_CONFIG").next().unwrap().replace(">ADMIN", ">secret");
+    let port = store_host(&private.url()).1.to_string();
+    let client = format!("redis-cli() {{ command redis-cli -e -p {port} \"$@\"; }}\n{lines}");
+    let mut shell = Command::new("bash");
+    let ran =
+        shell.args(["-euo", "pipefail", "-c", &client]).env("REDISCLI_AUTH", "secret").output().unwrap();
+    assert!(ran.status.success(), "{lines}: {}", String::from_utf8_lossy(&ran.stderr));
+}
+
+#[test]
+fn the_redis_user_that_the_page_makes_reads_no_password_of_the_server() {
+    let private = redis::Private::start("");
+    let url = private.url();
+    let mut admin = redis::connection_of(&url);
+    // A server without replicas has none.
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "masterauth", ""]);
+    make_the_user_of_install(&private);
+    let (host, port) = store_host(&url);
+    let mut user = redis::connection_of(&format!("redis://ids:secret@{host}:{port}/0"));
+    let settings = redis::say::<Vec<(String, String)>>(&mut user, &["CONFIG", "GET", "*"]);
+    assert!(settings.contains(&("requirepass".to_owned(), String::new())), "{settings:?}");
+    // The administrator still has the password, and no setting is one.
+    assert_eq!(redis::say::<String>(&mut redis::connection_of(&url), &["PING"]), "PONG");
+    for (name, value) in settings {
+        let mut login = ::redis::cmd("AUTH");
+        let answer = login.arg("default").arg(value).query::<()>(&mut user);
+        assert_eq!(answer.expect_err(&name).code(), Some("WRONGPASS"), "{name}");
+    }
+    let mut options = redis::options_of(&url);
+    (options.server.user, options.server.password) = ("ids".to_owned(), Secret::new("secret"));
+    assert_eq!(redis_job(&options), Ok(()), "the user may do its job, and no warning is left");
+}
+
 /// Everything that a program and its operator ask of a Redis; answers with the first error.
 fn redis_job(options: &redis::RedisOptions) -> Result<(), String> {
     let mut store = redis::store(options.clone());

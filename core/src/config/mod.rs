@@ -5,6 +5,7 @@ mod machine;
 mod option_reader;
 pub mod options;
 mod scheme_options;
+mod sign_in;
 mod toml;
 mod url;
 mod worker_option;
@@ -24,8 +25,7 @@ use crate::error::{Error, Result};
 use crate::request::reservation::Scheme;
 use crate::spec::{Kind, Spec};
 use crate::store::memory::Step;
-use crate::store::server::PasswordSource;
-use crate::store::{Durability, Secret, server};
+use crate::store::{Durability, server};
 
 /// Options by name, as text.
 pub type Options = BTreeMap<String, String>;
@@ -211,8 +211,7 @@ impl MillConfig {
     /// `INVALID_CONFIG` with one line that says what is wrong and what is valid.
     pub fn parse(config: &str) -> Result<Self> {
         let mut read = Self::read(config)?;
-        let password = std::env::var_os(server::PASSWORD_VARIABLE);
-        sign_in(&mut read.store, password.as_deref())?;
+        sign_in::from_environment(&mut read.store)?;
         Ok(read)
     }
 
@@ -292,39 +291,6 @@ impl MillConfig {
     }
 }
 
-/// Gives the environment's password to the servers whose URLs name a user and no password. A password is one user's: a server
-/// for which no user is named would get another one's, and so would a second user. It is read now: later another thread of
-/// the program may be changing its environment.
-fn sign_in(store: &mut StoreConfig, password: Option<&std::ffi::OsStr>) -> Result<()> {
-    let Some(password) = password else { return Ok(()) };
-    let variable = server::PASSWORD_VARIABLE;
-    let mut whose: Option<String> = None;
-    store.servers(&mut |server| {
-        if server.password_source != PasswordSource::None || server.user.is_empty() {
-            return Ok(());
-        }
-        let password =
-            password.to_str().ok_or_else(|| Error::config(format!("{variable} is not UTF-8")))?;
-        if password.is_empty() {
-            // A secret that was never filled in: without it some servers would accept the login.
-            return Err(Error::config(format!(
-                "{variable} is empty, and the URL of {} names no password; set the variable, or unset it",
-                server.shown()
-            )));
-        }
-        if let Some(other) = whose.replace(server.user.clone()).filter(|other| *other != server.user) {
-            return Err(Error::config(format!(
-                "{variable} is one user's password, and the stores' URLs name `{}` and `{}` without one; give each store its own `password_file=FILE`",
-                crate::error::shown(&other),
-                crate::error::shown(&server.user)
-            )));
-        }
-        server.password = Secret::new(password);
-        server.password_source = PasswordSource::Environment;
-        Ok(())
-    })
-}
-
 /// The beginning of a command on this configuration, with `USER:PASSWORD` for a server's login, where it has one. No password is
 /// among the command's arguments, which every user of the machine can read.
 fn command(config: &str) -> String {
@@ -354,17 +320,6 @@ fn command(config: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn signed_in(url: &str, variable: Option<&str>) -> Result<(PasswordSource, String)> {
-        let mut config = MillConfig::read(url)?;
-        let mut found = None;
-        sign_in(&mut config.store, variable.map(std::ffi::OsStr::new))?;
-        config.store.servers(&mut |server| {
-            found = Some((server.password_source.clone(), server.password.reveal().to_owned()));
-            Ok(())
-        })?;
-        found.ok_or_else(|| Error::config("no server"))
-    }
 
     #[test]
     fn a_scheme_that_a_source_cannot_have_is_answered_with_every_scheme_that_it_can() -> Result<()> {
@@ -432,57 +387,6 @@ mod tests {
                 assert_eq!(format!("{written:?}"), format!("{:?}", read(store)?), "{store} {}", option.name);
             }
         }
-        Ok(())
-    }
-
-    #[test]
-    fn the_environment_gives_a_password_where_the_url_names_a_user_without_one() -> Result<()> {
-        use PasswordSource::{Environment, File, None, Url};
-        for (url, variable, source, password) in [
-            ("mysql://u@h/x", Some("horse"), Environment, "horse"),
-            ("redis://default@h", Some("horse"), Environment, "horse"),
-            // No user: it is not known whose password that would be.
-            ("redis://h", Some("horse"), None, ""),
-            ("redis://h", Some(""), None, ""),
-            ("redis://:own@h", Some("horse"), Url, "own"),
-            ("redis://s?sentinel=m", Some("horse"), None, ""),
-            ("mysql://u@h/x", Option::None, None, ""),
-            ("mysql://u:own@h/x", Some("horse"), Url, "own"),
-            ("mysql://u:@h/x", Some("horse"), Url, ""),
-            ("mysql://u:own@h/x", Some(""), Url, "own"),
-            ("postgres://u@h/x?password_file=/f", Some("horse"), File("/f".into()), ""),
-        ] {
-            assert_eq!(signed_in(url, variable)?, (source, password.to_owned()), "{url} {variable:?}");
-        }
-        let error = signed_in("mysql://u@h/x", Some("")).map(drop).unwrap_err();
-        assert!(error.message.contains("KEYMILL_PASSWORD is empty"), "{}", error.message);
-        let error = signed_in("mysql://u:own@h/x?password_file=/f", Option::None).map(drop).unwrap_err();
-        assert!(error.message.contains("write one of them"), "{}", error.message);
-        Ok(())
-    }
-
-    #[test]
-    fn the_environments_password_is_sent_for_one_user_only() -> Result<()> {
-        use PasswordSource::{Environment, None, Url};
-        let signed_in = |urls: [&str; 2]| {
-            let stores = urls.map(|url| MillConfig::read(url).map(|read| read.store));
-            let [first, second] = stores;
-            let mut stores = StoreConfig::Interleaved { stores: vec![first?, second?], chunk: 1 };
-            sign_in(&mut stores, Some(std::ffi::OsStr::new("horse")))?;
-            let mut found = Vec::new();
-            stores.servers(&mut |server| {
-                found.push(server.password_source.clone());
-                Ok(())
-            })?;
-            Ok(found)
-        };
-        assert_eq!(signed_in(["mysql://app@a/x", "mysql://app@b/x"])?, [Environment, Environment]);
-        assert_eq!(signed_in(["postgres://app@a/x", "redis://b"])?, [Environment, None]);
-        assert_eq!(signed_in(["mysql://app@a/x", "mysql://ids:own@b/x"])?, [Environment, Url]);
-        let error: Error = signed_in(["mysql://app@a/x", "redis://ids@b"]).unwrap_err();
-        assert_eq!(error.code, crate::Code::InvalidConfig);
-        assert!(error.message.contains("`app` and `ids`"), "{}", error.message);
-        assert!(!error.message.contains("horse"), "{}", error.message);
         Ok(())
     }
 }

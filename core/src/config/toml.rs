@@ -13,7 +13,7 @@ use crate::store::interleave::{DEFAULT_CHUNK, MOST_STORES, NARROWEST_CHUNK, WIDE
 use crate::store::secret_file;
 use crate::store::server::PasswordSource;
 
-use super::{Fork, MillConfig, Options, StoreConfig, check_options, url};
+use super::{Fork, MillConfig, Options, StoreConfig, check_options, sign_in, url};
 
 /// The longest file that is read.
 const LONGEST: usize = 16 << 20;
@@ -36,6 +36,8 @@ struct Document {
     snowflake: BTreeMap<String, OptionValue>,
     #[serde(default)]
     serial: BTreeMap<String, OptionValue>,
+    #[serde(default)]
+    business: BTreeMap<String, OptionValue>,
     #[serde(default)]
     source: BTreeMap<String, BTreeMap<String, OptionValue>>,
 }
@@ -91,7 +93,7 @@ fn parse(text: &str) -> Result<MillConfig> {
     })?;
     let mut config = stores(file.store, file.stores, file.chunk)?;
     if let Some(path) = file.password_file {
-        set_password_file(&mut config, &path)?;
+        sign_in::from_file(&mut config.store, &url::password_file(&path)?)?;
     }
     let mut own = Options::new();
     own.extend(file.fork.map(|v| ("fork".to_owned(), v)));
@@ -99,8 +101,12 @@ fn parse(text: &str) -> Result<MillConfig> {
     own.extend(file.max_sources.map(|v| ("max_sources".to_owned(), v.into_text())));
     own.extend(file.reader_lease.map(|v| ("reader_lease".to_owned(), v)));
     set_mill_options(&mut config, &own)?;
-    for (kind, options) in [("segment", file.segment), ("snowflake", file.snowflake), ("serial", file.serial)]
-    {
+    for (kind, options) in [
+        ("segment", file.segment),
+        ("snowflake", file.snowflake),
+        ("serial", file.serial),
+        ("business", file.business),
+    ] {
         let options = texts(options);
         check_options(kind, &options)?;
         config.kinds.insert(kind.to_owned(), options);
@@ -125,25 +131,6 @@ fn stores(store: Option<String>, stores: Option<Vec<String>>, chunk: Option<u64>
             MillConfig::read(&store)
         }
     }
-}
-
-/// Gives this password file to each server whose URL names no password.
-fn set_password_file(config: &mut MillConfig, path: &str) -> Result<()> {
-    let source = url::password_file(path)?;
-    let mut takers = 0;
-    config.store.servers(&mut |server| {
-        if server.password_source == PasswordSource::None {
-            server.password_source = source.clone();
-            takers += 1;
-        }
-        Ok(())
-    })?;
-    if takers == 0 {
-        return Err(Error::config(
-            "`password_file` serves no store here: it is for server stores whose URL names neither a password nor a `password_file=` of its own; leave it out",
-        ));
-    }
-    Ok(())
 }
 
 /// Options of the mill stand above those of its store's URL.
@@ -268,6 +255,22 @@ mod tests {
             assert!(!error.message.contains("topsecret"), "{text}: {}", error.message);
             assert!(!error.message.contains('\n'), "{text}: {}", error.message);
         }
+    }
+
+    #[test]
+    fn every_kind_of_source_has_its_defaults() -> Result<()> {
+        for (kind, spec) in [
+            ("segment", "segment:a"),
+            ("snowflake", "snowflake:a"),
+            ("serial", "serial:a/b"),
+            ("business", "business:a"),
+        ] {
+            let config = parse(&format!("store = \"memory:\"\n[{kind}]\ndeadline = \"7s\""))?;
+            assert_eq!(config.spec(spec)?.deadline, std::time::Duration::from_secs(7), "{kind}");
+            let error = parse(&format!("[{kind}]\nnonsense = 1")).map(drop).expect_err(kind);
+            assert!(error.message.contains("nonsense"), "{}", error.message);
+        }
+        Ok(())
     }
 
     #[test]

@@ -710,6 +710,28 @@ fn a_version_that_holds_statements_of_the_old_shards_owner_runs_none_in_the_new_
     }
 }
 
+#[test]
+fn the_environments_password_is_not_sent_to_the_server_of_another_user() {
+    let shop = Shop::mariadb("password_of", ORDERS).started();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let other = format!("mysql://mover@127.0.0.1:{}/x?tls=off", listener.local_addr().unwrap().port());
+    let own = format!("{}?tls=off", shop.old.url().replace(":secret@", "@"));
+    let run = |from: &str, to: &str| {
+        let words =
+            ["move", "copy", "orders", "--table", "t_order", "--key", "order_id", "--from", from, "--to", to];
+        Ran::from(shop.home.command(&words).env("KEYMILL_PASSWORD", "secret").output().unwrap())
+    };
+    let refused = run(&own, &other).refused("INVALID_CONFIG");
+    assert!(refused.contains("--to") && refused.contains("`keymill` and `mover`"), "{refused}");
+    assert!(!refused.contains("secret"), "{refused}");
+    let reached = listener.accept().map(drop).map_err(|error| error.kind());
+    assert_eq!(reached, Err(std::io::ErrorKind::WouldBlock), "the server of another user was reached");
+    // One user of both shards: the variable is for both.
+    let second = format!("{}?tls=off", shop.new.url().replace(":secret@", "@"));
+    run(&own, &second).done();
+}
+
 /// One database under two names, shards of another move, and what is no database.
 fn refused_places(shop: &Shop) {
     let (old, new) = (shop.old.url(), shop.new.url());

@@ -23,10 +23,17 @@ const fn refused(reconnect: bool, advice: &'static str) -> ErrorMeaning {
     ErrorMeaning { kind: FaultKind::Refused, reconnect, advice, absence: None }
 }
 
+/// The commands that every user of keymill needs.
+macro_rules! commands {
+    () => {
+        "+evalsha +eval +hmget +hset +hincrby +pttl +exists +info +config|get +client|setname +select +wait"
+    };
+}
+
 /// The rights for numbers, which every user of keymill needs. The page about privileges names the same rights, and those below.
 macro_rules! rights {
     () => {
-        "~keymill_segment:* +evalsha +eval +hmget +hset +hincrby +pttl +exists +info +config|get +client|setname +select +wait"
+        concat!("~keymill_segment:* ", commands!())
     };
 }
 
@@ -43,8 +50,11 @@ pub(super) const READS_ROUTE: &str =
     "allow this user `%R~keymill_route:* +hmget` (Redis 6: `~` in place of `%R~`)";
 pub(super) const LISTS_ROUTES: &str =
     "allow this user `%R~keymill_route:* +hmget +scan` to list routers (Redis 6: `~` in place of `%R~`)";
-pub(super) const PUTS_ROUTE: &str =
-    concat!("allow this user `~keymill_route:* +hmget +hget +hset`, beside `", rights!(), "`");
+pub(super) const PUTS_ROUTE: &str = concat!(
+    "store route tables as a user of its own, allowed `~keymill_route:* +hget ",
+    commands!(),
+    "`, so that no program's user may"
+);
 
 /// The advice for the rows of a pool: leased workers, or the readers of a router.
 pub(super) fn leases(key: &Key) -> &'static str {

@@ -20,11 +20,12 @@ import org.springframework.context.annotation.Configuration;
 class GuardTest {
     @ParameterizedTest
     @ValueSource(booleans = {true, false})
-    void the_endpoints_of_boot_do_not_show_the_password_in_keymill_config(boolean enabled) throws IOException {
+    void the_endpoints_of_boot_show_no_secret_of_keymill(boolean enabled) throws IOException {
         String config = "mysql://ids:hidden@127.0.0.1:1/shop";
-        try (ConfigurableApplicationContext context = BootTest.shop(Stores.H2_AND_SQLITE, "keymill.config=" + config, "KEYMILL_CONFIG=" + config, "keymill.init=never", "keymill.warm-up=false",
+        try (ConfigurableApplicationContext context = BootTest.shop(Stores.H2_AND_SQLITE, "keymill.config=" + config, "KEYMILL_CONFIG=" + config, "KEYMILL_PASSWORD=hidden", "KEYMILL_ORDER_KEYS=hidden", "keymill.init=never", "keymill.warm-up=false",
                 "keymill.enabled=" + enabled, "management.endpoint.env.show-values=always", "management.endpoint.configprops.show-values=always")) {
-            for (String path : new String[] {"/actuator/env", "/actuator/env/keymill.config", "/actuator/env/KEYMILL_CONFIG", "/actuator/configprops"}) {
+            for (String path : new String[] {"/actuator/env", "/actuator/env/keymill.config", "/actuator/env/KEYMILL_CONFIG", "/actuator/env/KEYMILL_PASSWORD", "/actuator/env/KEYMILL_ORDER_KEYS",
+                    "/actuator/configprops"}) {
                 String shown = BootTest.get(context, path);
                 assertTrue(shown.startsWith("200 "), shown);
                 assertTrue(shown.contains("******") || !enabled && path.endsWith("configprops"), shown);

@@ -1,6 +1,8 @@
 package io.keymill.spring.boot;
 
 import io.keymill.Mill;
+import java.util.Arrays;
+import java.util.List;
 import java.util.Locale;
 import org.springframework.beans.factory.config.BeanFactoryPostProcessor;
 import org.springframework.boot.actuate.endpoint.SanitizableData;
@@ -17,15 +19,21 @@ public class KeymillGuardAutoConfiguration {
     @Configuration(proxyBeanMethods = false)
     @ConditionalOnClass(name = "org.springframework.boot.actuate.endpoint.SanitizingFunction")
     static class SanitizingConfiguration {
-        /** The string may hold a password, and its property is called as nothing that Boot masks; with {@code show-values=always} it masks nothing. */
+        /** What holds a secret: variables of the environment, also as properties in any spelling. A test compares the list with what keymill reads. */
+        private static final List<String> SECRETS = Arrays.asList("KEYMILL_CONFIG", "KEYMILL_PASSWORD", "KEYMILL_ORDER_KEYS");
+
+        /** Boot masks some names only, and none with {@code show-values=always}. */
         @Bean
-        SanitizingFunction keymillConfigMask() {
-            return data -> isConfig(data.getKey()) ? data.withValue(SanitizableData.SANITIZED_VALUE) : data;
+        SanitizingFunction keymillSecretsMask() {
+            return data -> isSecret(data.getKey()) ? data.withValue(SanitizableData.SANITIZED_VALUE) : data;
         }
 
-        /** Also as {@code KEYMILL_CONFIG}. */
-        private static boolean isConfig(String key) {
-            return key.replaceAll("[^A-Za-z]", "").toLowerCase(Locale.ROOT).equals("keymillconfig");
+        private static boolean isSecret(String key) {
+            return SECRETS.stream().anyMatch(secret -> letters(secret).equals(letters(key)));
+        }
+
+        private static String letters(String key) {
+            return key.replaceAll("[^A-Za-z]", "").toLowerCase(Locale.ROOT);
         }
     }
 
