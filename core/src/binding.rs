@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::bank::{BankSource, narrow, wide};
 use crate::callers::counters::Counters;
 use crate::engine::IdPath;
+pub use crate::engine::metrics::labels as metrics_labels;
 pub use crate::error::printable;
 use crate::error::{Error, Result, shown};
 use crate::gene::Gene;

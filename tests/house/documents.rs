@@ -22,6 +22,19 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
+/// The TOML file of the page on configuration offers a table of defaults for each kind of source.
+#[test]
+fn the_page_on_configuration_offers_the_tables_of_kinds_that_there_are() {
+    let page = read("docs/configuration.md");
+    let listed = page.split("# defaults for a kind: ").nth(1).and_then(|rest| rest.lines().next());
+    for kind in listed.expect("the list of kinds").split(", ") {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(&file, format!("store = \"memory:\"\n[{kind}]\ndeadline = \"5s\"\n")).expect("a file");
+        let opened = Mill::open(&format!("file:{}", file.path().display()));
+        assert!(opened.is_ok(), "[{kind}]: {opened:?}");
+    }
+}
+
 /// Each document with generated tables, and their names.
 const DOCUMENTS: [(&str, &[&str]); 10] = [
     ("README.md", &["speed"]),

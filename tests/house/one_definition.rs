@@ -109,6 +109,30 @@ const CODES: &str = "OK 0 · INVALID_ARGUMENT 1 · INVALID_CONFIG 2 · CLOSED 3 
 STORE_UNAVAILABLE 7 · STORE_REFUSED 8 · STORE_WENT_BACKWARDS 9 · STORE_UNSAFE 10 · NUMBER_OVERFLOW 11 · CLOCK_BEHIND 12 · \
 LEASE_LOST 13 · NO_WORKER_FREE 14 · LAYOUT_ENDED 15 · FORKED 16 · FORGED 17 · BUFFER_TOO_SMALL 18 · INTERNAL 19";
 
+/// The crates that `deny.toml` names: exceptions by `crate = "NAME@VERSION"`, reasons in back quotes.
+#[test]
+fn a_crate_that_the_rules_for_crates_name_is_in_the_lock_file() {
+    let (deny, lock) = (read("deny.toml"), read("Cargo.lock"));
+    let packages: Vec<(&str, &str)> = lock
+        .split("[[package]]")
+        .skip(1)
+        .map(|package| {
+            let value = |key: &str| package.split(key).nth(1).and_then(|rest| rest.split('"').next());
+            (value("\nname = \"").expect("a name"), value("\nversion = \"").expect("a version"))
+        })
+        .collect();
+    let exceptions = deny.split("crate = \"").skip(1).filter_map(|rest| rest.split('"').next());
+    let exceptions: Vec<_> = exceptions.filter_map(|named| named.split_once('@')).collect();
+    assert!(exceptions.len() > 2, "{exceptions:?}: the reader is broken");
+    let comments = deny.lines().filter(|line| line.starts_with('#'));
+    let reasons =
+        comments.flat_map(|line| line.split('`').skip(1).step_by(2)).filter(|word| !word.contains('/'));
+    for (name, version) in exceptions.into_iter().chain(reasons.map(|name| (name, ""))) {
+        let is_there = packages.iter().any(|(package, has)| *package == name && has.starts_with(version));
+        assert!(is_there, "deny.toml names {name} {version}, which Cargo.lock does not have");
+    }
+}
+
 #[test]
 fn the_codes_are_those_of_the_surface_in_its_order() {
     let codes = Code::ALL.iter().map(|code| format!("{} {}", code.name(), code.number()));

@@ -8,7 +8,8 @@ use keymill::store::{
     SlotStore, Slots, Store, StoreIndex, Take,
 };
 use keymill::time::{Clock, ManualClock};
-use keymill_tests::{lease, wordless};
+use keymill::{Code, Mill};
+use keymill_tests::{lease, wordless, write_private};
 
 use crate::{CHUNK, PAUSE_MS, at_hand, memories, of_memories};
 
@@ -34,8 +35,12 @@ fn alone(memory: &Arc<Memory>) -> MemoryStore {
 }
 
 fn is_refused(store: &mut dyn Store, worker: u64, says: &str) {
-    let fault = store.begin_mark(&begin(worker)).expect_err("another list of stores");
-    assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    fails(store, worker, FaultKind::Refused, says);
+}
+
+fn fails(store: &mut dyn Store, worker: u64, kind: FaultKind, says: &str) {
+    let fault = store.begin_mark(&begin(worker)).expect_err("it does not begin");
+    assert_eq!(fault.kind, kind, "{fault}");
     assert!(wordless::says(&fault, says), "{fault}");
 }
 
@@ -74,7 +79,7 @@ fn a_new_fixed_worker_begins_when_every_store_answers_and_then_any_other_may_be_
     let [a, b] = memories();
     let (mut two, clock) = at_hand(&[&a, &b]);
     b.set_down(true);
-    is_refused(&mut two, 4, "a new worker begins when every store answers");
+    fails(&mut two, 4, FaultKind::Unavailable, "a new worker begins when every store answers");
     b.set_down(false);
     clock.advance(PAUSE_MS);
     assert_eq!(two.begin_mark(&begin(4)).expect("a mark"), 1);
@@ -90,7 +95,7 @@ fn a_new_fixed_worker_does_not_begin_where_a_store_could_not_record_it() {
     assert!(two.begin_mark(&begin(4)).expect_err("no record").kind.is_outage());
     b.set_down(true);
     clock.advance(PAUSE_MS);
-    is_refused(&mut two, 4, "a new worker begins when every store answers");
+    fails(&mut two, 4, FaultKind::Unavailable, "a new worker begins when every store answers");
     b.set_down(false);
     clock.advance(PAUSE_MS);
     assert_eq!(two.begin_mark(&begin(4)).expect("a mark"), 1);
@@ -278,4 +283,68 @@ fn a_close_raises_every_mark_that_it_can_and_waits_for_a_silent_store_once() {
         }
     }
     assert_eq!(b.asked() - before, 1);
+}
+
+/// A mill over these stores.
+fn mill_over(stores: [&str; 2]) -> (Mill, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("x")).expect("a folder");
+    let file = folder.path().join("keymill.toml");
+    let stores =
+        stores.map(|store| format!("{:?}", store.replace("{}", &folder.path().display().to_string())));
+    write_private(&file, &format!("stores = [{}]\n", stores.join(", ")));
+    (Mill::open(&format!("file:{}", file.display())).expect("a mill"), folder)
+}
+
+/// A new source of each kind, which begins when every store answers.
+const NEW_SOURCES: [&str; 5] = [
+    "segment:orders?deadline=2s",
+    "snowflake:fixed4?worker=4&deadline=2s",
+    "snowflake:fixed5?worker=5&deadline=2s",
+    "snowflake:leased?deadline=2s",
+    "business:bank?counters=2&deadline=2s",
+];
+
+#[test]
+fn a_new_source_of_every_kind_waits_for_the_store_that_is_down_and_names_no_other_source() {
+    let (mill, _folder) = mill_over(["sqlite:{}/a.db", "mysql://nobody@127.0.0.1:1/nowhere?tls=off"]);
+    for spec in NEW_SOURCES {
+        let source = mill.source(spec).expect("a source");
+        let since = std::time::Instant::now();
+        let error = if spec.starts_with("business") { source.next_for(1) } else { source.next() };
+        let error = error.expect_err("a store is down");
+        assert_eq!(error.code, Code::StoreUnavailable, "{spec}: {error}");
+        assert!(since.elapsed() >= std::time::Duration::from_millis(300), "{spec} has not waited: {error}");
+        if wordless::is_on() {
+            continue;
+        }
+        assert!(error.message.contains("store 2 of 2"), "{spec}: {error}");
+        for other in NEW_SOURCES.iter().filter(|other| **other != spec) {
+            let name = other.split([':', '?']).nth(1).expect("a name");
+            assert!(!error.message.contains(name), "{spec} blames `{name}`: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_store_that_is_listed_under_two_names_gives_no_source_of_any_kind_a_first_id() {
+    for stores in [["sqlite:{}/a.db", "sqlite:{}/x/../a.db"], ["sqlite:{}/x/../a.db", "sqlite:{}/a.db"]] {
+        let (mill, folder) = mill_over(stores);
+        for spec in NEW_SOURCES {
+            let source = mill.source(spec).expect("a source");
+            let first = if spec.starts_with("business") { source.next_for(1) } else { source.next() };
+            let error = first.expect_err(spec);
+            assert_eq!(error.code, Code::StoreRefused, "{spec}: {error}");
+        }
+        mill.close();
+        // No id was given, so the worker begins where the list is right.
+        let alone = Mill::open(&format!("sqlite:{}/a.db", folder.path().display())).expect("a mill");
+        for worker in [4, 5] {
+            alone
+                .source(&format!("snowflake:fixed{worker}?worker={worker}"))
+                .expect("a source")
+                .next()
+                .expect("an id");
+        }
+    }
 }

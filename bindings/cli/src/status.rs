@@ -22,7 +22,6 @@ const NEARLY_ALL: f64 = 0.8;
 
 /// One source as `status` and `metrics` see it.
 struct ShownSource {
-    label: String,
     stats: Stats,
     settings: Vec<(&'static str, String)>,
     layout: Option<Layout>,
@@ -33,10 +32,9 @@ struct ShownSource {
 
 impl ShownSource {
     fn of(source: &Source) -> ShownSource {
-        let label = source.label().to_owned();
         let stats = source.stats().unwrap_or_default();
         let (settings, layout) = (source.settings(), source.layout());
-        ShownSource { label, stats, settings, layout, standing: source.status(), lasts: Vec::new() }
+        ShownSource { stats, settings, layout, standing: source.status(), lasts: Vec::new() }
     }
 
     /// Compares the hottest counters with what they were so many seconds before.
@@ -462,17 +460,15 @@ pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
             facts.warnings.len()
         );
     }
+    let labels = keymill::binding::metrics_labels(statuses.iter().map(|status| &status.stats));
     let mut series = |name: &str, help: &str, value: &dyn Fn(&ShownSource) -> Option<String>| {
-        let rows: Vec<_> = statuses.iter().filter_map(|status| Some((status, value(status)?))).collect();
+        let each = labels.iter().zip(&statuses);
+        let rows: Vec<_> = each.filter_map(|(label, status)| Some((label, value(status)?))).collect();
         if !rows.is_empty() {
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
         }
-        for (status, value) in rows {
-            // As in the mill's own text; a name has no control characters.
-            let alone = statuses.iter().filter(|other| other.label == status.label).count() == 1;
-            let label = if alone { &status.label } else { &status.stats.spec };
-            let label = label.replace('\\', "\\\\").replace('"', "\\\"");
-            let _ = writeln!(text, "{name}{{source=\"{label}\"}} {value}");
+        for (label, value) in rows {
+            let _ = writeln!(text, "{name}{label} {value}");
         }
     };
     series("keymill_store_next", "Lowest number the store has not reserved.", &|status| {

@@ -37,6 +37,8 @@ struct Document {
     #[serde(default)]
     serial: BTreeMap<String, OptionValue>,
     #[serde(default)]
+    business: BTreeMap<String, OptionValue>,
+    #[serde(default)]
     source: BTreeMap<String, BTreeMap<String, OptionValue>>,
 }
 
@@ -99,8 +101,12 @@ fn parse(text: &str) -> Result<MillConfig> {
     own.extend(file.max_sources.map(|v| ("max_sources".to_owned(), v.into_text())));
     own.extend(file.reader_lease.map(|v| ("reader_lease".to_owned(), v)));
     set_mill_options(&mut config, &own)?;
-    for (kind, options) in [("segment", file.segment), ("snowflake", file.snowflake), ("serial", file.serial)]
-    {
+    for (kind, options) in [
+        ("segment", file.segment),
+        ("snowflake", file.snowflake),
+        ("serial", file.serial),
+        ("business", file.business),
+    ] {
         let options = texts(options);
         check_options(kind, &options)?;
         config.kinds.insert(kind.to_owned(), options);
@@ -249,6 +255,22 @@ mod tests {
             assert!(!error.message.contains("topsecret"), "{text}: {}", error.message);
             assert!(!error.message.contains('\n'), "{text}: {}", error.message);
         }
+    }
+
+    #[test]
+    fn every_kind_of_source_has_its_defaults() -> Result<()> {
+        for (kind, spec) in [
+            ("segment", "segment:a"),
+            ("snowflake", "snowflake:a"),
+            ("serial", "serial:a/b"),
+            ("business", "business:a"),
+        ] {
+            let config = parse(&format!("store = \"memory:\"\n[{kind}]\ndeadline = \"7s\""))?;
+            assert_eq!(config.spec(spec)?.deadline, std::time::Duration::from_secs(7), "{kind}");
+            let error = parse(&format!("[{kind}]\nnonsense = 1")).map(drop).expect_err(kind);
+            assert!(error.message.contains("nonsense"), "{}", error.message);
+        }
+        Ok(())
     }
 
     #[test]

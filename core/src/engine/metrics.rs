@@ -59,16 +59,22 @@ fn source_series(out: &mut String, labels: &[String], stats: &[Stats]) {
     }
 }
 
-/// The label of each source. Two sources of one name, such as a row that is moved from one scheme to another, have their specs as
-/// labels: a label that occurs twice would make the whole text invalid.
-fn labels(stats: &[Stats]) -> Vec<String> {
-    let mut names: HashMap<&str, usize> = HashMap::new();
-    for s in stats {
-        *names.entry(&s.source).or_default() += 1;
+/// The label `{source="…"}` of each source: its name, unless another source has the same name or a spec that reads like it; then its
+/// own spec. A label that occurs twice would make the whole text invalid. Two sources of one name are, say, a row that is moved to
+/// another scheme.
+#[must_use]
+pub fn labels<'a>(stats: impl IntoIterator<Item = &'a Stats>) -> Vec<String> {
+    let stats: Vec<&Stats> = stats.into_iter().collect();
+    let mut sources: HashMap<&str, usize> = HashMap::new();
+    for s in &stats {
+        *sources.entry(&s.source).or_default() += 1;
+        if s.spec != s.source {
+            *sources.entry(&s.spec).or_default() += 1;
+        }
     }
     stats
         .iter()
-        .map(|s| if names[s.source.as_str()] == 1 { &s.source } else { &s.spec })
+        .map(|s| if sources[s.source.as_str()] == 1 { &s.source } else { &s.spec })
         .map(|label| format!("{{source=\"{}\"}}", quoted(label)))
         .collect()
 }

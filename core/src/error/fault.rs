@@ -209,7 +209,7 @@ impl Fault {
         self.absence
     }
 
-    /// The fault of one of several stores, of which another one goes on: what that one can serve need not wait.
+    /// A fault of one of several stores; work that the others can do is not delayed.
     #[must_use]
     pub(crate) fn of_one_store(self) -> Self {
         Fault { is_partial: true, ..self }
@@ -266,6 +266,13 @@ impl Fault {
     #[must_use]
     pub(crate) fn without_context(mut self) -> Self {
         self.contexts.pop_if(|context| matches!(context, Context::Doing(_)));
+        self
+    }
+
+    /// The fault without what was being done, wherever that stands: what failed so fails for other requests too.
+    #[must_use]
+    pub(crate) fn without_doing(mut self) -> Self {
+        self.contexts.retain(|context| matches!(context, Context::At(_)));
         self
     }
 

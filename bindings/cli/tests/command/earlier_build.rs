@@ -15,7 +15,8 @@ const SEGMENT: &str = "segment:orders";
 const SERIAL: &str = "serial:cust_info/custid?number=000000&scheme=keymill";
 const BUSINESS: &str = "business:order?counters=4";
 const LEASED: &str = "snowflake:tx";
-const SOURCES: [&str; 4] = [SEGMENT, SERIAL, BUSINESS, LEASED];
+const FIXED: &str = "snowflake:fx?worker=5";
+const SOURCES: [&str; 5] = [SEGMENT, SERIAL, BUSINESS, LEASED, FIXED];
 
 /// The tables as the builds before 0.2.0 made them.
 const OLD_OF_MYSQL: [&str; 2] = [
@@ -114,7 +115,7 @@ fn follow_the_page(store: &Store) {
     run(&["init"]).done();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as i64;
     let time = rfc3339(now + 2_500);
-    for (spec, number) in SOURCES.into_iter().zip(["5001", "5001", "5001", &time]) {
+    for (spec, number) in SOURCES.into_iter().zip(["5001", "5001", "5001", &time, &time]) {
         assert!(run(&["repair", spec, "--to", number, "--yes"]).done().contains("written: yes"), "{spec}");
     }
 
@@ -127,7 +128,7 @@ fn follow_the_page(store: &Store) {
     for (spec, old) in SOURCES.into_iter().zip(&old) {
         let highest = old.iter().map(|id| number(spec, id)).max().unwrap();
         // A worker's mark lay 2 s ahead of its last id, and ids up to there may have been issued.
-        let highest = if spec == LEASED { highest + (2_000 << 22) } else { highest };
+        let highest = if [LEASED, FIXED].contains(&spec) { highest + (2_000 << 22) } else { highest };
         for id in take(spec) {
             assert!(number(spec, &id) > highest, "{spec}: {id} after {highest}");
         }

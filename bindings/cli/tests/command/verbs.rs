@@ -294,6 +294,33 @@ fn every_verb_s_help_has_examples_that_run_the_verb() {
     assert_eq!(home.run(&["--version"]).done(), format!("keymill {}\n", keymill::VERSION));
 }
 
+/// A label that occurs twice makes the whole text invalid.
+#[test]
+fn sources_with_names_like_other_sources_specs_have_labels_of_their_own() {
+    let home = Home::new();
+    // Two of one name have their specs as labels, and the name of the third is the spec of the first.
+    let specs = [
+        "segment:a?buffer=5s",
+        "segment:a?buffer=6s&table=b",
+        "segment:a%3Fbuffer%3D5s",
+        "segment:a%253Fbuffer%253D5s",
+    ];
+    let text = home.run(&[&["metrics"][..], &specs].concat()).done();
+    let mut seen = std::collections::BTreeSet::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let series = line.rsplit_once(' ').unwrap().0;
+        assert!(seen.insert(series), "{series} stands there twice:\n{text}");
+    }
+    assert!(seen.iter().filter(|series| series.starts_with("keymill_store_next")).count() <= specs.len());
+    for spec in &specs {
+        home.run(&["next", spec]).done();
+    }
+    let text = home.run(&[&["metrics"][..], &specs].concat()).done();
+    let series = text.lines().filter(|line| line.starts_with("keymill_store_next{"));
+    let series: std::collections::BTreeSet<_> = series.map(|line| line.rsplit_once(' ').unwrap().0).collect();
+    assert_eq!(series.len(), specs.len(), "{text}");
+}
+
 #[test]
 fn the_environment_names_the_mill_unless_the_command_line_does() {
     let home = Home::new();
@@ -334,6 +361,28 @@ fn a_toml_file_without_a_store_says_that_the_default_file_is_created() {
     let first = home.run(&next);
     assert!(first.err.contains("keymill.db`") && first.err.contains("`file:keymill.toml`"), "{first:?}");
     assert_eq!(home.run(&next).err, "");
+}
+
+#[test]
+fn a_source_whose_layout_has_ended_creates_no_file() {
+    let ended = "layout=uid&epoch=2016-05-20";
+    for worker in ["worker=1", "worker=lease", "worker=1&mark=none"] {
+        let spec = &*format!("snowflake:old?{worker}&{ended}");
+        for words in [
+            &["next", spec][..],
+            &["take", spec, "3"],
+            &["parse", spec, "4611686018427387904"],
+            &["status", spec],
+        ] {
+            let home = Home::new();
+            let ran = home.run(words);
+            assert!(
+                ran.code == Some(0) || ran.err.starts_with("keymill: LAYOUT_ENDED"),
+                "{words:?}: {ran:?}"
+            );
+            assert!(!home.path().join("keymill.db").exists(), "{words:?}: {ran:?}");
+        }
+    }
 }
 
 #[test]

@@ -409,6 +409,10 @@ impl Core {
         }
         let (first, mark, worker_field) = self.worker_and_mark().ok_or(Refusal::Lapsed)?;
         if current == 0 || mark == 0 {
+            // The store is asked for no mark and no worker of a layout that has ended.
+            if self.layout.tick_at(time.wall_ms()) > self.layout.max_tick() as i64 {
+                return Err(Refusal::LayoutEnded);
+            }
             return Err(Refusal::NotReady { why: Why::Start, retry_after_ms: KEEPER_MS });
         }
         // `seen` before the clock: then a lower reading is a step back, and not another thread's later reading.

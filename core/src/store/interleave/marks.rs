@@ -4,7 +4,10 @@
 use crate::request::worker::BeginMark;
 use crate::store::model::rows;
 use crate::store::places::{self, in_use_at};
-use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Row, RowMark, RowState, RowStatus, in_transaction};
+use crate::store::{
+    Fault, FaultKind, Key, Mark, Partition, Remedy, Row, RowMark, RowState, RowStatus, StoreIndex,
+    in_transaction,
+};
 
 use super::member::{Conversation, Hold};
 use super::{Interleaved, Member, gone};
@@ -45,7 +48,7 @@ impl Interleaved {
             places::announce(&mut **store, &own, seen)
         })?;
         for member in others(&mut self.members, home) {
-            let recorded = member.ask_alone(Hold::Alone, |store| record(store, &begin.key));
+            let recorded = member.ask_alone(Hold::Alone, |store| record(store, begin));
             // A known worker begins without the stores that are down. The next process to begin records it there.
             recorded.or_else(|fault| if down.is_some() { Ok(()) } else { Err(fault) })?;
         }
@@ -104,7 +107,9 @@ impl Interleaved {
                 let why = format!(
                     "a new worker begins when every store answers, and one does not: {fault}; workers that have begun go on"
                 );
-                Err(Fault::new(FaultKind::Refused, why))
+                // Callers wait for a store that is down. A store that refuses does so until its operator acts.
+                let kind = if gone(fault.kind) { FaultKind::Unavailable } else { FaultKind::Refused };
+                Err(Fault::new(kind, why))
             }
             down => Ok(down),
         }
@@ -121,7 +126,7 @@ impl Interleaved {
                     Err(fault) => return Ok(Err(fault)),
                 };
                 check_recorded(store, begin, row.as_ref())?;
-                if row.is_some() { Ok(Ok(())) } else { unless_gone(record(store, &begin.key)) }
+                if row.is_some() { Ok(Ok(())) } else { unless_gone(record(store, begin)) }
             });
             match recorded {
                 Ok(Ok(())) => {}
@@ -131,7 +136,7 @@ impl Interleaved {
                 Err(fault) => return Err(fault),
             }
         }
-        self.unrecorded.retain(|of| of.key.name != begin.key.name);
+        self.unrecorded.retain(|worker| worker.key.name != begin.key.name);
         if !is_complete {
             self.unrecorded.push(begin.clone());
         }
@@ -190,7 +195,7 @@ impl Interleaved {
             places::repair(&mut **store, &own, to, dry_run)
         })?;
         for member in others(&mut self.members, home).filter(|_| !dry_run) {
-            member.operate(|store| record(store, &begin.key))?;
+            member.operate(|store| record(store, begin))?;
         }
         Ok(repaired)
     }
@@ -232,15 +237,31 @@ fn lost_mark(begin: &BeginMark, other: &str) -> Fault {
     ))
 }
 
-/// Records in a store which one it is, where it has no row of this worker.
-fn record(store: &mut Conversation<'_>, key: &Key) -> Result<(), Fault> {
-    let status = in_use_at(store.index());
+/// Records in a store which one it is, where it has no row of this worker. A row that is there by now names the same store, or two of
+/// the list are one.
+fn record(store: &mut Conversation<'_>, begin: &BeginMark) -> Result<(), Fault> {
+    let (key, own) = (&*begin.key, store.index());
+    let status = in_use_at(own);
     let doing = format!("recording the stores of `{}`", key.name);
     in_transaction(&mut **store, key, 0, &doing, |rows| {
-        if rows.read(key, true)?.is_some() {
-            return Ok(Some(()));
+        if let Some(stored) = rows.read(key, true)? {
+            return match rows::row_mark_of(key, &stored)? {
+                Some(row) if row.status != status => Err(listed_twice(begin.worker, own, row.status)),
+                _ => Ok(Some(())),
+            };
         }
         let new = rows::stored_as(key, RowMark { mark: Mark { period: 0, next: 1 }, status })?;
         Ok(rows.insert(key, &new)?.then_some(()))
     })
+}
+
+/// A store that had no row of a worker has that of another one now.
+fn listed_twice(worker: u64, own: StoreIndex, found: RowStatus) -> Fault {
+    let found = found.partition.map_or(StoreIndex::ONLY, Partition::store_index);
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "worker {worker} was begun there a moment ago in {found}, and this mill opens it in {own}: two entries of `stores` lead to one store, or another mill has just begun this worker with another list; no id was given. List each store once"
+        ),
+    )
 }

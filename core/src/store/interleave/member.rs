@@ -301,7 +301,9 @@ impl Member {
         // A stop of this process is not the store's.
         let longest_ms = longest.map_or(u64::MAX, |longest| longest.as_millis() as u64);
         let took_ms = now_ms.saturating_sub(began_ms).min(longest_ms);
-        self.pause = Some(Pause::after(self.pause.as_ref(), now_ms, took_ms, fault.clone()));
+        // The next request that the pause refuses is not the one that failed.
+        let why = fault.clone().without_doing();
+        self.pause = Some(Pause::after(self.pause.as_ref(), now_ms, took_ms, why));
         fault
     }
 
