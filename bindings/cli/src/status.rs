@@ -348,7 +348,7 @@ impl Lines {
                 Ok(shards) => {
                     self.add("router", &format!("{name}: version {version}, shards {}", shards.join(", ")));
                 }
-                Err(error) => self.add("warning", &format!("router {name}: version {version}: {error}")),
+                Err(error) => self.add("warning", &format!("router {name}: {error}")),
             }
             match readers {
                 Ok(readers) => {
@@ -387,6 +387,9 @@ fn status_text(
     lines.add_store(mill, facts);
     lines.add_routers(routers, unlisted);
     for status in statuses {
+        if let Some(zone) = status.setting("zone") {
+            lines.add("zone", &format!("{}: {zone}", status.shown("source")));
+        }
         if let Some(counters) = status.seen().and_then(|standing| standing.counters) {
             lines.add("counters", &format!("{}: {counters}", status.shown("source")));
         }

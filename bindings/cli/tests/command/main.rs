@@ -7,6 +7,7 @@ mod operator;
 mod order_numbers;
 mod order_table;
 mod planted;
+mod planted_mysql;
 mod postgres;
 mod refusals;
 mod restore;
