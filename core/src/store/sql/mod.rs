@@ -26,6 +26,7 @@ mod relation;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod remote;
 mod renewals;
+mod rights;
 pub(crate) mod sequence;
 mod sql_batch;
 mod sql_reservation;

@@ -8,7 +8,7 @@ use crate::store::model::row_layout::RowLayout;
 use crate::store::model::rows;
 use crate::store::{Absence, Fault, FaultKind, Key, Remedy, Scheme};
 
-use super::{Connection, Relation, create_statement, sequence, wrong};
+use super::{Connection, Relation, create_statement, rights, sequence, wrong};
 
 /// Checks, once a connection, that the table has what the scheme needs. `false`: it is missing, or this user may not see
 /// it; the error of the first statement says which.
@@ -262,7 +262,7 @@ pub(super) fn create_missing(
     if !dry_run && !missing.is_empty() {
         connection.writable()?;
         for (key, statement) in &missing {
-            connection.create(key, statement)?;
+            connection.create(key, statement).map_err(|fault| rights::of_creating(fault, key))?;
             check_table(connection, key)?;
         }
     }
