@@ -1,6 +1,7 @@
 //! Order numbers: what business ids are called outside. All work is in memory; a key file is read once.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -70,8 +71,11 @@ impl OrderNumbers {
     pub fn open(file: impl AsRef<Path>, tenant: &str, table: &str) -> Result<OrderNumbers> {
         let file = file.as_ref();
         let path = || path_shown(&file.to_string_lossy());
-        let found = secret_file::read(file, LONGEST_KEY_FILE as u64)
-            .map_err(|e| Error::argument(format!("reading the key file `{}` failed: {e}", path())))?;
+        let found = secret_file::read(file, LONGEST_KEY_FILE as u64).map_err(|e| {
+            let failed = format!("reading the key file `{}` failed: {e}", path());
+            // It is read, and is no short regular text.
+            if e.kind() == ErrorKind::InvalidData { Error::config(failed) } else { Error::argument(failed) }
+        })?;
         if let Some(exposed) = found.exposed {
             return Err(Error::config(format!("the key file `{}` {exposed}", path())));
         }
