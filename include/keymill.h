@@ -116,6 +116,11 @@
 #define KM_STAT_LEASE_AGE 32
 
 /**
+ * km_stats.present: zone.
+ */
+#define KM_STAT_ZONE 64
+
+/**
  * The version of this header; km_version() is that of the library which runs.
  */
 #define KM_VERSION_MAJOR 0
@@ -374,6 +379,10 @@ typedef struct {
      * How long ago the lease of a snowflake's worker was renewed, in milliseconds.
      */
     uint64_t lease_age_ms;
+    /**
+     * The time zone of a serial's dates, NUL-terminated; of zone=local the one that the program had.
+     */
+    char zone[64];
 } km_stats;
 
 /**

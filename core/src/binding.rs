@@ -19,7 +19,7 @@ pub use crate::request::stride::Stride;
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
 
 use crate::api::text::ascii;
-use crate::api::{Kind, Parts, Route, Router, Source, room};
+use crate::api::{Kind, Mill, Parts, Route, Router, Source, room};
 use crate::layout::scatter::Scatter;
 use crate::layout::{parse_time, rfc3339};
 pub use crate::order_number::{read_text as order_no_bytes, read_text8 as order_no_number};
@@ -30,6 +30,14 @@ use crate::text_form::TextForm;
 #[must_use]
 pub fn duration(text: &str) -> Option<Duration> {
     crate::time::duration(text).map(Duration::from_millis)
+}
+
+/// [`Mill::source`] where the language has a zone of its own: what `zone=local` means in this program.
+///
+/// # Errors
+/// As [`Mill::source`].
+pub fn source_in_zone(mill: &Mill, spec: &str, program_zone: &str) -> Result<Source> {
+    mill.source_in(spec, Some(program_zone))
 }
 
 /// The text of an order number of 16 bytes.

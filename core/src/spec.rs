@@ -165,6 +165,8 @@ pub struct Spec {
     pub worker_read: String,
     /// The options of business ids; `None` for the other kinds.
     pub bank: Option<BankSpec>,
+    /// `zone=local` of a serial with dates.
+    pub takes_program_zone: bool,
     /// `skew=5s` of a serial: how far this clock may be behind the row's period.
     pub skew_ms: u64,
     /// How much to reserve, and when.
@@ -296,6 +298,18 @@ impl Spec {
         )
     }
 
+    /// The zone of a serial's dates; `None` without dates.
+    #[must_use]
+    pub fn zone(&self) -> Option<&str> {
+        self.pattern().filter(|pattern| pattern.is_dated()).map(SerialPattern::zone_name)
+    }
+
+    /// The zone of another serial of the same row, where it is not this one's.
+    pub(crate) fn other_zone<'o>(&self, other: &'o Spec) -> Option<&'o str> {
+        let is_one_row = self.key.name == other.key.name && self.key.place() == other.key.place();
+        other.zone().filter(|zone| is_one_row && self.zone().is_some_and(|own| own != *zone))
+    }
+
     /// The pattern of a serial source.
     #[must_use]
     pub fn pattern(&self) -> Option<&SerialPattern> {
@@ -339,6 +353,7 @@ impl Spec {
         if let Some(pattern) = self.pattern() {
             settings.push(("date", pattern.date_pattern().to_owned()));
             settings.push(("number", pattern.number_pattern().to_owned()));
+            settings.extend(self.zone().map(|zone| ("zone", zone.to_owned())));
         }
         if let Some(SnowflakeSpec { layout, worker, from, is_marked, by_data_centre, .. }) = &self.snowflake {
             settings.push(("layout", layout.describe()));

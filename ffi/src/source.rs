@@ -226,6 +226,8 @@ pub const KM_STAT_END: u32 = 8;
 pub const KM_STAT_REFUSAL: u32 = 16;
 /// km_stats.present: lease_age_ms.
 pub const KM_STAT_LEASE_AGE: u32 = 32;
+/// km_stats.present: zone.
+pub const KM_STAT_ZONE: u32 = 64;
 
 /// The figures of a source. The caller sets struct_size to sizeof(km_stats) before the call (KM_STATS_INIT does); the
 /// struct may grow at its end in later versions.
@@ -264,6 +266,8 @@ pub struct km_stats {
     pub refusal: [c_char; 256],
     /// How long ago the lease of a snowflake's worker was renewed, in milliseconds.
     pub lease_age_ms: u64,
+    /// The time zone of a serial's dates, NUL-terminated; of zone=local the one that the program had.
+    pub zone: [c_char; 64],
 }
 
 /// Takes an id of 64 bits of this source apart.
@@ -394,7 +398,8 @@ impl StructOut<km_stats> {
                 | bit(stats.lead_ms.is_some(), KM_STAT_LEAD)
                 | bit(stats.ends_at_ms.is_some(), KM_STAT_END)
                 | bit(stats.refusal.is_some(), KM_STAT_REFUSAL)
-                | bit(stats.lease_age_ms.is_some(), KM_STAT_LEASE_AGE),
+                | bit(stats.lease_age_ms.is_some(), KM_STAT_LEASE_AGE)
+                | bit(stats.zone.is_some(), KM_STAT_ZONE),
             issued: stats.issued,
             reserved: stats.reserved,
             left: stats.left,
@@ -409,6 +414,7 @@ impl StructOut<km_stats> {
             ends_at_ms: stats.ends_at_ms.unwrap_or_default(),
             refusal: text_of(stats.refusal.as_deref().unwrap_or_default()),
             lease_age_ms: stats.lease_age_ms.unwrap_or_default().unsigned_abs(),
+            zone: text_of(stats.zone.as_deref().unwrap_or_default()),
         });
     }
 }

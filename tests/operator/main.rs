@@ -5,6 +5,7 @@
 
 mod import;
 mod import_open;
+mod logins;
 mod page;
 mod pools;
 mod refusals;

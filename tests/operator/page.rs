@@ -24,7 +24,7 @@ fn page(name: &str) -> String {
 }
 
 /// The page's table of rights: scheme and statement.
-fn grants() -> Vec<(Scheme, String)> {
+pub fn grants() -> Vec<(Scheme, String)> {
     let page = page("privileges.md");
     let cells = |line: &str| -> Option<(Scheme, String)> {
         let (scheme, grant) = line.strip_prefix("| `")?.strip_suffix("` |")?.split_once("` | `")?;
@@ -32,6 +32,13 @@ fn grants() -> Vec<(Scheme, String)> {
         grant.starts_with("GRANT ").then(|| (scheme, grant.to_owned()))
     };
     page.lines().filter_map(cells).collect()
+}
+
+/// What stands as code in the lines of the page about privileges.
+pub fn code_spans() -> Vec<String> {
+    let page = page("privileges.md");
+    let words = |span: &str| span.split_whitespace().collect::<Vec<_>>().join(" ");
+    page.split('`').skip(1).step_by(2).map(words).collect()
 }
 
 pub fn root(sql: &str) {
@@ -196,7 +203,7 @@ fn the_grants_for_workers_are_enough_and_without_one_the_error_says_so() {
 // ---- Redis ----
 
 /// The words of `ACL SETUSER ids …` on the page.
-fn redis_user() -> Vec<String> {
+pub fn redis_user() -> Vec<String> {
     let page = page("privileges.md");
     let line =
         page.split("`ACL SETUSER ids ").nth(1).expect("the user is on the page").split('`').next().unwrap();
@@ -204,7 +211,7 @@ fn redis_user() -> Vec<String> {
 }
 
 /// Carries out the page's commands that keep the server's passwords out of its settings. The administrator's stays `secret`.
-fn hide_passwords(admin: &mut ::redis::Connection, of_replicas: bool) {
+pub fn hide_passwords(admin: &mut ::redis::Connection, of_replicas: bool) {
     let page = page("privileges.md");
     let words = |line: &str| -> Vec<String> {
         let typed = line.replace("ADMIN", "secret").replace("REPLICA", "other");
@@ -323,7 +330,7 @@ fn redis_job(options: &redis::RedisOptions) -> Result<(), String> {
 }
 
 /// The rights of a router beside those of its ids.
-fn redis_router() -> Vec<String> {
+pub fn redis_router() -> Vec<String> {
     let page = page("privileges.md");
     let line = page.split("* Routers also need `%R").nth(1).expect("routers are on the page");
     let line = format!("%R{}", line.split(';').next().unwrap());

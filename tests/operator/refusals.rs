@@ -87,6 +87,7 @@ fn routers_that_a_user_of_postgresql_may_not_read_are_refused() {
     store_router(&owner, "orders");
     let message = listed(&clerk).expect_err("without the right");
     assert!(message.contains("keymill_route") && message.contains("grant this user"), "{message}");
+    assert!(!message.contains("UPDATE"), "SELECT is enough: {message}");
     root.say("GRANT SELECT ON keymill_route TO clerk");
     assert_eq!(listed(&clerk), Ok(vec!["orders".to_owned()]), "the right of the page is enough");
 }

@@ -155,7 +155,7 @@ impl ShownSource {
         put("used_ratio", json!(self.used_ratio()));
         put("last_refill_seconds_ago", json!(standing.and_then(|standing| standing.changed_seconds_ago)));
         put(
-            "row_period",
+            "row_date",
             json!(standing.and_then(|s| s.other_period.as_ref().map(|periods| periods.row.clone()))),
         );
         put("is_of_now", json!(standing.map(|standing| standing.other_period.is_none())));
@@ -348,7 +348,7 @@ impl Lines {
                 Ok(shards) => {
                     self.add("router", &format!("{name}: version {version}, shards {}", shards.join(", ")));
                 }
-                Err(error) => self.add("warning", &format!("router {name}: version {version}: {error}")),
+                Err(error) => self.add("warning", &format!("router {name}: {error}")),
             }
             match readers {
                 Ok(readers) => {
@@ -387,6 +387,9 @@ fn status_text(
     lines.add_store(mill, facts);
     lines.add_routers(routers, unlisted);
     for status in statuses {
+        if let Some(zone) = status.setting("zone") {
+            lines.add("zone", &format!("{}: {zone}", status.shown("source")));
+        }
         if let Some(counters) = status.seen().and_then(|standing| standing.counters) {
             lines.add("counters", &format!("{}: {counters}", status.shown("source")));
         }

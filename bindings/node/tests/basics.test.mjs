@@ -264,3 +264,20 @@ test('the application\'s own database, with objects among its properties', () =>
   refused(undefined, undefined, 'INVALID_ARGUMENT', /DATABASE_URL/)
   refused('jdbc:h2:mem:test', undefined, 'INVALID_CONFIG', /sqlite:keymill\.db/)
 })
+
+test('a local serial has the zone that the program set after it opened its mill', () => {
+  const before = process.env.TZ
+  const mill = open(fresh())
+  try {
+    for (const zone of ['UTC', 'Pacific/Kiritimati']) {
+      process.env.TZ = zone
+      assert.equal(mill.serial('zone', zone).stats().zone, zone)
+    }
+    process.env.TZ = 'Asia/Shangai'
+    assert.throws(() => mill.serial('zone', 'none'), { code: 'INVALID_CONFIG', message: /`Asia\/Shangai` is no time zone/ })
+  } finally {
+    if (before === undefined) delete process.env.TZ
+    else process.env.TZ = before
+    mill.close()
+  }
+})

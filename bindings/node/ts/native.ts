@@ -54,6 +54,8 @@ export interface SourceStats {
   leaseAgeMs?: number
   /** The error that callers get now. */
   refusal?: string
+  /** The time zone of a serial's dates; of `zone=local` the one that the program had. */
+  zone?: string
 }
 
 /** Where an id or a business key belongs. */

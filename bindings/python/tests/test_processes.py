@@ -197,3 +197,28 @@ def test_an_open_mill_does_not_keep_a_program_from_ending(sqlite):
     program = f"import keymill; orders = keymill.open({sqlite!r}).segment('orders', deadline='60s'); print(orders.take(3))"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
     assert (answer.stdout, answer.stderr) == ("[1, 2, 3]\n", "")
+
+
+def test_a_local_serial_has_the_zone_that_the_program_set_after_it_opened_its_mill():
+    program = """
+        import os, keymill
+        mill = keymill.open("memory:")
+        assert mill.serial("a", "utc").stats()["zone"] == "UTC"
+        os.environ["TZ"] = "Pacific/Kiritimati"
+        serial = mill.serial("a", "b")
+        assert serial.stats()["zone"] == "Pacific/Kiritimati", serial.stats()
+        os.environ["TZ"] = "Asia/Shangai"
+        try:
+            mill.serial("a", "c")
+        except keymill.KeymillError as error:
+            print(error.code, error)
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**os.environ, "TZ": "UTC"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ran.stdout.startswith("INVALID_CONFIG") and "`Asia/Shangai` is no time zone" in ran.stdout, ran.stdout

@@ -92,8 +92,13 @@ impl Mill {
     /// # Errors
     /// `INVALID_CONFIG` with the valid kinds, options or values; `LAYOUT_ENDED`; `CLOSED`.
     pub fn source(&self, spec: &str) -> Result<Source> {
+        self.source_in(spec, None)
+    }
+
+    /// As [`Mill::source`], for a program whose zone is not that of the environment.
+    pub(crate) fn source_in(&self, spec: &str, program_zone: Option<&str>) -> Result<Source> {
         self.shared.enter(|_| {
-            let spec = self.shared.config.spec(spec)?;
+            let spec = self.shared.config.spec_in(spec, program_zone)?;
             let shared = SharedSource::open(&self.shared, spec)?;
             Ok(Source { shared: Arc::new(shared) })
         })

@@ -249,11 +249,16 @@ impl MillConfig {
     /// # Errors
     /// `INVALID_CONFIG` with one line that says what is wrong and what is valid.
     pub fn spec(&self, spec: &str) -> Result<Spec> {
+        self.spec_in(spec, None)
+    }
+
+    /// As [`MillConfig::spec`], for a program whose zone is not that of the environment.
+    pub(crate) fn spec_in(&self, spec: &str, program_zone: Option<&str>) -> Result<Spec> {
         let defaults = |kind: &str, label: &str| {
             let of = |found: Option<&Options>| found.cloned().unwrap_or_default();
             [of(self.kinds.get(kind)), of(self.sources.get(label))]
         };
-        let mut read = parse_spec(spec, &defaults, self.store.is_sql())?;
+        let mut read = parse_spec(spec, &defaults, self.store.is_sql(), program_zone)?;
         read.command.clone_from(&self.command);
         if matches!(self.store, StoreConfig::Interleaved { .. }) && read.kind() == Kind::Serial {
             return Err(Error::config(format!(

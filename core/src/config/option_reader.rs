@@ -247,10 +247,12 @@ impl OptionReader<'_> {
 }
 
 /// Reads a spec; `defaults` answers with the options a TOML file gives for this kind, and with those for this source, which come first.
+/// `program_zone` is what `zone=local` means in a language that has a zone of its own.
 pub(crate) fn parse(
     spec: &str,
     defaults: &dyn Fn(&str, &str) -> [Options; 2],
     sql_store: bool,
+    program_zone: Option<&str>,
 ) -> Result<Spec> {
     let parts = split(spec)?;
     let raw_label = format!("{}:{}", parts.kind, parts.name);
@@ -273,7 +275,7 @@ pub(crate) fn parse(
     let common = Common { text, order, block, deadline, form };
     match parts.kind {
         "segment" => segment(&parts, &read, common),
-        "serial" => serial(&parts, &read, common, sql_store),
+        "serial" => serial(&parts, &read, common, sql_store, program_zone),
         "business" => business(&parts, &read, common),
         _ => snowflake(&parts, &read, common),
     }
@@ -434,6 +436,7 @@ fn segment(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
         snowflake: None,
         worker_read: String::new(),
         bank: None,
+        takes_program_zone: false,
         skew_ms: 0,
         rules,
         start: read.number("start", 1, 1, MAX_NUMBER)?,
@@ -457,7 +460,13 @@ fn init_max(read: &OptionReader, scheme: Scheme, sql_store: bool, table: &str, c
     Ok(true)
 }
 
-fn serial(parts: &Split, read: &OptionReader, common: Common, sql_store: bool) -> Result<Spec> {
+fn serial(
+    parts: &Split,
+    read: &OptionReader,
+    common: Common,
+    sql_store: bool,
+    program_zone: Option<&str>,
+) -> Result<Spec> {
     let (table_part, column_part) = parts.name.split_once('/').ok_or_else(|| {
         Error::config(format!("`serial:{}` names no column; write serial:TABLE/COLUMN", shown(&parts.name)))
     })?;
@@ -468,7 +477,10 @@ fn serial(parts: &Split, read: &OptionReader, common: Common, sql_store: bool) -
     let date = read.text("date", "yyyyMMdd");
     let number = read.text("number", "00000000");
     let zone = read.text("zone", "local");
-    let pattern = SerialPattern::new(&date, &number, &zone)?;
+    let is_local = zone == "local";
+    let zone = program_zone.filter(|_| is_local).unwrap_or(&zone);
+    let pattern = SerialPattern::new(&date, &number, zone)?;
+    let takes_program_zone = is_local && pattern.is_dated();
     let default = if sql_store { Scheme::KeyProducer } else { Scheme::Keymill };
     let schemes: Vec<Scheme> = Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_serials()).collect();
     let (scheme, row_table) = scheme(read, default, &schemes)?;
@@ -499,6 +511,7 @@ fn serial(parts: &Split, read: &OptionReader, common: Common, sql_store: bool) -
         snowflake: None,
         worker_read: String::new(),
         bank: None,
+        takes_program_zone,
         skew_ms: read.millis("skew", 5000, 0, 86_400_000)?,
         rules,
         start: 1,
@@ -542,6 +555,7 @@ fn business(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> 
         snowflake: None,
         worker_read: String::new(),
         bank: Some(bank),
+        takes_program_zone: false,
         skew_ms: 0,
         rules: rules_from(read, None, 16, LARGEST_STEP)?,
         start: read.number("start", 1, 1, bank.last())?,
@@ -598,6 +612,7 @@ fn snowflake(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec>
         }),
         worker_read,
         bank: None,
+        takes_program_zone: false,
         skew_ms: 0,
         rules: Rules::default(),
         start: 0,

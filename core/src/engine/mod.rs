@@ -272,6 +272,19 @@ impl Engine {
                 other.key.optimizer()
             )));
         }
+        if let Some(zone) = sources.all.values().find_map(|other| spec.other_zone(other.spec())) {
+            return Err(Error::config(format!(
+                "`{}` is open in this mill with `zone={}`, and this is `zone={}`: a day would begin twice. Write the same `zone=` in both; the zone of a program has to be set before its first serial",
+                spec.label,
+                shown(zone),
+                shown(spec.zone().unwrap_or_default())
+            )));
+        }
+        if spec.takes_program_zone {
+            let zone = shown(spec.zone().unwrap_or_default());
+            let message = format!("{}: its days are those of the program's zone, {zone}", spec.label);
+            self.events.push(Event::new(EventKind::LocalZone, message));
+        }
         if let Some(SnowflakeSpec { layout, worker, .. }) = &spec.snowflake {
             if let (true, Worker::Fixed(worker)) = (self.revived, worker) {
                 return Err(Error::new(

@@ -214,6 +214,7 @@ figures! {
     lease_age_ms: Option<i64>, Gauge, Milliseconds, Some("keymill_lease_age_seconds"),
         "How long ago the lease of a snowflake's worker was renewed.";
     refusal: Option<String>, Text, None, None, "The error that callers get now.";
+    zone: Option<String>, Text, None, None, "The time zone of a serial's dates; of `zone=local` the one that the program had.";
 }
 
 impl Stats {
@@ -270,6 +271,7 @@ impl Stats {
             step: Counters::get(&counters.last_step),
             last_refill_ms: Some(Counters::get(&counters.last_refill_ms) as i64).filter(|ms| *ms > 0),
             refusal: callers.posted_error().map(|error| error.to_string()),
+            zone: callers.spec.zone().map(str::to_owned),
             ..Stats::default()
         }
     }

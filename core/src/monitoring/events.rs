@@ -32,6 +32,8 @@ pub enum EventKind {
     WorkerTaken,
     /// A snowflake's layout ends soon.
     LayoutEnding,
+    /// A serial with `zone=local` was opened: which zone the program has.
+    LocalZone,
     /// A forked child started with numbers and connections of its own.
     Revived,
     /// The store's driver panicked; the mill went on.
@@ -59,6 +61,7 @@ impl EventKind {
             EventKind::SettingsIgnored => "settings_ignored",
             EventKind::WorkerTaken => "worker_taken",
             EventKind::LayoutEnding => "layout_ending",
+            EventKind::LocalZone => "local_zone",
             EventKind::Revived => "revived",
             EventKind::DriverPanicked => "driver_panicked",
             EventKind::KeeperRestarted => "keeper_restarted",

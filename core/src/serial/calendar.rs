@@ -216,6 +216,21 @@ fn pack(civil: DateTime, finest: DateField) -> u64 {
         .sum()
 }
 
+/// The zone that the environment's `TZ` names, else the machine's; UTC where it has none, as for the C library. What the program has set
+/// since the last call counts.
+fn local() -> Result<TimeZone> {
+    jiff::tz::reset_system_time_zone_cache();
+    let found = TimeZone::try_system().ok().filter(|zone| !zone.is_unknown());
+    match (found, std::env::var_os("TZ")) {
+        (Some(zone), _) => Ok(zone),
+        (None, None) => Ok(TimeZone::UTC),
+        (None, Some(given)) => Err(Error::config(format!(
+            "`zone=local` is the zone of the environment's `TZ`, and `{}` is no time zone; set `TZ` to a name such as `Asia/Shanghai`, or write `zone=` in the source",
+            crate::error::shown(&given.to_string_lossy())
+        ))),
+    }
+}
+
 /// `local`, `UTC`, a name of the IANA database, or a fixed offset.
 pub(super) fn zone(name: &str) -> Result<TimeZone> {
     let unknown = || {
@@ -225,7 +240,7 @@ pub(super) fn zone(name: &str) -> Result<TimeZone> {
         ))
     };
     match name {
-        "local" => Ok(TimeZone::system()),
+        "local" => local(),
         "UTC" => Ok(TimeZone::UTC),
         _ if name.starts_with(['+', '-']) => offset(name).map(Offset::to_time_zone).ok_or_else(unknown),
         _ => TimeZone::get(name).ok().filter(|zone| !zone.is_unknown()).ok_or_else(unknown),

@@ -50,11 +50,12 @@ impl SerialPattern {
     ///
     /// `date` takes Java's letters, each once: `yy` (20yy) or `yyyy`, `MM`, `dd`, `HH`, `mm`, `ss`, `SSS`, in any
     /// order but without a gap from the year down; text stands in quotes (`'CUST'`, `''` is one quote), and what is
-    /// not a letter stands for itself. It may be empty. `number` is 1 to 18 zeros. `zone` is `local`, `UTC`, a name
-    /// of the IANA database or an offset such as `+08:00`.
+    /// not a letter stands for itself. It may be empty. `number` is 1 to 18 zeros. `zone` is `UTC`, a name of the IANA
+    /// database, an offset such as `+08:00`, or `local`: the zone that the environment's `TZ` names at this moment, else the
+    /// machine's.
     ///
     /// # Errors
-    /// `INVALID_CONFIG`, with what is wrong and what would be right.
+    /// `INVALID_CONFIG`, with what is wrong and what would be right; for `local` also a `TZ` that is no time zone.
     ///
     /// ```
     /// use keymill::serial::SerialPattern;
@@ -66,11 +67,13 @@ impl SerialPattern {
     pub fn new(date: &str, number: &str, zone: &str) -> Result<SerialPattern> {
         let parsed = DatePattern::parse(date)?;
         let width = pattern::width(number)?;
-        let calendar = Calendar::new(calendar::zone(zone)?, parsed.finest(), parsed.short_year());
+        let found = calendar::zone(zone)?;
+        let zone_text = if zone == "local" { found.iana_name().unwrap_or(zone) } else { zone }.to_owned();
+        let calendar = Calendar::new(found, parsed.finest(), parsed.short_year());
         Ok(SerialPattern {
             date_text: date.to_owned(),
             number_text: number.to_owned(),
-            zone_text: zone.to_owned(),
+            zone_text,
             date: parsed,
             width,
             calendar,
@@ -89,10 +92,16 @@ impl SerialPattern {
         &self.number_text
     }
 
-    /// The zone as it was given; `local` stays `local`.
+    /// The zone as it was given. For `local` the name of the zone that it was; `local` where that has no name, as a rule or a
+    /// file in `TZ`.
     #[must_use]
     pub fn zone_name(&self) -> &str {
         &self.zone_text
+    }
+
+    /// Whether its serials have dates, so that their zone matters.
+    pub(crate) fn is_dated(&self) -> bool {
+        self.date.finest().is_some()
     }
 
     /// The digits of the number pattern, 1 to 18.

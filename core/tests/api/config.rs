@@ -25,6 +25,29 @@ fn a_mill_of_the_applications_settings_names_what_it_ignores_once() {
     assert!(wrong.message.contains("`ignored=`"), "{wrong}");
 }
 
+#[test]
+fn a_row_has_one_zone_in_a_mill_and_an_event_names_the_programs() {
+    let mill = keymill::Mill::open("memory:?clock=manual").expect("a mill");
+    let zone = |spec: &str| mill.source(spec).and_then(|source| source.stats()).map(|stats| stats.zone);
+    assert_eq!(zone("serial:a/b?zone=Asia/Shanghai"), Ok(Some("Asia/Shanghai".to_owned())));
+    assert_eq!(zone("serial:a/b?zone=Asia/Shanghai&date=yyMM"), Ok(Some("Asia/Shanghai".to_owned())));
+    // Without dates there are no days.
+    assert_eq!(zone("serial:a/b?zone=UTC&date="), Ok(None));
+    assert_eq!(zone("serial:a/other?zone=UTC"), Ok(Some("UTC".to_owned())));
+    assert!(mill.events().is_empty());
+    let other = zone("serial:a/b?zone=UTC").expect_err("two zones");
+    assert_eq!(other.code, Code::InvalidConfig);
+    for part in ["`serial:a/b`", "`zone=Asia/Shanghai`", "`zone=UTC`"] {
+        assert!(other.message.contains(part), "{other}");
+    }
+    let program = zone("serial:c/d").expect("the program's").expect("a zone");
+    let events = mill.events();
+    let told = |event: &keymill::Event| event.kind == keymill::EventKind::LocalZone;
+    assert!(events.iter().any(|event| told(event) && event.message.contains(&program)), "{events:?}");
+    assert_eq!(zone("serial:c/d?zone=local&date="), Ok(None));
+    assert!(mill.events().is_empty());
+}
+
 /// Pieces that specs and URLs are made of, joined at random: closer to the edges than plain noise.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop_oneof![

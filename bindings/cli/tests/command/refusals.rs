@@ -9,6 +9,37 @@ fn goes_on(home: &Home, at: u64) {
 }
 
 #[test]
+fn a_tz_that_is_no_time_zone_is_refused_by_name_and_a_good_one_is_shown() {
+    let home = Home::new();
+    let run = |zone: &str, args: &[&str]| -> Ran {
+        home.command(args).env("TZ", zone).output().expect("the command runs").into()
+    };
+    let take = ["--mill", "memory:", "take", "serial:t/c", "1"];
+    for wrong in ["Asia/Shangai", "\"Asia/Shanghai\"", "China", "+08:00", "/etc/passwd", "\u{e9}"] {
+        let message = run(wrong, &take).refused("INVALID_CONFIG");
+        assert!(message.contains("is no time zone") && message.contains(wrong), "{wrong}: {message}");
+    }
+    let status = ["--mill", "memory:", "status", "serial:t/c"];
+    let zones = [
+        ("Asia/Shanghai", "Asia/Shanghai"),
+        (":Europe/Rome", "Europe/Rome"),
+        ("", "UTC"),
+        ("CST-8", "local"),
+    ];
+    for (given, shown) in zones {
+        let text = run(given, &status).done();
+        assert!(
+            text.lines().any(|line| line.trim() == format!("zone: serial:t/c: {shown}")),
+            "{given}: {text}"
+        );
+    }
+    // A source that names its zone, or has no dates, needs no `TZ`.
+    for spec in ["serial:t/c?zone=UTC", "segment:orders"] {
+        run("China", &["--mill", "memory:", "take", spec, "1"]).done();
+    }
+}
+
+#[test]
 fn a_spec_that_is_wrong_is_refused_with_what_is_valid() {
     let home = Home::new();
     home.run(&["take", "segment:orders", "3"]).done();

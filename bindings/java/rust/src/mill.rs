@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use jni::EnvUnowned;
 use jni::objects::{JByteArray, JClass, JObject, JString};
 use jni::sys::{jboolean, jlong};
+use keymill::binding::source_in_zone;
 use keymill::{Change, Mill, Result, Source};
 
 use crate::call::{enter, enter_with, rows_out, text_in, text_out};
@@ -71,17 +72,18 @@ extern "system" fn Java_io_keymill_MillBox_isClosed(
     enter(&mut env, true, || Ok(mill.mill.is_closed()))
 }
 
-/// `long source(long address, byte[] spec)`: the same address for the same source.
+/// `long source(long address, byte[] spec, byte[] zone)`: the same address for the same source. `zone` is what `zone=local` means.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_keymill_MillBox_source<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     mill: Held<'_, MillBox>,
     spec: JByteArray<'local>,
+    zone: JByteArray<'local>,
 ) -> jlong {
     enter_with(&mut env, 0, |env| {
-        let spec = text_in(env, &spec)?;
-        let source = mill.mill.source(&spec)?;
+        let (spec, zone) = (text_in(env, &spec)?, text_in(env, &zone)?);
+        let source = source_in_zone(&mill.mill, &spec, &zone)?;
         let mut sources = mill.sources.lock().unwrap_or_else(PoisonError::into_inner);
         let source = sources.by_identity.entry(source.identity()).or_insert_with(|| Box::new(source));
         Ok(std::ptr::from_ref::<Source>(source) as jlong)

@@ -83,6 +83,7 @@ class _Stats(TypedDict):
     ends_at_ms: int | None
     lease_age_ms: int | None
     refusal: str | None
+    zone: str | None
 
 def open(config: str | None = None) -> Mill: ...
 def use(mill: Mill | None, /) -> None: ...

@@ -231,7 +231,7 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
         1142 if phase == Phase::Create => plain(
             FaultKind::Refused,
             false,
-            "give what `keymill init --dry-run` prints to a user who may create tables",
+            "if the table is there, grant this user its rights on it; else give what `keymill init --dry-run` prints to a user who may create tables",
         ),
         1142 | 1143 | 1227 => plain(
             FaultKind::Refused,

@@ -5,7 +5,7 @@ use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::{Fault, FaultKind, Key, Remedy, StoredTable};
 
 use super::relation::check_table;
-use super::{Connection, transaction};
+use super::{Connection, rights, transaction};
 
 /// What to do where a table is refused that the catalogue does not show.
 const UNSEEN: Remedy = Remedy::Text(
@@ -59,7 +59,7 @@ pub(super) fn list(connection: &mut dyn Connection, key: &Key) -> Result<Vec<(St
     let found = match connection.query(&sql, &[]) {
         Err(fault) if fault.remedy() == Some(&Remedy::INIT) => return Ok(Vec::new()),
         Err(fault) if fault.kind == FaultKind::Refused && !is_seen => return Err(fault.instead(UNSEEN)),
-        found => found?,
+        found => found.map_err(|fault| rights::advised(fault, rights::READ_ROUTE))?,
     };
     let stored = |row: &Vec<_>| {
         let table = decode(key, row).unwrap_or_else(|fault| StoredTable::unreadable(&fault));

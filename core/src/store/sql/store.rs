@@ -16,7 +16,9 @@ use crate::store::{
 use super::access::{self, Server};
 use super::sql_rows::{self, OpenRows};
 use super::sql_slots::{self, SqlSlots};
-use super::{many, relation, renewals, sequence, sql_batch, sql_reservation, sql_routes, transaction};
+use super::{
+    many, relation, renewals, rights, sequence, sql_batch, sql_reservation, sql_routes, transaction,
+};
 
 /// Reservations in a SQL database.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl<S: Server> RowStore for SqlStore<S> {
         access::write_row(&mut self.server, &request.key, |connection| {
             sql_reservation::reserve(connection, request)
         })
-        .map_err(|fault| fault.with_context(&rows::reserving(request)))
+        .map_err(|fault| rows::if_seen(request, fault).with_context(&rows::reserving(request)))
     }
 
     fn batch(&self) -> usize {
@@ -140,7 +142,7 @@ impl<S: Server> SlotStore for SqlStore<S> {
                 tickets.make_node(key, host, process).map(Some)
             })
         })
-        .map_err(|fault| fault.with_context(&making_a_node(key)))
+        .map_err(|fault| rights::advised(fault, rights::INSERT_NODE).with_context(&making_a_node(key)))
     }
 
     fn clock_ms(&mut self, key: &Key) -> Result<u64, Fault> {
@@ -154,6 +156,7 @@ impl<S: Server> SlotStore for SqlStore<S> {
                 Ok(work.run(&mut SqlSlots { connection })?.then_some(()))
             })
         })
+        .map_err(|fault| rights::of_slots(fault, key))
     }
 
     fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
@@ -163,8 +166,9 @@ impl<S: Server> SlotStore for SqlStore<S> {
     fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         let pool =
             access::read(&mut self.server, key, |connection, _| SqlSlots { connection }.read_pool(key));
-        pool.map(Option::unwrap_or_default)
-            .map_err(|fault| fault.with_context(&format!("looking at pool `{}`", key.name)))
+        pool.map(Option::unwrap_or_default).map_err(|fault| {
+            rights::of_slots(fault, key).with_context(&format!("looking at pool `{}`", key.name))
+        })
     }
 }
 
@@ -184,12 +188,13 @@ impl<S: Server> RouteStore for SqlStore<S> {
     fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
         let read =
             access::read(&mut self.server, key, |connection, _| sql_routes::read(connection, key, known));
-        read.map(Option::flatten).map_err(|fault| fault.with_context(&reading_route(key)))
+        read.map(Option::flatten)
+            .map_err(|fault| rights::advised(fault, rights::READ_ROUTE).with_context(&reading_route(key)))
     }
 
     fn replace_route(&mut self, key: &Key, old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
         access::write(&mut self.server, key, |connection| sql_routes::replace(connection, key, old, new))
-            .map_err(|fault| fault.with_context(&replacing_route(key)))
+            .map_err(|fault| rights::advised(fault, rights::PUT_ROUTE).with_context(&replacing_route(key)))
     }
 }
 

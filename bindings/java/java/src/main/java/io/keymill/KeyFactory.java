@@ -3,7 +3,6 @@ package io.keymill;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
-import java.util.TimeZone;
 
 /**
  * The hand-written KeyFactory's static method over the same table {@code key_producer}, with the same signature and without
@@ -110,22 +109,12 @@ public final class KeyFactory {
             options.put("date", dateFmt);
             options.put("number", noFmt);
             options.put("step", Integer.toString(cacheSize));
-            options.put("zone", zone());
             Serial serial = now.mill.serial(Arrays.asList(table, column), options);
             Entry entry = new Entry(table, column, dateFmt, noFmt, serial.box());
             if (replace(now, now.with(entry), entry)) {
                 return entry;
             }
         }
-    }
-
-    /** The JVM's time zone as the core names zones: {@code Asia/Shanghai}, {@code UTC}, {@code +08:00}. */
-    static String zone() {
-        String id = TimeZone.getDefault().toZoneId().getId();
-        if (id.equals("Z")) {
-            return "UTC";
-        }
-        return id.replaceFirst("^(GMT|UTC|UT)(?=[+-])", "");
     }
 
     /** Unchanging: a thread that holds it may read it for ever. */

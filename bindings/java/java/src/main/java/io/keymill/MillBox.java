@@ -3,6 +3,7 @@ package io.keymill;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
+import java.util.TimeZone;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -39,7 +40,7 @@ final class MillBox {
 
     SourceBox source(String spec) {
         freeUnreachable();
-        long opened = source(address, Native.utf8(spec, "spec"));
+        long opened = source(address, Native.utf8(spec, "spec"), Native.utf8(zone(), "zone"));
         SourceBox known = sources.get(opened);
         if (known == null) {
             SourceBox fresh = new SourceBox(this, opened);
@@ -47,6 +48,12 @@ final class MillBox {
             known = known == null ? fresh : known;
         }
         return known;
+    }
+
+    /** The JVM's time zone as the core names zones: {@code Asia/Shanghai}, {@code UTC}, {@code +08:00}. */
+    static String zone() {
+        String id = TimeZone.getDefault().toZoneId().getId();
+        return id.equals("Z") ? "UTC" : id.replaceFirst("^(GMT|UTC|UT)(?=[+-])", "");
     }
 
     /**
@@ -116,7 +123,7 @@ final class MillBox {
 
     private static native void free(long address);
 
-    private native long source(long address, byte[] spec);
+    private native long source(long address, byte[] spec, byte[] zone);
 
     private native long router(long address, byte[] name);
 

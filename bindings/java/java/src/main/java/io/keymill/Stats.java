@@ -163,6 +163,15 @@ public final class Stats {
         return figure("refusal");
     }
 
+    /**
+     * The time zone of a serial's dates; of {@code zone=local} the one that the program had.
+     *
+     * @return such as {@code Asia/Shanghai}, or nothing
+     */
+    public Optional<String> zone() {
+        return figure("zone");
+    }
+
     private Optional<String> figure(String name) {
         return Optional.ofNullable(figures.get(name));
     }

@@ -147,6 +147,28 @@ class KeyFactoryTest {
     }
 
     @Test
+    void every_way_to_a_serial_has_the_jvms_time_zone_also_where_it_was_set_late() throws Exception {
+        for (String name : new String[] {"Pacific/Kiritimati", "Pacific/Pago_Pago", "GMT+14:00", "UTC"}) {
+            TimeZone.setDefault(TimeZone.getTimeZone(name));
+            String id = TimeZone.getDefault().toZoneId().getId();
+            String row = "serial:late/" + name.replaceAll("[/:+]", "_");
+            String before = today("yyyyMMdd", id);
+            String serial = mill.serial(row.substring("serial:".length())).next();
+            String lazy = Mill.lazy(row, () -> mill).nextText();
+            for (String text : new String[] {serial, lazy}) {
+                assertTrue(text.startsWith(before) || text.startsWith(today("yyyyMMdd", id)), name + " " + text);
+            }
+        }
+        TimeZone.setDefault(TimeZone.getTimeZone("Asia/Shanghai"));
+        KeyFactory.getSerialNoByDS("late", "agrees", "yyyyMMdd", "00000000", 500);
+        Serial serial = mill.serial("late/agrees");
+        assertEquals(Optional.of("Asia/Shanghai"), serial.stats().zone());
+        TimeZone.setDefault(TimeZone.getTimeZone("UTC"));
+        KeymillException two = refused(Code.INVALID_CONFIG, () -> mill.serial("late/agrees"));
+        assertTrue(two.getMessage().contains("Asia/Shanghai") && two.getMessage().contains("UTC"), two.getMessage());
+    }
+
+    @Test
     void wrong_arguments_are_refused() throws Exception {
         refused(Code.INVALID_ARGUMENT, () -> KeyFactory.use(null));
         refused(Code.INVALID_ARGUMENT, () -> KeyFactory.getSerialNoByDS(null, "c", "", "0", 1));
