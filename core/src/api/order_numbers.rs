@@ -1,7 +1,6 @@
 //! Order numbers: what business ids are called outside. All work is in memory; a key file is read once.
 
 use std::fmt;
-use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -71,11 +70,8 @@ impl OrderNumbers {
     pub fn open(file: impl AsRef<Path>, tenant: &str, table: &str) -> Result<OrderNumbers> {
         let file = file.as_ref();
         let path = || path_shown(&file.to_string_lossy());
-        let found = secret_file::read(file, LONGEST_KEY_FILE as u64).map_err(|e| {
-            let failed = format!("reading the key file `{}` failed: {e}", path());
-            // It is read, and is no short regular text.
-            if e.kind() == ErrorKind::InvalidData { Error::config(failed) } else { Error::argument(failed) }
-        })?;
+        let found = secret_file::read(file, LONGEST_KEY_FILE as u64)
+            .map_err(|e| Error::argument(format!("reading the key file `{}` failed: {e}", path())))?;
         if let Some(exposed) = found.exposed {
             return Err(Error::config(format!("the key file `{}` {exposed}", path())));
         }
