@@ -310,14 +310,15 @@ fn a_function_of_another_role_at_a_sound_table_is_refused_and_does_not_run() {
     let secure = "ALTER TABLE public.keymill_segment ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON public.keymill_segment";
     for (sql, says) in [
         (
-            "SET ROLE evil; CREATE TRIGGER t BEFORE INSERT OR UPDATE ON public.keymill_segment FOR EACH ROW EXECUTE FUNCTION e.hit(); \
-             RESET ROLE"
+            "GRANT TRIGGER ON public.keymill_segment TO evil; SET ROLE evil; \
+             CREATE TRIGGER t BEFORE INSERT OR UPDATE ON public.keymill_segment FOR EACH ROW EXECUTE FUNCTION e.hit(); \
+             RESET ROLE; REVOKE TRIGGER ON public.keymill_segment FROM evil"
                 .to_owned(),
             ["trigger `t on public.keymill_segment`", "function `e.hit()`", drop_trigger],
         ),
         (
-            "SET ROLE evil; CREATE CONSTRAINT TRIGGER t AFTER UPDATE ON public.keymill_segment FOR EACH ROW \
-             EXECUTE FUNCTION e.hit(); RESET ROLE"
+            "GRANT TRIGGER ON public.keymill_segment TO evil; SET ROLE evil; CREATE CONSTRAINT TRIGGER t AFTER UPDATE ON public.keymill_segment FOR EACH ROW \
+             EXECUTE FUNCTION e.hit(); RESET ROLE; REVOKE TRIGGER ON public.keymill_segment FROM evil"
                 .to_owned(),
             ["trigger `t on public.keymill_segment`", "function `e.hit()`", drop_trigger],
         ),
