@@ -386,9 +386,10 @@ impl PoolRecord {
 /// The longest lease that `lease=` allows.
 pub(crate) const LONGEST_LEASE_MS: u64 = 3_600_000;
 
-/// Whether a lease with so much time left by the store's clock counts, of a worker as of a reader.
+/// Whether a lease with so much time left by the store's clock counts, of a worker as of a reader. The store's clock may have stepped back
+/// since the lease was written.
 pub(crate) fn lasts(left_ms: i128) -> bool {
-    0 < left_ms && left_ms <= i128::from(LONGEST_LEASE_MS)
+    0 < left_ms && left_ms <= i128::from(LONGEST_LEASE_MS + BELIEVED_MS)
 }
 
 /// The longest owner that the table holds, in bytes.
