@@ -162,6 +162,26 @@ impl Source {
         self.spec().key.stride
     }
 
+    /// Refuses a serial whose dates are those of this process's zone, for a command that writes a row in a date: its zone may be another
+    /// one than the programs', and a row in an earlier date lets them begin theirs at 1 again.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG`.
+    pub fn check_zone_is_written(&self) -> Result<()> {
+        let Some(zone) = self.spec().zone().filter(|_| self.spec().takes_program_zone) else { return Ok(()) };
+        Err(self.failed(Error::config(format!(
+            "`{}`: the row would be written in the date of the zone of this command, {}, and the programs' may be another one. Write the zone of the programs that use this serial, as `zone=Asia/Shanghai`; their event `local_zone` names it",
+            self.label(),
+            shown(zone)
+        ))))
+    }
+
+    /// Whether a missing row begins after the largest serial of the business table (`init=max`).
+    #[must_use]
+    pub fn reads_business_table(&self) -> bool {
+        self.spec().key.serial.as_ref().is_some_and(|serial| serial.init_max)
+    }
+
     /// Reads what `repair --to` was given: a number, or for a snowflake a time, which stands for its last id before.
     ///
     /// # Errors

@@ -143,7 +143,7 @@ pub enum ClockBack {
 /// A source's spec, checked and with every default filled in.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The spec string in one spelling.
+    /// The spec string in one spelling; with the zone that `zone=local` was, where that has a name.
     pub text: String,
     /// How a shell names the mill; `None` where no other process reaches it.
     pub command: Option<Arc<str>>,

@@ -445,7 +445,8 @@ Typed twice it says the second time that the row stands there already.")]
 Examples:
   keymill repair segment:orders --to 50001
   keymill repair segment:orders --to 50001 --yes
-  keymill repair 'serial:cust_info/custid?number=000000' --to 731 --yes     today's serials go on at 731
+  keymill repair 'serial:cust_info/custid?number=000000&zone=Asia/Shanghai' --to 731 --yes
+                                                 today's serials go on at 731, in the zone of the programs
   keymill repair snowflake:tx --to 2026-11-23T08:30:00Z --yes     no leased worker begins before that time
   keymill repair business:order --counters 4096 --yes")]
     Repair {
@@ -508,7 +509,7 @@ Examples:
   keymill import segment:orders --from leaf_alloc --yes
   keymill import segment:orders --from cosid --row shop.orders --yes
   keymill import segment:orders --from leaf_alloc --columns max_id:current,biz_tag:name
-  keymill import 'serial:cust_info/custid?number=000000&scheme=keymill' --from key_producer --yes")]
+  keymill import 'serial:cust_info/custid?number=000000&scheme=keymill&zone=Asia/Shanghai' --from key_producer --yes")]
     Import {
         /// The source that takes over: kind:name?option=value&…
         source: String,

@@ -588,10 +588,9 @@ mod tests {
                 format!(r"it is missing; run `{named} init 'segment:it'\''s?table=mine'`")
             );
         }
-        let serial = "serial:t/c?number=000000&scheme=keymill";
+        let serial = "serial:t/c?number=000000&scheme=keymill&zone=UTC";
         let name = "serial:T/C?date=yyyyMMdd&number=000000";
-        let command =
-            "`keymill --mill 'sqlite:a.db' repair 'serial:t/c?number=000000&scheme=keymill' --to N --yes`";
+        let command = "`keymill --mill 'sqlite:a.db' repair 'serial:t/c?number=000000&scheme=keymill&zone=UTC' --to N --yes`";
         for row in [None, Some(name.to_owned())] {
             let repair = Remedy::Repair { first: "restore it, then ", row, above: "it" };
             assert_eq!(

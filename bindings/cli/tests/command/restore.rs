@@ -187,7 +187,7 @@ impl Server {
             Server::Postgres { .. } => "bytea",
         };
         let (table, column, kind) = match of {
-            "serial:cust_info/custid?number=000000" => ("cust_info", "custid", "VARCHAR(40)"),
+            "serial:cust_info/custid?number=000000&zone=Asia/Shanghai" => ("cust_info", "custid", "VARCHAR(40)"),
             "business:order?wide=on" => ("orders", "id", bytes),
             _ => ("orders", "id", "BIGINT"),
         };
@@ -305,7 +305,7 @@ pub(crate) fn patiently(home: &Home, args: &[&str]) -> Ran {
 fn cases(url: &str, home: &Home) -> Vec<Case> {
     let mut cases = vec![
         Case::new("segment:orders", "segment:orders"),
-        Case::new("serial:cust_info/custid?number=000000", "serial:cust_info/custid?number=000000"),
+        Case::new("serial:cust_info/custid?number=000000&zone=Asia/Shanghai", "serial:cust_info/custid?number=000000"),
         Case::new("business:order", "business:order?counters=8"),
         Case::new("business:order?wide=on", "business:parcel?wide=on&counters=8"),
         Case::new("snowflake:tx", "snowflake:tx"),
