@@ -684,6 +684,30 @@ fn a_table_whose_statements_change_other_rows_is_refused() {
     assert_eq!(root.rows("SELECT next FROM keymill_segment"), [["61"]]);
 }
 
+/// A subscription brings the rows that hold the other server's ids, and not where its sequences stand.
+#[test]
+fn a_sequence_of_a_logical_subscriber_is_refused() {
+    let server = Private::start("-c wal_level=logical");
+    let root = Sql::root(&server.url());
+    root.say(
+        "CREATE SEQUENCE orders_seq INCREMENT BY 10; GRANT USAGE, SELECT ON SEQUENCE orders_seq TO keymill; \
+         CREATE SUBSCRIPTION far CONNECTION 'host=127.0.0.1 port=1 dbname=x' PUBLICATION p WITH (connect = false)",
+    );
+    let key = |scheme| Arc::new(Key { step: 10, ..schemes::key(scheme, "orders_seq", "orders", None) });
+    for scheme in [Scheme::Sequence, Scheme::JpaSequence] {
+        let key = key(scheme);
+        assert!(store(server.options()).reserve(&ten(&key, 0)).is_ok(), "a subscription that is not enabled");
+        root.say("ALTER SUBSCRIPTION far ENABLE");
+        let before = root.rows("SELECT last_value FROM orders_seq");
+        let fault = store(server.options()).reserve(&ten(&key, 0)).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
+        assert!(fault.to_string().contains("subscription `far`"), "{fault}");
+        assert_eq!(root.rows("SELECT last_value FROM orders_seq"), before, "nothing was drawn");
+        root.say("ALTER SUBSCRIPTION far DISABLE");
+    }
+    root.say("ALTER SUBSCRIPTION far SET (slot_name = NONE); DROP SUBSCRIPTION far");
+}
+
 #[test]
 fn a_connection_has_an_application_name_and_is_closed_when_idle() {
     let server = Private::start("");

@@ -34,7 +34,7 @@ type Covered = BTreeMap<&'static str, BTreeSet<String>>;
 
 /// One thing that a cell says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Proof {
+pub(super) enum Proof {
     Test(String),
     /// The sentence why it cannot happen.
     Cannot(String),
@@ -47,7 +47,7 @@ enum Proof {
 }
 
 impl Proof {
-    fn read(text: &str) -> Proof {
+    pub(super) fn read(text: &str) -> Proof {
         let sentence = |rest: &str| rest.trim().to_owned();
         if let Some(rest) = text.strip_prefix("cannot: ") {
             return Proof::Cannot(sentence(rest));
@@ -109,7 +109,7 @@ struct Table {
     features: Vec<Feature>,
 }
 
-fn texts(value: &toml::Value) -> Vec<String> {
+pub(super) fn texts(value: &toml::Value) -> Vec<String> {
     match value {
         toml::Value::String(text) => vec![text.clone()],
         toml::Value::Array(all) => all.iter().flat_map(texts).collect(),

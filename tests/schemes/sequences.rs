@@ -159,8 +159,8 @@ fn a_sequence_that_is_altered_while_programs_draw_issues_no_number_twice() {
             Ok::<_, keymill::store::Fault>(())
         };
         for (altered, part) in [
-            ("INCREMENT BY 1", "use `step=1`"),
-            ("INCREMENT BY 30", "use `step=30`"),
+            ("INCREMENT BY 1", "INCREMENT BY 100`"),
+            ("INCREMENT BY 30", "INCREMENT BY 100`"),
             ("CYCLE", "starts over"),
         ] {
             (server.say)(&format!("ALTER SEQUENCE {} INCREMENT BY 100", sequence.name));
@@ -230,5 +230,78 @@ fn the_last_number_is_issued_and_nothing_wraps() {
         };
         assert!(seen > MAX_NUMBER - 107, "{seen}");
         assert_eq!(fault.kind, FaultKind::Exhausted, "{fault}");
+    }
+}
+
+/// Values of the new step would own numbers that the values of the old one owned.
+#[test]
+fn a_step_that_was_made_smaller_is_refused_for_every_source_until_it_is_put_back() {
+    for server in SERVERS {
+        let sequence = Sequence::new(server);
+        let mut store = sequence.open();
+        let mut ranges = Vec::new();
+        let mut seen = 0;
+        for _ in 0..3 {
+            let got = store.reserve(&sequence.request(seen)).unwrap();
+            seen = got.hi;
+            ranges.push((got.lo, got.hi));
+        }
+        (server.say)(&format!("ALTER SEQUENCE {} INCREMENT BY 50", sequence.name));
+        // A program that runs, one that begins with the old step, and one that begins with the new one.
+        let mut says = Vec::new();
+        for (store, step, seen) in
+            [(&mut store, 100, seen), (&mut sequence.open(), 100, 0), (&mut sequence.open(), 50, 0)]
+        {
+            let fault = store.reserve(&request(&sequence.key(step), seen)).unwrap_err();
+            assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+            says.push(fault.to_string());
+        }
+        let statement = says[2].split('`').find(|part| part.starts_with("ALTER ")).expect("a statement");
+        assert!(says.iter().all(|says| says.contains(statement) && !says.contains("use `step")), "{says:?}");
+        // It is followed while the program goes on.
+        (server.say)(statement);
+        for store in [&mut store, &mut sequence.open()] {
+            let got = store.reserve(&sequence.request(seen)).unwrap();
+            ranges.push((got.lo, got.hi));
+        }
+        assert_disjoint(ranges);
+    }
+}
+
+/// Each value that is drawn is lost to the other programs.
+#[test]
+fn a_sequence_that_stands_where_no_number_is_counted_is_refused_before_a_value_is_drawn() {
+    for server in SERVERS {
+        for (made, says) in [
+            ("START WITH -1000 MINVALUE -1000", "starts with -1000"),
+            ("START WITH 1 MINVALUE -1000 RESTART -501", "stands below"),
+        ] {
+            let sequence = Sequence::missing(server);
+            let (options, restart) = made.split_once(" RESTART").unwrap_or((made, ""));
+            (server.say)(&format!(
+                "CREATE SEQUENCE {} INCREMENT BY 100 {options} {}",
+                sequence.name,
+                server.nocache()
+            ));
+            if !restart.is_empty() {
+                (server.say)(&format!("ALTER SEQUENCE {} RESTART {restart}", sequence.name));
+            }
+            let mut store = sequence.open();
+            for _ in 0..3 {
+                let fault = store.reserve(&sequence.request(0)).unwrap_err();
+                assert_eq!(fault.kind, FaultKind::Refused, "{made}: {fault}");
+                assert!(fault.to_string().contains(says), "{made}: {fault}");
+            }
+            // The first value is still there for the other programs; the two programs count beside each other from 1 on.
+            let first = jpa::drawn(&server, &sequence.name);
+            assert!([-1000, -501].contains(&first), "{made}: {first}");
+        }
+        let zero = Sequence::missing(server);
+        (server.say)(&format!(
+            "CREATE SEQUENCE {} INCREMENT BY 100 START WITH 0 MINVALUE 0 {}",
+            zero.name,
+            server.nocache()
+        ));
+        assert_eq!(zero.open().reserve(&zero.request(0)).unwrap().lo, 100, "0 is no number");
     }
 }

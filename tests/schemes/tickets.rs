@@ -234,6 +234,49 @@ fn another_step_than_the_tables_is_refused() {
     }
 }
 
+/// A ticket of the new step would own numbers that a ticket of the old one owned.
+#[test]
+fn a_step_of_tickets_that_was_made_smaller_is_refused_for_every_source_until_it_is_put_back() {
+    for scheme in BOTH {
+        for without_comment in ["", "COMMENT = ''"] {
+            let table = Table::new(scheme);
+            let mut store = open();
+            let mut next = 0;
+            for _ in 0..3 {
+                next = store.reserve(&seen(&table.request("orders"), next)).unwrap().hi;
+            }
+            let mut connection = mariadb::connection();
+            // The old rows may stay, where the server does not look at them.
+            connection.query_drop("SET check_constraint_checks = 0").unwrap();
+            let mut alter = |step: u64| {
+                let name = &table.name;
+                let sql = format!(
+                    "ALTER TABLE {name} DROP CONSTRAINT CONSTRAINT_1, ALTER step SET DEFAULT {step}, ADD CONSTRAINT CONSTRAINT_1 CHECK (step = {step})"
+                );
+                connection.query_drop(sql).unwrap();
+            };
+            alter(50);
+            if without_comment.is_empty() {
+                table.say("UPDATE {t} SET step = 50");
+            } else {
+                table.say(&format!("ALTER TABLE {{t}} {without_comment}"));
+            }
+            for step in [100, 50] {
+                let mut request = table.request("orders");
+                request.key = Arc::new(Key { step, ..(*request.key).clone() });
+                let fault = open().reserve(&request).unwrap_err();
+                assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+                let says = fault.to_string();
+                assert!(says.contains("Put 100 back") && !says.contains("use `step"), "{says}");
+            }
+            table.say("ALTER TABLE {t} DROP CONSTRAINT CONSTRAINT_1");
+            table.say("UPDATE {t} SET step = 100");
+            table.say("ALTER TABLE {t} ALTER step SET DEFAULT 100, ADD CHECK (step = 100)");
+            assert!(open().reserve(&seen(&table.request("orders"), next)).unwrap().lo >= next);
+        }
+    }
+}
+
 #[test]
 fn the_last_number_is_issued_and_nothing_wraps() {
     for scheme in BOTH {

@@ -7,7 +7,7 @@ use mysql::prelude::Queryable;
 use crate::ci::Server;
 use crate::{mariadb, postgres, redis};
 
-const MISSING: &str = "table `keymill_segment` is missing; run `";
+const MISSING: &str = "table `keymill_segment` is missing; stop every program that uses it, run `";
 const READ_ONLY: &str = "read-only";
 const PASSWORD: &str = "check user and password";
 const CROWDED: &str = "the server has too many connections";
@@ -135,7 +135,7 @@ impl Victim for postgres::Private {
     fn lose_table(&self) -> Option<&'static str> {
         postgres::Sql::root(&self.url()).say("DROP TABLE keymill_segment");
         // The schema is named only where the server said it.
-        Some("keymill_segment` is missing; run `")
+        Some("keymill_segment` is missing; stop every program that uses it, run `")
     }
 
     fn crowd(&self) -> (&'static str, Box<dyn Any>) {

@@ -437,7 +437,8 @@ Examples:
 Raise a source's row, after a restored backup or a lost failover.
 
 A store that stands below numbers already handed out is refused (STORE_WENT_BACKWARDS), because going on would hand
-them out again. Find the highest id that any program has, add 1, and give that as --to: it becomes the next number
+them out again. Stop every program that uses it first: one that goes on may issue what it reserved before, or give it
+back. Then find the highest id that any of them has issued, add 1, and give that as --to: it becomes the next number
 reserved. A row is only raised; --set-back alone may lower one.
 Without --yes nothing is written: the row is shown as it is and as it would be.
 Typed twice it says the second time that the row stands there already.")]
@@ -553,7 +554,8 @@ the scenario, a line that is no step does. All scalars are strings. The steps ar
   {\"do\":\"numbers\",\"as\":N,\"keys\":[[VERSION,HEX]…],\"seal_with\":V,\"tenant\":T,\"table\":T}    \"version\":V chooses one
   {\"do\":\"seal\",\"of\":N,\"id\":ID}             {\"do\":\"unseal\",\"of\":N,\"no\":HEX}
                                             alike seal_wide, seal8, seal_text, seal_wide_text, seal8_text; seal_all and
-                                            seal8_all with \"ids\", and back with \"nos\"; numbers_version")]
+                                            seal8_all with \"ids\", and back with \"nos\"; numbers_version
+  {\"do\":\"document\",\"kind\":KIND,\"text\":[[PIECE,TIMES]…]}    KIND: routes, load with \"table\":TEXT, keys or config")]
     #[command(after_help = "\
 Examples:
   printf '%s\\n' '{\"do\":\"source\",\"as\":\"a\",\"spec\":\"segment:orders\"}' '{\"do\":\"next\",\"of\":\"a\"}' |

@@ -57,11 +57,19 @@ pub fn init(mill: &Mill, sources: &[String], dry_run: bool, json: bool) -> Resul
     if tables.is_empty() {
         fields.push(("ready", "this store needs no tables".to_owned()));
     }
+    let is_created = tables.iter().any(|table| !table.statements.is_empty());
     for table in tables {
         fields.push((if table.statements.is_empty() { "exists" } else { "created" }, table.name));
     }
-    print::fields(false, &fields)
+    print::fields(false, &fields)?;
+    if is_created {
+        print::note(BEGIN);
+    }
+    Ok(())
 }
+
+/// What `init` says beside the tables that it made.
+const BEGIN: &str = "ids of a new table begin at the first one; where ids of its sources were issued before, run `keymill repair` for each before any program starts";
 
 /// What `--yes` says.
 pub fn change(written: bool) -> Change {

@@ -155,7 +155,7 @@ impl ShownSource {
         put("used_ratio", json!(self.used_ratio()));
         put("last_refill_seconds_ago", json!(standing.and_then(|standing| standing.changed_seconds_ago)));
         put(
-            "row_period",
+            "row_date",
             json!(standing.and_then(|s| s.other_period.as_ref().map(|periods| periods.row.clone()))),
         );
         put("is_of_now", json!(standing.map(|standing| standing.other_period.is_none())));

@@ -15,7 +15,9 @@ use crate::segment::cursor::{self, Cursor};
 use crate::segment::{Miss, SegmentSource};
 use crate::snowflake::SnowflakeSource;
 use crate::spec::{Kind, Order, SnowflakeSpec, Spec};
-use crate::store::{RaisePool, Row, StoreIndex, check_not_ahead, look, present_periods, shown_pool};
+use crate::store::{
+    RaisePool, Row, StoreIndex, check_not_ahead, highest_next, look, present_periods, shown_pool,
+};
 
 use super::{Change, Handle, Iter, Mill, Parts, Repair, ReservedAhead, room};
 
@@ -493,7 +495,7 @@ impl Source {
         let first = self.stride().at_least(next);
         // One above the last number: all of them are reserved, as after the last reservation.
         let counts_all = self.layout().is_none() && self.spec().bank.is_none() && self.stride().is_every();
-        let highest = self.spec().last + u64::from(counts_all);
+        let highest = (self.spec().last + u64::from(counts_all)).min(highest_next(&self.key()));
         if next == 0 || first > highest {
             return Err(self.failed(Error::argument(format!(
                 "{next} cannot be the next number of `{}`; give one from 1 to {highest}",
@@ -592,10 +594,12 @@ mod tests {
         let name = "serial:T/C?date=yyyyMMdd&number=000000";
         let command = "`keymill --mill 'sqlite:a.db' repair 'serial:t/c?number=000000&scheme=keymill&zone=UTC' --to N --yes`";
         for row in [None, Some(name.to_owned())] {
-            let repair = Remedy::Repair { first: "restore it, then ", row, above: "it" };
+            let repair = Remedy::Repair { first: "restore it and ", row, above: "it", seen: 601 };
             assert_eq!(
                 message("sqlite:a.db", serial, repair),
-                format!("it is missing; restore it, then run {command}, N above it")
+                format!(
+                    "it is missing; stop every program that uses it, restore it and run {command}, N above it and at least 601"
+                )
             );
         }
         assert_eq!(

@@ -31,6 +31,11 @@ pub(super) fn parse(config: &str) -> Result<MillConfig> {
     let Some((scheme, rest)) = place.split_once(':') else {
         return Err(Error::config(format!("the configuration string names no store; {VALID}")));
     };
+    if let Some((driver, store)) = driver_of(scheme) {
+        return Err(Error::config(format!(
+            "a URL of a driver, `{driver}`, names no store; write {store}://user@host:port/database; a program can give its application's own settings to `store_of`"
+        )));
+    }
     match scheme {
         "memory" => {
             let options = read_options(query, &[options::MEMORY], "memory")?;
@@ -64,6 +69,17 @@ pub(super) fn parse(config: &str) -> Result<MillConfig> {
             Err(Error::config(format!("unknown store `{}`; {VALID}", shown(scheme))))
         }
         _ => Err(Error::config(format!("the configuration string names no store; {VALID}"))),
+    }
+}
+
+/// The driver whose URLs begin with this, as a word that may be repeated, and the store that is meant.
+fn driver_of(scheme: &str) -> Option<(&'static str, &'static str)> {
+    let database = scheme.split('+').next().unwrap_or_default();
+    match (database, scheme.contains('+')) {
+        ("jdbc" | "r2dbc", false) => Some(("jdbc:", "mysql://user@host:port/database or postgres")),
+        ("mysql" | "mariadb", true) => Some(("mysql+driver:", "mysql")),
+        ("postgresql" | "postgres", true) => Some(("postgresql+driver:", "postgres")),
+        _ => None,
     }
 }
 
@@ -110,6 +126,9 @@ fn read_options(query: &str, store: &[&'static [Described]], name: &str) -> Resu
 fn own_word(option: &str) -> Option<&'static str> {
     Some(match option {
         "sslmode" | "ssl-mode" | "ssl_mode" | "ssl" | "useSSL" => "`tls=…`",
+        "sslaccept" | "channel_binding" | "channelBinding" => {
+            "`tls=verify`, and give an application's own settings to `store_of`"
+        }
         "sslrootcert" | "ssl-ca" | "ssl_ca" => "`ca=FILE.pem`",
         "sslcert" | "ssl-cert" | "ssl_cert" => "`cert=FILE.pem`",
         "sslkey" | "ssl-key" | "ssl_key" => "`key=FILE.pem`",

@@ -71,8 +71,14 @@ pub(crate) enum Remedy {
     Init { first: &'static str },
     /// `keymill repair` of a bank with this number of counters.
     Counters(u32),
-    /// `keymill repair` of this row, if it is known which, after something else if `first` is not empty, to a number above what `above` says.
-    Repair { first: &'static str, row: Option<String>, above: &'static str },
+    /// `keymill init` and then `keymill repair` of this row: its table is gone, and ids of it were issued.
+    InitAgain { row: String, seen: u64 },
+    /// `keymill init`, or both where ids were issued: the store has this other table of keymill's.
+    #[cfg_attr(not(feature = "_server"), allow(dead_code))] // elsewhere no table has to be made
+    InitBeside { other: String },
+    /// `keymill repair` of this row, if it is known which, after something else if `first` is not empty, to a number above what `above` says,
+    /// and not below `seen`: this process may issue the numbers below it.
+    Repair { first: &'static str, row: Option<String>, above: &'static str, seen: u64 },
     /// `keymill repair --set-back` of the row of this serial.
     SetBack(String),
     /// `keymill route put` of a table of the router with this name.
@@ -83,13 +89,9 @@ impl Remedy {
     /// `keymill init`, and nothing before it.
     pub(crate) const INIT: Remedy = Remedy::Init { first: "" };
 
-    /// `keymill repair` of a row that went backwards.
-    pub(crate) fn repair(row: &str) -> Remedy {
-        Remedy::Repair {
-            first: "find the highest number any node has issued and ",
-            row: Some(row.to_owned()),
-            above: "it",
-        }
+    /// `keymill repair` of a row that went backwards, below what this process has seen.
+    pub(crate) fn repair(row: &str, seen: u64) -> Remedy {
+        Remedy::Repair { first: "then ", row: Some(row.to_owned()), above: ISSUED, seen }
     }
 
     fn write(&self, out: &mut String, at: CommandLine<'_>) {
@@ -118,13 +120,57 @@ impl Remedy {
             Remedy::PutRoutes(router) => {
                 write!(out, "store one: `{keymill} route put {} FILE --yes`", quoted(&shown(router)))
             }
-            Remedy::Repair { first, row, above } => {
+            Remedy::InitAgain { row, seen } => {
+                let source = source.unwrap_or_else(|| quoted(row));
+                write!(
+                    out,
+                    "{STOP}run `{keymill} init {source}` and `{keymill} repair {source} --to N --yes`, N above {ISSUED}{}",
+                    at_least(*seen)
+                )
+            }
+            Remedy::InitBeside { other } => {
+                let source = source.unwrap_or_else(|| "SOURCE".to_owned());
+                write!(
+                    out,
+                    "the store has `{other}`: if no id was issued of this source yet, run `{keymill} init {source}`, and its ids begin at the first; else {STOP}run `{keymill} init {source}` and `{keymill} repair {source} --to N --yes`, N above {ISSUED}"
+                )
+            }
+            Remedy::Repair { first, row, above, seen } => {
                 let row = || row.as_deref().map_or("SOURCE".to_owned(), quoted);
                 let source = source.unwrap_or_else(row);
-                write!(out, "{first}run `{keymill} repair {source} --to N --yes`, N above {above}")
+                write!(
+                    out,
+                    "{STOP}{first}run `{keymill} repair {source} --to N --yes`, N above {above}{}",
+                    at_least(*seen)
+                )
             }
         };
     }
+
+    /// Whether `other` is the same command, but for the number that this process has seen; then this one gets the higher of both.
+    fn takes_in(&mut self, other: &Remedy) -> bool {
+        let mut both = self.clone();
+        if let (Remedy::Repair { seen, .. }, Remedy::Repair { seen: theirs, .. }) = (&mut both, other) {
+            *seen = *theirs;
+        }
+        if both != *other {
+            return false;
+        }
+        if let (Remedy::Repair { seen, .. }, Remedy::Repair { seen: theirs, .. }) = (self, other) {
+            *seen = (*seen).max(*theirs);
+        }
+        true
+    }
+}
+
+/// Comes before every `repair`: a program that goes on may issue what it reserved before, above any number that can be found.
+const STOP: &str = "stop every program that uses it, ";
+
+/// What the new number of a row has to be above.
+const ISSUED: &str = "the highest number that any of them has issued";
+
+fn at_least(seen: u64) -> String {
+    if seen == 0 { String::new() } else { format!(" and at least {seen}") }
 }
 
 /// A text as one word of a shell.
@@ -298,11 +344,16 @@ impl Fault {
             let is_command = |remedy: &mut Remedy| {
                 matches!(
                     remedy,
-                    Remedy::Init { .. } | Remedy::Repair { .. } | Remedy::SetBack(_) | Remedy::Counters(_)
+                    Remedy::Init { .. }
+                        | Remedy::InitAgain { .. }
+                        | Remedy::InitBeside { .. }
+                        | Remedy::Repair { .. }
+                        | Remedy::SetBack(_)
+                        | Remedy::Counters(_)
                 )
             };
             for command in fault.remedies.extract_if(.., is_command) {
-                if !commands.contains(&command) {
+                if !commands.iter_mut().any(|known: &mut Remedy| known.takes_in(&command)) {
                     commands.push(command);
                 }
             }

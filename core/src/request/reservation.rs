@@ -113,6 +113,11 @@ impl Request {
         last_tenth(self.last).saturating_sub(self.single)
     }
 
+    /// The next number that this process has seen of the period asked for; 0: it has seen none.
+    pub(crate) fn seen_of_period(&self) -> u64 {
+        if self.high_water.period == self.period { self.high_water.next } else { 0 }
+    }
+
     /// The request in numbers of the row. (`start` and `last` come from the options, which are ids.)
     #[must_use]
     pub fn of_the_row(self) -> Request {
@@ -162,7 +167,7 @@ impl Reserved {
                 name()
             ),
         )
-        .with_remedy(Remedy::Repair { first: "", row: Some(row.to_owned()), above: "every number issued" }))
+        .with_remedy(Remedy::repair(row, last.saturating_add(1))))
     }
 }
 

@@ -50,7 +50,7 @@ use zeroize::Zeroizing;
 
 use model::{counter, slot_rows};
 
-pub(crate) use model::counter::not_imported;
+pub(crate) use model::counter::{highest_next, not_imported};
 pub(crate) use model::decide::misplaced;
 pub(crate) use model::import::{check_schemes, planned_import};
 pub(crate) use model::period_clock::{check_not_ahead, present_periods};

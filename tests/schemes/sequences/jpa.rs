@@ -32,6 +32,15 @@ pub(super) fn drawer(server: &Server, name: &str) -> Box<dyn FnMut() -> u64> {
     Box::new(move || say.rows(&sql)[0][0].parse().expect("a number"))
 }
 
+/// A value, which may be below 0, drawn as another program draws it.
+pub(super) fn drawn(server: &Server, name: &str) -> i64 {
+    if server.unsafe_on {
+        let sql = format!("SELECT NEXTVAL({name})");
+        return mariadb::connection().query_first(sql).expect("a value").expect("a row");
+    }
+    postgres::Sql::shared().rows(&format!("SELECT nextval('{name}')"))[0][0].parse().expect("a number")
+}
+
 /// Hibernate's `PooledOptimizer` before the fix of HHH-15118, with the `initialValue` 1.
 struct Pooled {
     draw: Box<dyn FnMut() -> u64>,

@@ -170,7 +170,7 @@ fn a_sequence_that_is_altered_dropped_or_made_anew_gives_no_number() {
             seen = store.reserve(&request(&key, seen)).unwrap().hi;
         }
         for (statement, kind, says) in [
-            (format!("ALTER SEQUENCE {name} INCREMENT BY 1"), FaultKind::Refused, "use `allocation=1`"),
+            (format!("ALTER SEQUENCE {name} INCREMENT BY 1"), FaultKind::Refused, "INCREMENT BY 10`"),
             (format!("ALTER SEQUENCE {name} INCREMENT BY 10 CYCLE"), FaultKind::Refused, "starts over"),
             (format!("DROP SEQUENCE {name}"), FaultKind::Refused, "is missing"),
             // As Hibernate does at its start, where it is told to.

@@ -1,5 +1,6 @@
 //! The `keymill` command, run as a program.
 
+mod advice;
 mod common;
 mod earlier_build;
 mod moves;

@@ -162,7 +162,7 @@ fn a_row_of_another_month_is_marked_and_a_pattern_nearly_used_up_is_warned_of() 
     assert!(text.contains(&format!("2026010500 (row of 202601, now {})", month.trim())), "{text}");
     let json = home.run(&["status", MONTH, "--json"]).json();
     assert_eq!(
-        (&json["sources"][0]["is_of_now"], &json["sources"][0]["row_period"]),
+        (&json["sources"][0]["is_of_now"], &json["sources"][0]["row_date"]),
         (&json!(false), &json!("202601"))
     );
     let metrics = home.run(&["metrics", MONTH]).done();
@@ -379,4 +379,36 @@ fn import_shows_then_writes_then_says_that_it_is_done() {
     let ran = home.run(&["import", &moved, "--from", "key_producer", "--yes"]);
     assert!(ran.err.contains("stop them before the date changes"), "{ran:?}");
     assert!(home.run(&["next", &moved]).done().ends_with("0002\n"));
+}
+
+#[test]
+fn repair_takes_every_number_that_it_offers() {
+    let home = Home::new();
+    for spec in ["segment:a", "segment:b?scheme=leaf_alloc", "segment:c?scheme=cosid"] {
+        home.run(&["next", spec]).done();
+        let offered = home.run(&["repair", spec, "--to", "18446744073709551615"]).refused("INVALID_ARGUMENT");
+        let (_, highest) = offered.rsplit_once("from 1 to ").expect("a range");
+        assert!(
+            home.run(&["repair", spec, "--to", highest, "--yes"]).done().contains("written: yes"),
+            "{spec}"
+        );
+    }
+}
+
+#[test]
+fn a_url_of_a_driver_says_what_to_write() {
+    let home = Home::new();
+    for (url, says) in [
+        ("jdbc:mysql://db/ids", "mysql://user@host:port/database"),
+        ("mysql+pymysql://app:hush@db/ids", "mysql://user@host:port/database"),
+        ("postgresql+psycopg://app:hush@db/ids", "postgres://user@host:port/database"),
+        ("postgres://app@db/ids?channel_binding=require", "`tls=verify`"),
+        ("mysql://app@db/ids?sslaccept=strict", "`tls=verify`"),
+    ] {
+        let refused = home.run(&["--mill", url, "next", "segment:a"]).refused("INVALID_CONFIG");
+        assert!(
+            refused.contains(says) && refused.contains("`store_of`") && !refused.contains("hush"),
+            "{refused}"
+        );
+    }
 }

@@ -97,7 +97,7 @@ impl Core {
             return Err(Error::new(
                 Code::ClockBehind,
                 format!(
-                    "worker {} cannot start: this machine's clock shows {}{doubt} but its stored mark is {} (layout {}, max_lead {} ms); {remedy}, or wait until {} if `repair` has raised the mark or `epoch` has changed, or take another worker id that no process uses",
+                    "worker {} cannot start: this machine's clock shows {}{doubt} but its stored mark is {} (layout {}, max_lead {} ms); {remedy}, or open it with the epoch it was begun with if `epoch` has changed, or wait until {} if `repair` has raised the mark, or take another worker id that no process uses",
                     worker,
                     rfc3339(shown_ms),
                     rfc3339(self.layout.wall_ms_of(previous_mark)),

@@ -119,11 +119,9 @@ impl Partition {
                     "its row holds numbers up to {} of a source with one store, which its partition would give again; nothing was changed",
                     next.saturating_sub(1),
                 );
-                Some(Fault::new(FaultKind::Refused, what).with_remedy(Remedy::Repair {
-                    first: "name another source, or close every mill that uses this one and, with this file, ",
-                    row: Some(key.name.to_string()),
-                    above: "every number that was ever issued",
-                }))
+                let other = Remedy::Text("name another source, or raise this one with this file");
+                let repair = Remedy::repair(&key.name, *next);
+                Some(Fault::new(FaultKind::Refused, what).with_remedy(other).with_remedy(repair))
             }
             Recorded::Foreign(row) if row.mark.period != 0 => {
                 let period = row.mark.period;
@@ -358,9 +356,10 @@ impl Member {
         if fault.kind != FaultKind::WentBackwards && !matches!(found, Ok(Recorded::Lost)) {
             return fault;
         }
-        let seen = match row.seen {
+        let seen = if row.seen == 0 { 0 } else { partition.stands(row.seen) };
+        let known = match seen {
             0 => "this process has seen none of its numbers yet".to_owned(),
-            seen => format!("this process has seen {}", partition.stands(seen)),
+            seen => format!("this process has seen {seen}"),
         };
         let stands = match found {
             Ok(Recorded::Ours { next }) if next > 0 => {
@@ -369,7 +368,7 @@ impl Member {
             Ok(_) => "its row is gone".to_owned(),
             Err(_) => "its row is below or gone".to_owned(),
         };
-        self.said(went_backwards(key, &format!("{stands}, {seen}")))
+        self.said(went_backwards(key, &format!("{stands}, {known}"), seen))
     }
 }
 
@@ -416,13 +415,14 @@ fn is_missing(key: &Key, row: Option<Mark>) -> bool {
 
 /// The fault for a deleted row, which was made before any store issued a number.
 pub(super) fn lost(key: &Key) -> Fault {
-    went_backwards(key, "its row is gone, and this source has begun")
+    went_backwards(key, "its row is gone, and this source has begun", 0)
 }
 
-fn went_backwards(key: &Key, found: &str) -> Fault {
+fn went_backwards(key: &Key, found: &str, seen: u64) -> Fault {
     let why =
         "a backup was restored, a failover lost writes or the row was deleted; nothing was changed there";
-    Fault::new(FaultKind::WentBackwards, format!("{found}: {why}")).with_remedy(Remedy::repair(&key.name))
+    Fault::new(FaultKind::WentBackwards, format!("{found}: {why}"))
+        .with_remedy(Remedy::repair(&key.name, seen))
 }
 
 /// The keys whose tables a store needs: the sources' own, and that of separate records.

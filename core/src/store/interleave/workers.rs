@@ -62,7 +62,7 @@ fn lost_pool(take: &Take) -> Fault {
         ),
     )
     .with_remedy(Remedy::Text(
-        "where its rows are lost, `keymill repair snowflake:NAME --to TIME --yes` with a time above every id makes it usable again",
+        "where its rows are lost, stop every program that uses it, then run `keymill repair snowflake:NAME --to TIME --yes`, TIME after every id that was ever issued",
     ))
 }
 

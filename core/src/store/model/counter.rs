@@ -43,6 +43,15 @@ pub(crate) struct CounterRow {
     pub(crate) stride: (u64, u64),
 }
 
+/// The highest next number that a row of this key can hold: one above its last number, where that fits into its column.
+pub(crate) fn highest_next(key: &Key) -> u64 {
+    match Counter::of(key) {
+        Some(counter) => counter.last() + 1,
+        None if key.scheme.is_sequence() => MAX_NUMBER,
+        None => MAX_NUMBER + 1,
+    }
+}
+
 impl<'k> Counter<'k> {
     /// The counter of this key, if its scheme is one.
     pub(crate) fn of(key: &'k Key) -> Option<Counter<'k>> {

@@ -63,7 +63,7 @@ fn healed(row: Option<Mark>, request: &Request) -> Result<Mark, Fault> {
             place(seen),
         ),
     )
-    .with_remedy(Remedy::repair(&request.key.name)))
+    .with_remedy(Remedy::repair(&request.key.name, request.seen_of_period())))
 }
 
 /// The mark of a row, if the row is open and of the key's partition.
@@ -153,12 +153,8 @@ fn range(at: Mark, request: &Request) -> Result<Reserved, Fault> {
     let lo = at.next;
     if lo == 0 {
         let zero = "its row says that 0 is the next number, and numbers begin at 1";
-        let row = Some(request.key.name.to_string());
-        return Err(Fault::new(FaultKind::Refused, zero).with_remedy(Remedy::Repair {
-            first: "",
-            row,
-            above: "every number issued",
-        }));
+        let repair = Remedy::repair(&request.key.name, request.seen_of_period());
+        return Err(Fault::new(FaultKind::Refused, zero).with_remedy(repair));
     }
     let last = request.last.min(MAX_NUMBER);
     let Some(beyond_first) = last.checked_sub(lo) else {

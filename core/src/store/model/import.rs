@@ -77,10 +77,11 @@ fn decide(old_key: &Key, new_key: &Key, found: Before<'_>, period: u64) -> Resul
     let Before { old, new, new_owner } = found;
     let refused = |message: String| Fault::new(FaultKind::Refused, format!("{message}; nothing was changed"));
     let refuse = |message: String| Err(refused(message));
-    let repair = |first: &'static str, above: &'static str| Remedy::Repair {
-        first,
+    let repair = |above: &'static str| Remedy::Repair {
+        first: "then ",
         row: Some(new_key.name.to_string()),
         above,
+        seen: 0,
     };
     let Some(old) = old.filter(|old| old.next > 0) else {
         return refuse(format!(
@@ -101,7 +102,7 @@ fn decide(old_key: &Key, new_key: &Key, found: Before<'_>, period: u64) -> Resul
             )),
             (Some(_), None) => {
                 Err(refused(format!("the row in `{table}` was already imported, and the new row is gone"))
-                    .with_remedy(repair("find the highest number that was ever issued from it and ", "it")))
+                    .with_remedy(repair("every number that was ever issued from it")))
             }
         };
     }
@@ -120,10 +121,8 @@ fn decide(old_key: &Key, new_key: &Key, found: Before<'_>, period: u64) -> Resul
             super::decide::place(new),
             super::decide::place(old),
         ))
-        .with_remedy(repair(
-            "if no number of the new row is in use, close every mill that has it open and ",
-            "both",
-        ))),
+        .with_remedy(Remedy::Text("if no number of the new row is in use, close every mill that has it open"))
+        .with_remedy(repair("both"))),
     }
 }
 

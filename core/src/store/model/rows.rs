@@ -12,8 +12,8 @@ use super::period_clock;
 use super::sequence_value;
 use crate::request::scheme::Kept;
 use crate::store::{
-    Fault, FaultKind, Key, MAX_NUMBER, Mark, Partition, Request, Reserved, Row, RowMark, RowState, RowStatus,
-    Scheme, SerialKey,
+    Fault, FaultKind, Key, MAX_NUMBER, Mark, Partition, Remedy, Request, Reserved, Row, RowMark, RowState,
+    RowStatus, Scheme, SerialKey,
 };
 
 /// A row as it is kept.
@@ -560,7 +560,7 @@ pub(crate) fn of_earlier_build(place: &str, found: &str) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
-            "{place} was made by an earlier build of keymill ({found}); nothing was changed. Stop every program that uses it, of this build too, and start none before the last step: note where each source stands with `keymill status SOURCE` of that build, rename it, run `keymill init SOURCE` and, for each source, `keymill repair SOURCE --to N --yes` with N above every id that was ever issued"
+            "{place} was made by an earlier build of keymill ({found}); nothing was changed. Stop every program that uses it, of this build too, and start none before the last step: note where each source stands with `keymill status SOURCE` of that build, rename it, run `keymill init SOURCE` and, for each source, `keymill repair SOURCE --to N --yes` with N above every id that was ever issued (each step: docs/operations/tables.md)"
         ),
     )
 }
@@ -613,6 +613,17 @@ pub(crate) fn reserving(request: &Request) -> String {
     // Only the source's own numbers are counted.
     let len = request.len.div_ceil(request.key.stride.delta());
     format!("reserving {len} for `{}`", request.key.name)
+}
+
+/// The fault of a missing table of which this process has seen numbers: `init` alone would begin again at the first.
+#[cfg(feature = "_sql")]
+pub(crate) fn if_seen(request: &Request, fault: Fault) -> Fault {
+    let seen = request.high_water.next;
+    let is_missing = matches!(fault.remedy(), Some(Remedy::Init { first: "" } | Remedy::InitBeside { .. }));
+    if seen == 0 || !is_missing {
+        return fault;
+    }
+    fault.instead(Remedy::InitAgain { row: request.key.name.to_string(), seen: request.seen_of_period() })
 }
 
 /// The context of a message about many rows.

@@ -52,8 +52,10 @@ pub(super) fn checked(key: &Key, rows: &[Vec<ColumnValue>]) -> Result<Option<Tab
     };
     if kind.ends_with("VIEW") {
         let definer = of_kind("view").next().map(|row| word(row, 2)).unwrap_or_default();
-        let what =
-            format!("`{}` is no table, but a view of `{definer}`; name another with `table=`", key.table);
+        let what = format!(
+            "`{}` is no table, but a view of `{definer}`; name another with `table=`, if no id of this source was issued",
+            key.table
+        );
         return refused(what, format!("DROP VIEW {}", name(&key.table)));
     }
     let (hidden, shown): (Vec<_>, Vec<_>) = of_kind("trigger").partition(|row| word(row, 2).is_empty());

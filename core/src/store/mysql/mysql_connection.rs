@@ -15,7 +15,7 @@ use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::READ_ONLY;
 use crate::store::sql::{
     Changed, Connection, Counting, Dialect, Drawn, Relation, Sequences, State, Statement, Tickets, Together,
-    like, sequence,
+    like, sequence, step_of,
 };
 use crate::store::{Fault, FaultKind, Key, SerialKey};
 
@@ -275,6 +275,7 @@ impl Sequences for MysqlSession {
     fn counting(&mut self, key: &Key) -> Result<Option<Counting>, Fault> {
         let table = &key.table;
         let of_table = [Value::from(table.as_str())];
+        let mut made_with = None;
         let found = if self.server.dialect == Dialect::TiDb {
             let found = self.query(
                 "SELECT `INCREMENT`, `CYCLE`, `START`, `CACHE` FROM information_schema.SEQUENCES \
@@ -295,9 +296,10 @@ impl Sequences for MysqlSession {
             found
         } else {
             let kind = self.query(
-                "SELECT TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?",
+                "SELECT TABLE_TYPE, TABLE_COMMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?",
                 &of_table,
             )?;
+            made_with = kind.first().and_then(|row| text(row, 1)).and_then(step_of);
             match kind.first().and_then(|row| text(row, 0)) {
                 None => return Ok(None),
                 Some(kind) if kind.eq_ignore_ascii_case("SEQUENCE") => {
@@ -317,6 +319,8 @@ impl Sequences for MysqlSession {
             increment: text(row, 0).and_then(|increment| increment.parse().ok()).unwrap_or(0),
             cycles: text(row, 1) != Some("0"),
             start: text(row, 2).and_then(|start| start.parse().ok()).unwrap_or(1),
+            made_with,
+            place: table.clone(),
         }))
     }
 
@@ -386,7 +390,7 @@ impl MysqlSession {
     /// Refuses another program's sequence of MariaDB whose values do not rise one by one.
     fn check_shared(&self, key: &Key, cache: Option<u64>) -> Result<(), Fault> {
         if self.server.in_cluster {
-            let what = "is a sequence of a Galera cluster, whose nodes draw values each by itself and in no order; use `scheme=keymill`, or number the entities by a `@TableGenerator` and `scheme=jpa_table`";
+            let what = "is a sequence of a Galera cluster, whose nodes draw values each by itself and in no order; use `scheme=keymill`, with `start=` above every id that was issued, or number the entities by a `@TableGenerator` and `scheme=jpa_table`";
             return Err(Fault::new(FaultKind::Refused, format!("`{}` {what}", key.table)));
         }
         match cache {

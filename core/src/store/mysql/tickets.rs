@@ -20,7 +20,7 @@ use super::mysql_connection::is_replaced;
 use super::mysql_session::MysqlSession;
 use crate::store::model::rows::{not_lower, ticket_row};
 use crate::store::model::value::{Value, number, text};
-use crate::store::sql::{Changed, Connection, Tickets, wrong};
+use crate::store::sql::{Changed, Connection, Tickets, step_of, wrong};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Reserved, Row};
 
 /// After every 64th ticket the process that drew it deletes older rows: all before the newest 64, at most 1000 at a time.
@@ -60,19 +60,35 @@ impl Tickets for MysqlSession {
         let of_table = Value::from(key.table.as_str());
         let found = self.query(
             "SELECT COLUMN_DEFAULT, (SELECT EXTRA FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
-             AND TABLE_NAME = ? AND COLUMN_NAME = 'id') FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND COLUMN_NAME = 'step'",
-            &[of_table.clone(), of_table.clone()],
+             AND TABLE_NAME = ? AND COLUMN_NAME = 'id'), (SELECT TABLE_COMMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() \
+             AND TABLE_NAME = ?) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND COLUMN_NAME = 'step'",
+            &[of_table.clone(), of_table.clone(), of_table.clone()],
         )?;
         let word = |column| found.first().and_then(|row| text(row, column));
         if !word(1).is_some_and(|extra| extra.to_ascii_lowercase().contains("auto_increment")) {
             return Err(wrong(self, key, "column `id` is not AUTO_INCREMENT"));
         }
-        if word(0).and_then(|step| step.parse::<u64>().ok()) != Some(key.step) {
+        let default = word(0).and_then(|step| step.parse::<u64>().ok());
+        let made_with = match word(2).and_then(step_of) {
+            None => self.step_of_rows(key, default)?,
+            comment => comment,
+        };
+        if let Some(step) = made_with.filter(|step| default != Some(*step)) {
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "tickets of table `{}` were worth step={step} numbers, and its column `step` has the default {} now: numbers that were issued would come again; nothing was drawn. Put {step} back as the default, in the CHECK of the column and in the rows",
+                    key.table,
+                    word(0).unwrap_or("none"),
+                ),
+            ));
+        }
+        if default != Some(key.step) {
             let found = word(0).unwrap_or("none");
             return Err(Fault::new(
                 FaultKind::Refused,
                 format!(
-                    "tickets of table `{}` are worth step={found} numbers, and this source says step={}: with another step they would be issued twice; use `step={found}`, or name another table with `table=`",
+                    "tickets of table `{}` are worth step={found} numbers, and this source says step={}: with another step they would be issued twice; use `step={found}`",
                     key.table, key.step
                 ),
             ));
@@ -86,7 +102,7 @@ impl Tickets for MysqlSession {
             return Err(Fault::new(
                 FaultKind::Refused,
                 format!(
-                    "table `{}` keeps one row a name: it is of scheme `ticket`; name another with `table=`",
+                    "table `{}` keeps one row a name: it is of scheme `ticket`; name another with `table=`, if no id of this source was issued",
                     key.table
                 ),
             ));
@@ -170,6 +186,14 @@ impl MysqlSession {
         Ok(found.first().and_then(|row| number(row, 0)).map(|ticket| ticket_row(key, ticket)))
     }
 
+    /// The step of a ticket that was drawn while the column had another default than now.
+    fn step_of_rows(&mut self, key: &Key, default: Option<u64>) -> Result<Option<u64>, Fault> {
+        let Some(default) = default else { return Ok(None) };
+        let sql = format!("SELECT `step` FROM `{}` WHERE `step` <> ? LIMIT 1", key.table);
+        let found = self.query(&sql, &[default.into()])?;
+        Ok(found.first().and_then(|row| number(row, 0)))
+    }
+
     /// One autocommitted statement for the common case: the row exists and is not below what this process has seen. `None`:
     /// another case, and nothing was changed. A statement that reads the table it writes reads first, so the row is locked,
     /// or read, before a ticket is drawn.
@@ -210,7 +234,7 @@ impl MysqlSession {
             return Err(Fault::new(
                 FaultKind::Refused,
                 format!(
-                    "the server named ticket {}, and table `{}` holds {highest} already: its servers count apart, or its allocator has lost count; nothing is used. Create the table with `AUTO_ID_CACHE 1`, as `keymill init` does, or use `scheme=keymill`",
+                    "the server named ticket {}, and table `{}` holds {highest} already: its servers count apart, or its allocator has lost count; nothing is used. Stop every program that uses it; then create a table with `AUTO_ID_CACHE 1`, as `keymill init` does, and raise it with `keymill repair` above every number that was issued, or use `scheme=keymill`, with `start=` above them",
                     drawn.ticket, request.key.table
                 ),
             ));
@@ -326,5 +350,5 @@ fn went_backwards(request: &Request, found: &str) -> Fault {
             request.high_water.next
         ),
     )
-    .with_remedy(Remedy::repair(&request.key.name))
+    .with_remedy(Remedy::repair(&request.key.name, request.high_water.next))
 }

@@ -188,17 +188,11 @@ impl Connection for PostgresSession {
              WHERE s.subenabled AND r.srrelid = CAST(? AS pg_catalog.oid)",
             &[oid],
         );
-        match overwritten {
-            Ok(rows) => match rows.first().and_then(|row| text(row, 0)) {
-                Some(name) => self.state.judge(format!(
-                    "subscription `{name}` overwrites `{table}` with the rows of another server (disable it before numbers are counted here)"
-                )),
-                None => Ok(()),
-            },
-            // Older servers show it to superusers only.
-            Err(fault) if fault.kind == FaultKind::Refused && !self.state.broken => Ok(()),
-            Err(fault) => Err(fault),
-        }
+        self.refuse_subscription(overwritten, |name| {
+            format!(
+                "subscription `{name}` overwrites `{table}` with the rows of another server (disable it before numbers are counted here)"
+            )
+        })
     }
 
     fn schema_to_create_in(&self, table: &str) -> Option<String> {
@@ -283,6 +277,25 @@ impl Connection for PostgresSession {
 
     fn sequences(&mut self) -> Option<&mut dyn Sequences> {
         Some(self)
+    }
+}
+
+impl PostgresSession {
+    /// Refuses what the first subscription of an answer changes.
+    pub(super) fn refuse_subscription(
+        &mut self,
+        found: Result<Vec<Vec<ColumnValue>>, Fault>,
+        says: impl FnOnce(&str) -> String,
+    ) -> Result<(), Fault> {
+        match found {
+            Ok(rows) => match rows.first().and_then(|row| text(row, 0)) {
+                Some(name) => self.state.judge(says(name)),
+                None => Ok(()),
+            },
+            // Older servers show it to superusers only.
+            Err(fault) if fault.kind == FaultKind::Refused && !self.state.broken => Ok(()),
+            Err(fault) => Err(fault),
+        }
     }
 }
 

@@ -5,10 +5,10 @@ use super::place::{FoundRelation, Place, chosen};
 use super::postgres_dialect::identifier;
 use super::postgres_session::PostgresSession;
 use crate::store::model::sequence_value::least;
-use crate::store::model::value::{Value, number, text};
+use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::Phase;
 use crate::store::sql::Connection;
-use crate::store::sql::{Counting, Drawn, Sequences, sequence};
+use crate::store::sql::{Counting, Drawn, Sequences, sequence, step_of};
 use crate::store::{Fault, FaultKind, Key, Remedy};
 
 /// The advisory lock of a sequence: `keym` and its number in the catalogue. Draws share it, and a repair holds it
@@ -40,8 +40,10 @@ impl Sequences for PostgresSession {
         let table = &key.table;
         let Some(relation) = self.find_sequence(key)? else { return Ok(None) };
         let found = self.query(
-            "SELECT seqcache, seqincrement, seqcycle::pg_catalog.text, seqstart FROM pg_catalog.pg_sequence \
-             WHERE seqrelid = CAST(? AS pg_catalog.oid)",
+            "SELECT seqcache, seqincrement, seqcycle::pg_catalog.text, seqstart, \
+             (SELECT d.description FROM pg_catalog.pg_description d WHERE d.objoid = seqrelid \
+             AND d.classoid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND d.objsubid = 0) \
+             FROM pg_catalog.pg_sequence WHERE seqrelid = CAST(? AS pg_catalog.oid)",
             &[relation.oid.into()],
         )?;
         let Some(row) = found.first() else { return Err(sequence::wrong(key, "is a table, not a sequence")) };
@@ -59,9 +61,11 @@ impl Sequences for PostgresSession {
             ));
         }
         self.check_storage(table, &relation.storage)?;
-        let increment = number(row, 1).map_or(-1, i128::from);
-        let start = number(row, 3).map_or(-1, i128::from);
-        Ok(Some(Counting { increment, cycles: text(row, 2) != Some("false"), start }))
+        let whole = |column| row.get(column).and_then(ColumnValue::whole).unwrap_or(-1);
+        let (increment, start, cycles) = (whole(1), whole(3), text(row, 2) != Some("false"));
+        let made_with = text(row, 4).and_then(step_of);
+        self.check_subscriptions(table)?;
+        Ok(Some(Counting { increment, cycles, start, made_with, place: self.place(key)? }))
     }
 
     fn next(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
@@ -187,6 +191,21 @@ impl PostgresSession {
             )),
             None => Ok(()),
         }
+    }
+
+    /// Refuses a sequence in a database that a subscription fills: rows come from another server, and where its sequences stand does not.
+    fn check_subscriptions(&mut self, table: &str) -> Result<(), Fault> {
+        let filled = self.query(
+            "SELECT s.subname::pg_catalog.text FROM pg_catalog.pg_subscription s \
+             JOIN pg_catalog.pg_database d ON d.oid = s.subdbid \
+             WHERE s.subenabled AND d.datname = pg_catalog.current_database()",
+            &[],
+        );
+        self.refuse_subscription(filled, |name| {
+            format!(
+                "subscription `{name}` fills this database with the rows of another server, whose numbers sequence `{table}` does not know (disable it and raise the sequence by `keymill repair` before numbers are counted here)"
+            )
+        })
     }
 
     /// Raises another program's sequence by drawing its values: whatever the others draw meanwhile, it only rises.

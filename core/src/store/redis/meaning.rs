@@ -92,7 +92,7 @@ pub(super) fn of(code: &str, details: &str) -> ErrorMeaning {
         "NOPERM" => ErrorMeaning { absence: Some(Absence::Forbidden), ..refused(false, NUMBERS) },
         "WRONGTYPE" => refused(
             false,
-            "the key holds something else than keymill's hash of a row; name another prefix with `table=`",
+            "the key holds something else than keymill's hash of a row; name another prefix with `table=`, if no id of this source was issued",
         ),
         "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => refused(
             true,

@@ -88,8 +88,8 @@ pub(super) fn write<T>(
     work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     write_several(server, |connection| {
-        relation::check_to_write(connection, key)?;
-        work(connection)
+        let answer = relation::check_to_write(connection, key).and_then(|()| work(&mut *connection));
+        answer.map_err(|fault| relation::if_lost(connection, key, fault))
     })
 }
 

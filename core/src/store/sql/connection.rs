@@ -292,6 +292,10 @@ pub(crate) struct Counting {
     pub(crate) cycles: bool,
     /// Its first value.
     pub(crate) start: i128,
+    /// The step that it was made with, where its comment says so.
+    pub(crate) made_with: Option<u64>,
+    /// As a statement names it.
+    pub(crate) place: String,
 }
 
 /// The database's answer to a draw.
@@ -334,7 +338,7 @@ pub(crate) fn wrong(connection: &dyn Connection, key: &Key, what: &str) -> Fault
     Fault::new(
         FaultKind::Refused,
         format!(
-            "table `{}`{} is not one of scheme `{}`: {what}; name another with `table=`",
+            "table `{}`{} is not one of scheme `{}`: {what}; name another with `table=`, if no id of this source was issued",
             key.table,
             connection.location(),
             key.scheme.name()

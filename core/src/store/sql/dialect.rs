@@ -99,7 +99,7 @@ impl Dialect {
             }
             (Dialect::MariaDb, Kept::Sequence) if !key.unsafe_on => Err(Fault::new(
                 FaultKind::Unsafe,
-                "MariaDB hands out values of a sequence again after a crash (MDEV-36288), so numbers would come twice; use `scheme=keymill`, or `unsafe=on` accepts that",
+                "MariaDB hands out values of a sequence again after a crash (MDEV-36288), so numbers would come twice; use `scheme=keymill`, with `start=` above every id of this source that was issued, or `unsafe=on` accepts that",
             )),
             _ if key.scheme.create(self.family()).is_none() => rows::check_kept_here(key),
             _ => Ok(()),
@@ -165,6 +165,9 @@ pub(crate) fn create_statement(key: &Key, family: Family, schema: Option<&str>) 
                 out.push_str(&format!("{first}{}{first}", folded(&key.table)));
             }
             '`' | '"' => out.push_str(&format!("{first}{}{first}", renamed(name).as_deref().unwrap_or(name))),
+            '\'' if key.scheme.is_ticket() => {
+                out.push_str(&token.replace(&recorded_step(step), &recorded_step(key.step)));
+            }
             _ if token == step && key.scheme.is_ticket() => out.push_str(&key.step.to_string()),
             _ if is_word(first) => match renamed(token) {
                 Some(own) => out.push_str(&format!("{quote}{own}{quote}")),
@@ -174,6 +177,16 @@ pub(crate) fn create_statement(key: &Key, family: Family, schema: Option<&str>) 
         }
     }
     out
+}
+
+/// The comment of a sequence, or of a table of tickets, that `init` makes: an altered step is seen by it.
+fn recorded_step(step: impl std::fmt::Display) -> String {
+    format!("step={step}")
+}
+
+/// The step that a comment records.
+pub(crate) fn step_of(comment: &str) -> Option<u64> {
+    comment.strip_prefix(&recorded_step(""))?.parse().ok()
 }
 
 #[cfg(test)]

@@ -41,6 +41,6 @@ pub(crate) use connection::{
     Changed, Connection, Counting, Drawn, NOWAIT_PATIENCE, Relation, Sequences, State, Tickets, Together,
     refused_setting, wrong,
 };
-pub(crate) use dialect::{Dialect, create_statement};
+pub(crate) use dialect::{Dialect, create_statement, step_of};
 pub(crate) use statement::{Statement, like};
 pub use store::SqlStore;

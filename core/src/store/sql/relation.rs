@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::request::row_key::READER_TABLE;
 use crate::request::scheme::{Family, Kept};
 use crate::store::model::row_layout::RowLayout;
 use crate::store::model::rows;
-use crate::store::{Absence, Fault, FaultKind, Key};
+use crate::store::{Absence, Fault, FaultKind, Key, Remedy, Scheme};
 
 use super::{Connection, Relation, create_statement, rights, sequence, wrong};
 
@@ -68,6 +69,27 @@ pub(super) fn check_to_write(connection: &mut dyn Connection, key: &Key) -> Resu
         return Err(sequence::missing(key, ""));
     }
     Ok(())
+}
+
+/// The fault of a missing table where the database has another one of keymill's: this one may have been there too, and `init` alone would
+/// begin again at the first id.
+pub(super) fn if_lost(connection: &mut dyn Connection, key: &Key, fault: Fault) -> Fault {
+    if fault.remedy() != Some(&Remedy::INIT)
+        || key.table != key.scheme.default_table()
+        || connection.state().broken
+    {
+        return fault;
+    }
+    let own = [Scheme::Keymill, Scheme::Worker, Scheme::Route].map(|scheme| (scheme, scheme.default_table()));
+    let others =
+        own.into_iter().chain([(Scheme::Worker, READER_TABLE)]).filter(|(_, table)| *table != key.table);
+    for (scheme, table) in others {
+        let other = Key { scheme, table: table.to_owned(), ..key.clone() };
+        if matches!(connection.relation(&other), Ok(Some(_))) {
+            return fault.instead(Remedy::InitBeside { other: other.table });
+        }
+    }
+    fault
 }
 
 /// Checks a table that is about to be read, as [`check_table`]. `None`: it is missing, and the first reservation creates it.

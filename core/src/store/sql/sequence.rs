@@ -3,14 +3,23 @@
 
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Reserved, Row};
 
-use super::{Connection, Counting, Drawn, Sequences};
+use super::{Connection, Counting, Dialect, Drawn, Sequences};
 use crate::store::model::rows::not_lower;
 use crate::store::model::sequence_value::{is_just_begun, next_from, owned, row_at, value_of};
 
 /// A message about a sequence that another program made.
 pub(crate) fn wrong(key: &Key, what: &str) -> Fault {
-    Fault::new(FaultKind::Refused, format!("`{}` {what}; name another sequence with `table=`", key.table))
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "`{}` {what}; name another sequence with `table=`, if no id of this source was issued",
+            key.table
+        ),
+    )
 }
+
+/// What is said of a sequence whose next value is no number.
+const BELOW: &str = "stands below every number";
 
 fn sequences(connection: &mut dyn Connection) -> Result<&mut dyn Sequences, Fault> {
     // `check_kept` has refused the key on a database without sequences.
@@ -19,7 +28,9 @@ fn sequences(connection: &mut dyn Connection) -> Result<&mut dyn Sequences, Faul
 
 /// Whether the sequence exists; refused if it does not count as this source says.
 pub(super) fn check(connection: &mut dyn Connection, key: &Key) -> Result<bool, Fault> {
-    let Some(Counting { increment, cycles, .. }) = sequences(connection)?.counting(key)? else {
+    let dialect = connection.dialect();
+    let sequences = sequences(connection)?;
+    let Some(Counting { increment, cycles, start, made_with, place }) = sequences.counting(key)? else {
         return Ok(false);
     };
     if increment == 0 {
@@ -31,15 +42,53 @@ pub(super) fn check(connection: &mut dyn Connection, key: &Key) -> Result<bool, 
     if increment < 0 {
         return Err(wrong(key, "counts downwards"));
     }
-    if increment != i128::from(key.step) {
-        let option = if key.scheme.keeps_allocation() { "allocation" } else { "step" };
-        let what = format!(
-            "counts in steps of {increment}, and this source says {option}={}: numbers would be issued twice or lost; use `{option}={increment}`",
-            key.step
-        );
-        return Err(wrong(key, &what));
+    let of_source = i128::from(key.step);
+    if increment != of_source || made_with.is_some_and(|step| step != key.step) {
+        return Err(other_step(key, increment, made_with, &place));
     }
-    if cycles { Err(wrong(key, "starts over at its end (CYCLE)")) } else { Ok(true) }
+    if cycles {
+        return Err(wrong(key, "starts over at its end (CYCLE)"));
+    }
+    if start < 0 {
+        return Err(wrong(key, &format!("starts with {start}, below every number")));
+    }
+    // TiDB's start with 1, or were refused.
+    if dialect == Dialect::TiDb {
+        return Ok(true);
+    }
+    // Nothing is drawn where keymill cannot count: each value is another program's.
+    match sequences.next(key)? {
+        Some(next) if next > 0 || start == 0 => Ok(true),
+        _ => Err(wrong(key, BELOW)),
+    }
+}
+
+/// The fault of a sequence whose step is not the source's, or not the one that it was made with: its values owned other numbers.
+fn other_step(key: &Key, increment: i128, made_with: Option<u64>, place: &str) -> Fault {
+    let option = if key.scheme.keeps_allocation() { "allocation" } else { "step" };
+    let table = &key.table;
+    let back = |step: u64| Remedy::Sql {
+        first: "put it back:",
+        statements: vec![format!("ALTER SEQUENCE {place} INCREMENT BY {step}")],
+    };
+    let refused = |what: String| Fault::new(FaultKind::Refused, what);
+    if let Some(step) = made_with.filter(|step| i128::from(*step) != increment) {
+        return refused(format!(
+            "`{table}` was made for steps of {step}, and counts in steps of {increment} now: numbers that were issued would come again; nothing was drawn"
+        ))
+        .with_remedy(back(step));
+    }
+    let differ = format!(
+        "`{table}` counts in steps of {increment}, and this source says {option}={}: numbers would be issued twice or lost",
+        key.step
+    );
+    if made_with.is_some() {
+        return refused(format!("{differ}; use `{option}={increment}`"));
+    }
+    refused(format!(
+        "{differ}; if its step was never altered, use `{option}={increment}`; else it was altered"
+    ))
+    .with_remedy(back(key.step))
 }
 
 /// The fault of a sequence that is missing, in a place if its database has several.
@@ -72,7 +121,7 @@ pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Res
     let sequences = sequences(connection)?;
     let loser = sequences.loser();
     let mut drawn = sequences.draw(key, seen.min(MAX_NUMBER))?;
-    let is_zero = key.scheme.is_shared_sequence() && matches!(drawn, Drawn::Value { value: 0, start: 0 });
+    let is_zero = matches!(drawn, Drawn::Value { value: 0, start: 0 });
     if is_zero {
         // A sequence with `initialValue=0`: 0 is no number of keymill's, and the first value was this one.
         drawn = sequences.draw(key, seen.min(MAX_NUMBER))?;
@@ -89,16 +138,14 @@ pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Res
             ));
         }
         Drawn::Value { value, start } => owned(key, value, start),
+        Drawn::Behind { next: 0 } if seen == 0 => return Err(wrong(key, BELOW)),
         Drawn::Behind { next } => return Err(went_backwards(request, next, loser)),
         Drawn::Altered => {
             connection.forget_tables();
             if !check(connection, key)? {
                 return Err(missing(key, ""));
             }
-            return Err(Fault::new(
-                FaultKind::Unavailable,
-                "its sequence was altered while a value was drawn",
-            ));
+            return Err(Fault::new(FaultKind::Conflict, "its sequence was altered while a value was drawn"));
         }
         Drawn::RanOut => return Err(ran_out(key)),
     };
@@ -127,7 +174,7 @@ fn went_backwards(request: &Request, stands: u64, loser: &str) -> Fault {
             request.high_water.next
         ),
     )
-    .with_remedy(Remedy::repair(&request.key.name))
+    .with_remedy(Remedy::repair(&request.key.name, request.high_water.next))
 }
 
 /// Moves the sequence on, so that the next value is `to` or the first of its values above.

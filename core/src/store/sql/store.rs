@@ -37,7 +37,7 @@ impl<S: Server> RowStore for SqlStore<S> {
         access::write_row(&mut self.server, &request.key, |connection| {
             sql_reservation::reserve(connection, request)
         })
-        .map_err(|fault| fault.with_context(&rows::reserving(request)))
+        .map_err(|fault| rows::if_seen(request, fault).with_context(&rows::reserving(request)))
     }
 
     fn batch(&self) -> usize {

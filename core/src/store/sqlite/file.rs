@@ -181,9 +181,10 @@ pub(super) fn fault(path: &Path, error: &rusqlite::Error) -> Fault {
         ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {
             Fault::new(FaultKind::Refused, format!("`{file}` is damaged or not a SQLite file ({error})"))
                 .with_remedy(Remedy::Repair {
-                    first: "restore it, then ",
+                    first: "restore the file and ",
                     row: None,
                     above: "every number issued",
+                    seen: 0,
                 })
         }
         ErrorCode::SystemIoFailure => {

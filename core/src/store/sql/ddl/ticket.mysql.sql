@@ -5,4 +5,4 @@ CREATE TABLE IF NOT EXISTS `keymill_ticket` (
   PRIMARY KEY (`id`),
   UNIQUE KEY `stub` (`stub`),
   CHECK (`step` = 1000)
-) ENGINE=InnoDB /*T![auto_id_cache] AUTO_ID_CACHE=1 */;
+) ENGINE=InnoDB COMMENT='step=1000' /*T![auto_id_cache] AUTO_ID_CACHE=1 */;

@@ -1,0 +1,211 @@
+//! Every advice that a message gives is a row of `tests/adversaries.toml`, with the test that follows it while other programs go on.
+//!
+//! The advices are found in the sources of the core: what a `Remedy` says, and every text that tells an operator to do something with
+//! what stands between back quotes. A new one without a row fails here, and so does a row of which no message says the words.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::adversaries::{Proof, root, texts};
+use super::floors::sources;
+use super::proofs::Proofs;
+
+const TABLE: &str = "tests/adversaries.toml";
+
+/// What an operator is told to do.
+const VERBS: [&str; 41] = [
+    "add", "alter", "allow", "change", "check", "close", "create", "delete", "disable", "drop", "enable",
+    "give", "grant", "leave", "let", "make", "mend", "move", "name", "open", "persist", "put", "raise",
+    "rename", "repair", "restore", "revoke", "run", "set", "start", "stop", "store", "take", "use", "wait",
+    "write", "have", "keep", "install", "turn", "end",
+];
+
+/// What stands before such a word where it begins a clause.
+const BEFORE: [&str; 12] = [";", ":", ",", ".", "(", " and", " or", " then", " to", " else", "; else", "}"];
+
+/// The texts between quotes of a source, without its tests and comments.
+fn literals(source: &str) -> Vec<String> {
+    let end = ["\n#[cfg(test)]", "\n#[cfg(all(test"].iter().filter_map(|mark| source.find(mark)).min();
+    let code: Vec<&str> = source[..end.unwrap_or(source.len())]
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect();
+    let code = code.join("\n").replace("'\"'", "");
+    let mut found = Vec::new();
+    let mut rest = code.as_str();
+    while let Some(at) = rest.find('"') {
+        let mut text = String::new();
+        let mut end = rest.len();
+        let mut escaped = false;
+        for (index, c) in rest[at + 1..].char_indices() {
+            if escaped {
+                text.push(c);
+                escaped = false;
+            } else if c == '\\' {
+                escaped = true;
+            } else if c == '"' {
+                end = at + index + 2;
+                break;
+            } else {
+                text.push(c);
+            }
+        }
+        let begins = &rest[..at];
+        let is_remedy =
+            ["Remedy::Text(", "first: "].iter().any(|way| begins.trim_end().ends_with(way.trim_end()));
+        if !text.is_empty() && (is_remedy || is_advice(&text)) {
+            found.push(text);
+        }
+        rest = &rest[end..];
+    }
+    found
+}
+
+/// Whether a text tells somebody to do something with what stands between back quotes.
+fn is_advice(text: &str) -> bool {
+    if ["SELECT ", "DELETE FROM ", "INSERT ", "UPDATE ", "ALTER ", "CREATE "]
+        .iter()
+        .any(|sql| text.starts_with(sql))
+    {
+        return false;
+    }
+    let lower = text.to_ascii_lowercase();
+    VERBS.iter().any(|verb| {
+        lower.match_indices(verb).any(|(at, _)| {
+            let (before, after) = (lower[..at].trim_end(), &lower[at + verb.len()..]);
+            let begins = before.is_empty() || BEFORE.iter().any(|mark| before.ends_with(mark));
+            let clause = after.split(';').next().unwrap_or_default();
+            let near: String = clause.chars().take(80).collect();
+            begins
+                && after.starts_with(' ')
+                && (at == 0 || !lower.as_bytes()[at - 1].is_ascii_alphanumeric())
+                && near.contains('`')
+        })
+    })
+}
+
+/// Every advice of the core, with its file.
+fn advices() -> BTreeSet<(String, String)> {
+    let folder = root().join("core/src");
+    let mut found = BTreeSet::new();
+    for path in sources(&folder) {
+        let name = path.strip_prefix(&folder).expect("below it").to_string_lossy().into_owned();
+        // The descriptions of the options are a page, not a message.
+        if name.ends_with("tests.rs") || name.ends_with("loom.rs") || name == "config/options.rs" {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("a source");
+        found.extend(literals(&text).into_iter().map(|literal| (name.clone(), literal)));
+    }
+    found
+}
+
+/// A row: words of one or more advices, and what proves that they are safe to follow.
+struct Row {
+    says: Vec<String>,
+    proofs: Vec<Proof>,
+}
+
+/// The rows, and how many of them may have no test.
+fn rows(text: &str) -> (Vec<Row>, usize) {
+    let parsed: toml::Table = text.parse().unwrap_or_else(|e| panic!("{TABLE}: {e}"));
+    let most = parsed["advice_not_tested"].as_integer().and_then(|n| n.try_into().ok()).expect("a number");
+    let rows = parsed["advice"].as_array().cloned().unwrap_or_default();
+    let rows = rows.iter().map(|row| Row {
+        says: texts(&row["says"]),
+        proofs: texts(&row["proof"]).iter().map(|text| Proof::read(text)).collect(),
+    });
+    (rows.collect(), most)
+}
+
+/// Whether a row's words are those of an advice: the whole of it, or a part that is long enough to be no other's.
+fn has(advices: &BTreeSet<(String, String)>, words: &str, advice: &str) -> bool {
+    advice == words
+        || words.len() >= 16 && advice.contains(words) && !advices.iter().any(|(_, advice)| advice == words)
+}
+
+/// Everything that is wrong with the rows.
+fn wrong(
+    (rows, most): &(Vec<Row>, usize),
+    advices: &BTreeSet<(String, String)>,
+    check: &dyn Fn(&str) -> Result<(), String>,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let words = || rows.iter().flat_map(|row| &row.says);
+    for (file, advice) in advices {
+        if !words().any(|words| has(advices, words, advice)) {
+            wrong.push(format!("{file}: no row has the advice `{advice}`"));
+        }
+    }
+    for words in words() {
+        if !advices.iter().any(|(_, advice)| has(advices, words, advice)) {
+            wrong.push(format!("no message says `{words}`"));
+        }
+    }
+    let mut gaps = 0;
+    for row in rows {
+        let name = row.says.first().map_or("", String::as_str);
+        gaps += usize::from(row.proofs.iter().any(|proof| matches!(proof, Proof::NotTested(_))));
+        if row.proofs.is_empty() {
+            wrong.push(format!("`{name}`: nothing proves it"));
+        }
+        for proof in &row.proofs {
+            match proof {
+                Proof::Test(test) => {
+                    wrong.extend(check(test).err().map(|why| format!("`{name}`: `{test}`: {why}")))
+                }
+                Proof::Cannot(why) | Proof::NotTested(why) if why.ends_with('.') => {}
+                other => wrong.push(format!("`{name}`: {other:?} is no sentence of a row of advice")),
+            }
+        }
+    }
+    if gaps != *most {
+        wrong.push(format!(
+            "{gaps} rows are `not tested`, and `advice_not_tested` says {most}: it may only fall"
+        ));
+    }
+    wrong
+}
+
+#[test]
+fn every_advice_of_a_message_has_a_row_and_its_test() {
+    let proofs = Proofs::read(&root());
+    let table = fs::read_to_string(root().join(TABLE)).expect("the table of adversaries");
+    let (rows, advices) = (rows(&table), advices());
+    assert!(advices.len() > 100, "only {} were found: the reader is broken", advices.len());
+    let wrong = wrong(&rows, &advices, &|name| proofs.check(name));
+    assert!(wrong.is_empty(), "{} problems:\n{}", wrong.len(), wrong.join("\n"));
+    println!("{} advices in {} rows; not tested: {}", advices.len(), rows.0.len(), rows.1);
+}
+
+#[test]
+fn a_new_advice_a_lost_one_and_a_lost_test_are_seen() {
+    let table = "advice_not_tested = 0\n[[advice]]\nsays = \"it differs; use `step=\"\nproof = \"a::b\"\n";
+    let there = BTreeSet::from([("a.rs".to_owned(), "it differs; use `step=5`".to_owned())]);
+    let found = |table: &str, advices: &BTreeSet<(String, String)>| wrong(&rows(table), advices, &|_| Ok(()));
+    assert_eq!(found(table, &there), Vec::<String>::new());
+    let mut more = there.clone();
+    more.insert(("b.rs".to_owned(), "raise `skew`".to_owned()));
+    assert_eq!(found(table, &more), ["b.rs: no row has the advice `raise `skew``"]);
+    assert_eq!(found(table, &BTreeSet::new()), ["no message says `it differs; use `step=`"]);
+    let untested = table.replace("a::b", "not tested: nobody wrote it yet.");
+    assert!(found(&untested, &there)[0].contains("`advice_not_tested` says 0"));
+    let refused = wrong(&rows(table), &there, &|_| Err("no such test".to_owned()));
+    assert_eq!(refused, ["`it differs; use `step=`: `a::b`: no such test"]);
+}
+
+#[test]
+fn an_advice_is_told_from_another_text() {
+    for text in
+        ["set the clock, or raise `skew` if", "run `{keymill} init`", "it is gone; use `step={found}`"]
+    {
+        assert!(is_advice(text), "{text}");
+    }
+    for text in
+        ["reserving {len} for `{}`", "DELETE FROM `{}` WHERE `stub`", "its use of `x` is over", "no number"]
+    {
+        assert!(!is_advice(text), "{text}");
+    }
+    let source = "const A: Remedy = Remedy::Text(\n    \"restore it\",\n);\n// \"run `x`\"\nlet b = \"name `x`\";\n#[cfg(test)]\nmod tests { \"use `y`\" }";
+    assert_eq!(literals(source), ["restore it", "name `x`"]);
+}
