@@ -24,6 +24,7 @@ use crate::layout::scatter::Scatter;
 use crate::layout::{parse_time, rfc3339};
 pub use crate::order_number::{read_text as order_no_bytes, read_text8 as order_no_number};
 use crate::order_number::{text_of, text8_of};
+use crate::store::operators_clock_ms;
 use crate::text_form::TextForm;
 
 /// A time such as `500ms`, `3s`, `5m`, `1h` or `2d`; `None` for anything else.
@@ -182,11 +183,23 @@ impl Source {
         self.spec().key.serial.as_ref().is_some_and(|serial| serial.init_max)
     }
 
-    /// Reads what `repair --to` was given: a number, or for a snowflake a time, which stands for its last id before.
+    /// Reads what `repair --to` was given: a number, or for a snowflake a time, which stands for its last id before. `now` is a time after
+    /// every id that a process may have made by now, by the store's clock.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`.
+    /// `INVALID_ARGUMENT`; for `now` those of reading the store's clock.
     pub fn repair_target(&self, text: &str) -> Result<u64> {
+        let now;
+        let text = if text == "now" && self.layout().is_some() {
+            let (key, wall_ms) = (self.spec().key.clone(), self.shared.mill.clock().wall_ms());
+            let clock_ms = self.on_store(move |store| Ok(operators_clock_ms(store, &key, wall_ms)?))?;
+            let latest_ms =
+                clock_ms.unwrap_or(wall_ms).saturating_add_unsigned(self.spec().furthest_lead_ms());
+            now = rfc3339(latest_ms);
+            now.as_str()
+        } else {
+            text
+        };
         if let Ok(number) = text.parse() {
             // The digits of a scattered id are moved: the highest one is of any time.
             if let Some(layout) = self.layout().filter(|layout| layout.scatter() != Scatter::None) {
@@ -209,7 +222,7 @@ impl Source {
         });
         tick.ok_or_else(|| {
             let forms = if self.layout().is_some() {
-                "a number, or a time within the layout, such as 2026-11-23T08:30:00Z"
+                "a number, `now`, or a time within the layout, such as 2026-11-23T08:30:00Z"
             } else {
                 "a number"
             };

@@ -448,12 +448,12 @@ Examples:
   keymill repair segment:orders --to 50001 --yes
   keymill repair 'serial:cust_info/custid?number=000000&zone=Asia/Shanghai' --to 731 --yes
                                                  today's serials go on at 731, in the zone of the programs
-  keymill repair snowflake:tx --to 2026-11-23T08:30:00Z --yes     no leased worker begins before that time
+  keymill repair snowflake:tx --to now --yes     no leased worker begins before any id that was made by now
   keymill repair business:order --counters 4096 --yes")]
     Repair {
         /// The source: kind:name?option=value&…
         source: String,
-        /// The next number to be reserved; of business ids by every counter, of a snowflake a time, or the highest id
+        /// The next number to be reserved; of business ids by every counter; of a snowflake `now`, a time, or the highest id
         #[arg(
             long,
             value_name = "N|TIME",

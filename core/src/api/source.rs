@@ -8,15 +8,17 @@ use std::time::Duration;
 use crate::engine::stats::Stats;
 use crate::engine::{IdPath, Live, SharedSource};
 use crate::error::{Error, Result, shown};
-use crate::layout::Layout;
+use crate::layout::{Layout, rfc3339};
 use crate::process::random;
 use crate::request::reservation::{Key, MAX_NUMBER, Mark};
+use crate::request::worker::BELIEVED_MS;
 use crate::segment::cursor::{self, Cursor};
 use crate::segment::{Miss, SegmentSource};
 use crate::snowflake::SnowflakeSource;
 use crate::spec::{Kind, Order, SnowflakeSpec, Spec};
 use crate::store::{
-    RaisePool, Row, StoreIndex, check_not_ahead, highest_next, look, present_periods, shown_pool,
+    Fault, FaultKind, RaisePool, Row, Store, StoreIndex, check_not_ahead, highest_next, look,
+    operators_clock_ms, present_periods, shown_pool,
 };
 
 use super::{Change, Handle, Iter, Mill, Parts, Repair, ReservedAhead, room};
@@ -443,7 +445,12 @@ impl Source {
             return self.repair_bank(bank, next, change);
         }
         if let Some(begin) = self.spec().begin_mark() {
+            let bound = self.time_bound(first);
             return self.on_store(move |store| {
+                bound.check(store, &begin.key, |store| {
+                    let (before, after) = store.repair_mark(&begin, first, true)?;
+                    Ok(before.as_ref() == Some(&after))
+                })?;
                 let (before, after) = store.repair_mark(&begin, first, change.is_dry())?;
                 Ok(Repair { before, after, set_back: None })
             });
@@ -520,7 +527,12 @@ impl Source {
             to,
             token: random::token(),
         };
+        let bound = self.time_bound(to);
         self.on_store(move |store| {
+            bound.check(store, &raise.key, |store| {
+                let (before, after) = store.would_raise_pool(&raise)?;
+                Ok(shown_pool(&before) == shown_pool(&after))
+            })?;
             let (before, after) =
                 if change.is_dry() { store.would_raise_pool(&raise)? } else { store.raise_pool(&raise)? };
             Ok(Repair {
@@ -529,6 +541,16 @@ impl Source {
                 set_back: None,
             })
         })
+    }
+
+    /// What a mark may be raised to: a tick in which no id lies yet.
+    fn time_bound(&self, tick: u64) -> TimeBound {
+        TimeBound {
+            to_ms: self.layout().map_or(0, |layout| layout.wall_ms_of(tick)),
+            // An operator's clock may be ahead as much as a program's.
+            lead_ms: self.spec().furthest_lead_ms() + BELIEVED_MS,
+            wall_ms: self.shared.mill.clock().wall_ms(),
+        }
     }
 
     fn key(&self) -> Arc<Key> {
@@ -544,6 +566,39 @@ impl Source {
     /// Ids without end; an error ends the iteration after it was returned.
     pub fn iter(&self) -> Iter {
         Iter { handle: self.handle(), process_order: self.spec().order == Order::Process, ended: false }
+    }
+}
+
+/// The time that a mark is to be raised to, and how far it may be ahead of the store's clock. A mark is never lowered, so one that a wrong
+/// clock has made would stop its workers until that time.
+struct TimeBound {
+    to_ms: i64,
+    lead_ms: u64,
+    wall_ms: i64,
+}
+
+impl TimeBound {
+    /// Refuses a time that is too far ahead, unless the mark `stands` there already. A login that may not read the clock is not refused.
+    fn check(
+        &self,
+        store: &mut dyn Store,
+        key: &Key,
+        stands: impl FnOnce(&mut dyn Store) -> std::result::Result<bool, Fault>,
+    ) -> std::result::Result<(), Fault> {
+        let Some(store_ms) = operators_clock_ms(store, key, self.wall_ms)? else { return Ok(()) };
+        if self.to_ms <= store_ms.saturating_add_unsigned(self.lead_ms) || stands(store)? {
+            return Ok(());
+        }
+        Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "{} is too far ahead: this machine's clock says {}, the store's {}, and `repair` raises a mark to at most {} s after that. Nothing was changed: set the clock that is wrong, or give `--to now`",
+                rfc3339(self.to_ms),
+                rfc3339(self.wall_ms),
+                rfc3339(store_ms),
+                self.lead_ms / 1000
+            ),
+        ))
     }
 }
 
@@ -565,7 +620,7 @@ impl IntoIterator for &Source {
 #[cfg(all(test, feature = "sqlite", feature = "mysql"))]
 mod tests {
     use super::*;
-    use crate::store::{Fault, FaultKind, Remedy};
+    use crate::store::Remedy;
 
     fn message(mill: &str, spec: &str, remedy: Remedy) -> String {
         let source = Mill::open(mill).and_then(|mill| mill.source(spec)).expect("a source");

@@ -4,7 +4,9 @@
 //! The servers are found by `KEYMILL_TEST_MYSQL`, `KEYMILL_TEST_POSTGRES` and `KEYMILL_TEST_REDIS`.
 
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
+
+use keymill::snowflake::layout::rfc3339;
 
 use crate::common::{BINARY, Home, Ran};
 use crate::restore::{Server, patiently};
@@ -17,6 +19,11 @@ const MANY: [&str; 6] = [
     "segment:tickets?scheme=leaf_alloc",
     "segment:others?scheme=cosid",
 ];
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_millis()).unwrap()
+}
 
 fn table(version: u32) -> String {
     format!("version = {version}\n[[range]]\nupper = 65535\nshard = \"s1\"\n")
@@ -36,13 +43,15 @@ fn typed_twice(url: &str, has_tables_of_others: bool) {
         let key: &[&str] = if spec.starts_with("business") { &["--key-text", "a"] } else { &[] };
         run(&[&["take", spec, "3"][..], key].concat()).done();
     }
+    // As far ahead as `repair` raises a mark.
+    let ahead = rfc3339(now_ms() + 900_000);
     let mut verbs: Vec<Vec<&str>> = vec![
         vec!["repair", "segment:orders", "--to", "5000", "--yes"],
         vec!["repair", MANY[1], "--to", "5000", "--yes"],
         vec!["repair", "business:order", "--to", "5000", "--yes"],
         vec!["repair", "business:order", "--counters", "8", "--yes"],
-        vec!["repair", "snowflake:tx", "--to", "2040-01-01", "--yes"],
-        vec!["repair", "snowflake:tx?worker=5", "--to", "2040-01-01", "--yes"],
+        vec!["repair", "snowflake:tx", "--to", &ahead, "--yes"],
+        vec!["repair", "snowflake:tx?worker=5", "--to", &ahead, "--yes"],
         vec!["route", "put", "orders", "routes.toml", "--yes"],
     ];
     if has_tables_of_others {
@@ -155,6 +164,45 @@ fn an_init_that_was_killed_is_typed_again() {
             assert_eq!(patiently(&home, &["--mill", &url, "next", MANY[5]]).ids(), [1]);
         }
     }
+}
+
+// ---- a time that a wrong clock has made ----
+
+/// An operator's machine, or the hand that types, is a year ahead.
+fn raises_no_mark_to_next_year(url: &str) {
+    let home = Home::new();
+    let run = |args: &[&str]| patiently(&home, &[&["--mill", url][..], args].concat());
+    for spec in ["snowflake:tx?max_lead=15m", "snowflake:fixed?max_lead=15m&worker=5"] {
+        run(&["init", spec]).done();
+        let first = run(&["next", spec]).ids();
+        let next_year = rfc3339(now_ms() + 366 * 86_400_000);
+        for words in [&[][..], &["--yes"][..]] {
+            let message =
+                run(&[&["repair", spec, "--to", &next_year][..], words].concat()).refused("STORE_REFUSED");
+            assert!(
+                message.contains("this machine's clock says ") && message.contains("the store's "),
+                "{message}"
+            );
+        }
+        let next = run(&["next", spec]).ids();
+        assert!(next > first, "{spec}: {next:?} after {first:?}");
+        // `now` is after every id that a machine ten minutes ahead may have made.
+        let raised = run(&["repair", &spec.replace("max_lead=15m", ""), "--to", "now", "--yes"]).done();
+        assert!(raised.contains("written: yes"), "{raised}");
+        let ahead = rfc3339(now_ms() + 600_000);
+        let after = run(&["next", spec]).ids()[0].to_string();
+        let parsed = run(&["parse", spec, &after]).done();
+        let time = parsed.lines().find_map(|line| line.strip_prefix("time: ")).unwrap();
+        assert!(time > ahead.as_str(), "{time} is not after {ahead}");
+    }
+}
+
+#[test]
+fn repair_raises_no_snowflake_to_next_year_and_now_is_after_every_id() {
+    let folder = tempfile::tempdir().unwrap();
+    raises_no_mark_to_next_year(&format!("sqlite:{}", folder.path().join("ids.db").display()));
+    raises_no_mark_to_next_year(&Server::mariadb("next_year").url());
+    raises_no_mark_to_next_year(&Server::postgres("next_year").url());
 }
 
 // ---- a row of another zone ----
