@@ -18,7 +18,7 @@ use crate::snowflake::SnowflakeSource;
 use crate::spec::{Kind, Order, SnowflakeSpec, Spec};
 use crate::store::{
     Fault, FaultKind, RaisePool, Row, Store, StoreIndex, check_not_ahead, highest_next, look,
-    operators_clock_ms, present_periods, shown_pool,
+    operators_clock_ms, periods_to_write, shown_pool,
 };
 
 use super::{Change, Handle, Iter, Mill, Parts, Repair, ReservedAhead, room};
@@ -461,7 +461,7 @@ impl Source {
             let mut to = Mark { period: 0, next: first };
             if let Some(clock) = present {
                 let stands = look(store, &key)?.map(|row| row.mark).unwrap_or_default();
-                let periods = present_periods(store, &key, clock)?;
+                let periods = periods_to_write(store, &key, clock)?;
                 to.period = periods.present;
                 check_not_ahead(&key, stands, periods.latest)?;
             }
@@ -489,7 +489,7 @@ impl Source {
         let first = self.checked_next(next)?;
         let key = self.key();
         self.on_store(move |store| {
-            let periods = present_periods(store, &key, clock)?;
+            let periods = periods_to_write(store, &key, clock)?;
             let to = Mark { period: periods.present, next: first };
             let (before, after) = store.set_back(&key, to, periods.latest, change.is_dry())?;
             let set_back = before.as_ref().and_then(|row| ReservedAhead::new(&key, row.mark));

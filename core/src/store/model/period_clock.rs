@@ -109,14 +109,14 @@ fn could_begin_ms(store_ms: i64, clock: PeriodClock) -> i64 {
 /// The periods of a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PresentPeriods {
-    /// By this machine's clock.
+    /// By this machine's clock, unless [`periods_to_write`] says otherwise.
     pub(crate) present: u64,
     /// The latest one that the store's clock allows in any zone: the programs' zone may differ from the operator's.
     /// A login that may not read the clock lets a row stand in any.
     pub(crate) latest: u64,
 }
 
-/// The periods of the present moment for an operator's verb, which writes `present`.
+/// The periods of the present moment for an operator's verb.
 ///
 /// # Errors
 /// `Refused` where this machine's clock is ahead; those of reading the store's clock.
@@ -125,18 +125,37 @@ pub(crate) fn present_periods(
     key: &Key,
     clock: PeriodClock,
 ) -> Result<PresentPeriods, Fault> {
-    let Some(serial) = &key.serial else { return Ok(PresentPeriods { present: 0, latest: u64::MAX }) };
-    let present = serial.pattern.period_at(clock.wall_ms);
-    let Some(store_ms) = operators_clock_ms(store, key, clock.wall_ms)? else {
-        return Ok(PresentPeriods { present, latest: u64::MAX });
-    };
-    if store_ms > clock.wall_ms.saturating_add_unsigned(clock.ahead_ms())
-        && present < serial.pattern.period_at(store_ms)
-    {
+    let store_ms = operators_clock_ms(store, key, clock.wall_ms)?;
+    periods_at(key, clock, store_ms)
+}
+
+/// As [`present_periods`], where the row is written in `present`: never in a period that is over by the store's clock, or the programs would
+/// begin the present one at 1. Where clocks are near each other, the later period is the present one.
+///
+/// # Errors
+/// As `present_periods`; `Refused` where this machine's clock is behind.
+pub(crate) fn periods_to_write(
+    store: &mut dyn Store,
+    key: &Key,
+    clock: PeriodClock,
+) -> Result<PresentPeriods, Fault> {
+    let store_ms = operators_clock_ms(store, key, clock.wall_ms)?;
+    let periods = periods_at(key, clock, store_ms)?;
+    let (Some(store_ms), Some(serial)) = (store_ms, &key.serial) else { return Ok(periods) };
+    let of_store = serial.pattern.period_at(store_ms);
+    if of_store <= periods.present {
+        return Ok(periods);
+    }
+    if store_ms > clock.wall_ms.saturating_add_unsigned(clock.ahead_ms()) {
         return Err(far_behind(key, clock, store_ms));
     }
-    // A few seconds before midnight the later one of two clocks decides, as for programs.
-    let present = present.max(serial.pattern.period_at(store_ms));
+    Ok(PresentPeriods { present: of_store, ..periods })
+}
+
+fn periods_at(key: &Key, clock: PeriodClock, store_ms: Option<i64>) -> Result<PresentPeriods, Fault> {
+    let Some(serial) = &key.serial else { return Ok(PresentPeriods { present: 0, latest: u64::MAX }) };
+    let present = serial.pattern.period_at(clock.wall_ms);
+    let Some(store_ms) = store_ms else { return Ok(PresentPeriods { present, latest: u64::MAX }) };
     if present > serial.pattern.period_at(store_ms.saturating_add_unsigned(clock.ahead_ms())) {
         return Err(ahead(key, clock, present, store_ms as u64));
     }
