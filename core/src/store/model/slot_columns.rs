@@ -59,17 +59,30 @@ pub(crate) fn row_of(key: &Key, cells: &[ColumnValue]) -> Result<SlotRow, Fault>
     })
 }
 
-/// The state that this word of a row says.
+/// The columns to read, each text cut to what keymill writes: another role may have written a longer one.
+#[cfg(feature = "_sql")]
+pub(crate) fn read_columns() -> String {
+    let texts = ["state", "source", "process", "layout"];
+    let read = COLUMNS[1..].iter().map(|column| match texts.contains(column) {
+        true => format!("SUBSTR(`{column}`, 1, 513)"),
+        false => format!("`{column}`"),
+    });
+    read.collect::<Vec<_>>().join(", ")
+}
+
+/// The state that this word of a row says. A reader's row has none that decides anything, and a login that follows tables may have written
+/// any word.
 pub(crate) fn state_of(key: &Key, word: &str) -> Result<SlotState, Fault> {
-    SlotState::of_word(word).ok_or_else(|| {
+    SlotState::of_word(word).or_else(|| key.is_of_readers().then_some(SlotState::Leased)).ok_or_else(|| {
         let words = SlotState::ALL.map(|state| format!("`{}`", state.word())).join(", ");
         unreadable(key, &format!("`{word}` in `state`, which is none of {words}"))
     })
 }
 
-/// The store that these columns of a row say.
+/// The store that these columns of a row say; as for the state of a reader's row, none of them is refused.
 pub(crate) fn store_of(key: &Key, columns: [u64; 2]) -> Result<StoreIndex, Fault> {
-    StoreIndex::of_columns(columns).ok_or_else(|| {
+    let found = StoreIndex::of_columns(columns);
+    found.or_else(|| key.is_of_readers().then_some(StoreIndex::ONLY)).ok_or_else(|| {
         let [stores, store] = columns;
         unreadable(key, &format!("stores={stores} store={store}, which is no place in a list of stores"))
     })

@@ -77,7 +77,7 @@ impl SlotRows for SqlSlots<'_> {
     fn read_pool(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         let sql = format!(
             "SELECT {} FROM {} WHERE `pool` = ? ORDER BY `slot`",
-            listed(&COLUMNS[1..]),
+            slot_columns::read_columns(),
             self.connection.place(key)?
         );
         let found = self.connection.query(&sql, &[key.name.as_str().into()])?;
@@ -88,7 +88,7 @@ impl SlotRows for SqlSlots<'_> {
             if locked.contains(&slot_id(key, row.slot)) {
                 pool.locked.push(row.slot);
             }
-            pool.add(row)?;
+            pool.add(key, row)?;
         }
         Ok(pool)
     }
