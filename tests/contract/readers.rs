@@ -176,6 +176,53 @@ readers! {
 }
 
 /// The statement that the page has for a reader whose row ends too late.
+/// A login with the rights of a reader writes what keymill never does.
+fn a_row_that_cannot_be_true_stops_no_other_reader(bench: Bench) {
+    let readers = Readers::new(bench);
+    let (mut store, key, mut own) = (readers.open(), &readers.key, OwnReader::default());
+    store.keep_reader(key, &mut own, &keep(3, LEASE_MS)).expect("kept");
+    let one = readers.listed()[0].member;
+    for (nth, change) in
+        ["stores = 0, store = 7", "stores = 2, store = 9", "state = 'nonsense'", "state = 'pool'"]
+            .into_iter()
+            .enumerate()
+    {
+        let mut wrong = OwnReader::default();
+        readers.open().keep_reader(key, &mut wrong, &keep(9, LEASE_MS)).expect("kept");
+        let member = readers.listed().into_iter().map(|reader| reader.member).find(|of| *of != one);
+        let member = member.expect("another reader");
+        readers.bench.tamper(&format!("UPDATE {} SET {change} WHERE slot = {member}", key.table), &[]);
+        // Whose row is only in the wrong place may still be waited for.
+        let listed = readers.listed().len();
+        assert_eq!(listed, if nth < 2 { 2 } else { 1 }, "{change}");
+        store
+            .keep_reader(key, &mut own, &keep(4, LEASE_MS))
+            .unwrap_or_else(|fault| panic!("{change}: {fault}"));
+        let mut new = OwnReader::default();
+        readers
+            .open()
+            .keep_reader(key, &mut new, &keep(5, LEASE_MS))
+            .unwrap_or_else(|fault| panic!("{change}: {fault}"));
+        readers.open().remove_reader(key, &new).expect("removed");
+        readers.bench.tamper(&format!("DELETE FROM {} WHERE slot = {member}", key.table), &[]);
+    }
+}
+
+#[test]
+fn a_row_that_cannot_be_true_stops_no_other_reader_on_mariadb() {
+    a_row_that_cannot_be_true_stops_no_other_reader(Bench::mariadb(Kind::Segment));
+}
+
+#[test]
+fn a_row_that_cannot_be_true_stops_no_other_reader_on_postgresql() {
+    a_row_that_cannot_be_true_stops_no_other_reader(Bench::postgres(Kind::Segment));
+}
+
+#[test]
+fn a_row_that_cannot_be_true_stops_no_other_reader_on_sqlite() {
+    a_row_that_cannot_be_true_stops_no_other_reader(Bench::sqlite(Kind::Segment));
+}
+
 fn a_row_is_deleted_by_the_statement_of_the_page(bench: Bench) {
     let page = include_str!("../../docs/business-ids.md");
     let statement = page.split("delete its row: `").nth(1).and_then(|rest| rest.split('`').next());

@@ -4,9 +4,7 @@
 #[cfg(feature = "_sql")]
 use super::value::{ColumnValue, Value};
 use crate::request::worker::POOL_ROW;
-#[cfg(feature = "_sql")]
-use crate::store::SlotRow;
-use crate::store::{Fault, FaultKind, Key, SlotState, StoreIndex};
+use crate::store::{Fault, FaultKind, Key, PoolRows, SlotRow, SlotState, StoreIndex, Subject};
 
 /// Every column, in the order of the table.
 #[cfg(feature = "_sql")]
@@ -67,12 +65,25 @@ pub(crate) fn state_of(key: &Key, word: &str) -> Result<SlotState, Fault> {
     })
 }
 
-/// The store that these columns of a row say.
+/// The store that these columns of a row say. Of a reader they decide only who else may follow its table: a row that says no place is
+/// that of a process with one store, so that it keeps no process out for longer than it lasts.
 pub(crate) fn store_of(key: &Key, columns: [u64; 2]) -> Result<StoreIndex, Fault> {
-    StoreIndex::of_columns(columns).ok_or_else(|| {
+    let found = StoreIndex::of_columns(columns).or(is_of_readers(key).then_some(StoreIndex::ONLY));
+    found.ok_or_else(|| {
         let [stores, store] = columns;
         unreadable(key, &format!("stores={stores} store={store}, which is no place in a list of stores"))
     })
+}
+
+/// Adds what a row says to its pool. A row of a reader that cannot be read is no process's: it is passed over, as if it were deleted, which
+/// every login with the rights of a reader may do.
+pub(crate) fn add(key: &Key, pool: &mut PoolRows, row: Result<SlotRow, Fault>) -> Result<(), Fault> {
+    let added = row.and_then(|row| pool.add(row));
+    if is_of_readers(key) { Ok(()) } else { added }
+}
+
+fn is_of_readers(key: &Key) -> bool {
+    matches!(key.name.subject(), Subject::Readers(_))
 }
 
 /// A row says what cannot be read.

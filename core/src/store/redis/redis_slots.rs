@@ -11,7 +11,7 @@ use super::redis_session::{RedisSession, Script, place, text};
 use super::redis_wire::CommandKind;
 use crate::store::model::pool_rows::SlotRows;
 use crate::store::model::rows;
-use crate::store::model::slot_columns::{state_of, store_of};
+use crate::store::model::slot_columns::{self, state_of, store_of};
 use crate::store::{Fault, FaultKind, Key, Left, OwnSlot, PoolRecord, PoolRows, Renewal, SlotRow, SlotState};
 
 static SLOT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("slot.lua")));
@@ -130,7 +130,8 @@ impl SlotRows for RedisSlots<'_> {
                     format!("its key `{at}` has a field `{field}` that is no slot of keymill's; delete it"),
                 )
             })?;
-            pool.add(read_slot(key, slot, &kept).ok_or_else(has_another_form)??)?;
+            let row = read_slot(key, slot, &kept).unwrap_or_else(|| Err(has_another_form()));
+            slot_columns::add(key, &mut pool, row)?;
         }
         pool.slots.sort_by_key(|row| row.slot);
         Ok(pool)

@@ -84,11 +84,13 @@ impl SlotRows for SqlSlots<'_> {
         let mut pool = PoolRows { now_ms: now_ms(self.connection)?, ..PoolRows::default() };
         let locked = &self.connection.state().locked;
         for cells in found {
-            let row = slot_columns::row_of(key, &cells)?;
-            if locked.contains(&slot_id(key, row.slot)) {
+            let row = slot_columns::row_of(key, &cells);
+            if let Ok(row) = &row
+                && locked.contains(&slot_id(key, row.slot))
+            {
                 pool.locked.push(row.slot);
             }
-            pool.add(row)?;
+            slot_columns::add(key, &mut pool, row)?;
         }
         Ok(pool)
     }
