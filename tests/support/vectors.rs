@@ -59,6 +59,11 @@ pub type Answer = Result<Option<Value>, (String, String)>;
 /// One line for a person.
 pub fn held_against(step: &Value, answer: &Answer) -> Result<(), String> {
     let wrong = |expected: String| Err(format!("{step}: expected {expected}, got {answer:?}"));
+    if let Err((_, message)) = answer
+        && message.contains(char::is_control)
+    {
+        return wrong("a message of one line".to_owned());
+    }
     match (step.get("is"), step.get("error").and_then(Value::as_str), answer) {
         (Some(expected), None, Ok(Some(value))) if value == expected => Ok(()),
         (Some(expected), _, _) => wrong(expected.to_string()),

@@ -553,7 +553,8 @@ the scenario, a line that is no step does. All scalars are strings. The steps ar
   {\"do\":\"numbers\",\"as\":N,\"keys\":[[VERSION,HEX]…],\"seal_with\":V,\"tenant\":T,\"table\":T}    \"version\":V chooses one
   {\"do\":\"seal\",\"of\":N,\"id\":ID}             {\"do\":\"unseal\",\"of\":N,\"no\":HEX}
                                             alike seal_wide, seal8, seal_text, seal_wide_text, seal8_text; seal_all and
-                                            seal8_all with \"ids\", and back with \"nos\"; numbers_version")]
+                                            seal8_all with \"ids\", and back with \"nos\"; numbers_version
+  {\"do\":\"document\",\"kind\":KIND,\"text\":[[PIECE,TIMES]…]}    KIND: routes, load with \"table\":TEXT, keys or config")]
     #[command(after_help = "\
 Examples:
   printf '%s\\n' '{\"do\":\"source\",\"as\":\"a\",\"spec\":\"segment:orders\"}' '{\"do\":\"next\",\"of\":\"a\"}' |

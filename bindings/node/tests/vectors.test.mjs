@@ -1,10 +1,12 @@
 // Plays `tests/vectors/*.json`: one behaviour in every language. The format stands in that folder's README.
 import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
-import { appendFileSync, existsSync, readFileSync, readdirSync } from 'node:fs'
+import { appendFileSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { test } from 'node:test'
+import { MessageChannel, Worker, receiveMessageOnPort } from 'node:worker_threads'
 import { KeymillError, OrderNumbers, Router, gene, open, storeOf } from 'keymill'
 
 const require = createRequire(import.meta.url)
@@ -59,6 +61,16 @@ const steps = {
   load(it, { of, table }) {
     it.routers[of].load(table)
   },
+  document(_, { kind, table, text: pieces }) {
+    const folder = mkdtempSync(join(tmpdir(), 'keymill-vectors-'))
+    try {
+      const path = join(folder, 'document.toml')
+      writeFileSync(path, pieces.map(([piece, times]) => piece.repeat(Number(times))).join(''), { mode: 0o600 })
+      onASmallStack(kind, table, path)
+    } finally {
+      rmSync(folder, { recursive: true })
+    }
+  },
   next_text: (it, { of }) => it.sources[of].nextText(),
   take_text: (it, { of, count }) => it.sources[of].takeText(Number(count)),
   next_text_for: (it, step) => it.sources[step.of].nextText(key(step)),
@@ -76,6 +88,41 @@ const steps = {
     it.numbers[as] = version === undefined ? numbers : numbers.withVersion(Number(version))
   },
   numbers_version: (it, { of }) => text(it.numbers[of].version),
+}
+
+// Reads the document of this path. The first 192 KiB of a worker's stack are Node's own.
+const reader = `
+  const { parentPort, workerData } = require('node:worker_threads')
+  const { kind, table, path, port, done } = workerData
+  const { OrderNumbers, Router, open } = require(workerData.keymill)
+  const text = () => require('node:fs').readFileSync(path, 'utf8')
+  const read = {
+    routes: () => Router.fromText(text()),
+    load: () => Router.fromText(table).load(text()),
+    keys: () => OrderNumbers.open(path),
+    config: () => open('file:' + path),
+  }[kind]
+  let answer = {}
+  try {
+    read()
+  } catch (e) {
+    answer = { code: e.code, message: e.message }
+  }
+  port.postMessage(answer)
+  Atomics.store(done, 0, 1)
+  Atomics.notify(done, 0)`
+
+/** Reads a document in a worker with a small stack, and throws what it throws. */
+function onASmallStack(kind, table, path) {
+  const { port1, port2 } = new MessageChannel()
+  const done = new Int32Array(new SharedArrayBuffer(4))
+  const workerData = { kind, table, path, done, port: port2, keymill: require.resolve('keymill') }
+  const worker = new Worker(reader, { eval: true, workerData, transferList: [port2], resourceLimits: { stackSizeMb: 0.4375 } })
+  worker.unref()
+  assert.equal(Atomics.wait(done, 0, 0, 60_000), 'ok', `the worker that read the ${kind} has not answered`)
+  const { code, message } = receiveMessageOnPort(port1).message
+  port1.close()
+  if (code !== undefined) throw new KeymillError(code, message)
 }
 
 const bytes = (digits) => Buffer.from(digits, 'hex')
@@ -115,6 +162,7 @@ function play(it, step) {
   } catch (e) {
     if (!(e instanceof KeymillError) || step.error === undefined) throw e
     assert.equal(e.code, step.error, e.message)
+    assert.doesNotMatch(e.message, /\p{Cc}/u, step.do)
     if (step.says !== undefined && e.message !== 'null') assert.ok(e.message.includes(step.says), `${e.message} says nothing of ${step.says}`)
     return
   }

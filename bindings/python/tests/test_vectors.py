@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -39,10 +40,32 @@ def shown(route):
     return {name: str(part) for name, part in parts.items() if part is not None}
 
 
+def on_a_small_stack(read):
+    """Calls it in a thread with a stack of 256 KiB, and raises what it raises."""
+    raised = []
+
+    def run():
+        try:
+            read()
+        except keymill.KeymillError as error:
+            raised.append(error)
+
+    before = threading.stack_size(256 * 1024)
+    try:
+        thread = threading.Thread(target=run)
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    if raised:
+        raise raised[0]
+
+
 class Runner:
     """One case: its mill and its sources by name."""
 
-    def __init__(self, config):
+    def __init__(self, config, folder):
+        self.folder = folder
         self.mill = None if config is None else keymill.open(config)
         self.sources = {}
         self.routers = {}
@@ -133,6 +156,23 @@ class Runner:
     def do_load(self, step):
         self.routers[step["of"]].load(step["table"])
 
+    def do_document(self, step):
+        text = "".join(piece * int(times) for piece, times in step["text"])
+        file = self.folder / "document.toml"
+
+        def in_a_file(read):
+            file.touch(mode=0o600)
+            file.write_text(text, "utf-8")
+            return read(str(file))
+
+        read = {
+            "routes": lambda: keymill.Router.from_text(text),
+            "load": lambda: keymill.Router.from_text(step["table"]).load(text),
+            "keys": lambda: in_a_file(keymill.OrderNumbers.open),
+            "config": lambda: in_a_file(lambda path: keymill.open("file:" + path)),
+        }[step["kind"]]
+        on_a_small_stack(read)
+
     def do_route(self, step):
         return shown(self.routers[step["of"]].route(int(step["id"])))
 
@@ -195,8 +235,8 @@ def test_there_are_cases():
 
 
 @pytest.mark.parametrize("stem, case", CASES)
-def test_vector(stem, case):
-    runner = Runner(case.get("mill"))
+def test_vector(stem, case, tmp_path):
+    runner = Runner(case.get("mill"), tmp_path)
     for step in case["steps"]:
         expected = step.get("error")
         try:
@@ -204,6 +244,7 @@ def test_vector(stem, case):
         except keymill.KeymillError as error:
             assert error.code == expected, f"{step}: {error}"
             assert step.get("says", "") in str(error), step
+            assert str(error).isprintable(), step
         else:
             assert expected is None, f"{step}: no error, but {answer}"
             if "is" in step:

@@ -2,12 +2,18 @@
 //     vectors FILE.json...        KEYMILL_VECTORS_RAN names the list of cases that ran
 #include <keymill.hpp>
 
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 
@@ -254,6 +260,54 @@ keymill::OrderNumbers opened(const Value &step) {
     return step["version"].kind == Value::Text ? numbers.with_version(version("version")) : std::move(numbers);
 }
 
+// Calls `work` in a thread with a stack of 256 KiB, and throws what it throws.
+void on_a_small_stack(const std::function<void()> &work) {
+    struct Call {
+        const std::function<void()> &work;
+        std::exception_ptr thrown;
+    } call{work, nullptr};
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 256 * 1024);
+    auto run = [](void *given) -> void * {
+        Call &call = *static_cast<Call *>(given);
+        try {
+            call.work();
+        } catch (...) {
+            call.thrown = std::current_exception();
+        }
+        return nullptr;
+    };
+    pthread_t thread;
+    if (pthread_create(&thread, &small, run, &call) != 0) defect("no thread");
+    pthread_join(thread, nullptr);
+    pthread_attr_destroy(&small);
+    if (call.thrown) std::rethrow_exception(call.thrown);
+}
+
+// Reads the text that the step's pieces make, each so many times.
+void document(const Value &step) {
+    std::string all;
+    for (const Value &piece : step["text"].list)
+        for (std::uint64_t left = std::stoull(piece.list.at(1).text); left != 0; left--) all += piece.list.at(0).text;
+    std::string path = "/tmp/keymill-vectors-XXXXXX";
+    int file = mkstemp(&path[0]); // of mode 600
+    if (file < 0 || write(file, all.data(), all.size()) != static_cast<ssize_t>(all.size())) defect("no file " + path);
+    close(file);
+    const std::string &kind = field(step, "kind");
+    struct Removed {
+        const std::string &path;
+        ~Removed() { unlink(path.c_str()); }
+    } removed{path};
+    on_a_small_stack([&] {
+        if (kind == "routes") keymill::Router::from_text(all);
+        else if (kind == "load") keymill::Router::from_text(field(step, "table")).load(all);
+        else if (kind == "keys") keymill::OrderNumbers::open(path, "", "");
+        else if (kind == "config") keymill::Mill("file:" + path);
+        else defect("`" + kind + "` is no document");
+    });
+}
+
 class Stage {
 public:
     /// What the step answers; `None` where it answers nothing. Throws keymill::Error as the library does.
@@ -327,6 +381,8 @@ public:
             std::vector<std::pair<std::string, std::string>> properties;
             for (const Value &pair : step["properties"].list) properties.emplace_back(pair.list.at(0).text, pair.list.at(1).text);
             return text(keymill::store_of(field(step, "url"), properties));
+        } else if (verb == "document") {
+            document(step);
         } else if (verb == "gene") {
             return text(std::to_string(step["key_text"].kind == Value::Text ? keymill::gene(key_text(step)) : keymill::gene(whole(step, "key"))));
         } else if (verb == "router") {
@@ -507,6 +563,7 @@ std::string walked(Stage &stage, const Value &step) {
     } catch (const keymill::Error &error) {
         std::string got = std::string(error.name()) + ": " + error.what();
         if (code != error.name()) return "gave " + got;
+        if (std::any_of(got.begin(), got.end(), [](unsigned char c) { return c < 0x20; })) return "gave more than one line: " + got;
         if (got.find(says) == std::string::npos) return "does not say `" + says + "` but " + got;
     }
     return {};

@@ -67,6 +67,7 @@ impl Stage {
                 let pairs = pairs.collect::<std::result::Result<Vec<_>, String>>()?;
                 keymill::store_of(text(step, "url")?, &pairs).map(|mill| Some(mill.into()))
             }
+            "document" => document(step)?.map(|()| None),
             "gene" => Gene::of(key(step)?.as_key()).map(|gene| Some(gene.to_string().into())),
             verb => match self.ids(verb, step)? {
                 Some(ids) => ids.map(Some),
@@ -210,6 +211,52 @@ impl Stage {
         let name = text(step, "of")?;
         self.sources.get(name).ok_or_else(|| format!("no source is called `{name}`"))
     }
+}
+
+/// The stack on which a document is read.
+const SMALL_STACK: usize = 256 << 10;
+
+/// Reads the text that a step's pieces make, each so many times, on a small stack.
+fn document(step: &Value) -> std::result::Result<Result<()>, String> {
+    let pieces = step.get("text").and_then(Value::as_array).ok_or("it has no list `text`")?;
+    let mut all = String::new();
+    for piece in pieces {
+        let [piece, times] = texts(Some(piece), "text")?[..] else {
+            return Err("a piece is a list of a text and how often it comes".to_owned());
+        };
+        let times = times.parse().map_err(|_| format!("`{times}` is no number"))?;
+        all.push_str(&piece.repeat(times));
+    }
+    let kind = text(step, "kind")?;
+    let table = if kind == "load" { text(step, "table")? } else { "" };
+    let read = || match kind {
+        "routes" => Ok(Router::from_text(&all).map(drop)),
+        "load" => Ok(Router::from_text(table).and_then(|router| router.load(&all)).map(drop)),
+        "keys" => in_a_file(&all, |path| OrderNumbers::open(path, "", "").map(drop)),
+        "config" => in_a_file(&all, |path| Mill::open(&format!("file:{path}")).map(|mill| mill.close())),
+        _ => Err(format!("`{kind}` is no document")),
+    };
+    std::thread::scope(|scope| {
+        let small = std::thread::Builder::new().stack_size(SMALL_STACK).spawn_scoped(scope, read);
+        let read = small.map_err(|e| format!("no thread: {e}"))?.join();
+        read.map_err(|_| "the thread that read the document has panicked".to_owned())?
+    })
+}
+
+/// Calls `read` with the path of a file of this text, which only this user can read.
+fn in_a_file<T>(text: &str, read: impl FnOnce(&str) -> T) -> std::result::Result<T, String> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static FILES: AtomicUsize = AtomicUsize::new(0);
+    // ordering: Relaxed — only uniqueness matters.
+    let name = format!("keymill-steps-{}-{}", std::process::id(), FILES.fetch_add(1, Ordering::Relaxed));
+    let path = std::env::temp_dir().join(name);
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    let answer = written.map(|()| read(&path.to_string_lossy()));
+    let _ = std::fs::remove_file(&path);
+    answer.map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// The keys that a step gives, and the version that it chooses.

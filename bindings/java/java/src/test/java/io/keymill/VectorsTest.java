@@ -10,6 +10,7 @@ import com.google.gson.JsonParser;
 import com.google.gson.JsonPrimitive;
 import java.io.IOException;
 import java.io.Reader;
+import java.io.UncheckedIOException;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -22,6 +23,8 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Consumer;
 import java.util.stream.Collectors;
 import java.util.stream.LongStream;
 import java.util.stream.Stream;
@@ -79,6 +82,9 @@ class VectorsTest {
         } catch (KeymillException e) {
             if (!step.has("error") || !step.get("error").getAsString().equals(e.code().name())) {
                 throw new AssertionError(step + " answered " + e.getMessage(), e);
+            }
+            if (e.getMessage().chars().anyMatch(Character::isISOControl)) {
+                throw new AssertionError(step + " says more than one line: " + e.getMessage(), e);
             }
             // What is not ready has no message in Java: tryNext answers with nothing.
             if (step.has("says") && e.code() != Code.NOT_READY && !e.getMessage().contains(step.get("says").getAsString())) {
@@ -188,6 +194,9 @@ class VectorsTest {
                     return shown(router(step).routeWide(new BigInteger(text(step, "id"))));
                 case "route_key":
                     return shown(step.has("key_text") ? router(step).routeKey(keyText(step)) : router(step).routeKey(key(step)));
+                case "document":
+                    document(step);
+                    return null;
                 case "spec":
                     return spec(step);
                 case "route_order_no":
@@ -197,6 +206,72 @@ class VectorsTest {
                     return null;
                 default:
                     return sealing(text(step, "do"), step);
+            }
+        }
+
+        /** Reads the text that the step's pieces make, each so many times. */
+        private static void document(JsonObject step) {
+            StringBuilder pieces = new StringBuilder();
+            for (JsonElement piece : step.getAsJsonArray("text")) {
+                JsonArray both = piece.getAsJsonArray();
+                for (int left = both.get(1).getAsInt(); left > 0; left--) {
+                    pieces.append(both.get(0).getAsString());
+                }
+            }
+            String text = pieces.toString();
+            switch (text(step, "kind")) {
+                case "routes":
+                    onASmallStack(() -> Router.fromText(text));
+                    return;
+                case "load":
+                    onASmallStack(() -> Router.fromText(text(step, "table")).load(text));
+                    return;
+                case "keys":
+                    inAFile(text, path -> OrderNumbers.open(path, "", ""));
+                    return;
+                case "config":
+                    inAFile(text, path -> Mill.open("file:" + path).close());
+                    return;
+                default:
+                    throw new AssertionError(step + " is no document");
+            }
+        }
+
+        /** Reads a file of this text, which only this user can read. */
+        private static void inAFile(String text, Consumer<String> read) {
+            try {
+                // Of mode 600.
+                Path file = Files.createTempFile("keymill-vectors", ".toml");
+                try {
+                    Files.write(file, text.getBytes(StandardCharsets.UTF_8));
+                    onASmallStack(() -> read.accept(file.toString()));
+                } finally {
+                    Files.delete(file);
+                }
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
+
+        /** Runs it in a thread with a stack of 256 KiB, and throws what it throws. */
+        private static void onASmallStack(Runnable work) {
+            AtomicReference<KeymillException> thrown = new AtomicReference<>();
+            Runnable caught = () -> {
+                try {
+                    work.run();
+                } catch (KeymillException e) {
+                    thrown.set(e);
+                }
+            };
+            Thread thread = new Thread(null, caught, "small stack", 256 * 1024);
+            thread.start();
+            try {
+                thread.join();
+            } catch (InterruptedException e) {
+                throw new AssertionError(e);
+            }
+            if (thrown.get() != null) {
+                throw thrown.get();
             }
         }
 
