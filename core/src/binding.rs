@@ -18,6 +18,7 @@ pub use crate::process::thread::{quiet_panics, spawn};
 pub use crate::request::stride::Stride;
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
 
+pub use crate::api::router::read_document;
 use crate::api::text::ascii;
 use crate::api::{Kind, Mill, Parts, Route, Router, Source, room};
 use crate::layout::scatter::Scatter;

@@ -105,7 +105,7 @@ fn a_table_is_used_only_if_its_owner_may_decide_what_keymill_does() {
     let (server, root) = open_to_all();
     let orders = key(Scheme::Keymill, "orders");
     root.say(&format!(
-        "{}; GRANT ALL ON public.keymill_segment TO PUBLIC; \
+        "{}; GRANT SELECT, INSERT, UPDATE, DELETE ON public.keymill_segment TO PUBLIC; \
          CREATE ROLE chief; CREATE ROLE direct; CREATE ROLE far; CREATE ROLE admin CREATEROLE; \
          CREATE ROLE by_admin; CREATE ROLE keyless NOINHERIT; CREATE ROLE boss SUPERUSER; CREATE ROLE below; \
          ALTER DATABASE ids OWNER TO chief; GRANT direct TO keymill; GRANT far TO direct; GRANT keymill TO below; \
@@ -298,7 +298,10 @@ fn a_function_of_another_role_at_a_sound_table_is_refused_and_does_not_run() {
     let (server, root) = open_to_all();
     root.say("GRANT CREATE ON DATABASE ids TO evil");
     let orders = key(Scheme::Keymill, "orders");
-    let make = format!("{}; GRANT ALL ON public.keymill_segment TO PUBLIC", shape(&server));
+    let make = format!(
+        "{}; GRANT SELECT, INSERT, UPDATE, DELETE ON public.keymill_segment TO PUBLIC",
+        shape(&server)
+    );
     root.say(&make);
     evil(&server).say(TOOLS);
     let drop_trigger = "`DROP TRIGGER t on public.keymill_segment`";
@@ -307,14 +310,15 @@ fn a_function_of_another_role_at_a_sound_table_is_refused_and_does_not_run() {
     let secure = "ALTER TABLE public.keymill_segment ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON public.keymill_segment";
     for (sql, says) in [
         (
-            "SET ROLE evil; CREATE TRIGGER t BEFORE INSERT OR UPDATE ON public.keymill_segment FOR EACH ROW EXECUTE FUNCTION e.hit(); \
-             RESET ROLE"
+            "GRANT TRIGGER ON public.keymill_segment TO evil; SET ROLE evil; \
+             CREATE TRIGGER t BEFORE INSERT OR UPDATE ON public.keymill_segment FOR EACH ROW EXECUTE FUNCTION e.hit(); \
+             RESET ROLE; REVOKE TRIGGER ON public.keymill_segment FROM evil"
                 .to_owned(),
             ["trigger `t on public.keymill_segment`", "function `e.hit()`", drop_trigger],
         ),
         (
-            "SET ROLE evil; CREATE CONSTRAINT TRIGGER t AFTER UPDATE ON public.keymill_segment FOR EACH ROW \
-             EXECUTE FUNCTION e.hit(); RESET ROLE"
+            "GRANT TRIGGER ON public.keymill_segment TO evil; SET ROLE evil; CREATE CONSTRAINT TRIGGER t AFTER UPDATE ON public.keymill_segment FOR EACH ROW \
+             EXECUTE FUNCTION e.hit(); RESET ROLE; REVOKE TRIGGER ON public.keymill_segment FROM evil"
                 .to_owned(),
             ["trigger `t on public.keymill_segment`", "function `e.hit()`", drop_trigger],
         ),
@@ -360,7 +364,7 @@ fn a_function_of_another_role_at_a_sound_table_is_refused_and_does_not_run() {
             "DROP TABLE public.keymill_segment; CREATE TABLE public.keymill_segment (LIKE e.part INCLUDING DEFAULTS INCLUDING INDEXES) \
              PARTITION BY HASH (name); \
              ALTER TABLE public.keymill_segment ATTACH PARTITION e.part FOR VALUES WITH (MODULUS 1, REMAINDER 0); \
-             GRANT ALL ON public.keymill_segment TO PUBLIC"
+             GRANT SELECT, INSERT, UPDATE, DELETE ON public.keymill_segment TO PUBLIC"
                 .to_owned(),
             ["table `e.part` of role `evil`", "`ALTER TABLE e.part OWNER TO \"keymill\"`", "GRANT"],
         ),
@@ -441,14 +445,31 @@ fn another_roles_objects_are_refused_by_init_import_and_the_search_for_the_large
 fn a_triggers_condition_runs_no_sql_of_another_role() {
     let (server, root) = open_to_all();
     let orders = key(Scheme::Keymill, "orders");
-    root.say(&format!("{}; GRANT SELECT, INSERT, UPDATE ON public.keymill_segment TO keymill; GRANT SELECT, TRIGGER ON public.keymill_segment TO evil", shape(&server)));
+    root.say(&format!("{}; GRANT SELECT, INSERT, UPDATE ON public.keymill_segment TO keymill; GRANT SELECT ON public.keymill_segment TO evil", shape(&server)));
     assert_eq!(store(server.options()).reserve(&ten(&orders, 0)).unwrap().hi, 11);
+    // A right that a trigger can be made with at any time.
+    for (role, named) in [("PUBLIC", "PUBLIC holds"), ("evil", "role `evil` holds")] {
+        root.say(&format!("GRANT TRIGGER ON public.keymill_segment TO {role}"));
+        let quoted = if role == "evil" { "\"evil\"" } else { role };
+        let revoke = format!("REVOKE TRIGGER ON \"public\".\"keymill_segment\" FROM {quoted}");
+        refused(store(server.options()).reserve(&ten(&orders, 0)), &[named, &revoke]);
+        root.say(&revoke);
+        assert_eq!(store(server.options()).reserve(&ten(&orders, 0)).map(drop), Ok(()), "after {revoke}");
+    }
+    root.say("GRANT TRIGGER ON public.keymill_segment TO evil");
+    root.say("CREATE SCHEMA planted AUTHORIZATION evil");
     let evil = evil(&server);
     evil.say(THEFT);
+    for schema in ["planted", "pg_temp"] {
+        let rewrite = "(LEFTARG = tsquery, RIGHTARG = text, FUNCTION = pg_catalog.ts_rewrite)";
+        evil.say(&format!("CREATE OPERATOR {schema}.## {rewrite}"));
+    }
     for condition in [
         "ts_rewrite('a'::tsquery, 'SELECT ''a''::tsquery, ''a''::tsquery WHERE public.theft()') IS NOT NULL",
         "query_to_xml('SELECT public.theft()', true, true, '') IS NOT NULL",
         "set_config('synchronous_commit', 'off', false) IS NOT NULL",
+        "('a'::tsquery OPERATOR(planted.##) 'SELECT ''a''::tsquery, ''a''::tsquery WHERE public.theft()') IS NOT NULL",
+        "('a'::tsquery OPERATOR(pg_temp.##) 'SELECT ''a''::tsquery, ''a''::tsquery WHERE public.theft()') IS NOT NULL",
     ] {
         evil.say(&format!(
             "CREATE TRIGGER t BEFORE UPDATE ON public.keymill_segment FOR EACH ROW WHEN ({condition}) \
@@ -462,12 +483,13 @@ fn a_triggers_condition_runs_no_sql_of_another_role() {
         assert_ne!(counts_at(&root), "1", "{condition} has run");
         root.say(drop);
     }
+    root.say("REVOKE TRIGGER ON public.keymill_segment FROM evil");
     root.say(
         "CREATE TRIGGER t BEFORE UPDATE ON public.keymill_segment FOR EACH ROW \
          WHEN (OLD.* IS DISTINCT FROM NEW.* AND pg_trigger_depth() < 1 AND lower(NEW.name) <> 'x' AND now() > '2020-01-01') \
          EXECUTE FUNCTION pg_catalog.suppress_redundant_updates_trigger()",
     );
-    assert_eq!(store(server.options()).reserve(&ten(&orders, 0)).unwrap().hi, 21, "an ordinary condition");
+    assert_eq!(store(server.options()).reserve(&ten(&orders, 0)).unwrap().hi, 41, "an ordinary condition");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use keymill::binding::read_document;
 use keymill::{
     Change, Code, Error, Mill, MoveOptions, MovePlan, MoveStatus, Moves, PlannedMove, Reader, Result, Router,
     RowRepair,
@@ -31,7 +32,7 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
             show_plan(&plan, key, json)
         }
         MoveVerb::Start { router, plan: file, nth, steps, watch, by, how } => {
-            let text = std::fs::read_to_string(file).map_err(|e| of_file(file, "reading the plan", &e))?;
+            let text = read_document(file).map_err(|e| of_file(file, "reading the plan", &e))?;
             let plan = MovePlan::from_text(&text)?;
             let options = MoveOptions { steps: steps.clone(), watch: *watch, by_gene: by == "gene" };
             step(mill, router, how, json, |moves, change| moves.start(&plan, *nth, &options, change))

@@ -70,7 +70,7 @@ pub fn route(router: &Router, wanted: &Lookup<'_>, json: bool) -> Result<()> {
 
 /// Stores a table; without `yes` only says what would be.
 pub fn put(mill: &Mill, name: &str, file: &Path, yes: bool, json: bool) -> Result<()> {
-    let text = std::fs::read_to_string(file)
+    let text = keymill::binding::read_document(file)
         .map_err(|e| Error::argument(format!("`{}`: reading the route table failed: {e}", file.display())))?;
     // Where there is no table yet, nothing moves.
     let moving = mill.moves(name)?.status().ok().and_then(|status| status.moving);

@@ -12,7 +12,7 @@ mod handle;
 mod moves;
 mod operate;
 mod order_numbers;
-mod router;
+pub(crate) mod router;
 mod source;
 pub(crate) mod text;
 

@@ -104,7 +104,7 @@ impl Router {
             message: format!("`{}`: {}", shown(&file.to_string_lossy()), error.message),
             ..error
         };
-        let text = read(file)
+        let text = read_document(file)
             .map_err(|e| in_file(Error::argument(format!("reading the route table failed: {e}"))))?;
         Router::from_text(&text).map_err(in_file)
     }
@@ -448,8 +448,8 @@ impl SharedMill {
     }
 }
 
-/// The text of a file. No more than a table may have is read.
-fn read(file: &Path) -> std::io::Result<String> {
+/// The text of a file of a route table or a plan. No more than these may have is read: a longer one is refused by its length.
+pub fn read_document(file: &Path) -> std::io::Result<String> {
     use std::io::Read;
     let mut text = String::new();
     std::fs::File::open(file)?.take(LONGEST_TEXT as u64 + 1).read_to_string(&mut text)?;

@@ -486,6 +486,20 @@ mod tests {
     }
 
     #[test]
+    fn a_false_higher_version_does_not_make_a_process_go_back_below_its_own() {
+        let Following { mut store, mut polled, mut router, .. } = following();
+        put(&mut store, Some(5), 4, &text(4, "before"));
+        router.table.refuse_below(100);
+        router.table.lower_least(0);
+        assert_eq!((router.table.version(), router.table.least()), (0, 5));
+        let refused = router.follow(&mut polled, 2_000).expect_err("the store went back");
+        assert!(refused.to_string().contains("went back to version 4"), "{refused}");
+        put(&mut store, Some(4), 6, &text(6, "after"));
+        assert_eq!(router.follow(&mut polled, 3_000), Ok(true));
+        assert_eq!(shard(&router), "after");
+    }
+
+    #[test]
     fn another_text_of_the_known_version_is_told_within_a_minute_and_the_router_keeps_its_own() {
         let memory = Memory::new();
         let (mut store, mut polled) = (MemoryStore::new(memory.clone()), asked(&memory));

@@ -1,7 +1,7 @@
 //! Readers: the processes that follow a route table, each with the version that it runs.
 
 pub(crate) use super::row_key::READER_TABLE;
-use super::worker::{LONGEST_LEASE_MS, Left, lasts};
+use super::worker::{Left, lasts};
 
 /// What the rows of readers record of their pool.
 pub(crate) const READER_LAYOUT: &str = "readers of a route table";
@@ -42,11 +42,11 @@ impl Reader {
     /// that has ended says no more, whatever is in it.
     #[must_use]
     pub fn fault(&self) -> Option<&'static str> {
-        if !lasts(self.left_ms.into()) {
+        if self.left_ms <= 0 {
             None
         } else if self.version > LARGEST_VERSION {
             Some("no table has such a version")
-        } else if i128::from(self.left_ms) > i128::from(LONGEST_LEASE_MS) {
+        } else if !lasts(self.left_ms.into()) {
             Some("no row lasts so long: the store's clock was ahead, or another program wrote it")
         } else {
             None
@@ -106,5 +106,10 @@ mod tests {
         let untrue = reader(LARGEST_VERSION + 1, 1);
         assert_eq!((untrue.fault().is_some(), untrue.is_living()), (true, false));
         assert_eq!(reader(LARGEST_VERSION, 1).fault(), None);
+        // The longest lease, and the store's clock stepped back by ten minutes.
+        let longest = 3_600_000 + 600_000;
+        assert!(reader(1, longest).is_living());
+        let untrue = reader(1, longest + 1);
+        assert_eq!((untrue.fault().is_some(), untrue.is_living()), (true, false));
     }
 }

@@ -202,6 +202,11 @@ impl Key {
         }
     }
 
+    /// A pool of readers of a route table.
+    pub(crate) fn is_of_readers(&self) -> bool {
+        matches!(self.name.subject(), Subject::Readers(_))
+    }
+
     /// Whether two keys read the values of one sequence differently.
     pub(crate) fn contradicts(&self, other: &Key) -> bool {
         let is_one = self.scheme.is_shared_sequence() && self.scheme == other.scheme;

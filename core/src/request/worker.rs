@@ -293,7 +293,7 @@ pub struct SlotRow {
 }
 
 /// What a pool records of its ids: they are unique only if all of its processes agree on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolRecord {
     /// Layout and epoch.
     pub layout: String,
@@ -323,8 +323,25 @@ pub struct PoolRows {
 pub(crate) const POOL_ROW: u64 = 1 << 62;
 
 impl PoolRows {
+    /// Of readers nothing is refused: a login that follows a table may write any row, and would stop every other reader. A row counts by its
+    /// number, and the steps of a move wait for a slot's whatever it says.
+    fn add_reader(&mut self, row: SlotRow) {
+        match row.slot {
+            POOL_ROW => {
+                self.floor = row.mark;
+                self.record = Some(PoolRecord { layout: row.layout, store: row.store });
+            }
+            POOL_ROW.. => {}
+            _ => self.slots.push(row),
+        }
+    }
+
     /// Adds a row by its state; refuses a state that its number cannot have.
-    pub(crate) fn add(&mut self, row: SlotRow) -> Result<(), Fault> {
+    pub(crate) fn add(&mut self, key: &Key, row: SlotRow) -> Result<(), Fault> {
+        if key.is_of_readers() {
+            self.add_reader(row);
+            return Ok(());
+        }
         let is_sound = match row.state {
             SlotState::Pool => row.slot == POOL_ROW,
             SlotState::OtherPool => row.slot > POOL_ROW,
@@ -369,9 +386,10 @@ impl PoolRecord {
 /// The longest lease that `lease=` allows.
 pub(crate) const LONGEST_LEASE_MS: u64 = 3_600_000;
 
-/// Whether a lease with so much time left by the store's clock counts, of a worker as of a reader.
+/// Whether a lease with so much time left by the store's clock counts, of a worker as of a reader. The store's clock may have stepped back
+/// since the lease was written.
 pub(crate) fn lasts(left_ms: i128) -> bool {
-    0 < left_ms && left_ms <= i128::from(LONGEST_LEASE_MS)
+    0 < left_ms && left_ms <= i128::from(LONGEST_LEASE_MS + BELIEVED_MS)
 }
 
 /// The longest owner that the table holds, in bytes.

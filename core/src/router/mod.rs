@@ -55,6 +55,8 @@ pub(crate) struct LiveTable {
     name: Option<Box<str>>,
     /// A version that another process runs, while the store has a lower one: a table below it is not the present one. 0: none.
     outdated_below: AtomicU64,
+    /// The highest version that was replaced by [`refuse_below`](LiveTable::refuse_below).
+    ran: AtomicU64,
     revival: OnceBox<Revival>,
 }
 
@@ -94,6 +96,7 @@ impl LiveTable {
             seen_in: AtomicU64::new(0),
             name,
             outdated_below: AtomicU64::new(0),
+            ran: AtomicU64::new(0),
             revival: OnceBox::new(),
         };
         live.replace(table)?;
@@ -184,11 +187,12 @@ impl LiveTable {
     /// Another process runs this version, and the table is older: until it has that version it answers for no gene, as a table in which each
     /// range moves and that has no lease.
     pub(crate) fn refuse_below(&self, least: u64) {
-        // ordering: Relaxed, both — the keeper alone writes it, and what a caller is refused for does not depend on what came before.
+        // ordering: Relaxed, all — the keeper alone writes them, and what a caller is refused for does not depend on what came before.
         if least <= self.outdated_below.load(Ordering::Relaxed) {
             return;
         }
         self.outdated_below.store(least, Ordering::Relaxed);
+        self.ran.fetch_max(self.version(), Ordering::Relaxed);
         self.lease(0);
         let _held = self.writer.lock();
         self.ring.publish(&vec![0; ring::GENES], 0);
@@ -196,9 +200,10 @@ impl LiveTable {
 
     /// The highest version that a living process runs by now, of those that the store knows; 0: none. The table need not be newer.
     pub(crate) fn lower_least(&self, highest: u64) {
-        // Not 0: until it has the store's table it is outdated.
-        let least = highest.max(1);
-        // ordering: Relaxed, both — as in `refuse_below`.
+        // Not 0: until it has the store's table it is outdated. Nor below what this process has run: that a row was wrong says nothing about
+        // its own table.
+        // ordering: Relaxed, all — as in `refuse_below`.
+        let least = highest.max(self.ran.load(Ordering::Relaxed)).max(1);
         if least < self.outdated_below.load(Ordering::Relaxed) {
             self.outdated_below.store(least, Ordering::Relaxed);
         }

@@ -383,7 +383,7 @@ impl SlotRows for MemoryState {
         let to = (key.table.clone(), key.name.to_string(), u64::MAX);
         let mut pool = PoolRows { now_ms: self.now_ms(), ..PoolRows::default() };
         for row in self.slots.range(from..=to).map(|(_, row)| row) {
-            pool.add(row.clone())?;
+            pool.add(key, row.clone())?;
         }
         Ok(pool)
     }

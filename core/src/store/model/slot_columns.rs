@@ -4,7 +4,9 @@
 #[cfg(feature = "_sql")]
 use super::value::{ColumnValue, Value};
 use crate::request::worker::POOL_ROW;
-use crate::store::{Fault, FaultKind, Key, PoolRows, SlotRow, SlotState, StoreIndex, Subject};
+#[cfg(feature = "_sql")]
+use crate::store::SlotRow;
+use crate::store::{Fault, FaultKind, Key, SlotState, StoreIndex};
 
 /// Every column, in the order of the table.
 #[cfg(feature = "_sql")]
@@ -57,33 +59,33 @@ pub(crate) fn row_of(key: &Key, cells: &[ColumnValue]) -> Result<SlotRow, Fault>
     })
 }
 
-/// The state that this word of a row says.
+/// The columns to read, each text cut to what keymill writes: another role may have written a longer one.
+#[cfg(feature = "_sql")]
+pub(crate) fn read_columns() -> String {
+    let texts = ["state", "source", "process", "layout"];
+    let read = COLUMNS[1..].iter().map(|column| match texts.contains(column) {
+        true => format!("SUBSTR(`{column}`, 1, 513)"),
+        false => format!("`{column}`"),
+    });
+    read.collect::<Vec<_>>().join(", ")
+}
+
+/// The state that this word of a row says. A reader's row has none that decides anything, and a login that follows tables may have written
+/// any word.
 pub(crate) fn state_of(key: &Key, word: &str) -> Result<SlotState, Fault> {
-    SlotState::of_word(word).ok_or_else(|| {
+    SlotState::of_word(word).or_else(|| key.is_of_readers().then_some(SlotState::Leased)).ok_or_else(|| {
         let words = SlotState::ALL.map(|state| format!("`{}`", state.word())).join(", ");
         unreadable(key, &format!("`{word}` in `state`, which is none of {words}"))
     })
 }
 
-/// The store that these columns of a row say. Of a reader they decide only who else may follow its table: a row that says no place is
-/// that of a process with one store, so that it keeps no process out for longer than it lasts.
+/// The store that these columns of a row say; as for the state of a reader's row, none of them is refused.
 pub(crate) fn store_of(key: &Key, columns: [u64; 2]) -> Result<StoreIndex, Fault> {
-    let found = StoreIndex::of_columns(columns).or(is_of_readers(key).then_some(StoreIndex::ONLY));
-    found.ok_or_else(|| {
+    let found = StoreIndex::of_columns(columns);
+    found.or_else(|| key.is_of_readers().then_some(StoreIndex::ONLY)).ok_or_else(|| {
         let [stores, store] = columns;
         unreadable(key, &format!("stores={stores} store={store}, which is no place in a list of stores"))
     })
-}
-
-/// Adds what a row says to its pool. A row of a reader that cannot be read is no process's: it is passed over, as if it were deleted, which
-/// every login with the rights of a reader may do.
-pub(crate) fn add(key: &Key, pool: &mut PoolRows, row: Result<SlotRow, Fault>) -> Result<(), Fault> {
-    let added = row.and_then(|row| pool.add(row));
-    if is_of_readers(key) { Ok(()) } else { added }
-}
-
-fn is_of_readers(key: &Key) -> bool {
-    matches!(key.name.subject(), Subject::Readers(_))
 }
 
 /// A row says what cannot be read.

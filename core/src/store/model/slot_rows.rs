@@ -463,8 +463,8 @@ mod tests {
         fn read_pool(&mut self, _key: &Key) -> Result<PoolRows, Fault> {
             Ok(PoolRows { now_ms: NOW, ..self.0.clone() })
         }
-        fn insert_pool(&mut self, _key: &Key, new: &SlotRow) -> Result<bool, Fault> {
-            self.0.add(new.clone()).map(|()| true)
+        fn insert_pool(&mut self, key: &Key, new: &SlotRow) -> Result<bool, Fault> {
+            self.0.add(key, new.clone()).map(|()| true)
         }
         fn insert_slot(&mut self, _key: &Key, new: &SlotRow, _floor: u64) -> Result<bool, Fault> {
             self.0.slots.push(new.clone());

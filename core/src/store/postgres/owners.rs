@@ -24,9 +24,11 @@ use crate::store::{Absence, Fault, FaultKind, Remedy};
 /// defaults and partitions, a domain's checks, a view's rule), and to what it uses. A foreign key does not run code of the
 /// other table's owner as keymill, so it is not followed to that table. A sequence runs no code, whatever table it belongs to.
 ///
-/// A trigger has no owner: the right `TRIGGER` is enough to make one. Its function has one, but its `WHEN` may hand any text to
-/// a function of the system that runs it as SQL (`ts_rewrite`, `query_to_xml`). Those are not `IMMUTABLE`, so a `WHEN` may call
-/// only functions that are, and a few that conditions often need. Such a trigger is answered without an owner.
+/// A trigger has no owner: the right `TRIGGER` is enough to make one, at any time, so a role that holds it has to be trusted; such a
+/// holder is answered without a part (PUBLIC without an owner too). Triggers that were made before are judged. Its function has one, but its `WHEN` may hand any text to
+/// a function of the system that runs it as SQL (`ts_rewrite`, `query_to_xml`), by its name or by an operator that was made for it.
+/// Those are not `IMMUTABLE`, so a `WHEN` may call only functions that are, and a few that conditions often need. Such a trigger is
+/// answered without an owner.
 ///
 /// The first argument is 1 where the relation is only read: then no trigger, constraint, default, index or partition of it
 /// runs code, and a table may have very many of them.
@@ -77,19 +79,26 @@ pub(super) const RELATIONS: &str = "WITH RECURSIVE own(oid) AS (\
      FROM used u CROSS JOIN LATERAL (\
      SELECT proowner FROM pg_catalog.pg_proc \
      WHERE u.class = 'pg_catalog.pg_proc'::pg_catalog.regclass AND oid = u.oid \
+     UNION ALL SELECT oprowner FROM pg_catalog.pg_operator \
+     WHERE u.class = 'pg_catalog.pg_operator'::pg_catalog.regclass AND oid = u.oid \
      UNION ALL SELECT typowner FROM pg_catalog.pg_type \
      WHERE u.class = 'pg_catalog.pg_type'::pg_catalog.regclass AND oid = u.oid AND (typtype <> 'b' OR typcategory <> 'A') \
      UNION ALL SELECT relowner FROM pg_catalog.pg_class \
      WHERE u.class = 'pg_catalog.pg_class'::pg_catalog.regclass AND oid = u.oid \
+     UNION ALL SELECT h.grantee FROM pg_catalog.pg_class k CROSS JOIN LATERAL pg_catalog.aclexplode(k.relacl) h \
+     WHERE r.is_written AND u.class = 'pg_catalog.pg_class'::pg_catalog.regclass AND u.oid = c.oid AND k.oid = c.oid \
+     AND h.privilege_type = 'TRIGGER' \
      UNION ALL SELECT 0 FROM pg_catalog.pg_trigger g \
      WHERE u.class = 'pg_catalog.pg_trigger'::pg_catalog.regclass AND g.oid = u.oid AND g.tgqual IS NOT NULL AND EXISTS (\
      SELECT 1 FROM pg_catalog.pg_proc f WHERE f.provolatile <> 'i' AND (f.pronamespace <> 'pg_catalog'::pg_catalog.regnamespace \
      OR f.proname <> ALL ('{pg_trigger_depth,now,statement_timestamp,clock_timestamp,current_setting}'::pg_catalog.name[])) \
-     AND pg_catalog.strpos(g.tgqual::pg_catalog.text, ':funcid ' || f.oid::pg_catalog.text || ' ') > 0)) o(owner) \
+     AND (pg_catalog.strpos(g.tgqual::pg_catalog.text, 'funcid ' || f.oid::pg_catalog.text || ' ') > 0 OR EXISTS (\
+     SELECT 1 FROM pg_catalog.pg_operator q WHERE q.oprcode = f.oid \
+     AND pg_catalog.strpos(g.tgqual::pg_catalog.text, ':opno ' || q.oid::pg_catalog.text || ' ') > 0)))) o(owner) \
      CROSS JOIN LATERAL pg_catalog.pg_identify_object(u.part_class, u.part, 0) p \
      CROSS JOIN LATERAL pg_catalog.pg_identify_object(u.class, u.oid, 0) w \
      WHERE NOT EXISTS (SELECT 1 FROM trusted x WHERE x.oid = o.owner) \
-     ORDER BY u.class DESC, u.part_class, u.part, u.oid LIMIT 1) s ON true \
+     ORDER BY u.class = 'pg_catalog.pg_operator'::pg_catalog.regclass, u.class DESC, u.part_class, u.part, u.oid LIMIT 1) s ON true \
      WHERE c.relname = CAST(? AS pg_catalog.name) AND n.nspname !~ '^pg_(temp|toast)'";
 
 /// What keymill does with a relation.
@@ -120,7 +129,7 @@ pub(super) struct Other {
     pub(super) part: String,
     pub(super) used_type: String,
     pub(super) used: String,
-    /// Empty for a trigger whose condition calls what it may not.
+    /// Empty for a trigger whose condition calls what it may not, and for PUBLIC.
     pub(super) owner: String,
 }
 
@@ -146,6 +155,7 @@ pub(super) fn check(table: &str, found: &FoundRelation) -> Result<(), Fault> {
         return Err(not_owned(table, found));
     }
     match &found.owner.other {
+        Some(other) if other.part_type.is_empty() => Err(may_make_triggers(&other.owner, found)),
         Some(other) if other.owner.is_empty() => Err(condition_calls(&other.part)),
         Some(other) => Err(uses_of(other, table, found)),
         None => Ok(()),
@@ -185,6 +195,23 @@ fn not_owned(table: &str, found: &FoundRelation) -> Fault {
         })
         .with_remedy(grant(&owner.name, &user))
         .with_remedy(Remedy::Text("`schema=` in the store's URL names another schema"))
+}
+
+/// A role that is not trusted, or PUBLIC where it is empty, has the right to make triggers.
+fn may_make_triggers(role: &str, found: &FoundRelation) -> Fault {
+    let place = Place::quoted(&found.schema, &found.name).quoted;
+    let (role, named) = match role {
+        "" => ("PUBLIC".to_owned(), "PUBLIC".to_owned()),
+        role => (identifier(role), format!("role `{role}`")),
+    };
+    let what = format!(
+        "{named} holds the right `TRIGGER` on `{}.{}`, {WHY}; a trigger runs functions with this user's rights",
+        found.schema, found.name
+    );
+    Fault::new(FaultKind::Refused, what).with_remedy(Remedy::Sql {
+        first: "keymill's tables need no such right: run as a superuser or as the table's owner",
+        statements: vec![format!("REVOKE TRIGGER ON {place} FROM {role}")],
+    })
 }
 
 /// The condition of a trigger calls a function that it may not.

@@ -75,7 +75,10 @@ pub(super) fn of(code: &str, details: &str) -> ErrorMeaning {
     let says = |part: &str| details.to_ascii_lowercase().contains(part);
     match code {
         "LOADING" => unavailable(true, "the server is reading its data after a start"),
-        "BUSY" => unavailable(false, "a script of another client does not end; `SCRIPT KILL` ends it"),
+        "BUSY" => unavailable(
+            false,
+            "a script of another client does not end; `SCRIPT KILL` ends it unless it has written, and else only a restart of the server does",
+        ),
         "READONLY" => {
             unavailable(true, "the server is a replica: name the master, or follow it with `sentinel=NAME`")
         }

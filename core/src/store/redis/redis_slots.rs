@@ -11,7 +11,7 @@ use super::redis_session::{RedisSession, Script, place, text};
 use super::redis_wire::CommandKind;
 use crate::store::model::pool_rows::SlotRows;
 use crate::store::model::rows;
-use crate::store::model::slot_columns::{self, state_of, store_of};
+use crate::store::model::slot_columns::{state_of, store_of};
 use crate::store::{Fault, FaultKind, Key, Left, OwnSlot, PoolRecord, PoolRows, Renewal, SlotRow, SlotState};
 
 static SLOT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("slot.lua")));
@@ -82,6 +82,13 @@ fn read_slot(key: &Key, slot: u64, kept: &str) -> Option<Result<SlotRow, Fault>>
     (written(&row) == kept).then_some(Ok(row))
 }
 
+/// A reader's row that no process of this build has written: it has ended, at this moment so that none is taken for old and deleted, and the
+/// steps of a move wait for it.
+fn unreadable_reader(slot: u64, now_ms: u64, at: &str) -> SlotRow {
+    let owner = format!("a row that cannot be read (`HDEL {at} {slot}`, once no process has written it)");
+    SlotRow { slot, owner, ends_at: now_ms, ..SlotRow::default() }
+}
+
 impl RedisSlots<'_> {
     fn set(&mut self, key: &Key, field: &str, old: &str, new: String) -> Result<bool, Fault> {
         self.set_if(key, vec![field.to_owned(), old.to_owned(), new])
@@ -111,6 +118,17 @@ impl SlotRows for RedisSlots<'_> {
         }
         let mut pool = PoolRows { now_ms: millis(&time)?, ..PoolRows::default() };
         for (field, kept) in pairs(&fields) {
+            if key.is_of_readers() {
+                let read = match field.as_str() {
+                    RECORD => Some(read_record(key, &kept).and_then(Result::ok).unwrap_or_default().row(0)),
+                    _ => field.parse().ok().map(|slot| {
+                        let read = read_slot(key, slot, &kept).and_then(Result::ok);
+                        read.unwrap_or_else(|| unreadable_reader(slot, pool.now_ms, &at))
+                    }),
+                };
+                read.map_or(Ok(()), |row| pool.add(key, row))?;
+                continue;
+            }
             let of_earlier_build = |found: &str| rows::of_earlier_build(&format!("its key `{at}`"), found);
             let has_another_form = || of_earlier_build(&format!("its field `{field}` has another form"));
             if field == EARLIER_RECORD {
@@ -130,8 +148,7 @@ impl SlotRows for RedisSlots<'_> {
                     format!("its key `{at}` has a field `{field}` that is no slot of keymill's; delete it"),
                 )
             })?;
-            let row = read_slot(key, slot, &kept).unwrap_or_else(|| Err(has_another_form()));
-            slot_columns::add(key, &mut pool, row)?;
+            pool.add(key, read_slot(key, slot, &kept).ok_or_else(has_another_form)??)?;
         }
         pool.slots.sort_by_key(|row| row.slot);
         Ok(pool)

@@ -77,20 +77,18 @@ impl SlotRows for SqlSlots<'_> {
     fn read_pool(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         let sql = format!(
             "SELECT {} FROM {} WHERE `pool` = ? ORDER BY `slot`",
-            listed(&COLUMNS[1..]),
+            slot_columns::read_columns(),
             self.connection.place(key)?
         );
         let found = self.connection.query(&sql, &[key.name.as_str().into()])?;
         let mut pool = PoolRows { now_ms: now_ms(self.connection)?, ..PoolRows::default() };
         let locked = &self.connection.state().locked;
         for cells in found {
-            let row = slot_columns::row_of(key, &cells);
-            if let Ok(row) = &row
-                && locked.contains(&slot_id(key, row.slot))
-            {
+            let row = slot_columns::row_of(key, &cells)?;
+            if locked.contains(&slot_id(key, row.slot)) {
                 pool.locked.push(row.slot);
             }
-            slot_columns::add(key, &mut pool, row)?;
+            pool.add(key, row)?;
         }
         Ok(pool)
     }
