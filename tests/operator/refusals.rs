@@ -200,3 +200,35 @@ fn a_user_of_redis_who_may_not_say_which_version_it_runs_is_told_the_rights_of_t
     allow(&rights.split(' ').collect::<Vec<_>>());
     assert_eq!(followed(&clerk), Ok(()), "the rights of the page are enough");
 }
+
+#[test]
+fn a_user_from_whom_postgresql_may_hide_workers_or_readers_is_refused() {
+    let private = postgres::Private::start("");
+    let admin = postgres::Sql::root(&private.url());
+    let owner = Mill::open(&patient(&private.url())).unwrap();
+    owner.init(&["snowflake:leased"], Change::Apply).unwrap();
+    owner.source("snowflake:leased").and_then(|source| source.next()).unwrap();
+    store_router(&private.url(), "orders");
+    admin.say("CREATE ROLE clerk LOGIN PASSWORD 'secret'");
+    for (table, rights) in [("worker", "SELECT, INSERT, UPDATE"), ("reader", "ALL"), ("route", "SELECT")] {
+        admin.say(&format!("GRANT {rights} ON keymill_{table} TO clerk"));
+    }
+    let clerk = url_of(&private.url(), "clerk", None);
+    let leased = || {
+        let mill = Mill::open(&patient(&clerk)).unwrap();
+        persistently(|| mill.source("snowflake:leased").and_then(|source| source.next()))
+    };
+    leased().unwrap();
+    assert_eq!(followed(&clerk), Ok(()));
+    for table in ["worker", "reader"] {
+        admin.say(&format!("ALTER TABLE keymill_{table} ENABLE ROW LEVEL SECURITY"));
+        admin.say(&format!("CREATE POLICY even ON keymill_{table} USING (mark % 2 = 0) WITH CHECK (true)"));
+    }
+    let error = leased().expect_err("some rows are hidden");
+    assert!(error.code == Code::StoreRefused && error.message.contains("ROW LEVEL SECURITY"), "{error}");
+    let refused = followed(&clerk).expect_err("some rows are hidden");
+    assert!(refused.contains("ROW LEVEL SECURITY"), "{refused}");
+    admin.say("ALTER ROLE clerk BYPASSRLS");
+    leased().unwrap();
+    assert_eq!(followed(&clerk), Ok(()));
+}
