@@ -152,7 +152,7 @@ fn wrong(
         for proof in &row.proofs {
             match proof {
                 Proof::Test(test) => {
-                    wrong.extend(check(test).err().map(|why| format!("`{name}`: `{test}`: {why}")))
+                    wrong.extend(check(test).err().map(|why| format!("`{name}`: `{test}`: {why}")));
                 }
                 Proof::Cannot(why) | Proof::NotTested(why) if why.ends_with('.') => {}
                 other => wrong.push(format!("`{name}`: {other:?} is no sentence of a row of advice")),

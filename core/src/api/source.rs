@@ -592,7 +592,7 @@ impl TimeBound {
         Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "{} is too far ahead: this machine's clock says {}, the store's {}, and `repair` raises a mark to at most {} s after that. Nothing was changed: set the clock that is wrong, or give `--to now`",
+                "{} is too far ahead: this machine's clock says {}, the store's {}, and `repair` raises a mark to at most {} s after that. Nothing was changed: compare both with a third clock, and set right the one that is wrong, or give `--to now`",
                 rfc3339(self.to_ms),
                 rfc3339(self.wall_ms),
                 rfc3339(store_ms),

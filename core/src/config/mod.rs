@@ -266,6 +266,14 @@ impl MillConfig {
                 read.label
             )));
         }
+        let is_by_millisecond =
+            read.key.serial.as_ref().is_some_and(|serial| serial.pattern.is_by_millisecond());
+        if is_by_millisecond && !matches!(self.store, StoreConfig::Memory { .. }) {
+            return Err(Error::config(format!(
+                "`{}`: a period of a millisecond (`SSS`) is over before a store has reserved a number of it; end the date pattern with `ss` or a longer part, or take the time from a snowflake",
+                read.label
+            )));
+        }
         if read.key.scheme == Scheme::WorkerNode
             && !matches!(self.store, StoreConfig::Mysql(_) | StoreConfig::Memory { .. })
         {

@@ -104,6 +104,11 @@ impl SerialPattern {
         self.date.finest().is_some()
     }
 
+    /// Whether a period lasts a millisecond: it is over before a store has answered.
+    pub(crate) fn is_by_millisecond(&self) -> bool {
+        self.date.finest() == Some(calendar::DateField::Milli)
+    }
+
     /// The digits of the number pattern, 1 to 18.
     #[must_use]
     pub fn width(&self) -> u32 {

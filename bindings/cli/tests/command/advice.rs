@@ -249,3 +249,23 @@ fn a_sequence_whose_step_was_altered_is_put_back_as_the_message_says_while_the_p
         }
     }
 }
+
+/// Another program made it, so nothing records its step.
+#[test]
+fn a_source_of_another_step_than_a_sequence_of_another_program_takes_that_of_the_message() {
+    for server in servers("advice_other") {
+        let nocache = if matches!(server, Server::MariaDb { .. }) { "NOCACHE" } else { "" };
+        server.say(&format!("CREATE SEQUENCE orders_seq START WITH 1 INCREMENT BY 50 {nocache}"));
+        let spec = |step: u64| {
+            let accepted = if nocache.is_empty() { "" } else { "&unsafe=on" };
+            format!("segment:orders?scheme=sequence&step={step}&table=orders_seq&deadline=20s{accepted}")
+        };
+        let mut drawn = Drawn::begin(&server, &spec(50));
+        let says = patiently(&drawn.home, &["--mill", &server.url(), "next", &spec(100)]).err;
+        let (_, advice) = says.split_once("if its step was never altered, use `step=").expect("an option");
+        let step = advice.split('`').next().and_then(|step| step.parse().ok()).expect("a step");
+        let taken = patiently(&drawn.home, &["--mill", &server.url(), "take", &spec(step), "500"]).ids();
+        drawn.ids.extend(taken);
+        drawn.end();
+    }
+}

@@ -412,3 +412,12 @@ fn a_url_of_a_driver_says_what_to_write() {
         );
     }
 }
+
+#[test]
+fn a_period_of_a_millisecond_is_refused_where_a_store_has_to_answer_within_it() {
+    let home = Home::new();
+    let spec = "serial:t/c?date=yyyyMMddHHmmssSSS&number=0000";
+    assert!(home.run(&["next", spec]).refused("INVALID_CONFIG").contains("`ss`"));
+    home.run(&["next", "serial:t/c?date=yyyyMMddHHmmss&number=0000"]).done();
+    home.run(&["--mill", "memory:?clock=manual", "next", spec]).done();
+}

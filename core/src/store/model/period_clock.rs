@@ -47,7 +47,7 @@ fn ahead(key: &Key, clock: PeriodClock, period: u64, store_ms: u64) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
-            "this machine's clock is ahead: it says {}, and the store's says {}; {} begins at {}, and may begin {} s after the store's clock at most. Nothing was changed: set this machine's clock",
+            "this machine's clock says {}, and the store's {}, which is too early for {}: it begins at {}, and may begin {} s after the store's clock at most. Nothing was changed: compare both with a third clock, and set right the one that is wrong",
             rfc3339(clock.wall_ms),
             shown(store_ms),
             named(key, period),
@@ -92,8 +92,9 @@ pub(crate) fn behind(rows: &mut dyn Rows, request: &Request, at: Mark, fault: Fa
         // The row is right for another zone, or was moved a few minutes early: nothing is to be repaired.
         "a program in a zone east of this one, or a machine whose clock is ahead, has begun that period. Give all programs of this serial one `zone=`, and each machine the right time; or wait until the period begins here"
     } else {
-        let cause =
-            format!("{row}; {clocks}: a machine whose clock was ahead has reserved numbers of that period");
+        let cause = format!(
+            "{row}; {clocks}. Compare both with a third clock first: if they are right, a machine whose clock was ahead has reserved numbers of that period"
+        );
         return Ok(
             Fault::new(FaultKind::ClockBehind, cause).with_remedy(Remedy::SetBack(key.name.to_string()))
         );
@@ -182,12 +183,11 @@ pub(crate) fn operators_clock_ms(
 
 /// A row that is written in the period of a clock that is behind lets the programs begin their period at 1.
 fn far_behind(key: &Key, clock: PeriodClock, store_ms: i64) -> Fault {
-    let present = clock.wall_ms;
     Fault::new(
         FaultKind::Refused,
         format!(
-            "this machine's clock is behind: it says {}, and the store's says {}; the row of `{}` would be written in a period that is over. Nothing was changed: set the clock that is wrong",
-            rfc3339(present),
+            "this machine's clock says {}, and the store's {}: the row of `{}` would be written in a period that is over. Nothing was changed: compare both with a third clock, and set right the one that is wrong",
+            rfc3339(clock.wall_ms),
             rfc3339(store_ms),
             key.name
         ),
@@ -209,7 +209,7 @@ pub(crate) fn period_of_new_row(rows: &mut dyn Rows, request: &Request, period: 
     Err(Fault::new(
         FaultKind::ClockBehind,
         format!(
-            "this machine's clock is behind: it says {}, and the store's says {}; `init=max` would make the row in {}, and the later period, of which `{}` may hold numbers, would begin at 1. Nothing was changed: set the clock that is wrong",
+            "this machine's clock says {}, and the store's {}: `init=max` would make the row in {}, and the later period, of which `{}` may hold numbers, would begin at 1. Nothing was changed: compare both with a third clock, and set right the one that is wrong",
             rfc3339(clock.wall_ms),
             shown(store_ms),
             named(&request.key, period),
