@@ -548,7 +548,7 @@ impl Source {
         TimeBound {
             to_ms: self.layout().map_or(0, |layout| layout.wall_ms_of(tick)),
             // An operator's clock may be ahead as much as a program's.
-            lead_ms: self.spec().furthest_lead_ms() + BELIEVED_MS,
+            lead: Duration::from_millis(self.spec().furthest_lead_ms() + BELIEVED_MS),
             wall_ms: self.shared.mill.clock().wall_ms(),
         }
     }
@@ -573,7 +573,7 @@ impl Source {
 /// clock has made would stop its workers until that time.
 struct TimeBound {
     to_ms: i64,
-    lead_ms: u64,
+    lead: Duration,
     wall_ms: i64,
 }
 
@@ -586,7 +586,7 @@ impl TimeBound {
         stands: impl FnOnce(&mut dyn Store) -> std::result::Result<bool, Fault>,
     ) -> std::result::Result<(), Fault> {
         let Some(store_ms) = operators_clock_ms(store, key, self.wall_ms)? else { return Ok(()) };
-        if self.to_ms <= store_ms.saturating_add_unsigned(self.lead_ms) || stands(store)? {
+        if self.to_ms <= store_ms.saturating_add_unsigned(self.lead.as_millis() as u64) || stands(store)? {
             return Ok(());
         }
         Err(Fault::new(
@@ -596,7 +596,7 @@ impl TimeBound {
                 rfc3339(self.to_ms),
                 rfc3339(self.wall_ms),
                 rfc3339(store_ms),
-                self.lead_ms / 1000
+                self.lead.as_secs()
             ),
         ))
     }
