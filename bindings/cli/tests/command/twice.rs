@@ -4,11 +4,11 @@
 //! The servers are found by `KEYMILL_TEST_MYSQL`, `KEYMILL_TEST_POSTGRES` and `KEYMILL_TEST_REDIS`.
 
 use std::process::{Child, Command, Stdio};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use keymill::snowflake::layout::rfc3339;
 
-use crate::common::{BINARY, Home, Ran};
+use crate::common::{BINARY, Home, Ran, now_ms};
 use crate::restore::{Server, patiently};
 
 const MANY: [&str; 6] = [
@@ -19,11 +19,6 @@ const MANY: [&str; 6] = [
     "segment:tickets?scheme=leaf_alloc",
     "segment:others?scheme=cosid",
 ];
-
-fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    i64::try_from(since.as_millis()).unwrap()
-}
 
 fn table(version: u32) -> String {
     format!("version = {version}\n[[range]]\nupper = 65535\nshard = \"s1\"\n")
