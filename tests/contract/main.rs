@@ -120,6 +120,7 @@ contract! {
         rows_of_old_key_factory_nodes_are_understood
         a_text_that_is_no_serial_is_refused_and_left_alone
         init_max_starts_after_the_largest_serial_of_the_period
+        a_machine_that_is_behind_makes_no_row_of_a_day_that_is_over
         a_table_of_another_shape_is_refused
         a_table_of_an_earlier_build_is_refused_and_left_alone
         inspecting_a_missing_row_answers_none
@@ -868,6 +869,40 @@ fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
     assert_eq!(kind(store.reserve(&today)), FaultKind::Exhausted);
     bench.tamper(&format!("DELETE FROM {business} WHERE id = '202611209999'"), &[]);
     assert_eq!(store.reserve(&today).unwrap().lo, 1000);
+    bench.tamper(&format!("DROP TABLE {business}"), &[]);
+}
+
+/// The row would stand in a day that is over, and the programs would begin the present one at 1, of which the business table holds numbers.
+fn a_machine_that_is_behind_makes_no_row_of_a_day_that_is_over(bench: &Bench) {
+    const DAY_MS: i64 = 86_400_000;
+    if !bench.kind.is_serial() || matches!(bench.place, Place::Memory(_) | Place::Redis | Place::Sqlite(..)) {
+        return not_kept("no business tables to look into, or no clock of its own");
+    }
+    let mut store = bench.open();
+    let business = unique("cust");
+    let key = bench.kind.key(&bench.table, &business, true);
+    let pattern = &key.serial.as_ref().unwrap().pattern;
+    let now_ms = Clock::System.wall_ms();
+    let charset = if bench.is_mysql() { "CHARSET=utf8mb4" } else { "" };
+    bench.tamper(&format!("CREATE TABLE {business} (id VARCHAR(64)) {charset}"), &[]);
+    for (ms, number) in [(now_ms, 7), (now_ms - DAY_MS, 900)] {
+        let text = pattern.text(pattern.period_at(ms), number);
+        bench.tamper(&format!("INSERT INTO {business} VALUES (?)"), &[&text]);
+    }
+    let asked = |wall_ms: i64, skew_ms: i64| {
+        let period = pattern.period_at(wall_ms);
+        let period_max = pattern.period_at(wall_ms + skew_ms);
+        let clock = Some(PeriodClock { wall_ms, skew_ms: skew_ms as u64 });
+        Request { key: Arc::clone(&key), period, period_max, clock, ..bench.request("x", 3) }
+    };
+    let refused = store.reserve(&asked(now_ms - DAY_MS, 5_000)).expect_err("its clock is a day behind");
+    assert_eq!(refused.kind, FaultKind::ClockBehind, "{refused}");
+    assert!(wordless::is_on() || refused.to_string().contains("this machine's clock says"), "{refused}");
+    assert_eq!(store.look(&key).unwrap(), None, "nothing was written");
+    // Within `skew` the row is made in the day of the store's clock.
+    let today = store.reserve(&asked(now_ms - DAY_MS, DAY_MS + 5_000)).unwrap();
+    assert_eq!((today.lo, today.period), (8, pattern.period_at(now_ms)));
+    assert_eq!(store.reserve(&asked(now_ms, 5_000)).unwrap().lo, 11);
     bench.tamper(&format!("DROP TABLE {business}"), &[]);
 }
 
