@@ -25,6 +25,7 @@ use crate::layout::scatter::Scatter;
 use crate::layout::{parse_time, rfc3339};
 pub use crate::order_number::{read_text as order_no_bytes, read_text8 as order_no_number};
 use crate::order_number::{text_of, text8_of};
+use crate::store::operators_clock_ms;
 use crate::text_form::TextForm;
 
 /// A time such as `500ms`, `3s`, `5m`, `1h` or `2d`; `None` for anything else.
@@ -163,11 +164,43 @@ impl Source {
         self.spec().key.stride
     }
 
-    /// Reads what `repair --to` was given: a number, or for a snowflake a time, which stands for its last id before.
+    /// Refuses a serial whose dates are those of this process's zone, for a command that writes a row in a date: its zone may be another
+    /// one than the programs', and a row in an earlier date lets them begin theirs at 1 again.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`.
+    /// `INVALID_CONFIG`.
+    pub fn check_zone_is_written(&self) -> Result<()> {
+        let Some(zone) = self.spec().zone().filter(|_| self.spec().takes_program_zone) else { return Ok(()) };
+        Err(self.failed(Error::config(format!(
+            "`{}`: the row would be written in the date of the zone of this command, {}, and the programs' may be another one. Write the zone of the programs that use this serial, as `zone=Asia/Shanghai`; their event `local_zone` names it",
+            self.label(),
+            shown(zone)
+        ))))
+    }
+
+    /// Whether a missing row begins after the largest serial of the business table (`init=max`).
+    #[must_use]
+    pub fn reads_business_table(&self) -> bool {
+        self.spec().key.serial.as_ref().is_some_and(|serial| serial.init_max)
+    }
+
+    /// Reads what `repair --to` was given: a number, or for a snowflake a time, which stands for its last id before. `now` is a time after
+    /// every id that a process may have made by now, by the store's clock.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`; for `now` those of reading the store's clock.
     pub fn repair_target(&self, text: &str) -> Result<u64> {
+        let now;
+        let text = if text == "now" && self.layout().is_some() {
+            let (key, wall_ms) = (self.spec().key.clone(), self.shared.mill.clock().wall_ms());
+            let clock_ms = self.on_store(move |store| Ok(operators_clock_ms(store, &key, wall_ms)?))?;
+            let latest_ms =
+                clock_ms.unwrap_or(wall_ms).saturating_add_unsigned(self.spec().furthest_lead_ms());
+            now = rfc3339(latest_ms);
+            now.as_str()
+        } else {
+            text
+        };
         if let Ok(number) = text.parse() {
             // The digits of a scattered id are moved: the highest one is of any time.
             if let Some(layout) = self.layout().filter(|layout| layout.scatter() != Scatter::None) {
@@ -190,7 +223,7 @@ impl Source {
         });
         tick.ok_or_else(|| {
             let forms = if self.layout().is_some() {
-                "a number, or a time within the layout, such as 2026-11-23T08:30:00Z"
+                "a number, `now`, or a time within the layout, such as 2026-11-23T08:30:00Z"
             } else {
                 "a number"
             };

@@ -10,7 +10,7 @@ use crate::layout::{Layout, rfc3339};
 use crate::request::bank_spec::BankSpec;
 use crate::request::reservation::{Key, Mark, Request, Scheme};
 use crate::request::store_index::StoreIndex;
-use crate::request::worker::{BeginMark, Places, Slots};
+use crate::request::worker::{BELIEVED_MS, BeginMark, Places, Slots};
 use crate::serial::SerialPattern;
 use crate::text_form::TextForm;
 
@@ -143,7 +143,7 @@ pub enum ClockBack {
 /// A source's spec, checked and with every default filled in.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The spec string in one spelling.
+    /// The spec string in one spelling; with the zone that `zone=local` was, where that has a name.
     pub text: String,
     /// How a shell names the mill; `None` where no other process reaches it.
     pub command: Option<Arc<str>>,
@@ -238,6 +238,15 @@ impl Spec {
             return None;
         };
         Some(format!("{}?layout={}&worker={worker}", self.label, layout.spellings().first()?))
+    }
+
+    /// How far after the store's clock ids of this snowflake may lie, milliseconds: a machine that is ahead is believed for ten minutes, a
+    /// process that has lost its worker goes on for a lease, and ids lead the clock by `max_lead`. The one definition of what `repair` needs.
+    #[must_use]
+    pub fn furthest_lead_ms(&self) -> u64 {
+        let Some(SnowflakeSpec { worker, max_lead_ms, .. }) = self.snowflake else { return 0 };
+        let lease_ms = if let Worker::Leased { lease_ms, .. } = worker { lease_ms } else { 0 };
+        BELIEVED_MS + lease_ms + max_lead_ms
     }
 
     /// What a process asks the store for that begins with a fixed worker.

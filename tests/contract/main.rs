@@ -29,9 +29,10 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
+use keymill::serial::SerialPattern;
 use keymill::store::{
     Fault, FaultKind, Key, Mark, Partition, PeriodClock, Request, Reserved, RowMark, RowState, RowStatus,
-    Scheme, Store,
+    Scheme, SerialKey, Store,
 };
 use keymill::time::Clock;
 use keymill_tests::{assert_disjoint, in_time, wordless};
@@ -113,11 +114,13 @@ contract! {
         a_range_is_given_back_only_while_the_row_ends_there
         a_new_period_starts_anew_and_an_old_one_never_comes_back
         a_period_ahead_of_the_stores_clock_is_refused_and_a_row_that_stands_in_one_is_set_back
+        a_date_of_a_zone_far_east_is_not_ahead_and_one_that_begins_after_a_day_is
         a_mark_is_raised_and_never_lowered
         repair_raises_only
         rows_of_old_key_factory_nodes_are_understood
         a_text_that_is_no_serial_is_refused_and_left_alone
         init_max_starts_after_the_largest_serial_of_the_period
+        a_machine_that_is_behind_makes_no_row_of_a_day_that_is_over
         a_table_of_another_shape_is_refused
         a_table_of_an_earlier_build_is_refused_and_left_alone
         inspecting_a_missing_row_answers_none
@@ -658,6 +661,44 @@ fn a_period_ahead_of_the_stores_clock_is_refused_and_a_row_that_stands_in_one_is
     assert_eq!(store.reserve(&asked(now_ms, 5_000, seen)).unwrap().lo, 900);
 }
 
+/// Instants are compared: where it is tomorrow already, tomorrow's date has begun.
+fn a_date_of_a_zone_far_east_is_not_ahead_and_one_that_begins_after_a_day_is(bench: &Bench) {
+    const HOUR_MS: i64 = 3_600_000;
+    if !bench.kind.is_serial() {
+        return not_kept("numbers without dates have no periods");
+    }
+    match &bench.place {
+        Place::Sqlite(..) => return not_kept("its clock is this machine's"),
+        Place::Memory(memory) => memory.set_clock(Clock::System),
+        _ => {}
+    }
+    for zone in ["+14:00", "Pacific/Kiritimati"] {
+        let name = if zone.starts_with('+') { "offset" } else { "island" };
+        let key = bench.key(name);
+        let pattern = SerialPattern::new("yyyyMMdd", "0000", zone).unwrap();
+        let serial = key.serial.clone().map(|serial| SerialKey { pattern: pattern.clone(), ..serial });
+        let key = Arc::new(Key { serial, ..(*key).clone() });
+        let now_ms = Clock::System.wall_ms();
+        let asked = |wall_ms: i64| {
+            let period = pattern.period_at(wall_ms);
+            let clock = Some(PeriodClock { wall_ms, skew_ms: 5_000 });
+            Request { key: Arc::clone(&key), period, period_max: period, clock, ..bench.request(name, 300) }
+        };
+        let mut store = bench.open();
+        let refused =
+            store.reserve(&asked(now_ms + 26 * HOUR_MS)).expect_err("it begins in two hours or later");
+        assert_eq!(refused.kind, FaultKind::Refused, "{zone}: {refused}");
+        assert_eq!(store.look(&key).unwrap(), None, "{zone}: nothing was written");
+        let today = store.reserve(&asked(now_ms)).unwrap_or_else(|fault| panic!("{zone}: {fault}"));
+        assert_eq!((today.lo, today.hi, today.period), (1, 301, pattern.period_at(now_ms)), "{zone}");
+        let seen = Mark { period: today.period, next: today.hi };
+        let late = Request { high_water: seen, ..asked(now_ms + 26 * HOUR_MS) };
+        let refused = store.reserve(&late).expect_err("it begins in two hours or later");
+        assert_eq!(refused.kind, FaultKind::Refused, "{zone}: {refused}");
+        assert_eq!(store.look(&key).unwrap().unwrap().mark, seen, "{zone}: nothing was written");
+    }
+}
+
 fn a_mark_is_raised_and_never_lowered(bench: &Bench) {
     let mut store = bench.open();
     let key = bench.key("worker-7");
@@ -828,6 +869,40 @@ fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
     assert_eq!(kind(store.reserve(&today)), FaultKind::Exhausted);
     bench.tamper(&format!("DELETE FROM {business} WHERE id = '202611209999'"), &[]);
     assert_eq!(store.reserve(&today).unwrap().lo, 1000);
+    bench.tamper(&format!("DROP TABLE {business}"), &[]);
+}
+
+/// The row would stand in a day that is over, and the programs would begin the present one at 1, of which the business table holds numbers.
+fn a_machine_that_is_behind_makes_no_row_of_a_day_that_is_over(bench: &Bench) {
+    const DAY_MS: i64 = 86_400_000;
+    if !bench.kind.is_serial() || matches!(bench.place, Place::Memory(_) | Place::Redis | Place::Sqlite(..)) {
+        return not_kept("no business tables to look into, or no clock of its own");
+    }
+    let mut store = bench.open();
+    let business = unique("cust");
+    let key = bench.kind.key(&bench.table, &business, true);
+    let pattern = &key.serial.as_ref().unwrap().pattern;
+    let now_ms = Clock::System.wall_ms();
+    let charset = if bench.is_mysql() { "CHARSET=utf8mb4" } else { "" };
+    bench.tamper(&format!("CREATE TABLE {business} (id VARCHAR(64)) {charset}"), &[]);
+    for (ms, number) in [(now_ms, 7), (now_ms - DAY_MS, 900)] {
+        let text = pattern.text(pattern.period_at(ms), number);
+        bench.tamper(&format!("INSERT INTO {business} VALUES (?)"), &[&text]);
+    }
+    let asked = |wall_ms: i64, skew_ms: i64| {
+        let period = pattern.period_at(wall_ms);
+        let period_max = pattern.period_at(wall_ms + skew_ms);
+        let clock = Some(PeriodClock { wall_ms, skew_ms: skew_ms as u64 });
+        Request { key: Arc::clone(&key), period, period_max, clock, ..bench.request("x", 3) }
+    };
+    let refused = store.reserve(&asked(now_ms - DAY_MS, 5_000)).expect_err("its clock is a day behind");
+    assert_eq!(refused.kind, FaultKind::ClockBehind, "{refused}");
+    assert!(wordless::is_on() || refused.to_string().contains("this machine's clock says"), "{refused}");
+    assert_eq!(store.look(&key).unwrap(), None, "nothing was written");
+    // Within `skew` the row is made in the day of the store's clock.
+    let today = store.reserve(&asked(now_ms - DAY_MS, DAY_MS + 5_000)).unwrap();
+    assert_eq!((today.lo, today.period), (8, pattern.period_at(now_ms)));
+    assert_eq!(store.reserve(&asked(now_ms, 5_000)).unwrap().lo, 11);
     bench.tamper(&format!("DROP TABLE {business}"), &[]);
 }
 

@@ -444,6 +444,25 @@ fn a_held_record_of_readers_costs_one_lock_timeout(kind: &'static str) {
     waits_once(kind, "the record of a router's readers", &mut *held.store, &hold, add);
 }
 
+/// A follower reads the table of its router again and again, and a step those of its readers.
+fn a_held_table_that_is_read_costs_one_lock_timeout(kind: &'static str) {
+    let mut held = Held::new(kind, "routes");
+    let routes = Arc::new(Key { table: held.table.clone(), ..Key::of_route("orders") });
+    held.init(&routes);
+    assert_eq!(held.store.replace_route(&routes, None, (1, "one")), Ok(true));
+    let hold = held.whole(&held.table);
+    let read = |store: &mut dyn Store| store.read_route(&routes, 0).map(drop);
+    waits_once(kind, "the table of routes", &mut *held.store, &hold, read);
+    let list = |store: &mut dyn Store| store.list_routes(&routes).map(drop);
+    waits_once(kind, "the list of routes", &mut *held.store, &hold, list);
+    let mut held = Held::new(kind, "listed");
+    drop(keep(&mut held));
+    let readers = Key { table: held.table.clone(), ..Key::of_readers("orders") };
+    let hold = held.whole(&held.table);
+    let list = |store: &mut dyn Store| store.readers(&readers).map(drop);
+    waits_once(kind, "the table of readers", &mut *held.store, &hold, list);
+}
+
 /// `init=max` reads the business table.
 fn a_held_business_table_costs_one_lock_timeout(kind: &'static str) {
     let mut held = Held::new(kind, "serial");
@@ -513,4 +532,14 @@ fn a_locked_table_of_init_max_costs_one_lock_timeout_on_mariadb() {
 #[test]
 fn a_locked_table_of_init_max_costs_one_lock_timeout_on_postgres() {
     a_held_business_table_costs_one_lock_timeout("postgres");
+}
+
+#[test]
+fn a_locked_table_that_is_read_costs_one_lock_timeout_on_mariadb() {
+    a_held_table_that_is_read_costs_one_lock_timeout("mariadb");
+}
+
+#[test]
+fn a_locked_table_that_is_read_costs_one_lock_timeout_on_postgres() {
+    a_held_table_that_is_read_costs_one_lock_timeout("postgres");
 }

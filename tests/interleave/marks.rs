@@ -112,7 +112,7 @@ fn a_fixed_worker_is_refused_in_a_store_that_took_the_place_of_its_own() {
     }
     let mut replaced = of_memories(&[&a, &c], CHUNK);
     is_refused(&mut replaced, 5, "it has no mark of worker 5");
-    is_refused(&mut replaced, 5, "repair SOURCE --to TIME");
+    is_refused(&mut replaced, 5, "repair SOURCE --to now");
     assert_eq!(replaced.begin_mark(&begin(4)).expect("its store is there"), 1_000);
     // What the message says helps.
     replaced.repair_mark(&begin(5), 5_000, false).expect("repaired");

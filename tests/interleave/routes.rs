@@ -68,3 +68,19 @@ fn one_version_with_two_texts_is_told_with_both_stores_until_a_higher_one_is_sto
     assert_eq!(store.replace_route(&orders(), Some(9), (10, "ten")), Ok(true));
     assert_eq!((stored(&a), stored(&b)), (stored(&b), Some(StoredTable::new(10, Some("ten".to_owned())))));
 }
+
+#[test]
+fn a_store_with_an_impossible_version_hides_no_newer_table_of_another_one() {
+    let [a, b] = memories();
+    put(&a, 7, "seven");
+    put(&b, 1 << 53, "nobody's");
+    let mut store = of_memories(&[&a, &b], CHUNK);
+    let fault = store.replace_route(&orders(), Some(1 << 53), (5, "five")).expect_err("7 is stored");
+    assert_eq!(fault.kind, FaultKind::Refused);
+    assert!(wordless::says(&fault, "store 1 of 2 (memory:0) has version 7"), "{fault}");
+    assert_eq!(
+        (stored(&a).map(|table| table.version), stored(&b).map(|table| table.version)),
+        (Some(7), Some(1 << 53))
+    );
+    assert_eq!(store.replace_route(&orders(), Some(1 << 53), (8, "eight")), Ok(true));
+}

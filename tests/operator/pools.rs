@@ -37,8 +37,8 @@ fn no_worker_begins_before_the_time_to_which_its_pool_was_raised() {
     let mill = Mill::open(&memory()).unwrap();
     let source = mill.source("snowflake:tx?deadline=100ms").unwrap();
     let later = source.layout().unwrap();
-    let in_an_hour = later.pack(later.tick_at(now_ms() + 3_600_000).unsigned_abs(), 0, 0);
-    source.repair(in_an_hour, Change::Apply).unwrap();
+    let ahead = later.pack(later.tick_at(now_ms() + 900_000).unsigned_abs(), 0, 0);
+    source.repair(ahead, Change::Apply).unwrap();
     // The mill's own thread has to ask first.
     let refused = persistently(|| source.next()).unwrap_err();
     assert_eq!(refused.code, Code::NoWorkerFree, "{refused}");

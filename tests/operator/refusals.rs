@@ -200,3 +200,62 @@ fn a_user_of_redis_who_may_not_say_which_version_it_runs_is_told_the_rights_of_t
     allow(&rights.split(' ').collect::<Vec<_>>());
     assert_eq!(followed(&clerk), Ok(()), "the rights of the page are enough");
 }
+
+/// The programs would begin the present day at 1 again.
+#[test]
+fn an_operator_whose_clock_is_a_day_behind_writes_no_row_of_a_day_that_is_over() {
+    for url in [mariadb::url(), postgres::url()] {
+        let url = patient(&url);
+        let spec = format!("serial:behind{}/no?number=000000&zone=UTC&deadline=60s", std::process::id());
+        let programs = Mill::open(&url).unwrap();
+        programs.init(&[&spec], Change::Apply).unwrap();
+        let source = programs.source(&spec).unwrap();
+        let first = persistently(|| source.next_text()).unwrap();
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let yesterday_ms = since.as_millis() - 86_400_000;
+        let and = if url.contains('?') { '&' } else { '?' };
+        let operators = Mill::open(&format!("{url}{and}clock=manual%40{yesterday_ms}")).unwrap();
+        let operators = operators.source(&spec).unwrap();
+        for change in [Change::DryRun, Change::Apply] {
+            for refused in [operators.repair(900, change), operators.set_back(900, change)] {
+                let refused = refused.expect_err("a row of yesterday");
+                assert_eq!(refused.code, Code::StoreRefused, "{refused}");
+                assert!(refused.message.contains("this machine's clock says"), "{refused}");
+            }
+        }
+        let next = persistently(|| source.next_text()).unwrap();
+        assert!(next > first && next.ends_with("000002"), "{next} after {first}");
+    }
+}
+
+#[test]
+fn a_user_from_whom_postgresql_may_hide_workers_or_readers_is_refused() {
+    let private = postgres::Private::start("");
+    let admin = postgres::Sql::root(&private.url());
+    let owner = Mill::open(&patient(&private.url())).unwrap();
+    owner.init(&["snowflake:leased"], Change::Apply).unwrap();
+    owner.source("snowflake:leased").and_then(|source| source.next()).unwrap();
+    store_router(&private.url(), "orders");
+    admin.say("CREATE ROLE clerk LOGIN PASSWORD 'secret'");
+    for (table, rights) in [("worker", "SELECT, INSERT, UPDATE"), ("reader", "ALL"), ("route", "SELECT")] {
+        admin.say(&format!("GRANT {rights} ON keymill_{table} TO clerk"));
+    }
+    let clerk = url_of(&private.url(), "clerk", None);
+    let leased = || {
+        let mill = Mill::open(&patient(&clerk)).unwrap();
+        persistently(|| mill.source("snowflake:leased").and_then(|source| source.next()))
+    };
+    leased().unwrap();
+    assert_eq!(followed(&clerk), Ok(()));
+    for table in ["worker", "reader"] {
+        admin.say(&format!("ALTER TABLE keymill_{table} ENABLE ROW LEVEL SECURITY"));
+        admin.say(&format!("CREATE POLICY even ON keymill_{table} USING (mark % 2 = 0) WITH CHECK (true)"));
+    }
+    let error = leased().expect_err("some rows are hidden");
+    assert!(error.code == Code::StoreRefused && error.message.contains("ROW LEVEL SECURITY"), "{error}");
+    let refused = followed(&clerk).expect_err("some rows are hidden");
+    assert!(refused.contains("ROW LEVEL SECURITY"), "{refused}");
+    admin.say("ALTER ROLE clerk BYPASSRLS");
+    leased().unwrap();
+    assert_eq!(followed(&clerk), Ok(()));
+}

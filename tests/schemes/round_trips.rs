@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{
-    BeginMark, Beside, Catalogue, FaultKind, Key, Left, Mark, OwnSlot, Places, Release, Renewal, Request,
-    RowStore, Scheme, SerialKey, SlotStore, Slots, Store, StoreIndex, Take,
+    BeginMark, Beside, Catalogue, FaultKind, Key, Left, Mark, OwnSlot, PeriodClock, Places, Release, Renewal,
+    Request, RowStore, Scheme, SerialKey, SlotStore, Slots, Store, StoreIndex, Take,
 };
+use keymill::time::Clock;
 use keymill_tests::disguise::Disguise;
 use keymill_tests::{lease, mariadb, request, schemes};
 use mysql::prelude::Queryable;
@@ -96,6 +97,49 @@ fn a_single_node_reserves_with_one_statement_under_every_scheme() {
             let got = reserve(NEXT_DAY);
             assert_eq!((got.lo, got.period, disguise.round_trips()), (1, NEXT_DAY, 1), "{scheme:?}");
         }
+    }
+}
+
+/// The store's clock is read where it was last read before a period may begin: once by a process that begins, and once a period.
+#[test]
+fn the_comparison_of_a_serials_period_with_the_stores_clock_costs_later_reservations_no_round_trip() {
+    let now_ms = Clock::System.wall_ms();
+    let clock = Some(PeriodClock { wall_ms: now_ms, skew_ms: 5_000 });
+    for (scheme, _) in kept().filter(|(_, serial)| *serial) {
+        let counted = |clocks: [Option<PeriodClock>; 2]| {
+            let table = Table::new(scheme, true);
+            let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
+            let mut options = mariadb::options();
+            options.hosts = vec![disguise.address()];
+            let mut store = mariadb::store(options);
+            let pattern = &table.0.serial.as_ref().unwrap().pattern;
+            let mut seen = Mark::default();
+            let mut counted = Vec::new();
+            for (wall_ms, clock) in [now_ms - 86_400_000, now_ms].into_iter().zip(clocks) {
+                let day = pattern.period_at(wall_ms);
+                for times in [1, 30] {
+                    drop(disguise.said());
+                    for _ in 0..times {
+                        let got = store.reserve(&Request { clock, ..table.asked(day, seen) }).unwrap();
+                        assert_eq!(got.period, day);
+                        seen = Mark { period: got.period, next: got.hi };
+                    }
+                    counted.push(disguise.round_trips());
+                }
+            }
+            counted
+        };
+        let (without, with) = (counted([None, None]), counted([clock, clock]));
+        let first_read_today = counted([None, clock]);
+        println!("{scheme:?}: the first, 30 more, the first of the next day, 30 more");
+        println!(
+            "    {without:?} without the clock, {with:?} with it, {first_read_today:?} where it is read on the next day"
+        );
+        assert_eq!(without[1..], [30, 1, 30], "{scheme:?}");
+        assert_eq!(with[1..], [30, 1, 30], "{scheme:?}");
+        assert!(with[0] <= without[0] + 1, "{scheme:?}");
+        assert!(first_read_today[2] <= without[2] + 4, "{scheme:?}");
+        assert_eq!([first_read_today[1], first_read_today[3]], [30, 30], "{scheme:?}");
     }
 }
 

@@ -446,13 +446,14 @@ Typed twice it says the second time that the row stands there already.")]
 Examples:
   keymill repair segment:orders --to 50001
   keymill repair segment:orders --to 50001 --yes
-  keymill repair 'serial:cust_info/custid?number=000000' --to 731 --yes     today's serials go on at 731
-  keymill repair snowflake:tx --to 2026-11-23T08:30:00Z --yes     no leased worker begins before that time
+  keymill repair 'serial:cust_info/custid?number=000000&zone=Asia/Shanghai' --to 731 --yes
+                                                 today's serials go on at 731, in the zone of the programs
+  keymill repair snowflake:tx --to now --yes     no leased worker begins before any id that was made by now
   keymill repair business:order --counters 4096 --yes")]
     Repair {
         /// The source: kind:name?option=value&…
         source: String,
-        /// The next number to be reserved; of business ids by every counter, of a snowflake a time, or the highest id
+        /// The next number to be reserved; of business ids by every counter; of a snowflake `now`, a time, or the highest id
         #[arg(
             long,
             value_name = "N|TIME",
@@ -509,7 +510,7 @@ Examples:
   keymill import segment:orders --from leaf_alloc --yes
   keymill import segment:orders --from cosid --row shop.orders --yes
   keymill import segment:orders --from leaf_alloc --columns max_id:current,biz_tag:name
-  keymill import 'serial:cust_info/custid?number=000000&scheme=keymill' --from key_producer --yes")]
+  keymill import 'serial:cust_info/custid?number=000000&scheme=keymill&zone=Asia/Shanghai' --from key_producer --yes")]
     Import {
         /// The source that takes over: kind:name?option=value&…
         source: String,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use keymill::serial::MAX_TEXT;
-use keymill::{Error, Gene, Kind, Layout, Result, Source};
+use keymill::{Error, Gene, Kind, Layout, Mill, Result, Source};
 use serde_json::{Value, json};
 
 use crate::args::KeyArgs;
@@ -22,6 +22,18 @@ const CHUNK: (usize, usize) = (1024, 64 * 1024);
 const CHUNKS_A_SECOND: u64 = 20;
 /// Shorter work shows no progress bar.
 const SHOW_AFTER: Duration = Duration::from_millis(500);
+
+/// A source whose ids are taken. With `init=max` that may make a row, in a date that decides where the programs go on.
+///
+/// # Errors
+/// As [`Mill::source`], and [`Source::check_zone_is_written`].
+pub fn source(mill: &Mill, spec: &str) -> Result<Source> {
+    let source = mill.source(spec)?;
+    if source.reads_business_table() {
+        source.check_zone_is_written()?;
+    }
+    Ok(source)
+}
 
 /// The gene of a key on the command line; `None`: there is no key.
 ///

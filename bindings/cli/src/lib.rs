@@ -127,8 +127,10 @@ fn created(mill: &Mill, why: &str) -> Vec<String> {
 fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
     let json = args.json;
     match &args.verb {
-        Verb::Next { source, key } => ids::next(&mill.source(source)?, ids::gene(key)?, json),
-        Verb::Take { source, count, key } => ids::take(&mill.source(source)?, ids::gene(key)?, *count, json),
+        Verb::Next { source, key } => ids::next(&ids::source(mill, source)?, ids::gene(key)?, json),
+        Verb::Take { source, count, key } => {
+            ids::take(&ids::source(mill, source)?, ids::gene(key)?, *count, json)
+        }
         Verb::Parse { source, id } => ids::parse(&mill.source(source)?, id, json),
         Verb::Init { sources, dry_run } => operate::init(mill, sources, *dry_run, json),
         Verb::Status { sources, seconds } => status::status(mill, sources, *seconds, json),
@@ -165,7 +167,7 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
         }
         Verb::Move { verb } => moves::run(mill, verb, json),
         Verb::Bench { source, threads, seconds } => {
-            bench::run(&mill.source(source)?, *threads, *seconds, json)
+            bench::run(&ids::source(mill, source)?, *threads, *seconds, json)
         }
         // These need no mill; `run` has answered them.
         Verb::Layout { .. }

@@ -78,6 +78,7 @@ pub fn change(written: bool) -> Change {
 
 /// Raises a row, or sets it back; without `yes` only shows what would be.
 pub fn repair(source: &Source, to: &str, set_back: bool, yes: bool, json: bool) -> Result<()> {
+    source.check_zone_is_written()?;
     let target = source.repair_target(to)?;
     let repair =
         if set_back { source.set_back(target, change(yes)) } else { source.repair(target, change(yes)) }?;
@@ -203,6 +204,7 @@ pub fn change_counters(source: &Source, counters: u32, yes: bool, json: bool) ->
 
 /// Takes another program's row over; without `yes` only shows what would be.
 pub fn import(source: &Source, old: &OldRow<'_>, yes: bool, json: bool) -> Result<()> {
+    source.check_zone_is_written()?;
     let imported = source.import(old, change(yes))?;
     let done_before = imported.was_done();
     let new = imported.new.as_ref().map(|row| row.text.clone());

@@ -8,15 +8,17 @@ use std::time::Duration;
 use crate::engine::stats::Stats;
 use crate::engine::{IdPath, Live, SharedSource};
 use crate::error::{Error, Result, shown};
-use crate::layout::Layout;
+use crate::layout::{Layout, rfc3339};
 use crate::process::random;
 use crate::request::reservation::{Key, MAX_NUMBER, Mark};
+use crate::request::worker::BELIEVED_MS;
 use crate::segment::cursor::{self, Cursor};
 use crate::segment::{Miss, SegmentSource};
 use crate::snowflake::SnowflakeSource;
 use crate::spec::{Kind, Order, SnowflakeSpec, Spec};
 use crate::store::{
-    RaisePool, Row, StoreIndex, check_not_ahead, highest_next, look, present_periods, shown_pool,
+    Fault, FaultKind, RaisePool, Row, Store, StoreIndex, check_not_ahead, highest_next, look,
+    operators_clock_ms, periods_to_write, shown_pool,
 };
 
 use super::{Change, Handle, Iter, Mill, Parts, Repair, ReservedAhead, room};
@@ -443,7 +445,12 @@ impl Source {
             return self.repair_bank(bank, next, change);
         }
         if let Some(begin) = self.spec().begin_mark() {
+            let bound = self.time_bound(first);
             return self.on_store(move |store| {
+                bound.check(store, &begin.key, |store| {
+                    let (before, after) = store.repair_mark(&begin, first, true)?;
+                    Ok(before.as_ref() == Some(&after))
+                })?;
                 let (before, after) = store.repair_mark(&begin, first, change.is_dry())?;
                 Ok(Repair { before, after, set_back: None })
             });
@@ -454,7 +461,7 @@ impl Source {
             let mut to = Mark { period: 0, next: first };
             if let Some(clock) = present {
                 let stands = look(store, &key)?.map(|row| row.mark).unwrap_or_default();
-                let periods = present_periods(store, &key, clock)?;
+                let periods = periods_to_write(store, &key, clock)?;
                 to.period = periods.present;
                 check_not_ahead(&key, stands, periods.latest)?;
             }
@@ -482,7 +489,7 @@ impl Source {
         let first = self.checked_next(next)?;
         let key = self.key();
         self.on_store(move |store| {
-            let periods = present_periods(store, &key, clock)?;
+            let periods = periods_to_write(store, &key, clock)?;
             let to = Mark { period: periods.present, next: first };
             let (before, after) = store.set_back(&key, to, periods.latest, change.is_dry())?;
             let set_back = before.as_ref().and_then(|row| ReservedAhead::new(&key, row.mark));
@@ -520,7 +527,12 @@ impl Source {
             to,
             token: random::token(),
         };
+        let bound = self.time_bound(to);
         self.on_store(move |store| {
+            bound.check(store, &raise.key, |store| {
+                let (before, after) = store.would_raise_pool(&raise)?;
+                Ok(shown_pool(&before) == shown_pool(&after))
+            })?;
             let (before, after) =
                 if change.is_dry() { store.would_raise_pool(&raise)? } else { store.raise_pool(&raise)? };
             Ok(Repair {
@@ -529,6 +541,16 @@ impl Source {
                 set_back: None,
             })
         })
+    }
+
+    /// What a mark may be raised to: a tick in which no id lies yet.
+    fn time_bound(&self, tick: u64) -> TimeBound {
+        TimeBound {
+            to_ms: self.layout().map_or(0, |layout| layout.wall_ms_of(tick)),
+            // An operator's clock may be ahead as much as a program's.
+            lead: Duration::from_millis(self.spec().furthest_lead_ms() + BELIEVED_MS),
+            wall_ms: self.shared.mill.clock().wall_ms(),
+        }
     }
 
     fn key(&self) -> Arc<Key> {
@@ -544,6 +566,39 @@ impl Source {
     /// Ids without end; an error ends the iteration after it was returned.
     pub fn iter(&self) -> Iter {
         Iter { handle: self.handle(), process_order: self.spec().order == Order::Process, ended: false }
+    }
+}
+
+/// The time that a mark is to be raised to, and how far it may be ahead of the store's clock. A mark is never lowered, so one that a wrong
+/// clock has made would stop its workers until that time.
+struct TimeBound {
+    to_ms: i64,
+    lead: Duration,
+    wall_ms: i64,
+}
+
+impl TimeBound {
+    /// Refuses a time that is too far ahead, unless the mark `stands` there already. A login that may not read the clock is not refused.
+    fn check(
+        &self,
+        store: &mut dyn Store,
+        key: &Key,
+        stands: impl FnOnce(&mut dyn Store) -> std::result::Result<bool, Fault>,
+    ) -> std::result::Result<(), Fault> {
+        let Some(store_ms) = operators_clock_ms(store, key, self.wall_ms)? else { return Ok(()) };
+        if self.to_ms <= store_ms.saturating_add_unsigned(self.lead.as_millis() as u64) || stands(store)? {
+            return Ok(());
+        }
+        Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "{} is too far ahead: this machine's clock says {}, the store's {}, and `repair` raises a mark to at most {} s after that. Nothing was changed: compare both with a third clock, and set right the one that is wrong, or give `--to now`",
+                rfc3339(self.to_ms),
+                rfc3339(self.wall_ms),
+                rfc3339(store_ms),
+                self.lead.as_secs()
+            ),
+        ))
     }
 }
 
@@ -565,7 +620,7 @@ impl IntoIterator for &Source {
 #[cfg(all(test, feature = "sqlite", feature = "mysql"))]
 mod tests {
     use super::*;
-    use crate::store::{Fault, FaultKind, Remedy};
+    use crate::store::Remedy;
 
     fn message(mill: &str, spec: &str, remedy: Remedy) -> String {
         let source = Mill::open(mill).and_then(|mill| mill.source(spec)).expect("a source");
@@ -590,10 +645,9 @@ mod tests {
                 format!(r"it is missing; run `{named} init 'segment:it'\''s?table=mine'`")
             );
         }
-        let serial = "serial:t/c?number=000000&scheme=keymill";
+        let serial = "serial:t/c?number=000000&scheme=keymill&zone=UTC";
         let name = "serial:T/C?date=yyyyMMdd&number=000000";
-        let command =
-            "`keymill --mill 'sqlite:a.db' repair 'serial:t/c?number=000000&scheme=keymill' --to N --yes`";
+        let command = "`keymill --mill 'sqlite:a.db' repair 'serial:t/c?number=000000&scheme=keymill&zone=UTC' --to N --yes`";
         for row in [None, Some(name.to_owned())] {
             let repair = Remedy::Repair { first: "restore it and ", row, above: "it", seen: 601 };
             assert_eq!(

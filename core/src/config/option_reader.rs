@@ -264,10 +264,7 @@ pub(crate) fn parse(
         return Err(unknown_option(parts.kind, option, &parts.known));
     }
     let read = OptionReader { kind: parts.kind, given: &given };
-    let mut text = raw_label;
-    for (i, (option, value)) in given.iter().enumerate() {
-        let _ = write!(text, "{}{option}={value}", if i == 0 { '?' } else { '&' });
-    }
+    let text = spelled(&raw_label, &given);
     let order = read.one_of("order", &[("process", Order::Process), ("thread", Order::Thread)])?;
     let block = read.number("block", 1024, 1, 1 << 20)?;
     let deadline = Duration::from_millis(read.millis("deadline", 3000, 1, 3_600_000)?);
@@ -279,6 +276,15 @@ pub(crate) fn parse(
         "business" => business(&parts, &read, common),
         _ => snowflake(&parts, &read, common),
     }
+}
+
+/// A spec string in one spelling.
+fn spelled(label: &str, given: &Options) -> String {
+    let mut text = label.to_owned();
+    for (i, (option, value)) in given.iter().enumerate() {
+        let _ = write!(text, "{}{option}={value}", if i == 0 { '?' } else { '&' });
+    }
+    text
 }
 
 /// The options that every kind has.
@@ -481,6 +487,14 @@ fn serial(
     let zone = program_zone.filter(|_| is_local).unwrap_or(&zone);
     let pattern = SerialPattern::new(&date, &number, zone)?;
     let takes_program_zone = is_local && pattern.is_dated();
+    // A command that is copied from a message into another shell has to mean this zone.
+    let text = if takes_program_zone && pattern.zone_name() != "local" {
+        let zone = ("zone".to_owned(), pattern.zone_name().to_owned());
+        let given: Options = read.given.clone().into_iter().chain([zone]).collect();
+        spelled(&format!("serial:{}", parts.name), &given)
+    } else {
+        common.text
+    };
     let default = if sql_store { Scheme::KeyProducer } else { Scheme::Keymill };
     let schemes: Vec<Scheme> = Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_serials()).collect();
     let (scheme, row_table) = scheme(read, default, &schemes)?;
@@ -497,7 +511,7 @@ fn serial(
     // Nor does a thread hold more than a cold process reserves.
     let block = if read.is_given("block") { common.block } else { common.block.min(rules.min_step) };
     Ok(Spec {
-        text: common.text,
+        text,
         command: None,
         label,
         key: Arc::new(Key {

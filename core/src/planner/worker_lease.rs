@@ -282,7 +282,7 @@ impl Planner {
         let fault = Fault::new(
             FaultKind::Exhausted,
             format!(
-                "table `{}` gave this process number {number}, and layout {layout} has workers 0 to {}; each start uses a number up, and servers of TiDB count in jumps of 30000 unless the table says `AUTO_ID_CACHE 1`; use `worker=lease`, or a layout with more worker bits",
+                "table `{}` gave this process number {number}, and layout {layout} has workers 0 to {}; each start uses a number up, and servers of TiDB count in jumps of 30000 unless the table says `AUTO_ID_CACHE 1`; ids of another entity may have a source of another name, with `worker=lease` or more worker bits; to change this one, stop every process of it first",
                 plan.spec.key.table,
                 layout.max_worker()
             ),

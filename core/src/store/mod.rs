@@ -53,7 +53,9 @@ use model::{counter, slot_rows};
 pub(crate) use model::counter::{highest_next, not_imported};
 pub(crate) use model::decide::misplaced;
 pub(crate) use model::import::{check_schemes, planned_import};
-pub(crate) use model::period_clock::{check_not_ahead, present_periods};
+pub(crate) use model::period_clock::{
+    check_not_ahead, operators_clock_ms, periods_to_write, present_periods,
+};
 pub(crate) use model::rows::step_of;
 
 pub use crate::request::bank_spec::{BankSpec, OpenBank};

@@ -204,7 +204,7 @@ fn makes_ids_of(name: &str, pool: &PoolRows, places: &Places) -> Result<bool, Fa
             ),
         )
         .with_remedy(Remedy::Text(
-            "stop every program that uses it, then run `keymill repair SOURCE --to TIME --yes` for the source of this pool, TIME after every id that was ever issued",
+            "stop every program that uses it, then run `keymill repair SOURCE --to now --yes` for the source of this pool",
         )));
     };
     if places.makes_ids_of(&record.layout) {

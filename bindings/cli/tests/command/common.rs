@@ -3,12 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The path of the command: cargo's build, unless `KEYMILL_TEST_COMMAND` names a package's.
 pub static BINARY: LazyLock<String> = LazyLock::new(|| {
     std::env::var("KEYMILL_TEST_COMMAND").unwrap_or_else(|_| env!("CARGO_BIN_EXE_keymill").to_owned())
 });
+
+/// This machine's clock, milliseconds since 1970.
+pub fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_millis()).unwrap()
+}
 
 /// A temporary working folder.
 pub struct Home {

@@ -12,7 +12,7 @@ use crate::restore::{Server, patiently};
 const PAGE: &str = include_str!("../../../../docs/operations/tables.md");
 
 const SEGMENT: &str = "segment:orders";
-const SERIAL: &str = "serial:cust_info/custid?number=000000&scheme=keymill";
+const SERIAL: &str = "serial:cust_info/custid?number=000000&scheme=keymill&zone=UTC";
 const BUSINESS: &str = "business:order?counters=4";
 const LEASED: &str = "snowflake:tx";
 const FIXED: &str = "snowflake:fx?worker=5";

@@ -6,12 +6,14 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use crate::common::{BINARY, Home};
+use keymill::snowflake::layout::rfc3339;
+
+use crate::common::{BINARY, Home, Ran, now_ms};
 use crate::restore::{Server, patiently};
 
 const MANY: [&str; 6] = [
     "segment:orders",
-    "serial:cust_info/custid?number=000000",
+    "serial:cust_info/custid?number=000000&zone=UTC",
     "business:order?counters=4",
     "snowflake:tx",
     "segment:tickets?scheme=leaf_alloc",
@@ -36,13 +38,15 @@ fn typed_twice(url: &str, has_tables_of_others: bool) {
         let key: &[&str] = if spec.starts_with("business") { &["--key-text", "a"] } else { &[] };
         run(&[&["take", spec, "3"][..], key].concat()).done();
     }
+    // As far ahead as `repair` raises a mark.
+    let ahead = rfc3339(now_ms() + 900_000);
     let mut verbs: Vec<Vec<&str>> = vec![
         vec!["repair", "segment:orders", "--to", "5000", "--yes"],
         vec!["repair", MANY[1], "--to", "5000", "--yes"],
         vec!["repair", "business:order", "--to", "5000", "--yes"],
         vec!["repair", "business:order", "--counters", "8", "--yes"],
-        vec!["repair", "snowflake:tx", "--to", "2040-01-01", "--yes"],
-        vec!["repair", "snowflake:tx?worker=5", "--to", "2040-01-01", "--yes"],
+        vec!["repair", "snowflake:tx", "--to", &ahead, "--yes"],
+        vec!["repair", "snowflake:tx?worker=5", "--to", &ahead, "--yes"],
         vec!["route", "put", "orders", "routes.toml", "--yes"],
     ];
     if has_tables_of_others {
@@ -157,6 +161,45 @@ fn an_init_that_was_killed_is_typed_again() {
     }
 }
 
+// ---- a time that a wrong clock has made ----
+
+/// An operator's machine, or the hand that types, is a year ahead.
+fn raises_no_mark_to_next_year(url: &str) {
+    let home = Home::new();
+    let run = |args: &[&str]| patiently(&home, &[&["--mill", url][..], args].concat());
+    for spec in ["snowflake:tx?max_lead=15m", "snowflake:fixed?max_lead=15m&worker=5"] {
+        run(&["init", spec]).done();
+        let first = run(&["next", spec]).ids();
+        let next_year = rfc3339(now_ms() + 366 * 86_400_000);
+        for words in [&[][..], &["--yes"][..]] {
+            let message =
+                run(&[&["repair", spec, "--to", &next_year][..], words].concat()).refused("STORE_REFUSED");
+            assert!(
+                message.contains("this machine's clock says ") && message.contains("the store's "),
+                "{message}"
+            );
+        }
+        let next = run(&["next", spec]).ids();
+        assert!(next > first, "{spec}: {next:?} after {first:?}");
+        // `now` is after every id that a machine ten minutes ahead may have made.
+        let raised = run(&["repair", &spec.replace("max_lead=15m", ""), "--to", "now", "--yes"]).done();
+        assert!(raised.contains("written: yes"), "{raised}");
+        let ahead = rfc3339(now_ms() + 600_000);
+        let after = run(&["next", spec]).ids()[0].to_string();
+        let parsed = run(&["parse", spec, &after]).done();
+        let time = parsed.lines().find_map(|line| line.strip_prefix("time: ")).unwrap();
+        assert!(time > ahead.as_str(), "{time} is not after {ahead}");
+    }
+}
+
+#[test]
+fn repair_raises_no_snowflake_to_next_year_and_now_is_after_every_id() {
+    let folder = tempfile::tempdir().unwrap();
+    raises_no_mark_to_next_year(&format!("sqlite:{}", folder.path().join("ids.db").display()));
+    raises_no_mark_to_next_year(&Server::mariadb("next_year").url());
+    raises_no_mark_to_next_year(&Server::postgres("next_year").url());
+}
+
 // ---- a row of another zone ----
 
 /// 26 hours lie between the two zones, so their dates always differ.
@@ -174,10 +217,62 @@ fn repair_sets_back_no_row_of_a_program_in_another_zone() {
     assert!(!taken.contains(fourth.trim()) && fourth.trim().ends_with('4'), "{fourth} after {taken}");
 }
 
+/// An operator's shell is in another zone than the programs, and the spec does not say which.
+fn writes_no_date_of_an_operators_zone(url: &str) {
+    let home = Home::new();
+    let run = |zone: &str, args: &[&str]| -> Ran {
+        let args = [&["--mill", url][..], args].concat();
+        home.command(&args).env("TZ", zone).output().expect("the command runs").into()
+    };
+    // 26 hours lie between the two, so their dates always differ.
+    let (programs, operators) = ("Etc/GMT-14", "Etc/GMT+12");
+    let spec = "serial:inv/no?number=000000&deadline=60s";
+    run(programs, &["init", spec]).done();
+    let taken = run(programs, &["take", spec, "3"]).done();
+    let largest = format!("{spec}&init=max");
+    for verb in [
+        &["repair", spec, "--to", "900"][..],
+        &["repair", spec, "--to", "900", "--yes"],
+        &["repair", spec, "--to", "900", "--set-back"],
+        &["repair", spec, "--to", "900", "--set-back", "--yes"],
+        &["import", "serial:inv/no?number=000000&scheme=keymill", "--from", "key_producer"],
+        &["next", &largest],
+        &["take", &largest, "2"],
+        &["bench", &largest],
+    ] {
+        let message = run(operators, verb).refused("INVALID_CONFIG");
+        assert!(message.contains(operators) && message.contains("`zone="), "{verb:?}: {message}");
+        // Where the zone is a rule, it has no name.
+        run("CST-8", verb).refused("INVALID_CONFIG");
+    }
+    let named = format!("{spec}&zone={programs}");
+    run(operators, &["repair", &named, "--to", "900", "--yes"]).done();
+    let next = run(programs, &["next", spec]).done();
+    assert!(next.trim().ends_with("000900") && next[..8] == taken[..8], "{next} after {taken}");
+    // A serial without dates has no zone.
+    run(operators, &["repair", "serial:inv/plain?date=&number=000000", "--to", "9", "--yes"]).done();
+    // SQLite makes the table that is missing.
+    if url.starts_with("sqlite:") {
+        return;
+    }
+    // A command that a message prints can be copied into a shell of any zone.
+    let wrong = "serial:inv/wrong?number=000000&table=no_such_table";
+    let error = run(programs, &["next", wrong]).refused("STORE_REFUSED");
+    assert!(error.contains(&format!("{wrong}&zone={programs}'")), "{error}");
+}
+
+#[test]
+fn a_command_that_writes_a_date_is_told_the_zone_of_the_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    writes_no_date_of_an_operators_zone(&format!("sqlite:{}", folder.path().join("ids.db").display()));
+    writes_no_date_of_an_operators_zone(&Server::mariadb("zones").url());
+    writes_no_date_of_an_operators_zone(&Server::postgres("zones").url());
+}
+
 #[test]
 fn repair_sets_a_row_back_from_a_date_that_has_begun_nowhere_and_only_where_that_is_asked() {
     let home = Home::new();
-    let spec = "serial:inv/no?number=000000&scheme=keymill";
+    let spec = "serial:inv/no?number=000000&scheme=keymill&zone=UTC";
     home.run(&["take", spec, "3"]).done();
     let file = rusqlite::Connection::open(home.path().join("keymill.db")).unwrap();
     let ahead = "UPDATE keymill_segment SET date = date + 10000000000000";
@@ -208,7 +303,7 @@ fn repair_raises_to_the_number_after_the_last_and_no_further() {
         ("segment:orders", "9223372036854775807", "9223372036854775809"),
         ("segment:leaf?scheme=leaf_alloc&step=1", "9223372036854775806", "9223372036854775808"),
         ("segment:cosid?scheme=cosid&step=1", "9223372036854775807", "9223372036854775809"),
-        ("serial:cust_info/custid?number=00", "99", "101"),
+        ("serial:cust_info/custid?number=00&zone=UTC", "99", "101"),
         ("business:order?counters=2", "140737488355327", "140737488355328"),
     ] {
         run(&["init", spec]).done();

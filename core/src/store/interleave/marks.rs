@@ -233,7 +233,7 @@ fn lost_mark(begin: &BeginMark, other: &str) -> Fault {
         ),
     )
     .with_remedy(Remedy::Text(
-        "where its rows are lost, stop every program that uses it, then run `keymill repair SOURCE --to TIME --yes`, TIME after every id of the worker",
+        "where its rows are lost, stop every program that uses it, then run `keymill repair SOURCE --to now --yes`",
     ))
 }
 

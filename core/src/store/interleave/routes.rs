@@ -62,8 +62,22 @@ impl Interleaved {
             found.map_err(|fault| fault.and("; nothing was stored, because every store has to answer"))?;
         // A version that no table may have does not count: its table is refused wherever it is read.
         let is_newer = |table: &StoredTable| table.version > version && table.version <= LARGEST_VERSION;
-        if found.iter().flatten().any(is_newer) {
-            return Ok(false);
+        let newer = self.members.iter().zip(&found).find_map(|(member, table)| {
+            let table = table.as_ref().filter(|table| is_newer(table))?;
+            Some((member.name(), table.version))
+        });
+        // Another store's table of a version that no table may have was taken for the newest, or another process was faster.
+        if let Some((member, newer)) = newer {
+            let is_lost = |table: &StoredTable| table.version > LARGEST_VERSION;
+            if !found.iter().flatten().any(is_lost) {
+                return Ok(false);
+            }
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "{member} has version {newer}, and this table is version {version}; nothing was stored: raise `version` above it"
+                ),
+            ));
         }
         let of_version = self.members.iter().zip(&found).filter_map(|(member, table)| {
             let table = table.clone().filter(|table| table.version == version)?;

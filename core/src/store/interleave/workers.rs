@@ -62,7 +62,7 @@ fn lost_pool(take: &Take) -> Fault {
         ),
     )
     .with_remedy(Remedy::Text(
-        "where its rows are lost, stop every program that uses it, then run `keymill repair snowflake:NAME --to TIME --yes`, TIME after every id that was ever issued",
+        "where its rows are lost, stop every program that uses it, then run `keymill repair snowflake:NAME --to now --yes`",
     ))
 }
 

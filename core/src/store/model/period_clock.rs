@@ -110,14 +110,14 @@ fn could_begin_ms(store_ms: i64, clock: PeriodClock) -> i64 {
 /// The periods of a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PresentPeriods {
-    /// By this machine's clock.
+    /// By this machine's clock, unless [`periods_to_write`] says otherwise.
     pub(crate) present: u64,
     /// The latest one that the store's clock allows in any zone: the programs' zone may differ from the operator's.
     /// A login that may not read the clock lets a row stand in any.
     pub(crate) latest: u64,
 }
 
-/// The periods of the present moment for an operator's verb, which writes `present`.
+/// The periods of the present moment for an operator's verb.
 ///
 /// # Errors
 /// `Refused` where this machine's clock is ahead; those of reading the store's clock.
@@ -126,20 +126,96 @@ pub(crate) fn present_periods(
     key: &Key,
     clock: PeriodClock,
 ) -> Result<PresentPeriods, Fault> {
+    let store_ms = operators_clock_ms(store, key, clock.wall_ms)?;
+    periods_at(key, clock, store_ms)
+}
+
+/// As [`present_periods`], where the row is written in `present`: never in a period that is over by the store's clock, or the programs would
+/// begin the present one at 1. Where clocks are near each other, the later period is the present one.
+///
+/// # Errors
+/// As `present_periods`; `Refused` where this machine's clock is behind.
+pub(crate) fn periods_to_write(
+    store: &mut dyn Store,
+    key: &Key,
+    clock: PeriodClock,
+) -> Result<PresentPeriods, Fault> {
+    let store_ms = operators_clock_ms(store, key, clock.wall_ms)?;
+    let periods = periods_at(key, clock, store_ms)?;
+    let (Some(store_ms), Some(serial)) = (store_ms, &key.serial) else { return Ok(periods) };
+    let of_store = serial.pattern.period_at(store_ms);
+    if of_store <= periods.present {
+        return Ok(periods);
+    }
+    if store_ms > clock.wall_ms.saturating_add_unsigned(clock.ahead_ms()) {
+        return Err(far_behind(key, clock, store_ms));
+    }
+    Ok(PresentPeriods { present: of_store, ..periods })
+}
+
+fn periods_at(key: &Key, clock: PeriodClock, store_ms: Option<i64>) -> Result<PresentPeriods, Fault> {
     let Some(serial) = &key.serial else { return Ok(PresentPeriods { present: 0, latest: u64::MAX }) };
     let present = serial.pattern.period_at(clock.wall_ms);
-    let store_ms = match store.clock_ms(key) {
-        Ok(0) => clock.wall_ms,
-        Ok(store_ms) => i64::try_from(store_ms).unwrap_or(i64::MAX),
-        Err(fault) if fault.native.as_deref() == Some("NOPERM") => {
-            return Ok(PresentPeriods { present, latest: u64::MAX });
-        }
-        Err(fault) => return Err(fault),
-    };
+    let Some(store_ms) = store_ms else { return Ok(PresentPeriods { present, latest: u64::MAX }) };
     if present > serial.pattern.period_at(store_ms.saturating_add_unsigned(clock.ahead_ms())) {
         return Err(ahead(key, clock, present, store_ms as u64));
     }
     Ok(PresentPeriods { present, latest: serial.pattern.period_at(could_begin_ms(store_ms, clock)) })
+}
+
+/// The store's clock, milliseconds since 1970, for an operator's verb; `wall_ms`, this machine's, where the store has none. `None`: this
+/// login may not read it.
+///
+/// # Errors
+/// Those of reading the clock.
+pub(crate) fn operators_clock_ms(
+    store: &mut dyn Store,
+    key: &Key,
+    wall_ms: i64,
+) -> Result<Option<i64>, Fault> {
+    match store.clock_ms(key) {
+        Ok(0) => Ok(Some(wall_ms)),
+        Ok(store_ms) => Ok(Some(i64::try_from(store_ms).unwrap_or(i64::MAX))),
+        Err(fault) if fault.native.as_deref() == Some("NOPERM") => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// A row that is written in the period of a clock that is behind lets the programs begin their period at 1.
+fn far_behind(key: &Key, clock: PeriodClock, store_ms: i64) -> Fault {
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "this machine's clock says {}, and the store's {}: the row of `{}` would be written in a period that is over. Nothing was changed: compare both with a third clock, and set right the one that is wrong",
+            rfc3339(clock.wall_ms),
+            rfc3339(store_ms),
+            key.name
+        ),
+    )
+}
+
+/// The period in which `init=max` makes a missing row: what the business table holds of it counts, and a later period begins at 1. So the
+/// row is made in the period of the store's clock, if that is at most `period_max`, which this machine's clock allows.
+///
+/// # Errors
+/// `ClockBehind`, with both clocks; those of reading the store's clock.
+pub(crate) fn period_of_new_row(rows: &mut dyn Rows, request: &Request, period: u64) -> Result<u64, Fault> {
+    let (Some(clock), Some(serial)) = (request.clock, request.key.serial.as_ref()) else { return Ok(period) };
+    let Some(store_ms) = rows.clock_ms(u64::MAX)? else { return Ok(period) };
+    let of_store = serial.pattern.period_at(i64::try_from(store_ms).unwrap_or(i64::MAX));
+    if of_store <= request.period_max {
+        return Ok(period.max(of_store));
+    }
+    Err(Fault::new(
+        FaultKind::ClockBehind,
+        format!(
+            "this machine's clock says {}, and the store's {}: `init=max` would make the row in {}, and the later period, of which `{}` may hold numbers, would begin at 1. Nothing was changed: compare both with a third clock, and set right the one that is wrong",
+            rfc3339(clock.wall_ms),
+            shown(store_ms),
+            named(&request.key, period),
+            serial.table
+        ),
+    ))
 }
 
 /// Refuses to raise a row that a wrong clock has moved to a period after `latest`.

@@ -106,10 +106,13 @@ pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<R
     }
     if row.is_none()
         && let Some(serial) = key.serial.as_ref().filter(|serial| serial.init_max)
-        && let Some(next) = after_largest(rows, serial, reserved.period, request.last)?
-        && next > reserved.lo
     {
-        reserved = decide(Some(key.row_at(Mark { period: reserved.period, next })), request)?;
+        let period = period_clock::period_of_new_row(rows, request, reserved.period)?;
+        let largest = after_largest(rows, serial, period, request.last)?;
+        let next = largest.map_or(reserved.lo, |next| next.max(reserved.lo));
+        if (period, next) != (reserved.period, reserved.lo) {
+            reserved = decide(Some(key.row_at(Mark { period, next })), request)?;
+        }
     }
     let new = stored_at(key, Mark { period: reserved.period, next: reserved.hi })?;
     Ok(write(rows, key, stored.as_ref(), &new)?.then_some(reserved))

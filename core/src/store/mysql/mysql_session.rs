@@ -20,7 +20,7 @@ use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, READ_ONLY, ServerOptions};
 use crate::store::sql::{Changed, Connection, Dialect, State, refused_setting};
 use crate::store::tls::Protection;
-use crate::store::{Durability, Fault, FaultKind, SerialKey};
+use crate::store::{Durability, Fault, FaultKind, Remedy, SerialKey};
 use crate::time::Clock;
 
 /// After a `SELECT` that exceeded its time limit, this many times the limit passes before the next one.
@@ -161,13 +161,19 @@ impl MysqlSession {
             Fault::new(
                 FaultKind::Refused,
                 format!(
-                    "`init=max` reads the largest number in `{}`.`{}`, and the server has not found it in {} ms; it is asked again in {} s. Create an index on the column, raise `timeout`, or leave `init=max` out and give `start=N`, N above every number that was issued",
+                    "`init=max` reads the largest number in `{}`.`{}`, and the server has not found it in {} ms; it is asked again in {} s. Create an index on the column, or raise `timeout`",
                     of.table,
                     of.column,
                     limit.as_millis(),
                     rest_ms.div_ceil(1000)
                 ),
             )
+            .with_remedy(Remedy::Repair {
+                first: "then ",
+                row: None,
+                above: "every number of the present period",
+                seen: 0,
+            })
         };
         // The server's limit is shorter than the read timeout: its answer leaves the connection usable, a silent connection
         // is dropped.

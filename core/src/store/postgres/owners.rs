@@ -194,7 +194,9 @@ fn not_owned(table: &str, found: &FoundRelation) -> Fault {
             statements: vec![format!("ALTER {noun} {place} OWNER TO {user}")],
         })
         .with_remedy(grant(&owner.name, &user))
-        .with_remedy(Remedy::Text("`schema=` in the store's URL names another schema"))
+        .with_remedy(Remedy::Text(
+            "`schema=` in the store's URL names another schema, if no id of this source was issued",
+        ))
 }
 
 /// A role that is not trusted, or PUBLIC where it is empty, has the right to make triggers.

@@ -9,6 +9,7 @@ use super::place::{FoundRelation, Place, chosen};
 use super::postgres_dialect::{self, CREATED_MEANWHILE};
 use super::postgres_session::PostgresSession;
 use super::postgres_wire::WireStatement;
+use crate::request::scheme::Kept;
 use crate::store::model::rows::Digits;
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, READ_ONLY};
@@ -158,10 +159,19 @@ impl Connection for PostgresSession {
              EXISTS (SELECT 1 FROM below b JOIN pg_catalog.pg_class c ON c.oid = b.oid \
              WHERE c.relpersistence <> 'p')::pg_catalog.text, \
              EXISTS (SELECT 1 FROM below b JOIN pg_catalog.pg_class c ON c.oid = b.oid \
-             WHERE c.relkind = 'f')::pg_catalog.text",
-            &[oid.clone(), oid.clone()],
+             WHERE c.relkind = 'f')::pg_catalog.text, \
+             pg_catalog.row_security_active(CAST(? AS pg_catalog.oid))::pg_catalog.text",
+            &[oid.clone(), oid.clone(), oid.clone()],
         )?;
         let yes = |at| below.first().and_then(|row| text(row, at)) == Some("true");
+        // A counter's row is changed by its name, and a hidden one fails. Of a pool all rows are read.
+        if yes(4) && matches!(key.scheme.kept(), Kept::Worker) {
+            return Err(wrong(
+                self,
+                key,
+                "row security is in force for this user, and a row that it hides would be taken for none: run `ALTER TABLE … DISABLE ROW LEVEL SECURITY`, or give this user BYPASSRLS",
+            ));
+        }
         if yes(0) {
             return Err(wrong(
                 self,

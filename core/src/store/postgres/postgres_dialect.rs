@@ -235,7 +235,7 @@ pub(super) fn meaning(code: &str, phase: Phase) -> Meaning {
         "3F000" => plain(
             FaultKind::Refused,
             true,
-            "create the schema, or name another with `schema=` in the store's URL",
+            "create the schema; if no id of this source was issued, name another with `schema=` in the store's URL",
         ),
         MISSING_TABLE => Meaning::missing_table(),
         FORBIDDEN if phase == Phase::Create => plain(

@@ -495,10 +495,7 @@ impl Rows for Open<'_> {
         _prefix: &str,
         _digits: Digits,
     ) -> Result<Option<String>, Fault> {
-        Err(Fault::new(
-            FaultKind::Refused,
-            "`init=max` reads a business table, and Redis has none; use `start=N`",
-        ))
+        Err(Fault::new(FaultKind::Refused, "`init=max` reads a business table, and Redis has none"))
     }
 
     fn new_owner(&mut self, _key: &Key, _record: &str) -> Result<Option<String>, Fault> {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::store::{Facts, Fault, FaultKind, Key};
 
-use super::connection::row_id;
+use super::connection::{RowId, row_id};
 use super::transaction::without_waiting;
 use super::{Connection, Dialect, relation};
 
@@ -65,8 +65,10 @@ pub(super) fn read<T>(
         return Ok(None);
     }
     server.with(|connection| {
-        let is_seen = relation::check_to_read(connection, key)?;
-        is_seen.map(|is_seen| work(connection, is_seen)).transpose()
+        past_locked_table(connection, key, |connection| {
+            let is_seen = relation::check_to_read(connection, key)?;
+            is_seen.map(|is_seen| bounded(connection, |connection| work(connection, is_seen))).transpose()
+        })
     })
 }
 
@@ -100,17 +102,49 @@ pub(super) fn write_row<T>(
     work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     write(server, key, |connection| {
-        let row = row_id(key);
-        let state = connection.state();
-        let was_locked = state.locked.contains(&row) || state.locked_batch > 0 && key.is_counter();
-        let answer = if was_locked { without_waiting(connection, work) } else { work(&mut *connection) };
-        if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked) {
-            connection.state().locked.insert(row);
-        } else {
-            connection.state().locked.remove(&row);
-        }
-        answer
+        let is_in_batch = connection.state().locked_batch > 0 && key.is_counter();
+        past_locked(connection, row_id(key), is_in_batch, work)
     })
+}
+
+/// Runs `work` to read a table, with NOWAIT if it was locked last time: a reader waits for no row.
+pub(super) fn past_locked_table<T>(
+    connection: &mut dyn Connection,
+    key: &Key,
+    work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    // No row has this name.
+    past_locked(connection, (key.table.clone(), String::new()), false, work)
+}
+
+/// Runs a query of `work` outside a transaction. On PostgreSQL only a transaction has a shorter limit for a lock.
+pub(super) fn bounded<T>(
+    connection: &mut dyn Connection,
+    work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    if connection.dialect() != Dialect::Postgres || !connection.state().nowait {
+        return work(connection);
+    }
+    connection.begin()?;
+    let answer = work(&mut *connection);
+    connection.roll_back();
+    answer
+}
+
+fn past_locked<T>(
+    connection: &mut dyn Connection,
+    locked: RowId,
+    is_locked: bool,
+    work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let was_locked = is_locked || connection.state().locked.contains(&locked);
+    let answer = if was_locked { without_waiting(connection, work) } else { work(&mut *connection) };
+    if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked) {
+        connection.state().locked.insert(locked);
+    } else {
+        connection.state().locked.remove(&locked);
+    }
+    answer
 }
 
 /// Runs `work` on this many rows of one table, with NOWAIT if one of so many was locked last time.

@@ -5,7 +5,7 @@ use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::{Fault, FaultKind, Key, Remedy, StoredTable};
 
 use super::relation::check_table;
-use super::{Connection, rights, transaction};
+use super::{Connection, access, rights, transaction};
 
 /// What to do where a table is refused that the catalogue does not show.
 const UNSEEN: Remedy = Remedy::Text(
@@ -56,7 +56,7 @@ pub(super) fn list(connection: &mut dyn Connection, key: &Key) -> Result<Vec<(St
     }
     let place = connection.place(key)?;
     let sql = format!("SELECT `version`, `table_text`, `name` FROM {place} ORDER BY `name`");
-    let found = match connection.query(&sql, &[]) {
+    let found = match access::bounded(connection, |connection| connection.query(&sql, &[])) {
         Err(fault) if fault.remedy() == Some(&Remedy::INIT) => return Ok(Vec::new()),
         Err(fault) if fault.kind == FaultKind::Refused && !is_seen => return Err(fault.instead(UNSEEN)),
         found => found.map_err(|fault| rights::advised(fault, rights::READ_ROUTE))?,

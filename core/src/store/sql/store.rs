@@ -181,7 +181,9 @@ impl<S: Server> RouteStore for SqlStore<S> {
         if !self.server.is_there() {
             return Ok(Vec::new());
         }
-        let listed = self.server.with(|connection| sql_routes::list(connection, key));
+        let listed = self.server.with(|connection| {
+            access::past_locked_table(connection, key, |connection| sql_routes::list(connection, key))
+        });
         listed.map_err(|fault| fault.with_context(&listing_routes(key)))
     }
 
