@@ -31,8 +31,10 @@ impl Login {
 /// What a login tries at the store of a URL. An error is the server's, or that of a mill that was refused.
 struct Attempt {
     name: String,
-    run: Box<dyn Fn(&str) -> Result<(), String>>,
+    run: Run,
 }
+
+type Run = Box<dyn Fn(&str) -> Result<(), String>>;
 
 impl Attempt {
     fn new(name: &str, run: impl Fn(&str) -> Result<(), String> + 'static) -> Attempt {

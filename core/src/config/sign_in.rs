@@ -129,6 +129,8 @@ mod tests {
         Ok(StoreConfig::Interleaved { stores: vec![first?, second?], chunk: 1 })
     }
 
+    type Way<'w> = &'w dyn Fn([&str; 2]) -> Result<Vec<PasswordSource>>;
+
     #[test]
     fn the_environment_gives_a_password_where_the_url_names_a_user_without_one() -> Result<()> {
         use PasswordSource::{Environment, File, None, Url};
@@ -172,8 +174,7 @@ mod tests {
             Ok(signed_in(&urls, Some("horse"))?.into_iter().map(|(source, _)| source).collect())
         };
         // Stores of one mill, and two mills or shards of one process.
-        let ways: [&dyn Fn([&str; 2]) -> Result<Vec<PasswordSource>>; 2] = [&together, &one_by_one];
-        for found in ways {
+        for found in [&together as Way<'_>, &one_by_one] {
             assert_eq!(found(["mysql://app@a/x", "mysql://app@b/x"])?, [Environment, Environment]);
             assert_eq!(found(["postgres://app@a/x", "redis://b"])?, [Environment, None]);
             assert_eq!(found(["redis://b", "postgres://app@a/x"])?, [None, Environment]);

@@ -331,8 +331,9 @@ impl PoolRows {
                 self.floor = row.mark;
                 self.record = Some(PoolRecord { layout: row.layout, store: row.store });
             }
-            POOL_ROW.. => {}
-            _ => self.slots.push(row),
+            0..POOL_ROW => self.slots.push(row),
+            // No process has such a row.
+            _ => {}
         }
     }
 

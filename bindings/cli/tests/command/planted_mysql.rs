@@ -94,10 +94,10 @@ impl Field {
         client.args(["--no-defaults", "-N", "-h", &self.host, "-P", &self.port, "-u", user]);
         client.arg(format!("-p{user}")).arg(database);
         client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        self.answer(client, script)
+        Self::answer(client, script)
     }
 
-    fn answer(&self, mut client: Command, script: &str) -> String {
+    fn answer(mut client: Command, script: &str) -> String {
         let mut client = client.spawn().unwrap();
         let mut input = client.stdin.take().unwrap();
         input.write_all(script.as_bytes()).unwrap();
@@ -110,7 +110,7 @@ impl Field {
     fn root(&self, script: &str) -> String {
         let mut client = server(&self.folder, &["root", "-N"]);
         client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        self.answer(client, script)
+        Self::answer(client, script)
     }
 
     fn evil(&self, script: &str) -> String {

@@ -63,11 +63,10 @@ pub(crate) fn row_of(key: &Key, cells: &[ColumnValue]) -> Result<SlotRow, Fault>
 #[cfg(feature = "_sql")]
 pub(crate) fn read_columns() -> String {
     let texts = ["state", "source", "process", "layout"];
-    let read = COLUMNS[1..].iter().map(|column| match texts.contains(column) {
-        true => format!("SUBSTR(`{column}`, 1, 513)"),
-        false => format!("`{column}`"),
-    });
-    read.collect::<Vec<_>>().join(", ")
+    let read = |column: &&str| {
+        if texts.contains(column) { format!("SUBSTR(`{column}`, 1, 513)") } else { format!("`{column}`") }
+    };
+    COLUMNS[1..].iter().map(read).collect::<Vec<_>>().join(", ")
 }
 
 /// The state that this word of a row says. A reader's row has none that decides anything, and a login that follows tables may have written
