@@ -327,8 +327,9 @@ fn a_repair_that_is_cut_at_any_answer_is_typed_again(wire: &Wire) {
     for (of, spec) in specs.iter().enumerate() {
         let mine = source(&direct, spec);
         persistently(|| if of == 1 { mine.next_for(1) } else { mine.next() }).expect("an id");
-        // Ticks that are still to come.
-        let mut to = 90_000_000_000_u64 << 22;
+        // Ticks that are still to come, as near as `repair` raises a mark.
+        let since = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as u64;
+        let mut to = (since - 1_735_689_600_000 + 600_000) << 22;
         let number = |to: u64| if of == 2 { to } else { to >> 22 };
         let cuts = cut_at_every_answer(wire, |mill| {
             // Higher each time, so that each is a change.
