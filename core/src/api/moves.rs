@@ -10,7 +10,7 @@ use crate::error::task_error::TaskError;
 use crate::error::{Code, Error, Result, shown};
 use crate::gene::GENES;
 use crate::moves::{self, MovePhase, MovePlan, MoveStep, PlannedMove, follow, move_of};
-use crate::request::reader::{Reader, Readers};
+use crate::request::reader::{LARGEST_VERSION, Reader, Readers};
 use crate::request::reservation::{Fault, Key};
 use crate::router::{By, Moved, Progress, RouteTable};
 use crate::store::{Store, stored_table};
@@ -240,6 +240,15 @@ impl Moves {
         self.shared.on_store(line, move |store| {
             let (table, readers) = seen(store, &router)?;
             let new = step(&table, &readers)?;
+            if new.version() > LARGEST_VERSION {
+                return Err(TaskError::Error(Error::new(
+                    Code::StoreRefused,
+                    format!(
+                        "the table of router `{}` has the largest version, 2^52, and no step can follow it; nothing was stored",
+                        shown(&router)
+                    ),
+                )));
+            }
             if !change.is_dry() && !store_table(store, &router, table.version(), &new)? {
                 return Err(TaskError::Error(Error::new(
                     Code::StoreRefused,

@@ -17,6 +17,9 @@ use crate::time::Clock;
 
 use super::own_readers::{OwnReaders, WrittenRow};
 
+/// How far above the store's version another process's is, so that it is more probably false than lost by the store.
+const FAR: u64 = 1 << 32;
+
 /// How often a table is read.
 const EVERY_MS: u64 = 10_000;
 /// … while one of its ranges moves.
@@ -324,11 +327,20 @@ impl Follower {
     /// between.
     pub(super) fn went_back(&self, highest: u64) -> Option<Error> {
         let version = self.table.version();
+        // A login that follows tables may write any version. A table that is stored above a false one would leave little room for the next.
+        let advice = if highest.saturating_sub(version) > FAR {
+            format!(
+                "if no table of that version was ever stored, its row is false: `keymill move status {}` names it; take the right from the login that wrote it, and delete it (docs/business-ids.md)",
+                shown(self.table.router())
+            )
+        } else {
+            format!("store the present table with a version above {highest}, `keymill route put`")
+        };
         (highest > version).then(|| {
             Error::new(
                 Code::StoreWentBackwards,
                 format!(
-                    "route table `{}` of the store has version {version}, and a process that lives runs version {highest}: the store was restored from a backup or has lost a change; store the present table with a version above {highest}, `keymill route put`",
+                    "route table `{}` of the store has version {version}, and a process that lives runs version {highest}: the store was restored from a backup or has lost a change; {advice}",
                     shown(self.table.router())
                 ),
             )
@@ -483,6 +495,16 @@ mod tests {
             poll(&mut router, &mut polled, at, &events);
         }
         assert_eq!(router.due_at(), 9_060_000);
+    }
+
+    #[test]
+    fn a_version_far_above_the_stores_is_looked_into_before_a_table_is_stored_above_it() {
+        let Following { router, .. } = following();
+        let told = |highest| router.went_back(highest).map(|error| error.message).unwrap_or_default();
+        assert_eq!(told(5), "");
+        assert!(told(9).contains("store the present table with a version above 9"));
+        let far = told((1 << 52) - 1);
+        assert!(!far.contains("store the present table") && far.contains("its row is false"), "{far}");
     }
 
     #[test]

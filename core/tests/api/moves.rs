@@ -88,6 +88,20 @@ fn a_last_step_waits_until_no_route_of_before_is_in_use() {
     waits(&|| again.moves.back(Change::Apply));
 }
 
+#[test]
+fn no_step_stores_a_version_above_the_largest() {
+    let operator = Operator::new("memory:moves-largest");
+    let largest = 1_u64 << 52;
+    let before = table().replace("version = 1", &format!("version = {}", largest - 1));
+    operator.mill.put_routes("orders", &before, Change::Apply).expect("stored");
+    let plan = operator.moves.plan(&[("a", 2), ("b", 1), ("c", 1)], None).expect("a plan");
+    let operator = Operator { plan, ..operator };
+    assert_eq!(operator.start().version, largest);
+    let refused = operator.moves.back(Change::Apply).expect_err("no version is left");
+    assert!(refused.code == Code::StoreRefused && refused.message.contains("2^52"), "{refused}");
+    assert_eq!(operator.moves.status().map(|status| status.version), Ok(largest));
+}
+
 fn follows(router: &Router, version: u64) {
     let not_yet = || Error::new(Code::NotReady, "it has not followed");
     in_time(|| if router.version() == version { Ok(()) } else { Err(not_yet()) });
