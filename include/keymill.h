@@ -1113,7 +1113,7 @@ const char *km_version(void);
 #define KM_PARTS_INIT { sizeof(km_parts), 0, 0, 0, 0, 0, { 0 }, 0, 0 }
 
 /* The start of a km_stats. */
-#define KM_STATS_INIT { sizeof(km_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0 }
+#define KM_STATS_INIT { sizeof(km_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0, { 0 } }
 
 /* The start of a km_route. */
 #define KM_ROUTE_INIT { sizeof(km_route), 0, 0, NULL, NULL, NULL, NULL, NULL }

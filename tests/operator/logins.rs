@@ -24,7 +24,7 @@ impl Login {
     }
 
     fn user(&self) -> String {
-        format!("u{}_{}", std::process::id(), self.name.replace(' ', "_"))
+        format!("login{}_{}", std::process::id(), self.name.replace(' ', "_"))
     }
 }
 

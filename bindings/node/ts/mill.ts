@@ -249,7 +249,7 @@ export function storeOf(url: string, properties: DatabaseProperties = {}): strin
         if (name === 'ssl') given.push(['ssl.rejectUnauthorized', String(inner.rejectUnauthorized !== false)])
       } else if (['string', 'number', 'bigint', 'boolean'].includes(typeof value)) given.push([name, whole(`the property ${name}`, String(value))])
       // No text: the core judges by the name whether that matters.
-      else given.push([name, `\ufffc${typeof value === 'object' ? value.constructor?.name : typeof value}`])
+      else given.push([name, `\ufdd0${typeof value === 'object' ? value.constructor?.name : typeof value}`])
     }
   }
   flatten('', properties)

@@ -301,7 +301,7 @@ fn every_source(verbs: &mut Verbs<'_>, turn: usize) {
     let specs = [
         // So small that a statement is sent often enough to be prepared.
         "segment:orders@?step=10&max_step=10",
-        "serial:cust@/custid?date=yyyyMMdd&number=000000&init=max",
+        "serial:cust@/custid?date=yyyyMMdd&number=000000&init=max&zone=UTC",
         "snowflake:fixed@?worker=5",
         "snowflake:leased@",
     ]

@@ -7,7 +7,7 @@ from . import _keymill
 from ._errors import ArgumentError
 
 # Begins the value of what is no text, for the core to judge: the name of its type follows.
-_OBJECT = "\ufffc"
+_OBJECT = "\ufdd0"
 
 
 def store_of(database, properties=None):

@@ -21,8 +21,8 @@ const ADDRESS: &AsciiSet = &ENCODED.remove(b':');
 const LONGEST_MS: f64 = 3_600_000.0;
 /// So many bytes of ignored names are passed on: a mill's string has an end.
 const MOST_IGNORED: usize = 1000;
-/// Begins the value of a parameter that is no text in the application's language; the name of its type follows.
-const OBJECT: char = '\u{fffc}';
+/// Begins the value of a parameter that is no text in the application's language; the name of its type follows. No text has this noncharacter.
+const OBJECT: char = '\u{fdd0}';
 
 /// One parameter as it was given.
 #[derive(Clone, Copy)]
