@@ -64,7 +64,9 @@ fn write_first_ids(source: &keymill::Source, log: &mut File) {
                 false
             }
             Err(error) => {
-                assert_eq!(error.code, keymill::Code::NotReady, "{error}");
+                // Eight processes write one file: on a busy machine one may find it locked for longer than it waits.
+                let waits = [keymill::Code::NotReady, keymill::Code::StoreUnavailable].contains(&error.code);
+                assert!(waits, "{error}");
                 true
             }
         });
