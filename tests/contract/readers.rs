@@ -149,9 +149,14 @@ fn plant(readers: &Readers) {
     if matches!(readers.bench.place, Place::Redis) {
         let mut server = redis_server::connection_of(&redis_server::url());
         let at = format!("{}:{}", key.table, key.name);
-        for [field, kept] in
-            [["77", "x"], ["78", "1 2 3 lent 0 0 a b"], ["no slot", "x"], ["layout", "x"], ["record", "x"]]
-        {
+        for [field, kept] in [
+            ["77", "x"],
+            ["78", "1 2 3 lent 0 0 a b"],
+            ["no slot", "x"],
+            ["floor", "x"],
+            ["layout", "x"],
+            ["record", "x"],
+        ] {
             let _: u64 = redis_server::say(&mut server, &["HSET", &at, field, kept]);
         }
         return;

@@ -327,8 +327,11 @@ impl Follower {
     /// between.
     pub(super) fn went_back(&self, highest: u64) -> Option<Error> {
         let version = self.table.version();
+        if highest <= version {
+            return None;
+        }
         // A login that follows tables may write any version. A table that is stored above a false one would leave little room for the next.
-        let advice = if highest.saturating_sub(version) > FAR {
+        let advice = if highest - version > FAR {
             format!(
                 "if no table of that version was ever stored, its row is false: `keymill move status {}` names it; take the right from the login that wrote it, and delete it (docs/business-ids.md)",
                 shown(self.table.router())
@@ -336,15 +339,13 @@ impl Follower {
         } else {
             format!("store the present table with a version above {highest}, `keymill route put`")
         };
-        (highest > version).then(|| {
-            Error::new(
-                Code::StoreWentBackwards,
-                format!(
-                    "route table `{}` of the store has version {version}, and a process that lives runs version {highest}: the store was restored from a backup or has lost a change; {advice}",
-                    shown(self.table.router())
-                ),
-            )
-        })
+        Some(Error::new(
+            Code::StoreWentBackwards,
+            format!(
+                "route table `{}` of the store has version {version}, and a process that lives runs version {highest}: the store was restored from a backup or has lost a change; {advice}",
+                shown(self.table.router())
+            ),
+        ))
     }
 }
 

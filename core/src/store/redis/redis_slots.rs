@@ -85,7 +85,9 @@ fn read_slot(key: &Key, slot: u64, kept: &str) -> Option<Result<SlotRow, Fault>>
 /// A reader's row that no process of this build has written: it has ended, at this moment so that none is taken for old and deleted, and the
 /// steps of a move wait for it.
 fn unreadable_reader(slot: u64, now_ms: u64, at: &str) -> SlotRow {
-    let owner = format!("a row that cannot be read (`HDEL {at} {slot}`, once no process has written it)");
+    let owner = format!(
+        "a row that cannot be read and that no process of this build has written; `HDEL {at} {slot}` deletes it"
+    );
     SlotRow { slot, owner, ends_at: now_ms, ..SlotRow::default() }
 }
 
@@ -164,7 +166,12 @@ impl SlotRows for RedisSlots<'_> {
     }
 
     fn insert_slot(&mut self, key: &Key, new: &SlotRow, floor: u64) -> Result<bool, Fault> {
-        self.set_if(key, vec![new.slot.to_string(), String::new(), written(new), floor_text(floor)])
+        let mut values = vec![new.slot.to_string(), String::new(), written(new)];
+        // Readers are never raised, so whatever stands in a field of that name is not theirs.
+        if !key.is_of_readers() {
+            values.push(floor_text(floor));
+        }
+        self.set_if(key, values)
     }
 
     fn replace_slot(&mut self, key: &Key, old: &SlotRow, new: &SlotRow) -> Result<bool, Fault> {
