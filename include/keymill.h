@@ -380,7 +380,7 @@ typedef struct {
      */
     uint64_t lease_age_ms;
     /**
-     * The time zone of a serial's dates, NUL-terminated; of zone=local the one that the program had.
+     * The time zone of a serial's dates, NUL-terminated; with zone=local it is the program's zone.
      */
     char zone[64];
 } km_stats;

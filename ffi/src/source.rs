@@ -266,7 +266,7 @@ pub struct km_stats {
     pub refusal: [c_char; 256],
     /// How long ago the lease of a snowflake's worker was renewed, in milliseconds.
     pub lease_age_ms: u64,
-    /// The time zone of a serial's dates, NUL-terminated; of zone=local the one that the program had.
+    /// The time zone of a serial's dates, NUL-terminated; with zone=local it is the program's zone.
     pub zone: [c_char; 64],
 }
 

@@ -54,7 +54,7 @@ export interface SourceStats {
   leaseAgeMs?: number
   /** The error that callers get now. */
   refusal?: string
-  /** The time zone of a serial's dates; of `zone=local` the one that the program had. */
+  /** The time zone of a serial's dates; with `zone=local` it is the program's zone. */
   zone?: string
 }
 

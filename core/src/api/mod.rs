@@ -95,7 +95,7 @@ impl Mill {
         self.source_in(spec, None)
     }
 
-    /// As [`Mill::source`], for a program whose zone is not that of the environment.
+    /// As [`Mill::source`], for a program with a time zone of its own.
     pub(crate) fn source_in(&self, spec: &str, program_zone: Option<&str>) -> Result<Source> {
         self.shared.enter(|_| {
             let spec = self.shared.config.spec_in(spec, program_zone)?;

@@ -252,7 +252,7 @@ impl MillConfig {
         self.spec_in(spec, None)
     }
 
-    /// As [`MillConfig::spec`], for a program whose zone is not that of the environment.
+    /// As [`MillConfig::spec`], for a program with a time zone of its own.
     pub(crate) fn spec_in(&self, spec: &str, program_zone: Option<&str>) -> Result<Spec> {
         let defaults = |kind: &str, label: &str| {
             let of = |found: Option<&Options>| found.cloned().unwrap_or_default();

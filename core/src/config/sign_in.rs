@@ -1,4 +1,4 @@
-//! Which servers get a password that no URL holds: that of the environment, or of the `password_file` at the top of a TOML file.
+//! Which servers get the password of the environment, or the `password_file` at the top of a TOML file. No URL holds either.
 //!
 //! Such a password is one user's. It goes to servers whose URL names this user and to no others: each of the others would
 //! learn it.

@@ -214,7 +214,7 @@ figures! {
     lease_age_ms: Option<i64>, Gauge, Milliseconds, Some("keymill_lease_age_seconds"),
         "How long ago the lease of a snowflake's worker was renewed.";
     refusal: Option<String>, Text, None, None, "The error that callers get now.";
-    zone: Option<String>, Text, None, None, "The time zone of a serial's dates; of `zone=local` the one that the program had.";
+    zone: Option<String>, Text, None, None, "The time zone of a serial's dates; with `zone=local` it is the program's zone.";
 }
 
 impl Stats {

@@ -164,7 +164,7 @@ public final class Stats {
     }
 
     /**
-     * The time zone of a serial's dates; of {@code zone=local} the one that the program had.
+     * The time zone of a serial's dates; with {@code zone=local} it is the program's zone.
      *
      * @return such as {@code Asia/Shanghai}, or nothing
      */
