@@ -14,6 +14,8 @@ import io.keymill.hibernate.KeymillId;
 import jakarta.persistence.Entity;
 import jakarta.persistence.Id;
 import jakarta.persistence.MappedSuperclass;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.HashSet;
 import java.util.Set;
 import java.util.UUID;
@@ -22,6 +24,7 @@ import org.hibernate.StatelessSession;
 import org.hibernate.Version;
 import org.hibernate.cfg.Configuration;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -386,6 +389,15 @@ class HibernateTest {
             does(sessions, session -> session.persist(second));
             assertNotNull(second.id, "of the mill that is shared now");
         }
+    }
+
+    @Test
+    void a_setting_that_names_a_store_is_refused_and_none_is_made() {
+        Configuration configuration = configuration(Stores.H2_AND_SQLITE, Entities.ALL).setProperty("keymill.config", "sqlite:shop.keymill");
+        configuration.getProperties().remove("keymill.mill");
+        Throwable said = Causes.root(assertThrows(RuntimeException.class, () -> configuration.buildSessionFactory().close()));
+        assertTrue(said.getMessage().startsWith("Hibernate has no setting keymill.config; open the mill yourself"), said.toString());
+        assertFalse(Files.exists(Path.of("keymill.db")));
     }
 
     /** Its database is of its own class loader. */
