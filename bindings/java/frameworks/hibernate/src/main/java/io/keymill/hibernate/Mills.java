@@ -2,10 +2,12 @@ package io.keymill.hibernate;
 
 import io.keymill.Mill;
 import io.keymill.support.FieldIds;
+import io.keymill.support.TableKeys;
 import io.keymill.support.Versions;
 import java.util.Map;
 import java.util.function.Supplier;
 import org.hibernate.engine.config.spi.ConfigurationService;
+import org.hibernate.engine.spi.SharedSessionContractImplementor;
 import org.hibernate.service.ServiceRegistry;
 
 /** The mill of a session factory. */
@@ -38,6 +40,10 @@ final class Mills {
             return () -> (Mill) supplier.get();
         }
         throw new IllegalArgumentException("the setting " + SETTING + " is a " + setting.getClass().getName() + "; it is an io.keymill.Mill or a Supplier of one");
+    }
+
+    static TableKeys keys(SharedSessionContractImplementor session, String table, String column) {
+        return TableKeys.of(session.getJdbcCoordinator().getLogicalConnection().getPhysicalConnection(), table, column);
     }
 
     static FieldIds ids(ServiceRegistry registry, String spec, String table, Class<?> type, String field) {
