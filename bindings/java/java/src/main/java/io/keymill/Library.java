@@ -47,6 +47,9 @@ final class Library {
     private static final String REMEDY = "name a folder that is writable and not mounted noexec with -D" + FOLDER
             + "=FOLDER, or a library file with -D" + PROPERTY + "=FILE or " + VARIABLE + "=FILE";
 
+    /** How many class loaders of this JVM have a copy. */
+    private static final String COPIES = "io.keymill.library.copies";
+
     /** How the names of unpacked libraries begin. */
     private static final String PREFIX = "keymill-";
 
@@ -66,12 +69,37 @@ final class Library {
             refuseRelocation(Library.class.getName());
             Finder finder = new Finder();
             checkVersion(finder.find());
+            count();
             return null;
         } catch (KeymillException e) {
             return e;
         } catch (IOException | LinkageError | RuntimeException e) {
             return new KeymillException(
                     Code.INVALID_CONFIG, "the native library cannot be loaded: " + Attempts.reason(e) + "; " + REMEDY, -1, e);
+        }
+    }
+
+    /** Each copy stays in memory as long as the JVM: a server that redeploys an application should know. */
+    private static void count() {
+        int copies;
+        // One object a JVM, which all class loaders see. A child may inherit the properties: what another JVM counted is no copy here.
+        String jvm = Integer.toHexString(System.identityHashCode(ClassLoader.getSystemClassLoader())) + ":";
+        synchronized (System.getProperties()) {
+            String counted = System.getProperty(COPIES, "");
+            copies = counted.startsWith(jvm) ? Integer.parseInt(counted.substring(jvm.length())) + 1 : 1;
+            System.setProperty(COPIES, jvm + copies);
+        }
+        if (copies > 1) {
+            warn("copy " + copies + " of keymill's native library was loaded in this JVM, for the class loader " + Library.class.getClassLoader()
+                    + ": it stays in memory, and its deleted file on the disk, until the JVM ends. An application that is redeployed adds one each time: put the jar `keymill` where the server's own libraries are (Tomcat: lib), and not into WEB-INF/lib");
+        }
+    }
+
+    private static void warn(String text) {
+        try {
+            java.util.logging.Logger.getLogger("io.keymill").warning(text);
+        } catch (LinkageError e) {
+            // A JVM without the module java.logging.
         }
     }
 

@@ -23,10 +23,14 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import java.util.jar.JarEntry;
 import java.util.jar.JarFile;
 import java.util.jar.JarOutputStream;
+import java.util.logging.Handler;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
 import java.util.stream.Stream;
 import java.util.zip.CRC32;
 import org.junit.jupiter.api.Tag;
@@ -186,6 +190,32 @@ class LoadingTest {
             Method version = loader.loadClass("io.keymill.Native").getDeclaredMethod("version");
             version.setAccessible(true);
             assertEquals("9.9.9", version.invoke(null));
+        }
+    }
+
+    @Test
+    void a_second_class_loader_is_told_that_its_copy_stays() throws Exception {
+        Native.version();
+        List<String> said = new CopyOnWriteArrayList<>();
+        Handler handler = new Handler() {
+            @Override
+            public void publish(LogRecord record) {
+                said.add(record.getMessage());
+            }
+
+            @Override
+            public void flush() {}
+
+            @Override
+            public void close() {}
+        };
+        Logger logger = Logger.getLogger("io.keymill");
+        logger.addHandler(handler);
+        try (URLClassLoader loader = new URLClassLoader(new URL[] {JAR.toUri().toURL()}, ClassLoader.getSystemClassLoader().getParent())) {
+            assertEquals(1L, next(loader.loadClass("io.keymill.Mill"), "memory:"));
+            assertTrue(said.size() == 1 && said.get(0).matches("copy [0-9]+ of keymill's native library was loaded in this JVM, for the class loader java.net.URLClassLoader.*Tomcat: lib.*"), said.toString());
+        } finally {
+            logger.removeHandler(handler);
         }
     }
 
