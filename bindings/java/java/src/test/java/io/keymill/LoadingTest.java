@@ -197,6 +197,14 @@ class LoadingTest {
     }
 
     @Test
+    void a_jvm_that_denies_native_access_is_told_which_option_allows_it() throws Exception {
+        assumeTrue(Runtime.version().feature() >= 24, "not run: this JDK does not restrict native code");
+        Run run = new Run().option("--illegal-native-access=deny");
+        assertOrder(run.says(), "INVALID_CONFIG", "Illegal native access", "--enable-native-access=ALL-UNNAMED");
+        assertEquals("1 2 3", run.option("--enable-native-access=ALL-UNNAMED").says());
+    }
+
+    @Test
     void a_relocated_package_is_told_not_to_be() throws Exception {
         // As a shading tool does it, with a name of the same length.
         Path shaded = jar("shaded.jar", (name, bytes) -> name.endsWith(".class") ? replaced(bytes, "keymill", "shadowd") : bytes);
@@ -355,6 +363,11 @@ class LoadingTest {
 
         Run property(String name, Object value) {
             properties.add("-D" + name + "=" + value);
+            return this;
+        }
+
+        Run option(String option) {
+            properties.add(option);
             return this;
         }
 
