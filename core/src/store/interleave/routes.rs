@@ -56,7 +56,7 @@ impl Interleaved {
         for answer in self.ask_each(|_, store| store.list_rows(key, most)) {
             match answer {
                 Ok(listed) => {
-                    found.extend(listed.into_iter().map(|row| ListedRow { next: None, date: 0, ..row }))
+                    found.extend(listed.into_iter().map(|row| ListedRow { next: None, date: 0, ..row }));
                 }
                 Err(fault) => faults.push(fault),
             }
