@@ -47,8 +47,8 @@ final class Library {
     private static final String REMEDY = "name a folder that is writable and not mounted noexec with -D" + FOLDER
             + "=FOLDER, or a library file with -D" + PROPERTY + "=FILE or " + VARIABLE + "=FILE";
 
-    private static final String ACCESS = "allow it with --enable-native-access=ALL-UNNAMED,"
-            + " or with --enable-native-access=io.keymill where the jar is on the module path";
+    private static final String ACCESS =
+            "allow it with --enable-native-access=ALL-UNNAMED, or =io.keymill where the jar is on the module path";
 
     /** How the names of unpacked libraries begin. */
     private static final String PREFIX = "keymill-";
