@@ -47,7 +47,7 @@ final class OneLibrary {
      */
     static long find(String content) throws IOException {
         String published = System.getProperty(PROPERTY + content);
-        if (published == null) {
+        if (published == null || !published.matches("[0-9a-f]{1,16} .*")) {
             return 0;
         }
         int end = published.indexOf(' ');
