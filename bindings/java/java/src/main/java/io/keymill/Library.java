@@ -277,15 +277,14 @@ final class Library {
         }
 
         private String content(Opening library) throws IOException {
-            CheckedInputStream in = new CheckedInputStream(library.open(), new CRC32());
             byte[] part = new byte[1 << 16];
             long length = 0;
-            try (InputStream closed = in) {
+            try (CheckedInputStream in = new CheckedInputStream(library.open(), new CRC32())) {
                 for (int read; (read = in.read(part)) >= 0; ) {
                     length += read;
                 }
+                return contentOf(in.getChecksum(), length);
             }
-            return contentOf(in.getChecksum(), length);
         }
 
         private static String contentOf(Checksum sum, long length) {
