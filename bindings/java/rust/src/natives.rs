@@ -20,7 +20,8 @@ fn bind_class(env: *mut JNIEnv, class: &CStr, natives: &[JNINativeMethod]) -> bo
     // SAFETY: the JVM passed `env` to the native that this runs in, on this thread; the names end with a zero.
     unsafe {
         let class = ((**env).v1_2.FindClass)(env, class.as_ptr());
-        !class.is_null() && ((**env).v1_2.RegisterNatives)(env, class, natives.as_ptr(), natives.len() as jint) == 0
+        !class.is_null()
+            && ((**env).v1_2.RegisterNatives)(env, class, natives.as_ptr(), natives.len() as jint) == 0
     }
 }
 
