@@ -303,9 +303,23 @@ impl Source {
         self.shared.callers().and_then(|callers| callers.patience(refusal, waited, false))
     }
 
+    /// As [`Source::patience`], for a registered caller: it tries again when it is told of news, or after the pause, which is the longer
+    /// one.
+    ///
+    /// # Errors
+    /// `refusal`, or `DEADLINE`.
+    pub fn patience_until_news(&self, refusal: Error, waited: Duration) -> Result<Duration> {
+        // A snowflake that has a worker waits for its clock, which sends no news.
+        let by_news = match self.shared.live_snowflake() {
+            Some(live) => live.get(&self.shared)?.has_no_worker(),
+            None => true,
+        };
+        self.shared.callers().and_then(|callers| callers.patience(refusal, waited, by_news))
+    }
+
     /// Registers a caller whose `try_` verb failed: `notifier` gets `token` once when there are news for it, so that it need not look again
     /// before. `gene` is that of the ids it waits for, of a source of business ids. The verb is to be tried once more after this call, as
-    /// the news may have come just before; then [`Registration::patience`] decides.
+    /// the news may have come just before; then [`Source::patience_until_news`] decides.
     ///
     /// # Errors
     /// `CLOSED` and `FORKED`.
@@ -461,16 +475,6 @@ pub struct Registration {
     key: RegisteredKey,
 }
 
-impl Registration {
-    /// As [`Source::patience`], for a caller that tries again when it is told of news, or after the pause.
-    ///
-    /// # Errors
-    /// `refusal`, or `DEADLINE`.
-    pub fn patience(&self, refusal: Error, waited: Duration) -> Result<Duration> {
-        self.source.shared.callers().and_then(|callers| callers.patience(refusal, waited, true))
-    }
-}
-
 impl Drop for Registration {
     fn drop(&mut self) {
         // In a forked child another thread of the parent may have held the lock for ever.
@@ -588,7 +592,7 @@ impl Pending {
     fn pause(&mut self, refusal: Error) -> Result<Duration> {
         let waited = self.since.elapsed().max(Duration::from_nanos(1));
         let pause = match &self.registration {
-            Some(registration) => registration.patience(refusal, waited),
+            Some(_) => self.source.patience_until_news(refusal, waited),
             None => self.source.patience(refusal, waited),
         }?;
         if !std::mem::replace(&mut self.waited, true)

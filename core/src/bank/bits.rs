@@ -89,7 +89,13 @@ impl Bits {
         (0..=count).flat_map(move |step| {
             let at = (first + step) % count;
             // The first one has its upper part at the beginning, and its lower part at the end.
-            let part = if step == 0 { !below } else if step == count { below } else { !0 };
+            let part = if step == 0 {
+                !below
+            } else if step == count {
+                below
+            } else {
+                !0
+            };
             // ordering: Relaxed — acquired with the wake.
             let mut left = self.summary[at].load(Ordering::Relaxed) & part;
             std::iter::from_fn(move || {

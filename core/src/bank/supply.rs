@@ -502,9 +502,8 @@ impl BankSource {
             let failed = failed.filter(|(index, _)| self.holds(*index).left > 0);
             supply.later.extend(failed.map(|(index, _)| (now.boot_ms + REFUSED_MS, *index)));
         }
-        let error_of = |fault: Fault| {
-            fault.error(self.spec().command_line()).after(Duration::from_millis(REFUSED_MS))
-        };
+        let error_of =
+            |fault: Fault| fault.error(self.spec().command_line()).after(Duration::from_millis(REFUSED_MS));
         let errors = refused.into_iter().chain(locked).map(|(index, fault)| (index, error_of(fault)));
         self.callers.post_each(errors.collect(), now);
         if !served.is_empty() {

@@ -356,7 +356,8 @@ impl Callers {
     /// What a caller with a wait of its own does that was refused after `waited`: the pause before its next try, or the error
     /// to give up with. It decides as a caller who sleeps here. A wait is counted at its beginning: with a `waited` of zero.
     ///
-    /// A caller that `is_registered` learns of numbers without looking: its pause ends with the deadline where only numbers are lacking.
+    /// A caller that `is_registered` learns of numbers, or of a worker, without looking: where it lacks nothing else, its pause ends with
+    /// the deadline.
     pub(crate) fn patience(&self, refused: Error, waited: Duration, is_registered: bool) -> Result<Duration> {
         let pause = self.pause_after(refused, waited, is_registered)?;
         if waited.is_zero() {
@@ -376,8 +377,15 @@ impl Callers {
         };
         let Some(retry_after) = refused.retry_after.filter(|_| waits) else { return Err(refused) };
         let pause = retry_after.max(ROUND_TRIP);
-        if pause < left && !(is_registered && !by_clock && refused.code == Code::NotReady) {
-            return Ok(if by_clock { pause.min(CLOCK_NAP) } else { pause });
+        if pause < left {
+            let comes_with_news = is_registered && matches!(refused.code, Code::NotReady | Code::LeaseLost);
+            return Ok(if comes_with_news {
+                left
+            } else if by_clock {
+                pause.min(CLOCK_NAP)
+            } else {
+                pause
+            });
         }
         match refused.code {
             // A refill may arrive at any moment, so the rest of the deadline is worth waiting for.

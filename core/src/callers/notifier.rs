@@ -111,7 +111,7 @@ impl RegisteredCallers {
     }
 
     /// Whether there is none. Called after the news were published.
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         // ordering: SeqCst fence — pairs with the one in `register`: either this load sees the caller, or that caller's next try sees
         // the news.
         std::sync::atomic::fence(Ordering::SeqCst);

@@ -494,8 +494,11 @@ impl Planner {
         let plan = self.plans.get(index)?.as_ref()?;
         let Mark { period, next } = plan.seen;
         // Ranges of an earlier period stand below those of the last one.
-        let of_last: Vec<_> =
-            rest.iter().filter(|(in_period, ..)| *in_period == period).map(|(_, lo, hi)| (*lo, *hi)).collect();
+        let of_last: Vec<_> = rest
+            .iter()
+            .filter(|(in_period, ..)| *in_period == period)
+            .map(|(_, lo, hi)| (*lo, *hi))
+            .collect();
         let (lo, hi) = unused_end(&of_last, next)?;
         Some((period, lo, hi))
     }
