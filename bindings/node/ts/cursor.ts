@@ -123,7 +123,7 @@ export class Cursor {
     while (!this.live) {
       const contexts = this.contexts[0]
       const single = this.batches > 0 || this.#leases < SINGLES
-      const pause = native.lease(this.source, single ? 1 : 0, this.#owned, waited, registered, OUT)
+      const pause = native.lease(this.source, single ? 1 : 0, this.#owned, waited, OUT, registered)
       // Not alone, at least until the word rises again. It was read before the lease: at worst the core is asked once more.
       if (pause < 0) {
         this.sharedAt = contexts

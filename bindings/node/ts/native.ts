@@ -110,15 +110,15 @@ export interface Native {
   contextsWord(source: SourceBox): ArrayBuffer | null
   sourceWord(source: SourceBox): ArrayBuffer | null
   prefix(source: SourceBox): string
-  lease(source: SourceBox, count: number, owned: boolean, waitedMs: number, registered: boolean, out: BigUint64Array): number
+  lease(source: SourceBox, count: number, owned: boolean, waitedMs: number, out: BigUint64Array, registered?: boolean): number
   directNext(source: SourceBox, number: false): (() => bigint | undefined) | null
   directNext(source: SourceBox, number: true): (() => number | undefined) | null
-  nextId(source: SourceBox, waitedMs: number, registered: boolean): bigint | number
-  nextText(source: SourceBox, waitedMs: number, registered: boolean): string | number
+  nextId(source: SourceBox, waitedMs: number, registered?: boolean): bigint | number
+  nextText(source: SourceBox, waitedMs: number, registered?: boolean): string | number
   textOf(source: SourceBox, id: bigint): string
   directFor(source: SourceBox): ((key: unknown) => bigint | undefined) | null
-  nextFor(source: SourceBox, gene: number, waitedMs: number, registered: boolean): bigint | number
-  nextWideFor(source: SourceBox, gene: number, waitedMs: number, registered: boolean): bigint | number
+  nextFor(source: SourceBox, gene: number, waitedMs: number, registered?: boolean): bigint | number
+  nextWideFor(source: SourceBox, gene: number, waitedMs: number, registered?: boolean): bigint | number
   askFor(source: SourceBox, gene: number, count: number): BatchBox
   writeWideBatch(batch: BatchBox, out: BigUint64Array): void
   parse(source: SourceBox, text: string, isNumber: boolean): [name: string, value: string][]

@@ -18,7 +18,7 @@ pub fn next_for(
     source: &External<SourceBox>,
     gene: u16,
     waited: f64,
-    registered: bool,
+    registered: Option<bool>,
 ) -> Result<Either<u64, f64>, Thrown> {
     enter(|| match source.source.try_next_of(gene.into()) {
         Ok(id) => Ok(Either::A(id)),
@@ -32,7 +32,7 @@ pub fn next_wide_for(
     source: &External<SourceBox>,
     gene: u16,
     waited: f64,
-    registered: bool,
+    registered: Option<bool>,
 ) -> Result<Either<BigInt, f64>, Thrown> {
     enter(|| match source.source.try_next_wide_of(gene.into()) {
         Ok(id) => Ok(Either::A(BigInt::from(id))),

@@ -142,11 +142,12 @@ pub fn prefix(source: &External<SourceBox>) -> String {
 }
 
 /// What to do after a refusal. `waited` in milliseconds; negative: the caller does not wait, and only wants to know
-/// whether there is nothing now, or nothing at all. `registered`: it is told of news.
-pub fn pause_after(source: &Source, refusal: Error, waited: f64, registered: bool) -> keymill::Result<f64> {
+/// whether there is nothing now, or nothing at all. `registered`: it is told of news, as a
+/// caller that does not say so is not.
+pub fn pause_after(source: &Source, refusal: Error, waited: f64, registered: Option<bool>) -> keymill::Result<f64> {
     let pause = if waited >= 0.0 {
         let waited = Duration::from_secs_f64((waited / 1000.0).min(1e9));
-        if registered {
+        if registered == Some(true) {
             source.patience_until_news(refusal, waited)?
         } else {
             source.patience(refusal, waited)?
@@ -168,8 +169,8 @@ pub fn lease(
     count: f64,
     owned: bool,
     waited: f64,
-    registered: bool,
     mut out: BigUint64ArraySlice,
+    registered: Option<bool>,
 ) -> Result<f64, Thrown> {
     enter(|| {
         let it = &source.source;
@@ -220,7 +221,7 @@ fn write(source: &SourceBox, contexts: u32, lease: &Lease, out: &mut [u64]) {
 pub fn next_id(
     source: &External<SourceBox>,
     waited: f64,
-    registered: bool,
+    registered: Option<bool>,
 ) -> Result<Either<u64, f64>, Thrown> {
     enter(|| match source.source.try_next() {
         Ok(id) => Ok(Either::A(id)),
@@ -233,7 +234,7 @@ pub fn next_id(
 pub fn next_text(
     source: &External<SourceBox>,
     waited: f64,
-    registered: bool,
+    registered: Option<bool>,
 ) -> Result<Either<String, f64>, Thrown> {
     enter(|| match source.source.try_next_text() {
         Ok(text) => Ok(Either::A(text)),
