@@ -318,7 +318,7 @@ impl Source {
     }
 
     /// Registers a caller whose `try_` verb failed: `notifier` gets `token` once when there are news for it, so that it need not look again
-    /// before. `gene` is that of the ids it waits for, of a source of business ids. The verb is to be tried once more after this call, as
+    /// before. `gene`: of the key, in a source of business ids. The verb is to be tried once more after this call, as
     /// the news may have come just before; then [`Source::patience_until_news`] decides.
     ///
     /// # Errors

@@ -35,7 +35,7 @@ pub fn news(notifier: &External<NotifierBox>) -> Vec<f64> {
 /// A promise that is told of news; empty once it waits no more.
 pub struct RegistrationBox(RefCell<Option<Registration>>);
 
-/// Registers a promise: its context is told of the token once when it is worth to ask the source again. `gene`: that of its key, or −1.
+/// Registers a promise: its context is told of the token once when it is worth to ask the source again. `gene`: of its key, or −1.
 #[napi]
 pub fn register(
     source: &External<SourceBox>,

@@ -144,7 +144,12 @@ pub fn prefix(source: &External<SourceBox>) -> String {
 /// What to do after a refusal. `waited` in milliseconds; negative: the caller does not wait, and only wants to know
 /// whether there is nothing now, or nothing at all. `registered`: it is told of news, as a
 /// caller that does not say so is not.
-pub fn pause_after(source: &Source, refusal: Error, waited: f64, registered: Option<bool>) -> keymill::Result<f64> {
+pub fn pause_after(
+    source: &Source,
+    refusal: Error,
+    waited: f64,
+    registered: Option<bool>,
+) -> keymill::Result<f64> {
     let pause = if waited >= 0.0 {
         let waited = Duration::from_secs_f64((waited / 1000.0).min(1e9));
         if registered == Some(true) {
