@@ -41,6 +41,29 @@ impl Stream for rustls::StreamOwned<rustls::ClientConnection, Socket> {
     }
 }
 
+/// The most bytes of the answers to one exchange. The longest is a route table, or the list of a router's readers.
+const LONGEST: usize = 32 << 20;
+
+/// What a server may send: the library keeps an answer until it has all of it.
+struct Bounded<'s> {
+    stream: &'s mut dyn Stream,
+    left: usize,
+}
+
+impl Read for Bounded<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            let words =
+                format!("the server's answer has more than {} MiB; is it a Redis server?", LONGEST >> 20);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, words));
+        }
+        let most = bytes.len().min(self.left);
+        let read = self.stream.read(&mut bytes[..most])?;
+        self.left -= read;
+        Ok(read)
+    }
+}
+
 pub(super) struct RedisWire {
     stream: Box<dyn Stream>,
     parser: Parser,
@@ -127,8 +150,9 @@ impl RedisWire {
         if let Err(error) = self.stream.write_all(&packed).and_then(|()| self.stream.flush()) {
             return (answers, Some(self.cut(&error.into(), kind)));
         }
+        let mut answer = Bounded { stream: &mut *self.stream, left: LONGEST };
         for _ in commands {
-            match self.parser.parse_value(&mut self.stream) {
+            match self.parser.parse_value(&mut answer) {
                 Ok(answer) => answers.push(answer),
                 Err(error) => return (answers, Some(self.cut(&error, kind))),
             }
@@ -260,6 +284,30 @@ mod tests {
             client.write_all(&[byte])?;
             std::thread::sleep(Duration::from_millis(10));
         }
+        Ok(())
+    }
+
+    #[test]
+    fn an_answer_that_never_ends_is_not_kept() -> io::Result<()> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let address = listener.local_addr()?;
+        let server = std::thread::spawn(move || -> io::Result<usize> {
+            let (mut client, _) = listener.accept()?;
+            client.write_all(b"$536870000\r\n")?;
+            let (part, mut sent) = (vec![b'x'; 1 << 16], 0);
+            while client.write_all(&part).is_ok() {
+                sent += part.len();
+            }
+            Ok(sent)
+        });
+        let target = Target::Tcp { host: "localhost".to_owned(), address };
+        let mut wire = RedisWire::open(&target, &server::ServerOptions::default()).expect("a connection");
+        wire.limit = Duration::from_secs(60);
+        let fault = wire.ask(redis::cmd("GET").arg("name").take()).expect_err("an answer that is too long");
+        assert!(fault.to_string().contains("more than 32 MiB"), "{fault}");
+        drop(wire);
+        let sent = server.join().expect("no panic")?;
+        assert!(sent < 2 * LONGEST, "{sent} bytes");
         Ok(())
     }
 
