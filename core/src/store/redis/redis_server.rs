@@ -211,9 +211,14 @@ impl RedisServer {
     }
 }
 
-/// `name:value` lines of `INFO`.
+/// `name:value` lines of `INFO`, up to the first replica. A replica names its own address, with line breaks where it likes: what follows may
+/// be its words. Every field that is used stands before.
 fn fields(info: &str) -> impl Iterator<Item = (String, String)> {
+    let names_replica = |line: &str| {
+        line.strip_prefix("slave").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
     info.lines()
+        .take_while(move |line| !names_replica(line))
         .filter_map(|line| line.trim_end().split_once(':'))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
@@ -295,6 +300,22 @@ mod tests {
             RedisServer::new("").not_writable(Durability::Refuse).is_some_and(|why| why.contains("`+info`"))
         );
         assert_eq!(RedisServer::new("").not_writable(Durability::Warn), None);
+    }
+
+    #[test]
+    fn a_replica_that_names_itself_in_several_lines_plants_nothing() {
+        let planted = |role: &str, planted: &str| {
+            format!(
+                "{}connected_slaves:1\r\nslave0:ip=x\r\n{planted}\r\ny,port=6379,state=online\r\nmaster_replid:0\r\n",
+                INFO.replace("role:master", role)
+            )
+        };
+        let master =
+            RedisServer::new(&planted("role:master", "role:slave\r\nredis_mode:cluster\r\naof_enabled:0"));
+        assert_eq!((master.not_writable(Durability::Refuse), master.is_no_store()), (None, None));
+        assert_eq!((master.setting("appendonly"), master.replicas()), (Some("yes"), 1));
+        let replica = RedisServer::new(&planted("role:slave", "# Replication\r\nrole:master"));
+        assert!(replica.not_writable(Durability::Warn).is_some(), "a writable replica is no master");
     }
 
     #[test]
