@@ -156,7 +156,9 @@ impl Source {
                 (_, Err(_)) => Err(no_text(text)),
             };
         }
-        let id: u128 = text.parse().map_err(|_| no_text(text))?;
+        // `parse` allows a sign and zeros in front.
+        let is_written = text == "0" || text.starts_with(|c: char| ('1'..='9').contains(&c));
+        let id: u128 = text.parse().ok().filter(|_| is_written).ok_or_else(|| no_text(text))?;
         let short = u64::try_from(id);
         if !bank.wide {
             return match short {
