@@ -87,7 +87,9 @@ pub(super) fn read(path: &str) -> Result<MillConfig> {
 fn parse(text: &str) -> Result<MillConfig> {
     let file: Document = document::read_toml(text, LONGEST).map_err(|unreadable| {
         Error::config(match unreadable {
-            Unreadable::Malformed { line, says, .. } => format!("line {line}: {}", without_values(&says)),
+            Unreadable::Malformed { line, says, .. } => {
+                format!("line {line}: {}", document::said(&without_values(&says)))
+            }
             other => format!("it {other}"),
         })
     })?;

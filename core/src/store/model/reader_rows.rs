@@ -4,6 +4,7 @@
 //! A row that its process did not remove stays when it has ended. Nothing tells a process that was killed from one that is cut off from
 //! the store, and the steps of a move ask which version it ran.
 
+use crate::error::shown;
 use crate::request::reader::{OwnReader, READER_LAYOUT, Reader, Readers};
 use crate::request::worker::{Left, PoolRecord, PoolRows, SlotRow};
 use crate::store::{Fault, FaultKind, KeepReader, Key, MAX_NUMBER, StoreIndex};
@@ -52,7 +53,7 @@ pub(crate) fn check_stores(router: &str, readers: &Readers, stores: u64) -> Resu
         FaultKind::Refused,
         format!(
             "router `{router}` is followed by `{}`, whose mill has {}, and this mill has {}: processes with other `stores` miss steps, and are not waited for; nothing was changed. Name the same `stores`, or end that process first",
-            other.owner,
+            shown(&other.owner),
             counted(other.stores),
             counted(stores),
         ),

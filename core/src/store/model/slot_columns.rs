@@ -3,6 +3,7 @@
 
 #[cfg(feature = "_sql")]
 use super::value::{ColumnValue, Value};
+use crate::error::shown;
 use crate::request::worker::POOL_ROW;
 #[cfg(feature = "_sql")]
 use crate::store::SlotRow;
@@ -74,7 +75,7 @@ pub(crate) fn read_columns() -> String {
 pub(crate) fn state_of(key: &Key, word: &str) -> Result<SlotState, Fault> {
     SlotState::of_word(word).or_else(|| key.is_of_readers().then_some(SlotState::Leased)).ok_or_else(|| {
         let words = SlotState::ALL.map(|state| format!("`{}`", state.word())).join(", ");
-        unreadable(key, &format!("`{word}` in `state`, which is none of {words}"))
+        unreadable(key, &format!("`{}` in `state`, which is none of {words}", shown(word)))
     })
 }
 

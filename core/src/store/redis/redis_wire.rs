@@ -8,6 +8,7 @@ use std::time::Duration;
 use redis::{Cmd, Parser, RedisError, Value};
 
 use super::meaning;
+use crate::error::shown;
 use crate::store::server::{Target, hide, unreached};
 use crate::store::socket::Socket;
 use crate::store::tls::{Mode, Protection, auth_withheld};
@@ -20,6 +21,28 @@ pub(super) enum CommandKind {
     Query,
     /// The outcome is unknown until the answer.
     Change,
+}
+
+/// The most bytes of the answers to one exchange. A route table has up to 4 MiB, and a pool of 65 536 workers less than 16.
+const MOST_ANSWERED: usize = 32 << 20;
+
+/// The answers to one exchange, which end with an error after so many bytes: a value of Redis may have 512 MiB, and the driver would load
+/// it whole.
+struct Answers<'s> {
+    stream: &'s mut dyn Stream,
+    left: usize,
+}
+
+impl Read for Answers<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let most = out.len().min(self.left);
+        if most == 0 && !out.is_empty() {
+            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+        }
+        let read = self.stream.read(out.get_mut(..most).unwrap_or_default())?;
+        self.left = self.left.saturating_sub(read);
+        Ok(read)
+    }
 }
 
 /// The bytes to and from a server, plain or encrypted. The library's own TLS would install its provider in the whole process,
@@ -127,9 +150,14 @@ impl RedisWire {
         if let Err(error) = self.stream.write_all(&packed).and_then(|()| self.stream.flush()) {
             return (answers, Some(self.cut(&error.into(), kind)));
         }
-        for _ in commands {
-            match self.parser.parse_value(&mut self.stream) {
+        let mut stream = Answers { stream: &mut *self.stream, left: MOST_ANSWERED };
+        for command in commands {
+            match self.parser.parse_value(&mut stream) {
                 Ok(answer) => answers.push(answer),
+                Err(_) if stream.left == 0 && kind == CommandKind::Query => {
+                    self.broken = true;
+                    return (answers, Some(too_long(command)));
+                }
                 Err(error) => return (answers, Some(self.cut(&error, kind))),
             }
         }
@@ -182,6 +210,22 @@ impl RedisWire {
             ),
         }
     }
+}
+
+/// The answer to this command is longer than what keymill keeps.
+fn too_long(command: &Cmd) -> Fault {
+    let words = command.args_iter().take(2).filter_map(|word| match word {
+        redis::Arg::Simple(word) => Some(shown(&String::from_utf8_lossy(word))),
+        _ => None,
+    });
+    let asked = words.collect::<Vec<_>>().join(" ");
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "the answer to `{asked}` has more than {} MiB, and keymill keeps nothing so long; nothing was changed: another program has written there",
+            MOST_ANSWERED >> 20
+        ),
+    )
 }
 
 fn unconnected(error: &io::Error) -> Fault {
@@ -260,6 +304,38 @@ mod tests {
             client.write_all(&[byte])?;
             std::thread::sleep(Duration::from_millis(10));
         }
+        Ok(())
+    }
+
+    /// A server whose answer never ends; says how many bytes were read of it.
+    fn flood(listener: &TcpListener) -> io::Result<usize> {
+        let (mut client, _) = listener.accept()?;
+        client.write_all(b"*2\r\n$1\r\na\r\n$536870912\r\n")?;
+        let mut sent = 0;
+        while client.write_all(&[b'x'; 1 << 16]).is_ok() {
+            sent += 1 << 16;
+        }
+        Ok(sent)
+    }
+
+    #[test]
+    fn an_answer_that_is_longer_than_anything_of_keymills_is_refused_by_its_key_and_not_read()
+    -> io::Result<()> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let address = listener.local_addr()?;
+        let server = std::thread::spawn(move || flood(&listener));
+        let options = server::ServerOptions { read_timeout: Duration::from_secs(60), ..Default::default() };
+        let target = Target::Tcp { host: "localhost".to_owned(), address };
+        let mut wire = RedisWire::open(&target, &options).expect("a connection");
+        let asked = redis::cmd("HGETALL").arg("keymill_worker:tx").take();
+        let fault = wire.ask(asked).expect_err("an answer that is too long");
+        assert_eq!(fault.kind, FaultKind::Refused);
+        let says = "the answer to `HGETALL keymill_worker:tx` has more than 32 MiB";
+        assert!(wire.broken && fault.to_string().contains(says), "{fault}");
+        drop(wire);
+        let sent = server.join().expect("the server")?;
+        // What the kernel holds beside it.
+        assert!(sent < MOST_ANSWERED + (16 << 20), "{sent} bytes");
         Ok(())
     }
 
