@@ -23,8 +23,14 @@ const VERBS: [&str; 41] = [
 /// What stands before such a word where it begins a clause.
 const BEFORE: [&str; 12] = [";", ":", ",", ".", "(", " and", " or", " then", " to", " else", "; else", "}"];
 
-/// The texts between quotes of a source, without its tests and comments.
+/// The advices of a source, without its tests and comments.
 fn literals(source: &str) -> Vec<String> {
+    let advice = quoted(source).into_iter().filter(|(is_remedy, text)| *is_remedy || is_advice(text));
+    advice.map(|(_, text)| text).collect()
+}
+
+/// The texts between quotes of a source, without its tests and comments, and whether each is the text of a remedy.
+fn quoted(source: &str) -> Vec<(bool, String)> {
     let end = ["\n#[cfg(test)]", "\n#[cfg(all(test"].iter().filter_map(|mark| source.find(mark)).min();
     let code: Vec<&str> = source[..end.unwrap_or(source.len())]
         .lines()
@@ -53,8 +59,8 @@ fn literals(source: &str) -> Vec<String> {
         let begins = &rest[..at];
         let is_remedy =
             ["Remedy::Text(", "first: "].iter().any(|way| begins.trim_end().ends_with(way.trim_end()));
-        if !text.is_empty() && (is_remedy || is_advice(&text)) {
-            found.push(text);
+        if !text.is_empty() {
+            found.push((is_remedy, text));
         }
         rest = &rest[end..];
     }
@@ -84,17 +90,65 @@ fn is_advice(text: &str) -> bool {
     })
 }
 
-/// Every advice of the core, with its file.
-fn advices() -> BTreeSet<(String, String)> {
+/// What an advice has to say where it says one of these words: followed without it, it gives ids twice.
+struct Needed {
+    says: &'static [&'static str],
+    /// One of these is enough.
+    needs: &'static [&'static str],
+}
+
+const NEEDED: [Needed; 2] = [
+    // A program that goes on issues what it reserved before, above whatever is written now.
+    Needed { says: &["mend the row", "set it to the"], needs: &["stop every program"] },
+    // A new source begins at its first id, and the ids of two layouts may be equal.
+    Needed {
+        says: &[
+            "a new source and",
+            "new source name",
+            "a new source with",
+            "or a new source",
+            "source of another name",
+        ],
+        needs: &["column", "another entity"],
+    },
+];
+
+/// What an advice leaves out that makes it safe to follow.
+fn left_out(text: &str) -> Vec<String> {
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    let missing = NEEDED.iter().filter(|needed| says(needed.says) && !says(needed.needs));
+    missing.map(|needed| format!("`{text}` says none of {:?}", needed.needs)).collect()
+}
+
+#[test]
+fn an_advice_that_repeats_ids_while_programs_go_on_says_what_comes_first() {
+    let mut found: Vec<String> = core_sources()
+        .flat_map(|(name, text)| quoted(&text).into_iter().map(move |(_, literal)| (name.clone(), literal)))
+        .flat_map(|(name, literal)| left_out(&literal).into_iter().map(move |what| format!("{name}: {what}")))
+        .collect();
+    let page = fs::read_to_string(root().join("docs/guarantees.md")).expect("a page");
+    let codes = page.lines().filter(|line| line.starts_with("| `"));
+    found.extend(codes.flat_map(left_out));
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    assert_eq!(left_out("it is 7; set it to the highest").len(), 1);
+}
+
+/// The sources of the core with messages, each with its name.
+fn core_sources() -> impl Iterator<Item = (String, String)> {
     let folder = root().join("core/src");
-    let mut found = BTreeSet::new();
-    for path in sources(&folder) {
+    sources(&folder).into_iter().filter_map(move |path| {
         let name = path.strip_prefix(&folder).expect("below it").to_string_lossy().into_owned();
         // The descriptions of the options are a page, not a message.
-        if name.ends_with("tests.rs") || name.ends_with("loom.rs") || name == "config/options.rs" {
-            continue;
-        }
-        let text = fs::read_to_string(&path).expect("a source");
+        let is_read =
+            !name.ends_with("tests.rs") && !name.ends_with("loom.rs") && name != "config/options.rs";
+        is_read.then(|| (name, fs::read_to_string(&path).expect("a source")))
+    })
+}
+
+/// Every advice of the core, with its file.
+fn advices() -> BTreeSet<(String, String)> {
+    let mut found = BTreeSet::new();
+    for (name, text) in core_sources() {
         found.extend(literals(&text).into_iter().map(|literal| (name.clone(), literal)));
     }
     found

@@ -145,7 +145,9 @@ impl<'k> Counter<'k> {
             format!("with `delta={}&remainder={}`", own.delta(), own.remainder())
         };
         let remedy = match Stride::new(by, from) {
-            None => Remedy::Text("no number is one of these: mend the row"),
+            None => {
+                Remedy::Text("no number is one of these: stop every program that uses it, then mend the row")
+            }
             Some(row) if row.is_every() => Remedy::Text("leave both options out"),
             Some(_) => Remedy::SetOption(format!("delta={by}&remainder={from}")),
         };
