@@ -151,6 +151,8 @@ fn plant(readers: &Readers) {
         let at = format!("{}:{}", key.table, key.name);
         for [field, kept] in [
             ["77", "x"],
+            ["077", "1 2 3 leased 1 1 a b"],
+            ["+77", "1 2 3 leased 1 1 a b"],
             ["78", "1 2 3 lent 0 0 a b"],
             ["no slot", "x"],
             ["floor", "x"],
@@ -178,6 +180,18 @@ fn plant(readers: &Readers) {
         );
         assert_eq!(readers.bench.tamper(&sql, &[]), 1);
     }
+    // The columns have a sign. No process writes a negative number.
+    for (at, numbers) in ["-1, 1, 0, 9", "80, -1, 0, 9", "81, 1, -1, 9", "82, 1, 0, -1"].iter().enumerate() {
+        let sql = format!(
+            "INSERT INTO {} (pool, slot, token, mark, ends_at, state, source, process, layout, stores, store) \
+             VALUES ('{name}', {numbers}, 'leased', '', 'negative {at}', '', 1, 1)",
+            key.table
+        );
+        assert_eq!(readers.bench.tamper(&sql, &[]), 1);
+    }
+    let record =
+        format!("UPDATE {} SET token = -1, mark = -1 WHERE pool = '{name}' AND layout <> ''", key.table);
+    assert_eq!(readers.bench.tamper(&record, &[]), 1);
 }
 
 fn a_row_that_no_process_wrote_stops_no_reader_and_is_listed(readers: &Readers) {
@@ -199,6 +213,9 @@ fn a_row_that_no_process_wrote_stops_no_reader_and_is_listed(readers: &Readers) 
         listed.iter().filter(|reader| reader.is_living()).map(|reader| reader.version).collect();
     living.sort_unstable();
     assert_eq!(living, [5, 6]);
+    // What is listed can be deleted as the page says, and is not listed again.
+    assert_eq!(readers.open().forget_readers(key, &[77, 78]).expect("they are deleted"), [77, 78]);
+    assert!(readers.listed().iter().all(|reader| ![77, 78].contains(&reader.member)));
 }
 
 /// Defines each function as a test for each store.

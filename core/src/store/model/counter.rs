@@ -21,7 +21,7 @@ pub(crate) fn not_imported(old: &Key, fault: Fault) -> Fault {
         Some(Remedy::SetOption(stride)) => {
             let found = format!("its row in `{}` has {}", old.table, stride.replace('&', " and "));
             fault.because(format!(
-                "{found}: the other numbers are another database's, and an import takes them all. Stop the nodes of every such database, raise `max_id` above that of each of their rows, set the two columns to 1 and 0, and import then; or go on as `scheme=tiny_id_info`; nothing was changed"
+                "{found}: the other numbers are another database's, and an import takes them all. Stop every program and node of every such database, those of keymill too, raise `max_id` above that of each of their rows, set the two columns to 1 and 0, and import then; or go on as `scheme=tiny_id_info`; nothing was changed"
             ))
         }
         _ => fault,

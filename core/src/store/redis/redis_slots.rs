@@ -92,12 +92,12 @@ fn read_slot(key: &Key, slot: u64, kept: &str) -> Option<Result<SlotRow, Fault>>
 }
 
 /// A reader's row that no process of this build has written: it has ended, at this moment so that none is taken for old and deleted, and the
-/// steps of a move wait for it.
-fn unreadable_reader(slot: u64, now_ms: u64, at: &str) -> SlotRow {
+/// steps of a move wait for it. Its `layout`, which a slot of Redis has not, is what the field holds: so it can be deleted.
+fn unreadable_reader(slot: u64, now_ms: u64, at: &str, kept: String) -> SlotRow {
     let owner = format!(
         "a row that cannot be read and that no process of this build has written; `HDEL {at} {slot}` deletes it"
     );
-    SlotRow { slot, owner, ends_at: now_ms, ..SlotRow::default() }
+    SlotRow { slot, owner, ends_at: now_ms, layout: kept, ..SlotRow::default() }
 }
 
 impl RedisSlots<'_> {
@@ -132,9 +132,10 @@ impl SlotRows for RedisSlots<'_> {
             if key.is_of_readers() {
                 let read = match field.as_str() {
                     RECORD => Some(read_record(key, &kept).and_then(Result::ok).unwrap_or_default().row(0)),
-                    _ => field.parse().ok().map(|slot| {
+                    // A field such as `077` is none that a process writes or deletes.
+                    _ => field.parse().ok().filter(|slot: &u64| slot.to_string() == field).map(|slot| {
                         let read = read_slot(key, slot, &kept).and_then(Result::ok);
-                        read.unwrap_or_else(|| unreadable_reader(slot, pool.now_ms, &at))
+                        read.unwrap_or_else(|| unreadable_reader(slot, pool.now_ms, &at, kept))
                     }),
                 };
                 read.map_or(Ok(()), |row| pool.add(key, row))?;
@@ -195,7 +196,8 @@ impl SlotRows for RedisSlots<'_> {
     }
 
     fn delete_slot(&mut self, key: &Key, old: &SlotRow) -> Result<bool, Fault> {
-        self.set(key, &old.slot.to_string(), &written(old), String::new())
+        let kept = if old.layout.is_empty() { written(old) } else { old.layout.clone() };
+        self.set(key, &old.slot.to_string(), &kept, String::new())
     }
 }
 

@@ -84,7 +84,7 @@ impl SlotRows for SqlSlots<'_> {
         let mut pool = PoolRows { now_ms: now_ms(self.connection)?, ..PoolRows::default() };
         let locked = &self.connection.state().locked;
         for cells in found {
-            let row = slot_columns::row_of(key, &cells)?;
+            let Some(row) = slot_columns::row_of(key, &cells)? else { continue };
             if locked.contains(&slot_id(key, row.slot)) {
                 pool.locked.push(row.slot);
             }
@@ -103,13 +103,18 @@ impl SlotRows for SqlSlots<'_> {
         // The lock keeps `repair` from raising the pool before this row is committed, and found by it.
         let place = self.connection.place(key)?;
         let (columns, marks) = (listed(&COLUMNS), ["?"; COLUMNS.len()].join(", "));
+        // Readers are never raised, so whatever stands in that column is not theirs.
+        let (is_at, floor) = match key.is_of_readers() {
+            true => ("", None),
+            false => (" AND `mark` = ?", Some(floor.into())),
+        };
         let sql = format!(
-            "INSERT INTO {place} ({columns}) SELECT {marks} FROM {place} \
-             WHERE `pool` = ? AND `slot` = ? AND `mark` = ?{}",
+            "INSERT INTO {place} ({columns}) SELECT {marks} FROM {place} WHERE `pool` = ? AND `slot` = ?{is_at}{}",
             self.connection.for_share()
         );
         let mut values = slot_columns::values(key, new).to_vec();
-        values.extend([key.name.as_str().into(), POOL_ROW.into(), floor.into()]);
+        values.extend([key.name.as_str().into(), POOL_ROW.into()]);
+        values.extend(floor);
         self.insert(&sql, &values)
     }
 
