@@ -542,6 +542,31 @@ fn init_max_reads_numbers_kept_as_integers() {
     assert_eq!(source(&mill, spec).next_text().expect("a serial"), "42");
 }
 
+/// A file that another user made, or may write, can hold any.
+#[test]
+fn a_trigger_on_a_table_of_a_file_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let spec = "segment:orders?deadline=60s";
+    let take = || {
+        let mill = open(&file(&folder));
+        source(&mill, spec).next()
+    };
+    assert_eq!(take().expect("an id"), 1);
+    let db = rusqlite::Connection::open(folder.path().join("ids.db")).expect("the file opens");
+    db.execute_batch(
+        "CREATE TRIGGER back AFTER UPDATE ON keymill_segment BEGIN UPDATE keymill_segment SET next = 1; END",
+    )
+    .expect("a trigger");
+    let error = take().expect_err("it would set the row back");
+    assert_eq!(error.code, Code::StoreRefused, "{error}");
+    assert!(error.message.contains("has trigger `back`"), "{error}");
+    db.execute_batch("DROP TRIGGER back").expect("it goes");
+    let mill = open(&file(&folder));
+    source(&mill, spec).repair(5_000, Change::Apply).expect("a repair");
+    drop(mill);
+    assert_eq!(take().expect("an id"), 5_000);
+}
+
 /// A server counts bytes of such a column; MySQL, which is not tested here, matches no pattern in it.
 #[test]
 fn init_max_reads_numbers_kept_as_bytes() {
