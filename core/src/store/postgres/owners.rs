@@ -240,7 +240,7 @@ fn hands_arguments(other: &Other) -> Fault {
         "trigger `{trigger}` hands arguments to `{function}`, which is written in C and may run them as SQL with this user's rights, and a trigger has no owner who could be trusted"
     );
     Fault::new(FaultKind::Refused, what).with_remedy(Remedy::Sql {
-        first: "run as a superuser",
+        first: "keymill needs no such trigger: run as a superuser",
         statements: vec![format!("DROP TRIGGER {trigger}")],
     })
 }

@@ -28,12 +28,12 @@ const MOST_ANSWERED: usize = 32 << 20;
 
 /// The answers to one exchange, which end with an error after so many bytes: a value of Redis may have 512 MiB, and the driver would load
 /// it whole.
-struct Answers<'s> {
+struct BoundedAnswers<'s> {
     stream: &'s mut dyn Stream,
     left: usize,
 }
 
-impl Read for Answers<'_> {
+impl Read for BoundedAnswers<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let most = out.len().min(self.left);
         if most == 0 && !out.is_empty() {
@@ -150,7 +150,7 @@ impl RedisWire {
         if let Err(error) = self.stream.write_all(&packed).and_then(|()| self.stream.flush()) {
             return (answers, Some(self.cut(&error.into(), kind)));
         }
-        let mut stream = Answers { stream: &mut *self.stream, left: MOST_ANSWERED };
+        let mut stream = BoundedAnswers { stream: &mut *self.stream, left: MOST_ANSWERED };
         for command in commands {
             match self.parser.parse_value(&mut stream) {
                 Ok(answer) => answers.push(answer),
