@@ -11,7 +11,7 @@ use crate::error::{Error, Result, shown};
 use crate::store::interleave::{DEFAULT_CHUNK, MOST_STORES, NARROWEST_CHUNK, WIDEST_CHUNK};
 
 use crate::store::secret_file;
-use crate::store::server::PasswordSource;
+use crate::store::server::{PASSWORD_VARIABLE, PasswordSource};
 
 use super::{Fork, MillConfig, Options, StoreConfig, check_options, sign_in, url};
 
@@ -75,6 +75,17 @@ pub(super) fn read(path: &str) -> Result<MillConfig> {
             if server.password_source == PasswordSource::Url && !server.password.reveal().is_empty() {
                 return Err(Error::config(format!(
                     "configuration file `{}` holds a password and {exposed}; or move the password into a file of its own and name it with `password_file=`",
+                    shown(path)
+                )));
+            }
+            Ok(())
+        })?;
+    }
+    if let Some(changeable) = file.changeable.filter(|_| std::env::var_os(PASSWORD_VARIABLE).is_some()) {
+        config.store.servers(&mut |server| {
+            if server.password_source == PasswordSource::None && !server.user.is_empty() {
+                return Err(Error::config(format!(
+                    "configuration file `{}` says where the password of {PASSWORD_VARIABLE} is sent, and {changeable}",
                     shown(path)
                 )));
             }

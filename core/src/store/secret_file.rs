@@ -19,6 +19,8 @@ pub(crate) struct SecretFile {
     pub(crate) text: Zeroizing<String>,
     /// Which other users can read it and what to run, as the end of a sentence that names the file.
     pub(crate) exposed: Option<String>,
+    /// That every user can change it and what to run, as the end of a sentence that names the file.
+    pub(crate) changeable: Option<String>,
 }
 
 /// Reads a regular file of at most `most` bytes. A pipe would block until its other end writes, and could be read only
@@ -33,8 +35,10 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<SecretFile> {
         String::from_utf8(std::mem::take(&mut bytes)).map_err(|_| invalid("it is not UTF-8".to_owned()))?;
     // SAFETY: takes no arguments, touches no memory and always succeeds.
     let user = unsafe { libc::geteuid() };
-    let exposed = exposed(found.mode(), found.uid() == user, path).filter(|_| !is_mounted_read_only(&file));
-    Ok(SecretFile { text: Zeroizing::new(text), exposed })
+    let is_fixed = is_mounted_read_only(&file);
+    let exposed = exposed(found.mode(), found.uid() == user, path).filter(|_| !is_fixed);
+    let changeable = changeable(found.mode(), path).filter(|_| !is_fixed);
+    Ok(SecretFile { text: Zeroizing::new(text), exposed, changeable })
 }
 
 /// The bytes of a regular file of at most `most` bytes, and the file itself.
@@ -75,6 +79,14 @@ fn exposed(mode: u32, is_ours: bool, path: &Path) -> Option<String> {
         format!(
             "has mode {mode:03o}, so every user of this machine can read or change it: have its owner run `chmod 640 {path}` and give it a group of this program's user"
         )
+    })
+}
+
+/// What is wrong with the mode of a file that says where a password goes.
+fn changeable(mode: u32, path: &Path) -> Option<String> {
+    let (mode, path) = (mode & 0o777, path.display());
+    (mode & 0o002 != 0).then(|| {
+        format!("has mode {mode:03o}, so every user of this machine can change it: run `chmod o-w {path}`")
     })
 }
 

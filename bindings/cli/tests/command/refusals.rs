@@ -384,3 +384,25 @@ fn arguments_that_are_not_utf_8_are_refused() {
     let ran = home.shell(r"$K next $'segment:\xff'");
     assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{ran:?} {}", *BINARY);
 }
+
+#[test]
+fn the_environments_password_goes_nowhere_that_every_user_can_say() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new();
+    let file = home.file("ids.toml", "store = \"mysql://ids@127.0.0.1:1/shop\"\n");
+    let run = |mode: u32, password: &str| {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let mut command = home.command(&["--mill", "file:ids.toml", "next", "segment:orders?deadline=100ms"]);
+        if !password.is_empty() {
+            command.env("KEYMILL_PASSWORD", password);
+        }
+        Ran::from(command.output().unwrap()).err
+    };
+    let refused = run(0o666, "secret");
+    assert!(refused.contains("INVALID_CONFIG") && refused.contains("run `chmod o-w ids.toml`"), "{refused}");
+    // It is read by others in many places, and without the password it gives nothing away.
+    for (mode, password) in [(0o644, "secret"), (0o666, "")] {
+        let err = run(mode, password);
+        assert!(!err.contains("chmod"), "{mode:o}: {err}");
+    }
+}
