@@ -406,3 +406,19 @@ fn the_environments_password_goes_nowhere_that_every_user_can_say() {
         assert!(!err.contains("chmod"), "{mode:o}: {err}");
     }
 }
+
+#[test]
+fn now_is_refused_where_the_stores_clock_is_far_from_this_machines() {
+    let home = Home::new();
+    let url = std::env::var("KEYMILL_TEST_POSTGRES").expect("`ci/servers/postgres run` names a server");
+    let (joint, spec) = (if url.contains('?') { '&' } else { '?' }, "snowflake:far?worker=3");
+    home.run(&["--mill", &url, "init", spec]).done();
+    let at = |ms: i64| format!("{url}{joint}clock=manual@{ms}");
+    for far in [-700_000, 700_000] {
+        let mill = at(crate::common::now_ms() + far);
+        let message =
+            home.run(&["--mill", &mill, "repair", spec, "--to", "now", "--yes"]).refused("STORE_REFUSED");
+        assert!(message.contains("compare both with a third clock"), "{message}");
+    }
+    home.run(&["--mill", &at(crate::common::now_ms() + 60_000), "repair", spec, "--to", "now"]).done();
+}

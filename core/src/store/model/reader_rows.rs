@@ -6,7 +6,7 @@
 
 use crate::error::shown;
 use crate::request::reader::{OwnReader, READER_LAYOUT, Reader, Readers};
-use crate::request::worker::{Left, PoolRecord, PoolRows, SlotRow};
+use crate::request::worker::{Left, MOST_READERS, POOL_ROW, PoolRecord, PoolRows, SlotRow};
 use crate::store::{Fault, FaultKind, KeepReader, Key, MAX_NUMBER, StoreIndex};
 
 use super::pool_rows::SlotRows;
@@ -58,6 +58,19 @@ pub(crate) fn check_stores(router: &str, readers: &Readers, stores: u64) -> Resu
             counted(stores),
         ),
     ))
+}
+
+/// Nobody can say of so many rows which processes they are, and a step that passes one over may misroute its ids.
+pub(crate) fn too_many(key: &Key, now_ms: u64) -> Fault {
+    let (router, table) = (key.name.as_str(), &key.table);
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "router `{}` has more than {MOST_READERS} rows in `{table}`: a login that may write there has added them; nothing was changed. Take its right to do so, end every process of the router that is cut off from the store, and delete the rows that have ended: `DELETE FROM {table} WHERE pool = '{}' AND slot <> {POOL_ROW} AND ends_at < {now_ms}`",
+            shown(router),
+            router.replace('\'', "''")
+        ),
+    )
 }
 
 fn counted(stores: u64) -> String {

@@ -168,6 +168,7 @@ pub(crate) fn raised(raise: &RaisePool, pool: &PoolRows) -> Result<PoolRows, Fau
         now_ms: pool.now_ms,
         locked: Vec::new(),
         others: pool.others.clone(),
+        is_cut: false,
     })
 }
 

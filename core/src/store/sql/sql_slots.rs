@@ -1,6 +1,7 @@
 //! The rows of leased workers in an open transaction. Every change is a compare-and-set of one row; nothing is read with a lock.
 
 use crate::request::scheme::Family;
+use crate::request::worker::MOST_READERS;
 use crate::store::model::pool_rows::SlotRows;
 use crate::store::model::slot_columns::{self, COLUMNS};
 use crate::store::model::slot_rows::POOL_ROW;
@@ -75,8 +76,16 @@ impl SqlSlots<'_> {
 
 impl SlotRows for SqlSlots<'_> {
     fn read_pool(&mut self, key: &Key) -> Result<PoolRows, Fault> {
+        // The record and the living ones come first.
+        let order = match key.is_of_readers() {
+            true => format!(
+                "CASE `slot` WHEN {POOL_ROW} THEN 0 ELSE 1 END, `ends_at` DESC LIMIT {}",
+                MOST_READERS + 2
+            ),
+            false => "`slot`".to_owned(),
+        };
         let sql = format!(
-            "SELECT {} FROM {} WHERE `pool` = ? ORDER BY `slot`",
+            "SELECT {} FROM {} WHERE `pool` = ? ORDER BY {order}",
             slot_columns::read_columns(),
             self.connection.place(key)?
         );
@@ -90,6 +99,8 @@ impl SlotRows for SqlSlots<'_> {
             }
             pool.add(key, row)?;
         }
+        pool.is_cut = key.is_of_readers() && pool.slots.len() > MOST_READERS;
+        pool.slots.sort_by_key(|row| row.slot);
         Ok(pool)
     }
 
