@@ -95,9 +95,9 @@ mod time;
 pub mod time;
 
 pub use api::{
-    Change, Handle, Heat, Iter, Kind, Mill, ORDER_KEYS_VARIABLE, OldRow, OrderNo, OrderNumbers, Parts,
-    Periods, Repair, ReservedAhead, Route, Router, Source, SourceStatus, Stored, StoredRouter, Table,
-    VERSION,
+    Change, Handle, Heat, Iter, Kind, ListedRow, Mill, ORDER_KEYS_VARIABLE, OldRow, OrderNo, OrderNumbers,
+    Parts, Periods, Repair, ReservedAhead, Route, Router, Source, SourceStatus, Stored, StoredRouter,
+    StoredRows, Table, VERSION,
 };
 #[cfg(feature = "moves")]
 pub use api::{FinishedMove, MoveOptions, MoveStatus, Moves, Moving};

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Barrier};
 
-use keymill::store::{FaultKind, Key, Store, StoredTable};
+use keymill::simulation::counter_key;
+use keymill::store::{FaultKind, Key, Mark, RaisePool, Scheme, Store, StoreIndex, StoredTable};
 use keymill_tests::{in_time, redis as redis_server};
 
 use crate::bench::{Bench, Kind, Place, unique};
@@ -97,6 +98,39 @@ fn all_tables_are_listed_in_the_order_of_their_names(routes: &Routes) {
     assert_eq!(listed, wanted.map(|(name, version)| (name.to_owned(), stored(version, name))));
 }
 
+/// Rows of sources and pools of leased workers, as `keymill status` lists what a store has.
+fn rows_and_pools_are_listed_in_the_order_of_their_names(routes: &Routes) {
+    let mut store = routes.open();
+    let rows = Key { table: unique("rows"), ..Key::segment(Scheme::Keymill, "", "") };
+    let pools = Key { table: unique("pools"), ..Key::pool("", "") };
+    for key in [&rows, &pools] {
+        assert_eq!(store.list_rows(key, 10), Ok(Vec::new()), "there is no table");
+    }
+    let of_table = |key: Key| Arc::new(Key { table: rows.table.clone(), ..key });
+    let segment = |name| of_table(Key::segment(Scheme::Keymill, "", name));
+    let bank = of_table(Key::bank("", "a/b"));
+    let counter = counter_key(&bank, 4, 3);
+    let keys = [segment("b"), segment("a"), bank, counter];
+    store.init(&keys, false).expect("the table");
+    for (key, next) in keys.iter().zip(1_u64..) {
+        store.repair(key, Mark { period: 0, next }).expect("a row");
+    }
+    let listed = store.list_rows(&rows, 10).expect("a list");
+    let listed: Vec<_> = listed.iter().map(|row| (row.name.as_str(), row.date, row.next)).collect();
+    assert_eq!(
+        listed,
+        [("business:a%2Fb", 0, Some(3)), ("segment:a", 0, Some(2)), ("segment:b", 0, Some(1))]
+    );
+    assert_eq!(store.list_rows(&rows, 2).expect("a list").len(), 2);
+
+    let pool = Arc::new(Key { table: pools.table.clone(), ..Key::pool("", "tx") });
+    store.init(std::slice::from_ref(&pool), false).expect("the table");
+    let (key, layout) = (pool, Arc::from("time:41@1ms epoch=2025-01-01"));
+    store.raise_pool(&RaisePool { key, layout, store: StoreIndex::ONLY, to: 7, token: 1 }).expect("a pool");
+    let listed = store.list_rows(&pools, 10).expect("a list");
+    assert_eq!(listed.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["tx"]);
+}
+
 /// On Redis, whose tables have no columns: what an earlier build reads has its text under a name that it does not know.
 fn a_table_and_an_earlier_build_refuse_each_other(routes: &Routes) {
     let (mut store, key) = (routes.open(), &routes.key);
@@ -159,5 +193,6 @@ routes! {
     a_table_is_replaced_only_from_the_version_that_was_seen
     of_eight_processes_that_change_a_table_at_once_one_does
     all_tables_are_listed_in_the_order_of_their_names
+    rows_and_pools_are_listed_in_the_order_of_their_names
     a_table_and_an_earlier_build_refuse_each_other
 }

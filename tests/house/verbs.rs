@@ -50,6 +50,7 @@ Source::import       -d                     -d                  -d              
 Mill::router         km_mill_router         Mill.router         Mill.router        Mill.router          Mill.router          Route
 Mill::put_routes     -d                     -d                  -d                 -d                   -d                   Route
 Mill::stored_routers -d                     -d                  -d                 -d                   -d                   Status
+Mill::stored_rows    -d                     -d                  -d                 -d                   -d                   Status
 Source::parse_bytes  -i                     -i                  Business.parse     Business.parse       Business.parse       Parse
 Router::open         km_router_open_file    Router.open         Router.open        Router.open          Router.open          Route
 Router::from_text    km_router_open_text    Router.from_text    Router.fromText    Router.from_text     Router.fromText      Steps

@@ -46,7 +46,7 @@ fn routers_that_a_user_of_mariadb_may_not_read_are_refused() {
     let refused = |when: &str| {
         let message = listed(&clerk).expect_err(when);
         assert!(message.contains("SELECT command denied") && message.contains("keymill_route"), "{message}");
-        assert!(message.contains("grant this user SELECT on the table to list routers"), "{message}");
+        assert!(message.contains("grant this user SELECT on the table to list its rows"), "{message}");
     };
     refused("without a table");
     store_router(&owner, "orders");

@@ -24,7 +24,7 @@ password_file= names, or a TOML file, with mode 600.
 A mill is opened from one string: sqlite:FILE, memory:, mysql://user@host:port/database, postgres://…, redis://host:port, file:CONFIG.toml.
 
 Ids and answers go to standard output, everything else to standard error. Exit 0: done; 1: it could not be done, and
-the first line says why (keymill: CODE: message); 2: the command line itself is wrong.";
+the first line says why (keymill: CODE: message); 2: the command line itself is wrong; 130 or 143: SIGINT or SIGTERM ended it.";
 
 /// Identifiers at memory speed: database segments, snowflakes and serial numbers.
 #[derive(Debug, Parser)]
@@ -306,8 +306,8 @@ Examples:
     #[command(long_about = "\
 Show where the ids of a source land, over time and over the regions of a table or the residues of a modulo.
 
-Ids are made in memory for a minute of a clock of their own, 250 a second and worker; the mill's store is not asked. The
-brighter a cell, the more ids. The hottest share of a second is what one region, and so one server, has to take.")]
+Ids are made in memory for a minute of a clock of their own, 250 a second and worker; the mill's store is not asked. A cell
+of the picture is fuller in a terminal, and darker in the SVG file, the more ids it has. The hottest share of a second is what one region, and so one server, has to take.")]
     #[command(after_help = "\
 Examples:
   keymill spread 'snowflake:tx?worker=5'
@@ -380,7 +380,8 @@ Examples:
 
     /// Show the store, and where these sources stand in it
     #[command(after_help = "\
-No source named: those of the TOML file. Nothing is created or changed.
+No source named: those of the TOML file, and every row that the store has in keymill's own tables: the names of segments, serials and
+business ids are sources. Nothing is created or changed.
 
 Examples:
   keymill status
@@ -495,7 +496,7 @@ Examples:
 
     /// Take over the row of another program's table
     #[command(long_about = "\
-Take over the row of another program's table: Leaf, tinyid, CosId, KeyFactory or IDSnowman.
+Take over the row of another program's table: Leaf, tinyid, CosId, KeyFactory, IDSnowman, or a table generator of JPA.
 
 The source, of scheme keymill, goes on where the old row stands. In one transaction the old row is locked and moved 2^62
 (4611686018427387904) numbers away, then the new row begins where it stood. So an old node that still runs never

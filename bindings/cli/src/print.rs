@@ -102,8 +102,11 @@ pub fn error(error: &Error) {
     note(&format!("keymill: {error}"));
 }
 
-/// A tick's length: `1 ms`, `10 ms`, `1 s`.
+/// In the largest unit that it is a whole number of: `10 ms`, `1 s`, `90 min`, `7 d`.
 #[must_use]
 pub fn duration(ms: i64) -> String {
-    if ms % 1000 == 0 { format!("{} s", ms / 1000) } else { format!("{ms} ms") }
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")];
+    let largest = units.into_iter().find(|(unit, _)| ms != 0 && ms % unit == 0);
+    let (unit, name) = largest.unwrap_or((1, "ms"));
+    format!("{} {name}", ms / unit)
 }

@@ -1,7 +1,8 @@
 //! `spread`: where the ids of a source land, over time and over the regions of a table or the residues of a modulo.
 //!
 //! The ids are those that the source makes, on a store in memory and a clock that this file moves. The picture is drawn as
-//! TiDB's Key Visualizer draws load: time to the right, regions upwards, the brighter the more ids.
+//! TiDB's Key Visualizer draws load: time to the right, regions upwards. The more ids a cell has, the fuller it is in a terminal, and the
+//! darker in the file.
 
 use std::fmt::Write as _;
 use std::path::Path;

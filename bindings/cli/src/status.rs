@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use keymill::snowflake::layout::rfc3339;
 use keymill::{
-    Code, Error, Facts, Figure, Heat, Layout, Mill, Periods, Result, Source, SourceStatus, Stats,
-    StoredRouter,
+    Code, Error, Facts, Figure, Heat, Layout, ListedRow, Mill, Periods, Result, Source, SourceStatus, Stats,
+    StoredRouter, StoredRows,
 };
 use serde_json::{Map, Value, json};
 
@@ -282,6 +282,11 @@ pub fn status(mill: &Mill, sources: &[String], seconds: Option<u16>, json: bool)
         Err(error) if error.code == Code::StoreRefused => (Vec::new(), Some(error.to_string())),
         routers => (routers?, None),
     };
+    // Without a source, what the store has: its names are those of sources.
+    let (stored, unread) = match sources.is_empty().then(|| mill.stored_rows()) {
+        Some(Err(error)) if error.code == Code::StoreRefused => (Vec::new(), Some(error.to_string())),
+        stored => (stored.transpose()?.unwrap_or_default(), None),
+    };
     // Now the tables of the sources have been looked for.
     let facts = mill.facts()?;
     if json {
@@ -297,13 +302,38 @@ pub fn status(mill: &Mill, sources: &[String], seconds: Option<u16>, json: bool)
             "warnings": facts.warnings,
             "routers": routers.iter().map(router_json).collect::<Vec<_>>(),
             "routers_warning": unlisted,
+            "rows": stored.iter().flat_map(rows_json).collect::<Vec<_>>(),
+            "rows_warning": unread,
             "sources": statuses.iter().map(|status| status.json(&facts)).collect::<Vec<_>>(),
         }))?;
     } else {
-        print::text(&status_text(mill, &facts, &routers, unlisted.as_deref(), &statuses))?;
+        let listed = Listed { routers, unlisted, stored, unread };
+        print::text(&status_text(mill, &facts, &listed, &statuses))?;
     }
     // A row that could not be read is no answer, whatever else was.
     statuses.iter().find_map(ShownSource::refusal).map_or(Ok(()), Err)
+}
+
+/// What the store has beside the sources that were asked for.
+struct Listed {
+    routers: Vec<StoredRouter>,
+    /// Why routers are not listed.
+    unlisted: Option<String>,
+    stored: Vec<StoredRows>,
+    /// Why rows are not listed.
+    unread: Option<String>,
+}
+
+fn rows_json(stored: &StoredRows) -> Vec<Value> {
+    let row = |row: &ListedRow| {
+        json!({
+            "table": stored.table,
+            "name": row.name,
+            "date": (row.date != 0).then(|| row.date.to_string()),
+            "next": row.next.map(|next| next.to_string()),
+        })
+    };
+    stored.rows.iter().map(row).collect()
 }
 
 fn router_json(router: &StoredRouter) -> Value {
@@ -371,6 +401,22 @@ impl Lines {
         }
     }
 
+    fn add_stored(&mut self, stored: &[StoredRows], unread: Option<&str>) {
+        if let Some(reason) = unread {
+            self.add("warning", &format!("the rows of the store are not listed: {reason}"));
+        }
+        for StoredRows { table, rows, has_more, .. } in stored {
+            for row in rows {
+                let date = if row.date == 0 { String::new() } else { format!(" date={}", row.date) };
+                let next = row.next.map_or_else(String::new, |next| format!(" next={next}"));
+                self.add("row", &format!("{table}: {}{date}{next}", row.name));
+            }
+            if *has_more {
+                self.add("note", &format!("{table} has more rows than these {}", rows.len()));
+            }
+        }
+    }
+
     /// The rows that the sources have in the store.
     fn add_rows(&mut self, facts: &Facts, statuses: &[ShownSource]) {
         let (leased, others): (Vec<_>, Vec<_>) =
@@ -384,16 +430,11 @@ impl Lines {
     }
 }
 
-fn status_text(
-    mill: &Mill,
-    facts: &Facts,
-    routers: &[StoredRouter],
-    unlisted: Option<&str>,
-    statuses: &[ShownSource],
-) -> String {
+fn status_text(mill: &Mill, facts: &Facts, listed: &Listed, statuses: &[ShownSource]) -> String {
     let mut lines = Lines::default();
     lines.add_store(mill, facts);
-    lines.add_routers(routers, unlisted);
+    lines.add_routers(&listed.routers, listed.unlisted.as_deref());
+    lines.add_stored(&listed.stored, listed.unread.as_deref());
     for status in statuses {
         if let Some(zone) = status.setting("zone") {
             lines.add("zone", &format!("{}: {zone}", status.shown("source")));

@@ -5,9 +5,10 @@ import { createRequire } from 'node:module'
 import { basename, dirname, join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath, pathToFileURL } from 'node:url'
+import { createContext, runInContext } from 'node:vm'
 import { gzipSync } from 'node:zlib'
 import * as keymill from 'keymill'
-import { fresh, run, scratch } from './support.mjs'
+import { blackHole, fresh, run, scratch } from './support.mjs'
 
 const require = createRequire(import.meta.url)
 const home = dirname(require.resolve('keymill/package.json'))
@@ -183,4 +184,47 @@ test('two versions of the package in one process both serve, but not on one SQLi
 test('where the runtime refuses views of foreign memory ids come one by one, in order', async () => {
   const { code, out, err } = await run('refused.mjs', [join(home, 'dist'), fresh()]).done
   assert.equal(code, 0, out + err)
+})
+
+/** The package as Jest and Vitest load it: its modules run in a realm of their own, and Node's and the native part do not. */
+function inAnotherRealm() {
+  const realm = createContext({ Buffer, performance, process, setTimeout, clearTimeout, setInterval, clearInterval, setImmediate, queueMicrotask })
+  const loaded = new Map()
+  const load = (file) => {
+    if (!loaded.has(file)) {
+      const module = { exports: {} }
+      loaded.set(file, module)
+      const near = createRequire(file)
+      const find = (name) => (near.resolve(name).startsWith(join(home, 'dist')) ? load(near.resolve(name)) : near(name))
+      const body = runInContext(`(function (exports, require, module, __filename, __dirname) {${readFileSync(file, 'utf8')}\n})`, realm, { filename: file })
+      body(module.exports, find, module, file, dirname(file))
+    }
+    return loaded.get(file).exports
+  }
+  return { keymill: load(join(home, 'dist', 'index.js')), evaluate: (text) => runInContext(text, realm) }
+}
+
+test('in another realm an error is a KeymillError with its code, and bytes are bytes', async (t) => {
+  const { keymill, evaluate } = inAnotherRealm()
+  const mill = keymill.open('memory:')
+  const isOurs = (code) => (e) => e instanceof keymill.KeymillError && e.code === code && e.name === 'KeymillError'
+  assert.throws(() => mill.source('segment:orders?stepp=1'), isOurs('INVALID_CONFIG'))
+  const hole = await blackHole()
+  t.after(hole.end)
+  const away = keymill.open(`mysql://app:horse@127.0.0.1:${hole.port}/ids?tls=off&connect_timeout=50ms`)
+  const later = away.segment('later', { deadline: '60ms' })
+  await assert.rejects(later.nextAsync(), (e) => e instanceof keymill.KeymillError && /^(STORE_UNAVAILABLE|DEADLINE)$/.test(e.code))
+  away.close()
+  assert.throws(() => mill.snowflake('tx', { worker: 1 }).parse(-1n), isOurs('INVALID_ARGUMENT'))
+  const orders = mill.business('orders')
+  const parts = orders.parse(orders.next('buyer'))
+  const bytes = Buffer.alloc(8)
+  bytes.writeBigUInt64BE(orders.next('buyer'))
+  for (const given of [bytes, new Uint8Array(bytes), evaluate('(bytes) => Uint8Array.from(bytes)')(bytes)]) {
+    assert.equal(orders.parse(given).gene, parts.gene)
+  }
+  const segment = mill.segment('filled')
+  for (const array of [new BigUint64Array(2), evaluate('new BigUint64Array(2)'), new BigUint64Array(new SharedArrayBuffer(16))]) segment.fill(array)
+  assert.equal(segment.next(), 7n)
+  mill.close()
 })

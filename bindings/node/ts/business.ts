@@ -1,3 +1,5 @@
+import { types } from 'node:util'
+
 import type { Cursor } from './cursor'
 import { argument, asked, translated } from './error'
 import { MillState } from './state'
@@ -138,7 +140,7 @@ export class Business {
   parse(id: bigint | number | string | Uint8Array): Parts {
     this.#state.check()
     const { source } = this.#cursor
-    return id instanceof Uint8Array ? partsOf(source, `0x${Buffer.from(id).toString('hex')}`, true) : partsOf(source, id)
+    return types.isUint8Array(id) ? partsOf(source, `0x${Buffer.from(id).toString('hex')}`, true) : partsOf(source, id)
   }
 
   /** This source's figures, over all its counters; after `close` the last ones. */

@@ -1,3 +1,5 @@
+import { types } from 'node:util'
+
 import type { Code } from './codes'
 import { native } from './native'
 
@@ -20,7 +22,8 @@ const names = new Set(native.codes())
 
 /** What a native function threw, as people see it. */
 export function translated(thrown: unknown): unknown {
-  if (!(thrown instanceof Error) || thrown instanceof KeymillError) return thrown
+  // Not by `instanceof`: Jest and Vitest run modules in a realm of their own, whose `Error` is not the one of native code.
+  if (!types.isNativeError(thrown) || thrown instanceof KeymillError) return thrown
   const [code, retry] = String((thrown as { code?: unknown }).code).split('/')
   // napi's own complaints are about the types of arguments.
   if (!names.has(code)) return new KeymillError('INVALID_ARGUMENT', thrown.message)

@@ -1,3 +1,5 @@
+import { types } from 'node:util'
+
 import { argument, asked, shown } from './error'
 import { native, type NumbersBox } from './native'
 import { of64, text, whole } from './router'
@@ -8,7 +10,7 @@ const BYTES = 16
 export type Bytes = typeof globalThis extends { Buffer: { alloc(size: number): infer Found } } ? Found : Uint8Array
 
 function bytes(what: string, value: unknown): Uint8Array {
-  if (value instanceof Uint8Array) return value
+  if (types.isUint8Array(value)) return value
   throw argument(`${what} must be a Buffer or a Uint8Array, not ${shown(value)}`)
 }
 
@@ -17,13 +19,13 @@ function id(value: unknown): bigint {
 }
 
 function list(what: string, values: unknown): unknown[] | BigUint64Array {
-  if (Array.isArray(values) || values instanceof BigUint64Array) return values
+  if (Array.isArray(values) || types.isBigUint64Array(values)) return values
   throw argument(`${what} must be an array, not ${shown(values)}`)
 }
 
 function words(what: string, values: unknown): BigUint64Array {
   const given = list(what, values)
-  return given instanceof BigUint64Array ? given : BigUint64Array.from(given, (value) => of64('one of the array', value, 0n))
+  return types.isBigUint64Array(given) ? given : BigUint64Array.from(given, (value) => of64('one of the array', value, 0n))
 }
 
 function version(what: string, value: unknown): number {
@@ -56,7 +58,7 @@ export class OrderNumbers {
   /** With keys of the caller's: versions, 1 to 255, with 32 bytes each, of which `sealWith` seals. */
   static fromKeys(keys: Map<number, Uint8Array> | Record<number, Uint8Array>, sealWith: number, tenant = '', table = ''): OrderNumbers {
     if (typeof keys !== 'object' || keys === null) throw argument(`keys must be a Map or an object of versions and bytes, not ${shown(keys)}`)
-    const given: [unknown, unknown][] = keys instanceof Map ? [...keys] : Object.entries(keys).map(([name, key]) => [Number(name), key])
+    const given: [unknown, unknown][] = types.isMap(keys) ? [...keys] : Object.entries(keys).map(([name, key]) => [Number(name), key])
     const versions = given.map(([name]) => version('a version', name))
     const all = given.map(([, key]) => bytes('a key', key))
     const seals = version('sealWith', sealWith)

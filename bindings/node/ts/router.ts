@@ -1,3 +1,5 @@
+import { types } from 'node:util'
+
 import { argument, asked, shown } from './error'
 import { native, type Route, type RouterBox } from './native'
 
@@ -75,7 +77,7 @@ export class Router {
 
   /** Where an id belongs: a bigint of 64 bits, or bytes, 8 of them or 16 of a wide id. One of 128 bits is for `routeWide`, also where it is small. */
   route(id: bigint | number | Uint8Array): Route {
-    if (id instanceof Uint8Array) return asked(() => native.routeBytes(this.#box, id))
+    if (types.isUint8Array(id)) return asked(() => native.routeBytes(this.#box, id))
     return asked(() => native.routeId(this.#box, of64('an id', id, 0n)))
   }
 
@@ -95,7 +97,7 @@ export class Router {
    * number, the id decides, which is encrypted: `also` names the second shard then.
    */
   routeOrderNo(orderNo: Uint8Array | bigint | number | string): Route {
-    if (orderNo instanceof Uint8Array) return asked(() => native.routeOrderNo(this.#box, orderNo))
+    if (types.isUint8Array(orderNo)) return asked(() => native.routeOrderNo(this.#box, orderNo))
     if (typeof orderNo === 'string') return asked(() => native.routeOrderNoText(this.#box, text('an order number', orderNo)))
     return asked(() => native.routeOrderNo8(this.#box, of64('an order number', orderNo, 0n)))
   }

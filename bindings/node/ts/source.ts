@@ -1,3 +1,5 @@
+import { types } from 'node:util'
+
 import { Cursor } from './cursor'
 import { argument, asked, shown, translated } from './error'
 import { MillState } from './state'
@@ -285,7 +287,7 @@ abstract class Numbers<T extends bigint | number> extends AnySource<T> {
     this.state.check()
     // A detached one, too, has no elements.
     if (array.length === 0) return array
-    if (array.buffer instanceof ArrayBuffer) {
+    if (types.isArrayBuffer(array.buffer)) {
       this.fillAll(new BigUint64Array(array.buffer, array.byteOffset, array.length))
     } else {
       // Other threads may read shared memory while it is being written.

@@ -31,6 +31,7 @@ use crate::store::{Facts, Fault};
 use crate::time::Clock;
 
 pub use crate::spec::Kind;
+pub use crate::store::ListedRow;
 pub use business::Heat;
 pub use handle::{Handle, Iter};
 #[cfg(feature = "moves")]
@@ -38,6 +39,21 @@ pub use moves::{FinishedMove, MoveOptions, MoveStatus, Moves, Moving};
 pub use operate::{Change, OldRow, Periods, Repair, ReservedAhead, SourceStatus};
 pub use order_numbers::{ORDER_KEYS_VARIABLE, OrderNo, OrderNumbers};
 pub use router::{Route, Router, Stored, StoredRouter};
+
+/// How many rows of a table are listed.
+const MOST_LISTED: usize = 1000;
+
+/// The rows of one of keymill's own tables: see [`Mill::stored_rows`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoredRows {
+    /// The table.
+    pub table: String,
+    /// Its rows, without those that a bank has beside its record; of `keymill_worker` the pools.
+    pub rows: Vec<ListedRow>,
+    /// Whether the table has more.
+    pub has_more: bool,
+}
 pub use source::Source;
 
 /// The version of keymill, the same in every language.
@@ -179,6 +195,32 @@ impl Mill {
             *text = printable(std::mem::take(text));
         }
         Ok(facts)
+    }
+
+    /// The rows that the store has in keymill's own tables of sources and of leased workers, in the order of their names, 1000 of each
+    /// table at most. For a look from outside: creates nothing, and a table that is not there has no row. Tables of other names and of
+    /// other programs are not looked at.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
+    pub fn stored_rows(&self) -> Result<Vec<StoredRows>> {
+        let keys = [
+            Key::segment(Scheme::Keymill, Scheme::Keymill.default_table(), ""),
+            Key::pool(Scheme::Worker.default_table(), ""),
+        ];
+        self.shared.on_store(self.shared.config.command_line(), move |store| {
+            let mut listed = Vec::with_capacity(keys.len());
+            for key in &keys {
+                let mut rows = store.list_rows(key, MOST_LISTED + 1)?;
+                let has_more = rows.len() > MOST_LISTED;
+                rows.truncate(MOST_LISTED);
+                for row in &mut rows {
+                    row.name = printable(std::mem::take(&mut row.name));
+                }
+                listed.push(StoredRows { table: key.table.clone(), rows, has_more });
+            }
+            Ok(listed)
+        })
     }
 
     /// Creates the tables that these sources lack in the store; without sources, keymill's own tables. Returns the statements that

@@ -368,12 +368,13 @@ impl Source {
             };
         };
         match pattern.split(text) {
-            Some((period, number)) => Ok(Parts {
+            // A text that was cut off has fewer digits than its number is written with.
+            Some((period, number)) if pattern.text(period, number) == text => Ok(Parts {
                 date: Some(pattern.prefix(period).as_str().to_owned()),
                 number: Some(number),
                 ..Parts::default()
             }),
-            None => Err(self.failed(Error::argument(format!(
+            _ => Err(self.failed(Error::argument(format!(
                 "`{}` does not fit date={} number={}",
                 shown(text),
                 pattern.date_pattern(),

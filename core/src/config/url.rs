@@ -1,6 +1,7 @@
 //! Store URLs: `memory:`, `sqlite:PATH`, `mysql://user:password@host:port/database?option=value`, `postgres://…`.
 
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -84,10 +85,14 @@ fn driver_of(scheme: &str) -> Option<(&'static str, &'static str)> {
 }
 
 fn decode(text: &str) -> Result<String> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    decoded
-        .map(std::borrow::Cow::into_owned)
-        .map_err(|_| Error::config("the store's URL is not UTF-8 once its %XX are decoded"))
+    let decoded = percent_decode_str(text)
+        .decode_utf8()
+        .map_err(|_| Error::config("the store's URL is not UTF-8 once its %XX are decoded"))?;
+    // The protocols end a name there: another user or database would be taken.
+    if decoded.contains('\0') {
+        return Err(Error::config("the store's URL has a NUL (%00), which no name or password has"));
+    }
+    Ok(decoded.into_owned())
 }
 
 fn read_options(query: &str, store: &[&'static [Described]], name: &str) -> Result<BTreeMap<String, String>> {
@@ -306,8 +311,10 @@ fn no_cut_password(rest: &str, query: &str) -> Result<()> {
     }
     let hosts = rest.trim_start_matches('/').split('/').next().unwrap_or_default();
     let is_port = |port: &str| port.parse::<u16>().is_ok();
-    let has_port = |host: &str| match host.rsplit_once(']') {
-        Some((_, after)) => after.strip_prefix(':').is_none_or(is_port),
+    let is_address = |text: &str| text.split('%').next().unwrap_or_default().parse::<Ipv6Addr>().is_ok();
+    let has_port = |host: &str| match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, "")) => is_address(address),
+        Some((address, after)) => is_address(address) && after.strip_prefix(':').is_some_and(is_port),
         None => host.split_once(':').is_none_or(|(_, port)| is_port(port)),
     };
     if !hosts.split(',').all(has_port) {

@@ -3,7 +3,7 @@
 //! A [`Memory`] is the "server"; any number of [`MemoryStore`]s are its clients. A script decides the outcome of each
 //! request, so that a test chooses when an answer is lost or a backup is restored.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::model::counter::Counter;
 use super::model::pool_rows::SlotRows;
 use super::model::rows::{self, Digits, ProducerKey, Rows, StoredRow};
 use super::{
-    BankStore, Catalogue, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, PoolRows, ReaderStore, Request,
-    Reserved, RouteStore, Row, RowMark, RowStore, RowsWork, Scheme, SerialKey, SlotRow, SlotStore, SlotWork,
-    StoredTable, Subject, Work,
+    BankStore, Catalogue, Facts, Fault, FaultKind, Key, ListedRow, MAX_NUMBER, Mark, PoolRows, ReaderStore,
+    Request, Reserved, RouteStore, Row, RowMark, RowStore, RowsWork, Scheme, SerialKey, SlotRow, SlotStore,
+    SlotWork, StoredTable, Subject, Work,
 };
 use crate::time::{Clock, ManualClock};
 
@@ -512,6 +512,24 @@ impl RouteStore for MemoryStore {
 }
 
 impl Catalogue for MemoryStore {
+    fn list_rows(&mut self, key: &Key, most: usize) -> Result<Vec<ListedRow>, Fault> {
+        let mut state = self.shared.state();
+        state.heard().map_err(|fault| fault.with_context(&super::listing_rows(key)))?;
+        if key.scheme == Scheme::Worker {
+            let pools = state.slots.keys().filter(|(table, ..)| *table == key.table);
+            let names: BTreeSet<&String> = pools.map(|(_, pool, _)| pool).collect();
+            return Ok(names.into_iter().take(most).map(|name| ListedRow::pool(name)).collect());
+        }
+        let begin = format!("{}\n", key.table);
+        let listed = state.rows.iter().filter_map(|(id, row)| match (id.strip_prefix(&begin)?, row) {
+            (name, StoredRow::Segment(row)) if !ListedRow::is_of_listed_bank(name) => {
+                Some(ListedRow { name: name.to_owned(), date: row.mark.period, next: Some(row.mark.next) })
+            }
+            _ => None,
+        });
+        Ok(listed.take(most).collect())
+    }
+
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         let kept = keys.iter().try_for_each(|key| rows::check_kept_here(key));
         kept.map(|()| Vec::new()).map_err(|fault| fault.with_context(rows::creating(dry_run)))

@@ -67,11 +67,12 @@ pub(crate) use stored_table::{no_stored_table, stored_table};
 #[cfg(feature = "redis")]
 pub(crate) use verbs::renew_slots;
 pub use verbs::{
-    BankStore, Catalogue, KeepReader, ReaderStore, RouteStore, RowStore, RowsWork, SlotStore, SlotWork, Work,
+    BankStore, Catalogue, KeepReader, ListedRow, ReaderStore, RouteStore, RowStore, RowsWork, SlotStore,
+    SlotWork, Work,
 };
 pub(crate) use verbs::{
-    drawn_member, in_transaction, listing_routes, making_a_node, new_owner, on_slots, reading_route,
-    renewing, replacing_route,
+    drawn_member, in_transaction, listing_routes, listing_rows, making_a_node, new_owner, on_slots,
+    reading_route, renewing, replacing_route,
 };
 
 pub(crate) use crate::error::fault::{Absence, Remedy};

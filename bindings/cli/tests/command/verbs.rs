@@ -172,6 +172,28 @@ fn status_says_store_facts_first_and_then_where_each_row_stands() {
     assert_eq!(home.run(&["next", "segment:order"]).done(), "6\n");
 }
 
+#[test]
+fn status_without_a_source_lists_what_the_store_has() {
+    let home = Home::new();
+    assert_eq!(home.run(&["status", "--json"]).json()["rows"], serde_json::json!([]), "an empty store");
+    home.run(&["take", "segment:order?step=10", "5"]).done();
+    home.run(&["take", "business:buyer?counters=4", "300", "--key", "42"]).done();
+    home.run(&["next", "serial:t/c?scheme=keymill&zone=UTC&number=0000"]).done();
+    home.run(&["repair", "snowflake:tx?worker=lease", "--to", "2026-01-01T00:00:00Z", "--yes"]).done();
+    let text = home.run(&["status"]).done();
+    let rows: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("row: ")).collect();
+    assert!(rows.contains(&"keymill_segment: segment:order next=6"), "{text}");
+    assert!(rows.iter().any(|row| row.starts_with("keymill_segment: business:buyer next=")), "{text}");
+    let serial = "keymill_segment: serial:T/C?date=yyyyMMdd&number=0000 date=20";
+    assert!(rows.iter().any(|row| row.starts_with(serial)), "{text}");
+    assert_eq!(rows.last(), Some(&"keymill_worker: tx"), "{text}");
+    assert_eq!(rows.len(), 4, "the counters of the bank are left out: {text}");
+    let json = home.run(&["status", "--json"]).json();
+    assert_eq!(json["rows"][3]["name"], "tx");
+    // With a source, only what was asked for.
+    assert!(!home.run(&["status", "segment:order"]).done().contains("\nrow: "));
+}
+
 /// As `store_of` writes them.
 #[test]
 fn status_shows_the_settings_of_the_application_that_a_store_does_not_need() {

@@ -33,9 +33,9 @@ use std::sync::Arc;
 use super::contained_store::ContainedStore;
 use super::model::rows;
 use super::{
-    BankChange, BankRows, BankStore, BeginMark, Catalogue, Facts, Fault, FaultKind, GiveBack, Key, Mark,
-    PoolRows, RaisePool, Release, Remedy, Renewal, Renewed, Request, Reserved, RouteStore, Row, RowStore,
-    SlotStore, StoredTable, Take, Taken, Work,
+    BankChange, BankRows, BankStore, BeginMark, Catalogue, Facts, Fault, FaultKind, GiveBack, Key, ListedRow,
+    Mark, PoolRows, RaisePool, Release, Remedy, Renewal, Renewed, Request, Reserved, RouteStore, Row,
+    RowStore, SlotStore, StoredTable, Take, Taken, Work,
 };
 use crate::request::bank_spec::{BankSpec, OpenBank};
 use crate::request::partition::Partition;
@@ -453,6 +453,10 @@ impl RouteStore for Interleaved {
 impl Catalogue for Interleaved {
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         self.init_each(keys, dry_run)
+    }
+
+    fn list_rows(&mut self, key: &Key, most: usize) -> Result<Vec<ListedRow>, Fault> {
+        self.rows_of_each(key, most)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {

@@ -1,9 +1,9 @@
 //! Tables of routers in several stores: each store has every table, and the newest one counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::request::reader::LARGEST_VERSION;
-use crate::store::{Fault, FaultKind, Key, StoredTable};
+use crate::store::{Fault, FaultKind, Key, ListedRow, StoredTable};
 
 use super::Interleaved;
 
@@ -47,6 +47,25 @@ impl Interleaved {
         }
         let newest = |(name, found): (String, _)| newest(&name, found).map(|table| (name, table));
         Ok(found.into_iter().filter_map(newest).collect())
+    }
+
+    /// The rows of the stores that answer. Each store's row stands elsewhere, so none has a number here.
+    pub(super) fn rows_of_each(&mut self, key: &Key, most: usize) -> Result<Vec<ListedRow>, Fault> {
+        let mut found = BTreeSet::new();
+        let mut faults = Vec::new();
+        for answer in self.ask_each(|_, store| store.list_rows(key, most)) {
+            match answer {
+                Ok(listed) => {
+                    found.extend(listed.into_iter().map(|row| ListedRow { next: None, date: 0, ..row }));
+                }
+                Err(fault) => faults.push(fault),
+            }
+        }
+        if faults.len() == self.members.len() {
+            let kind = faults.first().map_or(FaultKind::Unavailable, |fault| fault.kind);
+            return Err(Fault::all(kind, faults));
+        }
+        Ok(found.into_iter().take(most).collect())
     }
 
     /// Replaces the table in every store; one that missed an earlier change is brought up to date. All are asked before any is

@@ -8,6 +8,10 @@ pub(super) const CLIENT_SSL: u32 = 0x0800;
 pub(super) const CLIENT_MULTI_STATEMENTS: u32 = 0x0001_0000;
 /// The common head of `SSLRequest` and the login: capabilities, longest packet, character set, filler.
 pub(super) const LOGIN_HEAD: usize = 32;
+/// The most rounds of `parsec`, 1024 << this: about 50 ms. A server names them, and MariaDB's own say 0.
+const MOST_ROUNDS: u8 = 6;
+/// The longest key of a server, in bytes of PEM: it has 4096 bits at most.
+const LONGEST_KEY: usize = 1024;
 /// The longest packet of a login; a longer one belongs to another protocol.
 const LONGEST: usize = 1 << 16;
 
@@ -68,6 +72,20 @@ pub(super) fn scramble_of(switch: &[u8]) -> Vec<u8> {
     data.strip_suffix(&[0]).unwrap_or(data).to_vec()
 }
 
+/// Whether this packet asks for more computing than a login takes: nothing ends it, and a false server may ask for it.
+pub(super) fn asks_for_too_much(packet: &[u8]) -> bool {
+    match packet {
+        // The salt of `parsec`, with or without the byte that marks more data. No other packet of a login begins so.
+        [0x01, b'P', rounds, ..] | [b'P', rounds, ..] => *rounds > MOST_ROUNDS,
+        _ => false,
+    }
+}
+
+/// Whether a server's key is too long for the same reason.
+pub(super) fn is_key_too_long(key: &[u8]) -> bool {
+    key.len() > LONGEST_KEY
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +106,22 @@ mod tests {
         assert_eq!(Packets::framed(packets.number, b"x"), [1, 0, 0, 2, b'x']);
         packets.kept = vec![0, 0, 2, 0];
         assert!(packets.next().is_err(), "no login is so long");
+    }
+
+    #[test]
+    fn a_server_may_not_ask_for_more_computing_than_a_login_takes() {
+        for (rounds, is_too_much) in [(0, false), (6, false), (7, true), (20, true), (255, true)] {
+            let salt = [&[b'P', rounds][..], &[b's'; 18]].concat();
+            assert_eq!(asks_for_too_much(&salt), is_too_much, "{rounds}");
+            assert_eq!(asks_for_too_much(&[&[0x01][..], &salt].concat()), is_too_much, "{rounds}");
+        }
+        for other in [&b""[..], b"\x01", b"P", b"\x01P", b"\x01\x03", b"\x01\x04", b"\xfeparsec\0", b"\0\0\0"]
+        {
+            assert!(!asks_for_too_much(other), "{other:?}");
+        }
+        // PEM of 4096 bits, and of 16384.
+        assert!(!is_key_too_long(&[b'A'; 800]));
+        assert!(is_key_too_long(&[b'A'; 2_900]));
     }
 
     #[test]

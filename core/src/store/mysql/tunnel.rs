@@ -418,6 +418,9 @@ impl Carrier {
             if wants_password && let Some(fault) = withheld.take() {
                 return Ok(Some(fault));
             }
+            if packets::asks_for_too_much(&packet) {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
             self.send_driver(from_server, &packet)?;
             match packet.first() {
                 // Logged in, or refused. Packet numbers begin anew.
@@ -453,6 +456,9 @@ impl Carrier {
         let (Some((0x01, key)), false) = (key.split_first(), scramble.is_empty()) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
+        if packets::is_key_too_long(key) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         let covered: Vec<u8> =
             password.iter().zip(scramble.iter().cycle()).map(|(byte, cover)| byte ^ cover).collect();
         // It panics if the bytes are no key, or if the key is too short.

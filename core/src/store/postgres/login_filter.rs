@@ -18,6 +18,9 @@ pub(super) struct LoginFilter<S> {
     pub(super) stage: Stage,
 }
 
+/// The longest message of a login, in bytes: the driver keeps a message until it has all of it.
+const LONGEST: usize = 1 << 16;
+
 /// How far the login is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -54,6 +57,7 @@ impl Stage {
                     match (*head, *seen) {
                         ([b'R', _, _, _, _, 0, 0, 0, 3], 9) => return Err(Objection::Password),
                         ([b'R', _, _, _, _, 0, 0, 0, 0], 9) => *self = Stage::Open,
+                        (_, 5) if length > LONGEST => return Err(Objection::TooLong),
                         ([b'R', ..], 5..9) if length >= 8 => {}
                         (_, 5..) => (*seen, *left) = (0, (length + 1).saturating_sub(*seen)),
                         _ => {}
@@ -72,6 +76,8 @@ pub(super) enum Objection {
     Password,
     /// The server offers no TLS, and `tls=` demands it.
     NoTls,
+    /// A message that no server sends.
+    TooLong,
 }
 
 impl fmt::Display for Objection {
@@ -79,6 +85,9 @@ impl fmt::Display for Objection {
         f.write_str(match self {
             Objection::Password => "the server wants the password in clear",
             Objection::NoTls => "the server offers no TLS",
+            Objection::TooLong => {
+                "the server began a message of more than 64 KiB before the login; it is no PostgreSQL server"
+            }
         })
     }
 }
@@ -229,6 +238,10 @@ mod tests {
         assert_eq!(seen(offer, &[b"S", clear.as_slice()].concat()), (Stage::Open, false));
         assert_eq!(seen(demand, b"S"), (Stage::Open, false));
         assert!(seen(demand, b"N").1);
+        // The driver would wait for all of it.
+        let long = [b'E', 0x7f, 0xff, 0xff, 0xff];
+        assert!(seen(Stage::LOGIN, &long).1);
+        assert!(!seen(Stage::LOGIN, &message(b'E', &[b'x'; LONGEST - 4])).1);
         // An impossible length.
         assert!(!seen(Stage::LOGIN, &[b'R', 0, 0, 0, 0, 0, 0, 0, 3]).1);
     }

@@ -63,6 +63,7 @@ pub(super) fn not_connected(options: &ServerOptions, target: &Target, failed: Fa
         match broken.get_ref().and_then(|inner| inner.downcast_ref::<Objection>()) {
             Some(Objection::Password) => return password_withheld("the password in clear", mode),
             Some(Objection::NoTls) => return not_offered(),
+            Some(Objection::TooLong) => return Fault::new(FaultKind::Unavailable, broken.to_string()),
             None => {}
         }
         // Another attempt would fail too.

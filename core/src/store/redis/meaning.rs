@@ -53,6 +53,11 @@ pub(super) const READS_ROUTE: &str =
     "allow this user `%R~keymill_route:* +hmget` (Redis 6: `~` in place of `%R~`)";
 pub(super) const LISTS_ROUTES: &str =
     "allow this user `%R~keymill_route:* +hmget +scan` to list routers (Redis 6: `~` in place of `%R~`)";
+pub(super) const LISTS_ROWS: &str = concat!(
+    "allow this user `%R~keymill_segment:* %R~keymill_worker:* +hmget +scan` to list what the store has, beside `",
+    rights!(),
+    "` (Redis 6: `~` in place of `%R~`)"
+);
 pub(super) const PUTS_ROUTE: &str = concat!(
     "store route tables as a user of its own, allowed `~keymill_route:* +hget ",
     commands!(),

@@ -16,6 +16,7 @@
 //!   was replaced.
 
 mod meaning;
+mod redis_listing;
 mod redis_routes;
 mod redis_server;
 mod redis_session;
@@ -29,9 +30,9 @@ use std::time::{Duration, Instant};
 
 use super::model::rows::{self, Answers};
 use super::{
-    BankStore, Catalogue, Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, PoolRows, ReaderStore,
-    Renewal, Renewed, Request, Reserved, RouteStore, Row, RowMark, RowStore, RowsWork, SlotStore, SlotWork,
-    StoredTable, Work,
+    BankStore, Catalogue, Durability, Facts, Fault, FaultKind, Key, ListedRow, MOST_AT_ONCE, PoolRows,
+    ReaderStore, Renewal, Renewed, Request, Reserved, RouteStore, Row, RowMark, RowStore, RowsWork,
+    SlotStore, SlotWork, StoredTable, Work,
 };
 use crate::store::model::pool_rows::SlotRows;
 use crate::store::{reading_route, replacing_route};
@@ -321,6 +322,12 @@ impl Catalogue for RedisStore {
             .map_err(|fault| {
                 fault.with_context(if dry_run { rows::creating(true) } else { "preparing the server" })
             })
+    }
+
+    fn list_rows(&mut self, key: &Key, most: usize) -> Result<Vec<ListedRow>, Fault> {
+        check(key)
+            .and_then(|()| self.with_session(|session| redis_listing::list(session, key, most)))
+            .map_err(|fault| fault.with_context(&crate::store::listing_rows(key)))
     }
 
     fn writable(&mut self) -> Result<(), Fault> {

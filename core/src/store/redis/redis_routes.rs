@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use redis::{Value, cmd};
 
 use super::meaning::{self, advised};
+use super::redis_listing;
 use super::redis_session::{RedisSession, Script, place, text};
 use super::redis_wire::CommandKind;
 use crate::store::{Fault, FaultKind, Key, StoredTable, Subject};
@@ -48,24 +49,7 @@ pub(super) fn list(session: &mut RedisSession, key: &Key) -> Result<Vec<(String,
 }
 
 fn list_all(session: &mut RedisSession, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
-    let prefix = format!("{}:", key.table);
-    let mut names = std::collections::BTreeSet::new();
-    let mut cursor = "0".to_owned();
-    loop {
-        let mut scan = cmd("SCAN");
-        scan.arg(&cursor).arg("MATCH").arg(format!("{prefix}*")).arg("COUNT").arg(1000);
-        let answer =
-            session.wire.exchange(&[scan], CommandKind::Query)?.into_iter().next().unwrap_or_default();
-        let Value::Array(parts) = session.wire.answer(answer)? else { break };
-        if let Some(Value::Array(found)) = parts.get(1) {
-            let found = found.iter().filter_map(text);
-            names.extend(found.filter_map(|at| Some(at.strip_prefix(&prefix)?.to_owned())));
-        }
-        match parts.first().and_then(text) {
-            Some(next) if next != "0" => cursor = next,
-            _ => break,
-        }
-    }
+    let names = redis_listing::names(session, key, |_| true)?;
     let mut listed = Vec::with_capacity(names.len());
     for name in names {
         let stored =
@@ -96,7 +80,7 @@ fn wrong(at: &str) -> Fault {
     )
 }
 
-fn fields(session: &mut RedisSession, command: redis::Cmd) -> Result<Vec<Option<String>>, Fault> {
+pub(super) fn fields(session: &mut RedisSession, command: redis::Cmd) -> Result<Vec<Option<String>>, Fault> {
     let answer =
         session.wire.exchange(&[command], CommandKind::Query)?.into_iter().next().unwrap_or_default();
     match session.wire.answer(answer)? {

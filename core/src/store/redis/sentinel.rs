@@ -3,7 +3,9 @@
 //! Each Sentinel answers for itself: a Sentinel that is cut off from the others still names a master that they have
 //! replaced. A failover needs a majority of them, so a majority of the configured Sentinels has to answer. All are asked,
 //! because the leader of a failover knows first: each failover raises the `config-epoch`, and the answer with the highest
-//! one counts. While such a Sentinel regards the master as down, or is replacing it, there is no master.
+//! one counts once a majority gives it. Until then there is no master: the leader tells the others within seconds, and one Sentinel
+//! that lies, or that watches another master of the same name, does not decide. While a Sentinel of that epoch regards the master as
+//! down, or is replacing it, there is no master either.
 //!
 //! The connections stay open between reservations, until they have been idle for `idle_timeout`.
 
@@ -11,6 +13,7 @@ use redis::{Value, cmd};
 
 use super::redis_session::{login, text};
 use super::redis_wire::{CommandKind, RedisWire};
+use crate::error::shown;
 use crate::store::server::{ServerOptions, Target};
 use crate::store::{Fault, FaultKind};
 use crate::time::Clock;
@@ -83,10 +86,16 @@ impl Sentinels {
                 "{answered} of {listed} Sentinels say who the master `{name}` is, and more than half have to: {why}"
             ));
         }
-        newest(answers).map_or_else(
-            || outage(format!("the Sentinels hold the master `{name}` for down: it is being replaced")),
-            Ok,
-        )
+        match newest(&answers, listed) {
+            Verdict::Master(master) => Ok(master),
+            Verdict::Down => {
+                outage(format!("the Sentinels hold the master `{name}` for down: it is being replaced"))
+            }
+            Verdict::Alone { epoch, master: (host, port), count } => outage(format!(
+                "{count} of {listed} Sentinels name `{}:{port}` as the master `{name}`, with the highest config-epoch, {epoch}, and more than half have to: it is being replaced, or one of the Sentinels does not watch this master",
+                shown(&host)
+            )),
+        }
     }
 
     /// Closes connections that have been idle for this long; answers with the boot time of the next one.
@@ -216,15 +225,37 @@ fn parse(watched: &[String], used: &[String]) -> Option<SentinelAnswer> {
     })
 }
 
-/// The master in the answer with the highest epoch; `None` while it is in trouble.
-fn newest(mut answers: Vec<SentinelAnswer>) -> Option<(String, u16)> {
-    answers.sort_by_key(|answer| (answer.epoch, answer.replaced));
-    let newest = answers.pop()?;
-    let troubled = |answer: &SentinelAnswer| answer.troubled && answer.epoch == newest.epoch;
-    if !newest.replaced && (newest.troubled || answers.iter().any(troubled)) {
-        return None;
+/// What the answers of more than half of the Sentinels mean.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Master((String, u16)),
+    /// The master is in trouble.
+    Down,
+    /// Half of the Sentinels or fewer give the answer with the highest epoch.
+    Alone {
+        epoch: u64,
+        master: (String, u16),
+        count: usize,
+    },
+}
+
+/// Judges the answers of `listed` Sentinels: those with the highest epoch count.
+fn newest(answers: &[SentinelAnswer], listed: usize) -> Verdict {
+    let Some(epoch) = answers.iter().map(|answer| answer.epoch).max() else { return Verdict::Down };
+    let newest: Vec<&SentinelAnswer> = answers.iter().filter(|answer| answer.epoch == epoch).collect();
+    let count_of = |master: &(String, u16)| newest.iter().filter(|answer| answer.master == *master).count();
+    let Some(most) = newest.iter().map(|answer| &answer.master).max_by_key(|master| count_of(master)) else {
+        return Verdict::Down;
+    };
+    let (master, count) = (most.clone(), count_of(most));
+    if count * 2 <= listed {
+        return Verdict::Alone { epoch, master, count };
     }
-    Some(newest.master)
+    let is_replaced = newest.iter().any(|answer| answer.replaced && answer.master == master);
+    if !is_replaced && newest.iter().any(|answer| answer.troubled && answer.master == master) {
+        return Verdict::Down;
+    }
+    Verdict::Master(master)
 }
 
 #[cfg(test)]
@@ -235,18 +266,42 @@ mod tests {
         SentinelAnswer { epoch, master: ("db".to_owned(), port), replaced, troubled }
     }
 
-    fn port(answers: Vec<SentinelAnswer>) -> Option<u16> {
-        newest(answers).map(|(_, port)| port)
+    fn judged(answers: Vec<SentinelAnswer>) -> Verdict {
+        newest(&answers, 3)
+    }
+
+    fn master(port: u16) -> Verdict {
+        Verdict::Master(("db".to_owned(), port))
+    }
+
+    fn alone(epoch: u64, port: u16) -> Verdict {
+        Verdict::Alone { epoch, master: ("db".to_owned(), port), count: 1 }
     }
 
     #[test]
     fn the_newest_answer_counts_and_a_master_in_trouble_is_none() {
-        assert_eq!(port(vec![answer(1, 1, false, false), answer(1, 1, false, false)]), Some(1));
-        assert_eq!(port(vec![answer(2, 2, false, false), answer(1, 1, false, true)]), Some(2));
-        assert_eq!(port(vec![answer(1, 1, false, true), answer(1, 1, false, false)]), None);
-        // The leader of a failover has decided; the others do not know it yet.
-        assert_eq!(port(vec![answer(1, 1, false, false), answer(2, 2, true, true)]), Some(2));
-        assert_eq!(port(Vec::new()), None);
+        let [old, new] = [(1, 1), (2, 2)].map(|(epoch, port)| move || answer(epoch, port, false, false));
+        assert_eq!(judged(vec![old(), old()]), master(1));
+        assert_eq!(judged(vec![new(), new(), answer(1, 1, false, true)]), master(2));
+        assert_eq!(judged(vec![answer(1, 1, false, true), old()]), Verdict::Down);
+        // The leader of a failover has decided; then the others know it.
+        assert_eq!(judged(vec![old(), old(), answer(2, 2, true, true)]), alone(2, 2));
+        assert_eq!(judged(vec![old(), new(), answer(2, 2, true, true)]), master(2));
+        assert_eq!(judged(Vec::new()), Verdict::Down);
+    }
+
+    #[test]
+    fn one_sentinel_of_three_does_not_decide() {
+        let true_one = || answer(7, 1, false, false);
+        for liar in [answer(999_999, 2, false, false), answer(999_999, 2, true, true)] {
+            assert_eq!(judged(vec![true_one(), liar, true_one()]), alone(999_999, 2));
+        }
+        // An older answer of another master counts for nothing.
+        assert_eq!(judged(vec![true_one(), answer(6, 2, false, false), true_one()]), master(1));
+        // Of one epoch, but another address.
+        for liar in [answer(7, 2, false, false), answer(7, 2, true, true)] {
+            assert_eq!(judged(vec![true_one(), true_one(), liar]), master(1));
+        }
     }
 
     #[test]

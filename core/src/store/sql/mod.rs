@@ -29,6 +29,7 @@ mod renewals;
 mod rights;
 pub(crate) mod sequence;
 mod sql_batch;
+mod sql_listing;
 mod sql_reservation;
 mod sql_routes;
 mod sql_rows;

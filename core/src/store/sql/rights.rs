@@ -2,7 +2,7 @@
 
 use crate::store::{Absence, Fault, Key, Remedy, Subject};
 
-pub(super) const READ_ROUTE: &str = "grant this user SELECT on the table";
+pub(super) const READ: &str = "grant this user SELECT on the table";
 pub(super) const PUT_ROUTE: &str = "store route tables as a user with SELECT, INSERT and UPDATE on the table; no program's user needs the last two";
 pub(super) const INSERT_NODE: &str = "grant this user INSERT on the table";
 const READERS: &str = "grant this user SELECT, INSERT, UPDATE and DELETE on the table";

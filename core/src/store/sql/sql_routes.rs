@@ -1,16 +1,9 @@
 //! Route tables in a database: a row for each, changed by compare-and-set of its version.
 
-use crate::request::scheme::Family;
 use crate::store::model::value::{ColumnValue, Value, number, text};
-use crate::store::{Fault, FaultKind, Key, Remedy, StoredTable};
+use crate::store::{Fault, FaultKind, Key, StoredTable};
 
-use super::relation::check_table;
-use super::{Connection, access, rights, transaction};
-
-/// What to do where a table is refused that the catalogue does not show.
-const UNSEEN: Remedy = Remedy::Text(
-    "grant this user SELECT on the table to list routers; without it the server does not say whether there is one",
-);
+use super::{Connection, rights, sql_listing, transaction};
 
 /// Reads a table; its text only where its version is not `known`.
 pub(super) fn read(
@@ -48,19 +41,9 @@ fn decode(key: &Key, row: &[ColumnValue]) -> Result<StoredTable, Fault> {
 
 /// Reads all tables. A row that cannot be read stands in the list with its fault. A database without `keymill_route` has none.
 pub(super) fn list(connection: &mut dyn Connection, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
-    connection.forget_tables();
-    let is_seen = check_table(connection, key)?;
-    // MySQL's catalogue shows no table to a user without rights on it: only reading it tells a refused table from a missing one.
-    if !is_seen && connection.dialect().family() != Family::MySql {
-        return Ok(Vec::new());
-    }
-    let place = connection.place(key)?;
-    let sql = format!("SELECT `version`, `table_text`, `name` FROM {place} ORDER BY `name`");
-    let found = match access::bounded(connection, |connection| connection.query(&sql, &[])) {
-        Err(fault) if fault.remedy() == Some(&Remedy::INIT) => return Ok(Vec::new()),
-        Err(fault) if fault.kind == FaultKind::Refused && !is_seen => return Err(fault.instead(UNSEEN)),
-        found => found.map_err(|fault| rights::advised(fault, rights::READ_ROUTE))?,
-    };
+    let found = sql_listing::query_table(connection, key, rights::READ, |place| {
+        format!("SELECT `version`, `table_text`, `name` FROM {place} ORDER BY `name`")
+    })?;
     let stored = |row: &Vec<_>| {
         let table = decode(key, row).unwrap_or_else(|fault| StoredTable::unreadable(&fault));
         Some((text(row, 2)?.to_owned(), table))

@@ -7,17 +7,18 @@ use crate::store::model::import;
 use crate::store::model::pool_rows::SlotRows;
 use crate::store::model::rows::{self, Answers};
 use crate::store::{
-    BankStore, Catalogue, Facts, Fault, GiveBack, Import, Key, MOST_AT_ONCE, Mark, PoolRows, ReaderStore,
-    Renewal, Renewed, Request, Reserved, RouteStore, Row, RowMark, RowStore, RowsWork, SlotStore, SlotWork,
-    StoredTable, Work, in_transaction, listing_routes, making_a_node, new_owner, reading_route,
-    replacing_route,
+    BankStore, Catalogue, Facts, Fault, GiveBack, Import, Key, ListedRow, MOST_AT_ONCE, Mark, PoolRows,
+    ReaderStore, Renewal, Renewed, Request, Reserved, RouteStore, Row, RowMark, RowStore, RowsWork,
+    SlotStore, SlotWork, StoredTable, Work, in_transaction, listing_routes, listing_rows, making_a_node,
+    new_owner, reading_route, replacing_route,
 };
 
 use super::access::{self, Server};
 use super::sql_rows::{self, OpenRows};
 use super::sql_slots::{self, SqlSlots};
 use super::{
-    many, relation, renewals, rights, sequence, sql_batch, sql_reservation, sql_routes, transaction,
+    many, relation, renewals, rights, sequence, sql_batch, sql_listing, sql_reservation, sql_routes,
+    transaction,
 };
 
 /// Reservations in a SQL database.
@@ -191,7 +192,7 @@ impl<S: Server> RouteStore for SqlStore<S> {
         let read =
             access::read(&mut self.server, key, |connection, _| sql_routes::read(connection, key, known));
         read.map(Option::flatten)
-            .map_err(|fault| rights::advised(fault, rights::READ_ROUTE).with_context(&reading_route(key)))
+            .map_err(|fault| rights::advised(fault, rights::READ).with_context(&reading_route(key)))
     }
 
     fn replace_route(&mut self, key: &Key, old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
@@ -219,6 +220,16 @@ impl<S: Server> Catalogue for SqlStore<S> {
             return Ok(());
         }
         self.server.with(|connection| connection.writable())
+    }
+
+    fn list_rows(&mut self, key: &Key, most: usize) -> Result<Vec<ListedRow>, Fault> {
+        if !self.server.is_there() {
+            return Ok(Vec::new());
+        }
+        let listed = self.server.with(|connection| {
+            access::past_locked_table(connection, key, |connection| sql_listing::list(connection, key, most))
+        });
+        listed.map_err(|fault| fault.with_context(&listing_rows(key)))
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {

@@ -4,6 +4,37 @@ use std::sync::Arc;
 
 use crate::store::{Facts, Fault, Key};
 
+/// A row of keymill's own tables as a list shows it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct ListedRow {
+    /// Its name: `segment:orders`; of leased workers the pool's.
+    pub name: String,
+    /// The date of a serial, `20261121000000000`; 0 in every other row, and where the column holds no number.
+    pub date: u64,
+    /// The lowest number that is not reserved; `None` for a pool, and where the column holds no number.
+    pub next: Option<u64>,
+}
+
+impl ListedRow {
+    /// A pool of leased workers.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    pub(crate) fn pool(name: &str) -> ListedRow {
+        ListedRow { name: name.to_owned(), date: 0, next: None }
+    }
+
+    /// Whether a row of this name is one of those that say more about a bank whose record is listed.
+    pub(crate) fn is_of_listed_bank(name: &str) -> bool {
+        // The names of banks have no `/` of their own.
+        name.strip_prefix("business:").is_some_and(|bank| bank.contains('/'))
+    }
+}
+
+#[cfg_attr(not(feature = "_sql"), allow(dead_code))]
+pub(crate) fn listing_rows(key: &Key) -> String {
+    format!("listing the rows in `{}`", key.table)
+}
+
 /// The store itself.
 pub trait Catalogue: Send {
     /// Creates what these keys need and is missing, and answers with the statements. `dry_run` only answers; a table counts
@@ -19,6 +50,15 @@ pub trait Catalogue: Send {
     /// See [`FaultKind`].
     fn writable(&mut self) -> Result<(), Fault> {
         Ok(())
+    }
+
+    /// The rows in the table of `key`, keymill's own of sources or of leased workers, in the order of their names: `most` of them at most.
+    /// The rows of one bank are one, its record; those of one pool are one. For people: nothing decides by it.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn list_rows(&mut self, _key: &Key, _most: usize) -> Result<Vec<ListedRow>, Fault> {
+        Ok(Vec::new())
     }
 
     /// Dialect, version and durability, read from the store itself.

@@ -9,7 +9,9 @@ mod row_store;
 mod slot_store;
 
 pub use bank_store::BankStore;
-pub use catalogue::Catalogue;
+#[cfg_attr(not(feature = "_sql"), allow(unused_imports))]
+pub(crate) use catalogue::listing_rows;
+pub use catalogue::{Catalogue, ListedRow};
 pub(crate) use reader_store::drawn_member;
 pub use reader_store::{KeepReader, ReaderStore};
 pub use route_store::RouteStore;

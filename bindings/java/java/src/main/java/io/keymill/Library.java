@@ -47,6 +47,9 @@ final class Library {
     private static final String REMEDY = "name a folder that is writable and not mounted noexec with -D" + FOLDER
             + "=FOLDER, or a library file with -D" + PROPERTY + "=FILE or " + VARIABLE + "=FILE";
 
+    private static final String ACCESS =
+            "allow it with --enable-native-access=ALL-UNNAMED, or =io.keymill where the jar is on the module path";
+
     /** How the names of unpacked libraries begin. */
     private static final String PREFIX = "keymill-";
 
@@ -71,8 +74,14 @@ final class Library {
             return e;
         } catch (IOException | LinkageError | RuntimeException e) {
             return new KeymillException(
-                    Code.INVALID_CONFIG, "the native library cannot be loaded: " + Attempts.reason(e) + "; " + REMEDY, -1, e);
+                    Code.INVALID_CONFIG, "the native library cannot be loaded: " + Attempts.reason(e) + "; " + remedy(e), -1, e);
         }
+    }
+
+    /** What to do after this failure. */
+    static String remedy(Throwable failure) {
+        // The class is of Java 9, and this one runs on 8. `--illegal-native-access=deny` makes `System.load` throw it.
+        return failure.getClass().getName().equals("java.lang.IllegalCallerException") ? ACCESS : REMEDY;
     }
 
     /** The library's functions are named after these classes, so that a copy of them under another name finds none. */

@@ -197,6 +197,15 @@ class LoadingTest {
     }
 
     @Test
+    void a_jvm_that_denies_native_access_is_told_which_option_allows_it() throws Exception {
+        String newest = System.getProperty("keymill.newest_java");
+        assumeTrue(newest != null, "not run: -Dkeymill.newest_java names no JDK from 24 on");
+        Run run = new Run().java(newest).option("--illegal-native-access=deny");
+        assertOrder(run.says(), "INVALID_CONFIG", "Illegal native access", "--enable-native-access=ALL-UNNAMED");
+        assertEquals("1 2 3", run.option("--enable-native-access=ALL-UNNAMED").says());
+    }
+
+    @Test
     void a_relocated_package_is_told_not_to_be() throws Exception {
         // As a shading tool does it, with a name of the same length.
         Path shaded = jar("shaded.jar", (name, bytes) -> name.endsWith(".class") ? replaced(bytes, "keymill", "shadowd") : bytes);
@@ -336,6 +345,7 @@ class LoadingTest {
         private final List<String> mounts = new ArrayList<>();
         private final List<String> properties = new ArrayList<>();
         private final Map<String, String> variables = new HashMap<>();
+        private String java = Paths.get(System.getProperty("java.home"), "bin", "java").toString();
         private String path = System.getProperty("java.class.path");
         private String[] arguments = {"io.keymill.LifeTest", "take"};
 
@@ -355,6 +365,17 @@ class LoadingTest {
 
         Run property(String name, Object value) {
             properties.add("-D" + name + "=" + value);
+            return this;
+        }
+
+        /** By this JVM instead of the present one. */
+        Run java(String java) {
+            this.java = java;
+            return this;
+        }
+
+        Run option(String option) {
+            properties.add(option);
             return this;
         }
 
@@ -402,8 +423,7 @@ class LoadingTest {
                 assumeTrue(mountable(), "not run: no namespace for mounts can be made (unshare -m)");
                 Collections.addAll(command, "unshare", "-m", "sh", "-c", String.join(" && ", mounts) + " && exec \"$@\"", "sh");
             }
-            Collections.addAll(command, Paths.get(System.getProperty("java.home"), "bin", "java").toString(), "-Xmx64m",
-                    "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData");
+            Collections.addAll(command, java, "-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData");
             String multiRelease = System.getProperty("jdk.util.jar.enableMultiRelease");
             if (multiRelease != null) {
                 command.add("-Djdk.util.jar.enableMultiRelease=" + multiRelease);
