@@ -31,10 +31,8 @@ fn messages(url: &str, specs: &[&str]) -> Vec<String> {
     for spec in specs {
         let opened = mill.source(&format!("{spec}{}deadline=2s", if spec.contains('?') { '&' } else { '?' }));
         let source = opened.expect("a source");
-        refused(match spec.starts_with("business") {
-            true => source.next_for(7).map(|_| Vec::new()),
-            false => source.next().map(|_| Vec::new()),
-        });
+        let id = if spec.starts_with("business") { source.next_for(7) } else { source.next() };
+        refused(id.map(|_| Vec::new()));
         refused(source.status().map(|status| status.warnings));
         refused(source.repair(900, Change::DryRun).map(|_| Vec::new()));
         refused(source.heat().map(|_| Vec::new()));

@@ -77,12 +77,13 @@ impl SqlSlots<'_> {
 impl SlotRows for SqlSlots<'_> {
     fn read_pool(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         // The record and the living ones come first.
-        let order = match key.is_of_readers() {
-            true => format!(
+        let order = if key.is_of_readers() {
+            format!(
                 "CASE `slot` WHEN {POOL_ROW} THEN 0 ELSE 1 END, `ends_at` DESC LIMIT {}",
                 MOST_READERS + 2
-            ),
-            false => "`slot`".to_owned(),
+            )
+        } else {
+            "`slot`".to_owned()
         };
         let sql = format!(
             "SELECT {} FROM {} WHERE `pool` = ? ORDER BY {order}",
@@ -115,10 +116,8 @@ impl SlotRows for SqlSlots<'_> {
         let place = self.connection.place(key)?;
         let (columns, marks) = (listed(&COLUMNS), ["?"; COLUMNS.len()].join(", "));
         // Readers are never raised, so whatever stands in that column is not theirs.
-        let (is_at, floor) = match key.is_of_readers() {
-            true => ("", None),
-            false => (" AND `mark` = ?", Some(floor.into())),
-        };
+        let (is_at, floor) =
+            if key.is_of_readers() { ("", None) } else { (" AND `mark` = ?", Some(Value::from(floor))) };
         let sql = format!(
             "INSERT INTO {place} ({columns}) SELECT {marks} FROM {place} WHERE `pool` = ? AND `slot` = ?{is_at}{}",
             self.connection.for_share()
