@@ -413,7 +413,7 @@ fn now_is_refused_where_the_stores_clock_is_far_from_this_machines() {
     let url = std::env::var("KEYMILL_TEST_POSTGRES").expect("`ci/servers/postgres run` names a server");
     let (joint, spec) = (if url.contains('?') { '&' } else { '?' }, "snowflake:far?worker=3");
     home.run(&["--mill", &url, "init", spec]).done();
-    let at = |ms: i64| format!("{url}{joint}clock=manual@{ms}");
+    let at = |ms: i64| format!("{url}{joint}clock=manual%40{ms}");
     for far in [-700_000, 700_000] {
         let mill = at(crate::common::now_ms() + far);
         let message =
