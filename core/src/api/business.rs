@@ -242,7 +242,7 @@ impl Source {
         let key = self.spec().key.clone();
         self.on_store(move |store| {
             let (before, after) = store.repair_bank(&key, bank, next, change.is_dry())?;
-            Ok(Repair { before, after, set_back: None })
+            Ok(Repair { before, after, set_back: None, changes_more: false })
         })
     }
 

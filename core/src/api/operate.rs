@@ -83,13 +83,15 @@ pub struct Repair {
     /// The numbers of a period ahead of the store's clock, from which the row is set back. They were reserved, and when that period begins
     /// its numbers count from 1 again.
     pub set_back: Option<ReservedAhead>,
+    /// Something changes that the row does not show: the floor of a pool, or a slot below its highest.
+    pub(crate) changes_more: bool,
 }
 
 impl Repair {
     /// Whether the repair changes a row, or in a dry run would: `false` where each row stands there already.
     #[must_use]
     pub fn is_change(&self) -> bool {
-        self.before.as_ref() != Some(&self.after)
+        self.changes_more || self.before.as_ref() != Some(&self.after)
     }
 }
 

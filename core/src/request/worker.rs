@@ -342,6 +342,11 @@ impl PoolRows {
         }
     }
 
+    /// Whether the rows of both say the same.
+    pub(crate) fn is_like(&self, other: &PoolRows) -> bool {
+        (&self.record, self.floor, &self.slots) == (&other.record, other.floor, &other.slots)
+    }
+
     /// Adds a row by its state; refuses a state that its number cannot have.
     pub(crate) fn add(&mut self, key: &Key, row: SlotRow) -> Result<(), Fault> {
         if key.is_of_readers() {

@@ -212,6 +212,21 @@ fn status_says_once_what_is_wrong_with_a_table() {
 }
 
 #[test]
+fn a_repair_that_raises_a_pool_below_its_highest_slot_says_that_it_wrote() {
+    let home = Home::new();
+    let spec = "snowflake:pool?max_lead=1h";
+    home.run(&["next", spec]).done();
+    // The mark of the slot is a lease ahead.
+    let to = (crate::common::now_ms() + 5_000).to_string();
+    let to = home.shell(&format!("date -u -d @$(({to} / 1000)) +%Y-%m-%dT%H:%M:%SZ")).done();
+    let repair = ["repair", spec, "--to", to.trim()];
+    let first = home.run(&[&repair[..], &["--yes"]].concat()).done();
+    assert!(first.contains("written: yes"), "{first}");
+    let second = home.run(&[&repair[..], &["--yes"]].concat()).done();
+    assert!(second.contains("written: no"), "{second}");
+}
+
+#[test]
 fn metrics_are_read_by_prometheus_whatever_the_sources_are_called() {
     let home = Home::new();
     let odd = r#"segment:a"b\c{d%3D"e"}号"#;
