@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::bank::{BankSource, narrow, wide};
 use crate::callers::counters::Counters;
+pub use crate::callers::notifier::Notifier;
+use crate::callers::notifier::RegisteredKey;
 use crate::engine::IdPath;
 pub use crate::engine::metrics::labels as metrics_labels;
 pub use crate::error::printable;
@@ -309,7 +311,36 @@ impl Source {
     /// # Errors
     /// `refusal`, or `DEADLINE`.
     pub fn patience(&self, refusal: Error, waited: Duration) -> Result<Duration> {
-        self.shared.callers().and_then(|callers| callers.patience(refusal, waited))
+        self.shared.callers().and_then(|callers| callers.patience(refusal, waited, false))
+    }
+
+    /// As [`Source::patience`], for a registered caller: it tries again when it is told of news, or after the pause, which is the longer
+    /// one.
+    ///
+    /// # Errors
+    /// `refusal`, or `DEADLINE`.
+    pub fn patience_until_news(&self, refusal: Error, waited: Duration) -> Result<Duration> {
+        // A snowflake that has a worker waits for its clock, which sends no news.
+        let by_news = match self.shared.live_snowflake() {
+            Some(live) => live.get(&self.shared)?.has_no_worker(),
+            None => true,
+        };
+        self.shared.callers().and_then(|callers| callers.patience(refusal, waited, by_news))
+    }
+
+    /// Registers a caller whose `try_` verb failed: `notifier` gets `token` once when there are news for it, so that it need not look again
+    /// before. `gene`: of the key, in a source of business ids. The verb is to be tried once more after this call, as
+    /// the news may have come just before; then [`Source::patience_until_news`] decides.
+    ///
+    /// # Errors
+    /// `CLOSED` and `FORKED`.
+    pub fn register(&self, gene: Option<Gene>, notifier: &Notifier, token: u64) -> Result<Registration> {
+        let registered = self.shared.callers().map(|callers| {
+            let counter = gene.and_then(|gene| self.shared.bank().ok()?.index(gene));
+            let key = callers.registered.register(counter, notifier, token);
+            Registration { source: self.clone(), identity: callers.id, key }
+        });
+        registered.map_err(|e| self.failed(e))
     }
 
     /// [`Source::next_for`] with the gene of the key.
@@ -446,6 +477,26 @@ fn fill_from<T>(bank: &BankSource, gene: Gene, buffer: &mut [T], id: fn(Gene, u6
     Ok(())
 }
 
+/// A caller that is told of news, until there are some or this is dropped.
+#[derive(Debug)]
+pub struct Registration {
+    source: Source,
+    /// [`Source::identity`] at that time.
+    identity: u64,
+    key: RegisteredKey,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // In a forked child another thread of the parent may have held the lock for ever.
+        if let Some(callers) = self.source.shared.present_callers()
+            && callers.id == self.identity
+        {
+            callers.registered.remove(self.key);
+        }
+    }
+}
+
 /// A batch whose wait the language implements: parking, an event loop, a check for signals.
 ///
 /// ```
@@ -475,6 +526,8 @@ pub struct Pending {
     ids: Vec<u64>,
     /// The gene of business ids, whose numbers `ids` holds.
     gene: Option<Gene>,
+    /// While it waits to be told of news.
+    registration: Option<Registration>,
 }
 
 impl Pending {
@@ -491,6 +544,7 @@ impl Pending {
             leases: Vec::new(),
             ids,
             gene,
+            registration: None,
         })
     }
 
@@ -499,6 +553,35 @@ impl Pending {
     /// # Errors
     /// As [`Source::next`], `DEADLINE` included; what the batch had is lost then.
     pub fn poll(&mut self) -> Result<Option<Duration>> {
+        self.registration = None;
+        match self.take() {
+            Ok(()) => Ok(None),
+            Err(refusal) => self.pause(refusal).map(Some),
+        }
+    }
+
+    /// As [`Pending::poll`]; where it has to wait, `notifier` gets `token` when the batch is worth another poll, before the pause is
+    /// over. Only the last call's token counts.
+    ///
+    /// # Errors
+    /// As [`Pending::poll`].
+    pub fn poll_or_register(&mut self, notifier: &Notifier, token: u64) -> Result<Option<Duration>> {
+        self.registration = None;
+        if self.take().is_ok() {
+            return Ok(None);
+        }
+        self.registration = Some(self.source.register(self.gene, notifier, token)?);
+        match self.take() {
+            Ok(()) => {
+                self.registration = None;
+                Ok(None)
+            }
+            Err(refusal) => self.pause(refusal).map(Some),
+        }
+    }
+
+    /// Takes what lacks; the error says why it is not all there.
+    fn take(&mut self) -> Result<()> {
         let identity = self.source.identity();
         if identity != self.identity {
             // This is a child that was forked during the wait: the numbers belong to the parent.
@@ -507,23 +590,28 @@ impl Pending {
             (self.lacking, self.identity) = (self.count, identity);
         }
         while self.lacking > 0 {
-            let taken = match (self.source.kind(), self.gene) {
+            match (self.source.kind(), self.gene) {
                 (Kind::Snowflake, _) => self.take_ids(),
                 (Kind::Business, Some(gene)) => self.take_of(gene),
                 _ => self.take_counted(),
-            };
-            if let Err(refusal) = taken {
-                let pause =
-                    self.source.patience(refusal, self.since.elapsed().max(Duration::from_nanos(1)))?;
-                if !std::mem::replace(&mut self.waited, true)
-                    && let Ok(callers) = self.source.shared.callers()
-                {
-                    Counters::add(&callers.counters.waits, 1);
-                }
-                return Ok(Some(pause));
-            }
+            }?;
         }
-        Ok(None)
+        Ok(())
+    }
+
+    /// The pause before the next try, or the error to give up with.
+    fn pause(&mut self, refusal: Error) -> Result<Duration> {
+        let waited = self.since.elapsed().max(Duration::from_nanos(1));
+        let pause = match &self.registration {
+            Some(_) => self.source.patience_until_news(refusal, waited),
+            None => self.source.patience(refusal, waited),
+        }?;
+        if !std::mem::replace(&mut self.waited, true)
+            && let Ok(callers) = self.source.shared.callers()
+        {
+            Counters::add(&callers.counters.waits, 1);
+        }
+        Ok(pause)
     }
 
     fn take_counted(&mut self) -> Result<()> {

@@ -177,14 +177,14 @@ test('a promise that waits for a key keeps the process alive, and its mill does 
 test('calls for many keys that wait leave the event loop to others', async (t) => {
   const mill = open(`${fresh()}?script=silent:20s`)
   const orders = mill.business('order', { counters: 65536, deadline: '60s' })
-  const calls = Array.from({ length: 5000 }, (_, key) => (key % 2 ? orders.nextAsync(key) : orders.takeAsync(key, 3)))
-  const genes = new Set(calls.map((_, key) => gene(key))).size
-  // From now on each gene asks for its ids after such a pause.
+  const genes = new Set(Array.from({ length: 5000 }, (_, key) => gene(key))).size
+  // Each gene asks for its ids again after such a pause, where it is told of no news before.
   const pauses = []
   t.mock.method(globalThis, 'setTimeout', (done, ms) => {
     pauses.push(ms)
     return setImmediate(done)
   })
+  const calls = Array.from({ length: 5000 }, (_, key) => (key % 2 ? orders.nextAsync(key) : orders.takeAsync(key, 3)))
   while (pauses.length <= genes) await new Promise(setImmediate)
   for (const ms of pauses) assert.ok(ms >= genes / 100, `${ms} ms for ${genes} keys`)
   t.mock.restoreAll()

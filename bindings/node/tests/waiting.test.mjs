@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { open } from 'keymill'
+import { gene, open } from 'keymill'
 import { blackHole, fresh, run, scratch } from './support.mjs'
 
 test('a promise that waits leaves the event loop running', async () => {
@@ -14,6 +14,23 @@ test('a promise that waits leaves the event loop running', async () => {
   assert.ok(turns > 3, `${turns} turns`)
   hole.end()
   await mill.closeAsync()
+})
+
+test('promises that wait ask for nothing before there are news', async (t) => {
+  const hole = await blackHole()
+  const mill = open(`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=60s&timeout=60s`)
+  const [ids, orders] = [mill.segment('s', { deadline: '60s' }), mill.business('order', { counters: 65536, deadline: '60s' })]
+  const timers = t.mock.method(globalThis, 'setTimeout')
+  const calls = Array.from({ length: 200 }, (_, key) => [ids.nextAsync(), orders.nextAsync(key), orders.takeAsync(key, 3)]).flat()
+  await new Promise((done) => setTimeout(done, 300))
+  // The first call for each gene waits, and the others of the gene wait for it.
+  const genes = new Set(Array.from({ length: 200 }, (_, key) => gene(key))).size
+  assert.equal(timers.mock.callCount(), 1 + genes + 1, 'a deadline each, and the pause of this test')
+  t.mock.restoreAll()
+  const ends = Promise.allSettled(calls)
+  hole.end()
+  await mill.closeAsync()
+  for (const { reason } of await ends) assert.equal(reason?.code, 'CLOSED')
 })
 
 test('tryNext does not wait: null, and the reason once it is known', async () => {

@@ -64,21 +64,12 @@ export class Business {
     const virtual = gene(key)
     const patience = new Patience()
     const { queue } = this.#cursor
-    let wait = 0
     if (queue.isEmpty(virtual)) {
       const answer = this.#attempt(virtual, 0)
       if (typeof answer === 'bigint') return answer
-      wait = answer
     }
     patience.begin()
-    return queue.turn(async () => {
-      for (;;) {
-        if (wait > 0) await queue.pause(wait)
-        const answer = this.#attempt(virtual, patience.waited)
-        if (typeof answer === 'bigint') return answer
-        wait = answer
-      }
-    }, virtual)
+    return queue.id(() => this.#attempt(virtual, patience.waited, true), virtual)
   }
 
   /** The next id for a key if one is in memory, else `null`; never waits. */
@@ -104,9 +95,7 @@ export class Business {
     const batch = this.#ask(virtual, wanted)
     const { queue } = this.#cursor
     try {
-      await queue.turn(async () => {
-        for (let wait; this.#state.check(), (wait = native.poll(batch)) > 0; ) await queue.pause(wait)
-      }, virtual)
+      await queue.batch(batch, () => this.#state.check(), virtual)
       return this.#listed(batch, wanted)
     } catch (e) {
       throw translated(e)
@@ -149,11 +138,11 @@ export class Business {
   }
 
   /** An id, or the pause after which to ask again. */
-  #attempt(gene: number, waited: number): bigint | number {
+  #attempt(gene: number, waited: number, registered = false): bigint | number {
     this.#state.check()
     const { source, facts } = this.#cursor
     try {
-      return facts.wide ? native.nextWideFor(source, gene, waited) : native.nextFor(source, gene, waited)
+      return facts.wide ? native.nextWideFor(source, gene, waited, registered) : native.nextFor(source, gene, waited, registered)
     } catch (e) {
       throw translated(e)
     }

@@ -42,7 +42,7 @@ export class Cursor {
   /** Batches that wait: meanwhile ids are taken one by one, so that no batch overtakes a number in the block. */
   batches = 0
   /** The calls that wait off the event loop. */
-  readonly queue = new Queue()
+  readonly queue: Queue
   /** While the contexts' word reads this, ids come from the core: another context holds the source, or there are no blocks. */
   sharedAt = -1
   /** The next id of the core, if one is in memory; made when it is needed. */
@@ -56,6 +56,7 @@ export class Cursor {
 
   constructor(readonly source: SourceBox, owned: boolean) {
     this.facts = native.sourceFacts(source)
+    this.queue = new Queue(source)
     this.#owned = owned
     this.#single = !this.facts.counts
     if (this.#single) this.#alwaysDirect()
@@ -83,11 +84,11 @@ export class Cursor {
     return digits.length < this.width ? this.prefix + ZEROS.slice(digits.length - this.width) + digits : this.prefix + digits
   }
 
-  /** An id, or the pause after which to ask again; see `lease` of the native part for `waited`. */
-  tryId(waited: number): bigint | number {
+  /** An id, or the pause after which to ask again; see `lease` of the native part for `waited`. `registered`: the caller is told of news. */
+  tryId(waited: number, registered = false): bigint | number {
     try {
-      const pause = this.#refill(waited)
-      if (pause < 0) return this.direct() ?? native.nextId(this.source, waited)
+      const pause = this.#refill(waited, registered)
+      if (pause < 0) return this.direct() ?? native.nextId(this.source, waited, registered)
       return pause > 0 ? pause : this.base + BigInt(this.at++)
     } catch (e) {
       throw translated(e)
@@ -95,10 +96,10 @@ export class Cursor {
   }
 
   /** A text, or the pause after which to ask again. */
-  tryText(waited: number): string | number {
+  tryText(waited: number, registered = false): string | number {
     try {
-      const pause = this.#refill(waited)
-      if (pause < 0) return native.nextText(this.source, waited)
+      const pause = this.#refill(waited, registered)
+      if (pause < 0) return native.nextText(this.source, waited, registered)
       return pause > 0 ? pause : this.text(this.at++)
     } catch (e) {
       throw translated(e)
@@ -117,12 +118,12 @@ export class Cursor {
   }
 
   /** 0: the block's next number may be issued; above: a pause; below: take one from the core. */
-  #refill(waited: number): number {
+  #refill(waited: number, registered: boolean): number {
     if (this.#single || this.contexts[0] === this.sharedAt) return -1
     while (!this.live) {
       const contexts = this.contexts[0]
       const single = this.batches > 0 || this.#leases < SINGLES
-      const pause = native.lease(this.source, single ? 1 : 0, this.#owned, waited, OUT)
+      const pause = native.lease(this.source, single ? 1 : 0, this.#owned, waited, OUT, registered)
       // Not alone, at least until the word rises again. It was read before the lease: at worst the core is asked once more.
       if (pause < 0) {
         this.sharedAt = contexts

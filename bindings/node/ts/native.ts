@@ -7,6 +7,9 @@ export type MillBox = { [opaque]: 'mill' }
 export type OpeningBox = { [opaque]: 'opening' }
 export type SourceBox = { [opaque]: 'source' }
 export type BatchBox = { [opaque]: 'batch' }
+/** What the keeper tells of news for promises of this context. */
+export type NotifierBox = { [opaque]: 'notifier' }
+export type RegistrationBox = { [opaque]: 'registration' }
 export type RouterBox = { [opaque]: 'router' }
 export type NumbersBox = { [opaque]: 'numbers' }
 
@@ -107,15 +110,15 @@ export interface Native {
   contextsWord(source: SourceBox): ArrayBuffer | null
   sourceWord(source: SourceBox): ArrayBuffer | null
   prefix(source: SourceBox): string
-  lease(source: SourceBox, count: number, owned: boolean, waitedMs: number, out: BigUint64Array): number
+  lease(source: SourceBox, count: number, owned: boolean, waitedMs: number, out: BigUint64Array, registered?: boolean): number
   directNext(source: SourceBox, number: false): (() => bigint | undefined) | null
   directNext(source: SourceBox, number: true): (() => number | undefined) | null
-  nextId(source: SourceBox, waitedMs: number): bigint | number
-  nextText(source: SourceBox, waitedMs: number): string | number
+  nextId(source: SourceBox, waitedMs: number, registered?: boolean): bigint | number
+  nextText(source: SourceBox, waitedMs: number, registered?: boolean): string | number
   textOf(source: SourceBox, id: bigint): string
   directFor(source: SourceBox): ((key: unknown) => bigint | undefined) | null
-  nextFor(source: SourceBox, gene: number, waitedMs: number): bigint | number
-  nextWideFor(source: SourceBox, gene: number, waitedMs: number): bigint | number
+  nextFor(source: SourceBox, gene: number, waitedMs: number, registered?: boolean): bigint | number
+  nextWideFor(source: SourceBox, gene: number, waitedMs: number, registered?: boolean): bigint | number
   askFor(source: SourceBox, gene: number, count: number): BatchBox
   writeWideBatch(batch: BatchBox, out: BigUint64Array): void
   parse(source: SourceBox, text: string, isNumber: boolean): [name: string, value: string][]
@@ -123,6 +126,11 @@ export interface Native {
   fillNow(source: SourceBox, out: BigUint64Array): BatchBox | null
   ask(source: SourceBox, count: number): BatchBox
   poll(batch: BatchBox): number
+  pollOrRegister(batch: BatchBox, notifier: NotifierBox, token: number): number
+  notifier(told: () => void): NotifierBox
+  news(notifier: NotifierBox): number[]
+  register(source: SourceBox, gene: number, notifier: NotifierBox, token: number): RegistrationBox
+  unregister(registration: RegistrationBox): void
   writeBatch(batch: BatchBox, out: BigUint64Array): void
   batchTexts(batch: BatchBox): string
   geneNumber(key: bigint): number

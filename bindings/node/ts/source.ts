@@ -123,7 +123,7 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
   abstract next(): T
 
   /** An id of the block, or else of the core, or the pause after which to ask again. @internal */
-  protected abstract attempt(waited: number): { id: T } | number
+  protected abstract attempt(waited: number, registered?: boolean): { id: T } | number
 
   /** @internal */
   protected abstract claimed(count: number): T[]
@@ -146,23 +146,17 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
   async nextAsync(): Promise<T> {
     const patience = new Patience()
     const { queue } = this.cursor
-    let wait = 0
     if (queue.isEmpty()) {
       this.state.check()
       const answer = this.attempt(0)
       if (typeof answer === 'object') return answer.id
-      wait = answer
     }
     patience.begin()
-    return queue.turn(async () => {
-      for (;;) {
-        if (wait > 0) await queue.pause(wait)
-        this.state.check()
-        const answer = this.attempt(patience.waited)
-        if (typeof answer === 'object') return answer.id
-        wait = answer
-      }
+    const { id } = await queue.id(() => {
+      this.state.check()
+      return this.attempt(patience.waited, true)
     })
+    return id
   }
 
   /** The next id if one is in memory, else `null`; never waits. */
@@ -185,9 +179,7 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
     this.cursor.batches += 1
     try {
       const { batch, finish } = this.begun(wanted - ids.length)
-      await queue.turn(async () => {
-        for (let wait; this.state.check(), (wait = native.poll(batch)) > 0; ) await queue.pause(wait)
-      })
+      await queue.batch(batch, () => this.state.check())
       return ids.concat(finish())
     } catch (e) {
       throw translated(e)
@@ -329,8 +321,8 @@ abstract class Numbers<T extends bigint | number> extends AnySource<T> {
   }
 
   /** @internal */
-  protected attempt(waited: number): { id: T } | number {
-    const id = this.cursor.tryId(waited)
+  protected attempt(waited: number, registered?: boolean): { id: T } | number {
+    const id = this.cursor.tryId(waited, registered)
     return typeof id === 'bigint' ? { id: this.made(id) } : id
   }
 
@@ -443,8 +435,8 @@ export class Serial extends AnySource<string> {
   }
 
   /** @internal */
-  protected override attempt(waited: number): { id: string } | number {
-    const id = this.cursor.tryText(waited)
+  protected override attempt(waited: number, registered?: boolean): { id: string } | number {
+    const id = this.cursor.tryText(waited, registered)
     return typeof id === 'string' ? { id } : id
   }
 

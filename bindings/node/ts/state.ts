@@ -1,6 +1,7 @@
 import { KeymillError, translated } from './error'
 import type { Cursor } from './cursor'
 import { native, type MillBox } from './native'
+import { wakeAll } from './wait'
 
 /** What a mill and its sources share: whether it is open. Sources keep their mill alive by it. */
 export class MillState {
@@ -60,6 +61,7 @@ export class MillState {
     this.open = false
     for (const cursor of this.#cursors) cursor.leave()
     this.#cursors.clear()
+    wakeAll()
     return true
   }
 }

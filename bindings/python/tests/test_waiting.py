@@ -162,6 +162,119 @@ def test_a_close_that_waits_for_a_silent_store_is_ended_by_an_exception(alarm):
         assert mill.closed and connection.fileno() >= 0
 
 
+@pytest.fixture
+def silent():
+    """A mill whose store accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        mill = keymill.open(f"mysql://app@127.0.0.1:{server.getsockname()[1]}/ids?timeout=60s")
+        yield mill
+        # The keeper reads from it: without a socket the close need not wait.
+        server.close()
+        mill.close()
+
+
+class Counting(asyncio.SelectorEventLoop):
+    """A loop that counts its timers: each look at a source that waits has one."""
+
+    timers = 0
+
+    def call_later(self, *arguments, **named):
+        self.timers += 1
+        return super().call_later(*arguments, **named)
+
+
+class WithoutReaders(Counting):
+    """A loop that watches no descriptors, as the default one of Windows."""
+
+    def add_reader(self, *_):
+        raise NotImplementedError
+
+
+def run_in(loop, coroutine):
+    try:
+        return loop.run_until_complete(coroutine)
+    finally:
+        loop.close()
+
+
+def uv_loop():
+    return pytest.importorskip("uvloop").new_event_loop()
+
+
+LOOPS = {"selector": Counting, "without readers": WithoutReaders, "uvloop": uv_loop}
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_tasks_are_woken_by_the_keeper_on_every_loop(sqlite, kind):
+    async def run():
+        with keymill.open(sqlite) as mill:
+            bank = mill.business("crowd", counters=4096, deadline="60s")
+            orders = mill.segment("orders", deadline="60s", min_step=1, max_step=1)
+            every = await asyncio.gather(*(bank.anext(key) for key in range(500)), *(orders.anext() for _ in range(20)))
+            assert len(set(every[:500])) == 500 and sorted(every[500:]) == list(range(1, 21))
+
+    run_in(LOOPS[kind](), run())
+
+
+@pytest.mark.parametrize("kind", [Counting, WithoutReaders])
+def test_tasks_that_wait_are_not_polled(silent, kind):
+    loop = kind()
+
+    async def run():
+        orders, bank = silent.segment("orders", deadline="60s"), silent.business("crowd", counters=4096, deadline="60s")
+        waits = [asyncio.ensure_future(verb) for key in range(100) for verb in (orders.anext(), bank.take_async(key, 3))]
+        await asyncio.sleep(0.5)
+        assert loop.timers == len(waits) + 1, "one deadline each, and the sleep"
+        waiters = keymill._aio._waiters(loop)
+        assert len(waiters.futures) == len(waits)
+        for wait in waits:
+            wait.cancel()
+        done = await asyncio.gather(*waits, return_exceptions=True)
+        assert all(isinstance(error, asyncio.CancelledError) for error in done) and not waiters.futures
+
+    run_in(loop, run())
+
+
+def test_a_deadline_ends_a_wait_of_a_task(silent):
+    async def run():
+        with pytest.raises(keymill.DeadlineError):
+            await silent.segment("orders", deadline="300ms").anext()
+
+    asyncio.run(run())
+
+
+def test_a_loop_that_is_closed_while_tasks_wait_is_not_called_again(sqlite):
+    mill = keymill.open(NOWHERE)
+    orders = mill.segment("orders", deadline="60s")
+    loop = asyncio.new_event_loop()
+
+    async def begin():
+        wait = asyncio.ensure_future(orders.anext())
+        await asyncio.sleep(0.05)
+        return wait
+
+    wait = loop.run_until_complete(begin())
+    wait._log_destroy_pending = False
+    loop.close()
+    # Its news come now.
+    mill.close()
+    coroutine = orders.anext()
+    with pytest.raises(keymill.ClosedError):
+        coroutine.send(None)
+
+    async def again():
+        with keymill.open(sqlite) as mill:
+            return await mill.segment("orders", deadline="60s").anext()
+
+    assert asyncio.run(again()) == 1
+
+
+def test_waiting_without_a_loop_says_so(silent):
+    coroutine = silent.segment("orders").anext()
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        coroutine.send(None)
+
+
 def test_asyncio_takes_from_every_kind(sqlite):
     async def run():
         with keymill.open(sqlite) as mill:

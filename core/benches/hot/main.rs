@@ -10,6 +10,7 @@ mod order_numbers;
 mod segments;
 mod snowflakes;
 mod text_forms;
+mod wakes;
 
 use std::path::PathBuf;
 
@@ -146,7 +147,8 @@ fn main() {
             all.insert(name.into(), outcomes.iter().map(Outcome::json).collect());
         }
     }
-    let facts: [(&str, &str, &Facts); 5] = [
+    let facts: [(&str, &str, &Facts); 6] = [
+        ("wakes", "A wake of the keeper", &wakes::wakes),
         ("outage", "An outage of the store, 20 000 ids a second", &facts::outage),
         ("sustained", "Snowflakes, 41/10/12, sustained", &|| snowflakes::caps(&mill)),
         ("default", "Default options", &facts::defaults),

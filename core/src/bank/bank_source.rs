@@ -59,6 +59,8 @@ pub struct BankSource {
     /// Counters whose callers found no number, and counters whose second segment is in use.
     pub(super) urgent: Bits,
     pub(super) background: Bits,
+    /// Counters whose callers could not bring them what was reserved ahead, because another thread was at it.
+    pub(super) unserved: Bits,
     /// How many callers sleep.
     pub(super) sleeping: AtomicU64,
     /// Numbers that were reserved and left memory without a caller.
@@ -93,6 +95,7 @@ impl BankSource {
             closed: AtomicBool::new(false),
             urgent: Bits::new(most),
             background: Bits::new(most),
+            unserved: Bits::new(most),
             sleeping: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             early: Mutex::default(),
@@ -170,7 +173,7 @@ impl BankSource {
     }
 
     /// The index of a gene's counter; `None`: it is not known yet how many there are.
-    fn index(&self, gene: Gene) -> Option<u32> {
+    pub(crate) fn index(&self, gene: Gene) -> Option<u32> {
         self.counted().map(|counted| counted.bank.index(gene))
     }
 
@@ -221,9 +224,12 @@ impl BankSource {
     fn take_if(&self, index: u32, want: u64, enough: u64) -> Result<Option<Range<u64>>> {
         self.check_open()?;
         let Some(cell) = self.cells().get(index as usize) else { return Ok(None) };
-        if enough > 1 {
+        while enough > 1 {
             let holds = cell.holds();
-            if holds.left < enough.min(MOST) && holds.room > 0 {
+            if holds.left >= enough.min(MOST) || holds.room == 0 {
+                break;
+            }
+            if !self.serve_one(index) {
                 return Ok(None);
             }
         }

@@ -124,6 +124,8 @@ pub(super) struct Supply {
     floor: Option<u64>,
     /// Hot counters.
     ahead: BTreeMap<u32, Ahead>,
+    /// How many of them have ranges.
+    filled: usize,
     /// Counters whose rows another session had locked: they are asked for alone.
     alone: BTreeSet<u32>,
     /// The one of them that the last batch passed over: the next batch is its, so that it has its turn beside counters that never rest.
@@ -138,6 +140,9 @@ pub(super) struct Supply {
     large: BTreeMap<u32, u64>,
     /// How many numbers of each counter this process reserved.
     reserved: Vec<u64>,
+    /// How many counters the keeper's checks have looked at.
+    #[cfg(test)]
+    pub(super) visited: u64,
 }
 
 impl Supply {
@@ -145,6 +150,7 @@ impl Supply {
         Supply {
             floor: None,
             ahead: BTreeMap::new(),
+            filled: 0,
             alone: BTreeSet::new(),
             passed_over: None,
             most: usize::MAX,
@@ -152,11 +158,23 @@ impl Supply {
             later: BTreeSet::new(),
             large: BTreeMap::new(),
             reserved: Vec::new(),
+            #[cfg(test)]
+            visited: 0,
         }
     }
 
     pub(super) fn ahead_of_all(&self) -> u64 {
         self.ahead.values().map(Ahead::count).sum()
+    }
+
+    /// Brings a hot counter's cell as much as it has room for; answers whether that was anything.
+    fn serve(&mut self, index: u32, cell: &CounterCell) -> bool {
+        let Some(ahead) = self.ahead.get_mut(&index).filter(|ahead| !ahead.ranges.is_empty()) else {
+            return false;
+        };
+        let served = ahead.serve(cell);
+        self.filled -= usize::from(ahead.ranges.is_empty());
+        served
     }
 
     /// Whether another process was faster by chance: not too often in a row.
@@ -177,10 +195,11 @@ impl Supply {
         }
         (note.len, Used { numbers: note.len.saturating_sub(left), ms: note.age_ms(now.boot_ms) })
     }
+
     /// Puts a range into a counter's cell as far as that has room, if `halved` in two segments, and the rest behind what is ahead.
     fn place(&mut self, cell: &CounterCell, index: u32, range: (u64, u64), halved: bool, now: Now) {
         let mut rest = range;
-        let has_ahead = self.ahead.get(&index).is_some_and(|of| !of.ranges.is_empty());
+        let has_ahead = self.ahead.get(&index).is_some_and(|ahead| !ahead.ranges.is_empty());
         let mut room = if has_ahead { 0 } else { cell.holds().room };
         while room > 0 && rest.0 < rest.1 {
             let all = rest.1 - rest.0;
@@ -193,6 +212,7 @@ impl Supply {
         }
         let ahead = self.ahead.remove(&index);
         if rest.0 < rest.1 || has_ahead {
+            self.filled += usize::from(!has_ahead);
             let mut ahead = ahead.unwrap_or_default();
             if rest.0 < rest.1 {
                 ahead.ranges.push_back(rest);
@@ -268,32 +288,32 @@ impl BankSource {
 
     /// Whether numbers lie in memory that only the keeper can bring to their counters.
     pub(crate) fn has_ahead(&self) -> bool {
-        self.lock().ahead.values().any(|ahead| !ahead.ranges.is_empty())
+        self.lock().filled > 0
     }
 
-    /// Brings hot counters the numbers that were reserved ahead.
+    /// Brings hot counters the numbers that were reserved ahead, where their callers could not do so themselves.
     fn serve(&self, now: Now) {
-        let mut supply = self.lock();
-        if supply.ahead.is_empty() {
+        if !self.unserved.has_any() {
             return;
         }
+        let mut supply = self.lock();
         let mut served = Vec::new();
-        let indexes: Vec<u32> = supply.ahead.keys().copied().collect();
-        for index in indexes {
-            let Some(cell) = self.cells().get(index as usize) else { continue };
-            let Some(ahead) = supply.ahead.get_mut(&index) else { continue };
-            if ahead.serve(cell) {
-                served.push(index);
+        for index in self.unserved.take_all() {
+            #[cfg(test)]
+            {
+                supply.visited += 1;
             }
-        }
-        for index in &served {
-            let Some(cell) = self.cells().get(*index as usize) else { continue };
-            let left = left_in(cell, supply.ahead.get(index));
+            let Some(cell) = self.cells().get(index as usize) else { continue };
+            if !supply.serve(index, cell) {
+                continue;
+            }
+            served.push(index);
+            let left = left_in(cell, supply.ahead.get(&index));
             let Some(note) = Note::from_bits(cell.note()) else { continue };
-            let last = supply.used(*index, note, left.0, now);
+            let last = supply.used(index, note, left.0, now);
             if step(&self.spec().rules, Some(last), left, 0) == 0 {
-                self.urgent.clear(*index);
-                self.background.clear(*index);
+                self.urgent.clear(index);
+                self.background.clear(index);
             }
         }
         drop(supply);
@@ -303,17 +323,17 @@ impl BankSource {
     }
 
     /// Brings one counter the numbers that were reserved ahead, on a caller's thread: a hot counter uses up a segment faster than
-    /// the keeper can be woken. Answers whether it did; not while the keeper is at it. Every segment is published under the lock,
-    /// so segments still rise.
+    /// the keeper can be woken. Answers whether it did. While another thread is at it, the keeper is left to do it. Every segment is
+    /// published under the lock, so segments still rise.
     pub(super) fn serve_one(&self, index: u32) -> bool {
-        let Ok(mut supply) = self.supply.try_lock() else { return false };
-        // ordering: Relaxed — under the lock, as in `close`.
-        let is_closed = self.closed.load(Ordering::Relaxed);
-        let (Some(cell), Some(ahead)) = (self.cells().get(index as usize), supply.ahead.get_mut(&index))
-        else {
+        let Ok(mut supply) = self.supply.try_lock() else {
+            self.unserved.set(index);
             return false;
         };
-        !is_closed && ahead.serve(cell)
+        // ordering: Relaxed — under the lock, as in `close`.
+        let is_closed = self.closed.load(Ordering::Relaxed);
+        let Some(cell) = self.cells().get(index as usize) else { return false };
+        !is_closed && supply.serve(index, cell)
     }
 
     /// Up to `most` counters that want numbers, each once. A caller may set a bit again while the batch is made, and of a counter that was
@@ -339,10 +359,17 @@ impl BankSource {
             found.insert(0, first);
         }
         let (mut indexes, mut requests) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
+        let mut served = Vec::new();
         for index in found {
             self.urgent.clear(index);
             self.background.clear(index);
-            if self.callers.rests(index, now) {
+            #[cfg(test)]
+            {
+                supply.visited += 1;
+            }
+            if let Some(until_ms) = self.callers.rests_until(index, now) {
+                // A caller that waits is not told when the rest is over.
+                supply.later.insert((until_ms, index));
                 continue;
             }
             let alone = supply.alone.contains(&index);
@@ -351,21 +378,37 @@ impl BankSource {
                 supply.passed_over.get_or_insert(index);
                 continue;
             }
-            let Some(request) = self.request(&mut supply, index, floor, now) else { continue };
+            let Some(request) = self.request(&mut supply, index, floor, &mut served, now) else { continue };
             indexes.push(index);
             requests.push(request);
             if alone {
                 break;
             }
         }
+        drop(supply);
+        if !served.is_empty() {
+            self.callers.notify_of(&served);
+        }
         (!indexes.is_empty()).then_some(BankAsk::Reserve { indexes, requests })
     }
 
-    /// The request of one counter; `None`: it needs nothing.
-    fn request(&self, supply: &mut Supply, index: u32, floor: u64, now: Now) -> Option<Request> {
+    /// The request of one counter; `None`: it needs nothing. A counter whose callers may have missed that it has numbers is added to
+    /// `served`.
+    fn request(
+        &self,
+        supply: &mut Supply,
+        index: u32,
+        floor: u64,
+        served: &mut Vec<u32>,
+        now: Now,
+    ) -> Option<Request> {
         let cell = self.cells().get(index as usize)?;
         let wanted = cell.take_wanted();
         let left = left_in(cell, supply.ahead.get(&index));
+        if wanted > 0 && left.0 > 0 {
+            // Another caller brought them there, and callers do not wake each other.
+            served.push(index);
+        }
         let last = Note::from_bits(cell.note()).map(|note| supply.used(index, note, left.0, now));
         let spec = self.spec();
         let lacking = wanted.saturating_sub(left.0);
@@ -459,10 +502,10 @@ impl BankSource {
             let failed = failed.filter(|(index, _)| self.holds(*index).left > 0);
             supply.later.extend(failed.map(|(index, _)| (now.boot_ms + REFUSED_MS, *index)));
         }
-        for (index, fault) in refused.into_iter().chain(locked) {
-            let error = fault.error(self.spec().command_line()).after(Duration::from_millis(REFUSED_MS));
-            self.callers.post_of(index, error, now);
-        }
+        let error_of =
+            |fault: Fault| fault.error(self.spec().command_line()).after(Duration::from_millis(REFUSED_MS));
+        let errors = refused.into_iter().chain(locked).map(|(index, fault)| (index, error_of(fault)));
+        self.callers.post_each(errors.collect(), now);
         if !served.is_empty() {
             self.callers.supplied_of(&served);
         }
@@ -571,6 +614,7 @@ impl BankSource {
             lost += ranges.iter().map(|(lo, hi)| hi - lo).sum::<u64>();
             rest.extend(unused_end(&ranges, seen).map(|(lo, hi)| (index, lo, hi)));
         }
+        supply.filled = 0;
         drop(supply);
         self.drop_numbers(lost);
         self.callers.notify();

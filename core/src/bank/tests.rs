@@ -489,9 +489,9 @@ fn every_refused_counter_rests_however_many_there_are() {
     let now = stage.now();
     let callers = &stage.bank.callers;
     for index in 0..4_096 {
-        callers.post_of(index, Error::config("refused").after(Duration::from_secs(5)), now);
+        callers.post_each(vec![(index, Error::config("refused").after(Duration::from_secs(5)))], now);
     }
-    assert!((0..4_096).all(|index| callers.rests(index, now)));
+    assert!((0..4_096).all(|index| callers.rests_until(index, now).is_some()));
 }
 
 /// Takes a number of each of these genes at every `pause_ms`, for so long. The keeper works in between.
@@ -600,5 +600,54 @@ fn a_used_counter_lasts_for_its_buffer_whatever_its_rate_and_whenever_the_outage
             }
             assert!(lasted_ms >= 30_000, "one in {pause_ms} ms, down after {warm_ms}: {lasted_ms} ms");
         }
+    }
+}
+
+/// A bank whose counters were used twice, so that each has numbers ahead.
+fn warm(counters: u32) -> Stage {
+    let mut stage = Stage::new(&format!("business:order?counters={counters}&min_step=64&max_step=1000000"));
+    let genes = || (0..counters).map(|index| Gene::from((index * (65_536 / counters)) as u16));
+    for _ in 0..2 {
+        for gene in genes() {
+            // More than a cell holds.
+            let _ = stage.bank.try_take(gene, 1, 300_000);
+        }
+        stage.run();
+        for gene in genes() {
+            stage.bank.try_take(gene, 1, 1).expect("a number");
+        }
+        stage.run();
+    }
+    assert!(stage.bank.has_ahead());
+    stage
+}
+
+/// What the checks of a warm bank look at, of which one counter wants numbers.
+#[test]
+fn the_keeper_looks_at_the_counters_that_want_numbers_and_at_no_others() {
+    for counters in [16, 1_024, 65_536] {
+        let mut stage = warm(counters);
+        let visited = |stage: &Stage| stage.bank.lock().visited;
+        let before = visited(&stage);
+        stage.keeper.check(0, stage.now());
+        assert_eq!(visited(&stage), before, "no counter wants any");
+        let index = counters / 2 + 1;
+        let gene = Gene::from((index * (65_536 / counters)) as u16);
+        // All that its cell holds.
+        for _ in 0..2 {
+            stage.bank.try_take(gene, u64::MAX, 1).expect("numbers");
+        }
+        stage.run();
+        let wanted = visited(&stage) - before;
+        assert!((1..=2).contains(&wanted), "{wanted} of {counters} counters");
+        // While the keeper has the supply, its callers cannot bring the counter what lies ahead.
+        let before = visited(&stage);
+        {
+            let _supply = stage.bank.lock();
+            while stage.bank.try_take(gene, u64::MAX, 1).is_ok() {}
+        }
+        stage.keeper.check(0, stage.now());
+        assert_eq!(visited(&stage) - before, 1, "of {counters} counters");
+        stage.bank.try_take(gene, 1, 1).expect("the keeper has brought it");
     }
 }

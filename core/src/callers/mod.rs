@@ -1,6 +1,7 @@
 //! The callers of one source: how they wake the keeper, wait for it, and learn from its last error why there is nothing.
 
 pub(crate) mod counters;
+pub(crate) mod notifier;
 pub(crate) mod waker;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use crate::spec::Spec;
 use crate::time::{Clock, Now};
 
 use counters::Counters;
+use notifier::RegisteredCallers;
 use waker::{ReadyQueue, Waker};
 
 /// The pause that a caller is told when nothing better is known: a little more than a round trip.
@@ -27,6 +29,8 @@ pub(crate) struct Callers {
     pub(crate) counters: Counters,
     pub(crate) waker: Arc<Waker>,
     pub(crate) clock: Clock,
+    /// Those that wait without a thread of their own.
+    pub(crate) registered: RegisteredCallers,
     last_error: Mutex<LastError>,
     changed: Condvar,
 }
@@ -37,6 +41,8 @@ pub(crate) struct LastError {
     posted: Option<Posted>,
     /// Errors of single counters of a bank.
     of_counters: BTreeMap<u32, Posted>,
+    /// How many of them there were after the last clearing.
+    kept: usize,
     /// Counts posts, so that a caller recognises one that came after its call.
     count: u64,
 }
@@ -102,6 +108,7 @@ impl Callers {
             counters: Counters::default(),
             waker: Arc::new(Waker::new(ready, index)),
             clock,
+            registered: RegisteredCallers::default(),
             last_error: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -272,29 +279,37 @@ impl Callers {
         let mut last_error = self.lock();
         last_error.posted = Some(last_error.new_post(error, now));
         drop(last_error);
-        self.changed.notify_all();
+        self.wake_all();
     }
 
-    /// The keeper failed for one counter of a bank: its callers get this error until it tries again.
-    pub(crate) fn post_of(&self, counter: u32, error: Error, now: Now) {
-        let mut last_error = self.lock();
-        let count = last_error.of_counters.len();
-        // Not with each of them: a bank has up to 65536 counters.
-        if count >= CLEARED_FROM && count.is_power_of_two() {
-            last_error.of_counters.retain(|_, posted| posted.retry_at_ms > now.boot_ms);
+    /// The keeper failed for these counters of a bank: their callers get the errors until it tries again.
+    pub(crate) fn post_each(&self, errors: Vec<(u32, Error)>, now: Now) {
+        if errors.is_empty() {
+            return;
         }
-        let posted = last_error.new_post(error, now);
-        last_error.of_counters.insert(counter, posted);
+        let counters: Vec<u32> = errors.iter().map(|(counter, _)| *counter).collect();
+        let mut last_error = self.lock();
+        for (counter, error) in errors {
+            let posted = last_error.new_post(error, now);
+            last_error.of_counters.insert(counter, posted);
+        }
+        // Not each time: a bank has up to 65536 counters.
+        if last_error.of_counters.len() >= CLEARED_FROM.max(2 * last_error.kept) {
+            last_error.of_counters.retain(|_, posted| posted.retry_at_ms > now.boot_ms);
+            last_error.kept = last_error.of_counters.len();
+        }
         drop(last_error);
-        self.changed.notify_all();
+        self.wake(&counters);
     }
 
-    /// Whether a counter of a bank was refused and is not tried yet.
-    pub(crate) fn rests(&self, counter: u32, now: Now) -> bool {
-        self.lock().of_counters.get(&counter).is_some_and(|posted| posted.retry_at_ms > now.boot_ms)
+    /// The boot time until which a counter of a bank that was refused is not tried again; `None`: it may be tried now.
+    pub(crate) fn rests_until(&self, counter: u32, now: Now) -> Option<u64> {
+        let last_error = self.lock();
+        let retry_at_ms = last_error.of_counters.get(&counter).map(|posted| posted.retry_at_ms);
+        retry_at_ms.filter(|retry_at_ms| *retry_at_ms > now.boot_ms)
     }
 
-    /// The keeper brought numbers of these counters of a bank: wakes every waiting caller.
+    /// The keeper brought numbers of these counters of a bank: wakes their callers.
     pub(crate) fn supplied_of(&self, counters: &[u32]) {
         let mut last_error = self.lock();
         last_error.posted = None;
@@ -304,33 +319,54 @@ impl Callers {
             }
         }
         drop(last_error);
+        self.wake(counters);
+    }
+
+    /// There are news for the callers of these counters of a bank. Threads that sleep share one condition.
+    fn wake(&self, counters: &[u32]) {
         self.changed.notify_all();
+        self.registered.notify(counters);
+    }
+
+    fn wake_all(&self) {
+        self.changed.notify_all();
+        self.registered.notify_all();
     }
 
     /// The keeper brought numbers: wakes every waiting caller.
     pub(crate) fn supplied(&self) {
         self.lock().posted = None;
-        self.changed.notify_all();
+        self.wake_all();
     }
 
     /// Wakes every waiting caller: the clock was moved, or the source closed.
     pub(crate) fn notify(&self) {
         // A caller that holds the lock has not begun to sleep, and would miss this.
         drop(self.lock());
-        self.changed.notify_all();
+        self.wake_all();
+    }
+
+    /// Wakes the callers of these counters of a bank, which have numbers in memory.
+    pub(crate) fn notify_of(&self, counters: &[u32]) {
+        // As in `notify`.
+        drop(self.lock());
+        self.wake(counters);
     }
 
     /// What a caller with a wait of its own does that was refused after `waited`: the pause before its next try, or the error
     /// to give up with. It decides as a caller who sleeps here. A wait is counted at its beginning: with a `waited` of zero.
-    pub(crate) fn patience(&self, refused: Error, waited: Duration) -> Result<Duration> {
-        let pause = self.pause_after(refused, waited)?;
+    ///
+    /// A caller that `is_registered` learns of numbers, or of a worker, without looking: where it lacks nothing else, its pause ends with
+    /// the deadline.
+    pub(crate) fn patience(&self, refused: Error, waited: Duration, is_registered: bool) -> Result<Duration> {
+        let pause = self.pause_after(refused, waited, is_registered)?;
         if waited.is_zero() {
             Counters::add(&self.counters.waits, 1);
         }
         Ok(pause)
     }
 
-    fn pause_after(&self, refused: Error, waited: Duration) -> Result<Duration> {
+    fn pause_after(&self, refused: Error, waited: Duration, is_registered: bool) -> Result<Duration> {
         let by_clock = self.spec.snowflake.is_some();
         let left = self.spec.deadline.saturating_sub(waited);
         let waits = match refused.code {
@@ -342,7 +378,14 @@ impl Callers {
         let Some(retry_after) = refused.retry_after.filter(|_| waits) else { return Err(refused) };
         let pause = retry_after.max(ROUND_TRIP);
         if pause < left {
-            return Ok(if by_clock { pause.min(CLOCK_NAP) } else { pause });
+            let comes_with_news = is_registered && matches!(refused.code, Code::NotReady | Code::LeaseLost);
+            return Ok(if comes_with_news {
+                left
+            } else if by_clock {
+                pause.min(CLOCK_NAP)
+            } else {
+                pause
+            });
         }
         match refused.code {
             // A refill may arrive at any moment, so the rest of the deadline is worth waiting for.

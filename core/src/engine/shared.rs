@@ -392,6 +392,19 @@ impl SharedSource {
         }
     }
 
+    /// As [`SharedSource::callers`]; `None` in a forked child that has not used the source yet.
+    pub(crate) fn present_callers(&self) -> Option<&Callers> {
+        fn ours<T: SourceState>(live: &Live<T>, callers: impl FnOnce(&T) -> &Callers) -> Option<&Callers> {
+            let state = live.last();
+            state.word().is_ours().then(|| callers(state))
+        }
+        match &self.path {
+            IdPath::Time(live) | IdPath::AnyTime(live) => ours(live, |state| &state.callers),
+            IdPath::Bank(live) | IdPath::WideBank(live) => ours(live, |state| &state.callers),
+            _ => ours(self.live_segments()?, |state| &state.callers),
+        }
+    }
+
     /// Counts numbers that were taken and not used, in the process that took them.
     pub(crate) fn lose(&self, numbers: u64) {
         if let Some(state) = self.live_segments().map(Live::last)

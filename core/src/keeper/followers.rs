@@ -1,5 +1,6 @@
 //! The routers of a mill, as its keeper's thread follows them: each one's table and the row of this process, one at a time.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::error::task_error::TaskError;
@@ -20,6 +21,8 @@ const ATTEMPTS: u32 = 10;
 pub(crate) struct Followers {
     /// As many as `routers` has.
     all: Vec<Follower>,
+    /// When each of them has something to do, on the boot clock, with its place in `all`.
+    due: BTreeSet<(u64, usize)>,
     pub(super) own: OwnReaders,
     /// What callers find.
     routers: Arc<Routers>,
@@ -28,7 +31,9 @@ pub(crate) struct Followers {
 impl Followers {
     /// Follows the routers of this mill. A forked child finds those of its parent.
     pub(crate) fn new(own: OwnReaders, routers: Arc<Routers>) -> Followers {
-        Followers { all: routers.iter().cloned().map(Follower::new).collect(), own, routers }
+        let all: Vec<Follower> = routers.iter().cloned().map(Follower::new).collect();
+        let due = all.iter().enumerate().map(|(at, follower)| (follower.due_at(), at)).collect();
+        Followers { all, due, own, routers }
     }
 
     /// Opens the router of this name: its table, and a row of this process. `None`: the store has no such table.
@@ -37,9 +42,13 @@ impl Followers {
         store: &mut ContainedStore,
         name: &str,
     ) -> Result<Option<Arc<LiveTable>>, TaskError> {
-        let Followers { all, own, routers } = self;
-        if let Some(follower) = all.iter_mut().find(|follower| follower.table.router() == name) {
+        let Followers { all, due, own, routers } = self;
+        let known = all.iter_mut().enumerate().find(|(_, follower)| follower.table.router() == name);
+        if let Some((at, follower)) = known {
+            let was_due_at = follower.due_at();
             let until_ms = follower.renewed(store, own);
+            due.remove(&(was_due_at, at));
+            due.insert((follower.due_at(), at));
             // Without a lease it still answers for ranges that do not move.
             follower.table.lease(until_ms.unwrap_or(0));
             return Ok(Some(follower.table.clone()));
@@ -60,6 +69,7 @@ impl Followers {
                 }
                 follower.lease(written.until_ms, own);
                 let table = follower.table.clone();
+                due.insert((follower.due_at(), all.len()));
                 all.push(follower);
                 routers.add(table.clone());
                 return Ok(Some(table));
@@ -71,20 +81,17 @@ impl Followers {
 
     /// The boot time of the next reading or renewal.
     pub(crate) fn due_at(&self) -> Option<u64> {
-        self.all.iter().map(Follower::due_at).min()
+        self.due.first().map(|(due_at, _)| *due_at)
     }
 
     /// Reads the table that is due for longest, or renews its row; `false` where none is.
     pub(super) fn poll(&mut self, store: &mut ContainedStore, boot_ms: u64, events: &Events) -> bool {
-        let Some(first) = self
-            .all
-            .iter_mut()
-            .min_by_key(|follower| follower.due_at())
-            .filter(|first| first.due_at() <= boot_ms)
-        else {
-            return false;
-        };
+        let Some(&(due_at, at)) = self.due.first() else { return false };
+        let Some(first) = self.all.get_mut(at).filter(|_| due_at <= boot_ms) else { return false };
         first.poll(store, &mut self.own, boot_ms, events);
+        // Afterwards: a keeper that goes on after a panic polls it again.
+        self.due.remove(&(due_at, at));
+        self.due.insert((first.due_at(), at));
         true
     }
 

@@ -37,7 +37,40 @@ enum Turn {
 }
 
 impl Planner {
-    pub(super) fn enqueue(&mut self, index: SourceIndex, urgent: bool) {
+    /// Queues a source; one that was refused and rests has its place when the rest is over.
+    pub(super) fn enqueue(&mut self, index: SourceIndex, urgent: bool, now: Now) {
+        if self.plan(index).is_some_and(|plan| now.boot_ms < plan.retry_at_ms) {
+            self.rest(index);
+        } else {
+            self.queue(index, urgent);
+        }
+    }
+
+    /// The source is queued again when it may be tried again, so that nothing looks at it before.
+    fn rest(&mut self, index: SourceIndex) {
+        let Some(plan) = self.plan(index) else { return };
+        let until_ms = plan.retry_at_ms;
+        if let Some(before) = plan.rests_until_ms.replace(until_ms) {
+            self.resting.remove(&(before, index));
+        }
+        self.resting.insert((until_ms, index));
+    }
+
+    /// Queues the sources whose rest is over.
+    fn end_rests(&mut self, now: Now) {
+        while let Some(&(until_ms, index)) = self.resting.first() {
+            if now.boot_ms < until_ms {
+                break;
+            }
+            self.resting.pop_first();
+            if let Some(plan) = self.plan(index) {
+                plan.rests_until_ms = None;
+            }
+            self.enqueue(index, false, now);
+        }
+    }
+
+    fn queue(&mut self, index: SourceIndex, urgent: bool) {
         let Some(plan) = self.plan(index) else { return };
         // One place in each queue at most: callers may wake the keeper a thousand times a second during the backoff. A place in
         // both is harmless: a source that wants nothing when its turn comes is skipped.
@@ -64,8 +97,8 @@ impl Planner {
             return None;
         }
         self.failed = false;
+        self.end_rests(now);
         let (mut indexes, mut requests) = (Vec::new(), Vec::new());
-        let mut resting = Vec::new();
         let mut single = None;
         let mut urgent = false;
         while indexes.len() < most.max(1) {
@@ -78,7 +111,7 @@ impl Planner {
                 continue;
             }
             if now.boot_ms < plan.retry_at_ms {
-                resting.push(index);
+                self.rest(index);
                 continue;
             }
             let alone = plan.alone || !matches!(plan.wanted, Some(Want::Numbers { .. }));
@@ -99,9 +132,6 @@ impl Planner {
                 Turn::Counters => Batch::Bank(index, ()),
             });
             break;
-        }
-        for index in resting {
-            self.enqueue(index, false);
         }
         self.after_bank = match &single {
             Some(Batch::Bank(index, ())) => self.plan(*index).is_some_and(|plan| plan.caller_waits),
@@ -193,6 +223,6 @@ impl Planner {
         plan.in_flight = None;
         plan.alone = true;
         let caller_waits = plan.caller_waits;
-        self.enqueue(index, caller_waits);
+        self.queue(index, caller_waits);
     }
 }

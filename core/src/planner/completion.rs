@@ -158,16 +158,16 @@ impl Planner {
             plan.period = range.period;
             plan.ahead = None;
         }
-        plan.period_end_ms = pattern.and_then(|p| p.period_end_ms(range.period));
+        let period_end_ms = pattern.and_then(|p| p.period_end_ms(range.period));
         if plan.spec.has_ends() {
             actions.push(Action::Segment(SegmentAction::Ends {
-                wall_ms: plan.period_end_ms,
+                wall_ms: period_end_ms,
                 ttl_ms: plan.rules().ttl_ms,
             }));
         }
         plan.note_refill(segment.len(), asked_len, now);
-        if let Some(end) = plan.period_end_ms {
-            self.dated.insert(index);
+        self.set_period_end(index, period_end_ms);
+        if let Some(end) = period_end_ms {
             // For this source alone: to check every source after each answer would take n² steps for n sources.
             self.next_period_check_ms = self.next_period_check_ms.min(now.boot_ms + until_check(end, now));
         }
@@ -207,7 +207,7 @@ impl Planner {
         }
         if store_failed {
             let caller_waits = self.plan(index).is_some_and(|plan| plan.caller_waits);
-            self.enqueue(index, caller_waits);
+            self.enqueue(index, caller_waits, now);
         } else if let Some(plan) = self.plan(index) {
             plan.retry_at_ms = now.boot_ms + wait;
             // The next caller asks again; this source does not delay the others.

@@ -331,7 +331,7 @@ mod outages {
         assert_eq!(plan(&next, 1), (None, Some(50), vec![90], 0, None, None));
         assert!(next.plans[2].is_none());
         assert_eq!(plan(&next, 3), (None, None, vec![], 20, Some(NOON + 5_000), Some(21)));
-        assert_eq!(next.dated, BTreeSet::from([3]));
+        assert_eq!(next.dated, BTreeSet::from([(NOON + 5_000, 3)]));
         assert_eq!(next.failures(), 0);
         assert!(next.timers.is_empty() && next.next_batch(at(0), 9, token).is_none());
         // A source that the defect kept out is taken in; one that is known stays what it is.
@@ -603,7 +603,7 @@ mod periods {
                 if period == today && ends == end),
             "{actions:?}"
         );
-        assert_eq!(planner.dated, BTreeSet::from([0]));
+        assert_eq!(planner.dated, BTreeSet::from([(end, 0)]));
         // A second range of the same period drops nothing.
         let actions = reserve(&mut planner, range(1001, 2001, today), now);
         assert!(

@@ -148,6 +148,8 @@ struct Plan {
     /// Refusals of this source in a row; an outage of the store does not count.
     failures: u32,
     retry_at_ms: u64,
+    /// Its place among the sources that rest.
+    rests_until_ms: Option<u64>,
     /// Snowflake: where this process left the mark.
     mark: Option<u64>,
     /// Snowflake: where else the mark may stand, because answers to raising it were lost. The store may have carried out any of
@@ -193,12 +195,14 @@ pub struct Planner {
     /// Sources that want something of the store: those with waiting callers, and the others.
     urgent: VecDeque<SourceIndex>,
     background: VecDeque<SourceIndex>,
+    /// Sources that want something and were refused, by the boot time at which they are tried again.
+    resting: BTreeSet<(u64, SourceIndex)>,
     /// The last batch was a bank's whose callers waited.
     after_bank: bool,
     /// Wake-ups by boot time.
     timers: BTreeSet<(u64, SourceIndex)>,
-    /// Sources whose period has an end.
-    dated: BTreeSet<SourceIndex>,
+    /// Sources whose period has an end, by that wall time.
+    dated: BTreeSet<(i64, SourceIndex)>,
     next_period_check_ms: u64,
     /// The store's failures in a row, and when it may be tried again.
     failures: u32,
@@ -255,6 +259,7 @@ impl Planner {
             caller_waits: false,
             failures: 0,
             retry_at_ms: 0,
+            rests_until_ms: None,
             mark: None,
             doubts: Vec::new(),
             last_issued: 0,
@@ -297,11 +302,8 @@ impl Planner {
             }
             plan.row_ttl_ms = old.row_ttl_ms;
             plan.period = old.period;
-            plan.period_end_ms = old.period_end_ms;
             plan.ahead = old.ahead.take();
-            if plan.period_end_ms.is_some() {
-                planner.dated.insert(index);
-            }
+            planner.set_period_end(index, old.period_end_ms);
         }
         planner.inherit_leases(self);
         planner
@@ -369,7 +371,7 @@ impl Planner {
             actions.push(Action::Segment(SegmentAction::WakeBelow(mark.max(left / 2).min(left - 1))));
         }
         if wants {
-            self.enqueue(index, lacking > 0);
+            self.enqueue(index, lacking > 0, now);
         }
         if let Some(pause) = pause {
             self.set_timer_by(index, pause.until_ms);
@@ -407,7 +409,7 @@ impl Planner {
         let max_lead_ms = plan.spec.snowflake.map_or(0, |of| of.max_lead_ms);
         let again = now.boot_ms + (max_lead_ms / 3).max(1);
         if plan.wanted.is_some() {
-            self.enqueue(index, waiting);
+            self.enqueue(index, waiting, now);
             // The mark is kept ahead while ids are taken; an idle snowflake sets no timer and costs nothing.
             self.set_timer(index, again);
         }
@@ -424,7 +426,7 @@ impl Planner {
         plan.last_issued = reserved;
         plan.wanted = wants.then_some(Want::Counters);
         if wants {
-            self.enqueue(index, waiting);
+            self.enqueue(index, waiting, now);
         }
     }
 
@@ -470,10 +472,12 @@ impl Planner {
     pub fn wake_at(&self, now: Now) -> Option<u64> {
         let mut at = self.timers.first().map(|&(at, _)| at);
         let mut earlier = |t: u64| at = Some(at.map_or(t, |a| a.min(t)));
-        let in_background =
-            self.urgent.iter().chain(&self.background).filter_map(|&s| self.plans[s].as_ref());
-        if let Some(soonest) = in_background.map(|p| p.retry_at_ms).min() {
-            earlier(soonest.max(self.store_tried_at_ms()).max(now.boot_ms));
+        let store_at = self.store_tried_at_ms().max(now.boot_ms);
+        if !(self.urgent.is_empty() && self.background.is_empty()) {
+            earlier(store_at);
+        }
+        if let Some(&(retry_at, _)) = self.resting.first() {
+            earlier(retry_at.max(store_at));
         }
         if !self.dated.is_empty() {
             earlier(self.next_period_check_ms);
@@ -490,8 +494,11 @@ impl Planner {
         let plan = self.plans.get(index)?.as_ref()?;
         let Mark { period, next } = plan.seen;
         // Ranges of an earlier period stand below those of the last one.
-        let of_last: Vec<_> =
-            rest.iter().filter(|(of, ..)| *of == period).map(|(_, lo, hi)| (*lo, *hi)).collect();
+        let of_last: Vec<_> = rest
+            .iter()
+            .filter(|(in_period, ..)| *in_period == period)
+            .map(|(_, lo, hi)| (*lo, *hi))
+            .collect();
         let (lo, hi) = unused_end(&of_last, next)?;
         Some((period, lo, hi))
     }

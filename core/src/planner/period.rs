@@ -57,29 +57,33 @@ impl Planner {
         plan.period = today;
         plan.used.begin_anew();
         if plan.ahead.take() == Some(today) {
-            plan.period_end_ms = pattern.period_end_ms(today);
+            let wall_ms = pattern.period_end_ms(today);
             // Repeated for a source that ended the period just before these numbers came.
-            actions.push(Action::Segment(SegmentAction::Ends {
-                wall_ms: plan.period_end_ms,
-                ttl_ms: plan.rules().ttl_ms,
-            }));
+            actions.push(Action::Segment(SegmentAction::Ends { wall_ms, ttl_ms: plan.rules().ttl_ms }));
+            self.set_period_end(index, wall_ms);
             return left;
         }
-        plan.period_end_ms = None;
-        self.dated.remove(&index);
+        self.set_period_end(index, None);
         0
+    }
+
+    /// Sets the wall time at which a source's period is over; `None`: it has no numbers of one.
+    pub(super) fn set_period_end(&mut self, index: SourceIndex, end: Option<i64>) {
+        let Some(plan) = self.plan(index) else { return };
+        if let Some(before) = std::mem::replace(&mut plan.period_end_ms, end) {
+            self.dated.remove(&(before, index));
+        }
+        self.dated.extend(end.map(|end| (end, index)));
     }
 
     /// Adds the sources whose period is over or about to end to `due`, and sets the time of the next check.
     pub(super) fn check_periods(&mut self, now: Now, due: &mut Vec<SourceIndex>) {
-        let mut next = PERIOD_CHECK_MS;
-        for &index in &self.dated {
-            let Some(end) = self.plans[index].as_ref().and_then(|plan| plan.period_end_ms) else { continue };
-            if end - AHEAD_MS <= now.wall_ms {
-                due.push(index);
-            }
-            next = next.min(until_check(end, now));
-        }
+        // Up to this end each source is due; the moment of the others is still to come.
+        let near = now.wall_ms.saturating_add(AHEAD_MS);
+        due.extend(self.dated.range(..=(near, SourceIndex::MAX)).map(|&(_, index)| index));
+        let first = self.dated.first().into_iter();
+        let next_ends = first.chain(self.dated.range((near.saturating_add(1), 0)..).next());
+        let next = next_ends.map(|&(end, _)| until_check(end, now)).min().unwrap_or(PERIOD_CHECK_MS);
         self.next_period_check_ms = now.boot_ms + next;
     }
 

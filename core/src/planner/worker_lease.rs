@@ -202,7 +202,7 @@ impl Planner {
                 _ => {
                     plan.wanted = view.wanted.then_some(Want::Worker);
                     if view.wanted {
-                        self.enqueue(index, true);
+                        self.enqueue(index, true, now);
                     }
                 }
             },

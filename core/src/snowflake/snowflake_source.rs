@@ -273,9 +273,7 @@ impl SnowflakeSource {
         if self.finds_worker {
             let idle = self.has_no_worker();
             return SnowflakeView::Worker(WorkerView {
-                // Cleared: waiting callers set it again, so a call that gave up leases no worker.
-                // ordering: Relaxed — the waker publishes it.
-                wanted: self.wants_worker.swap(false, Ordering::Relaxed) && idle,
+                wanted: self.take_wish() && idle,
                 idle,
                 mark: self.generator.mark(),
             });
@@ -305,12 +303,20 @@ impl SnowflakeSource {
     pub(crate) fn is_waited_for(&self) -> bool {
         if self.finds_worker {
             // ordering: Relaxed — the waker publishes it.
-            return self.wants_worker.load(Ordering::Relaxed) && self.has_no_worker();
+            let is_wanted = self.wants_worker.load(Ordering::Relaxed) || !self.callers.registered.is_empty();
+            return is_wanted && self.has_no_worker();
         }
         self.generator.mark() == 0
     }
 
-    fn has_no_worker(&self) -> bool {
+    /// Whether a caller wants a worker. Callers that sleep say so again and again, those that are registered once: so a call that gave up
+    /// leases no worker.
+    fn take_wish(&self) -> bool {
+        // ordering: Relaxed — the waker publishes it.
+        self.wants_worker.swap(false, Ordering::Relaxed) || !self.callers.registered.is_empty()
+    }
+
+    pub(crate) fn has_no_worker(&self) -> bool {
         self.generator.mark() == 0 || self.generator.has_lapsed()
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use keymill::binding::{Lease, Pending};
+use keymill::binding::{Lease, Notifier, Pending};
 use keymill::{Code, Error, Gene, Kind, Mill, Parts, Result, Source};
 
 fn source(config: &str, spec: &str) -> (Mill, Source) {
@@ -54,6 +54,58 @@ fn a_batch_of_every_kind_is_complete_and_in_order() {
     assert!(made.is_sorted_by(|a, b| a < b));
     assert_eq!(tx.parse(made[9_999]).unwrap().worker, Some(5));
     assert_eq!([orders.kind(), serials.kind(), tx.kind()], [Kind::Segment, Kind::Serial, Kind::Snowflake]);
+}
+
+/// Polls when there are news for the token 7; answers with how often, too.
+fn complete_by_news(mut batch: Pending, notifier: &Notifier) -> Result<(Pending, u32)> {
+    for polls in 1.. {
+        let Some(pause) = batch.poll_or_register(notifier, 7)? else { return Ok((batch, polls)) };
+        assert!(notifier.wait(pause).iter().all(|token| *token == 7));
+    }
+    unreachable!("each poll is counted");
+}
+
+#[test]
+fn a_batch_of_every_kind_that_waits_is_told_of_its_ids_and_not_polled_meanwhile() {
+    let kinds = [
+        "segment:orders?",
+        "serial:cust/id?date=&number=0000&",
+        "snowflake:tx?worker=5&",
+        "snowflake:tx?worker=lease&",
+        "business:order?counters=16&",
+        "business:order?",
+    ];
+    for kind in kinds {
+        let notifier = Notifier::new(|| ());
+        let (mill, ids) = source("memory:?script=silent:500ms", &format!("{kind}deadline=60s"));
+        let batch = match ids.kind() {
+            Kind::Business => ids.ask_of(Gene::from(7), 1),
+            _ => ids.ask(1),
+        };
+        let (_, polls) = complete_by_news(batch.unwrap(), &notifier).unwrap();
+        assert!(polls <= 10, "{kind}: {polls} polls");
+        mill.close();
+    }
+}
+
+#[test]
+fn a_batch_that_waits_for_news_ends_with_the_deadline_and_with_a_close() {
+    let notifier = Notifier::new(|| ());
+    let (mill, orders) = source("memory:?script=silent:2s", "segment:orders?deadline=300ms");
+    let mut batch = orders.ask(1).unwrap();
+    let pause = batch.poll_or_register(&notifier, 7).unwrap().unwrap();
+    assert!((Duration::from_millis(200)..=Duration::from_millis(300)).contains(&pause), "{pause:?}");
+    assert_eq!(complete_by_news(batch, &notifier).unwrap_err().code, Code::Deadline);
+
+    let patient = mill.source("segment:orders?deadline=60s").unwrap();
+    let mut given_up = patient.ask(1).unwrap();
+    given_up.poll_or_register(&notifier, 8).unwrap().unwrap();
+    drop(given_up);
+    let mut batch = patient.ask(1).unwrap();
+    batch.poll_or_register(&notifier, 7).unwrap().unwrap();
+    mill.close();
+    assert_eq!(notifier.wait(Duration::from_secs(60)), [7], "a batch that was dropped is told nothing");
+    assert_eq!(batch.poll_or_register(&notifier, 7).unwrap_err().code, Code::Closed);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use napi::bindgen_prelude::{BigUint64ArraySlice, Either, External, Null};
 use napi_derive::napi;
 
 use crate::errors::{Thrown, enter};
+use crate::news::NotifierBox;
 use crate::source::SourceBox;
 
 /// A batch that is not complete yet; empty once its ids were handed out.
@@ -58,6 +59,21 @@ pub fn ask(source: &External<SourceBox>, count: f64) -> Result<External<BatchBox
 pub fn poll(batch: &External<BatchBox>) -> Result<f64, Thrown> {
     enter(|| {
         let pause = batch.0.borrow_mut().as_mut().map_or(Ok(None), Pending::poll)?;
+        Ok(pause.map_or(0.0, |pause| (pause.as_secs_f64() * 1000.0).max(1.0)))
+    })
+}
+
+/// As `poll`; before the pause is over the notifier's context is told of the token when the batch is worth another poll.
+#[napi]
+pub fn poll_or_register(
+    batch: &External<BatchBox>,
+    notifier: &External<NotifierBox>,
+    token: f64,
+) -> Result<f64, Thrown> {
+    enter(|| {
+        let mut batch = batch.0.borrow_mut();
+        let Some(pending) = batch.as_mut() else { return Ok(0.0) };
+        let pause = pending.poll_or_register(&notifier.0, token as u64)?;
         Ok(pause.map_or(0.0, |pause| (pause.as_secs_f64() * 1000.0).max(1.0)))
     })
 }

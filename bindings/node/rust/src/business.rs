@@ -14,10 +14,15 @@ use crate::source::{SourceBox, pause_after};
 
 /// One id for a key with this gene, or the pause after which to ask again.
 #[napi]
-pub fn next_for(source: &External<SourceBox>, gene: u16, waited: f64) -> Result<Either<u64, f64>, Thrown> {
+pub fn next_for(
+    source: &External<SourceBox>,
+    gene: u16,
+    waited: f64,
+    registered: Option<bool>,
+) -> Result<Either<u64, f64>, Thrown> {
     enter(|| match source.source.try_next_of(gene.into()) {
         Ok(id) => Ok(Either::A(id)),
-        Err(refusal) => pause_after(&source.source, refusal, waited).map(Either::B),
+        Err(refusal) => pause_after(&source.source, refusal, waited, registered).map(Either::B),
     })
 }
 
@@ -27,10 +32,11 @@ pub fn next_wide_for(
     source: &External<SourceBox>,
     gene: u16,
     waited: f64,
+    registered: Option<bool>,
 ) -> Result<Either<BigInt, f64>, Thrown> {
     enter(|| match source.source.try_next_wide_of(gene.into()) {
         Ok(id) => Ok(Either::A(BigInt::from(id))),
-        Err(refusal) => pause_after(&source.source, refusal, waited).map(Either::B),
+        Err(refusal) => pause_after(&source.source, refusal, waited, registered).map(Either::B),
     })
 }
 

@@ -142,10 +142,21 @@ pub fn prefix(source: &External<SourceBox>) -> String {
 }
 
 /// What to do after a refusal. `waited` in milliseconds; negative: the caller does not wait, and only wants to know
-/// whether there is nothing now, or nothing at all.
-pub fn pause_after(source: &Source, refusal: Error, waited: f64) -> keymill::Result<f64> {
+/// whether there is nothing now, or nothing at all. `registered`: it is told of news, as a
+/// caller that does not say so is not.
+pub fn pause_after(
+    source: &Source,
+    refusal: Error,
+    waited: f64,
+    registered: Option<bool>,
+) -> keymill::Result<f64> {
     let pause = if waited >= 0.0 {
-        source.patience(refusal, Duration::from_secs_f64((waited / 1000.0).min(1e9)))?
+        let waited = Duration::from_secs_f64((waited / 1000.0).min(1e9));
+        if registered == Some(true) {
+            source.patience_until_news(refusal, waited)?
+        } else {
+            source.patience(refusal, waited)?
+        }
     } else if refusal.code == Code::NotReady {
         refusal.retry_after.unwrap_or_default()
     } else {
@@ -164,6 +175,7 @@ pub fn lease(
     owned: bool,
     waited: f64,
     mut out: BigUint64ArraySlice,
+    registered: Option<bool>,
 ) -> Result<f64, Thrown> {
     enter(|| {
         let it = &source.source;
@@ -184,7 +196,7 @@ pub fn lease(
                 write(source, contexts, &lease, unsafe { out.as_mut() });
                 Ok(0.0)
             }
-            Err(refusal) => pause_after(it, refusal, waited),
+            Err(refusal) => pause_after(it, refusal, waited, registered),
         }
     })
 }
@@ -211,19 +223,27 @@ fn write(source: &SourceBox, contexts: u32, lease: &Lease, out: &mut [u64]) {
 
 /// One id straight from the core, or the pause after which to ask again.
 #[napi]
-pub fn next_id(source: &External<SourceBox>, waited: f64) -> Result<Either<u64, f64>, Thrown> {
+pub fn next_id(
+    source: &External<SourceBox>,
+    waited: f64,
+    registered: Option<bool>,
+) -> Result<Either<u64, f64>, Thrown> {
     enter(|| match source.source.try_next() {
         Ok(id) => Ok(Either::A(id)),
-        Err(refusal) => pause_after(&source.source, refusal, waited).map(Either::B),
+        Err(refusal) => pause_after(&source.source, refusal, waited, registered).map(Either::B),
     })
 }
 
 /// One text straight from the core, or the pause after which to ask again.
 #[napi]
-pub fn next_text(source: &External<SourceBox>, waited: f64) -> Result<Either<String, f64>, Thrown> {
+pub fn next_text(
+    source: &External<SourceBox>,
+    waited: f64,
+    registered: Option<bool>,
+) -> Result<Either<String, f64>, Thrown> {
     enter(|| match source.source.try_next_text() {
         Ok(text) => Ok(Either::A(text)),
-        Err(refusal) => pause_after(&source.source, refusal, waited).map(Either::B),
+        Err(refusal) => pause_after(&source.source, refusal, waited, registered).map(Either::B),
     })
 }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use keymill::binding::Pending;
+use keymill::binding::{Notifier, Pending, Registration};
 use keymill::{Gene, Kind, Result, Source};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -17,6 +17,7 @@ use pyo3::types::{PyList, PyString};
 
 use crate::cursor::{Cursor, Leased};
 use crate::error::{bad_argument, raised};
+use crate::notifier;
 use crate::value;
 use crate::wait::{Step, patient, wait};
 
@@ -31,14 +32,20 @@ pub(crate) struct IdBatch {
 }
 
 enum From {
-    Cursor { cursor: Arc<Cursor>, since: Option<Instant>, leased: Vec<Leased> },
+    Cursor {
+        cursor: Arc<Cursor>,
+        since: Option<Instant>,
+        leased: Vec<Leased>,
+        /// While it waits to be told of news.
+        registration: Option<Registration>,
+    },
     Core(Pending),
 }
 
 impl IdBatch {
     pub(crate) fn new(source: &Source, cursor: &Arc<Cursor>, count: usize) -> Result<Self> {
         let from = if source.kind() == Kind::Segment && source.counts() {
-            From::Cursor { cursor: cursor.clone(), since: None, leased: Vec::new() }
+            From::Cursor { cursor: cursor.clone(), since: None, leased: Vec::new(), registration: None }
         } else {
             From::Core(source.ask(count)?)
         };
@@ -56,7 +63,8 @@ impl IdBatch {
     pub(crate) fn step(&mut self) -> Result<Step<()>> {
         match &mut self.from {
             From::Core(pending) => Ok(pending.poll()?.map_or(Step::Done(()), Step::Pause)),
-            From::Cursor { cursor, since, leased } => {
+            From::Cursor { cursor, since, leased, registration } => {
+                *registration = None;
                 // A signal's handler may have forked while this batch waited: what the parent took is the parent's.
                 leased.retain(Leased::is_ours);
                 let taken = collect(&self.source, cursor, self.count as u64, leased);
@@ -65,6 +73,30 @@ impl IdBatch {
                     Ok(()) => Ok(Step::Done(())),
                     refused => patient(&self.source, since, refused),
                 }
+            }
+        }
+    }
+
+    /// As [`IdBatch::step`]; before a pause `notifier` gets `token` when the batch is worth another step.
+    fn step_or_register(&mut self, notifier: &Notifier, token: u64) -> Result<Step<()>> {
+        let (cursor, since, leased, registration) = match &mut self.from {
+            From::Core(pending) => {
+                let pause = pending.poll_or_register(notifier, token)?;
+                return Ok(pause.map_or(Step::Done(()), Step::Pause));
+            }
+            From::Cursor { cursor, since, leased, registration } => (cursor, since, leased, registration),
+        };
+        *registration = Some(self.source.register(None, notifier, token)?);
+        leased.retain(Leased::is_ours);
+        // The news may have come just before.
+        match collect(&self.source, cursor, self.count as u64, leased) {
+            Ok(()) => {
+                *registration = None;
+                Ok(Step::Done(()))
+            }
+            Err(refusal) => {
+                let waited = since.get_or_insert_with(Instant::now).elapsed();
+                self.source.patience_until_news(refusal, waited).map(Step::Pause)
             }
         }
     }
@@ -203,11 +235,19 @@ impl Batch {
     fn poll(&self) -> PyResult<Option<f64>> {
         // The lock is let go before any of Python's code leased.
         let step = self.asked().as_mut().map(IdBatch::step);
-        match step {
-            None | Some(Ok(Step::Done(()))) => Ok(None),
-            Some(Ok(Step::Pause(pause))) => Ok(Some(pause.as_secs_f64())),
-            Some(Err(error)) => Err(raised(error)),
-        }
+        answer(step)
+    }
+
+    /// As `poll`; before the seconds are over the loop of the notifier gets the token when it is worth to ask again.
+    fn poll_or_register(&self, notifier: &notifier::Notifier, token: u64) -> PyResult<Option<f64>> {
+        let step = self.asked().as_mut().map(|asked| asked.step_or_register(&notifier.core, token));
+        answer(step)
+    }
+
+    /// The task that waits for it has ended.
+    fn give_up(&self) {
+        let asked = self.asked().take();
+        drop(asked);
     }
 
     /// The id, or the list of ids, of a batch that is complete; once.
@@ -216,5 +256,14 @@ impl Batch {
         let Some(asked) = asked else { return Err(bad_argument("the batch was given out")) };
         let list = asked.list(py)?;
         if self.single { list.get_item(0) } else { Ok(list.into_any()) }
+    }
+}
+
+/// What a step means to Python: the seconds after which to ask again, or None.
+fn answer(step: Option<Result<Step<()>>>) -> PyResult<Option<f64>> {
+    match step {
+        None | Some(Ok(Step::Done(()))) => Ok(None),
+        Some(Ok(Step::Pause(pause))) => Ok(Some(pause.as_secs_f64())),
+        Some(Err(error)) => Err(raised(error)),
     }
 }

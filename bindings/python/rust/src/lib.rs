@@ -4,6 +4,7 @@
 //! * `id_source`: what a source and a handle have in common: one id, now or after a wait.
 //! * `fast`, `iteration`: the entries of `next`, `fill` and of iteration.
 //! * `batch`: many ids, all or none.
+//! * `notifier`: how a loop of asyncio learns which of its tasks have news.
 //! * `wait`: pauses without the lock, in which signals are handled.
 //! * `mill`, `source`, `handle`, `business`, `router`, `order_numbers`: the classes.
 //! * `lazy`: the shared mill, and sources that are declared before it is open.
@@ -23,6 +24,7 @@ mod id_source;
 mod iteration;
 mod lazy;
 mod mill;
+mod notifier;
 mod order_numbers;
 mod router;
 mod source;
@@ -67,6 +69,7 @@ fn python_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<business::Business>()?;
     module.add_class::<lazy::Lazy>()?;
     module.add_class::<batch::Batch>()?;
+    module.add_class::<notifier::Notifier>()?;
     module.add_class::<router::Router>()?;
     module.add_class::<router::Route>()?;
     module.add_class::<order_numbers::OrderNumbers>()?;
