@@ -179,7 +179,7 @@ pub fn wakes() -> Vec<Fact> {
         ("counters of a bank, warm", counters),
         ("sources, idle", |count| sources(count, "min_step=1000", false)),
         ("sources that the store refused", |count| sources(count, "min_step=1000", true)),
-        ("sources with dates", |count| sources(count, "min_step=1000&ttl=1h", false)),
+        ("sources with a time to live", |count| sources(count, "min_step=1000&ttl=1h", false)),
         ("sources with a leased worker", workers),
     ];
     for (name, measured) in kinds {
