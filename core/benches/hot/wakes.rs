@@ -172,9 +172,10 @@ fn workers(count: usize) -> f64 {
     kept.nanos(|index| while awake[index].try_next().is_ok() {})
 }
 
+type Measured = fn(usize) -> f64;
+
 pub fn wakes() -> Vec<Fact> {
     let mut facts = Vec::new();
-    type Measured = fn(usize) -> f64;
     let kinds: [(&str, Measured); 5] = [
         ("counters of a bank, warm", counters),
         ("sources, idle", |count| sources(count, "min_step=1000", false)),
