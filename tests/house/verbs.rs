@@ -197,6 +197,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Mill.business",
             "Mill.share",
             "Mill.shareLater",
+            "Mill.refuseDefault",
             "Mill.stats",
             "Mill.shared",
             "Mill.lazy",

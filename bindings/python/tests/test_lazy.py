@@ -262,6 +262,34 @@ def test_a_pool_gets_the_source_by_pickling_and_makes_no_duplicates(tmp_path, me
     keymill.use(None)
 
 
+def taken_or_refused(source):
+    try:
+        return source()
+    except keymill.ConfigError as error:
+        return str(error)
+
+
+def test_a_spawned_child_of_a_process_that_shares_a_mill_makes_no_other_store(mill, tmp_path, monkeypatch):
+    monkeypatch.delenv("KEYMILL_CONFIG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    spawn = multiprocessing.get_context("spawn")
+    keymill.use(mill)
+    with spawn.Pool(1) as pool:
+        said = pool.apply(taken_or_refused, [declared])
+    assert "segment:orders?deadline=60s: no mill is shared in this process, and the process that started it shares one" in str(said)
+    assert not (tmp_path / "keymill.db").exists()
+    with spawn.Pool(1, keymill_of_its_own, [f"sqlite:{tmp_path / 'child.db'}"]) as pool:
+        assert pool.apply(taken_or_refused, [declared]) == 1
+    keymill.use(None)
+    with spawn.Pool(1) as pool:
+        assert pool.apply(taken_or_refused, [declared]) == 1, "the default mill is that of both"
+    assert (tmp_path / "keymill.db").exists()
+
+
+def keymill_of_its_own(config):
+    keymill.use(keymill.open(config))
+
+
 def test_a_preloading_server_s_workers_make_no_duplicates(tmp_path):
     declared = 'keymill.use(keymill.open({config!r}))\norders = keymill.lazy("segment:orders", deadline="60s")'
     app = APP.replace('mill = keymill.open({config!r})\norders = mill.segment("orders", deadline="60s")', declared)

@@ -175,7 +175,7 @@ impl Engine {
             engine.events.push(Event::new(
                 EventKind::SettingsIgnored,
                 format!(
-                    "a store does not need these settings of the application's database: {} (docs/application-database.md)",
+                    "a store does not need these settings of the application's database: {}",
                     config.ignored.join(", ")
                 ),
             ));

@@ -333,7 +333,7 @@ impl Follower {
         // A login that follows tables may write any version. A table that is stored above a false one would leave little room for the next.
         let advice = if highest - version > FAR {
             format!(
-                "if no table of that version was ever stored, its row is false: `keymill move status {}` names it; take the right from the login that wrote it, and delete it (docs/business-ids.md)",
+                "if no table of that version was ever stored, its row is false: `keymill move status {}` names it; take the right from the login that wrote it, and delete it",
                 shown(self.table.router())
             )
         } else {

@@ -4,6 +4,7 @@
 //! * `held`: boxes that Java owns.
 //! * `mill`, `source`, `business`: the verbs, as natives of `io.keymill.MillBox` and `io.keymill.SourceBox`.
 //! * `router`, `order_numbers`: natives of `io.keymill.RouterBox` and `io.keymill.OrderNumbers`.
+//! * `natives`: binds all of them for the class loaders that come later.
 //! * `library`: natives of `io.keymill.Native`, which belong to no mill.
 //!
 //! **What keeps memory alive.** A Java object holds the address of a box made here. Its natives are instance methods, so
@@ -22,6 +23,7 @@ mod call;
 mod held;
 mod library;
 mod mill;
+mod natives;
 mod order_numbers;
 mod router;
 mod source;

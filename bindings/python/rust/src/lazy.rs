@@ -20,6 +20,8 @@ use crate::mill::{self, Mill};
 use crate::source::Source;
 use crate::value::{query, shown, text};
 
+/// What the children of `multiprocessing` inherit from a process that shares a mill: in the settings that a process gives its own.
+const INHERITED: &str = "keymill";
 /// The attributes of the compiled module.
 const SHARED: &str = "_shared";
 const DEFAULT: &str = "_default";
@@ -67,10 +69,29 @@ pub(crate) fn share(py: Python<'_>, mill: Option<&Bound<'_, PyAny>>) -> PyResult
     {
         module.setattr(DEFAULT, py.None())?;
     }
+    tell_children(py, given.is_some());
     module.setattr(SHARED, given)?;
     // ordering: Relaxed — the interpreter's lock orders it.
     GENERATION.fetch_add(1, Ordering::Relaxed);
     Ok(())
+}
+
+/// A process of `multiprocessing` passes its settings on to the processes that it starts, and has no other place for them.
+fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let process = py.import("multiprocessing.process")?.call_method0("current_process")?;
+    Ok(process.getattr("_config")?.cast_into::<PyDict>()?)
+}
+
+fn tell_children(py: Python<'_>, shares: bool) {
+    // An interpreter without them has no children to tell.
+    let Ok(settings) = settings(py) else { return };
+    let _told = if shares { settings.set_item(INHERITED, true) } else { settings.del_item(INHERITED) };
+}
+
+/// Whether the process that started this one shares a mill, which this one does not have: the default mill would be another store.
+fn is_left_out(py: Python<'_>) -> bool {
+    std::env::var_os("KEYMILL_CONFIG").is_none()
+        && settings(py).is_ok_and(|settings| settings.contains(INHERITED).unwrap_or(false))
 }
 
 /// The mill that lazy sources take from: that of `use`, else the default one (`open` without a string), which is opened once.
@@ -91,6 +112,12 @@ fn shared_for<'py>(py: Python<'py>, what: &str) -> PyResult<Bound<'py, Mill>> {
     let module = module(py)?;
     if let Some(mill) = kept(&module, SHARED)? {
         return Ok(mill);
+    }
+    if is_left_out(py) {
+        let message = format!(
+            "{what}: no mill is shared in this process, and the process that started it shares one; call keymill.use(mill) here too (Pool and ProcessPoolExecutor: initializer=), or set KEYMILL_CONFIG for both"
+        );
+        return Err(raised(Error::new(Code::InvalidConfig, message)));
     }
     let error = match default_mill(py, &module)? {
         Ok(mill) => return Ok(mill),

@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 /// The databases that can be a store, for messages.
 const KNOWN: &str = "keymill keeps its numbers in MySQL, MariaDB, TiDB, PostgreSQL or SQLite";
 /// What always works.
-const INSTEAD: &str = "or configure the store itself, such as mysql://user:password@host/database?tls=verify (docs/application-database.md)";
+const INSTEAD: &str = "or configure the store itself, such as mysql://user:password@host/database?tls=verify";
 
 /// The configuration string of a mill in the database that `url` and `properties` name.
 pub(super) fn translate(url: &str, properties: &[(&str, &str)]) -> Result<String> {

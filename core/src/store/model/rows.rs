@@ -563,7 +563,7 @@ pub(crate) fn of_earlier_build(place: &str, found: &str) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
-            "{place} was made by an earlier build of keymill ({found}); nothing was changed. Stop every program that uses it, of this build too, and start none before the last step: note where each source stands with `keymill status SOURCE` of that build, rename it, run `keymill init SOURCE` and, for each source, `keymill repair SOURCE --to N --yes` with N above every id that was ever issued (each step: docs/operations/tables.md)"
+            "{place} was made by an earlier build of keymill ({found}); nothing was changed. Stop every program that uses it, of this build too, and start none before the last step: note where each source stands with `keymill status SOURCE` of that build, rename it, run `keymill init SOURCE` and, for each source, `keymill repair SOURCE --to N --yes` with N above every id that was ever issued"
         ),
     )
 }

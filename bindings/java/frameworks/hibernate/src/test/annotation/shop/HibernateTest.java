@@ -14,6 +14,8 @@ import io.keymill.hibernate.KeymillId;
 import jakarta.persistence.Entity;
 import jakarta.persistence.Id;
 import jakarta.persistence.MappedSuperclass;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.HashSet;
 import java.util.Set;
 import java.util.UUID;
@@ -22,6 +24,7 @@ import org.hibernate.StatelessSession;
 import org.hibernate.Version;
 import org.hibernate.cfg.Configuration;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -386,6 +389,40 @@ class HibernateTest {
             does(sessions, session -> session.persist(second));
             assertNotNull(second.id, "of the mill that is shared now");
         }
+    }
+
+    @Entity(name = "Plain")
+    static class Plain {
+        @Id @KeymillId Long id;
+    }
+
+    /** On a store of its own, since the source has to be new. */
+    @Test
+    void a_new_source_of_a_table_with_rows_is_refused_with_what_to_run() {
+        Configuration configuration = configuration(Stores.H2_AND_SQLITE, Plain.class);
+        try (SessionFactory sessions = configuration.buildSessionFactory()) {
+            does(sessions, session -> session.createNativeMutationQuery("insert into \"Plain\" (\"id\") values (1), (7)").executeUpdate());
+            for (int i = 0; i < 2; i++) {
+                Throwable said = Causes.root(assertThrows(RuntimeException.class, () -> does(sessions, session -> session.persist(new Plain()))));
+                assertEquals("shop.HibernateTest$Plain.id: segment:plain is new and begins at 1, and the table Plain has keys up to 7; run `keymill repair segment:plain --to 8 --yes` and restart this program, "
+                        + "or name a start where the store is made anew: segment:plain?start=8", said.getMessage());
+            }
+        }
+        try (SessionFactory sessions = Sessions.configuration(Stores.H2_AND_SQLITE, mill, Plain.class).setProperty("hibernate.globally_quoted_identifiers", "true").buildSessionFactory()) {
+            does(sessions, session -> session.createNativeMutationQuery("insert into \"Plain\" (\"id\") values (1), (7)").executeUpdate());
+            Plain other = new Plain();
+            does(sessions, session -> session.persist(other));
+            assertTrue(other.id > 1, "a source that has begun is not asked about");
+        }
+    }
+
+    @Test
+    void a_setting_that_names_a_store_is_refused_and_none_is_made() {
+        Configuration configuration = configuration(Stores.H2_AND_SQLITE, Entities.ALL).setProperty("keymill.config", "sqlite:shop.keymill");
+        configuration.getProperties().remove("keymill.mill");
+        Throwable said = Causes.root(assertThrows(RuntimeException.class, () -> configuration.buildSessionFactory().close()));
+        assertTrue(said.getMessage().startsWith("Hibernate has no setting keymill.config; open the mill yourself"), said.toString());
+        assertFalse(Files.exists(Path.of("keymill.db")));
     }
 
     /** Its database is of its own class loader. */

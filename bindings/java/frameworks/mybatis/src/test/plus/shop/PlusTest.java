@@ -28,6 +28,7 @@ import org.apache.ibatis.session.SqlSession;
 import org.apache.ibatis.session.SqlSessionFactory;
 import org.apache.ibatis.transaction.jdbc.JdbcTransactionFactory;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -180,6 +181,22 @@ class PlusTest {
                 assertTrue(mill.metrics().contains(source), source);
             }
             generator.check(session.getConfiguration());
+        }
+    }
+
+    /** On a store of its own, since the source has to be new. */
+    @Test
+    void a_new_source_of_a_table_with_rows_is_refused_with_what_to_run() {
+        SqlSessionFactory sessions = factory(Stores.H2_AND_SQLITE, Orders.class);
+        try (SqlSession session = sessions.openSession()) {
+            Order seeded = new Order();
+            seeded.id = 12L;
+            session.getMapper(Orders.class).insert(seeded);
+            session.commit();
+            for (int i = 0; i < 2; i++) {
+                Throwable said = Causes.root(assertThrows(RuntimeException.class, () -> session.getMapper(Orders.class).insert(new Order())));
+                assertTrue(said.getMessage().startsWith("shop.PlusTest$Order.id: segment:orders is new and begins at 1, and the table orders has keys up to 12; run `keymill repair segment:orders --to 13 --yes`"), said.getMessage());
+            }
         }
     }
 

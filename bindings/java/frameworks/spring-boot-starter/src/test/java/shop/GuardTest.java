@@ -5,8 +5,12 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.keymill.Code;
+import io.keymill.KeymillException;
 import io.keymill.Mill;
 import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -55,6 +59,21 @@ class GuardTest {
             said = Causes.root(assertThrows(RuntimeException.class, Mill.lazy("segment:orders")::next));
             assertTrue(said.getMessage().startsWith("keymill.enabled=false: "), said.getMessage());
             assertEquals(0, context.getBeanNamesForType(Mill.class).length);
+        }
+    }
+
+    @Test
+    void a_context_without_a_database_starts_and_the_first_id_says_what_to_write() {
+        Mill.share(null);
+        try (ConfigurableApplicationContext context = BootTest.small()) {
+            assertEquals(0, context.getBeanNamesForType(Mill.class).length);
+            KeymillException said = assertThrows(KeymillException.class, Mill.lazy("segment:orders")::next);
+            assertEquals(Code.INVALID_CONFIG, said.code());
+            assertTrue(said.getMessage().contains("segment:orders: no mill is shared, and keymill.config is not set, and this application context has no DataSource, whose database would be the store: Set keymill.config to sqlite:FILE"), said.getMessage());
+            assertFalse(Files.exists(Path.of("keymill.db")));
+        }
+        try (ConfigurableApplicationContext context = BootTest.small("keymill.config=memory:")) {
+            assertEquals(1, Mill.lazy("segment:orders").next());
         }
     }
 }

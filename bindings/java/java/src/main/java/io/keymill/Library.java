@@ -1,6 +1,7 @@
 package io.keymill;
 
 import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
 import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
@@ -24,6 +25,9 @@ import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
+import java.util.zip.CRC32;
+import java.util.zip.CheckedInputStream;
+import java.util.zip.Checksum;
 
 /**
  * Finds and loads the native library, once for each class loader that loads this class.
@@ -34,7 +38,7 @@ import java.util.stream.Collectors;
  * loaded is an error; elsewhere the next place is tried.
  *
  * <p>A library file belongs to the one class loader that loaded it, so each unpacks a file of its own, and deletes it as
- * soon as it is loaded where the system allows that.
+ * soon as it is loaded where the system allows that. On Linux the file of a later class loader only leads to the library of the first.
  */
 final class Library {
     /** The path of a library to load instead of the one in the jar. */
@@ -50,12 +54,18 @@ final class Library {
     private static final String ACCESS =
             "allow it with --enable-native-access=ALL-UNNAMED, or =io.keymill where the jar is on the module path";
 
+    /** How many class loaders of this JVM have a copy. */
+    private static final String COPIES = "io.keymill.copies";
+
     /** How the names of unpacked libraries begin. */
     private static final String PREFIX = "keymill-";
 
     private static final KeymillException FAILURE = load();
 
     private Library() {}
+
+    /** Binds the natives of this class loader's classes by the library's function at this address; says how many. */
+    private static native int bind(long function);
 
     /** Loads the library, or says each time again why it could not be loaded. */
     static void ensure() {
@@ -75,6 +85,30 @@ final class Library {
         } catch (IOException | LinkageError | RuntimeException e) {
             return new KeymillException(
                     Code.INVALID_CONFIG, "the native library cannot be loaded: " + Attempts.reason(e) + "; " + remedy(e), -1, e);
+        }
+    }
+
+    /** Each copy stays in memory as long as the JVM: a server with two versions, or one that redeploys where no library can be shared, should know. */
+    private static void count() {
+        int copies;
+        // One object a JVM, which all class loaders see. A child may inherit the properties: what another JVM counted is no copy here.
+        String jvm = Integer.toHexString(System.identityHashCode(ClassLoader.getSystemClassLoader())) + ":";
+        synchronized (System.getProperties()) {
+            String counted = System.getProperty(COPIES, "");
+            copies = counted.matches(jvm + "[0-9]{1,9}") ? Integer.parseInt(counted.substring(jvm.length())) + 1 : 1;
+            System.setProperty(COPIES, jvm + copies);
+        }
+        if (copies > 1) {
+            warn("copy " + copies + " of keymill's native library was loaded in this JVM, for the class loader " + Library.class.getClassLoader()
+                    + ": it stays in memory, and its deleted file on the disk, until the JVM ends. Give all applications of the JVM one version of keymill, or put the jar `keymill` where the server's own libraries are (Tomcat: lib), and not into WEB-INF/lib");
+        }
+    }
+
+    private static void warn(String text) {
+        try {
+            java.util.logging.Logger.getLogger("io.keymill").warning(text);
+        } catch (LinkageError e) {
+            // A JVM without the module java.logging.
         }
     }
 
@@ -101,6 +135,8 @@ final class Library {
         private final String name = System.mapLibraryName("keymill_java");
         private final Platform platform = platform();
         private final Attempts attempts = new Attempts();
+        /** What was unpacked last. */
+        private String content;
 
         /** Where the loaded library came from. */
         String find() {
@@ -149,6 +185,7 @@ final class Library {
             }
             try {
                 System.load(file.toString());
+                count();
                 return true;
             } catch (UnsatisfiedLinkError e) {
                 if (elf != null && elf.libc() != null && platform.libc != null && !elf.libc().equals(platform.libc)) {
@@ -198,8 +235,64 @@ final class Library {
             return "native/" + candidate + "/" + name;
         }
 
-        /** Loads a copy from the first folder that lets it. */
+        /** The library that another class loader has loaded, where it has this content, else a copy. */
         private boolean copy(String what, Opening library) {
+            // One object a JVM, whatever the class loader: of two that begin at once one waits for the other's library.
+            synchronized ("io.keymill.Library".intern()) {
+                return isBound(library) || unpacked(what, library) && isPublished();
+            }
+        }
+
+        private boolean isBound(Opening library) {
+            byte[] jump = platform.linux ? OneLibrary.jump(platform.machine) : null;
+            if (jump == null || !OneLibrary.isAny()) {
+                return false;
+            }
+            long function;
+            try {
+                function = OneLibrary.find(content(library));
+            } catch (IOException e) {
+                attempts.add("the library of another class loader", e);
+                return false;
+            }
+            if (function == 0 || !unpacked("a jump to the library of another class loader", () -> new ByteArrayInputStream(jump))) {
+                return false;
+            }
+            if (bind(function) == 0) {
+                throw new UnsatisfiedLinkError("the library of another class loader has none of these natives");
+            }
+            return true;
+        }
+
+        /** After this class loader loaded a copy. */
+        private boolean isPublished() {
+            count();
+            try {
+                OneLibrary.publish(content, Native.binder());
+            } catch (IOException | UnsatisfiedLinkError e) {
+                // The next class loader loads a copy too.
+                attempts.add("saying where the library is", e);
+            }
+            return true;
+        }
+
+        private String content(Opening library) throws IOException {
+            byte[] part = new byte[1 << 16];
+            long length = 0;
+            try (CheckedInputStream in = new CheckedInputStream(library.open(), new CRC32())) {
+                for (int read; (read = in.read(part)) >= 0; ) {
+                    length += read;
+                }
+                return contentOf(in.getChecksum(), length);
+            }
+        }
+
+        private static String contentOf(Checksum sum, long length) {
+            return Long.toHexString(sum.getValue()) + "-" + length;
+        }
+
+        /** Loads a file with these bytes from the first folder that lets it. */
+        private boolean unpacked(String what, Opening library) {
             Set<Path> folders = new LinkedHashSet<>();
             for (String property : new String[] {FOLDER, "java.io.tmpdir", "user.dir"}) {
                 String folder = System.getProperty(property);
@@ -232,14 +325,19 @@ final class Library {
         }
 
         /** Into the file that was made, whose rights and owner stay. */
-        private static void fill(Path file, Opening library) throws IOException {
+        private void fill(Path file, Opening library) throws IOException {
             byte[] part = new byte[1 << 16];
+            CRC32 sum = new CRC32();
+            long all = 0;
             try (InputStream in = library.open();
                     OutputStream out = Files.newOutputStream(file, StandardOpenOption.WRITE, LinkOption.NOFOLLOW_LINKS)) {
                 for (int length; (length = in.read(part)) >= 0; ) {
                     out.write(part, 0, length);
+                    sum.update(part, 0, length);
+                    all += length;
                 }
             }
+            content = contentOf(sum, all);
         }
 
         private static void delete(Path file) {

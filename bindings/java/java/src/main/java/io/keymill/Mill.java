@@ -70,6 +70,16 @@ public final class Mill implements AutoCloseable {
     }
 
     /**
+     * While no mill is shared, lazy sources and {@link KeyFactory} throw {@link Code#INVALID_CONFIG} with this reason instead of opening
+     * the default mill: for frameworks whose configuration names another store.
+     *
+     * @param reason what the configuration says, and what to write; null: they open the default mill again
+     */
+    public static void refuseDefault(String reason) {
+        Shared.refuseDefault(reason);
+    }
+
+    /**
      * The mill that lazy sources take from: the shared one, else the default one, which this opens if no id was asked for before.
      *
      * @return the mill

@@ -17,6 +17,9 @@ final class Native {
 
     static native String codes();
 
+    /** The address of the function that binds the natives of another class loader. */
+    static native long binder();
+
     static native String spec(byte[] kind, byte[] name, byte[] options);
 
     static native String storeOf(byte[] url, byte[] properties);

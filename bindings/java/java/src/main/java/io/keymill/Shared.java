@@ -15,6 +15,8 @@ final class Shared implements Origin {
     private static final ReentrantLock CHANGE = new ReentrantLock();
     /** The default mill, once it was needed. Written under {@link #CHANGE}. */
     private static volatile Mill opened;
+    /** Why the default mill serves nothing; null: it serves. */
+    private static volatile String refusal;
 
     /** Null: the default one, or one that {@link #later} has not given yet. */
     private volatile Mill mill;
@@ -34,6 +36,21 @@ final class Shared implements Origin {
     /** Makes the mill that this gives at the first id the shared one. */
     static void later(Supplier<? extends Mill> later) {
         set(null, later);
+    }
+
+    /** What asks the default mill gets this reason instead of an id; null: an id again. */
+    static void refuseDefault(String reason) {
+        CHANGE.lock();
+        try {
+            refusal = reason;
+            if (current.mill == null && current.later == null) {
+                // What was resolved at the default mill asks anew.
+                current = new Shared(null, null);
+                KeyFactory.forget();
+            }
+        } finally {
+            CHANGE.unlock();
+        }
     }
 
     private static void set(Mill mill, Supplier<? extends Mill> later) {
@@ -60,6 +77,10 @@ final class Shared implements Origin {
         }
         if (giving != null) {
             return given(giving);
+        }
+        String refused = refusal;
+        if (refused != null) {
+            throw new KeymillException(Code.INVALID_CONFIG, label + ": no mill is shared, and " + refused);
         }
         // Each id of a framework comes this way: no lock where the mill is there.
         Mill there = opened;

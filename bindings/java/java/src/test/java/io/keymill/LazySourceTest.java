@@ -143,6 +143,24 @@ class LazySourceTest {
     }
 
     @Test
+    void a_default_mill_that_is_refused_serves_nothing_and_makes_no_file() {
+        try (Mill mill = Mill.open("memory:")) {
+            Mill.share(mill);
+            Mill.refuseDefault("the context names another store");
+            assertEquals(1, Mill.lazy("segment:refused").next(), "a mill that is shared serves");
+            Mill.share(null);
+            for (Runnable verb : new Runnable[] {Mill.lazy("segment:refused")::next, Mill::shared}) {
+                String said = refused(Code.INVALID_CONFIG, verb::run).getMessage();
+                assertTrue(said.contains("no mill is shared, and the context names another store"), said);
+            }
+            refused(Code.INVALID_CONFIG, () -> KeyFactory.getSerialNoByDS("refused", "c", "", "0", 1));
+            assertFalse(new File("keymill.db").exists());
+        } finally {
+            Mill.refuseDefault(null);
+        }
+    }
+
+    @Test
     void callers_do_not_see_that_a_mill_is_replaced_and_closed() throws Exception {
         Mill.share(Mill.open("memory:"));
         takenWhile(DECLARED, () -> {

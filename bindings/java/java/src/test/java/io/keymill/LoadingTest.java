@@ -11,6 +11,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
+import java.lang.reflect.Modifier;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.charset.StandardCharsets;
@@ -23,10 +24,14 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import java.util.jar.JarEntry;
 import java.util.jar.JarFile;
 import java.util.jar.JarOutputStream;
+import java.util.logging.Handler;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
 import java.util.stream.Stream;
 import java.util.zip.CRC32;
 import org.junit.jupiter.api.Tag;
@@ -181,11 +186,90 @@ class LoadingTest {
             assertEquals(1, orders.next());
             assertEquals(1L, next(other, "sqlite:" + folder.resolve("other.db")));
             Throwable refused = assertThrows(InvocationTargetException.class, () -> next(other, "sqlite:" + folder.resolve("one.db"))).getCause();
-            assertTrue(refused.getMessage().startsWith("STORE_UNSAFE"), refused.getMessage());
+            assertTrue(refused.getMessage().startsWith("STORE_UNSAFE") && refused.getMessage().contains("second copy"), refused.getMessage());
             assertEquals(2, orders.next());
             Method version = loader.loadClass("io.keymill.Native").getDeclaredMethod("version");
             version.setAccessible(true);
             assertEquals("9.9.9", version.invoke(null));
+        }
+    }
+
+    /** Each of a redeployed application. */
+    private static URLClassLoader loader(Path jar) throws Exception {
+        return new URLClassLoader(new URL[] {jar.toUri().toURL()}, ClassLoader.getSystemClassLoader().getParent());
+    }
+
+    private static long libraries() throws Exception {
+        try (Stream<String> lines = Files.lines(Paths.get("/proc/self/maps"), StandardCharsets.ISO_8859_1)) {
+            // A library has megabytes of code; what leads to one has a page.
+            return lines.filter(line -> line.contains(LIBRARY) && line.contains(" r-xp ")).map(line -> line.split("[- ]"))
+                    .filter(range -> Long.parseLong(range[1], 16) - Long.parseLong(range[0], 16) > 1 << 20).count();
+        }
+    }
+
+    @Test
+    void class_loaders_share_one_library_and_each_has_its_natives_bound() throws Exception {
+        Native.version();
+        try (URLClassLoader first = loader(JAR)) {
+            assertEquals(1L, next(first.loadClass("io.keymill.Mill"), "memory:"));
+        }
+        long before = libraries();
+        for (int i = 0; i < 5; i++) {
+            try (URLClassLoader loader = loader(JAR)) {
+                Class<?> mill = loader.loadClass("io.keymill.Mill");
+                assertEquals(1L, next(mill, "memory:"));
+                Throwable refused = assertThrows(InvocationTargetException.class, () -> mill.getMethod("open", String.class).invoke(null, "unheard:of")).getCause();
+                assertEquals(loader, refused.getClass().getClassLoader(), refused.toString());
+                Method binder = loader.loadClass("io.keymill.Native").getDeclaredMethod("binder");
+                Method bind = loader.loadClass("io.keymill.Library").getDeclaredMethod("bind", long.class);
+                binder.setAccessible(true);
+                bind.setAccessible(true);
+                // All but `bind` itself.
+                assertEquals(natives(loader) - 1, bind.invoke(null, binder.invoke(null)), "natives.rs lists those that the classes declare");
+            }
+        }
+        assertEquals(before, libraries());
+    }
+
+    private static int natives(ClassLoader loader) throws Exception {
+        int natives = 0;
+        try (JarFile jar = new JarFile(JAR.toFile())) {
+            for (JarEntry entry : Collections.list(jar.entries())) {
+                if (entry.getName().matches("io/keymill/[^/]*[.]class") && !entry.getName().contains("-info")) {
+                    for (Method method : loader.loadClass(entry.getName().replace('/', '.').replace(".class", "")).getDeclaredMethods()) {
+                        natives += Modifier.isNative(method.getModifiers()) ? 1 : 0;
+                    }
+                }
+            }
+        }
+        return natives;
+    }
+
+    @Test
+    void a_class_loader_with_another_library_is_told_that_the_copy_stays() throws Exception {
+        Native.version();
+        List<String> said = new CopyOnWriteArrayList<>();
+        Handler handler = new Handler() {
+            @Override
+            public void publish(LogRecord record) {
+                said.add(record.getMessage());
+            }
+
+            @Override
+            public void flush() {}
+
+            @Override
+            public void close() {}
+        };
+        Logger logger = Logger.getLogger("io.keymill");
+        logger.addHandler(handler);
+        Path jar = jar("third.jar", (name, bytes) -> name.equals("io/keymill/version") || name.endsWith(".so")
+                ? latin(bytes).replace(Native.version(), "8.8.8").getBytes(StandardCharsets.ISO_8859_1) : bytes);
+        try (URLClassLoader loader = loader(jar)) {
+            assertEquals(1L, next(loader.loadClass("io.keymill.Mill"), "memory:"));
+            assertTrue(said.size() == 1 && said.get(0).matches("copy [0-9]+ of keymill's native library was loaded in this JVM, for the class loader java.net.URLClassLoader.*Tomcat: lib.*"), said.toString());
+        } finally {
+            logger.removeHandler(handler);
         }
     }
 

@@ -7,16 +7,22 @@ import java.lang.reflect.Method;
 import java.lang.reflect.Type;
 import java.lang.reflect.TypeVariable;
 import java.util.EnumSet;
+import java.util.Objects;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.hibernate.dialect.Dialect;
 import org.hibernate.engine.spi.SharedSessionContractImplementor;
 import org.hibernate.generator.AnnotationBasedGenerator;
 import org.hibernate.generator.BeforeExecutionGenerator;
 import org.hibernate.generator.EventType;
 import org.hibernate.generator.EventTypeSets;
 import org.hibernate.generator.GeneratorCreationContext;
+import org.hibernate.mapping.Column;
 import org.hibernate.mapping.PersistentClass;
 import org.hibernate.mapping.Property;
+import org.hibernate.mapping.Table;
 
-/** What {@link KeymillId} names. It never touches the session's connection. */
+/** What {@link KeymillId} names. It touches the session's connection only where a source is new. */
 public class KeymillIdGenerator implements BeforeExecutionGenerator, AnnotationBasedGenerator<KeymillId> {
     private static final long serialVersionUID = 1;
 
@@ -26,6 +32,9 @@ public class KeymillIdGenerator implements BeforeExecutionGenerator, AnnotationB
     /** The field is an entity's whole identifier. */
     private transient boolean identifier;
     private transient boolean primitive;
+    /** The key's table and column as they stand in SQL. */
+    private transient String table;
+    private transient String column;
 
     /** Made by Hibernate. */
     public KeymillIdGenerator() {}
@@ -38,7 +47,18 @@ public class KeymillIdGenerator implements BeforeExecutionGenerator, AnnotationB
         String field = member.getDeclaringClass().getName() + "." + member.getName();
         primitive = type.isPrimitive();
         identifier = entity != null && property != null && property == entity.getIdentifierProperty();
+        if (identifier && property.getColumnSpan() == 1 && property.getSelectables().get(0) instanceof Column) {
+            Dialect dialect = context.getDatabase().getDialect();
+            table = qualified(entity.getRootTable(), context, dialect);
+            column = ((Column) property.getSelectables().get(0)).getQuotedName(dialect);
+        }
         ids = Mills.ids(context.getServiceRegistry(), annotation.value(), table(entity, property), type, field);
+    }
+
+    private static String qualified(Table table, GeneratorCreationContext context, Dialect dialect) {
+        String catalog = table.getCatalog() == null ? context.getDefaultCatalog() : table.getQuotedCatalog(dialect);
+        String schema = table.getSchema() == null ? context.getDefaultSchema() : table.getQuotedSchema(dialect);
+        return Stream.of(catalog, schema, table.getQuotedName(dialect)).filter(Objects::nonNull).collect(Collectors.joining("."));
     }
 
     private static Class<?> type(Member member, Property property) {
@@ -65,7 +85,10 @@ public class KeymillIdGenerator implements BeforeExecutionGenerator, AnnotationB
         if (set == null && identifier && !PASSED && owner != null) {
             set = Identifiers.of(owner, null, session);
         }
-        return FieldIds.isUnset(set, primitive) ? ids.next() : set;
+        if (!FieldIds.isUnset(set, primitive)) {
+            return set;
+        }
+        return table == null ? ids.next() : ids.next(() -> Mills.keys(session, table, column));
     }
 
     @Override

@@ -28,6 +28,9 @@ public class KeymillStrategy implements IdentifierGenerator {
 
     private transient FieldIds ids;
     private transient String entity;
+    /** The key's table and column as they stand in SQL. */
+    private transient String table;
+    private transient String column;
 
     /** Made by Hibernate. */
     public KeymillStrategy() {}
@@ -35,7 +38,8 @@ public class KeymillStrategy implements IdentifierGenerator {
     @Override
     public void configure(Type type, Properties parameters, ServiceRegistry registry) {
         entity = parameters.getProperty(ENTITY_NAME);
-        String table = parameters.getProperty(PersistentIdentifierGenerator.TABLE);
+        table = parameters.getProperty(PersistentIdentifierGenerator.TABLE);
+        column = parameters.getProperty(PersistentIdentifierGenerator.PK);
         String spec = parameters.getProperty(SOURCE, FieldIds.DEFAULT);
         ids = Mills.ids(registry, spec, table, type.getReturnedClass(), entity + "'s id");
     }
@@ -45,6 +49,6 @@ public class KeymillStrategy implements IdentifierGenerator {
     public Serializable generate(SharedSessionContractImplementor session, Object owner) {
         // Of a primitive field too: 0 is not set.
         Object current = owner == null ? null : Identifiers.of(owner, entity, session);
-        return (Serializable) (FieldIds.isUnset(current, true) ? ids.next() : current);
+        return (Serializable) (FieldIds.isUnset(current, true) ? ids.next(() -> Mills.keys(session, table, column)) : current);
     }
 }

@@ -2,22 +2,33 @@ package io.keymill.hibernate;
 
 import io.keymill.Mill;
 import io.keymill.support.FieldIds;
+import io.keymill.support.TableKeys;
 import io.keymill.support.Versions;
+import java.util.Map;
 import java.util.function.Supplier;
 import org.hibernate.engine.config.spi.ConfigurationService;
+import org.hibernate.engine.spi.SharedSessionContractImplementor;
 import org.hibernate.service.ServiceRegistry;
 
 /** The mill of a session factory. */
 final class Mills {
     /** The setting with a {@link Mill} for this session factory alone, or with a {@code Supplier} of one. */
     static final String SETTING = "keymill.mill";
+    /** A property of Spring Boot and of the JVM. */
+    private static final String CONFIG = "keymill.config";
 
     private Mills() {}
 
     /** Null: the shared one. */
     static Supplier<Mill> of(ServiceRegistry registry) {
-        Object setting = registry.getService(ConfigurationService.class).getSettings().get(SETTING);
+        Map<?, ?> settings = registry.getService(ConfigurationService.class).getSettings();
+        Object setting = settings.get(SETTING);
         if (setting == null) {
+            // Hibernate's settings have the JVM's properties too. Another store would be ignored, and ids come from the default mill.
+            Object config = settings.get(CONFIG);
+            if (config != null && !config.equals(System.getProperty(CONFIG))) {
+                throw new IllegalArgumentException("Hibernate has no setting " + CONFIG + "; open the mill yourself, Mill.open(…), and give it as the setting " + SETTING + " or to Mill.share(mill)");
+            }
             return null;
         }
         if (setting instanceof Mill) {
@@ -29,6 +40,10 @@ final class Mills {
             return () -> (Mill) supplier.get();
         }
         throw new IllegalArgumentException("the setting " + SETTING + " is a " + setting.getClass().getName() + "; it is an io.keymill.Mill or a Supplier of one");
+    }
+
+    static TableKeys keys(SharedSessionContractImplementor session, String table, String column) {
+        return TableKeys.of(session.getJdbcCoordinator().getLogicalConnection().getPhysicalConnection(), table, column);
     }
 
     static FieldIds ids(ServiceRegistry registry, String spec, String table, Class<?> type, String field) {

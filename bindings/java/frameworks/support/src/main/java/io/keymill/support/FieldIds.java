@@ -9,6 +9,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Locale;
 import java.util.OptionalLong;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 
 /**
@@ -25,12 +26,21 @@ public final class FieldIds {
     private final FieldType type;
     /** Ids are texts in the form that the source's options name: a serial's, and others in a text field. */
     private final boolean text;
+    /** The table that is to be asked before the first id goes out; null: none is. */
+    private final String table;
+    /** A lock and no monitor, so that virtual threads do not pin. Held for the first id. */
+    private final ReentrantLock first = new ReentrantLock();
+    private volatile boolean begun;
+    /** Why no id goes out; written under {@link #first}. */
+    private String refusal;
 
-    private FieldIds(LazySource source, String field, FieldType type, boolean text) {
+    private FieldIds(LazySource source, String field, FieldType type, boolean text, String table) {
         this.source = source;
         this.field = field;
         this.type = type;
         this.text = text;
+        this.table = table;
+        begun = table == null;
     }
 
     /**
@@ -72,7 +82,8 @@ public final class FieldIds {
                 throw new IllegalStateException(field + " names `" + named + "`, which is no source; a field takes from segment:NAME, snowflake:NAME or serial:TABLE/COLUMN");
         }
         LazySource source = mills == null ? Mill.lazy(named) : Mill.lazy(named, mills);
-        return new FieldIds(source, field, known, known == FieldType.TEXT || kind.equals("serial"));
+        boolean text = known == FieldType.TEXT || kind.equals("serial");
+        return new FieldIds(source, field, known, text, kind.equals("segment") && !text && spec.contains("{table}") ? table : null);
     }
 
     private static String withTable(String spec, String table, String field) {
@@ -123,6 +134,42 @@ public final class FieldIds {
      */
     public Object next() {
         return text ? source.nextText() : type.value(source.next(), field);
+    }
+
+    /**
+     * As {@link #next()}, for the key of a table. A source that is new begins at 1: where the table has rows in the way, every id is
+     * refused, before the first one is used.
+     *
+     * @param rows asks the table, once; it may give null
+     * @return a value of the field's type
+     * @throws KeymillException as {@link #next()}
+     * @throws IllegalStateException if the table has such rows, with what to run
+     * @throws ArithmeticException if the number is too large for the field
+     */
+    public Object next(Supplier<TableKeys> rows) {
+        return begun ? next() : first(rows);
+    }
+
+    private Object first(Supplier<TableKeys> rows) {
+        first.lock();
+        try {
+            if (refusal != null) {
+                throw new IllegalStateException(refusal);
+            }
+            long id = source.next();
+            TableKeys keys = id == 1 && !begun ? rows.get() : null;
+            // Another program's ids of this source are above what this one has reserved.
+            if (keys != null && keys.most >= id && keys.least <= source.stats().reserved()) {
+                String spec = source.spec();
+                refusal = field + ": " + spec + " is new and begins at 1, and the table " + table + " has keys up to " + keys.most + "; run `keymill repair " + spec.split("[?]")[0] + " --to " + (keys.most + 1)
+                        + " --yes` and restart this program, or name a start where the store is made anew: " + spec + (spec.contains("?") ? "&" : "?") + "start=" + (keys.most + 1);
+                throw new IllegalStateException(refusal);
+            }
+            begun = true;
+            return type.value(id, field);
+        } finally {
+            first.unlock();
+        }
     }
 
     /**

@@ -8,13 +8,17 @@ import io.keymill.Mill;
 import io.keymill.mybatis.KeymillId;
 import io.keymill.support.Annotations;
 import io.keymill.support.FieldIds;
+import io.keymill.support.TableKeys;
 import io.keymill.support.Versions;
 import java.lang.reflect.Field;
+import java.sql.SQLException;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
 import java.util.regex.Pattern;
+import org.apache.ibatis.mapping.Environment;
 import org.apache.ibatis.session.Configuration;
+import org.apache.ibatis.transaction.Transaction;
 
 /**
  * Ids of entities whose key is {@code IdType.ASSIGN_ID}, MyBatis-Plus' default, or {@code ASSIGN_UUID}; the entities stay as they are.
@@ -31,7 +35,7 @@ public class KeymillIdentifierGenerator implements IdentifierGenerator {
     private final Supplier<Mill> mills;
     private final String spec;
     private final FieldIds others;
-    private final Map<Class<?>, FieldIds> known = new ConcurrentHashMap<>();
+    private final Map<Class<?>, EntityIds> known = new ConcurrentHashMap<>();
 
     /** Ids of the shared mill, from {@code segment:{table}}. */
     public KeymillIdentifierGenerator() {
@@ -52,31 +56,68 @@ public class KeymillIdentifierGenerator implements IdentifierGenerator {
         others = FieldIds.of(mills, idWorker, null, Long.class, "IdWorker");
     }
 
+    /** The ids of an entity, with its table. */
+    private static final class EntityIds {
+        private final FieldIds ids;
+        private final TableInfo table;
+
+        EntityIds(FieldIds ids, TableInfo table) {
+            this.ids = ids;
+            this.table = table;
+        }
+
+        Object next() {
+            return ids.next(this::keys);
+        }
+
+        /** In the present transaction where Spring has one. */
+        private TableKeys keys() {
+            Environment environment = table.getConfiguration().getEnvironment();
+            Transaction transaction = environment.getTransactionFactory().newTransaction(environment.getDataSource(), null, true);
+            try {
+                return TableKeys.of(transaction.getConnection(), table.getTableName(), table.getKeyColumn());
+            } catch (SQLException e) {
+                return null;
+            } finally {
+                close(transaction);
+            }
+        }
+
+        private static void close(Transaction transaction) {
+            try {
+                transaction.close();
+            } catch (SQLException e) {
+                // It has read, and that is over.
+            }
+        }
+    }
+
     @Override
     public Number nextId(Object entity) {
-        return (Number) ids(entity).next();
+        return (Number) next(entity);
     }
 
     @Override
     public String nextUUID(Object entity) {
-        return String.valueOf(ids(entity).next());
+        return String.valueOf(next(entity));
     }
 
-    private FieldIds ids(Object entity) {
+    private Object next(Object entity) {
         if (entity == null) {
-            return others;
+            return others.next();
         }
-        FieldIds ids = known.get(entity.getClass());
+        EntityIds ids = known.get(entity.getClass());
         if (ids == null) {
             TableInfo table = TableInfoHelper.getTableInfo(entity.getClass());
             if (table == null || table.getKeyProperty() == null) {
                 // Not kept: the mapper that makes it an entity may come later.
-                return others;
+                return others.next();
             }
-            ids = of(table);
-            known.put(entity.getClass(), ids);
+            EntityIds fresh = new EntityIds(of(table), table);
+            EntityIds other = known.putIfAbsent(entity.getClass(), fresh);
+            ids = other == null ? fresh : other;
         }
-        return ids;
+        return ids.next();
     }
 
     /**

@@ -23,7 +23,6 @@ final class ContextMill implements DisposableBean {
         } catch (KeymillException e) {
             throw new KeymillPropertyException("keymill.config", e.getMessage(), "Correct it", e);
         }
-        LOG.info("ids come from " + mill.store());
         try {
             if (properties.getInit() == KeymillProperties.Init.MISSING) {
                 mill.init(properties.getSources().values().toArray(new String[0]));
@@ -32,6 +31,7 @@ final class ContextMill implements DisposableBean {
             mill.close();
             throw new KeymillPropertyException("keymill.init", e.getMessage(), "Let the store be reached at start, with the right to create tables, or set keymill.init=never", e);
         }
+        LOG.info("ids will come from " + mill.store() + (properties.getInit() == KeymillProperties.Init.MISSING ? ", which was asked" : ", which was not asked yet"));
     }
 
     /** Before anything that a property could be blamed for. */
@@ -39,7 +39,7 @@ final class ContextMill implements DisposableBean {
         try {
             Gene.of(0);
         } catch (KeymillException e) {
-            throw new KeymillPropertyException(e.getMessage(), "Do as the last words say; keymill's docs/languages/java.md tells where the library is looked for", e);
+            throw new KeymillPropertyException(e.getMessage(), "Do as the last words say; the places stand in the order in which they were looked at", e);
         }
     }
 

@@ -30,7 +30,7 @@ final class DataSourceConfig {
     };
     /** What Boot binds to a pool, or asks for one. */
     private static final String[] OF_POOLS = {"hikari", "tomcat", "dbcp2", "oracleucp", "xa", "jndi-name"};
-    private static final String ACTION = "Set keymill.config to sqlite:FILE, mysql://user:password@host:port/database, postgres://…, redis://…, memory: or file:CONFIG.toml";
+    static final String ACTION = "Set keymill.config to sqlite:FILE, mysql://user:password@host:port/database, postgres://…, redis://…, memory: or file:CONFIG.toml";
 
     /** The pools whose getters say what they connect with. */
     private enum Pool {
@@ -59,6 +59,15 @@ final class DataSourceConfig {
     }
 
     private DataSourceConfig() {}
+
+    /** Whether the application names a store: by {@code keymill.config}, or by a database of its own. */
+    static boolean isNamed(ListableBeanFactory beans, Environment environment) {
+        Class<?> details = detailsType();
+        return StringUtils.hasText(environment.getProperty(KeymillProperties.PREFIX + ".config"))
+                || Binder.get(environment).bind(PREFIX, Bindable.mapOf(String.class, Object.class)).isBound()
+                || beans.getBeanNamesForType(DataSource.class, true, false).length > 0
+                || details != null && beans.getBeanNamesForType(details, true, false).length > 0;
+    }
 
     static String of(ListableBeanFactory beans, Environment environment) {
         DataSource source;

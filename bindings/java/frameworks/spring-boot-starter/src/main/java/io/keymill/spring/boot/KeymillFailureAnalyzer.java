@@ -5,11 +5,9 @@ import org.springframework.boot.diagnostics.FailureAnalysis;
 
 /** Says what of keymill stopped the start, and what to write. */
 final class KeymillFailureAnalyzer extends AbstractFailureAnalyzer<KeymillPropertyException> {
-    static final String PAGE = "docs/languages/java-frameworks.md";
-
     @Override
     protected FailureAnalysis analyze(Throwable root, KeymillPropertyException e) {
         String what = e.property() == null ? "" : "The property " + e.property() + " cannot be used: ";
-        return new FailureAnalysis(what + e.reason(), e.action() + ". All properties are in keymill's " + PAGE + ".", e);
+        return new FailureAnalysis(what + e.reason(), e.action() + ".", e);
     }
 }

@@ -6,6 +6,8 @@ import io.keymill.Mill;
 import io.keymill.mybatis.KeymillInterceptor;
 import io.keymill.mybatis.flex.KeymillKeyGenerator;
 import io.keymill.mybatis.plus.KeymillIdentifierGenerator;
+import org.apache.commons.logging.Log;
+import org.apache.commons.logging.LogFactory;
 import org.apache.ibatis.session.SqlSessionFactory;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.beans.factory.SmartInitializingSingleton;
@@ -22,6 +24,8 @@ import org.springframework.context.annotation.Configuration;
 @AutoConfiguration(after = KeymillAutoConfiguration.class)
 @ConditionalOnBean(Mill.class)
 public class KeymillMybatisAutoConfiguration {
+    private static final Log LOG = LogFactory.getLog(KeymillMybatisAutoConfiguration.class);
+
     @Configuration(proxyBeanMethods = false)
     @ConditionalOnClass(name = "org.apache.ibatis.plugin.Interceptor")
     static class InterceptorConfiguration {
@@ -63,13 +67,22 @@ public class KeymillMybatisAutoConfiguration {
         /** When the mappers are known. */
         @Bean
         SmartInitializingSingleton keymillKeyTypes(ObjectProvider<KeymillIdentifierGenerator> generators, ObjectProvider<SqlSessionFactory> factories) {
-            return () -> generators.ifAvailable(generator -> factories.forEach(factory -> {
-                try {
-                    generator.check(factory.getConfiguration());
-                } catch (IllegalStateException e) {
-                    throw new KeymillPropertyException("keymill.mybatis-plus.source", e.getMessage(), "Change the field, or give it another @TableId(type = …)", e);
+            return () -> {
+                KeymillIdentifierGenerator generator = generators.getIfAvailable();
+                if (generator == null) {
+                    LOG.info("MyBatis-Plus takes its ids from the application's own IdentifierGenerator bean, and none from keymill");
+                } else {
+                    factories.forEach(factory -> check(generator, factory));
                 }
-            }));
+            };
+        }
+
+        private static void check(KeymillIdentifierGenerator generator, SqlSessionFactory factory) {
+            try {
+                generator.check(factory.getConfiguration());
+            } catch (IllegalStateException e) {
+                throw new KeymillPropertyException("keymill.mybatis-plus.source", e.getMessage(), "Change the field, or give it another @TableId(type = …)", e);
+            }
         }
     }
 

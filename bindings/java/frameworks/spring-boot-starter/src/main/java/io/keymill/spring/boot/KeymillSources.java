@@ -7,6 +7,9 @@ import io.keymill.Mill;
 import io.keymill.Serial;
 import io.keymill.Source;
 import io.keymill.support.Versions;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
 import org.springframework.beans.factory.annotation.Qualifier;
@@ -18,10 +21,20 @@ import org.springframework.beans.factory.support.RootBeanDefinition;
 import org.springframework.boot.context.properties.bind.Bindable;
 import org.springframework.boot.context.properties.bind.Binder;
 import org.springframework.core.env.Environment;
+import org.springframework.util.ClassUtils;
 
 /** The beans of {@code keymill.sources}: a {@link Source}, {@link Serial} or {@link Business} each. */
 final class KeymillSources {
     static final String BEAN = "keymillSources";
+    /** The bean that a context has with {@link KeymillAutoConfiguration}. */
+    static final String REGISTRAR = "keymillSourceRegistrar";
+    /** The bean that opens the mill. */
+    static final String CONTEXT = "keymillContext";
+
+    /** Whose beans migrate the schema while they are made; of Boot 2.7 to 3.5, and of 4. */
+    private static final String[] MIGRATORS = {
+        "org.springframework.boot.autoconfigure.flyway.FlywayMigrationInitializer", "org.springframework.boot.flyway.autoconfigure.FlywayMigrationInitializer", "liquibase.integration.spring.SpringLiquibase"
+    };
 
     private final Mill mill;
     private final Map<String, String> specs;
@@ -104,7 +117,23 @@ final class KeymillSources {
             }
         }
 
+        /**
+         * Tables are made after the first run of Flyway and Liquibase, which want an empty schema. Not where these wait for JPA, which
+         * has the mill.
+         */
         @Override
-        public void postProcessBeanFactory(ConfigurableListableBeanFactory factory) {}
+        public void postProcessBeanFactory(ConfigurableListableBeanFactory factory) {
+            boolean makes = "missing".equalsIgnoreCase(environment.getProperty(KeymillProperties.PREFIX + ".init"));
+            if (!makes || !factory.containsBeanDefinition(CONTEXT) || environment.getProperty("spring.jpa.defer-datasource-initialization", boolean.class, false)) {
+                return;
+            }
+            List<String> first = new ArrayList<>();
+            for (String migrator : MIGRATORS) {
+                if (ClassUtils.isPresent(migrator, null)) {
+                    first.addAll(Arrays.asList(factory.getBeanNamesForType(ClassUtils.resolveClassName(migrator, null), true, false)));
+                }
+            }
+            factory.getBeanDefinition(CONTEXT).setDependsOn(first.toArray(new String[0]));
+        }
     }
 }

@@ -28,7 +28,7 @@ final class UnknownPropertyAnalyzer extends AbstractFailureAnalyzer<BindExceptio
         for (ConfigurationProperty property : ((UnboundConfigurationPropertiesException) e.getCause()).getUnboundProperties()) {
             unknown.add(property.getName() + (property.getOrigin() == null ? "" : " (" + property.getOrigin() + ")"));
         }
-        return new FailureAnalysis("keymill has no property " + String.join(", ", unknown), "Use one of " + String.join(", ", names()) + ". All properties are in keymill's " + KeymillFailureAnalyzer.PAGE + ".", e);
+        return new FailureAnalysis("keymill has no property " + String.join(", ", unknown), "Use one of " + String.join(", ", names()) + ".", e);
     }
 
     private static TreeSet<String> names() {

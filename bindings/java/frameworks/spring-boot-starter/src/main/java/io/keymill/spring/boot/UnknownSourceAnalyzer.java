@@ -46,6 +46,6 @@ final class UnknownSourceAnalyzer extends AbstractFailureAnalyzer<UnsatisfiedDep
         String kinds = wanted == Serial.class ? "serial:TABLE/COLUMN" : wanted == Business.class ? "business:NAME" : "segment:NAME or snowflake:NAME";
         return new FailureAnalysis(
                 "The bean " + innermost.getBeanName() + " wants a " + wanted.getSimpleName() + (qualifier == null ? "" : " called `" + name + "`") + ", and " + (specs.isEmpty() ? "keymill.sources is empty" : "keymill.sources has " + specs),
-                "Set " + KeymillSources.property(name) + " to " + kinds + ", or name one of those with @Qualifier. All properties are in keymill's " + KeymillFailureAnalyzer.PAGE + ".", e);
+                "Set " + KeymillSources.property(name) + " to " + kinds + ", or name one of those with @Qualifier.", e);
     }
 }
