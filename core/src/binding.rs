@@ -13,11 +13,12 @@ use crate::callers::notifier::RegisteredKey;
 use crate::engine::IdPath;
 pub use crate::engine::metrics::labels as metrics_labels;
 pub use crate::error::printable;
-use crate::error::{Error, Result, shown};
+use crate::error::{Code, Error, Result, shown};
 use crate::gene::Gene;
 use crate::process::revocation::RevocationWord;
 pub use crate::process::thread::{quiet_panics, spawn};
 pub use crate::request::stride::Stride;
+use crate::request::worker::BELIEVED_MS;
 pub use crate::segment::LastBlock;
 use crate::segment::{SegmentSource, TakenRange};
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
@@ -192,12 +193,22 @@ impl Source {
     /// every id that a process may have made by now, by the store's clock.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`; for `now` those of reading the store's clock.
+    /// `INVALID_ARGUMENT`; for `now` those of reading the store's clock, and `STORE_REFUSED` where it and this machine's are ten minutes apart.
     pub fn repair_target(&self, text: &str) -> Result<u64> {
         let now;
         let text = if text == "now" && self.layout().is_some() {
             let (key, wall_ms) = (self.spec().key.clone(), self.shared.mill.clock().wall_ms());
             let clock_ms = self.on_store(move |store| Ok(operators_clock_ms(store, &key, wall_ms)?))?;
+            if let Some(store_ms) = clock_ms.filter(|store_ms| store_ms.abs_diff(wall_ms) > BELIEVED_MS) {
+                return Err(self.failed(Error::new(
+                    Code::StoreRefused,
+                    format!(
+                        "this machine's clock says {}, and the store's {}, and `now` would be a time that ids have passed, or one that none reaches for long. Nothing was changed: compare both with a third clock, and set right the one that is wrong, or give a time that is after every id",
+                        rfc3339(wall_ms),
+                        rfc3339(store_ms)
+                    ),
+                )));
+            }
             let latest_ms =
                 clock_ms.unwrap_or(wall_ms).saturating_add_unsigned(self.spec().furthest_lead_ms());
             now = rfc3339(latest_ms);

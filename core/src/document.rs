@@ -14,7 +14,7 @@ use toml_parser::decoder::Encoding;
 use toml_parser::parser::{EventReceiver, RecursionGuard, parse_document};
 use toml_parser::{ErrorSink, Source, Span};
 
-use crate::error::shown;
+use crate::error::{shown, shown_to};
 
 /// How many levels of lists and tables a text may have. The deepest of our documents has 4: `steps` of a range of a route table.
 const MOST_LEVELS: usize = 16;
@@ -24,6 +24,14 @@ const MOST_TABLES: usize = 150_000;
 
 /// How many values a text may have, tables and lists among them.
 const MOST_VALUES: usize = 1_000_000;
+
+/// The longest message of a parser, in bytes.
+const LONGEST_MESSAGE: usize = 600;
+
+/// A parser's message as it may stand in a message: it may quote the text whole.
+pub(crate) fn said(says: &str) -> String {
+    shown_to(says, LONGEST_MESSAGE)
+}
 
 /// How many faults of one text are listed. Reading stops there: a text that another login wrote may have a fault in each byte.
 const MOST_FAULTS: usize = 100;
@@ -77,10 +85,12 @@ impl std::fmt::Display for Unreadable {
             }
             Unreadable::TooMany { what, line } => write!(f, "has more than {what} up to line {line}"),
             Unreadable::Malformed { syntax: Syntax::Toml, line, says } => {
-                write!(f, "is not TOML: line {line}: {says}")
+                write!(f, "is not TOML: line {line}: {}", said(says))
             }
             // Its message names line and column.
-            Unreadable::Malformed { syntax: Syntax::Json, says, .. } => write!(f, "is not JSON: {says}"),
+            Unreadable::Malformed { syntax: Syntax::Json, says, .. } => {
+                write!(f, "is not JSON: {}", said(says))
+            }
         }
     }
 }

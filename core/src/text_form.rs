@@ -176,19 +176,20 @@ impl TextForm {
         Some(before + width)
     }
 
-    /// Reads a text: of this form, with its prefix; or a number in decimal digits. Beside a form of a fixed width a number has no zeros in
-    /// front: a text of the form that was cut off has.
+    /// Reads a text: of this form, with its prefix; or a number in decimal digits. A number has no zeros in front: keymill writes none, and
+    /// an id that two texts stand for is two keys of a table.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT`: another prefix, width or character, or more than 64 bits.
     pub(crate) fn read(&self, text: &str) -> Result<u64> {
         let prefix = self.prefix();
-        let may_have_zeros = self.digits == IdDigits::Decimal;
-        let is_number = !text.is_empty()
-            && text.bytes().all(|c| c.is_ascii_digit())
-            && (may_have_zeros || text == "0" || !text.starts_with('0'));
+        let has_zeros = |digits: &str| digits.len() > 1 && digits.starts_with('0');
+        let is_number = !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit()) && !has_zeros(text);
         match text.strip_prefix(prefix) {
             Some(digits) if self.digits.width() == Some(digits.len()) => self.of_digits(text, digits),
+            Some(digits) if self.digits == IdDigits::Decimal && has_zeros(digits) => {
+                Err(Error::argument(format!("`{}` is no id: a number has no zeros in front", shown(text))))
+            }
             Some(digits) if self.digits == IdDigits::Decimal && !digits.is_empty() => {
                 self.of_digits(text, digits)
             }
@@ -355,6 +356,10 @@ mod tests {
             (form(IdDigits::Base62, ""), "0000000000-", "`-` is no digit of base62"),
             (form(IdDigits::Base36, "a"), "b0000000000000", "begins with `a`"),
             (form(IdDigits::Decimal, "no_"), "no_12x", "`x` is no digit of decimal"),
+            (form(IdDigits::Decimal, ""), "007", "no zeros in front"),
+            (form(IdDigits::Decimal, ""), "00", "no zeros in front"),
+            (form(IdDigits::Decimal, "no_"), "no_007", "no zeros in front"),
+            (form(IdDigits::Decimal, "no_"), "007", "begins with `no_`"),
             (form(IdDigits::Decimal, ""), "+5", "positive whole number"),
             (form(IdDigits::Decimal, ""), "", "positive whole number"),
         ] {

@@ -151,6 +151,8 @@ fn plant(readers: &Readers) {
         let at = format!("{}:{}", key.table, key.name);
         for [field, kept] in [
             ["77", "x"],
+            ["077", "1 2 3 leased 1 1 a b"],
+            ["+77", "1 2 3 leased 1 1 a b"],
             ["78", "1 2 3 lent 0 0 a b"],
             ["no slot", "x"],
             ["floor", "x"],
@@ -178,6 +180,21 @@ fn plant(readers: &Readers) {
         );
         assert_eq!(readers.bench.tamper(&sql, &[]), 1);
     }
+    // The columns of MariaDB have no sign. No process writes a negative number.
+    if matches!(readers.bench.place, Place::MariaDb | Place::TiDb(_)) {
+        return;
+    }
+    for (at, numbers) in ["-1, 1, 0, 9", "80, -1, 0, 9", "81, 1, -1, 9", "82, 1, 0, -1"].iter().enumerate() {
+        let sql = format!(
+            "INSERT INTO {} (pool, slot, token, mark, ends_at, state, source, process, layout, stores, store) \
+             VALUES ('{name}', {numbers}, 'leased', '', 'negative {at}', '', 1, 1)",
+            key.table
+        );
+        assert_eq!(readers.bench.tamper(&sql, &[]), 1);
+    }
+    let record =
+        format!("UPDATE {} SET token = -1, mark = -1 WHERE pool = '{name}' AND layout <> ''", key.table);
+    assert_eq!(readers.bench.tamper(&record, &[]), 1);
 }
 
 fn a_row_that_no_process_wrote_stops_no_reader_and_is_listed(readers: &Readers) {
@@ -199,6 +216,44 @@ fn a_row_that_no_process_wrote_stops_no_reader_and_is_listed(readers: &Readers) 
         listed.iter().filter(|reader| reader.is_living()).map(|reader| reader.version).collect();
     living.sort_unstable();
     assert_eq!(living, [5, 6]);
+    // What is listed can be deleted as the page says, and is not listed again.
+    assert_eq!(readers.open().forget_readers(key, &[77, 78]).expect("they are deleted"), [77, 78]);
+    assert!(readers.listed().iter().all(|reader| ![77, 78].contains(&reader.member)));
+}
+
+/// A login that follows tables may write any number of rows.
+fn more_rows_than_are_read_stop_no_reader_and_are_named_with_what_deletes_them(readers: &Readers) {
+    if matches!(readers.bench.place, Place::Memory(_) | Place::Redis) {
+        return;
+    }
+    let (mut store, key, mut own) = (readers.open(), &readers.key, OwnReader::default());
+    store.keep_reader(key, &mut own, &keep(4, LEASE_MS)).expect("kept");
+    let name = key.name.replace('\'', "''");
+    let ended = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_millis() - 60_000;
+    for part in 0..21 {
+        let rows = (0..1_000).map(|row| {
+            format!(
+                "('{name}', {}, 1, 0, {ended}, 'leased', '', 'planted', '', 1, 1)",
+                1_000_000 + part * 1_000 + row
+            )
+        });
+        let sql = format!(
+            "INSERT INTO {} (pool, slot, token, mark, ends_at, state, source, process, layout, stores, store) VALUES {}",
+            key.table,
+            rows.collect::<Vec<_>>().join(", ")
+        );
+        assert_eq!(readers.bench.tamper(&sql, &[]), 1_000);
+    }
+    store.keep_reader(key, &mut own, &keep(5, LEASE_MS)).expect("it is renewed beside them");
+    let highest =
+        readers.open().keep_reader(key, &mut OwnReader::default(), &keep(6, LEASE_MS)).expect("a new one");
+    assert_eq!(highest, 5, "the living ones are read first");
+    let fault = readers.open().readers(key).expect_err("no step knows which processes they are");
+    let message = fault.to_string();
+    let (_, statement) = message.split_once(": `").expect("a statement");
+    let statement = statement.trim_end_matches('`');
+    assert!(readers.bench.tamper(statement, &[]) >= 21_000, "{statement}");
+    assert_eq!(readers.versions(), [5, 6]);
 }
 
 /// Defines each function as a test for each store.
@@ -232,6 +287,7 @@ readers! {
     a_row_that_is_not_renewed_ends_and_stays_until_it_is_forgotten
     of_sixteen_processes_that_begin_at_once_each_has_a_row
     a_row_that_no_process_wrote_stops_no_reader_and_is_listed
+    more_rows_than_are_read_stop_no_reader_and_are_named_with_what_deletes_them
 }
 
 /// The statement that the page has for a reader whose row ends too late.

@@ -14,6 +14,7 @@ mod fork_lookup;
 mod held_rows;
 mod lease_losses;
 mod leases;
+mod long_values;
 mod many;
 mod mariadb_definers;
 mod mariadb_options;

@@ -10,7 +10,7 @@ use keymill::{Change, Code, Mill, Source};
 use keymill_tests::ci::patient;
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::takers::{self, persistently};
-use keymill_tests::{mariadb, worker};
+use keymill_tests::{mariadb, postgres, worker};
 use mysql::prelude::Queryable;
 
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -542,6 +542,31 @@ fn init_max_reads_numbers_kept_as_integers() {
     assert_eq!(source(&mill, spec).next_text().expect("a serial"), "42");
 }
 
+/// A file that another user made, or may write, can hold any.
+#[test]
+fn a_trigger_on_a_table_of_a_file_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let spec = "segment:orders?deadline=60s";
+    let take = || {
+        let mill = open(&file(&folder));
+        source(&mill, spec).next()
+    };
+    assert_eq!(take().expect("an id"), 1);
+    let db = rusqlite::Connection::open(folder.path().join("ids.db")).expect("the file opens");
+    db.execute_batch(
+        "CREATE TRIGGER back AFTER UPDATE ON keymill_segment BEGIN UPDATE keymill_segment SET next = 1; END",
+    )
+    .expect("a trigger");
+    let error = take().expect_err("it would set the row back");
+    assert_eq!(error.code, Code::StoreRefused, "{error}");
+    assert!(error.message.contains("has trigger `back`"), "{error}");
+    db.execute_batch("DROP TRIGGER back").expect("it goes");
+    let mill = open(&file(&folder));
+    source(&mill, spec).repair(5_000, Change::Apply).expect("a repair");
+    drop(mill);
+    assert_eq!(take().expect("an id"), 5_000);
+}
+
 /// A server counts bytes of such a column; MySQL, which is not tested here, matches no pattern in it.
 #[test]
 fn init_max_reads_numbers_kept_as_bytes() {
@@ -565,6 +590,33 @@ fn init_max_reads_numbers_kept_as_bytes() {
     );
     db.execute_batch(&rows).expect("rows");
     assert_eq!(source(&mill, &spec).next_text().expect("a serial"), "客户000078");
+}
+
+/// A `?` in a value is no place for another value.
+#[test]
+fn init_max_reads_serials_whose_pattern_has_a_question_mark() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let table = unique("ASKED").to_uppercase();
+    let spec = format!("serial:{table}/ID?date='A?'''-?&number=000000&init=max&deadline=60s");
+    let mills = [patient(&mariadb::url()), patient(&postgres::url()), file(&folder)].map(|url| {
+        let mill = open(&url);
+        mill.init(&[&spec], Change::Apply).expect("init");
+        mill
+    });
+    let mut sql = mariadb::connection();
+    let postgres = postgres::Sql::shared();
+    let db = rusqlite::Connection::open(folder.path().join("ids.db")).expect("the file opens");
+    let mut say = |words: &str| {
+        sql.query_drop(words).expect(words);
+        postgres.say(words);
+        db.execute_batch(words).expect(words);
+    };
+    say(&format!("CREATE TABLE {table} (ID VARCHAR(40))"));
+    say(&format!("INSERT INTO {table} VALUES ('A?''-?000077'), ('A?''-?000009'), ('A1''-2000099')"));
+    for mill in &mills {
+        assert_eq!(source(mill, &spec).next_text().expect("a serial"), "A?'-?000078");
+    }
+    say(&format!("DROP TABLE {table}"));
 }
 
 #[test]

@@ -493,6 +493,93 @@ fn a_triggers_condition_runs_no_sql_of_another_role() {
 }
 
 #[test]
+fn the_right_to_make_triggers_on_a_partition_is_that_on_the_table() {
+    let (server, root) = open_to_all();
+    let orders = key(Scheme::Keymill, "orders");
+    root.say(&format!(
+        "{}; ALTER TABLE public.keymill_segment RENAME TO whole; \
+         CREATE TABLE public.keymill_segment (LIKE public.whole INCLUDING DEFAULTS INCLUDING INDEXES) PARTITION BY HASH (name); \
+         CREATE TABLE public.part PARTITION OF public.keymill_segment FOR VALUES WITH (MODULUS 1, REMAINDER 0) PARTITION BY HASH (name); \
+         CREATE TABLE public.\"Leaf\" PARTITION OF public.part FOR VALUES WITH (MODULUS 1, REMAINDER 0); \
+         GRANT SELECT, INSERT, UPDATE ON public.keymill_segment TO keymill",
+        shape(&server)
+    ));
+    assert_eq!(store(server.options()).reserve(&ten(&orders, 0)).unwrap().hi, 11);
+    root.say("GRANT TRIGGER ON public.\"Leaf\" TO evil");
+    let revoke = "REVOKE TRIGGER ON public.\"Leaf\" FROM \"evil\"";
+    refused(
+        store(server.options()).reserve(&ten(&orders, 0)),
+        &["role `evil` holds", revoke, "what it made stays"],
+    );
+    root.say(revoke);
+    assert_eq!(store(server.options()).reserve(&ten(&orders, 0)).unwrap().hi, 21);
+}
+
+/// `refint` is a trusted extension's function in other clusters: it runs its arguments as SQL, whoever made the trigger.
+#[test]
+fn a_trigger_that_hands_arguments_to_a_function_in_c_is_refused() {
+    let (server, root) = open_to_all();
+    let orders = key(Scheme::Keymill, "orders");
+    root.say(&format!(
+        "{}; GRANT SELECT, INSERT, UPDATE ON public.keymill_segment TO keymill",
+        shape(&server)
+    ));
+    root.say("CREATE EXTENSION refint; CREATE EXTENSION moddatetime; CREATE TABLE public.log (name text)");
+    assert_eq!(store(server.options()).reserve(&ten(&orders, 0)).unwrap().hi, 11);
+    root.say(
+        "GRANT TRIGGER ON public.keymill_segment TO evil; SET ROLE evil; \
+         CREATE TRIGGER t BEFORE UPDATE ON public.keymill_segment FOR EACH ROW \
+         EXECUTE FUNCTION public.check_primary_key('name', 'log; SELECT evil.run() -- ', 'name'); \
+         RESET ROLE; REVOKE TRIGGER ON public.keymill_segment FROM evil",
+    );
+    refused(
+        store(server.options()).reserve(&ten(&orders, 0)),
+        &[
+            "trigger `t on public.keymill_segment`",
+            "check_primary_key",
+            "`DROP TRIGGER t on public.keymill_segment`",
+        ],
+    );
+    root.say("DROP TRIGGER t ON public.keymill_segment");
+    root.say(
+        "ALTER TABLE public.keymill_segment ADD COLUMN seen timestamptz; \
+         CREATE TRIGGER t BEFORE UPDATE ON public.keymill_segment FOR EACH ROW EXECUTE FUNCTION public.moddatetime('seen')",
+    );
+    assert_eq!(
+        store(server.options()).reserve(&ten(&orders, 0)).unwrap().hi,
+        21,
+        "it only writes its column"
+    );
+}
+
+/// A row of another table that refers to a row of keymill's holds `FOR KEY SHARE` on it, with the right `REFERENCES` alone.
+#[test]
+fn a_row_that_refers_to_keymills_row_holds_no_reservation_up() {
+    let (server, root) = open_to_all();
+    let orders = key(Scheme::Keymill, "orders");
+    root.say(&format!(
+        "{}; GRANT SELECT, INSERT, UPDATE ON public.keymill_segment TO keymill",
+        shape(&server)
+    ));
+    let mut ids = store(server.options());
+    assert_eq!(ids.reserve(&ten(&orders, 0)).unwrap().hi, 11);
+    root.say("GRANT REFERENCES ON public.keymill_segment TO evil; CREATE SCHEMA held AUTHORIZATION evil");
+    let evil = evil(&server);
+    evil.say(
+        "CREATE TABLE held.child (name varchar(190) COLLATE \"C\" REFERENCES public.keymill_segment (name))",
+    );
+    evil.say("BEGIN");
+    evil.say("INSERT INTO held.child SELECT 'segment:orders'");
+    let before = ids.look(&orders).unwrap().unwrap().mark.next;
+    assert_eq!(ids.reserve(&ten(&orders, 0)).unwrap().hi, 21);
+    // The row is read for a repair with a lock.
+    let (_, after) =
+        ids.repair(&orders, keymill::Mark { period: 0, next: before + 100 }).expect("no lock is waited for");
+    assert_eq!(after.mark.next, before + 100);
+    evil.say("ROLLBACK");
+}
+
+#[test]
 fn a_trigger_that_keymill_does_not_fire_is_not_judged() {
     let (server, root) = open_to_all();
     let evil = evil(&server);

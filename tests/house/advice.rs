@@ -1,7 +1,9 @@
-//! Every advice that a message gives is a row of `tests/adversaries.toml`, with the test that follows it while other programs go on.
+//! Every advice that a message or a page gives is a row of `tests/adversaries.toml`, with the test that follows it while other programs go
+//! on.
 //!
-//! The advices are found in the sources of the core: what a `Remedy` says, and every text that tells an operator to do something with
-//! what stands between back quotes. A new one without a row fails here, and so does a row of which no message says the words.
+//! The advices are found in the sources of the core and of the command: what a `Remedy` says, and every text that tells an operator to do
+//! something with what stands between back quotes; and in the help texts and the blocks of the pages for operators: every command and
+//! statement that changes a row, a table or a setting. A new one without a row fails here, and so does a row of which no message says the words.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,8 +25,14 @@ const VERBS: [&str; 41] = [
 /// What stands before such a word where it begins a clause.
 const BEFORE: [&str; 12] = [";", ":", ",", ".", "(", " and", " or", " then", " to", " else", "; else", "}"];
 
-/// The texts between quotes of a source, without its tests and comments.
+/// The advices of a source, without its tests and comments.
 fn literals(source: &str) -> Vec<String> {
+    let advice = quoted(source).into_iter().filter(|(is_remedy, text)| *is_remedy || is_advice(text));
+    advice.map(|(_, text)| text).collect()
+}
+
+/// The texts between quotes of a source, without its tests and comments, and whether each is the text of a remedy.
+fn quoted(source: &str) -> Vec<(bool, String)> {
     let end = ["\n#[cfg(test)]", "\n#[cfg(all(test"].iter().filter_map(|mark| source.find(mark)).min();
     let code: Vec<&str> = source[..end.unwrap_or(source.len())]
         .lines()
@@ -53,8 +61,8 @@ fn literals(source: &str) -> Vec<String> {
         let begins = &rest[..at];
         let is_remedy =
             ["Remedy::Text(", "first: "].iter().any(|way| begins.trim_end().ends_with(way.trim_end()));
-        if !text.is_empty() && (is_remedy || is_advice(&text)) {
-            found.push(text);
+        if !text.is_empty() {
+            found.push((is_remedy, text));
         }
         rest = &rest[end..];
     }
@@ -84,17 +92,102 @@ fn is_advice(text: &str) -> bool {
     })
 }
 
-/// Every advice of the core, with its file.
-fn advices() -> BTreeSet<(String, String)> {
-    let folder = root().join("core/src");
-    let mut found = BTreeSet::new();
-    for path in sources(&folder) {
+/// What an advice has to say where it says one of these words: followed without it, it gives ids twice.
+struct Needed {
+    says: &'static [&'static str],
+    /// One of these is enough.
+    needs: &'static [&'static str],
+}
+
+const NEEDED: [Needed; 2] = [
+    // A program that goes on issues what it reserved before, above whatever is written now.
+    Needed { says: &["mend the row", "set it to the"], needs: &["stop every program"] },
+    // A new source begins at its first id, and the ids of two layouts may be equal.
+    Needed {
+        says: &[
+            "a new source and",
+            "new source name",
+            "a new source with",
+            "or a new source",
+            "source of another name",
+        ],
+        needs: &["column", "another entity"],
+    },
+];
+
+/// What an advice leaves out that makes it safe to follow.
+fn left_out(text: &str) -> Vec<String> {
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    let missing = NEEDED.iter().filter(|needed| says(needed.says) && !says(needed.needs));
+    missing.map(|needed| format!("`{text}` says none of {:?}", needed.needs)).collect()
+}
+
+#[test]
+fn an_advice_that_repeats_ids_while_programs_go_on_says_what_comes_first() {
+    let mut found: Vec<String> = core_sources()
+        .flat_map(|(name, text)| quoted(&text).into_iter().map(move |(_, literal)| (name.clone(), literal)))
+        .flat_map(|(name, literal)| left_out(&literal).into_iter().map(move |what| format!("{name}: {what}")))
+        .collect();
+    let page = fs::read_to_string(root().join("docs/guarantees.md")).expect("a page");
+    let codes = page.lines().filter(|line| line.starts_with("| `"));
+    found.extend(codes.flat_map(left_out));
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    assert_eq!(left_out("it is 7; set it to the highest").len(), 1);
+}
+
+/// The sources of the core with messages, each with its name.
+fn core_sources() -> impl Iterator<Item = (String, String)> {
+    sources_in("core/src")
+}
+
+fn sources_in(folder: &str) -> impl Iterator<Item = (String, String)> {
+    let folder = root().join(folder);
+    sources(&folder).into_iter().filter_map(move |path| {
         let name = path.strip_prefix(&folder).expect("below it").to_string_lossy().into_owned();
         // The descriptions of the options are a page, not a message.
-        if name.ends_with("tests.rs") || name.ends_with("loom.rs") || name == "config/options.rs" {
-            continue;
-        }
-        let text = fs::read_to_string(&path).expect("a source");
+        let is_read =
+            !name.ends_with("tests.rs") && !name.ends_with("loom.rs") && name != "config/options.rs";
+        is_read.then(|| (name, fs::read_to_string(&path).expect("a source")))
+    })
+}
+
+/// The commands that change a row, a table or a setting, of the lines of a help text or of a page's blocks, without what stands behind them.
+fn commands<'t>(lines: impl Iterator<Item = &'t str>) -> Vec<String> {
+    const CHANGES: [&str; 5] = ["repair", "init", "import", "move", "put"];
+    const STATEMENTS: [&str; 8] =
+        ["ALTER ", "UPDATE ", "DELETE ", "DROP ", "REVOKE ", "CONFIG SET ", "ACL ", "RENAMENX "];
+    let is_change = |line: &str| {
+        let mut words = line.split_whitespace();
+        words.next() == Some("keymill") && words.any(|word| CHANGES.contains(&word))
+            || STATEMENTS.iter().any(|statement| line.starts_with(statement))
+    };
+    let commands = lines.map(str::trim).filter(|line| is_change(line));
+    commands.filter_map(|line| Some(line.split("  ").next()?.trim_end_matches("\")]").to_owned())).collect()
+}
+
+/// The lines of a page that stand in its blocks.
+fn blocks(page: &str) -> impl Iterator<Item = &str> {
+    let mut is_in = false;
+    page.lines().filter(move |line| {
+        is_in ^= line.starts_with("```");
+        is_in && !line.starts_with("```")
+    })
+}
+
+/// Every advice of the core and of the command, with its file, and every command of the help texts and of the pages for operators.
+fn advices() -> BTreeSet<(String, String)> {
+    let mut found = BTreeSet::new();
+    for (name, text) in sources_in("bindings/cli/src") {
+        let of_help = commands(text.lines().filter(|line| !line.trim_start().starts_with("//")));
+        found.extend(literals(&text).into_iter().chain(of_help).map(|advice| (name.clone(), advice)));
+    }
+    for page in fs::read_dir(root().join("docs/operations")).expect("the pages") {
+        let path = page.expect("a page").path();
+        let text = fs::read_to_string(&path).expect("a page");
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        found.extend(commands(blocks(&text)).into_iter().map(|command| (name.clone(), command)));
+    }
+    for (name, text) in core_sources() {
         found.extend(literals(&text).into_iter().map(|literal| (name.clone(), literal)));
     }
     found
@@ -192,6 +285,13 @@ fn a_new_advice_a_lost_one_and_a_lost_test_are_seen() {
     assert!(found(&untested, &there)[0].contains("`advice_not_tested` says 0"));
     let refused = wrong(&rows(table), &there, &|_| Err("no such test".to_owned()));
     assert_eq!(refused, ["`it differs; use `step=`: `a::b`: no such test"]);
+}
+
+#[test]
+fn a_command_of_a_page_is_told_from_other_lines() {
+    let page = "keymill repair a\n```sh\nkeymill repair segment:a --to 5 --yes     # above it\nkeymill status\n\
+                UPDATE t SET a = 1;\necho keymill init\n```\nDELETE FROM t\n";
+    assert_eq!(commands(blocks(page)), ["keymill repair segment:a --to 5 --yes", "UPDATE t SET a = 1;"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use keymill::snowflake::layout::rfc3339;
 use keymill::{
-    Code, Facts, Figure, Heat, Layout, ListedRow, Mill, Periods, Result, Source, SourceStatus, Stats,
+    Code, Error, Facts, Figure, Heat, Layout, ListedRow, Mill, Periods, Result, Source, SourceStatus, Stats,
     StoredRouter, StoredRows,
 };
 use serde_json::{Map, Value, json};
@@ -63,6 +63,13 @@ impl ShownSource {
             Ok(standing) => standing.row.as_ref().map_or(without, |row| &row.text),
             Err(error) => error.code.name(),
         }
+    }
+
+    /// Why nothing is known of its row, with the name of the source in front.
+    fn refusal(&self) -> Option<Error> {
+        let mut error = self.standing.as_ref().err().cloned()?;
+        error.message = format!("{}: {}", self.shown("source"), error.message);
+        Some(error)
     }
 
     fn seen(&self) -> Option<&SourceStatus> {
@@ -304,7 +311,7 @@ pub fn status(mill: &Mill, sources: &[String], seconds: Option<u16>, json: bool)
         print::text(&status_text(mill, &facts, &listed, &statuses))?;
     }
     // A row that could not be read is no answer, whatever else was.
-    statuses.into_iter().find_map(|status| status.standing.err()).map_or(Ok(()), Err)
+    statuses.iter().find_map(ShownSource::refusal).map_or(Ok(()), Err)
 }
 
 /// What the store has beside the sources that were asked for.
@@ -442,10 +449,8 @@ fn status_text(mill: &Mill, facts: &Facts, listed: &Listed, statuses: &[ShownSou
     for warning in &facts.warnings {
         lines.add("warning", warning);
     }
-    for status in statuses {
-        for warning in status.warnings() {
-            lines.add("warning", &format!("{}: {warning}", status.shown("source")));
-        }
+    for (warning, sources) in by_warning(statuses) {
+        lines.add("warning", &format!("{}: {warning}", sources.join(", ")));
     }
     lines.add_rows(facts, statuses);
     if !statuses.is_empty() {
@@ -457,6 +462,20 @@ fn status_text(mill: &Mill, facts: &Facts, listed: &Listed, statuses: &[ShownSou
         lines.0.push_str(&source_table(facts, statuses));
     }
     lines.0
+}
+
+/// Each warning with the sources that it is about: what is wrong with a table is said once.
+fn by_warning(statuses: &[ShownSource]) -> Vec<(String, Vec<String>)> {
+    let mut said: Vec<(String, Vec<String>)> = Vec::new();
+    for status in statuses {
+        for warning in status.warnings() {
+            match said.iter_mut().find(|(known, _)| *known == warning) {
+                Some((_, sources)) => sources.push(status.shown("source")),
+                None => said.push((warning, vec![status.shown("source")])),
+            }
+        }
+    }
+    said
 }
 
 fn source_table(facts: &Facts, statuses: &[ShownSource]) -> String {
@@ -482,7 +501,7 @@ pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
     let opened = opened(mill, sources)?;
     let statuses: Vec<ShownSource> = opened.iter().map(ShownSource::of).collect();
     // A source that cannot be looked at does not hide the others; where none can, there is nothing to print.
-    let failed = statuses.iter().find_map(|status| status.standing.as_ref().err()).cloned();
+    let failed = statuses.iter().find_map(ShownSource::refusal);
     if let Some(error) = &failed
         && statuses.iter().all(|status| status.standing.is_err())
     {

@@ -172,14 +172,15 @@ fn workers(count: usize) -> f64 {
     kept.nanos(|index| while awake[index].try_next().is_ok() {})
 }
 
+type Measured = fn(usize) -> f64;
+
 pub fn wakes() -> Vec<Fact> {
     let mut facts = Vec::new();
-    type Measured = fn(usize) -> f64;
     let kinds: [(&str, Measured); 5] = [
         ("counters of a bank, warm", counters),
         ("sources, idle", |count| sources(count, "min_step=1000", false)),
         ("sources that the store refused", |count| sources(count, "min_step=1000", true)),
-        ("sources with dates", |count| sources(count, "min_step=1000&ttl=1h", false)),
+        ("sources with a time to live", |count| sources(count, "min_step=1000&ttl=1h", false)),
         ("sources with a leased worker", workers),
     ];
     for (name, measured) in kinds {

@@ -156,7 +156,9 @@ impl Source {
                 (_, Err(_)) => Err(no_text(text)),
             };
         }
-        let id: u128 = text.parse().map_err(|_| no_text(text))?;
+        // `parse` allows a sign and zeros in front.
+        let is_written = text == "0" || text.starts_with(|c: char| ('1'..='9').contains(&c));
+        let id: u128 = text.parse().ok().filter(|_| is_written).ok_or_else(|| no_text(text))?;
         let short = u64::try_from(id);
         if !bank.wide {
             return match short {
@@ -240,7 +242,7 @@ impl Source {
         let key = self.spec().key.clone();
         self.on_store(move |store| {
             let (before, after) = store.repair_bank(&key, bank, next, change.is_dry())?;
-            Ok(Repair { before, after, set_back: None })
+            Ok(Repair { before, after, set_back: None, changes_more: false })
         })
     }
 

@@ -8,7 +8,8 @@ use crate::request::bank_spec::{BankSpec, recorded_counters};
 use crate::request::reservation::{Key, Mark, PeriodClock, Scheme};
 use crate::request::subject::Subject;
 use crate::store::{
-    Import, Row, check_schemes, look, misplaced, not_imported, planned_import, present_periods, step_of,
+    Fault, Import, Row, check_schemes, look, misplaced, not_imported, planned_import, present_periods,
+    step_of,
 };
 
 use super::{Heat, Source};
@@ -82,13 +83,15 @@ pub struct Repair {
     /// The numbers of a period ahead of the store's clock, from which the row is set back. They were reserved, and when that period begins
     /// its numbers count from 1 again.
     pub set_back: Option<ReservedAhead>,
+    /// Something changes that the row does not show: the floor of a pool, or a slot below its highest.
+    pub(crate) changes_more: bool,
 }
 
 impl Repair {
     /// Whether the repair changes a row, or in a dry run would: `false` where each row stands there already.
     #[must_use]
     pub fn is_change(&self) -> bool {
-        self.before.as_ref() != Some(&self.after)
+        self.changes_more || self.before.as_ref() != Some(&self.after)
     }
 }
 
@@ -161,14 +164,14 @@ impl Source {
     /// Where the row stands, and how much is left.
     ///
     /// # Errors
-    /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
+    /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`. Where the whole table is refused, the messages of all its sources are the same.
     pub fn status(&self) -> Result<SourceStatus> {
         if let Some(bank) = self.spec().bank {
             return self.status_of_bank(bank);
         }
         let key = self.spec().key.clone();
         let (row, changed_seconds_ago, warnings) = self.on_store(move |store| {
-            let row = look(store, &key)?;
+            let row = look(store, &key).map_err(Fault::without_doing)?;
             if let Some(row) = row.as_ref().filter(|row| row.status.partition != key.partition) {
                 let fault = misplaced(&key, row.status);
                 return Err(fault.with_context(&format!("looking at `{}`", key.name)).into());
@@ -215,7 +218,7 @@ impl Source {
     /// The counter that is used up most stands for its bank.
     fn status_of_bank(&self, bank: BankSpec) -> Result<SourceStatus> {
         let key = self.spec().key.clone();
-        let row = self.on_store(move |store| Ok(look(store, &key)?))?;
+        let row = self.on_store(move |store| Ok(look(store, &key).map_err(Fault::without_doing)?))?;
         let rows = self.bank_rows()?.unwrap_or_default();
         let mut hottest = self.heat_in(&rows)?;
         let lowest = hottest.iter().map(|heat| heat.left).min();

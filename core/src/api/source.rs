@@ -453,7 +453,7 @@ impl Source {
                     Ok(before.as_ref() == Some(&after))
                 })?;
                 let (before, after) = store.repair_mark(&begin, first, change.is_dry())?;
-                Ok(Repair { before, after, set_back: None })
+                Ok(Repair { before, after, set_back: None, changes_more: false })
             });
         }
         let key = self.key();
@@ -468,7 +468,7 @@ impl Source {
             }
             let (before, after) =
                 if change.is_dry() { store.would_repair(&key, to)? } else { store.repair(&key, to)? };
-            Ok(Repair { before, after, set_back: None })
+            Ok(Repair { before, after, set_back: None, changes_more: false })
         })
     }
 
@@ -494,7 +494,7 @@ impl Source {
             let to = Mark { period: periods.present, next: first };
             let (before, after) = store.set_back(&key, to, periods.latest, change.is_dry())?;
             let set_back = before.as_ref().and_then(|row| ReservedAhead::new(&key, row.mark));
-            Ok(Repair { before, after, set_back })
+            Ok(Repair { before, after, set_back, changes_more: false })
         })
     }
 
@@ -532,7 +532,7 @@ impl Source {
         self.on_store(move |store| {
             bound.check(store, &raise.key, |store| {
                 let (before, after) = store.would_raise_pool(&raise)?;
-                Ok(shown_pool(&before) == shown_pool(&after))
+                Ok(before.is_like(&after))
             })?;
             let (before, after) =
                 if change.is_dry() { store.would_raise_pool(&raise)? } else { store.raise_pool(&raise)? };
@@ -540,6 +540,7 @@ impl Source {
                 before: before.record.is_some().then(|| shown_pool(&before)),
                 after: shown_pool(&after),
                 set_back: None,
+                changes_more: !before.is_like(&after),
             })
         })
     }

@@ -220,18 +220,25 @@ impl BankSource {
         self.cells().get(index as usize).map_or_else(CellContents::default, CounterCell::holds)
     }
 
+    /// Whether a counter's cell has `enough` numbers, or as many as it can hold. Brings it what was reserved ahead.
+    fn has_enough(&self, index: u32, cell: &CounterCell, enough: u64) -> bool {
+        loop {
+            let holds = cell.holds();
+            if holds.left >= enough.min(MOST) || holds.room == 0 {
+                return true;
+            }
+            if !self.serve_one(index) {
+                return false;
+            }
+        }
+    }
+
     /// Takes up to `want` numbers if `enough` are in memory; `None`: too few are.
     fn take_if(&self, index: u32, want: u64, enough: u64) -> Result<Option<Range<u64>>> {
         self.check_open()?;
         let Some(cell) = self.cells().get(index as usize) else { return Ok(None) };
-        while enough > 1 {
-            let holds = cell.holds();
-            if holds.left >= enough.min(MOST) || holds.room == 0 {
-                break;
-            }
-            if !self.serve_one(index) {
-                return Ok(None);
-            }
+        if enough > 1 && !self.has_enough(index, cell, enough) {
+            return Ok(None);
         }
         let got = match cell.take(want) {
             None if self.serve_one(index) => cell.take(want),

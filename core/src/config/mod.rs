@@ -397,4 +397,94 @@ mod tests {
         }
         Ok(())
     }
+
+    /// Names and values come from files, variables and other programs.
+    #[test]
+    fn no_message_quotes_a_long_name_or_value_whole() -> Result<()> {
+        let long = |unit: &str| unit.repeat(100_000 / unit.len());
+        let values =
+            ["x", "7", "é", "%60", "a,", "a:", "/", "'", "a%20", "store 1;", "%3D=", "2026-01-01T"].map(long);
+        let short = |what: &str, answer: Option<Error>| {
+            let Some(error) = answer else { return };
+            let bytes = error.message.len();
+            assert!(
+                bytes < 1000,
+                "{what}: {bytes} bytes: {}",
+                error.message.chars().take(300).collect::<String>()
+            );
+        };
+        let mill = MillConfig::read("memory:")?;
+        for value in &values {
+            for (source, groups) in [
+                ("segment:a", vec![options::SOURCE, options::TEXT, options::SUPPLY, options::SEGMENT]),
+                ("snowflake:a", vec![options::SOURCE, options::TEXT, options::SNOWFLAKE]),
+                ("serial:a/b", vec![options::SOURCE, options::SERIAL]),
+                ("business:a", vec![options::SOURCE, options::TEXT, options::BUSINESS]),
+            ] {
+                for option in groups.into_iter().flatten() {
+                    let name = option.name;
+                    short(name, mill.spec(&format!("{source}?{name}={value}")).err());
+                    short(name, mill.spec(&format!("{source}?{name}=1&{name}={value}")).err());
+                }
+                short("a name", mill.spec(&format!("{source}{value}")).err());
+                short("an option", mill.spec(&format!("{source}?{value}=1")).err());
+                short("options", mill.spec(&format!("{source}?{value}")).err());
+            }
+            short("a kind", mill.spec(value).err());
+            short("a kind", mill.spec(&format!("{value}:a")).err());
+            for (store, groups) in [
+                ("memory:", vec![options::MILL, options::MEMORY]),
+                ("sqlite:a.db", vec![options::SQLITE]),
+                ("mysql://u@h/d", vec![options::SERVER]),
+                ("postgres://u@h/d", vec![options::SERVER, options::POSTGRES]),
+                ("redis://h", vec![options::SERVER, options::REDIS]),
+            ] {
+                for option in groups.into_iter().flatten() {
+                    let name = option.name;
+                    short(name, MillConfig::read(&format!("{store}?{name}={value}")).err());
+                }
+                short("an option", MillConfig::read(&format!("{store}?{value}=1")).err());
+                short("a store", MillConfig::read(&format!("{store}{value}")).err());
+                let (scheme, rest) = store.split_once(':').unwrap_or_default();
+                short("a user", MillConfig::read(&format!("{scheme}://{value}@h/d")).err());
+                short("a place", MillConfig::read(&format!("{scheme}:{value}{rest}")).err());
+            }
+            short("a store", MillConfig::read(value).err());
+            short("a scheme", MillConfig::read(&format!("{value}://u@h/d")).err());
+            for url in [
+                "jdbc:mysql://h/d?",
+                "jdbc:postgresql://h/d?",
+                "postgresql://h/d?",
+                "mysql+pymysql://h/d?",
+                "django:django.db.backends.mysql?",
+            ] {
+                for name in ["user", "sslMode", "sslmode", "socketTimeout", "serverTimezone", "host", "x"] {
+                    short(name, store_of(&format!("{url}{name}={value}"), &[]).err());
+                    short(name, store_of(url.trim_end_matches('?'), &[(name, value)]).err());
+                }
+                short("a parameter", store_of(url.trim_end_matches('?'), &[(value, "1")]).err());
+                short("a URL", store_of(&format!("{url}{value}"), &[]).err());
+            }
+            short("a URL", store_of(value, &[]).err());
+            let folder = tempfile::tempdir().map_err(|error| Error::config(error.to_string()))?;
+            let file = folder.path().join("mill.toml");
+            let quoted = value.replace('\'', "\"");
+            for text in [
+                format!("store = '{quoted}'"),
+                format!("'{quoted}' = 1"),
+                format!("{quoted} = 1"),
+                format!("store = 'memory:'\nfork = '{quoted}'"),
+                format!("store = 'memory:'\nsources = ['{quoted}']"),
+                format!("store = 'memory:'\n[sources.'{quoted}']\nblock = 1"),
+                format!("store = 'memory:'\n[sources.'segment:a']\n'{quoted}' = 1"),
+                format!("store = 'memory:'\n[sources.'segment:a']\nblock = '{quoted}'"),
+                format!("stores = ['memory:', '{quoted}']"),
+            ] {
+                std::fs::write(&file, &text).map_err(|error| Error::config(error.to_string()))?;
+                let shown: String = text.chars().take(40).collect();
+                short(&shown, MillConfig::read(&format!("file:{}", file.display())).err());
+            }
+        }
+        Ok(())
+    }
 }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result, shown};
 use crate::store::interleave::{DEFAULT_CHUNK, MOST_STORES, NARROWEST_CHUNK, WIDEST_CHUNK};
 
 use crate::store::secret_file;
-use crate::store::server::PasswordSource;
+use crate::store::server::{PASSWORD_VARIABLE, PasswordSource};
 
 use super::{Fork, MillConfig, Options, StoreConfig, check_options, sign_in, url};
 
@@ -81,13 +81,26 @@ pub(super) fn read(path: &str) -> Result<MillConfig> {
             Ok(())
         })?;
     }
+    if let Some(changeable) = file.changeable.filter(|_| std::env::var_os(PASSWORD_VARIABLE).is_some()) {
+        config.store.servers(&mut |server| {
+            if server.password_source == PasswordSource::None && !server.user.is_empty() {
+                return Err(Error::config(format!(
+                    "configuration file `{}` says where the password of {PASSWORD_VARIABLE} is sent, and {changeable}",
+                    shown(path)
+                )));
+            }
+            Ok(())
+        })?;
+    }
     Ok(config)
 }
 
 fn parse(text: &str) -> Result<MillConfig> {
     let file: Document = document::read_toml(text, LONGEST).map_err(|unreadable| {
         Error::config(match unreadable {
-            Unreadable::Malformed { line, says, .. } => format!("line {line}: {}", without_values(&says)),
+            Unreadable::Malformed { line, says, .. } => {
+                format!("line {line}: {}", document::said(&without_values(&says)))
+            }
             other => format!("it {other}"),
         })
     })?;

@@ -216,12 +216,20 @@ pub fn printable(text: String) -> String {
     text.chars().map(replace).collect()
 }
 
-/// A text from outside as it may stand in a message: short, and without control characters.
+/// The longest text from outside that a message quotes whole, in bytes.
+const LONGEST_SHOWN: usize = 80;
+
+/// A text from outside as it may stand in a message: without control characters, and cut where it is long.
 pub(crate) fn shown(text: &str) -> String {
+    shown_to(text, LONGEST_SHOWN)
+}
+
+/// The same, cut at this many bytes.
+pub(crate) fn shown_to(text: &str, longest: usize) -> String {
     let mut out = String::new();
     for c in text.chars() {
-        if out.len() > 80 {
-            out.push('…');
+        if out.len() > longest {
+            let _ = write!(out, "… ({} bytes)", text.len());
             break;
         }
         if is_obeyed(c) {

@@ -345,7 +345,7 @@ impl Layout {
         }
         if end.saturating_sub(now_ms) <= YEAR_MS {
             return Ok(Some(format!(
-                "layout {} with epoch {} ends on {}: move to a wider time field before that day, under a new source name",
+                "layout {} with epoch {} ends on {}: move to a wider time field before that day, under a new source name and in a new column: its ids may equal those of this one",
                 self.with_form(),
                 rfc3339(self.epoch_ms),
                 self.end_date()

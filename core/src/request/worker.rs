@@ -316,7 +316,12 @@ pub struct PoolRows {
     pub locked: Vec<u64>,
     /// In the pool of a source's own name: the other pools that the source has leased from.
     pub others: Vec<String>,
+    /// There are more readers than [`MOST_READERS`]: those that have ended longest are not among the slots.
+    pub is_cut: bool,
 }
+
+/// How many rows of readers are read. A login that follows tables may write any number.
+pub(crate) const MOST_READERS: usize = 20_000;
 
 /// The number of the row that records a pool. Rows that name other pools have higher ones, and slots lower ones: no worker field holds so
 /// many.
@@ -335,6 +340,11 @@ impl PoolRows {
             // No process has such a row.
             _ => {}
         }
+    }
+
+    /// Whether the rows of both say the same.
+    pub(crate) fn is_like(&self, other: &PoolRows) -> bool {
+        (&self.record, self.floor, &self.slots) == (&other.record, other.floor, &other.slots)
     }
 
     /// Adds a row by its state; refuses a state that its number cannot have.

@@ -231,6 +231,26 @@ fn local() -> Result<TimeZone> {
     }
 }
 
+/// The names of zones that are UTC for ever.
+const UTC_NAMES: [&str; 10] =
+    ["UTC", "Etc/UTC", "UCT", "Etc/UCT", "Etc/GMT", "GMT", "Universal", "Etc/Universal", "Zulu", "Etc/Zulu"];
+
+/// The name that another machine knows this machine's zone by; `None` where it has none. A file that a container mounts over
+/// `/etc/localtime` lies on what that links to, mostly `Etc/UTC`, and has its name.
+pub(super) fn name_of(zone: &TimeZone) -> Option<&str> {
+    let name = zone.iana_name().filter(|name| !is_of_this_machine(name))?;
+    let is_utc =
+        |seconds: i64| Timestamp::from_second(seconds).is_ok_and(|at| zone.to_offset(at) == Offset::UTC);
+    // A winter and a summer.
+    let is_misnamed = UTC_NAMES.contains(&name) && !(is_utc(1_768_435_200) && is_utc(1_784_073_600));
+    (!is_misnamed).then_some(name)
+}
+
+/// `localtime` is another zone on each machine.
+fn is_of_this_machine(name: &str) -> bool {
+    name.rsplit('/').next().is_some_and(|last| last.eq_ignore_ascii_case("localtime"))
+}
+
 /// `local`, `UTC`, a name of the IANA database, or a fixed offset.
 pub(super) fn zone(name: &str) -> Result<TimeZone> {
     let unknown = || {
@@ -242,6 +262,7 @@ pub(super) fn zone(name: &str) -> Result<TimeZone> {
     match name {
         "local" => local(),
         "UTC" => Ok(TimeZone::UTC),
+        _ if is_of_this_machine(name) => Err(unknown()),
         _ if name.starts_with(['+', '-']) => offset(name).map(Offset::to_time_zone).ok_or_else(unknown),
         _ => TimeZone::get(name).ok().filter(|zone| !zone.is_unknown()).ok_or_else(unknown),
     }

@@ -68,7 +68,8 @@ impl SerialPattern {
         let parsed = DatePattern::parse(date)?;
         let width = pattern::width(number)?;
         let found = calendar::zone(zone)?;
-        let zone_text = if zone == "local" { found.iana_name().unwrap_or(zone) } else { zone }.to_owned();
+        let zone_text =
+            if zone == "local" { calendar::name_of(&found).unwrap_or(zone) } else { zone }.to_owned();
         let calendar = Calendar::new(found, parsed.finest(), parsed.short_year());
         Ok(SerialPattern {
             date_text: date.to_owned(),
@@ -263,6 +264,28 @@ mod tests {
             (pattern.date_pattern(), pattern.number_pattern(), pattern.zone_name()),
             ("yyyyMMdd", "000000", "Asia/Shanghai")
         );
+    }
+
+    #[test]
+    fn a_zone_that_was_mounted_over_the_machines_own_has_no_name() {
+        let zone = |name: &str, of: &str| {
+            let bytes = std::fs::read(format!("/usr/share/zoneinfo/{of}")).expect("the machine's zones");
+            jiff::tz::TimeZone::tzif(name, &bytes).expect("a zone")
+        };
+        for (name, of, is_known) in [
+            ("Etc/UTC", "Etc/UTC", true),
+            ("Asia/Shanghai", "Asia/Shanghai", true),
+            ("Etc/UTC", "Asia/Shanghai", false),
+            ("UTC", "America/Los_Angeles", false),
+            ("GMT", "Europe/London", false),
+            ("localtime", "Asia/Shanghai", false),
+            ("Etc/localtime", "Asia/Shanghai", false),
+        ] {
+            assert_eq!(calendar::name_of(&zone(name, of)).is_some(), is_known, "{of} as {name}");
+        }
+        for name in ["localtime", "Etc/localtime"] {
+            assert!(SerialPattern::new("yyyyMMdd", "000000", name).is_err(), "{name}");
+        }
     }
 
     #[test]

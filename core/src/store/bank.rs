@@ -44,7 +44,7 @@ pub(super) fn recorded(store: &mut (impl RowStore + ?Sized), key: &Key) -> Resul
         _ => Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "its record says {}, which no version of keymill wrote; mend the row (`next` is generation · 32 + log2 of the number of counters) or restore it; nothing was changed",
+                "its record says {}, which no version of keymill wrote; stop every program that uses it, then mend the row (`next` is generation · 32 + log2 of the number of counters) or restore it; nothing was changed",
                 row.text
             ),
         )),

@@ -19,6 +19,8 @@ pub(crate) struct SecretFile {
     pub(crate) text: Zeroizing<String>,
     /// Which other users can read it and what to run, as the end of a sentence that names the file.
     pub(crate) exposed: Option<String>,
+    /// Which other users can change it and what to run, as the end of a sentence that names the file.
+    pub(crate) changeable: Option<String>,
 }
 
 /// Reads a regular file of at most `most` bytes. A pipe would block until its other end writes, and could be read only
@@ -33,8 +35,11 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<SecretFile> {
         String::from_utf8(std::mem::take(&mut bytes)).map_err(|_| invalid("it is not UTF-8".to_owned()))?;
     // SAFETY: takes no arguments, touches no memory and always succeeds.
     let user = unsafe { libc::geteuid() };
-    let exposed = exposed(found.mode(), found.uid() == user, path).filter(|_| !is_mounted_read_only(&file));
-    Ok(SecretFile { text: Zeroizing::new(text), exposed })
+    let is_fixed = is_mounted_read_only(&file);
+    let exposed = exposed(found.mode(), found.uid() == user, path).filter(|_| !is_fixed);
+    let is_trusted = [0, user].contains(&found.uid());
+    let changeable = changeable(found.mode(), is_trusted, path).filter(|_| !is_fixed);
+    Ok(SecretFile { text: Zeroizing::new(text), exposed, changeable })
 }
 
 /// The bytes of a regular file of at most `most` bytes, and the file itself.
@@ -78,6 +83,19 @@ fn exposed(mode: u32, is_ours: bool, path: &Path) -> Option<String> {
     })
 }
 
+/// What is wrong with the mode of a file that says where a password goes.
+fn changeable(mode: u32, is_trusted: bool, path: &Path) -> Option<String> {
+    let (mode, path) = (mode & 0o777, path.display());
+    if !is_trusted {
+        return Some(format!(
+            "belongs to another user, who can change it: run `chown root {path}`, and give it a group of this program's user"
+        ));
+    }
+    (mode & 0o002 != 0).then(|| {
+        format!("has mode {mode:03o}, so every user of this machine can change it: run `chmod o-w {path}`")
+    })
+}
+
 fn is_mounted_read_only(file: &File) -> bool {
     use std::os::fd::AsRawFd;
     let mut found = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
@@ -104,6 +122,12 @@ mod tests {
             assert!(why.contains("chmod 600 ids.toml"), "{mode:o}: {why}");
         }
         assert_eq!(refused(0o100_640, false), None, "root:app 640 gives a service its configuration");
+        let can_be_changed = |mode, is_trusted| changeable(mode, is_trusted, Path::new("ids.toml"));
+        for mode in [0o600, 0o640, 0o644, 0o664] {
+            assert_eq!(can_be_changed(0o100_000 | mode, true), None, "{mode:o}");
+        }
+        assert!(can_be_changed(0o100_666, true).is_some_and(|why| why.contains("chmod o-w ids.toml")));
+        assert!(can_be_changed(0o100_600, false).is_some_and(|why| why.contains("chown root ids.toml")));
         assert!(refused(0o100_644, false).is_some_and(|why| why.contains("chmod 640 ids.toml")));
     }
 

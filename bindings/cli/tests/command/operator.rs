@@ -182,6 +182,51 @@ fn a_row_of_another_month_is_marked_and_a_pattern_nearly_used_up_is_warned_of() 
 }
 
 #[test]
+fn status_says_once_what_is_wrong_with_a_table() {
+    let home = Home::new();
+    let file = rusqlite::Connection::open(home.path().join("keymill.db")).unwrap();
+    file.execute_batch(
+        "CREATE TABLE keymill_segment (name TEXT NOT NULL PRIMARY KEY, period INTEGER NOT NULL DEFAULT 0, next INTEGER NOT NULL);
+         CREATE TABLE keymill_worker (pool TEXT, slot INTEGER, token INTEGER, mark INTEGER, ends_at INTEGER, owner TEXT, layout TEXT, PRIMARY KEY (pool, slot))",
+    )
+    .unwrap();
+    drop(file);
+    let sources = ["segment:a", "business:b", "snowflake:c?worker=3", "snowflake:d", "snowflake:e"];
+    let ran = home.run(&[&["status"][..], &sources].concat());
+    let warnings: Vec<_> = ran.out.lines().filter(|line| line.contains("made by an earlier build")).collect();
+    assert_eq!(warnings.len(), 2, "one a table: {}", ran.out);
+    for (warning, sources) in
+        warnings.iter().zip(["segment:a, business:b, snowflake:c", "snowflake:d, snowflake:e"])
+    {
+        assert!(
+            warning.starts_with(&format!("warning: {sources}: STORE_REFUSED: table `keymill_")),
+            "{warning}"
+        );
+    }
+    assert!(
+        ran.err.starts_with("keymill: STORE_REFUSED: segment:a: table `keymill_segment` in "),
+        "{}",
+        ran.err
+    );
+    assert_ne!(ran.code, Some(0));
+}
+
+#[test]
+fn a_repair_that_raises_a_pool_below_its_highest_slot_says_that_it_wrote() {
+    let home = Home::new();
+    let spec = "snowflake:pool?max_lead=1h";
+    home.run(&["next", spec]).done();
+    // The mark of the slot is a lease ahead.
+    let to = (crate::common::now_ms() + 5_000).to_string();
+    let to = home.shell(&format!("date -u -d @$(({to} / 1000)) +%Y-%m-%dT%H:%M:%SZ")).done();
+    let repair = ["repair", spec, "--to", to.trim()];
+    let first = home.run(&[&repair[..], &["--yes"]].concat()).done();
+    assert!(first.contains("written: yes"), "{first}");
+    let second = home.run(&[&repair[..], &["--yes"]].concat()).done();
+    assert!(second.contains("written: no"), "{second}");
+}
+
+#[test]
 fn metrics_are_read_by_prometheus_whatever_the_sources_are_called() {
     let home = Home::new();
     let odd = r#"segment:a"b\c{d%3D"e"}号"#;

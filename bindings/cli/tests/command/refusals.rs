@@ -384,3 +384,41 @@ fn arguments_that_are_not_utf_8_are_refused() {
     let ran = home.shell(r"$K next $'segment:\xff'");
     assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{ran:?} {}", *BINARY);
 }
+
+#[test]
+fn the_environments_password_goes_nowhere_that_every_user_can_say() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new();
+    let file = home.file("ids.toml", "store = \"mysql://ids@127.0.0.1:1/shop\"\n");
+    let run = |mode: u32, password: &str| {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let mut command = home.command(&["--mill", "file:ids.toml", "next", "segment:orders?deadline=100ms"]);
+        if !password.is_empty() {
+            command.env("KEYMILL_PASSWORD", password);
+        }
+        Ran::from(command.output().unwrap()).err
+    };
+    let refused = run(0o666, "secret");
+    assert!(refused.contains("INVALID_CONFIG") && refused.contains("run `chmod o-w ids.toml`"), "{refused}");
+    // It is read by others in many places, and without the password it gives nothing away.
+    for (mode, password) in [(0o644, "secret"), (0o666, "")] {
+        let err = run(mode, password);
+        assert!(!err.contains("chmod"), "{mode:o}: {err}");
+    }
+}
+
+#[test]
+fn now_is_refused_where_the_stores_clock_is_far_from_this_machines() {
+    let home = Home::new();
+    let url = std::env::var("KEYMILL_TEST_POSTGRES").expect("`ci/servers/postgres run` names a server");
+    let (joint, spec) = (if url.contains('?') { '&' } else { '?' }, "snowflake:far?worker=3");
+    home.run(&["--mill", &url, "init", spec]).done();
+    let at = |ms: i64| format!("{url}{joint}clock=manual%40{ms}");
+    for far in [-700_000, 700_000] {
+        let mill = at(crate::common::now_ms() + far);
+        let message =
+            home.run(&["--mill", &mill, "repair", spec, "--to", "now", "--yes"]).refused("STORE_REFUSED");
+        assert!(message.contains("compare both with a third clock"), "{message}");
+    }
+    home.run(&["--mill", &at(crate::common::now_ms() + 60_000), "repair", spec, "--to", "now"]).done();
+}

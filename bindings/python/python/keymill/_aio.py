@@ -30,8 +30,8 @@ class _Waiters:
         self.has_thread = False
         self.lock = threading.Lock()
         descriptor = self.notifier.fileno()
-        self.needs_thread = descriptor is None
-        if descriptor is not None:
+        self.needs_thread = descriptor < 0
+        if not self.needs_thread:
             try:
                 loop.add_reader(descriptor, self._wake_all)
             except NotImplementedError:

@@ -40,12 +40,12 @@ impl Notifier {
         Ok(Notifier { core: CoreNotifier::new(|| ()) })
     }
 
-    /// The descriptor that is readable while tasks have news; None where the system has no such descriptor.
-    fn fileno(&self) -> Option<i32> {
+    /// The descriptor that is readable while tasks have news; -1 where the system has no such descriptor.
+    fn fileno(&self) -> i32 {
         #[cfg(unix)]
-        return Some(std::os::fd::AsRawFd::as_raw_fd(&self.reader));
+        return std::os::fd::AsRawFd::as_raw_fd(&self.reader);
         #[cfg(not(unix))]
-        None
+        -1
     }
 
     /// The tasks that have news; never blocks.

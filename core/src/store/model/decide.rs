@@ -167,7 +167,7 @@ fn range(at: Mark, request: &Request) -> Result<Reserved, Fault> {
 
 fn exhausted(last: u64, request: &Request) -> Fault {
     let advice = match &request.key.serial {
-        None => "use a source of another name",
+        None => "use a source of another name for another column: its ids begin at the first again",
         Some(serial) if last > serial.pattern.last() => "use a column of another name",
         Some(_) if request.period == 0 => "`overflow=widen` goes on with a digit more",
         Some(_) => "`overflow=widen` goes on with a digit more, else the next period begins at 1",

@@ -4,8 +4,9 @@
 //! A row that its process did not remove stays when it has ended. Nothing tells a process that was killed from one that is cut off from
 //! the store, and the steps of a move ask which version it ran.
 
+use crate::error::shown;
 use crate::request::reader::{OwnReader, READER_LAYOUT, Reader, Readers};
-use crate::request::worker::{Left, PoolRecord, PoolRows, SlotRow};
+use crate::request::worker::{Left, MOST_READERS, POOL_ROW, PoolRecord, PoolRows, SlotRow};
 use crate::store::{Fault, FaultKind, KeepReader, Key, MAX_NUMBER, StoreIndex};
 
 use super::pool_rows::SlotRows;
@@ -52,11 +53,24 @@ pub(crate) fn check_stores(router: &str, readers: &Readers, stores: u64) -> Resu
         FaultKind::Refused,
         format!(
             "router `{router}` is followed by `{}`, whose mill has {}, and this mill has {}: processes with other `stores` miss steps, and are not waited for; nothing was changed. Name the same `stores`, or end that process first",
-            other.owner,
+            shown(&other.owner),
             counted(other.stores),
             counted(stores),
         ),
     ))
+}
+
+/// Nobody can say of so many rows which processes they are, and a step that passes one over may misroute its ids.
+pub(crate) fn too_many(key: &Key, now_ms: u64) -> Fault {
+    let (router, table) = (key.name.as_str(), &key.table);
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "router `{}` has more than {MOST_READERS} rows in `{table}`: a login that may write there has added them; nothing was changed. Take its right to do so, end every process of the router that is cut off from the store, and delete the rows that have ended: `DELETE FROM {table} WHERE pool = '{}' AND slot <> {POOL_ROW} AND ends_at < {now_ms}`",
+            shown(router),
+            router.replace('\'', "''")
+        ),
+    )
 }
 
 fn counted(stores: u64) -> String {

@@ -3,8 +3,16 @@
 use super::counter::{Counter, CounterRow};
 use super::rows::{self, ProducerKey, StoredRow, serial_of};
 use super::value::{ColumnValue, Value};
+use crate::error::shown;
 use crate::request::scheme::{Family, Holds, Kept, Touched};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Partition, RowMark, RowStatus};
+
+/// What to do about a row that cannot be read. A program that goes on issues what it reserved before, above whatever is written now.
+const MEND: &str = "stop every program that uses it, then mend the row";
+const LOWEST_FREE: &str =
+    "stop every program that uses it, then set it to the lowest number that was never issued";
+const HIGHEST_ISSUED: &str =
+    "stop every program that uses it, then set it to the highest number that was ever issued";
 
 /// A column that a table must have, with the type it needs where a narrower one would cut or wrap.
 pub(crate) type Needed<'k> = (&'k str, Option<&'static str>);
@@ -113,8 +121,7 @@ impl<'k> RowLayout<'k> {
     }
 
     fn decode_segment(self, cells: &[ColumnValue]) -> Result<RowMark, Fault> {
-        let number =
-            |column: &str, at: usize| self.whole(column, cells.get(at), (0, MAX_NUMBER), "mend the row");
+        let number = |column: &str, at: usize| self.whole(column, cells.get(at), (0, MAX_NUMBER), MEND);
         let period = number("date", 0)?;
         // A database without unsigned integers keeps 2^63 as -2^63.
         let next = match cells.get(1) {
@@ -123,7 +130,7 @@ impl<'k> RowLayout<'k> {
             }
             other => other.cloned(),
         };
-        let remedy = "set it to the lowest number that was never issued";
+        let remedy = LOWEST_FREE;
         // `decide` rejects 0: it knows whether a number was ever issued.
         let next = self.whole("next", next.as_ref(), (0, MAX_NUMBER + 1), remedy)?;
         let state = rows::state_of(&self.row(), cells.get(2).and_then(ColumnValue::text))?;
@@ -137,9 +144,9 @@ impl<'k> RowLayout<'k> {
         let value = |column: &str, least: u64| -> Result<u64, Fault> {
             let cell = columns.iter().position(|of| *of == column).and_then(|at| cells.get(at));
             let remedy = match self.key.scheme.counter().map(|columns| columns.holds) {
-                _ if column != counter.maximum() => "mend the row",
-                Some(Holds::Next) => "set it to the lowest number that was never issued",
-                _ => "set it to the highest number that was ever issued",
+                _ if column != counter.maximum() => MEND,
+                Some(Holds::Next) => LOWEST_FREE,
+                _ => HIGHEST_ISSUED,
             };
             self.whole(column, cell, (least, MAX_NUMBER), remedy)
         };
@@ -171,7 +178,7 @@ impl<'k> RowLayout<'k> {
         }
         let found = match (number, cell.and_then(ColumnValue::text)) {
             (Some(number), _) => number.to_string(),
-            (None, Some(text)) => format!("`{text}`"),
+            (None, Some(text)) => format!("`{}`", shown(text)),
             (None, None) => "NULL".to_owned(),
         };
         Err(Fault::new(

@@ -10,6 +10,7 @@ use super::counter::{Counter, CounterRow};
 use super::decide::{decide, judged, misplaced, place};
 use super::period_clock;
 use super::sequence_value;
+use crate::error::shown;
 use crate::request::scheme::Kept;
 use crate::store::{
     Fault, FaultKind, Key, MAX_NUMBER, Mark, Partition, Remedy, Request, Reserved, Row, RowMark, RowState,
@@ -128,7 +129,7 @@ pub(crate) fn not_blank(key: &Key, stored: Option<&StoredRow>) -> Result<(), Fau
     Err(Fault::new(
         FaultKind::Refused,
         format!(
-            "its row in `{}` holds {found} in `{}`: set it to the highest serial that was ever issued, or to INIT where there was none; nothing was changed",
+            "its row in `{}` holds {found} in `{}`: stop every program that uses it, then set it to the highest serial that was ever issued, or to INIT where there was none; nothing was changed",
             key.table,
             key.columns.own("MAXSERIALNO")
         ),
@@ -369,10 +370,11 @@ fn after_largest(
         _ => Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "`{}`.`{}` holds `{}{found}`, a number beyond 2^63-1; nothing was changed",
+                "`{}`.`{}` holds `{}{}`, a number beyond 2^63-1; nothing was changed",
                 serial.table,
                 serial.column,
-                prefix.as_str()
+                prefix.as_str(),
+                shown(&found)
             ),
         )),
     }
@@ -475,8 +477,9 @@ pub(crate) fn row_mark_of(key: &Key, stored: &StoredRow) -> Result<Option<RowMar
         _ => Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "its row in `{}` holds `{text}`, which is no serial number of date pattern `{}` and number pattern `{}`; mend the row, or give the source the patterns it was written with; nothing was changed",
+                "its row in `{}` holds `{}`, which is no serial number of date pattern `{}` and number pattern `{}`; give the source the patterns that it was written with, or stop every program that uses it, then mend the row; nothing was changed",
                 key.table,
+                shown(text),
                 pattern.date_pattern(),
                 pattern.number_pattern()
             ),
@@ -572,12 +575,12 @@ pub(crate) fn of_earlier_build(place: &str, found: &str) -> Fault {
 #[cfg(any(feature = "_sql", feature = "redis"))]
 pub(crate) fn state_of(row: &str, word: Option<&str>) -> Result<RowState, Fault> {
     word.and_then(RowState::of_word).ok_or_else(|| {
-        let found = word.map_or_else(|| "NULL".to_owned(), |word| format!("`{word}`"));
+        let found = word.map_or_else(|| "NULL".to_owned(), |word| format!("`{}`", shown(word)));
         let words = RowState::ALL.map(|state| format!("`{}`", state.word())).join(", ");
         Fault::new(
             FaultKind::Refused,
             format!(
-                "{row} holds {found} in `state`, which is none of {words}; mend the row: `open`, where it is neither the mark of a fixed worker nor the counter of a bank, and of these the word that it had; nothing was changed"
+                "{row} holds {found} in `state`, which is none of {words}; stop every program that uses it, then mend the row: `open`, where it is neither the mark of a fixed worker nor the counter of a bank, and of these the word that it had; nothing was changed"
             ),
         )
     })
@@ -590,7 +593,7 @@ pub(crate) fn partition_of(row: &str, columns: [u64; 3]) -> Result<Option<Partit
         let [stores, store, chunk] = columns;
         Fault::new(FaultKind::Refused,
             format!(
-                "{row} says stores={stores} store={store} chunk={chunk}, which is no part of the numbers (one store is 1, 1, 0; else `store` is at most `stores`, and `chunk` at least 1); mend the row to what the mill with its `stores` has; nothing was changed"
+                "{row} says stores={stores} store={store} chunk={chunk}, which is no part of the numbers (one store is 1, 1, 0; else `store` is at most `stores`, and `chunk` at least 1); stop every program that uses it, then mend the row to what the mill with its `stores` has; nothing was changed"
             ),
         )
     })

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "_sql")]
 use super::value::{ColumnValue, Value};
+use crate::error::shown;
 use crate::request::worker::POOL_ROW;
 #[cfg(feature = "_sql")]
 use crate::store::SlotRow;
@@ -32,9 +33,21 @@ pub(crate) fn values(key: &Key, row: &SlotRow) -> [Value; 11] {
     ]
 }
 
-/// The row in these cells: those of [`COLUMNS`] but for the pool.
+/// The row in these cells: those of [`COLUMNS`] but for the pool. Of readers none is refused: a login that follows tables may have written
+/// any, and a row with a negative number is that of no process.
 #[cfg(feature = "_sql")]
-pub(crate) fn row_of(key: &Key, cells: &[ColumnValue]) -> Result<SlotRow, Fault> {
+pub(crate) fn row_of(key: &Key, cells: &[ColumnValue]) -> Result<Option<SlotRow>, Fault> {
+    match sound_row(key, cells) {
+        Err(_) if key.is_of_readers() => {
+            let is_record = cells.first().and_then(ColumnValue::number) == Some(POOL_ROW);
+            Ok(is_record.then(|| SlotRow { slot: POOL_ROW, state: SlotState::Pool, ..SlotRow::default() }))
+        }
+        row => row.map(Some),
+    }
+}
+
+#[cfg(feature = "_sql")]
+fn sound_row(key: &Key, cells: &[ColumnValue]) -> Result<SlotRow, Fault> {
     let cell = |column: &str| {
         let at = COLUMNS.iter().skip(1).position(|name| *name == column);
         at.and_then(|at| cells.get(at)).unwrap_or(&ColumnValue::Null)
@@ -74,7 +87,7 @@ pub(crate) fn read_columns() -> String {
 pub(crate) fn state_of(key: &Key, word: &str) -> Result<SlotState, Fault> {
     SlotState::of_word(word).or_else(|| key.is_of_readers().then_some(SlotState::Leased)).ok_or_else(|| {
         let words = SlotState::ALL.map(|state| format!("`{}`", state.word())).join(", ");
-        unreadable(key, &format!("`{word}` in `state`, which is none of {words}"))
+        unreadable(key, &format!("`{}` in `state`, which is none of {words}", shown(word)))
     })
 }
 
@@ -133,7 +146,7 @@ mod tests {
     #[test]
     fn a_row_reads_as_it_was_written() {
         for row in rows() {
-            assert_eq!(row_of(&key(), &cells(&row)), Ok(row));
+            assert_eq!(row_of(&key(), &cells(&row)), Ok(Some(row)));
         }
     }
 
@@ -162,8 +175,8 @@ mod tests {
         let mut nobody = sound;
         nobody[6] = ColumnValue::Null;
         assert_eq!(
-            row_of(&key(), &nobody).map(|row| row.owner),
-            Ok(String::new()),
+            row_of(&key(), &nobody).map(|row| row.map(|row| row.owner)),
+            Ok(Some(String::new())),
             "the owner is for people"
         );
     }

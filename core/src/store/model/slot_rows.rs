@@ -168,6 +168,7 @@ pub(crate) fn raised(raise: &RaisePool, pool: &PoolRows) -> Result<PoolRows, Fau
         now_ms: pool.now_ms,
         locked: Vec::new(),
         others: pool.others.clone(),
+        is_cut: false,
     })
 }
 
@@ -405,7 +406,7 @@ fn none_free(pool: &PoolRows, take: &Take) -> Fault {
     }
     if !held.is_empty() {
         message.push_str(
-            "; close processes that need none, or widen `slots=` if it is set; a layout with more worker bits needs a new source",
+            "; close processes that need none, or widen `slots=` by workers that no other program has, if it is set; a layout with more worker bits needs a new source and a new column: its ids may equal those of this one",
         );
     }
     Fault::new(FaultKind::NoneFree, message)

@@ -216,7 +216,7 @@ impl Connection for MysqlSession {
         let (shortest, longest) = (digits.shortest as u64, digits.longest as u64);
         let after = prefix.chars().count() as u64 + 1;
         let values = [after.into(), like(prefix).into(), shortest.into(), longest.into(), shortest.into()];
-        let found = self.scan(serial, &written_out(&sql, &values)?)?;
+        let found = self.scan(serial, &sql, &values)?;
         Ok(found.first().and_then(|row| text(row, 0)).map(str::to_owned))
     }
 

@@ -151,8 +151,13 @@ impl MysqlSession {
     /// A `SELECT` on a business table, which may have many rows and no fitting index. The server ends it in time; without
     /// that limit it would run on after the client's read timeout. After exceeding the limit it is not repeated for a
     /// while.
-    pub(super) fn scan(&mut self, of: &SerialKey, question: &str) -> Result<Vec<Vec<ColumnValue>>, Fault> {
-        let place = (of.table.clone(), of.column.clone());
+    pub(super) fn scan(
+        &mut self,
+        serial: &SerialKey,
+        question: &str,
+        values: &[Value],
+    ) -> Result<Vec<Vec<ColumnValue>>, Fault> {
+        let place = (serial.table.clone(), serial.column.clone());
         let now = Clock::System.boot_ms();
         let scans = Arc::clone(&self.scans);
         // A panic while the lock was held leaves the map valid.
@@ -162,8 +167,8 @@ impl MysqlSession {
                 FaultKind::Refused,
                 format!(
                     "`init=max` reads the largest number in `{}`.`{}`, and the server has not found it in {} ms; it is asked again in {} s. Create an index on the column, or raise `timeout`",
-                    of.table,
-                    of.column,
+                    serial.table,
+                    serial.column,
                     limit.as_millis(),
                     rest_ms.div_ceil(1000)
                 ),
@@ -182,7 +187,7 @@ impl MysqlSession {
             return Err(too_long(limit, again_at - now));
         }
         let began = Instant::now();
-        let found = self.query(&self.server.dialect.limited(question, limit), &[]);
+        let found = self.query(&self.server.dialect.limited(question, limit), values);
         let out_of_time = self.code.is_some_and(|code| OUT_OF_TIME.contains(&code))
             || self.state.broken && began.elapsed() >= limit;
         if found.is_err() && out_of_time {

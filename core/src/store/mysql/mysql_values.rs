@@ -19,35 +19,53 @@ pub(super) fn cells(row: &mysql::Row) -> Vec<ColumnValue> {
 
 /// The statement with its values in its text: numbers in digits, plain texts between quotes, where a quote is doubled, and other texts
 /// in hexadecimal, which no SQL mode and no character set can end. TiDB 4.0 does not read the latter.
+///
+/// A `?` between quotes belongs to a name or to a value that was written before.
 pub(super) fn written_out(sql: &str, values: &[Value]) -> Result<String, Fault> {
-    let mut parts = sql.split('?');
-    let mut out = parts.next().unwrap_or_default().to_owned();
+    let mut out = String::with_capacity(sql.len() * 2);
     let mut values = values.iter();
+    let mut quote = None;
     let mut missing = false;
-    for part in parts {
-        match values.next() {
-            Some(Value::Null) => out.push_str("NULL"),
-            Some(Value::Number(number)) => out.push_str(&number.to_string()),
-            // The text has the connection's character set, as in a prepared statement, whatever the column's is.
-            Some(Value::Text(text)) if text.bytes().all(is_plain) => {
-                let _ = write!(out, "_utf8mb4 '{}'", text.replace('\'', "''"));
+    for c in sql.chars() {
+        match (quote, c) {
+            (None, '?') => match values.next() {
+                Some(value) => write_literal(&mut out, value),
+                None => missing = true,
+            },
+            (None, '\'' | '"' | '`') => {
+                quote = Some(c);
+                out.push(c);
             }
-            Some(Value::Text(text)) => {
-                out.push_str("_utf8mb4 X'");
-                for byte in text.bytes() {
-                    let _ = write!(out, "{byte:02x}");
-                }
-                out.push('\'');
+            _ => {
+                quote = quote.filter(|open| *open != c);
+                out.push(c);
             }
-            None => missing = true,
         }
-        out.push_str(part);
     }
     if missing || values.next().is_some() {
         let what = "the statement takes another number of values; nothing was sent";
         return Err(Fault::new(FaultKind::Refused, what));
     }
     Ok(out)
+}
+
+fn write_literal(out: &mut String, value: &Value) {
+    // A String takes whatever is written.
+    let _ = match value {
+        Value::Null => out.write_str("NULL"),
+        Value::Number(number) => write!(out, "{number}"),
+        // The text has the connection's character set, as in a prepared statement, whatever the column's is.
+        Value::Text(text) if text.bytes().all(is_plain) => {
+            write!(out, "_utf8mb4 '{}'", text.replace('\'', "''"))
+        }
+        Value::Text(text) => {
+            out.push_str("_utf8mb4 X'");
+            for byte in text.bytes() {
+                let _ = write!(out, "{byte:02x}");
+            }
+            out.write_char('\'')
+        }
+    };
 }
 
 /// Whether this byte means itself between quotes, or is the quote, in every character set and SQL mode. A semicolon does too, but a
@@ -82,6 +100,9 @@ mod tests {
                 "{odd}"
             );
         }
+        let once = written("`a?` = ? AND b = '''?' AND c = ?", &["it's ?".into(), 1.into()]);
+        assert_eq!(once.as_deref(), Some("`a?` = _utf8mb4 'it''s ?' AND b = '''?' AND c = 1"));
+        assert_eq!(once.as_deref().and_then(|sql| written(sql, &[])), once, "nothing of it is written again");
         assert_eq!(written("a = ?", &values), None, "a value too many");
         assert_eq!(written("a = ? b = ?", &values[..1]), None, "a value too few");
     }

@@ -241,7 +241,7 @@ mod tests {
         // The driver would wait for all of it.
         let long = [b'E', 0x7f, 0xff, 0xff, 0xff];
         assert!(seen(Stage::LOGIN, &long).1);
-        assert!(!seen(Stage::LOGIN, &message(b'E', &[b'x'; LONGEST - 4])).1);
+        assert!(!seen(Stage::LOGIN, &message(b'E', &vec![b'x'; LONGEST - 4])).1);
         // An impossible length.
         assert!(!seen(Stage::LOGIN, &[b'R', 0, 0, 0, 0, 0, 0, 0, 3]).1);
     }

@@ -24,11 +24,12 @@ use crate::store::{Absence, Fault, FaultKind, Remedy};
 /// defaults and partitions, a domain's checks, a view's rule), and to what it uses. A foreign key does not run code of the
 /// other table's owner as keymill, so it is not followed to that table. A sequence runs no code, whatever table it belongs to.
 ///
-/// A trigger has no owner: the right `TRIGGER` is enough to make one, at any time, so a role that holds it has to be trusted; such a
-/// holder is answered without a part (PUBLIC without an owner too). Triggers that were made before are judged. Its function has one, but its `WHEN` may hand any text to
+/// A trigger has no owner: the right `TRIGGER` is enough to make one, at any time, so a role that holds it on the table or on a
+/// partition has to be trusted; such a holder is answered without a part (PUBLIC without an owner too). Triggers that were made before are judged. Its function has one, but its `WHEN` may hand any text to
 /// a function of the system that runs it as SQL (`ts_rewrite`, `query_to_xml`), by its name or by an operator that was made for it.
 /// Those are not `IMMUTABLE`, so a `WHEN` may call only functions that are, and a few that conditions often need. Such a trigger is
-/// answered without an owner.
+/// answered without an owner, and so is the function of a trigger with arguments where it is written in C: those of `refint` run them as
+/// SQL, whoever made the trigger.
 ///
 /// The first argument is 1 where the relation is only read: then no trigger, constraint, default, index or partition of it
 /// runs code, and a table may have very many of them.
@@ -74,27 +75,32 @@ pub(super) const RELATIONS: &str = "WITH RECURSIVE own(oid) AS (\
      AND (f.classid <> 'pg_catalog.pg_constraint'::pg_catalog.regclass \
      OR f.refclassid <> 'pg_catalog.pg_class'::pg_catalog.regclass)) d(class, oid) \
      WHERE d.class <> 'pg_catalog.pg_class'::pg_catalog.regclass OR d.oid <> c.oid) \
-     SELECT p.type AS part_type, p.identity AS part, w.type AS used_type, w.identity AS used, \
+     SELECT CASE WHEN NOT o.is_right THEN p.type END AS part_type, p.identity AS part, w.type AS used_type, w.identity AS used, \
      CASE WHEN o.owner = 0 THEN '' ELSE pg_catalog.pg_get_userbyid(o.owner)::pg_catalog.text END AS owner \
      FROM used u CROSS JOIN LATERAL (\
-     SELECT proowner FROM pg_catalog.pg_proc \
+     SELECT proowner, false FROM pg_catalog.pg_proc \
      WHERE u.class = 'pg_catalog.pg_proc'::pg_catalog.regclass AND oid = u.oid \
-     UNION ALL SELECT oprowner FROM pg_catalog.pg_operator \
+     UNION ALL SELECT oprowner, false FROM pg_catalog.pg_operator \
      WHERE u.class = 'pg_catalog.pg_operator'::pg_catalog.regclass AND oid = u.oid \
-     UNION ALL SELECT typowner FROM pg_catalog.pg_type \
+     UNION ALL SELECT typowner, false FROM pg_catalog.pg_type \
      WHERE u.class = 'pg_catalog.pg_type'::pg_catalog.regclass AND oid = u.oid AND (typtype <> 'b' OR typcategory <> 'A') \
-     UNION ALL SELECT relowner FROM pg_catalog.pg_class \
+     UNION ALL SELECT relowner, false FROM pg_catalog.pg_class \
      WHERE u.class = 'pg_catalog.pg_class'::pg_catalog.regclass AND oid = u.oid \
-     UNION ALL SELECT h.grantee FROM pg_catalog.pg_class k CROSS JOIN LATERAL pg_catalog.aclexplode(k.relacl) h \
-     WHERE r.is_written AND u.class = 'pg_catalog.pg_class'::pg_catalog.regclass AND u.oid = c.oid AND k.oid = c.oid \
-     AND h.privilege_type = 'TRIGGER' \
-     UNION ALL SELECT 0 FROM pg_catalog.pg_trigger g \
+     UNION ALL SELECT h.grantee, true FROM pg_catalog.pg_class k CROSS JOIN LATERAL pg_catalog.aclexplode(k.relacl) h \
+     WHERE r.is_written AND u.class = 'pg_catalog.pg_class'::pg_catalog.regclass AND k.oid = u.oid \
+     AND (k.oid = c.oid OR k.relispartition) AND h.privilege_type = 'TRIGGER' \
+     UNION ALL SELECT 0, false FROM pg_catalog.pg_trigger g JOIN pg_catalog.pg_proc f ON f.oid = g.tgfoid \
+     JOIN pg_catalog.pg_language l ON l.oid = f.prolang \
+     WHERE u.class = 'pg_catalog.pg_proc'::pg_catalog.regclass AND f.oid = u.oid \
+     AND u.part_class = 'pg_catalog.pg_trigger'::pg_catalog.regclass AND g.oid = u.part \
+     AND g.tgnargs > 0 AND l.lanname = 'c' AND f.proname <> 'moddatetime' \
+     UNION ALL SELECT 0, false FROM pg_catalog.pg_trigger g \
      WHERE u.class = 'pg_catalog.pg_trigger'::pg_catalog.regclass AND g.oid = u.oid AND g.tgqual IS NOT NULL AND EXISTS (\
      SELECT 1 FROM pg_catalog.pg_proc f WHERE f.provolatile <> 'i' AND (f.pronamespace <> 'pg_catalog'::pg_catalog.regnamespace \
      OR f.proname <> ALL ('{pg_trigger_depth,now,statement_timestamp,clock_timestamp,current_setting}'::pg_catalog.name[])) \
      AND (pg_catalog.strpos(g.tgqual::pg_catalog.text, 'funcid ' || f.oid::pg_catalog.text || ' ') > 0 OR EXISTS (\
      SELECT 1 FROM pg_catalog.pg_operator q WHERE q.oprcode = f.oid \
-     AND pg_catalog.strpos(g.tgqual::pg_catalog.text, ':opno ' || q.oid::pg_catalog.text || ' ') > 0)))) o(owner) \
+     AND pg_catalog.strpos(g.tgqual::pg_catalog.text, ':opno ' || q.oid::pg_catalog.text || ' ') > 0)))) o(owner, is_right) \
      CROSS JOIN LATERAL pg_catalog.pg_identify_object(u.part_class, u.part, 0) p \
      CROSS JOIN LATERAL pg_catalog.pg_identify_object(u.class, u.oid, 0) w \
      WHERE NOT EXISTS (SELECT 1 FROM trusted x WHERE x.oid = o.owner) \
@@ -129,7 +135,7 @@ pub(super) struct Other {
     pub(super) part: String,
     pub(super) used_type: String,
     pub(super) used: String,
-    /// Empty for a trigger whose condition calls what it may not, and for PUBLIC.
+    /// Empty for a trigger whose condition calls what it may not, for a function to which a trigger hands arguments, and for PUBLIC.
     pub(super) owner: String,
 }
 
@@ -155,8 +161,11 @@ pub(super) fn check(table: &str, found: &FoundRelation) -> Result<(), Fault> {
         return Err(not_owned(table, found));
     }
     match &found.owner.other {
-        Some(other) if other.part_type.is_empty() => Err(may_make_triggers(&other.owner, found)),
-        Some(other) if other.owner.is_empty() => Err(condition_calls(&other.part)),
+        Some(other) if other.part_type.is_empty() => Err(may_make_triggers(other, found)),
+        Some(other) if other.owner.is_empty() && other.used_type == "trigger" => {
+            Err(condition_calls(&other.part))
+        }
+        Some(other) if other.owner.is_empty() => Err(hands_arguments(other)),
         Some(other) => Err(uses_of(other, table, found)),
         None => Ok(()),
     }
@@ -200,19 +209,39 @@ fn not_owned(table: &str, found: &FoundRelation) -> Fault {
 }
 
 /// A role that is not trusted, or PUBLIC where it is empty, has the right to make triggers.
-fn may_make_triggers(role: &str, found: &FoundRelation) -> Fault {
-    let place = Place::quoted(&found.schema, &found.name).quoted;
-    let (role, named) = match role {
+fn may_make_triggers(other: &Other, found: &FoundRelation) -> Fault {
+    let Other { part, used: partition, owner, .. } = other;
+    let table = Place::quoted(&found.schema, &found.name).quoted;
+    let (place, shown) = match part.as_str() {
+        "" => (&table, format!("{}.{}", found.schema, found.name)),
+        _ => (partition, partition.clone()),
+    };
+    let (role, named) = match owner.as_str() {
         "" => ("PUBLIC".to_owned(), "PUBLIC".to_owned()),
         role => (identifier(role), format!("role `{role}`")),
     };
     let what = format!(
-        "{named} holds the right `TRIGGER` on `{}.{}`, {WHY}; a trigger runs functions with this user's rights",
-        found.schema, found.name
+        "{named} holds the right `TRIGGER` on `{shown}`, {WHY}; a trigger runs functions with this user's rights"
+    );
+    Fault::new(FaultKind::Refused, what)
+        .with_remedy(Remedy::Sql {
+            first: "keymill's tables need no such right: run as a superuser or as the table's owner",
+            statements: vec![format!("REVOKE TRIGGER ON {place} FROM {role}")],
+        })
+        .with_remedy(Remedy::Text(
+            "what it made stays: drop every trigger of the table that you did not make (`\\d` lists them)",
+        ))
+}
+
+/// A trigger hands arguments to a function in C.
+fn hands_arguments(other: &Other) -> Fault {
+    let Other { part: trigger, used: function, .. } = other;
+    let what = format!(
+        "trigger `{trigger}` hands arguments to `{function}`, which is written in C and may run them as SQL with this user's rights, and a trigger has no owner who could be trusted"
     );
     Fault::new(FaultKind::Refused, what).with_remedy(Remedy::Sql {
-        first: "keymill's tables need no such right: run as a superuser or as the table's owner",
-        statements: vec![format!("REVOKE TRIGGER ON {place} FROM {role}")],
+        first: "keymill needs no such trigger: run as a superuser",
+        statements: vec![format!("DROP TRIGGER {trigger}")],
     })
 }
 

@@ -81,8 +81,10 @@ impl Connection for PostgresSession {
         false
     }
 
+    /// No statement changes a key or deletes the row, and a `FOR UPDATE` would wait for a row of another table that refers to this one:
+    /// a role with the right `REFERENCES` alone could hold it.
     fn for_update(&self) -> &'static str {
-        " FOR UPDATE"
+        " FOR NO KEY UPDATE"
     }
 
     fn for_share(&self) -> &'static str {

@@ -46,6 +46,9 @@ const LEASES: &str =
     concat!("allow this user `~keymill_worker:* +hget +hgetall +time`, beside `", rights!(), "`");
 const READS_READERS: &str =
     concat!("allow this user `~keymill_reader:* +hget +hgetall +hdel +time`, beside `", rights!(), "`");
+/// A login that only looks at them needs less.
+pub(super) const LOOKS_AT_READERS: &str =
+    "allow this user `%R~keymill_reader:* +hgetall +time` (Redis 6: `~` in place of `%R~`)";
 pub(super) const READS_ROUTE: &str =
     "allow this user `%R~keymill_route:* +hmget` (Redis 6: `~` in place of `%R~`)";
 pub(super) const LISTS_ROUTES: &str =

@@ -280,7 +280,9 @@ impl SlotStore for RedisStore {
     fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         check(key).and_then(|()| self.with_session(|session| RedisSlots { session }.read_pool(key))).map_err(
             |fault| {
-                advised(fault, meaning::leases(key)).with_context(&format!("looking at pool `{}`", key.name))
+                let advice =
+                    if key.is_of_readers() { meaning::LOOKS_AT_READERS } else { meaning::leases(key) };
+                advised(fault, advice).with_context(&format!("looking at pool `{}`", key.name))
             },
         )
     }

@@ -155,6 +155,15 @@ impl RedisServer {
         self.info("connected_slaves").parse().unwrap_or(0)
     }
 
+    /// Whether a script can change the functions that other logins' scripts call.
+    fn shares_scripts(&self) -> bool {
+        let mut parts = self.version().split('.').map(|part| part.parse::<u32>().ok());
+        let mut next = || parts.next().flatten();
+        let version = next().zip(next()).zip(next());
+        self.dialect() == "redis"
+            && version.is_some_and(|((major, minor), patch)| (major, minor, patch) < (6, 2, 7))
+    }
+
     /// Why this server keeps no rows (a cluster, a Sentinel).
     pub(super) fn is_no_store(&self) -> Option<&'static str> {
         match self.info("redis_mode") {
@@ -201,6 +210,12 @@ impl RedisServer {
     /// Problems of the server. `follows`: a Sentinel may name another server at any time.
     pub(super) fn findings(&self, wait_replicas: u32, follows: bool) -> Vec<Finding> {
         let mut findings: Vec<_> = self.losses().into_iter().map(Finding::Unsafe).collect();
+        if self.shares_scripts() {
+            findings.push(Finding::Warning(format!(
+                "Redis {} is older than 6.2.7: every login that may run scripts can change what keymill's scripts do, and so repeat ids (CVE-2022-24735); update the server, or let no other login run scripts",
+                self.version()
+            )));
+        }
         if wait_replicas == 0 && (follows || self.replicas() > 0) {
             findings.push(Finding::Warning(
                 "replicas follow asynchronously: a failover may lose reservations that were answered. A process that has seen them refuses to go on, one that has not would issue them again; `wait_replicas=N` waits for N replicas"
@@ -211,9 +226,14 @@ impl RedisServer {
     }
 }
 
-/// `name:value` lines of `INFO`.
+/// `name:value` lines of `INFO`, up to the first replica. A replica names its own address, with line breaks where it likes: what follows may
+/// be its words. Every field that is used stands before.
 fn fields(info: &str) -> impl Iterator<Item = (String, String)> {
+    let names_replica = |line: &str| {
+        line.strip_prefix("slave").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
     info.lines()
+        .take_while(move |line| !names_replica(line))
         .filter_map(|line| line.trim_end().split_once(':'))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
@@ -295,6 +315,46 @@ mod tests {
             RedisServer::new("").not_writable(Durability::Refuse).is_some_and(|why| why.contains("`+info`"))
         );
         assert_eq!(RedisServer::new("").not_writable(Durability::Warn), None);
+    }
+
+    #[test]
+    fn a_server_whose_logins_change_each_others_scripts_is_warned_about() {
+        for (version, is_warned) in [
+            ("5.0.14", true),
+            ("6.2.6", true),
+            ("6.2.7", false),
+            ("7.0.15", false),
+            ("x", false),
+            ("", false),
+        ] {
+            let mut server = server_with(&[]);
+            server.info.insert("redis_version".to_owned(), version.to_owned());
+            let findings = server.findings(0, false);
+            let warned = matches!(&findings[..], [Finding::Warning(text)] if text.contains("CVE-2022-24735"));
+            assert_eq!(warned, is_warned, "{version}: {findings:?}");
+        }
+        let mut valkey = server_with(&[]);
+        valkey.info.extend(
+            [("redis_version", "6.0.0"), ("valkey_version", "8.0.1")]
+                .map(|(n, v)| (n.to_owned(), v.to_owned())),
+        );
+        assert_eq!(valkey.findings(0, false), []);
+    }
+
+    #[test]
+    fn a_replica_that_names_itself_in_several_lines_plants_nothing() {
+        let planted = |role: &str, planted: &str| {
+            format!(
+                "{}connected_slaves:1\r\nslave0:ip=x\r\n{planted}\r\ny,port=6379,state=online\r\nmaster_replid:0\r\n",
+                INFO.replace("role:master", role)
+            )
+        };
+        let master =
+            RedisServer::new(&planted("role:master", "role:slave\r\nredis_mode:cluster\r\naof_enabled:0"));
+        assert_eq!((master.not_writable(Durability::Refuse), master.is_no_store()), (None, None));
+        assert_eq!((master.setting("appendonly"), master.replicas()), (Some("yes"), 1));
+        let replica = RedisServer::new(&planted("role:slave", "# Replication\r\nrole:master"));
+        assert!(replica.not_writable(Durability::Warn).is_some(), "a writable replica is no master");
     }
 
     #[test]

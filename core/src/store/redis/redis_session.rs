@@ -9,6 +9,7 @@ use super::RedisOptions;
 use super::redis_server::{Finding, RedisServer, questions, replicas_to_write};
 use super::redis_slots;
 use super::redis_wire::{CommandKind, RedisWire};
+use crate::error::shown;
 use crate::store::model::rows::{self, Answers, Digits, Rows, StoredRow};
 use crate::store::server::{self, Target};
 use crate::store::{
@@ -535,7 +536,7 @@ fn row_of(at: &str, fields: Value, expires: &Value) -> Result<Option<RowMark>, F
         match kept.parse::<u64>() {
             // As the script reads it: servers write neither `007` nor `+7`.
             Ok(number) if number.to_string() == kept => Ok(number),
-            _ => Err(no_row(at, &format!("{name}={kept}"))),
+            _ => Err(no_row(at, &format!("{name}={}", shown(&kept)))),
         }
     };
     let row = format!("its key `{at}`");

@@ -9,6 +9,7 @@ use redis::{Value, cmd};
 
 use super::redis_session::{RedisSession, Script, place, text};
 use super::redis_wire::CommandKind;
+use crate::error::shown;
 use crate::store::model::pool_rows::SlotRows;
 use crate::store::model::rows;
 use crate::store::model::slot_columns::{state_of, store_of};
@@ -16,6 +17,9 @@ use crate::store::{Fault, FaultKind, Key, Left, OwnSlot, PoolRecord, PoolRows, R
 
 static SLOT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("slot.lua")));
 static RENEW: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("renew.lua")));
+
+/// The longest field of a slot, or of what a pool records: a source of 512 bytes, each escaped, and a process of 255.
+const LONGEST_FIELD: usize = 2048;
 
 /// The field of what a pool records. The builds before 0.2.0 refuse a pool with a field of this name.
 const RECORD: &str = "record";
@@ -52,6 +56,11 @@ fn floor_text(floor: u64) -> String {
     if floor == 0 { String::new() } else { floor.to_string() }
 }
 
+/// A field that is no longer than what this build writes.
+fn as_written(kept: &str) -> Option<&str> {
+    (kept.len() <= LONGEST_FIELD).then_some(kept)
+}
+
 /// The next number of a field; `None`: it has another form, as an earlier build wrote it.
 fn number<'f>(parts: &mut impl Iterator<Item = &'f str>) -> Option<u64> {
     parts.next()?.parse().ok()
@@ -59,7 +68,7 @@ fn number<'f>(parts: &mut impl Iterator<Item = &'f str>) -> Option<u64> {
 
 /// The store and the layout in the field of what a pool records; `None` as in [`number`].
 fn read_record(key: &Key, kept: &str) -> Option<Result<PoolRecord, Fault>> {
-    let mut parts = kept.splitn(3, ' ');
+    let mut parts = as_written(kept)?.splitn(3, ' ');
     let columns = [number(&mut parts)?, number(&mut parts)?];
     let layout = parts.next()?.to_owned();
     Some(store_of(key, columns).map(|store| PoolRecord { layout, store }))
@@ -67,7 +76,7 @@ fn read_record(key: &Key, kept: &str) -> Option<Result<PoolRecord, Fault>> {
 
 /// The slot in a field; `None` as in [`number`].
 fn read_slot(key: &Key, slot: u64, kept: &str) -> Option<Result<SlotRow, Fault>> {
-    let mut parts = kept.splitn(8, ' ');
+    let mut parts = as_written(kept)?.splitn(8, ' ');
     let (token, mark, ends_at) = (number(&mut parts)?, number(&mut parts)?, number(&mut parts)?);
     let word = parts.next()?;
     let columns = [number(&mut parts)?, number(&mut parts)?];
@@ -83,12 +92,12 @@ fn read_slot(key: &Key, slot: u64, kept: &str) -> Option<Result<SlotRow, Fault>>
 }
 
 /// A reader's row that no process of this build has written: it has ended, at this moment so that none is taken for old and deleted, and the
-/// steps of a move wait for it.
-fn unreadable_reader(slot: u64, now_ms: u64, at: &str) -> SlotRow {
+/// steps of a move wait for it. Its `layout`, which a slot of Redis has not, is what the field holds: so it can be deleted.
+fn unreadable_reader(slot: u64, now_ms: u64, at: &str, kept: String) -> SlotRow {
     let owner = format!(
         "a row that cannot be read and that no process of this build has written; `HDEL {at} {slot}` deletes it"
     );
-    SlotRow { slot, owner, ends_at: now_ms, ..SlotRow::default() }
+    SlotRow { slot, owner, ends_at: now_ms, layout: kept, ..SlotRow::default() }
 }
 
 impl RedisSlots<'_> {
@@ -123,16 +132,18 @@ impl SlotRows for RedisSlots<'_> {
             if key.is_of_readers() {
                 let read = match field.as_str() {
                     RECORD => Some(read_record(key, &kept).and_then(Result::ok).unwrap_or_default().row(0)),
-                    _ => field.parse().ok().map(|slot| {
+                    // A field such as `077` is none that a process writes or deletes.
+                    _ => field.parse().ok().filter(|slot: &u64| slot.to_string() == field).map(|slot| {
                         let read = read_slot(key, slot, &kept).and_then(Result::ok);
-                        read.unwrap_or_else(|| unreadable_reader(slot, pool.now_ms, &at))
+                        read.unwrap_or_else(|| unreadable_reader(slot, pool.now_ms, &at, kept))
                     }),
                 };
                 read.map_or(Ok(()), |row| pool.add(key, row))?;
                 continue;
             }
             let of_earlier_build = |found: &str| rows::of_earlier_build(&format!("its key `{at}`"), found);
-            let has_another_form = || of_earlier_build(&format!("its field `{field}` has another form"));
+            let has_another_form =
+                || of_earlier_build(&format!("its field `{}` has another form", shown(&field)));
             if field == EARLIER_RECORD {
                 return Err(of_earlier_build("it has `layout` in place of `record`"));
             }
@@ -147,7 +158,10 @@ impl SlotRows for RedisSlots<'_> {
             let slot = field.parse().map_err(|_| {
                 Fault::new(
                     FaultKind::Refused,
-                    format!("its key `{at}` has a field `{field}` that is no slot of keymill's; delete it"),
+                    format!(
+                        "its key `{at}` has a field `{}` that is no slot of keymill's; delete it",
+                        shown(&field)
+                    ),
                 )
             })?;
             pool.add(key, read_slot(key, slot, &kept).ok_or_else(has_another_form)??)?;
@@ -182,7 +196,8 @@ impl SlotRows for RedisSlots<'_> {
     }
 
     fn delete_slot(&mut self, key: &Key, old: &SlotRow) -> Result<bool, Fault> {
-        self.set(key, &old.slot.to_string(), &written(old), String::new())
+        let kept = if old.layout.is_empty() { written(old) } else { old.layout.clone() };
+        self.set(key, &old.slot.to_string(), &kept, String::new())
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use redis::{Cmd, Parser, RedisError, Value};
 
 use super::meaning;
+use crate::error::shown;
 use crate::store::server::{Target, hide, unreached};
 use crate::store::socket::Socket;
 use crate::store::tls::{Mode, Protection, auth_withheld};
@@ -150,10 +151,14 @@ impl RedisWire {
         if let Err(error) = self.stream.write_all(&packed).and_then(|()| self.stream.flush()) {
             return (answers, Some(self.cut(&error.into(), kind)));
         }
-        let mut answer = Bounded { stream: &mut *self.stream, left: LONGEST };
-        for _ in commands {
-            match self.parser.parse_value(&mut answer) {
+        let mut stream = Bounded { stream: &mut *self.stream, left: LONGEST };
+        for command in commands {
+            match self.parser.parse_value(&mut stream) {
                 Ok(answer) => answers.push(answer),
+                Err(_) if stream.left == 0 && kind == CommandKind::Query => {
+                    self.broken = true;
+                    return (answers, Some(too_long(command)));
+                }
                 Err(error) => return (answers, Some(self.cut(&error, kind))),
             }
         }
@@ -206,6 +211,22 @@ impl RedisWire {
             ),
         }
     }
+}
+
+/// The answer to this command is longer than what keymill keeps.
+fn too_long(command: &Cmd) -> Fault {
+    let words = command.args_iter().take(2).filter_map(|word| match word {
+        redis::Arg::Simple(word) => Some(shown(&String::from_utf8_lossy(word))),
+        _ => None,
+    });
+    let asked = words.collect::<Vec<_>>().join(" ");
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "the answer to `{asked}` has more than {} MiB, and keymill keeps nothing so long; nothing was changed: another program has written there, or it is no Redis server",
+            LONGEST >> 20
+        ),
+    )
 }
 
 fn unconnected(error: &io::Error) -> Fault {
@@ -304,7 +325,8 @@ mod tests {
         let mut wire = RedisWire::open(&target, &server::ServerOptions::default()).expect("a connection");
         wire.limit = Duration::from_secs(60);
         let fault = wire.ask(redis::cmd("GET").arg("name").take()).expect_err("an answer that is too long");
-        assert!(fault.to_string().contains("more than 32 MiB"), "{fault}");
+        assert!(fault.to_string().contains("the answer to `GET name` has more than 32 MiB"), "{fault}");
+        assert!(wire.broken && fault.kind == FaultKind::Refused, "{fault}");
         drop(wire);
         let sent = server.join().expect("no panic")?;
         assert!(sent < 2 * LONGEST, "{sent} bytes");

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::error::shown;
 use crate::request::row_key::READER_TABLE;
 use crate::request::scheme::{Family, Kept};
 use crate::store::model::row_layout::RowLayout;
@@ -156,13 +157,14 @@ fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Resu
         let is_own = !key.scheme.is_of_another_program();
         if let Some(unfit) = unfit(family, &name, of_type, narrowest.is_some()).filter(|_| is_own) {
             let declared = declared(&create_statement(key, family, None), &name);
-            let what = format!("column `{name}` is `{of_type}`, {unfit}; it has to be {declared}");
+            let what = format!("column `{name}` is `{}`, {unfit}; it has to be {declared}", shown(of_type));
             return Err(wrong(connection, key, &what));
         }
         // SQLite's columns hold every number.
         let is_wide = |of: &&str| same(of_type, of) || *of == "bigint" && holds_every_bigint(of_type);
         if let Some(narrowest) = narrowest.filter(|of| family != Family::Sqlite && !is_wide(of)) {
-            let what = format!("column `{name}` is `{of_type}`, too narrow for `{narrowest}`, alter it");
+            let what =
+                format!("column `{name}` is `{}`, too narrow for `{narrowest}`, alter it", shown(of_type));
             return Err(wrong(connection, key, &what));
         }
     }

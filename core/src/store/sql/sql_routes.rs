@@ -32,7 +32,7 @@ fn decode(key: &Key, row: &[ColumnValue]) -> Result<StoredTable, Fault> {
         _ => Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "its row in `{}` has no whole number in `version`, or no text in `table_text`; mend the row: a `version` above every one that was stored, and the table as TOML or JSON",
+                "its row in `{}` has no whole number in `version`, or no text in `table_text`; mend it: a `version` above every one that was stored, and the table as TOML or JSON",
                 key.table
             ),
         )),

@@ -1,6 +1,7 @@
 //! The rows of leased workers in an open transaction. Every change is a compare-and-set of one row; nothing is read with a lock.
 
 use crate::request::scheme::Family;
+use crate::request::worker::MOST_READERS;
 use crate::store::model::pool_rows::SlotRows;
 use crate::store::model::slot_columns::{self, COLUMNS};
 use crate::store::model::slot_rows::POOL_ROW;
@@ -75,8 +76,17 @@ impl SqlSlots<'_> {
 
 impl SlotRows for SqlSlots<'_> {
     fn read_pool(&mut self, key: &Key) -> Result<PoolRows, Fault> {
+        // The record and the living ones come first.
+        let order = if key.is_of_readers() {
+            format!(
+                "CASE `slot` WHEN {POOL_ROW} THEN 0 ELSE 1 END, `ends_at` DESC LIMIT {}",
+                MOST_READERS + 2
+            )
+        } else {
+            "`slot`".to_owned()
+        };
         let sql = format!(
-            "SELECT {} FROM {} WHERE `pool` = ? ORDER BY `slot`",
+            "SELECT {} FROM {} WHERE `pool` = ? ORDER BY {order}",
             slot_columns::read_columns(),
             self.connection.place(key)?
         );
@@ -84,12 +94,14 @@ impl SlotRows for SqlSlots<'_> {
         let mut pool = PoolRows { now_ms: now_ms(self.connection)?, ..PoolRows::default() };
         let locked = &self.connection.state().locked;
         for cells in found {
-            let row = slot_columns::row_of(key, &cells)?;
+            let Some(row) = slot_columns::row_of(key, &cells)? else { continue };
             if locked.contains(&slot_id(key, row.slot)) {
                 pool.locked.push(row.slot);
             }
             pool.add(key, row)?;
         }
+        pool.is_cut = key.is_of_readers() && pool.slots.len() > MOST_READERS;
+        pool.slots.sort_by_key(|row| row.slot);
         Ok(pool)
     }
 
@@ -103,13 +115,16 @@ impl SlotRows for SqlSlots<'_> {
         // The lock keeps `repair` from raising the pool before this row is committed, and found by it.
         let place = self.connection.place(key)?;
         let (columns, marks) = (listed(&COLUMNS), ["?"; COLUMNS.len()].join(", "));
+        // Readers are never raised, so whatever stands in that column is not theirs.
+        let (is_at, floor) =
+            if key.is_of_readers() { ("", None) } else { (" AND `mark` = ?", Some(Value::from(floor))) };
         let sql = format!(
-            "INSERT INTO {place} ({columns}) SELECT {marks} FROM {place} \
-             WHERE `pool` = ? AND `slot` = ? AND `mark` = ?{}",
+            "INSERT INTO {place} ({columns}) SELECT {marks} FROM {place} WHERE `pool` = ? AND `slot` = ?{is_at}{}",
             self.connection.for_share()
         );
         let mut values = slot_columns::values(key, new).to_vec();
-        values.extend([key.name.as_str().into(), POOL_ROW.into(), floor.into()]);
+        values.extend([key.name.as_str().into(), POOL_ROW.into()]);
+        values.extend(floor);
         self.insert(&sql, &values)
     }
 

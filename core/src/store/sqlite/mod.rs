@@ -301,11 +301,11 @@ impl SqliteFile {
                 "`{path}` is on {name}, a file system of several machines, where SQLite's log and locks do not keep them apart; use a local disk or a server store"
             )),
             Some(FileSystem::Memory(name)) => self.judge(format!(
-                "`{path}` is on {name}, which is lost when the machine stops, and numbers begin at 1 again; use a disk"
+                "`{path}` is on {name}, which is lost when the machine stops, and numbers begin at 1 again; stop every program that uses it, copy the file to a disk, and use it there"
             )),
             Some(FileSystem::Layer(name)) => {
                 self.warnings.push(format!(
-                    "`{path}` is on {name}, a container's own layer: it is gone with the container, and numbers begin at 1 again; use a volume"
+                    "`{path}` is on {name}, a container's own layer: it is gone with the container, and numbers begin at 1 again; stop every program that uses it, copy the file to a volume, and use it there"
                 ));
                 Ok(())
             }

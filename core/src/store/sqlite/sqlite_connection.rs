@@ -5,6 +5,7 @@ use rusqlite::{ErrorCode, params_from_iter};
 
 use super::file::{APPLICATION_ID, FileOwner, fault, identity, log_of, owner, refuse_foreign};
 use super::fork::OpenFile;
+use crate::error::shown;
 use crate::store::model::rows::Digits;
 use crate::store::model::value::{ColumnValue, Value, text};
 use crate::store::sql::{Connection, Dialect, Relation, State};
@@ -123,6 +124,20 @@ impl Connection for OpenFile {
                     format!("`{}` in `{path}` is a view, not a table", key.table),
                 ));
             }
+        }
+        let trigger = self.query(
+            "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ? COLLATE NOCASE LIMIT 1",
+            &of_table,
+        )?;
+        if let Some(name) = trigger.first().and_then(|row| text(row, 0)) {
+            let (path, name) = (self.opened.path.display(), shown(name));
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "table `{}` in `{path}` has trigger `{name}`, which can set back what keymill writes, and keymill makes none: stop every program that uses it, drop the trigger, and raise the row with `keymill repair` above every number that was issued, if you do not know what it did",
+                    key.table
+                ),
+            ));
         }
         let columns =
             self.query("SELECT name, iif(pk > 0, 'pk', ''), type FROM pragma_table_info(?)", &of_table)?;

@@ -130,6 +130,9 @@ pub trait ReaderStore: SlotStore {
             // There is no table yet, and so no row.
             pool.now_ms = self.clock_ms(key)?;
         }
+        if pool.is_cut {
+            return Err(reader_rows::too_many(key, pool.now_ms));
+        }
         Ok(reader_rows::readers(&pool))
     }
 
