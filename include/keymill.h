@@ -427,7 +427,8 @@ typedef struct {
 
 /**
  * A cursor over a source of numbers, owned by one thread at a time: the fastest way to ids one by one. Make it with
- * KM_CURSOR_INIT(source), take with km_cursor_next. Nothing is to be freed; what is left in it is lost. The source is not
+ * KM_CURSOR_INIT(source), take with km_cursor_next. Nothing is to be freed. What is left in it goes
+ * back with km_cursor_close before the mill is closed, and is lost without it. The source is not
  * freed while cursors over it are used. Do not copy one: both copies would give the same numbers. The fields are the
  * library's own.
  */
@@ -453,13 +454,13 @@ typedef struct {
      */
     km_source *source;
     /**
-     * How many numbers to lease at a time; 0: as many as the source's block= says. May be set by the caller.
+     * How many numbers to lease at a time at most; 0: as many as the source's block= says. May be set by the caller.
      */
     uint64_t count;
     /**
-     * 0.
+     * How many numbers the block had, and when it was leased: blocks grow with use. Zeros before the first.
      */
-    uint64_t reserved[2];
+    uint64_t last[2];
 } km_cursor;
 
 #ifdef __cplusplus
@@ -1052,6 +1053,14 @@ km_code km_numbers_free(km_numbers *numbers);
  * As km_source_next.
  */
 km_code km_cursor_refill(km_cursor *cursor, uint64_t *id);
+
+/**
+ * Gives back what is left in the cursor, which is empty afterwards and may be used on. Before the mill is closed, and by the thread
+ * that owns the cursor. In a forked child it empties the cursor.
+ *
+ * KM_INVALID_ARGUMENT for NULL and for a source that was freed.
+ */
+km_code km_cursor_close(km_cursor *cursor);
 
 /**
  * Writes the string that names a source, with a NUL: "serial:cust%2Finfo/custid?number=000000". What separates its parts

@@ -472,7 +472,7 @@ private:
 };
 
 /// A block of numbers counted through inline: the fastest ids one by one, for one thread at a time. Lives no longer than
-/// its Source's handle.
+/// its Source's handle; what is left goes back when it ends before the mill is closed.
 class Cursor {
 public:
     explicit Cursor(km_source *source, std::uint64_t count = 0) : cursor_ KM_CURSOR_INIT(source) {
@@ -481,14 +481,16 @@ public:
     Cursor(const Cursor &) = delete;
     Cursor &operator=(const Cursor &) = delete;
     /// The moved-from cursor leases a block of its own if it is used again.
-    Cursor(Cursor &&other) noexcept : cursor_(other.cursor_) { other.cursor_.end = 0; }
+    Cursor(Cursor &&other) noexcept : cursor_(other.cursor_) { other.forget(); }
     Cursor &operator=(Cursor &&other) noexcept {
         if (this != &other) {
+            km_cursor_close(&cursor_);
             cursor_ = other.cursor_;
-            other.cursor_.end = 0;
+            other.forget();
         }
         return *this;
     }
+    ~Cursor() { km_cursor_close(&cursor_); }
 
     std::uint64_t next() {
         std::uint64_t id;
@@ -497,6 +499,8 @@ public:
     }
 
 private:
+    void forget() noexcept { cursor_.next = cursor_.end = cursor_.last[0] = cursor_.last[1] = 0; }
+
     km_cursor cursor_;
 };
 

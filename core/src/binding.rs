@@ -19,6 +19,8 @@ use crate::process::revocation::RevocationWord;
 pub use crate::process::thread::{quiet_panics, spawn};
 pub use crate::request::stride::Stride;
 use crate::request::worker::BELIEVED_MS;
+pub use crate::segment::LastBlock;
+use crate::segment::{SegmentSource, TakenRange};
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
 
 pub use crate::api::router::read_document;
@@ -248,12 +250,13 @@ impl Source {
         })
     }
 
-    /// Leases at most `count` numbers (0: as many as the source's `block=` says) for a cursor of the caller's own. A
-    /// snowflake gives one id, and so does a source with a stride, so that a cursor works on every source of numbers.
+    /// Leases the next block for a cursor of the caller's own, at most `most` numbers (0: as many as the source's `block=` says). Blocks
+    /// grow with use: `last` is what the cursor leased last, and is written anew. A snowflake gives one id, and so does a source with a
+    /// stride, so that a cursor works on every source of numbers.
     ///
     /// # Errors
     /// As [`Source::next`].
-    pub fn lease_block(&self, count: u64) -> Result<Lease> {
+    pub fn lease_block(&self, last: &mut LastBlock, most: u64) -> Result<Lease> {
         let leased = match self.shared.live_snowflake() {
             Some(live) => live.get(&self.shared).and_then(|source| {
                 let leased_at = source.word().get();
@@ -263,7 +266,8 @@ impl Source {
             None => self.numbers().and_then(|source| {
                 // Read before the lease: a revocation that comes between ends the block.
                 let leased_at = source.word().get();
-                let taken = source.lease(self.at_most(if count == 0 { self.block() } else { count }))?;
+                let most = self.at_most(if most == 0 { self.block() } else { most });
+                let taken = source.lease_block(last, most, 1, |len| source.lease(len))?;
                 let (lo, hi) = self.ids_of(taken.lo, taken.hi);
                 Ok(Lease::new(lo, hi, source.word(), leased_at))
             }),
@@ -285,13 +289,45 @@ impl Source {
         Ok(lease)
     }
 
+    /// Leases the next block for a cursor of the caller's own, as [`Source::lease_block`], without waiting, as [`Source::try_lease`]. A
+    /// batch that needs half a block or more gets just what it needs.
+    ///
+    /// # Errors
+    /// As [`Source::try_lease`].
+    pub fn try_lease_block(&self, last: &mut LastBlock, enough: u64) -> Result<Lease> {
+        let most = self.at_most(self.block());
+        let mut lease = self.try_counted_by(|source| {
+            if enough > most / 2 {
+                return source.try_take_enough(enough, enough);
+            }
+            source.lease_block(last, most, enough, |len| source.try_take_enough(len, enough))
+        })?;
+        (lease.lo, lease.hi) = self.ids_of(lease.lo, lease.hi);
+        Ok(lease)
+    }
+
+    /// Takes back the ids `[next, hi)` of a block that [`Source::lease_block`] or [`Source::try_lease_block`] leased while the word read
+    /// `leased_at`, in this process or one that it was forked from. They may be issued again at once, so the caller has issued none of
+    /// them, keeps none of them, and gives each back once.
+    pub fn give_back(&self, leased_at: u64, next: u64, hi: u64, last: LastBlock) {
+        if self.counts()
+            && let Some(live) = self.shared.live_segments()
+        {
+            live.last().give_back(leased_at, next, hi, last);
+        }
+    }
+
     /// A lease of what the source counts: with a stride, no ids yet.
     fn try_counted(&self, count: u64, enough: u64) -> Result<Lease> {
+        self.try_counted_by(|source| source.try_take_enough(count, enough.min(count)))
+    }
+
+    fn try_counted_by(&self, mut take: impl FnMut(&SegmentSource) -> Result<TakenRange>) -> Result<Lease> {
         let leased = self.shared.segments().and_then(|source| {
             loop {
                 // Read before the lease: a revocation that comes between ends the block.
                 let leased_at = source.word().get();
-                let taken = source.try_take_enough(count, enough.min(count))?;
+                let taken = take(source)?;
                 let lease = Lease::new(taken.lo, taken.hi, source.word(), leased_at);
                 let Some(pattern) = self.spec().pattern() else { return Ok(lease) };
                 if let Some(prefix) = source.prefix(&taken) {

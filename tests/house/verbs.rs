@@ -160,6 +160,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "km_source_fill_wide_for_text",
             "km_source_text_len",
             "km_cursor_next",
+            "km_cursor_close",
             "km_spec",
             "km_store_of",
             "km_gene_text",

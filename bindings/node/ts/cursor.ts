@@ -18,12 +18,6 @@ const ZERO = new Uint32Array(1)
 const OUT = new BigUint64Array(6)
 const nothing = (): undefined => undefined
 const ZEROS = '000000000000000000'
-/**
- * How many numbers are asked for one by one before blocks are leased: a program that takes a few and closes gives the rest
- * back, as in every other language.
- */
-const SINGLES = 128
-
 export class Cursor {
   /** Offset of the next number, and where the block ends. */
   at = 0
@@ -51,7 +45,6 @@ export class Cursor {
   /** Takes every id from the core: ids that do not follow each other have no blocks, some runtimes no views. */
   #single: boolean
   #mapped = false
-  #leases = 0
   readonly #owned: boolean
 
   constructor(readonly source: SourceBox, owned: boolean) {
@@ -121,9 +114,10 @@ export class Cursor {
   #refill(waited: number, registered: boolean): number {
     if (this.#single || this.contexts[0] === this.sharedAt) return -1
     while (!this.live) {
+      // Of a block that another context ended; what a close or the end of a period revoked is lost.
+      if (this.at < this.end) this.giveBack()
       const contexts = this.contexts[0]
-      const single = this.batches > 0 || this.#leases < SINGLES
-      const pause = native.lease(this.source, single ? 1 : 0, this.#owned, waited, OUT, registered)
+      const pause = native.lease(this.source, this.batches > 0 ? 1 : 0, this.#owned, waited, OUT, registered)
       // Not alone, at least until the word rises again. It was read before the lease: at worst the core is asked once more.
       if (pause < 0) {
         this.sharedAt = contexts
@@ -131,7 +125,6 @@ export class Cursor {
       }
       if (pause !== 0) return pause
       if (!this.#mapped && !this.#map()) return -1
-      this.#leases++
       this.base = OUT[0]
       this.first = Number(OUT[0])
       this.at = 0
@@ -153,11 +146,18 @@ export class Cursor {
     return this.#mapped
   }
 
-  /** A mill of this context that counted by it was closed. */
+  /** Gives back what is left of the block. */
+  giveBack(): void {
+    const used = this.at
+    this.end = 0
+    native.giveBack(this.source, used)
+  }
+
+  /** A mill of this context that counted by it is closed. */
   leave(): void {
     this.users -= 1
     if (this.users > 0) return
-    this.end = 0
+    this.giveBack()
     forget(this)
     native.leave(this.source)
   }
@@ -169,10 +169,17 @@ const gone = new FinalizationRegistry<string>((identity) => {
   if (cursors.get(identity)?.deref() === undefined) cursors.delete(identity)
 })
 const identities = new WeakMap<Cursor, string>()
+/** Whether this context listens for its end. */
+let listens = false
 
 function forget(cursor: Cursor): void {
   const identity = identities.get(cursor)
   if (identity !== undefined && cursors.get(identity)?.deref() === cursor) cursors.delete(identity)
+}
+
+/** A clean exit: the mills that are still open close after it, and give back what their sources have. */
+function giveAllBack(): void {
+  for (const cursor of cursors.values()) cursor.deref()?.giveBack()
 }
 
 export function cursorOf(source: SourceBox): Cursor {
@@ -180,6 +187,10 @@ export function cursorOf(source: SourceBox): Cursor {
   const known = cursors.get(identity)?.deref()
   if (known !== undefined) return known
   const cursor = new Cursor(source, false)
+  if (!listens) {
+    process.once('exit', giveAllBack)
+    listens = true
+  }
   cursors.set(identity, new WeakRef(cursor))
   identities.set(cursor, identity)
   gone.register(cursor, identity)

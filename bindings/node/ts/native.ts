@@ -110,6 +110,7 @@ export interface Native {
   contextsWord(source: SourceBox): ArrayBuffer | null
   sourceWord(source: SourceBox): ArrayBuffer | null
   prefix(source: SourceBox): string
+  giveBack(source: SourceBox, used: number): void
   lease(source: SourceBox, count: number, owned: boolean, waitedMs: number, out: BigUint64Array, registered?: boolean): number
   directNext(source: SourceBox, number: false): (() => bigint | undefined) | null
   directNext(source: SourceBox, number: true): (() => number | undefined) | null

@@ -13,7 +13,7 @@ use super::text::ascii;
 
 /// Counts through a block of its own: see [`Source::handle`]. It may be sent to another thread; its verbs need it for themselves.
 #[derive(Debug)]
-#[must_use = "the rest of its block is lost when it is dropped"]
+#[must_use = "the rest of its block is given back when it is dropped"]
 pub struct Handle {
     pub(super) source: Source,
     pub(super) cursor: Cursor,
@@ -84,7 +84,7 @@ impl Drop for Handle {
         if let Some(state) = self.source.shared.live_segments().map(Live::last)
             && state.word().is_ours()
         {
-            self.cursor.forget(state);
+            self.cursor.give_back(state);
         }
     }
 }

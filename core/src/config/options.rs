@@ -156,7 +156,7 @@ pub const SOURCE: &[Described] = &[
         "block",
         "1024",
         "1 to 1048576",
-        "How many numbers a thread or handle takes for itself at a time. Of serials: a step, where that is less.",
+        "How many numbers a thread or handle takes for itself at a time, at most: blocks begin at 16 and grow with use. Of serials: a step, where that is less.",
     ),
 ];
 

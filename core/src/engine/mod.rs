@@ -29,7 +29,8 @@ use crate::monitoring::mill_counters::MillCounters;
 use crate::process::revocation::RevocationWord;
 use crate::process::thread;
 use crate::router::LiveTable;
-use crate::spec::{SnowflakeSpec, Spec, Worker};
+use crate::segment::cursor;
+use crate::spec::{Order, SnowflakeSpec, Spec, Worker};
 use crate::store::contained_store::{ContainedStore, MakeStore, OnPanic};
 use crate::store::{Store, interleave, memory};
 use crate::time::Clock;
@@ -375,12 +376,25 @@ impl Engine {
                 return;
             }
         }
+        self.give_back_blocks_of_thread();
         let (done, wait) = channel::bounded(1);
         let asked = self.command(Command::Close(done)).is_ok();
         // A keeper that waits for a silent store ends by itself later; the caller does not wait for it.
         if !asked || wait.recv_timeout(CLOSE_WAIT).is_err() {
             // What the keeper would have given back is lost. But after a close no caller gets a number, even without a keeper.
             self.sources().all.values().for_each(KeptSource::close);
+        }
+    }
+
+    /// Gives back what is left of the closing thread's own blocks. (Another thread's blocks may be in use.)
+    fn give_back_blocks_of_thread(&self) {
+        let sources: Vec<_> = self.sources().all.values().cloned().collect();
+        for source in sources {
+            if let KeptSource::Segment(source) = source
+                && source.spec().order == Order::Thread
+            {
+                cursor::give_back_of_thread(&source);
+            }
         }
     }
 

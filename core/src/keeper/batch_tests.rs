@@ -496,7 +496,7 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
     let thread = std::thread::spawn(move || executor.run());
     ready.set_keeper(thread.thread().clone());
     let open = |text: &str, index| {
-        let source = Arc::new(SegmentSource::new(spec(text), ready.clone(), index, Clock::System));
+        let source = SegmentSource::new(spec(text), ready.clone(), index, Clock::System);
         commands.send(Command::Add(KeptSource::Segment(source.clone()))).expect("a keeper");
         ready.unpark();
         source

@@ -32,7 +32,7 @@ impl KeptSource {
         }
         Ok(match spec.snowflake {
             Some(of) => KeptSource::Snowflake(Arc::new(SnowflakeSource::new(spec, of, ready, index, clock)?)),
-            None => KeptSource::Segment(Arc::new(SegmentSource::new(spec, ready, index, clock))),
+            None => KeptSource::Segment(SegmentSource::new(spec, ready, index, clock)),
         })
     }
 

@@ -329,7 +329,6 @@ impl Keeper {
             match source {
                 KeptSource::Segment(source) => {
                     let rest = source.close();
-                    source.callers.counters.lose(rest.iter().map(|(_, lo, hi)| hi - lo).sum());
                     if let Some((period, lo, hi)) = self.planner.give_back(index, &rest) {
                         let (lo, hi) = (key.stride.nth(lo), key.stride.nth(hi));
                         last.give_back.push(GiveBack { key: key.clone(), period, lo, hi });
@@ -390,7 +389,7 @@ mod tests {
         let mut keeper = Keeper::new(1, ready.clone());
         let spec = MillConfig::parse("memory:").and_then(|c| c.spec("segment:early")).expect("a spec");
         let clock = Clock::Manual(Arc::new(ManualClock::new(0)));
-        let source = Arc::new(SegmentSource::new(Arc::new(spec), ready, 0, clock));
+        let source = SegmentSource::new(Arc::new(spec), ready, 0, clock);
         assert!(source.try_next().is_err(), "nothing is in memory, so the caller wakes the keeper");
         assert!(keeper.poll(Now::default(), 1).is_none(), "the source is not added yet");
         keeper.add(KeptSource::Segment(source));
@@ -403,7 +402,7 @@ mod tests {
         let mut keeper = Keeper::new(1, ready.clone());
         let spec = MillConfig::parse("memory:").and_then(|c| c.spec("segment:asked")).expect("a spec");
         let clock = Clock::Manual(Arc::new(ManualClock::new(0)));
-        let source = Arc::new(SegmentSource::new(Arc::new(spec), ready, 0, clock));
+        let source = SegmentSource::new(Arc::new(spec), ready, 0, clock);
         keeper.add(KeptSource::Segment(source.clone()));
         assert!(source.try_next().is_err(), "nothing is in memory, so the caller asks and goes");
         keeper.check(0, Now::default());

@@ -12,6 +12,7 @@ use crate::process::sync::{ArrayQueue, AtomicBool, AtomicU64, Backoff, Ordering}
 use crate::serial::Prefix;
 
 use super::Segment;
+use super::block::Returned;
 use super::cell::{Cell, Count, Miss, Replacing};
 
 /// How many segments the queue holds.
@@ -281,6 +282,26 @@ impl Buffer {
             rest.push((segment.period, segment.lo, segment.hi));
         }
         rest
+    }
+
+    /// Takes back `[lo, hi)`, the rest of a block that was leased while the word read `leased_at`, and none of which was issued. They are
+    /// counted through again if no number was taken after them.
+    ///
+    /// While this thread has the right to replace, no segment begins or ends and the word is not raised, so what is seen of them is
+    /// true until the end.
+    pub(super) fn take_back(&self, leased_at: u64, lo: u64, hi: u64) -> Returned {
+        let Some(right) = self.cell.replacing_now() else { return Returned::Never };
+        let returned = if self.word.get() != leased_at {
+            Returned::Never
+        } else if self.cell.current(&right).is_some_and(|now| now.lo <= lo && hi <= now.hi)
+            && self.cell.move_back(&right, hi, lo)
+        {
+            Returned::Anew
+        } else {
+            Returned::AtClose { period: self.cell.period(&right) }
+        };
+        self.cell.keep(right);
+        returned
     }
 
     /// Sets the low-water mark: the keeper is woken when fewer than `left` numbers remain in memory.

@@ -267,6 +267,24 @@ impl Cell {
         if right.version & EMPTY != 0 { None } else { Some(self.read()) }
     }
 
+    /// The period of the segment, or of the last one where there is none.
+    pub(super) fn period(&self, _right: &Replacing) -> u64 {
+        // ordering: Relaxed — read under the right.
+        self.head.period.load(Ordering::Relaxed)
+    }
+
+    /// Counts from `to` on again if the count stands at `from`, both inside the segment; else changes nothing. The caller owns
+    /// `[to, from)`, which were counted in this segment.
+    ///
+    /// Within a segment the count rises with each taker and falls only here, by numbers that come back unused. So a count that stands
+    /// at `from` says that no taker has a number at or above it, and the exchange gives each taker after it one number of its own, as
+    /// before. The segment stays, and with it the version.
+    pub(super) fn move_back(&self, _right: &Replacing, from: u64, to: u64) -> bool {
+        // ordering: AcqRel — release keeps the release sequence of the count whole; acquire: what the counts before did comes first.
+        // Relaxed on failure: nothing is read.
+        self.next.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     fn read(&self) -> CellSnapshot {
         // ordering: Relaxed — read under the right to replace, or checked by the caller against the version.
         let relaxed = Ordering::Relaxed;

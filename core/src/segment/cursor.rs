@@ -5,12 +5,13 @@
 //! what a source serves, not of a block that a cursor holds.)
 
 use std::cell::RefCell;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Result;
 use crate::serial::Prefix;
 
-use super::{SegmentSource, TakenRange};
+use super::{LastBlock, SegmentSource};
 
 /// Counts through a block for one owner.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct Cursor {
     word: &'static AtomicU64,
     /// The value of the word when the block was leased.
     leased_at: u64,
+    /// The block itself, by which the next one is sized.
+    last: LastBlock,
     /// The text before a serial's number.
     pub(crate) prefix: Prefix,
 }
@@ -29,8 +32,14 @@ pub(crate) struct Cursor {
 static NO_WORD: AtomicU64 = AtomicU64::new(0);
 
 impl Cursor {
-    pub(crate) const EMPTY: Cursor =
-        Cursor { next: 0, end: 0, word: &NO_WORD, leased_at: 1, prefix: Prefix::EMPTY };
+    pub(crate) const EMPTY: Cursor = Cursor {
+        next: 0,
+        end: 0,
+        word: &NO_WORD,
+        leased_at: 1,
+        last: LastBlock::NONE,
+        prefix: Prefix::EMPTY,
+    };
 
     /// The next number; `None` when a new block is needed.
     #[inline]
@@ -63,15 +72,21 @@ impl Cursor {
         self.next += count as u64;
     }
 
-    /// Leases a new block from `source`; the rest of the old one is lost.
+    /// Leases a new block from `source`; the old one is used up, or revoked and lost.
     #[cold]
-    fn refill(&mut self, source: &SegmentSource, size: u64) -> Result<()> {
-        self.forget(source);
+    fn refill(&mut self, source: &SegmentSource) -> Result<()> {
         let word = source.word();
+        if std::ptr::eq(self.word, word.shared()) {
+            source.callers.counters.lose(self.end - self.next);
+            self.next = self.end;
+        } else {
+            *self = Cursor::EMPTY;
+        }
         loop {
             // Read before the lease: a revocation that comes between ends the block.
             let leased_at = word.get();
-            let taken: TakenRange = source.lease(size)?;
+            let taken =
+                source.lease_block(&mut self.last, source.spec().block, 1, |len| source.lease(len))?;
             let prefix = if source.spec().pattern().is_some() {
                 match source.prefix(&taken) {
                     Some(prefix) => prefix,
@@ -83,7 +98,8 @@ impl Cursor {
             } else {
                 Prefix::EMPTY
             };
-            *self = Cursor { next: taken.lo, end: taken.hi, word: word.shared(), leased_at, prefix };
+            let (word, last) = (word.shared(), self.last);
+            *self = Cursor { next: taken.lo, end: taken.hi, word, leased_at, last, prefix };
             return Ok(());
         }
     }
@@ -94,27 +110,80 @@ impl Cursor {
             if let Some(number) = self.next() {
                 return Ok(number);
             }
-            self.refill(source, source.spec().block)?;
+            self.refill(source)?;
         }
     }
 
-    /// Counts what is left as lost.
-    pub(crate) fn forget(&mut self, source: &SegmentSource) {
-        if std::ptr::eq(self.word, source.word().shared()) {
-            source.callers.counters.lose(self.end - self.next);
+    /// Gives back what is left of the block.
+    pub(crate) fn give_back(&mut self, source: &SegmentSource) {
+        let Cursor { next, end, word, leased_at, last, .. } = std::mem::replace(self, Cursor::EMPTY);
+        if std::ptr::eq(word, source.word().shared()) {
+            source.give_back(leased_at, next, end, last);
         }
-        *self = Cursor::EMPTY;
     }
 }
 
 /// How many sources' cursors a thread keeps besides the one it used last; the one used longest ago makes room.
-const KEPT: usize = 63;
+const MOST_OTHERS: usize = 63;
 
 thread_local! {
     /// The cursor used last and its source's id. A variable of its own because nothing in it needs a destructor: it is an
     /// offset from a register, and no state of it is checked.
     static LATEST: RefCell<(u64, Cursor)> = const { RefCell::new((0, Cursor::EMPTY)) };
-    static OTHERS: RefCell<Vec<(u64, Cursor)>> = const { RefCell::new(Vec::new()) };
+    static KEPT: RefCell<Kept> = const { RefCell::new(Kept { others: Vec::new(), latest: Weak::new() }) };
+}
+
+/// A thread's other cursors, and the sources of all of them: what is left goes back when the thread ends.
+struct Kept {
+    others: Vec<Other>,
+    /// The source of [`LATEST`].
+    latest: Weak<SegmentSource>,
+}
+
+/// A cursor that is not the one used last.
+struct Other {
+    id: u64,
+    cursor: Cursor,
+    source: Weak<SegmentSource>,
+}
+
+impl Kept {
+    fn remove(&mut self, id: u64) -> Option<Other> {
+        let at = self.others.iter().position(|other| other.id == id)?;
+        Some(self.others.remove(at))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // `LATEST` has no destructor, so it is still there.
+        if let Some(source) = self.latest.upgrade() {
+            LATEST.with_borrow_mut(|(id, cursor)| {
+                if *id == source.callers.id {
+                    cursor.give_back(&source);
+                }
+            });
+        }
+        for Other { mut cursor, source, .. } in self.others.drain(..) {
+            if let Some(source) = source.upgrade() {
+                cursor.give_back(&source);
+            }
+        }
+    }
+}
+
+/// Gives back what is left of this thread's block of `source`.
+pub(crate) fn give_back_of_thread(source: &SegmentSource) {
+    LATEST.with_borrow_mut(|(id, cursor)| {
+        if *id == source.callers.id {
+            cursor.give_back(source);
+        }
+    });
+    // A thread that is ending has given them back already.
+    let other = KEPT.try_with(|kept| kept.borrow_mut().remove(source.callers.id));
+    if let Ok(Some(mut other)) = other {
+        other.cursor.give_back(source);
+    }
 }
 
 /// The next number of this thread's own cursor of `source`, passed to `with` together with its date part.
@@ -180,14 +249,17 @@ fn bring_forward(latest: &mut (u64, Cursor), source: &SegmentSource) {
     }
     let fresh = (source.callers.id, Cursor::EMPTY);
     // A thread that is ending has dropped the others already; what it still takes, it takes block by block.
-    let found = OTHERS.try_with(|others| {
-        let mut others = others.borrow_mut();
-        let found = others.iter().position(|(id, _)| *id == source.callers.id).map(|at| others.remove(at));
+    let found = KEPT.try_with(|kept| {
+        let mut kept = kept.borrow_mut();
+        let found = kept.remove(source.callers.id);
+        let before = std::mem::take(&mut kept.latest);
         if latest.0 != 0 {
-            others.truncate(KEPT - 1);
-            others.insert(0, latest.clone());
+            kept.others.truncate(MOST_OTHERS - 1);
+            kept.others.insert(0, Other { id: latest.0, cursor: latest.1.clone(), source: before });
         }
-        found
+        let Other { id, cursor, source } = found?;
+        kept.latest = source;
+        Some((id, cursor))
     });
     *latest = found.ok().flatten().unwrap_or(fresh);
 }
@@ -195,6 +267,16 @@ fn bring_forward(latest: &mut (u64, Cursor), source: &SegmentSource) {
 #[cold]
 fn next_of_other(latest: &mut (u64, Cursor), source: &SegmentSource) -> Result<u64> {
     bring_forward(latest, source);
+    if let Some(number) = latest.1.next() {
+        return Ok(number);
+    }
+    // A thread that is ending has given back its blocks already: the rest of this one is lost.
+    let _ = KEPT.try_with(|kept| {
+        let latest = &mut kept.borrow_mut().latest;
+        if !std::ptr::eq(latest.as_ptr(), source) {
+            *latest = source.weak();
+        }
+    });
     latest.1.next_or_refill(source)
 }
 
@@ -232,17 +314,85 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_handles_block_is_counted_as_lost_once() {
+    fn the_rest_of_a_handles_block_is_handed_out_again_or_counted_as_lost_once() {
         let mill = Mill::open("memory:").expect("a mill");
         let orders = mill.source("segment:orders?block=10").expect("a source");
         let mut handle = orders.handle();
-        for _ in 0..13 {
-            handle.next().expect("a number");
+        for number in 1..=13 {
+            assert_eq!(handle.next().expect("a number"), number);
         }
         assert_eq!(orders.stats().expect("figures").lost, 0, "the first block is used up, the second in use");
+        drop(handle);
+        let mut handle = orders.handle();
+        for number in 14..=16 {
+            assert_eq!(handle.next().expect("a number"), number, "nothing was taken after the block");
+        }
+        assert_eq!(orders.next().expect("a number"), 24, "after the handle's block");
+        assert_eq!(orders.stats().expect("figures").lost, 0);
         drop(handle);
         assert_eq!(orders.stats().expect("figures").lost, 7);
         drop(orders.handle());
         assert_eq!(orders.stats().expect("figures").lost, 7, "a handle that leased nothing");
+        assert_eq!(orders.next().expect("a number"), 25);
+    }
+
+    /// How far the row of the only source rose, when a mill in this file was closed cleanly.
+    fn next_of(file: &str) -> u64 {
+        let mill = Mill::open(file).expect("a mill");
+        mill.source("segment:s?deadline=60s").expect("a source").next().expect("a number")
+    }
+
+    #[test]
+    fn blocks_that_are_given_back_before_a_close_go_back_to_the_store_together() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = format!("sqlite:{}", folder.path().join("keymill.db").display());
+        let mill = Mill::open(&file).expect("a mill");
+        mill.init(&[], crate::Change::Apply).expect("tables");
+        let source = mill.source("segment:s?order=thread&deadline=60s").expect("a source");
+        // The main thread's block is the last one; those of the others end below it, one after the other.
+        let handles: Vec<_> = (0..4).map(|_| source.handle()).collect();
+        let mut handles: Vec<_> = handles
+            .into_iter()
+            .map(|mut handle| {
+                handle.next().expect("a number");
+                handle
+            })
+            .collect();
+        for number in [2, 3, 4] {
+            assert_eq!(handles[0].next().expect("a number"), number);
+        }
+        // Joined: a scope does not wait for what a thread does at its end.
+        let other = source.clone();
+        let thread = std::thread::spawn(move || other.next().expect("a number"));
+        assert_eq!(thread.join().expect("no panic"), 65);
+        assert_eq!(source.next().expect("a number"), 66, "the rest of the thread that has ended");
+        // The highest of them comes back first, so all but the first meet the row's end.
+        while handles.len() > 1 {
+            drop(handles.pop());
+        }
+        mill.close();
+        drop(handles);
+        assert_eq!(next_of(&file), 67, "66 is the highest that was issued");
+    }
+
+    #[test]
+    fn the_rests_of_handles_are_given_back_as_far_as_they_meet_the_end_of_the_row() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = format!("sqlite:{}", folder.path().join("keymill.db").display());
+        let mill = Mill::open(&file).expect("a mill");
+        mill.init(&[], crate::Change::Apply).expect("tables");
+        let source = mill.source("segment:s?deadline=60s").expect("a source");
+        let mut handles = [source.handle(), source.handle(), source.handle()];
+        for (handle, first) in handles.iter_mut().zip([1, 17, 33]) {
+            assert_eq!(handle.next().expect("a number"), first);
+        }
+        let [first, second, third] = handles;
+        // The first cannot be counted through again, nor can the second; the third can.
+        drop(first);
+        drop(second);
+        drop(third);
+        assert_eq!(source.stats().expect("figures").lost, 30);
+        mill.close();
+        assert_eq!(next_of(&file), 34, "33 is the highest that was issued");
     }
 }

@@ -104,11 +104,15 @@ impl SegmentSource {
         (ends.end_ms, ends.ttl_ms) = (wall_ms, ttl_ms);
     }
 
-    /// Closes the buffer. What was kept for the next period follows the rest of this one.
+    /// Closes the buffer. What was kept for the next period follows the rest of this one; all of it counts as lost.
     pub(super) fn close_buffer(&self) -> Vec<(u64, u64, u64)> {
         let mut ends = self.lock_ends();
         let mut rest = self.buffer.close();
         rest.extend(ends.ahead.take().map(|ahead| (ahead.period, ahead.lo, ahead.hi)));
+        self.callers.counters.lose(rest.iter().map(|(_, lo, hi)| hi - lo).sum());
+        // Those were counted as lost when they came back.
+        rest.extend(self.blocks.take_returned());
+        rest.sort_unstable();
         rest
     }
 }
@@ -126,7 +130,7 @@ mod tests {
     use crate::time::{Clock, ManualClock};
 
     /// A source of serial numbers, the present period and its end.
-    fn dated(wall_ms: i64) -> (SegmentSource, u64, i64) {
+    fn dated(wall_ms: i64) -> (Arc<SegmentSource>, u64, i64) {
         let spec = MillConfig::parse("memory:").and_then(|c| c.spec("serial:a/b?zone=UTC")).expect("a spec");
         let clock = Clock::Manual(Arc::new(ManualClock::new(wall_ms)));
         let source = SegmentSource::new(Arc::new(spec), Arc::new(ReadyQueue::default()), 0, clock);

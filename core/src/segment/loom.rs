@@ -11,6 +11,7 @@ use crate::callers::waker::{ReadyQueue, Waker};
 use crate::serial::{Prefix, SerialPattern};
 
 use super::Segment;
+use super::block::Returned;
 use super::buffer::{Buffer, TakenRange};
 use super::cell::Miss;
 
@@ -93,6 +94,71 @@ fn batches_and_single_takes_never_share_a_number() {
         for number in all_different(numbers) {
             assert!((1..4).contains(&number) || (20..23).contains(&number), "{number} was never reserved");
         }
+    });
+}
+
+#[test]
+fn the_rest_of_a_block_that_is_given_back_is_handed_out_once_whatever_is_taken_meanwhile() {
+    loom::model(|| {
+        let buffer = buffer(false);
+        buffer.publish(segment(1, 6, 0));
+        let leased_at = buffer.word().get();
+        let block = buffer.take(3).expect("numbers");
+        let taker = {
+            let buffer = buffer.clone();
+            thread::spawn(move || [take_one(&buffer), take_one(&buffer)])
+        };
+        // Its first number is issued, the others come back.
+        let returned = buffer.take_back(leased_at, block.lo + 1, block.hi);
+        let mine = take_one(&buffer);
+        let theirs = taker.join().unwrap();
+        let kept = if returned == Returned::Anew { block.lo..block.lo + 1 } else { block.lo..block.hi };
+        let rest = buffer.close().into_iter().flat_map(|(_, lo, hi)| lo..hi);
+        all_different(theirs.into_iter().flatten().chain(mine).chain(kept).chain(rest));
+        let [first, second] = theirs;
+        assert!(first.is_none() || second.is_none() || first < second, "{theirs:?}");
+    });
+}
+
+#[test]
+fn a_block_that_is_given_back_while_its_segment_is_dropped_or_replaced_is_handed_out_once_at_most() {
+    loom::model(|| {
+        let buffer = buffer(false);
+        buffer.publish(segment(1, 4, 0));
+        let leased_at = buffer.word().get();
+        let block = buffer.take(2).expect("numbers");
+        let other = {
+            let buffer = buffer.clone();
+            thread::spawn(move || {
+                buffer.drop_older(0);
+                buffer.publish(segment(10, 12, 1));
+                take_one(&buffer)
+            })
+        };
+        let returned = buffer.take_back(leased_at, block.lo + 1, block.hi);
+        let mine = take_one(&buffer);
+        let theirs = other.join().unwrap();
+        let kept = if returned == Returned::Anew { block.lo..block.lo + 1 } else { block.lo..block.hi };
+        let rest = buffer.close().into_iter().flat_map(|(_, lo, hi)| lo..hi);
+        all_different(theirs.into_iter().chain(mine).chain(kept).chain(rest));
+    });
+}
+
+#[test]
+fn a_block_that_is_given_back_while_the_buffer_closes_goes_to_the_store_or_is_lost() {
+    loom::model(|| {
+        let buffer = buffer(false);
+        buffer.publish(segment(1, 4, 0));
+        let leased_at = buffer.word().get();
+        let block = buffer.take(2).expect("numbers");
+        let closer = {
+            let buffer = buffer.clone();
+            thread::spawn(move || buffer.close())
+        };
+        let returned = buffer.take_back(leased_at, block.lo + 1, block.hi);
+        let rest = closer.join().unwrap();
+        let kept = if returned == Returned::Anew { block.lo..block.lo + 1 } else { block.lo..block.hi };
+        all_different(rest.into_iter().flat_map(|(_, lo, hi)| lo..hi).chain(kept));
     });
 }
 

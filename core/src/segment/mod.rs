@@ -6,6 +6,7 @@
 //!   there is one counter.
 //! * Gaps are normal: a dropped segment, a crash and a count that lost a race all leave unused numbers.
 
+mod block;
 mod buffer;
 mod cell;
 pub(crate) mod cursor;
@@ -18,6 +19,7 @@ mod segment_source;
 mod tests;
 mod wait;
 
+pub use block::LastBlock;
 pub use buffer::TakenRange;
 pub(crate) use buffer::{Buffer, Snapshot, TakeError};
 pub(crate) use cell::Miss;

@@ -4,7 +4,7 @@
 //! keeper publishes segments, or posts why it could not. No I/O is done under any lock of a source.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use crate::callers::Callers;
 use crate::callers::waker::ReadyQueue;
@@ -14,13 +14,17 @@ use crate::serial::Prefix;
 use crate::spec::{Kind, Spec};
 use crate::time::{Clock, Now};
 
+use super::block::Blocks;
 use super::ends::Ends;
 use super::{Buffer, Miss, SegmentAction, Snapshot, TakeError, TakenRange};
 
 /// One source of numbers.
 pub struct SegmentSource {
+    this: Weak<SegmentSource>,
     pub(crate) callers: Callers,
     pub(super) buffer: Buffer,
+    /// What cursors hold and have given back.
+    pub(super) blocks: Blocks,
     /// When the numbers in memory end; locked by the thread that publishes or drops segments.
     pub(super) ends: Mutex<Ends>,
     /// How many numbers all sleeping callers want together.
@@ -38,16 +42,23 @@ impl std::fmt::Debug for SegmentSource {
 
 impl SegmentSource {
     /// A source without numbers yet.
-    pub(crate) fn new(spec: Arc<Spec>, ready: Arc<ReadyQueue>, index: usize, clock: Clock) -> Self {
+    pub(crate) fn new(spec: Arc<Spec>, ready: Arc<ReadyQueue>, index: usize, clock: Clock) -> Arc<Self> {
         let with_text = spec.kind() == Kind::Serial;
         let callers = Callers::new(spec, ready, index, clock);
-        SegmentSource {
+        Arc::new_cyclic(|this| SegmentSource {
+            this: this.clone(),
             buffer: Buffer::new(with_text, callers.waker.clone()),
+            blocks: Blocks::default(),
             callers,
             ends: Mutex::default(),
             wanted: AtomicU64::new(0),
             asked: AtomicU64::new(0),
-        }
+        })
+    }
+
+    /// For the cursors of threads, which outlive it.
+    pub(super) fn weak(&self) -> Weak<SegmentSource> {
+        self.this.clone()
     }
 
     /// What the source is.
@@ -159,6 +170,8 @@ impl SegmentSource {
     pub(crate) fn view(&self) -> Snapshot {
         self.callers.waker.acknowledge();
         let mut snapshot = self.buffer.snapshot();
+        // Loaded after the snapshot: a block that it counts is counted here too, unless it is used up by now.
+        snapshot.issued = snapshot.issued.saturating_sub(self.blocks.held());
         // ordering: Relaxed — acquired by the acknowledgement.
         let asked = self.asked.load(Ordering::Relaxed);
         if asked > 0 && asked <= snapshot.left {
@@ -202,7 +215,7 @@ impl SegmentSource {
         self.asked.store(0, Ordering::Relaxed);
     }
 
-    /// Closes for good. Returns the numbers that no caller got, each range with its period, in rising order.
+    /// Closes for good. Returns the numbers that no caller got, which count as lost, each range with its period, in rising order.
     pub(crate) fn close(&self) -> Vec<(u64, u64, u64)> {
         let rest = self.close_buffer();
         self.callers.notify();

@@ -105,6 +105,15 @@ impl Clock {
             Clock::Manual(clock) => clock.boot_ms(),
         }
     }
+
+    /// Milliseconds since some fixed moment, up to one kernel tick old; never falls. Only for comparisons with itself.
+    #[inline]
+    pub(crate) fn coarse_ms(&self) -> u64 {
+        match self {
+            Clock::System => system::coarse_ms(),
+            Clock::Manual(clock) => clock.boot_ms(),
+        }
+    }
 }
 
 /// Milliseconds from `500ms`, `3s`, `5m`, `1h`, `2d`; `None` for anything else.

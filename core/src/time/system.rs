@@ -26,6 +26,16 @@ fn missing() -> timespec {
     timespec { tv_sec: 0, tv_nsec: 0 }
 }
 
+/// Milliseconds since some fixed moment, up to one kernel tick old; suspend may not be counted.
+#[inline]
+pub(super) fn coarse_ms() -> u64 {
+    #[cfg(target_os = "linux")]
+    let now = read(libc::CLOCK_MONOTONIC_COARSE);
+    #[cfg(not(target_os = "linux"))]
+    let now = read(libc::CLOCK_MONOTONIC);
+    millis(now) as u64
+}
+
 fn millis(t: timespec) -> i64 {
     t.tv_sec * 1000 + t.tv_nsec / 1_000_000
 }

@@ -13,3 +13,4 @@ mod refusals;
 mod router;
 mod strides;
 mod text;
+mod waste;

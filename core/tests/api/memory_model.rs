@@ -6,6 +6,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use keymill::binding::LastBlock;
 use keymill::{Code, Mill, Source};
 
 const THREADS: usize = 3;
@@ -120,7 +121,7 @@ fn a_close_ends_every_thread_that_takes_and_every_lease() {
 fn a_lease_is_seen_to_end_by_a_thread_that_only_reads_its_word() {
     let mill = Mill::open("memory:").expect("a mill");
     let source = mill.source("segment:orders?step=10&deadline=5m").expect("a source");
-    let lease = source.lease_block(5).expect("a lease");
+    let lease = source.lease_block(&mut LastBlock::default(), 5).expect("a lease");
     thread::scope(|scope| {
         scope.spawn(|| {
             // ordering: Relaxed — a lease ends at some time; nothing else is read by it.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use keymill::binding::LastBlock;
 use keymill::{Change, Code, Mill, Source};
 
 /// Nothing is reserved ahead, so that figures are exact.
@@ -51,7 +52,7 @@ fn every_verb_gives_ids_of_its_own_remainder_in_turn() {
         ids.extend(&batch[..3]);
         // A lease that a language counts through holds one.
         assert!(!orders.counts());
-        let leased = orders.lease_block(0).unwrap();
+        let leased = orders.lease_block(&mut LastBlock::default(), 0).unwrap();
         let alone = orders.lease(100).unwrap();
         assert_eq!((leased.hi - leased.lo, alone.end - alone.start), (1, 1));
         ids.extend([leased.lo, alone.start, orders.try_lease(5, 1).unwrap().lo]);

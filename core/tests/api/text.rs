@@ -1,5 +1,6 @@
 //! Texts from every kind of source, through the public API.
 
+use keymill::binding::LastBlock;
 use keymill::{Code, Mill};
 
 #[test]
@@ -28,14 +29,14 @@ fn text_of_a_source_of_numbers_is_the_number_in_its_order() {
 fn a_block_belongs_to_its_cursor_until_the_mill_closes() {
     let mill = Mill::open("memory:").unwrap();
     let orders = mill.source("segment:orders").unwrap();
-    let block = orders.lease_block(10).unwrap();
+    let block = orders.lease_block(&mut LastBlock::default(), 10).unwrap();
     let now = || block.word.load(std::sync::atomic::Ordering::Relaxed);
     assert_eq!((block.lo, block.hi), (1, 11));
     assert_eq!(orders.next().unwrap(), 11);
     assert_eq!(now(), block.leased_at);
     mill.close();
     assert_ne!(now(), block.leased_at);
-    assert_eq!(orders.lease_block(10).unwrap_err().code, Code::Closed);
+    assert_eq!(orders.lease_block(&mut LastBlock::default(), 10).unwrap_err().code, Code::Closed);
 }
 
 #[test]

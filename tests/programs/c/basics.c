@@ -123,6 +123,20 @@ static void segments(void) {
         CHECK(own != id);
     }
 
+    /* What is left in a cursor that is closed is handed out again, if nothing was taken after it. */
+    km_cursor closed = KM_CURSOR_INIT(orders);
+    uint64_t first = 0;
+    OK(km_cursor_next(&closed, &first));
+    OK(km_cursor_close(&closed));
+    OK(km_cursor_close(&closed));
+    OK(km_cursor_next(&closed, &id));
+    CHECK(id == first + 1);
+    OK(km_source_next(orders, &lo));
+    CHECK(lo > id + 1);
+    OK(km_cursor_close(&closed));
+    OK(km_source_next(orders, &id));
+    CHECK(id == lo + 1);
+
     km_parts parts = KM_PARTS_INIT;
     OK(km_source_parse(orders, 42, &parts));
     CHECK(parts.present == KM_PART_NUMBER && parts.number == 42 && parts.date[0] == '\0');

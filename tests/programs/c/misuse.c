@@ -120,6 +120,7 @@ static void null_outputs(km_mill *mill, km_source *source) {
     WRONG(km_cursor_next(&cursor, NULL));
     WRONG(km_cursor_refill(NULL, &out.id));
     WRONG(km_cursor_refill(&cursor, NULL));
+    WRONG(km_cursor_close(NULL));
     OK(km_mill_free(NULL));
     OK(km_source_free(NULL));
     untouched();
@@ -361,6 +362,7 @@ int main(void) {
     OK(km_mill_open("memory:", &mill));
     OK(km_mill_source(mill, "segment:orders", &source));
     WRONG(km_cursor_next(&cursor, &out.id));
+    WRONG(km_cursor_close(&cursor));
     OK(km_source_free(source));
     OK(km_mill_free(mill));
     return 0;

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use keymill::binding::Lease;
+use keymill::binding::{LastBlock, Lease};
 use keymill::{Code, Error, FigureValue, Kind, Layout, Source};
 use napi::bindgen_prelude::{BigInt, BigUint64ArraySlice, Either, External, Unknown};
 use napi::{Env, Result};
@@ -27,12 +27,23 @@ pub struct SourceBox {
     word: Cell<Option<&'static AtomicU64>>,
     /// The date part of the numbers leased last.
     prefix: RefCell<String>,
+    /// The cursor's block, until its rest is given back.
+    block: Cell<Option<Lease>>,
+    /// By which the core sizes the next block.
+    last: Cell<LastBlock>,
 }
 
 impl SourceBox {
     fn of(source: Source) -> External<SourceBox> {
-        let (membership, word, prefix) = (RefCell::default(), Cell::default(), RefCell::default());
-        External::new_with_size_hint(SourceBox { source, membership, word, prefix }, WEIGHT)
+        let source = SourceBox {
+            source,
+            membership: RefCell::default(),
+            word: Cell::default(),
+            prefix: RefCell::default(),
+            block: Cell::default(),
+            last: Cell::default(),
+        };
+        External::new_with_size_hint(source, WEIGHT)
     }
 }
 
@@ -165,7 +176,18 @@ pub fn pause_after(
     Ok((pause.as_secs_f64() * 1000.0).max(1.0))
 }
 
-/// Leases at most `count` numbers (0: the source's block). `out`: first number, how many, low half of the word they live
+/// Takes back the rest of the cursor's block, of which `used` numbers were issued: the cursor issues no more of them.
+#[napi]
+pub fn give_back(source: &External<SourceBox>, used: f64) -> Result<(), Thrown> {
+    enter(|| {
+        if let Some(block) = source.block.take() {
+            source.source.give_back(block.leased_at, block.lo + used as u64, block.hi, source.last.take());
+        }
+        Ok(())
+    })
+}
+
+/// Leases at most `count` numbers, or with 0 the cursor's next block; it has used up or given back the last one. `out`: first number, how many, low half of the word they live
 /// by, the contexts' word, whether the date part changed, digits. Answers 0; or the pause after which to ask again; or −1
 /// where a block would break the order: another context holds the source too.
 #[napi]
@@ -179,7 +201,18 @@ pub fn lease(
 ) -> Result<f64, Thrown> {
     enter(|| {
         let it = &source.source;
-        let try_lease = || it.try_lease(count as u64, 1);
+        let try_lease = || {
+            if count > 0.0 {
+                // The block before it is used up.
+                source.block.take();
+                return it.try_lease(count as u64, 1);
+            }
+            let mut last = source.last.get();
+            let leased = it.try_lease_block(&mut last, 1);
+            source.last.set(last);
+            source.block.set(leased.as_ref().ok().copied());
+            leased
+        };
         let membership = source.membership.borrow();
         let leased = match membership.as_ref() {
             Some(membership) if !owned && !it.by_thread() => {

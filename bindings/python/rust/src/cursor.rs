@@ -12,13 +12,9 @@
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use keymill::binding::Lease;
+use keymill::binding::{LastBlock, Lease};
 use keymill::{Result, Source};
 use pyo3::prelude::*;
-
-/// How many ids a cursor asks for one by one before it leases blocks: a program that takes a few ids and closes gives
-/// the rest back as every other language does.
-const SINGLES: u64 = 128;
 
 /// Whether this is an interpreter that always has the lock cursors rely on. Asked once, when the module is loaded.
 static LOCKED: AtomicBool = AtomicBool::new(true);
@@ -51,7 +47,9 @@ pub(crate) struct Cursor {
     end: AtomicU64,
     word: AtomicPtr<AtomicU64>,
     leased_at: AtomicU64,
-    refills: AtomicU64,
+    /// What was leased last, by which the core sizes the next block.
+    last_len: AtomicU64,
+    last_ms: AtomicU64,
 }
 
 /// A part of a lease: `lo..hi`, and the word that says whether this process may still issue them.
@@ -87,7 +85,8 @@ impl Cursor {
             end: AtomicU64::new(0),
             word: AtomicPtr::new(ptr::from_ref(&NO_WORD).cast_mut()),
             leased_at: AtomicU64::new(1),
-            refills: AtomicU64::new(0),
+            last_len: AtomicU64::new(0),
+            last_ms: AtomicU64::new(0),
         }
     }
 
@@ -134,16 +133,40 @@ impl Cursor {
         if !is_locked() {
             return source.try_next();
         }
+        let mut last = self.last();
+        let lease = source.try_lease_block(&mut last, 1)?;
+        self.set_last(last);
         // ordering: Relaxed — the interpreter's lock; so below.
-        let refills = self.refills.load(Ordering::Relaxed);
-        // 0: as many as the source's `block=` says.
-        let lease = source.try_lease(u64::from(refills < SINGLES), 1)?;
-        // ordering: Relaxed — the interpreter's lock, as above.
-        self.refills.store(refills + 1, Ordering::Relaxed);
         self.word.store(ptr::from_ref(lease.word).cast_mut(), Ordering::Relaxed);
         self.leased_at.store(lease.leased_at, Ordering::Relaxed);
         self.next.store(lease.lo + 1, Ordering::Relaxed);
         self.end.store(lease.hi, Ordering::Relaxed);
         Ok(lease.lo)
+    }
+
+    /// Gives back what is left, in the process that leased it. Called with the interpreter's lock, so no other thread counts meanwhile.
+    pub(crate) fn give_back(&self, source: &Source) {
+        // ordering: Relaxed — the interpreter's lock; so below.
+        let (next, end) = (self.next.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed));
+        if self.last_len.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        // First: no number of it is issued from here on.
+        self.next.store(end, Ordering::Relaxed);
+        let last = self.last();
+        self.set_last(LastBlock::default());
+        source.give_back(self.leased_at.load(Ordering::Relaxed), next, end, last);
+    }
+
+    fn last(&self) -> LastBlock {
+        // ordering: Relaxed — the interpreter's lock; so below.
+        let len = self.last_len.load(Ordering::Relaxed);
+        LastBlock { len, leased_ms: self.last_ms.load(Ordering::Relaxed) }
+    }
+
+    fn set_last(&self, last: LastBlock) {
+        // ordering: Relaxed — the interpreter's lock; so below.
+        self.last_len.store(last.len, Ordering::Relaxed);
+        self.last_ms.store(last.leased_ms, Ordering::Relaxed);
     }
 }

@@ -84,7 +84,13 @@ impl Drop for IdSource {
     fn drop(&mut self) {
         // SAFETY: taken once, here, and not used again.
         let source = unsafe { ManuallyDrop::take(&mut self.source) };
-        // The last copy of an open mill closes it, which may wait for the store.
-        Python::attach(|py| py.detach(|| drop(source)));
+        Python::attach(|py| {
+            // A handle's cursor, or that of a source whose mill object is gone.
+            if Arc::strong_count(&self.cursor) == 1 {
+                self.cursor.give_back(&source);
+            }
+            // The last copy of an open mill closes it, which may wait for the store.
+            py.detach(|| drop(source));
+        });
     }
 }

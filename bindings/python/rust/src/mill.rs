@@ -102,6 +102,14 @@ impl Mill {
         Ok(Source::new(source, cursor))
     }
 
+    /// Gives back what is left in the cursors of its sources. Called with the interpreter's lock.
+    fn give_back(&self) {
+        let cursors = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
+        for (source, cursor) in cursors.values().flatten() {
+            cursor.give_back(source);
+        }
+    }
+
     fn cursor_of(&self, source: &keymill::Source) -> Arc<Cursor> {
         let mut cursors = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
         if !cursors.contains_key(source.label()) {
@@ -197,6 +205,7 @@ impl Mill {
         if mill.is_closed() {
             return Ok(());
         }
+        self.give_back();
         on_own_thread(py, move || {
             mill.close();
             Ok(())
@@ -283,7 +292,11 @@ impl Drop for Mill {
     fn drop(&mut self) {
         let mill = self.mill.take();
         let cursors = std::mem::take(&mut *self.cursors.lock().unwrap_or_else(PoisonError::into_inner));
-        // The last copy closes, which may wait for the store.
-        Python::attach(|py| py.detach(|| drop((mill, cursors))));
+        Python::attach(|py| {
+            // Source objects that outlive this one go on with new blocks.
+            cursors.values().flatten().for_each(|(source, cursor)| cursor.give_back(source));
+            // The last copy closes, which may wait for the store.
+            py.detach(|| drop((mill, cursors)));
+        });
     }
 }

@@ -1,0 +1,54 @@
+// What is reserved and not used: the bound that docs/configuration.md states, and what processes that end lose.
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { open } from 'keymill'
+import { run, scratch } from './support.mjs'
+
+const MIN_STEP = 1_000
+
+for (const [rate, eachMs, ids] of [[1, 1_000, 1], [10, 100, 1], [1_000, 10, 10]]) {
+  for (const byHandle of [false, true]) {
+    test(`what is reserved and not used stays under the bound at ${rate}/s${byHandle ? ' in a handle' : ''}`, () => {
+      const mill = open('memory:?clock=manual')
+      const source = mill.segment('orders', { deadline: '60s' })
+      const taker = byHandle ? source.handle() : source
+      let used = 0
+      for (let ms = 0; ms < 70_000; ms += eachMs) {
+        mill.advanceClock(eachMs)
+        for (let i = 0; i < ids; i++) taker.next()
+        used += ids
+        const ahead = source.stats().reserved - used
+        assert.ok(ahead < (rate * 30 * 6) / 5 + 2 * MIN_STEP, `${ahead} ahead after ${used}`)
+      }
+      mill.close()
+    })
+  }
+}
+
+const first = (config) => {
+  const mill = open(config)
+  const id = mill.segment('orders', { deadline: '60s' }).next()
+  mill.close()
+  return Number(id)
+}
+
+test('mills that take 300 ids each and close one after the other lose none', () => {
+  const config = `sqlite:${join(scratch(), 'ids.db')}`
+  for (let process = 0; process < 20; process++) {
+    const mill = open(config)
+    const source = mill.segment('orders', { deadline: '60s' })
+    for (let i = 0; i < 300; i++) source.next()
+    mill.close()
+  }
+  assert.equal(first(config), 6_001)
+})
+
+test('a process that ends with an open mill gives back what its sources have', async () => {
+  const config = `sqlite:${join(scratch(), 'ids.db')}`
+  for (let process = 0; process < 3; process++) {
+    const { code, err } = await run('ends-open.mjs', [config]).done
+    assert.equal(code, 0, err)
+  }
+  assert.equal(first(config), 901)
+})
