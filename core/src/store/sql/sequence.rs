@@ -4,6 +4,7 @@
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Reserved, Row};
 
 use super::{Connection, Counting, Dialect, Drawn, Sequences};
+use crate::request::scheme::Family;
 use crate::store::model::rows::not_lower;
 use crate::store::model::sequence_value::{is_just_begun, next_from, owned, row_at, value_of};
 
@@ -44,7 +45,7 @@ pub(super) fn check(connection: &mut dyn Connection, key: &Key) -> Result<bool, 
     }
     let of_source = i128::from(key.step);
     if increment != of_source || made_with.is_some_and(|step| step != key.step) {
-        return Err(other_step(key, increment, made_with, &place));
+        return Err(other_step(key, increment, made_with, &place, dialect));
     }
     if cycles {
         return Err(wrong(key, "starts over at its end (CYCLE)"));
@@ -64,12 +65,20 @@ pub(super) fn check(connection: &mut dyn Connection, key: &Key) -> Result<bool, 
 }
 
 /// The fault of a sequence whose step is not the source's, or not the one that it was made with: its values owned other numbers.
-fn other_step(key: &Key, increment: i128, made_with: Option<u64>, place: &str) -> Fault {
+fn other_step(key: &Key, increment: i128, made_with: Option<u64>, place: &str, dialect: Dialect) -> Fault {
     let option = if key.scheme.keeps_allocation() { "allocation" } else { "step" };
     let table = &key.table;
-    let back = |step: u64| Remedy::Sql {
-        first: "put it back:",
-        statements: vec![format!("ALTER SEQUENCE {place} INCREMENT BY {step}")],
+    let back = |step: u64| {
+        let alter = format!("ALTER SEQUENCE {place} INCREMENT BY {step}");
+        // Servers of MySQL's kind keep the next value, not the last one: with the new step it would own ids of the value before it.
+        if key.is_pooled && dialect.family() == Family::MySql {
+            let draw = format!("SELECT NEXT VALUE FOR {place}");
+            return Remedy::Sql {
+                first: "stop every program that draws from it, then put it back, and draw one value that no program uses:",
+                statements: vec![alter, draw],
+            };
+        }
+        Remedy::Sql { first: "put it back:", statements: vec![alter] }
     };
     let refused = |what: String| Fault::new(FaultKind::Refused, what);
     if let Some(step) = made_with.filter(|step| i128::from(*step) != increment) {
