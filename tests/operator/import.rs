@@ -300,7 +300,12 @@ fn serials_continue_where_key_factory_stood_and_its_nodes_count_far_away_until_t
         for change in [Change::DryRun, Change::Apply] {
             let error = import(change).unwrap_err();
             assert_eq!(error.code, Code::StoreRefused, "{error}");
-            assert!(error.message.contains(&format!("holds {said} in `MAXSERIALNO`: stop every program that uses it, then set it to")), "{error}");
+            assert!(
+                error.message.contains(&format!(
+                    "holds {said} in `MAXSERIALNO`: stop every program that uses it, then set it to"
+                )),
+                "{error}"
+            );
         }
     }
     tables.say("UPDATE {old} SET MAXSERIALNO = 'INIT'");

@@ -130,31 +130,31 @@ thread_local! {
     /// The cursor used last and its source's id. A variable of its own because nothing in it needs a destructor: it is an
     /// offset from a register, and no state of it is checked.
     static LATEST: RefCell<(u64, Cursor)> = const { RefCell::new((0, Cursor::EMPTY)) };
-    static KEPT: RefCell<Kept> = const { RefCell::new(Kept { others: Vec::new(), latest: Weak::new() }) };
+    static KEPT: RefCell<ThreadCursors> = const { RefCell::new(ThreadCursors { others: Vec::new(), latest: Weak::new() }) };
 }
 
 /// A thread's other cursors, and the sources of all of them: what is left goes back when the thread ends.
-struct Kept {
-    others: Vec<Other>,
+struct ThreadCursors {
+    others: Vec<OtherCursor>,
     /// The source of [`LATEST`].
     latest: Weak<SegmentSource>,
 }
 
 /// A cursor that is not the one used last.
-struct Other {
+struct OtherCursor {
     id: u64,
     cursor: Cursor,
     source: Weak<SegmentSource>,
 }
 
-impl Kept {
-    fn remove(&mut self, id: u64) -> Option<Other> {
+impl ThreadCursors {
+    fn remove(&mut self, id: u64) -> Option<OtherCursor> {
         let at = self.others.iter().position(|other| other.id == id)?;
         Some(self.others.remove(at))
     }
 }
 
-impl Drop for Kept {
+impl Drop for ThreadCursors {
     fn drop(&mut self) {
         // `LATEST` has no destructor, so it is still there.
         if let Some(source) = self.latest.upgrade() {
@@ -164,7 +164,7 @@ impl Drop for Kept {
                 }
             });
         }
-        for Other { mut cursor, source, .. } in self.others.drain(..) {
+        for OtherCursor { mut cursor, source, .. } in self.others.drain(..) {
             if let Some(source) = source.upgrade() {
                 cursor.give_back(&source);
             }
@@ -255,9 +255,9 @@ fn bring_forward(latest: &mut (u64, Cursor), source: &SegmentSource) {
         let before = std::mem::take(&mut kept.latest);
         if latest.0 != 0 {
             kept.others.truncate(MOST_OTHERS - 1);
-            kept.others.insert(0, Other { id: latest.0, cursor: latest.1.clone(), source: before });
+            kept.others.insert(0, OtherCursor { id: latest.0, cursor: latest.1.clone(), source: before });
         }
-        let Other { id, cursor, source } = found?;
+        let OtherCursor { id, cursor, source } = found?;
         kept.latest = source;
         Some((id, cursor))
     });

@@ -151,7 +151,7 @@ impl Cursor {
         if self.last_len.load(Ordering::Relaxed) == 0 {
             return;
         }
-        // First: no number of it is issued from here on.
+        // ordering: Relaxed — as above. First: no number of it is issued from here on.
         self.next.store(end, Ordering::Relaxed);
         let last = self.last();
         self.set_last(LastBlock::default());
