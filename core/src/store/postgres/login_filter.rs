@@ -86,7 +86,7 @@ impl fmt::Display for Objection {
             Objection::Password => "the server wants the password in clear",
             Objection::NoTls => "the server offers no TLS",
             Objection::TooLong => {
-                "the server began a message of more than 64 KiB before the login; it is no PostgreSQL server"
+                "the server began a message of more than 64 KiB before the login; is it a PostgreSQL server?"
             }
         })
     }
