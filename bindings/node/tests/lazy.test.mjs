@@ -155,6 +155,12 @@ function begin(task) {
   return { worker, next }
 }
 
+/** They are the first ids of one mill: where a second thread takes one, the first one's block of 16 ends. */
+function begins(first, second) {
+  assert.equal(first, 1n)
+  assert.ok(second === 2n || second === 17n, String(second))
+}
+
 test('workers follow the mill that the main thread shares, replaces and closes', async () => {
   const [first, second] = [open('memory:'), open(fresh())]
   use(first)
@@ -164,14 +170,15 @@ test('workers follow the mill that the main thread shares, replaces and closes',
   assert.equal(new Set(ids).size, 601, 'one mill: its ids come once')
   assert.deepEqual(ids, [...ids].sort((a, b) => Number(a - b)))
   use(second)
-  assert.deepEqual([declared(), await next()], [1n, 2n])
+  begins(declared(), await next())
   const other = open('memory:')
   second.close()
   assert.match(await next(), /^CLOSED segment:orders\?deadline=60s: the shared mill was closed/)
   use(other)
-  assert.deepEqual([await next(), declared()], [1n, 2n])
+  const last = [await next(), declared()]
+  begins(...last)
   await worker.terminate()
-  assert.equal(declared(), 3n, 'a guest closes nothing')
+  assert.ok(declared() > last[1], 'a guest closes nothing')
   other.close()
 })
 
@@ -191,8 +198,7 @@ test('a mill that other holders keep open is closed for those who got it by shar
 
 test('a mill that a worker shared goes with its worker', async () => {
   const { worker, next } = begin('share')
-  assert.equal(await next(), 1n)
-  assert.equal(declared(), 2n)
+  begins(await next(), declared())
   await worker.terminate()
   await until(() => {
     try {
