@@ -179,7 +179,11 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
     this.cursor.batches += 1
     try {
       const { batch, finish } = this.begun(wanted - ids.length)
-      await queue.batch(batch, () => this.state.check())
+      await queue.batch(batch, () => {
+        this.state.check()
+        // What is left of a block that a call before this one leased would come after the batch, and is lower.
+        if (this.cursor.left > 0) this.cursor.giveBack()
+      })
       return ids.concat(finish())
     } catch (e) {
       throw translated(e)
