@@ -355,6 +355,17 @@ mod tests {
         Ok(())
     }
 
+    /// A URL of each kind of store, with the tables of its options.
+    fn stores() -> [(&'static str, Vec<&'static [options::Described]>); 5] {
+        [
+            ("memory:", vec![options::MILL, options::MEMORY]),
+            ("sqlite:a.db", vec![options::SQLITE]),
+            ("mysql://u@h/d", vec![options::SERVER]),
+            ("postgres://u@h/d", vec![options::SERVER, options::POSTGRES]),
+            ("redis://h", vec![options::SERVER, options::REDIS]),
+        ]
+    }
+
     #[test]
     fn each_default_of_the_tables_is_what_holds_where_nothing_is_written() -> Result<()> {
         let mill = MillConfig::read("memory:")?;
@@ -381,13 +392,7 @@ mod tests {
                 assert_eq!(written, spec(source.to_owned())?, "{source} {}", option.name);
             }
         }
-        for (store, groups) in [
-            ("memory:", vec![options::MILL, options::MEMORY]),
-            ("sqlite:a.db", vec![options::SQLITE]),
-            ("mysql://u@h/d", vec![options::SERVER]),
-            ("postgres://u@h/d", vec![options::SERVER, options::POSTGRES]),
-            ("redis://h", vec![options::SERVER, options::REDIS]),
-        ] {
+        for (store, groups) in stores() {
             for option in groups.into_iter().flatten().filter(|option| !option.default.is_empty()) {
                 let read =
                     |text: &str| MillConfig::read(text).map(|read| MillConfig { command: None, ..read });
@@ -432,13 +437,7 @@ mod tests {
             }
             short("a kind", mill.spec(value).err());
             short("a kind", mill.spec(&format!("{value}:a")).err());
-            for (store, groups) in [
-                ("memory:", vec![options::MILL, options::MEMORY]),
-                ("sqlite:a.db", vec![options::SQLITE]),
-                ("mysql://u@h/d", vec![options::SERVER]),
-                ("postgres://u@h/d", vec![options::SERVER, options::POSTGRES]),
-                ("redis://h", vec![options::SERVER, options::REDIS]),
-            ] {
+            for (store, groups) in stores() {
                 for option in groups.into_iter().flatten() {
                     let name = option.name;
                     short(name, MillConfig::read(&format!("{store}?{name}={value}")).err());

@@ -29,21 +29,11 @@ impl Interleaved {
     /// The newest table of each name, of the stores that answer.
     pub(super) fn newest_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
         let mut found: BTreeMap<String, Vec<(&str, StoredTable)>> = BTreeMap::new();
-        let mut faults = Vec::new();
         let answers = self.ask_each(|_, store| store.list_routes(key));
-        for (member, answer) in self.members.iter().zip(answers) {
-            match answer {
-                Ok(listed) => {
-                    for (name, table) in listed {
-                        found.entry(name).or_default().push((member.name(), table));
-                    }
-                }
-                Err(fault) => faults.push(fault),
+        for (at, listed) in given_answers(answers)? {
+            for (name, table) in listed {
+                found.entry(name).or_default().push((self.members[at].name(), table));
             }
-        }
-        if faults.len() == self.members.len() {
-            let kind = faults.first().map_or(FaultKind::Unavailable, |fault| fault.kind);
-            return Err(Fault::all(kind, faults));
         }
         let newest = |(name, found): (String, _)| newest(&name, found).map(|table| (name, table));
         Ok(found.into_iter().filter_map(newest).collect())
@@ -51,20 +41,10 @@ impl Interleaved {
 
     /// The rows of the stores that answer. Each store's row stands elsewhere, so none has a number here.
     pub(super) fn rows_of_each(&mut self, key: &Key, most: usize) -> Result<Vec<ListedRow>, Fault> {
-        let mut found = BTreeSet::new();
-        let mut faults = Vec::new();
-        for answer in self.ask_each(|_, store| store.list_rows(key, most)) {
-            match answer {
-                Ok(listed) => {
-                    found.extend(listed.into_iter().map(|row| ListedRow { next: None, date: 0, ..row }));
-                }
-                Err(fault) => faults.push(fault),
-            }
-        }
-        if faults.len() == self.members.len() {
-            let kind = faults.first().map_or(FaultKind::Unavailable, |fault| fault.kind);
-            return Err(Fault::all(kind, faults));
-        }
+        let answers = given_answers(self.ask_each(|_, store| store.list_rows(key, most)))?;
+        let without_number = |row: ListedRow| ListedRow { next: None, date: 0, ..row };
+        let found: BTreeSet<ListedRow> =
+            answers.into_iter().flat_map(|(_, listed)| listed).map(without_number).collect();
         Ok(found.into_iter().take(most).collect())
     }
 
@@ -131,6 +111,22 @@ impl Interleaved {
         }
         Ok(true)
     }
+}
+
+/// The answers of the stores that gave one, each with the index of its store; the faults where none did.
+fn given_answers<T>(answers: Vec<Result<T, Fault>>) -> Result<Vec<(usize, T)>, Fault> {
+    let (mut given, mut faults) = (Vec::with_capacity(answers.len()), Vec::new());
+    for (at, answer) in answers.into_iter().enumerate() {
+        match answer {
+            Ok(answer) => given.push((at, answer)),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    if given.is_empty() {
+        let kind = faults.first().map_or(FaultKind::Unavailable, |fault| fault.kind);
+        return Err(Fault::all(kind, faults));
+    }
+    Ok(given)
 }
 
 /// What an operator has to know after a change that some stores have and others perhaps not.
