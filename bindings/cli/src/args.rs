@@ -380,8 +380,8 @@ Examples:
 
     /// Show the store, and where these sources stand in it
     #[command(after_help = "\
-No source named: those of the TOML file, and every row that the store has in keymill's own tables: the names of segments, serials and
-business ids are sources. Nothing is created or changed.
+No source named: those of the TOML file, and the rows in keymill's own tables. The name of a row of a segment, a serial or
+business ids can be given as a source. Nothing is created or changed.
 
 Examples:
   keymill status

@@ -37,7 +37,7 @@ enum Turn {
 }
 
 impl Planner {
-    /// Queues a source; one that was refused and rests has its place when the rest is over.
+    /// Queues a source. A source that was refused rests first, and is queued when its rest is over.
     pub(super) fn enqueue(&mut self, index: SourceIndex, urgent: bool, now: Now) {
         if self.plan(index).is_some_and(|plan| now.boot_ms < plan.retry_at_ms) {
             self.rest(index);

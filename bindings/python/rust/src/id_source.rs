@@ -85,7 +85,7 @@ impl Drop for IdSource {
         // SAFETY: taken once, here, and not used again.
         let source = unsafe { ManuallyDrop::take(&mut self.source) };
         Python::attach(|py| {
-            // A handle's cursor, or that of a source whose mill object is gone.
+            // No other object counts by this cursor: a handle had it, or the mill's object is gone.
             if Arc::strong_count(&self.cursor) == 1 {
                 self.cursor.give_back(&source);
             }

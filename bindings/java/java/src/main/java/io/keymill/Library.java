@@ -88,7 +88,7 @@ final class Library {
         }
     }
 
-    /** Each copy stays in memory as long as the JVM: a server with two versions, or one that redeploys where no library can be shared, should know. */
+    /** Warns about a further copy, which stays in memory as long as the JVM: of another version, or where no library can be shared. */
     private static void count() {
         int copies;
         // One object a JVM, which all class loaders see. A child may inherit the properties: what another JVM counted is no copy here.

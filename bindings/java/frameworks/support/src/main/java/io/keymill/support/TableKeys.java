@@ -26,7 +26,7 @@ public final class TableKeys {
      */
     public static TableKeys of(Connection connection, String table, String column) {
         try {
-            // PostgreSQL refuses every statement behind one that failed.
+            // After a statement that failed, PostgreSQL refuses every other one of the transaction.
             Savepoint before = connection.getAutoCommit() ? null : connection.setSavepoint();
             try (Statement statement = connection.createStatement(); ResultSet row = statement.executeQuery("select min(" + column + "), max(" + column + ") from " + table)) {
                 row.next();
