@@ -68,15 +68,15 @@ fn is_end(token: &TokenTree) -> bool {
 
 #[test]
 fn texts_are_told_from_comments_tests_and_attributes() {
-    let source = r##"
+    let source = r#"
         #![doc = "none"]
         // "none"
         #[cfg(test)] use a::{b, c};
         const A: Remedy = Remedy::Text("restore \
             it");
-        fn f<'a>(c: char) -> bool { g(C { first: r#"run "x""# }, '"', b"none") && c == '\'' }
+        fn f<'a>(c: char) -> bool { g(C { first: "run \"x\"" }, '"', b"none") && c == '\'' }
         #[cfg(all(test, unix))] mod tests { const A: &str = "none"; }
-    "##;
+    "#;
     let found = literals(source);
     let texts: Vec<&str> = found.iter().map(|literal| literal.text.as_str()).collect();
     assert_eq!(texts, ["restore it", "run \"x\""]);

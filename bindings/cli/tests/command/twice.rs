@@ -184,9 +184,10 @@ fn raises_no_mark_to_next_year(url: &str) {
         // `now` is after every id that a machine ten minutes ahead may have made.
         // How far ids lead the clock is written, as the programs have it.
         let with = |lead: &str| spec.replace("max_lead=15m", lead);
-        let (unwritten, written) = match spec.contains("worker=") {
-            true => (with("clock_back=wait"), with("max_lead=3s")),
-            false => (with("max_lead=3s"), with("max_lead=3s&lease=30s")),
+        let (unwritten, written) = if spec.contains("worker=") {
+            (with("clock_back=wait"), with("max_lead=3s"))
+        } else {
+            (with("max_lead=3s"), with("max_lead=3s&lease=30s"))
         };
         let message = run(&["repair", &unwritten, "--to", "now", "--yes"]).refused("INVALID_CONFIG");
         assert!(message.contains("Write the largest that they have, as `max_lead=3s"), "{message}");
