@@ -183,6 +183,17 @@ impl Source {
         ))))
     }
 
+    /// Refuses `now` for a snowflake whose spec does not say how far ids lead the clock: the programs may have another `max_lead` than the
+    /// default, and ids after the time that the default gives.
+    fn check_lead_is_written(&self) -> Result<()> {
+        let Some(unwritten) = self.spec().unwritten_lead() else { return Ok(()) };
+        Err(self.failed(Error::config(format!(
+            "`{}`: `now` counts the `max_lead`{} of the programs, and this spec does not write it. Write the largest that they have, as `{unwritten}`",
+            self.label(),
+            if self.spec().is_leased() { " and the `lease`" } else { "" },
+        ))))
+    }
+
     /// Whether a missing row begins after the largest serial of the business table (`init=max`).
     #[must_use]
     pub fn reads_business_table(&self) -> bool {
@@ -193,10 +204,12 @@ impl Source {
     /// every id that a process may have made by now, by the store's clock.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`; for `now` those of reading the store's clock, and `STORE_REFUSED` where it and this machine's are ten minutes apart.
+    /// `INVALID_ARGUMENT`; for `now` those of reading the store's clock, `INVALID_CONFIG` where the spec does not say how far ids lead the
+    /// clock, and `STORE_REFUSED` where the store's clock and this machine's are ten minutes apart.
     pub fn repair_target(&self, text: &str) -> Result<u64> {
         let now;
         let text = if text == "now" && self.layout().is_some() {
+            self.check_lead_is_written()?;
             let (key, wall_ms) = (self.spec().key.clone(), self.shared.mill.clock().wall_ms());
             let clock_ms = self.on_store(move |store| Ok(operators_clock_ms(store, &key, wall_ms)?))?;
             if let Some(store_ms) = clock_ms.filter(|store_ms| store_ms.abs_diff(wall_ms) > BELIEVED_MS) {

@@ -165,6 +165,8 @@ pub struct Spec {
     pub worker_read: String,
     /// The options of business ids; `None` for the other kinds.
     pub bank: Option<BankSpec>,
+    /// The spec writes each option that says how far ids of a snowflake may lead the clock.
+    pub lead_is_written: bool,
     /// `zone=local` of a serial with dates.
     pub takes_program_zone: bool,
     /// `skew=5s` of a serial: how far this clock may be behind the row's period.
@@ -247,6 +249,17 @@ impl Spec {
         let Some(SnowflakeSpec { worker, max_lead_ms, .. }) = self.snowflake else { return 0 };
         let lease_ms = if let Worker::Leased { lease_ms, .. } = worker { lease_ms } else { 0 };
         BELIEVED_MS + lease_ms + max_lead_ms
+    }
+
+    /// The options of [`Spec::furthest_lead_ms`] as they are, where the spec does not write each of them.
+    #[must_use]
+    pub(crate) fn unwritten_lead(&self) -> Option<String> {
+        let SnowflakeSpec { worker, max_lead_ms, .. } = self.snowflake.filter(|_| !self.lead_is_written)?;
+        let max_lead = format!("max_lead={}", in_words(max_lead_ms));
+        Some(match worker {
+            Worker::Leased { lease_ms, .. } => format!("{max_lead}&lease={}", in_words(lease_ms)),
+            _ => max_lead,
+        })
     }
 
     /// What a process asks the store for that begins with a fixed worker.

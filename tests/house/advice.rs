@@ -1,8 +1,8 @@
 //! Every advice that a message or a page gives is a row of `tests/adversaries.toml`, with the test that follows it while other programs go
 //! on.
 //!
-//! The advices are found in the sources of the core and of the command: what a `Remedy` says, and every text that tells an operator to do
-//! something with what stands between back quotes; and in the help texts and the blocks of the pages for operators: every command and
+//! The advices are found in the sources of the core and of the command: what a `Remedy` says, and every text with a clause that
+//! begins with a verb; and in the help texts and the blocks of the pages for operators: every command and
 //! statement that changes a row, a table or a setting. A new one without a row fails here, and so does a row of which no message says the words.
 
 use std::collections::BTreeSet;
@@ -10,71 +10,49 @@ use std::fs;
 
 use super::adversaries::{Proof, root, texts};
 use super::floors::sources;
+use super::literals::literals;
 use super::proofs::Proofs;
 
 const TABLE: &str = "tests/adversaries.toml";
 
 /// What an operator is told to do.
-const VERBS: [&str; 41] = [
+const VERBS: [&str; 50] = [
     "add", "alter", "allow", "change", "check", "close", "create", "delete", "disable", "drop", "enable",
     "give", "grant", "leave", "let", "make", "mend", "move", "name", "open", "persist", "put", "raise",
     "rename", "repair", "restore", "revoke", "run", "set", "start", "stop", "store", "take", "use", "wait",
-    "write", "have", "keep", "install", "turn", "end",
+    "write", "have", "keep", "install", "turn", "end", "lower", "choose", "begin", "widen", "copy", "go",
+    "try", "compare", "remove",
 ];
 
 /// What stands before such a word where it begins a clause.
 const BEFORE: [&str; 12] = [";", ":", ",", ".", "(", " and", " or", " then", " to", " else", "; else", "}"];
 
 /// The advices of a source, without its tests and comments.
-fn literals(source: &str) -> Vec<String> {
-    let advice = quoted(source).into_iter().filter(|(is_remedy, text)| *is_remedy || is_advice(text));
-    advice.map(|(_, text)| text).collect()
+fn advices_in(source: &str) -> Vec<String> {
+    let advice = literals(source)
+        .into_iter()
+        .filter(|literal| !literal.text.is_empty() && (literal.is_remedy() || is_advice(&literal.text)));
+    advice.map(|literal| literal.text).collect()
 }
 
-/// The texts between quotes of a source, without its tests and comments, and whether each is the text of a remedy.
-fn quoted(source: &str) -> Vec<(bool, String)> {
-    let end = ["\n#[cfg(test)]", "\n#[cfg(all(test"].iter().filter_map(|mark| source.find(mark)).min();
-    let code: Vec<&str> = source[..end.unwrap_or(source.len())]
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("//"))
-        .collect();
-    let code = code.join("\n").replace("'\"'", "");
-    let mut found = Vec::new();
-    let mut rest = code.as_str();
-    while let Some(at) = rest.find('"') {
-        let mut text = String::new();
-        let mut end = rest.len();
-        let mut escaped = false;
-        for (index, c) in rest[at + 1..].char_indices() {
-            if escaped {
-                text.push(c);
-                escaped = false;
-            } else if c == '\\' {
-                escaped = true;
-            } else if c == '"' {
-                end = at + index + 2;
-                break;
-            } else {
-                text.push(c);
-            }
-        }
-        let begins = &rest[..at];
-        let is_remedy =
-            ["Remedy::Text(", "first: "].iter().any(|way| begins.trim_end().ends_with(way.trim_end()));
-        if !text.is_empty() {
-            found.push((is_remedy, text));
-        }
-        rest = &rest[end..];
-    }
-    found
-}
-
-/// Whether a text tells somebody to do something with what stands between back quotes.
+/// Whether a text tells an operator to do something: a verb at the beginning of a clause.
 fn is_advice(text: &str) -> bool {
-    if ["SELECT ", "DELETE FROM ", "INSERT ", "UPDATE ", "ALTER ", "CREATE "]
-        .iter()
-        .any(|sql| text.starts_with(sql))
-    {
+    const STATEMENTS: [&str; 13] = [
+        "SELECT ",
+        "DELETE FROM ",
+        "INSERT ",
+        "UPDATE ",
+        "ALTER ",
+        "CREATE ",
+        "BEGIN ",
+        "START ",
+        "SET ",
+        "DROP ",
+        "REVOKE ",
+        "GRANT ",
+        "-- ",
+    ];
+    if STATEMENTS.iter().any(|statement| text.starts_with(statement)) {
         return false;
     }
     let lower = text.to_ascii_lowercase();
@@ -82,12 +60,7 @@ fn is_advice(text: &str) -> bool {
         lower.match_indices(verb).any(|(at, _)| {
             let (before, after) = (lower[..at].trim_end(), &lower[at + verb.len()..]);
             let begins = before.is_empty() || BEFORE.iter().any(|mark| before.ends_with(mark));
-            let clause = after.split(';').next().unwrap_or_default();
-            let near: String = clause.chars().take(80).collect();
-            begins
-                && after.starts_with(' ')
-                && (at == 0 || !lower.as_bytes()[at - 1].is_ascii_alphanumeric())
-                && near.contains('`')
+            begins && after.starts_with(' ') && (at == 0 || !lower.as_bytes()[at - 1].is_ascii_alphanumeric())
         })
     })
 }
@@ -125,7 +98,7 @@ fn left_out(text: &str) -> Vec<String> {
 #[test]
 fn an_advice_that_repeats_ids_while_programs_go_on_says_what_comes_first() {
     let mut found: Vec<String> = core_sources()
-        .flat_map(|(name, text)| quoted(&text).into_iter().map(move |(_, literal)| (name.clone(), literal)))
+        .flat_map(|(name, text)| literals(&text).into_iter().map(move |literal| (name.clone(), literal.text)))
         .flat_map(|(name, literal)| left_out(&literal).into_iter().map(move |what| format!("{name}: {what}")))
         .collect();
     let page = fs::read_to_string(root().join("docs/guarantees.md")).expect("a page");
@@ -179,7 +152,7 @@ fn advices() -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     for (name, text) in sources_in("bindings/cli/src") {
         let of_help = commands(text.lines().filter(|line| !line.trim_start().starts_with("//")));
-        found.extend(literals(&text).into_iter().chain(of_help).map(|advice| (name.clone(), advice)));
+        found.extend(advices_in(&text).into_iter().chain(of_help).map(|advice| (name.clone(), advice)));
     }
     for page in fs::read_dir(root().join("docs/operations")).expect("the pages") {
         let path = page.expect("a page").path();
@@ -188,7 +161,7 @@ fn advices() -> BTreeSet<(String, String)> {
         found.extend(commands(blocks(&text)).into_iter().map(|command| (name.clone(), command)));
     }
     for (name, text) in core_sources() {
-        found.extend(literals(&text).into_iter().map(|literal| (name.clone(), literal)));
+        found.extend(advices_in(&text).into_iter().map(|literal| (name.clone(), literal)));
     }
     found
 }
@@ -307,5 +280,5 @@ fn an_advice_is_told_from_another_text() {
         assert!(!is_advice(text), "{text}");
     }
     let source = "const A: Remedy = Remedy::Text(\n    \"restore it\",\n);\n// \"run `x`\"\nlet b = \"name `x`\";\n#[cfg(test)]\nmod tests { \"use `y`\" }";
-    assert_eq!(literals(source), ["restore it", "name `x`"]);
+    assert_eq!(advices_in(source), ["restore it", "name `x`"]);
 }

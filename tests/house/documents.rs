@@ -13,6 +13,7 @@ use keymill::{Change, Code, FigureKind, Mill, Stats};
 use keymill_tests::schemes;
 
 use super::adversaries;
+use super::literals::literals;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -230,28 +231,9 @@ fn features() -> String {
     text
 }
 
-/// The text literals of a Rust source, in their order, without what continues a line.
-fn literals(source: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut rest = source;
-    while let Some(at) = rest.find('"') {
-        rest = &rest[at + 1..];
-        let mut text = String::new();
-        let mut chars = rest.char_indices().peekable();
-        let end = loop {
-            match chars.next().expect("the literal's end") {
-                (at, '"') => break at,
-                (_, '\\') => match chars.next().expect("what is escaped").1 {
-                    '\n' => while chars.next_if(|(_, c)| c.is_whitespace()).is_some() {},
-                    escaped => text.extend(['\\', escaped]),
-                },
-                (_, c) => text.push(c),
-            }
-        };
-        rest = &rest[end + 1..];
-        found.push(text);
-    }
-    found
+/// The text literals of a source.
+fn texts_of(source: &str) -> Vec<String> {
+    literals(source).into_iter().map(|literal| literal.text).collect()
 }
 
 fn metrics() -> String {
@@ -261,15 +243,11 @@ fn metrics() -> String {
         let _ = figure.metric.map(|metric| writeln!(text, "| `{metric}` | {kind} | {} |", figure.help));
     }
     let core = read("core/src/engine/metrics.rs");
-    let rows = core.split_once("fn source_series").expect("the series").1;
-    for row in literals(rows).windows(3).filter(|row| row[0].starts_with("keymill_")) {
+    for row in texts_of(&core).windows(3).filter(|row| row[0].starts_with("keymill_")) {
         let _ = writeln!(text, "| `{}` | {} | {} |", row[0], row[1], row[2]);
     }
     let command = read("bindings/cli/src/status.rs");
-    for row in literals(&command.replace("'\"'", "' '"))
-        .windows(2)
-        .filter(|row| row[0].starts_with("keymill_store_"))
-    {
+    for row in texts_of(&command).windows(2).filter(|row| row[0].starts_with("keymill_store_")) {
         let _ = writeln!(text, "| `{}` | gauge, of `keymill metrics` | {} |", row[0], row[1]);
     }
     text

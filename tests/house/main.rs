@@ -4,6 +4,7 @@ mod adversaries;
 mod advice;
 mod documents;
 mod floors;
+mod literals;
 mod messages;
 mod names;
 mod one_definition;

@@ -70,13 +70,37 @@ fn a_number_that_does_not_fit_the_layout_is_refused_and_no_further_row_is_used_u
     for _ in 0..3 {
         let refused = source.next().expect_err("30001 does not fit 10 bits");
         assert_eq!(refused.code, Code::NoWorkerFree, "{refused}");
-        for says in ["30001", "0 to 1023", "TiDB", "AUTO_ID_CACHE 1"] {
+        for says in [
+            "30001",
+            "0 to 1023",
+            "TiDB",
+            "AUTO_ID_CACHE 1",
+            "every node of uid-generator",
+            "`--to now --yes`",
+        ] {
             assert!(refused.message.contains(says), "{refused}");
         }
     }
     let rows: Option<u64> = connection.query_first(format!("SELECT COUNT(*) FROM {table}")).expect("a count");
     assert_eq!(rows, Some(1));
     connection.query_drop(format!("DROP TABLE {table}")).expect("dropped");
+}
+
+/// As the refusal of a number that does not fit says: leased workers begin after every id of the numbers that were used once.
+#[test]
+fn a_source_that_is_given_leased_workers_as_the_message_says_makes_no_id_until_the_old_ones_are_over() {
+    let table = format!("WORKER_NODE_{}", fastrand::u32(..));
+    let name = format!("tx{}", fastrand::u32(..));
+    let once = format!("snowflake:{name}?worker=disposable&deadline=60s&table={table}");
+    let leased = format!("snowflake:{name}?max_lead=3s&lease=30s&deadline=2s");
+    let mill = Mill::open(&patient(&mariadb::url())).expect("a mill");
+    mill.init(&[&once, &leased], Change::Apply).expect("the tables");
+    mill.source(&once).and_then(|source| source.next()).expect("an id");
+    let source = mill.source(&leased).expect("a source");
+    let now = source.repair_target("now").expect("a time");
+    source.repair(now, Change::Apply).expect("raised");
+    assert_eq!(source.next().expect_err("no worker is free yet").code, Code::NoWorkerFree);
+    mariadb::connection().query_drop(format!("DROP TABLE {table}")).expect("dropped");
 }
 
 #[test]

@@ -449,7 +449,8 @@ Examples:
   keymill repair segment:orders --to 50001 --yes
   keymill repair 'serial:cust_info/custid?number=000000&zone=Asia/Shanghai' --to 731 --yes
                                                  today's serials go on at 731, in the zone of the programs
-  keymill repair snowflake:tx --to now --yes     no leased worker begins before any id that was made by now
+  keymill repair 'snowflake:tx?max_lead=3s&lease=30s' --to now --yes
+                                                 no leased worker begins before any id that was made by now
   keymill repair business:order --counters 4096 --yes")]
     Repair {
         /// The source: kind:name?option=value&…

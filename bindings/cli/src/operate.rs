@@ -76,10 +76,6 @@ pub fn change(written: bool) -> Change {
     if written { Change::Apply } else { Change::DryRun }
 }
 
-/// What `now` counts, beside the ten minutes for which a clock that is ahead is believed.
-const COUNTED: &str =
-    "`now` counts `max_lead` and `lease` of this spec: where a program has a longer one, write it here too";
-
 /// Raises a row, or sets it back; without `yes` only shows what would be.
 pub fn repair(source: &Source, to: &str, set_back: bool, yes: bool, json: bool) -> Result<()> {
     source.check_zone_is_written()?;
@@ -89,9 +85,6 @@ pub fn repair(source: &Source, to: &str, set_back: bool, yes: bool, json: bool) 
     let stands = !repair.is_change();
     let is_written = yes && !stands;
     let (before, after, set_back) = (repair.before, repair.after, repair.set_back);
-    if to == "now" && source.layout().is_some() {
-        print::note(COUNTED);
-    }
     let from =
         source.layout().map(|layout| Ok(layout.wall_ms_of(layout.read(target)?.tick + 1))).transpose()?;
     if json {

@@ -442,6 +442,7 @@ fn segment(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
         snowflake: None,
         worker_read: String::new(),
         bank: None,
+        lead_is_written: true,
         takes_program_zone: false,
         skew_ms: 0,
         rules,
@@ -525,6 +526,7 @@ fn serial(
         snowflake: None,
         worker_read: String::new(),
         bank: None,
+        lead_is_written: true,
         takes_program_zone,
         skew_ms: read.millis("skew", 5000, 0, 86_400_000)?,
         rules,
@@ -569,6 +571,7 @@ fn business(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> 
         snowflake: None,
         worker_read: String::new(),
         bank: Some(bank),
+        lead_is_written: true,
         takes_program_zone: false,
         skew_ms: 0,
         rules: rules_from(read, None, 16, LARGEST_STEP)?,
@@ -590,6 +593,8 @@ fn snowflake(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec>
         &[("borrow", ClockBack::Borrow), ("wait", ClockBack::Wait), ("error", ClockBack::Error)],
     )?;
     let max_lead_ms = read.millis("max_lead", 3000, 1, 3_600_000)?;
+    let is_leased = matches!(worker, Worker::Leased { .. });
+    let lead_is_written = read.is_given("max_lead") && (!is_leased || read.is_given("lease"));
     let (_, table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
     let label = format!("snowflake:{name}");
     let key = match worker {
@@ -626,6 +631,7 @@ fn snowflake(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec>
         }),
         worker_read,
         bank: None,
+        lead_is_written,
         takes_program_zone: false,
         skew_ms: 0,
         rules: Rules::default(),

@@ -282,7 +282,7 @@ impl Planner {
         let fault = Fault::new(
             FaultKind::Exhausted,
             format!(
-                "table `{}` gave this process number {number}, and layout {layout} has workers 0 to {}; each start uses a number up, and servers of TiDB count in jumps of 30000 unless the table says `AUTO_ID_CACHE 1`; ids of another entity may have a source of another name, with `worker=lease` or more worker bits; to change this one, stop every process of it first",
+                "table `{}` gave this process number {number}, and layout {layout} has workers 0 to {}; each start uses a number up, and servers of TiDB count in jumps of 30000 unless the table says `AUTO_ID_CACHE 1`; a source with `worker=lease` or more worker bits is for a new one with a new column: its ids may equal those of this one; to give this one another `worker=`, stop every process of it and every node of uid-generator with its layout, then run `keymill repair` of it with the new `worker=` and `--to now --yes`",
                 plan.spec.key.table,
                 layout.max_worker()
             ),

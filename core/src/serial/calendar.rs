@@ -3,8 +3,10 @@
 //! Time zones and calendar are jiff's. What is added here is that a period never falls: where clocks go back, the
 //! hour that comes twice belongs to the latest period already reached, as the row's does.
 
+use std::sync::LazyLock;
+
 use jiff::civil::{Date, DateTime};
-use jiff::tz::{Offset, TimeZone};
+use jiff::tz::{Offset, TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Span, Timestamp};
 
 use crate::error::{Error, Result};
@@ -231,26 +233,6 @@ fn local() -> Result<TimeZone> {
     }
 }
 
-/// The names of zones that are UTC for ever.
-const UTC_NAMES: [&str; 10] =
-    ["UTC", "Etc/UTC", "UCT", "Etc/UCT", "Etc/GMT", "GMT", "Universal", "Etc/Universal", "Zulu", "Etc/Zulu"];
-
-/// The name that another machine knows this machine's zone by; `None` where it has none. A file that a container mounts over
-/// `/etc/localtime` lies on what that links to, mostly `Etc/UTC`, and has its name.
-pub(super) fn name_of(zone: &TimeZone) -> Option<&str> {
-    let name = zone.iana_name().filter(|name| !is_of_this_machine(name))?;
-    let is_utc =
-        |seconds: i64| Timestamp::from_second(seconds).is_ok_and(|at| zone.to_offset(at) == Offset::UTC);
-    // A winter and a summer.
-    let is_misnamed = UTC_NAMES.contains(&name) && !(is_utc(1_768_435_200) && is_utc(1_784_073_600));
-    (!is_misnamed).then_some(name)
-}
-
-/// `localtime` is another zone on each machine.
-fn is_of_this_machine(name: &str) -> bool {
-    name.rsplit('/').next().is_some_and(|last| last.eq_ignore_ascii_case("localtime"))
-}
-
 /// `local`, `UTC`, a name of the IANA database, or a fixed offset.
 pub(super) fn zone(name: &str) -> Result<TimeZone> {
     let unknown = || {
@@ -262,10 +244,46 @@ pub(super) fn zone(name: &str) -> Result<TimeZone> {
     match name {
         "local" => local(),
         "UTC" => Ok(TimeZone::UTC),
-        _ if is_of_this_machine(name) => Err(unknown()),
         _ if name.starts_with(['+', '-']) => offset(name).map(Offset::to_time_zone).ok_or_else(unknown),
-        _ => TimeZone::get(name).ok().filter(|zone| !zone.is_unknown()).ok_or_else(unknown),
+        _ => {
+            let found =
+                TimeZone::get(name).ok().filter(|zone| !zone.is_unknown() && is_of_all_machines(name));
+            let found = found.ok_or_else(unknown)?;
+            // A name means the same in each program: not the file that is mounted over its own on this machine.
+            let known = if is_named(&found, name) { None } else { bundled().get(name).ok() };
+            Ok(known.unwrap_or(found))
+        }
     }
+}
+
+/// The name that another machine knows this zone by. `None` for a rule, for a file without a name, and where the file of that name holds
+/// another zone.
+pub(super) fn name_of(zone: &TimeZone) -> Option<&str> {
+    zone.iana_name().filter(|name| is_of_all_machines(name) && is_named(zone, name))
+}
+
+/// Whether a name of the zone database means one zone on every machine.
+fn is_of_all_machines(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let is_own = ["localtime", "posixrules"].contains(&name.rsplit('/').next().unwrap_or_default());
+    !is_own && !name.starts_with("posix/") && !name.starts_with("right/")
+}
+
+/// The database that is compiled in.
+fn bundled() -> &'static TimeZoneDatabase {
+    static BUNDLED: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
+    &BUNDLED
+}
+
+/// Whether a zone has the hours that its name has in the database which is compiled in. A container may have the host's `/etc/localtime`
+/// mounted over the file of another zone, to which its own was a link. Hours of the past are compared, which no new law changes.
+fn is_named(zone: &TimeZone, name: &str) -> bool {
+    const FROM_S: i64 = 631_152_000; // 1990
+    const QUARTER_S: i64 = 91 * 86_400;
+    let Ok(known) = bundled().get(name) else { return true };
+    (0..120)
+        .filter_map(|quarter| Timestamp::from_second(FROM_S + quarter * QUARTER_S).ok())
+        .all(|at| zone.to_offset(at) == known.to_offset(at))
 }
 
 /// `+HH:MM` or `-HH:MM`, at most 18 hours as in Java's `ZoneOffset`.

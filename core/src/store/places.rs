@@ -216,7 +216,7 @@ fn makes_ids_of(name: &str, pool: &PoolRows, places: &Places) -> Result<bool, Fa
     Err(Fault::new(
         FaultKind::Refused,
         format!(
-            "pool `{name}` in `{}` records `{}`, which is no layout, and its marks may be the newest; nothing was changed; write into `layout` of its record what the source of this pool has, as in `time:41@1ms,worker:10,seq:12 epoch 2025-01-01T00:00:00Z`",
+            "pool `{name}` in `{}` records `{}`, which is no layout, and its marks may be the newest; nothing was changed; stop every program that uses it, then write into `layout` of its record what the source of this pool has, as in `time:41@1ms,worker:10,seq:12 epoch 2025-01-01T00:00:00Z`",
             places.pool_table,
             crate::error::shown(&record.layout)
         ),
@@ -259,7 +259,7 @@ fn check_fixed_row(worker: u64, index: StoreIndex, row: RowMark) -> Result<(), F
         return Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "the row of worker {worker} has the date {}, and a mark has none; nothing was changed; set `date` to 0, and `next` to the first tick that no id has",
+                "the row of worker {worker} has the date {}, and a mark has none; nothing was changed; stop every program that uses it, then set `date` to 0, and `next` to the first tick that no id has",
                 row.mark.period
             ),
         ));

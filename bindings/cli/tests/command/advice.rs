@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -185,6 +186,94 @@ fn a_row_that_says_0_is_repaired_as_the_message_says() {
         drawn.follow(&says);
         drawn.end();
     }
+}
+
+/// A program that goes on has numbers above any that a person can find.
+#[test]
+fn a_row_that_is_set_by_hand_as_the_message_says_repeats_nothing() {
+    let rows = [
+        (SEGMENT, "keymill_segment", "next", "9223372036854775809", "lowest number that was never issued"),
+        (SEGMENT, "keymill_segment", "state", "'zzz'", "mend the row: `open`"),
+        ("segment:o?scheme=leaf_alloc&step=100&deadline=20s", "leaf_alloc", "max_id", "-5", "lowest number"),
+        (
+            "segment:n.o?scheme=cosid&min_step=100&deadline=20s",
+            "cosid",
+            "last_max_id",
+            "-5",
+            "highest number",
+        ),
+        (
+            "serial:o/no?date=&number=0000000000&deadline=20s",
+            "key_producer",
+            "MAXSERIALNO",
+            "''",
+            "highest serial",
+        ),
+    ];
+    let server = Server::mariadb("advice_hand");
+    for (spec, table, column, wrong, says_what) in rows {
+        let mut drawn = Drawn::begin(&server, spec);
+        server.say(&format!("UPDATE {table} SET {column} = {wrong}"));
+        let says = drawn.says();
+        assert!(says.contains("stop every program that uses it, then "), "{says}");
+        assert!(says.contains(says_what), "{says}");
+        drawn.follow(&says);
+        let highest = drawn.ids.iter().copied().max().unwrap();
+        let number = if says_what.starts_with("lowest") { highest + 1 } else { highest };
+        let right = if column == "state" { "open".to_owned() } else { format!("{number:010}") };
+        server.say(&format!("UPDATE {table} SET {column} = '{right}'"));
+        drawn.end();
+    }
+}
+
+/// The file is in memory, and is moved to a disk with its ids.
+#[test]
+fn a_sqlite_file_is_moved_to_a_disk_as_the_message_says() {
+    let (memory, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), Home::new());
+    let at = |path: &Path| format!("sqlite:{}/ids.db?durability=warn", path.display());
+    let ids = disk.run(&["--mill", &at(memory.path()), "take", SEGMENT, "1000"]);
+    let last = ids.out.lines().last().unwrap().parse::<u64>().unwrap();
+    let says = disk.run(&["--mill", &at(memory.path()).replace("?durability=warn", ""), "next", SEGMENT]);
+    let says = says.refused("STORE_UNSAFE");
+    assert!(says.contains("; stop every program that uses it, copy the file"), "{says}");
+    for file in std::fs::read_dir(memory.path()).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), disk.path().join(file.file_name())).unwrap();
+    }
+    let next = disk.run(&["--mill", &at(disk.path()), "next", SEGMENT]).out;
+    assert!(next.trim().parse::<u64>().unwrap() > last, "{next}");
+}
+
+/// A file that is reached by two names goes on under one of them, where both stood.
+#[test]
+fn a_sqlite_file_of_two_names_is_left_with_one_as_the_message_says() {
+    let home = Home::new();
+    let (file, other) = (home.path().join("ids.db"), home.path().join("other.db"));
+    let take =
+        |path: &Path| home.run(&["--mill", &format!("sqlite:{}", path.display()), "take", SEGMENT, "1000"]);
+    let last = *take(&file).ids().last().unwrap();
+    std::fs::hard_link(&file, &other).unwrap();
+    for name in [&other, &file] {
+        let says = take(name).refused("STORE_UNSAFE");
+        assert!(says.contains("then remove the name that has no `-wal` beside it"), "{says}");
+    }
+    std::fs::remove_file(&other).unwrap();
+    assert!(take(&file).ids()[0] > last);
+
+    // The application's own file, of which keymill's is a neighbour, lies elsewhere.
+    let (beside, elsewhere) = (home.path().join("app.db.keymill"), home.path().join("elsewhere"));
+    let last = *take(&beside).ids().last().unwrap();
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::fs::write(elsewhere.join("app.db"), "").unwrap();
+    std::os::unix::fs::symlink(elsewhere.join("app.db"), home.path().join("app.db")).unwrap();
+    let says = take(&beside).refused("STORE_UNSAFE");
+    let moved = elsewhere.join("app.db.keymill");
+    assert!(
+        says.contains(&format!("then use `sqlite:{}`, to which this file is moved", moved.display())),
+        "{says}"
+    );
+    std::fs::rename(&beside, &moved).unwrap();
+    assert!(take(&moved).ids()[0] > last);
 }
 
 #[test]

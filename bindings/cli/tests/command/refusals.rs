@@ -411,7 +411,7 @@ fn the_environments_password_goes_nowhere_that_every_user_can_say() {
 fn now_is_refused_where_the_stores_clock_is_far_from_this_machines() {
     let home = Home::new();
     let url = std::env::var("KEYMILL_TEST_POSTGRES").expect("`ci/servers/postgres run` names a server");
-    let (joint, spec) = (if url.contains('?') { '&' } else { '?' }, "snowflake:far?worker=3");
+    let (joint, spec) = (if url.contains('?') { '&' } else { '?' }, "snowflake:far?worker=3&max_lead=3s");
     home.run(&["--mill", &url, "init", spec]).done();
     let at = |ms: i64| format!("{url}{joint}clock=manual%40{ms}");
     for far in [-700_000, 700_000] {

@@ -281,8 +281,8 @@ impl Case {
 
     /// The page's command, with this source's options, this mill and this number.
     fn repair(&self, home: &Home, url: &str, number: &str) -> Ran {
-        // A snowflake that may lead so far gives ids without a wait of ten minutes; the command has the default.
-        let spec = self.spec.replace("max_lead=15m", "");
+        // A snowflake that may lead so far gives ids without a wait of ten minutes; the command has that of the page.
+        let spec = self.spec.replace("max_lead=15m", "max_lead=3s");
         let (name, options) = spec.split_once('?').unwrap_or((&spec, ""));
         let own = if options.is_empty() { name.to_owned() } else { format!("'{name}?{options}'") };
         let line = command(self.of);
@@ -315,10 +315,13 @@ fn cases(url: &str, home: &Home) -> Vec<Case> {
         ),
         Case::new("business:order", "business:order?counters=8"),
         Case::new("business:order?wide=on", "business:parcel?wide=on&counters=8"),
-        Case::new("snowflake:tx", "snowflake:tx?max_lead=15m"),
-        Case::new("snowflake:tx", "snowflake:scattered?max_lead=15m&scatter=2"),
-        Case::new("snowflake:tx?worker=5", "snowflake:fixed?max_lead=15m&worker=5"),
-        Case::new("snowflake:tx?worker=5", "snowflake:high?max_lead=15m&worker=6&scatter=high:4"),
+        Case::new("snowflake:tx?max_lead=3s&lease=30s", "snowflake:tx?max_lead=15m&lease=30s"),
+        Case::new(
+            "snowflake:tx?max_lead=3s&lease=30s",
+            "snowflake:scattered?max_lead=15m&lease=30s&scatter=2",
+        ),
+        Case::new("snowflake:tx?worker=5&max_lead=3s", "snowflake:fixed?max_lead=15m&worker=5"),
+        Case::new("snowflake:tx?worker=5&max_lead=3s", "snowflake:high?max_lead=15m&worker=6&scatter=high:4"),
     ];
     for scheme in Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments()) {
         let steps = match scheme {

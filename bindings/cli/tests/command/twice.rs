@@ -182,7 +182,16 @@ fn raises_no_mark_to_next_year(url: &str) {
         let next = run(&["next", spec]).ids();
         assert!(next > first, "{spec}: {next:?} after {first:?}");
         // `now` is after every id that a machine ten minutes ahead may have made.
-        let raised = run(&["repair", &spec.replace("max_lead=15m", ""), "--to", "now", "--yes"]).done();
+        // How far ids lead the clock is written, as the programs have it.
+        let with = |lead: &str| spec.replace("max_lead=15m", lead);
+        let (unwritten, written) = if spec.contains("worker=") {
+            (with("clock_back=wait"), with("max_lead=3s"))
+        } else {
+            (with("max_lead=3s"), with("max_lead=3s&lease=30s"))
+        };
+        let message = run(&["repair", &unwritten, "--to", "now", "--yes"]).refused("INVALID_CONFIG");
+        assert!(message.contains("Write the largest that they have, as `max_lead=3s"), "{message}");
+        let raised = run(&["repair", &written, "--to", "now", "--yes"]).done();
         assert!(raised.contains("written: yes"), "{raised}");
         let ahead = rfc3339(now_ms() + 600_000);
         let after = run(&["next", spec]).ids()[0].to_string();
@@ -259,6 +268,42 @@ fn writes_no_date_of_an_operators_zone(url: &str) {
     let wrong = "serial:inv/wrong?number=000000&table=no_such_table";
     let error = run(programs, &["next", wrong]).refused("STORE_REFUSED");
     assert!(error.contains(&format!("{wrong}&zone={programs}'")), "{error}");
+}
+
+/// A container's own file of `Etc/UTC` has that of the host's zone mounted over it.
+#[test]
+fn a_zone_whose_file_holds_another_one_has_no_name() {
+    let home = Home::new();
+    std::fs::create_dir_all(home.path().join("zones/Etc")).unwrap();
+    let file = std::fs::read("/usr/share/zoneinfo/Asia/Shanghai").expect("the system's zones");
+    for name in ["Etc/UTC", "localtime"] {
+        std::fs::write(home.path().join("zones").join(name), &file).unwrap();
+    }
+    let run = |zone: &str, args: &[&str]| -> Ran {
+        let mut command = home.command(args);
+        command.env("TZDIR", home.path().join("zones")).env("TZ", zone);
+        command.output().expect("the command runs").into()
+    };
+    let spec = "serial:inv/no?number=000000";
+    let shanghai = home.command(&["next", spec]).env("TZ", "Asia/Shanghai").output().unwrap();
+    let first = Ran::from(shanghai).done();
+    for zone in ["Etc/UTC", "localtime"] {
+        let next = run(zone, &["next", spec]).done();
+        assert_eq!(next[..8], first[..8], "its days are those of the file");
+        let message = run(zone, &["repair", spec, "--to", "900", "--yes"]).refused("INVALID_CONFIG");
+        assert!(
+            !message.contains(&format!("={zone}")) && !message.contains(&format!(" {zone},")),
+            "{message}"
+        );
+    }
+    // A name in a source means the same on every machine.
+    let hour = |zone: &str| {
+        run("Asia/Shanghai", &["next", &format!("serial:inv/{}?date=yyyyMMddHH&zone={zone}", zone.len())])
+            .done()
+    };
+    assert_eq!(hour("Etc/UTC")[..10], hour("UTC")[..10]);
+    run("UTC", &["next", &format!("{spec}&zone=localtime")]).refused("INVALID_CONFIG");
+    home.run(&["repair", &format!("{spec}&zone=right/UTC"), "--to", "900"]).refused("INVALID_CONFIG");
 }
 
 #[test]

@@ -119,9 +119,11 @@ impl Partition {
                     "its row holds numbers up to {} of a source with one store, which its partition would give again; nothing was changed",
                     next.saturating_sub(1),
                 );
-                let other = Remedy::Text("name another source, or raise this one with this file");
+                let raise = Remedy::Text(
+                    "raise this one with this file: the ids of another source may equal its own",
+                );
                 let repair = Remedy::repair(&key.name, *next);
-                Some(Fault::new(FaultKind::Refused, what).with_remedy(other).with_remedy(repair))
+                Some(Fault::new(FaultKind::Refused, what).with_remedy(raise).with_remedy(repair))
             }
             Recorded::Foreign(row) if row.mark.period != 0 => {
                 let period = row.mark.period;

@@ -271,7 +271,7 @@ impl SqliteFile {
         }
         let to = std::fs::canonicalize(beside).unwrap_or_else(|_| PathBuf::from("FILE"));
         self.judge(format!(
-            "`{beside}` is a symbolic link, and `{}` would not follow it: processes that reach the file by another name would begin at 1 again; use `sqlite:{}.keymill`",
+            "`{beside}` is a symbolic link, and `{}` would not follow it: processes that reach the file by another name would begin at 1 again; stop every program that uses it, then use `sqlite:{}.keymill`, to which this file is moved if no file is there",
             self.path.display(),
             to.display()
         ))
@@ -284,7 +284,7 @@ impl SqliteFile {
             .is_ok_and(|m| m.is_file() && std::os::unix::fs::MetadataExt::nlink(&m) > 1)
         {
             self.judge(format!(
-                "`{path}` has a second name (a hard link), under which another process would keep a log of its own; remove the link"
+                "`{path}` has a second name (a hard link), under which another process would keep a log of its own; stop every program that uses it, then remove the name that has no `-wal` beside it"
             ))?;
         }
         self.check_beside_link()?;
@@ -293,12 +293,12 @@ impl SqliteFile {
         if device(real).is_some_and(|file| device(&folder) != Some(file)) {
             // A container that mounts the file alone keeps the log in its own layer, where no other process sees it.
             self.judge(format!(
-                "`{path}` is mounted by itself, and SQLite's log would lie on another file system; mount its folder"
+                "`{path}` is mounted by itself, and SQLite's log would lie on another file system; stop every program that uses it, then copy the log `{path}-wal`, if there is one, beside the file and mount its folder"
             ))?;
         }
         match file_system(&folder) {
             Some(FileSystem::Network(name)) => self.judge(format!(
-                "`{path}` is on {name}, a file system of several machines, where SQLite's log and locks do not keep them apart; use a local disk or a server store"
+                "`{path}` is on {name}, a file system of several machines, where SQLite's log and locks do not keep them apart; stop every program that uses it, then copy the file (with `{path}-wal`, if there is one) to a local disk"
             )),
             Some(FileSystem::Memory(name)) => self.judge(format!(
                 "`{path}` is on {name}, which is lost when the machine stops, and numbers begin at 1 again; stop every program that uses it, copy the file to a disk, and use it there"
