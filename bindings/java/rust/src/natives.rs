@@ -119,6 +119,7 @@ natives! {
     }
     c"io/keymill/SourceBox" {
         c"tryLease", c"(JJJJJ)J", Java_io_keymill_SourceBox_tryLease;
+        c"giveBack", c"(JJJJJ)V", Java_io_keymill_SourceBox_giveBack;
         c"tryId", c"(JJ)J", Java_io_keymill_SourceBox_tryId;
         c"tryIdFor", c"(JJJ)J", Java_io_keymill_SourceBox_tryIdFor;
         c"tryIdForText", c"(J[BJ)J", Java_io_keymill_SourceBox_tryIdForText;

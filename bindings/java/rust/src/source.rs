@@ -5,7 +5,7 @@ use std::time::Duration;
 use jni::objects::{JByteArray, JLongArray, JObject, JString};
 use jni::sys::{jint, jlong};
 use jni::{Env, EnvUnowned};
-use keymill::binding::Pending;
+use keymill::binding::{LastBlock, Pending};
 use keymill::{Code, Error, Kind, Parts, Result, Source};
 
 use crate::call::{CallError, enter, enter_with, rows_out, text_in, text_out};
@@ -26,6 +26,8 @@ struct LeaseBuffer {
     width: u64,
     prefix_len: u64,
     prefix: [u8; 64],
+    /// By which the core sizes the next block; Java leaves it alone.
+    last: LastBlock,
 }
 
 /// What a refusal means for a caller that has waited for `waited` nanoseconds; less than 0: that does not wait at all.
@@ -57,7 +59,15 @@ extern "system" fn Java_io_keymill_SourceBox_tryLease(
     waited: jlong,
 ) -> jlong {
     enter(&mut env, THROWN, || {
-        let lease = match source.try_lease(count as u64, enough as u64) {
+        let buffer = buffer as *mut LeaseBuffer;
+        // SAFETY: Java's direct buffer of the size of a `LeaseBuffer`, which the calling thread alone uses; its bytes are zeros at first.
+        let mut last = unsafe { (&raw const (*buffer).last).read_unaligned() };
+        let leased = if count == 0 {
+            source.try_lease_block(&mut last, enough as u64)
+        } else {
+            source.try_lease(count as u64, enough as u64)
+        };
+        let lease = match leased {
             Ok(lease) => lease,
             Err(refusal) => return pause_after(&source, refusal, waited),
         };
@@ -70,14 +80,38 @@ extern "system" fn Java_io_keymill_SourceBox_tryLease(
             width: u64::from(lease.width),
             prefix_len: prefix.len() as u64,
             prefix: [0; 64],
+            last,
         };
         // A prefix has at most 64 bytes: the core's own buffer is no longer.
         out.prefix[..prefix.len()].copy_from_slice(prefix);
-        // SAFETY: Java's direct buffer of the size of a `LeaseBuffer`, which the calling thread alone uses; allocated with
-        // 8-byte alignment or better.
-        unsafe { (buffer as *mut LeaseBuffer).write_unaligned(out) };
+        // SAFETY: as above.
+        unsafe { buffer.write_unaligned(out) };
         Ok(DONE)
     })
+}
+
+/// `void giveBack(long address, long buffer, long leasedAt, long lo, long hi)`: takes back numbers of what was leased last into the
+/// buffer.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_SourceBox_giveBack(
+    mut env: EnvUnowned<'_>,
+    _: JObject<'_>,
+    source: Held<'_, Source>,
+    buffer: jlong,
+    leased_at: jlong,
+    lo: jlong,
+    hi: jlong,
+) {
+    enter(&mut env, (), || {
+        // SAFETY: as in `tryLease`.
+        let last = unsafe { &raw mut (*(buffer as *mut LeaseBuffer)).last };
+        // SAFETY: as above.
+        let before = unsafe { last.read_unaligned() };
+        // SAFETY: as above.
+        unsafe { last.write_unaligned(LastBlock::default()) };
+        source.give_back(leased_at as u64, lo as u64, hi as u64, before);
+        Ok(())
+    });
 }
 
 /// `long tryId(long address, long waited)`: an id; or a pause in nanoseconds, negated; or 0, and an exception is pending.

@@ -78,9 +78,9 @@ class Cursor extends CursorFields {
             end = buffer.hi;
         } else {
             expiringEnd = buffer.hi;
-            leasedAt = buffer.leasedAt;
             word = buffer.word;
         }
+        leasedAt = buffer.leasedAt;
         width = buffer.width;
         if (prefix != buffer.prefix || scratch == null) {
             prefix = buffer.prefix;

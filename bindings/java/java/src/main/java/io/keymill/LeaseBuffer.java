@@ -16,8 +16,11 @@ final class LeaseBuffer {
     private static final int PREFIX_LENGTH = 40;
     private static final int PREFIX = 48;
     private static final int MOST_PREFIX = 64;
+    /** By which the core sizes the next block: two numbers that are not read here. */
+    private static final int LAST = PREFIX + MOST_PREFIX;
+    private static final int SIZE = LAST + 16;
 
-    private final ByteBuffer bytes = ByteBuffer.allocateDirect(PREFIX + MOST_PREFIX).order(ByteOrder.nativeOrder());
+    private final ByteBuffer bytes = ByteBuffer.allocateDirect(SIZE).order(ByteOrder.nativeOrder());
     final long address = Native.address(bytes);
 
     long lo;
@@ -30,44 +33,12 @@ final class LeaseBuffer {
     private long wordAddress;
     private final boolean expires;
 
-    /** How many numbers to ask for, whether they came, and when. */
-    private long size;
-    private boolean came = true;
-    private long cameAt;
-
-    /** A lease is small while the demand is low, so that little is lost. */
-    private static final long SMALLEST = 16;
-    /** Leases that are used up within this time grow … */
-    private static final long SOON = 2_000_000;
-    /** … and those that last longer than this shrink. */
-    private static final long LATE = 50_000_000;
-
     LeaseBuffer(boolean expires) {
         this.expires = expires;
     }
 
-    /** How many numbers to ask for, at most {@code block}. A retry after a refusal asks for as many as before: waiting is no demand. */
-    long size(long block) {
-        if (!came) {
-            return size;
-        }
-        came = false;
-        long since = System.nanoTime() - cameAt;
-        if (size == 0) {
-            size = SMALLEST;
-        } else if (since < SOON) {
-            size *= 2;
-        } else if (since > LATE) {
-            size = Math.max(SMALLEST, size / 2);
-        }
-        size = Math.min(size, block);
-        return size;
-    }
-
     /** Reads what was leased. */
     void read() {
-        came = true;
-        cameAt = System.nanoTime();
         lo = bytes.getLong(LO);
         hi = bytes.getLong(HI);
         leasedAt = bytes.getLong(LEASED_AT);

@@ -67,6 +67,9 @@ final class MillBox {
     void close() {
         closing.lock();
         try {
+            for (SourceBox box : sources.values()) {
+                box.giveBack();
+            }
             close(address);
             closed = true;
             for (SourceBox box : sources.values()) {

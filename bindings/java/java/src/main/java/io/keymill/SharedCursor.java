@@ -98,7 +98,7 @@ final class SharedCursor extends SharedCursorFields {
                 if (now != old) {
                     return now;
                 }
-                pause = source.lease(buffer, buffer.size(source.block), 1, wait);
+                pause = source.lease(buffer, SourceBox.BLOCK, 1, wait);
                 if (pause == 0) {
                     now = new Lease(buffer, 0);
                     publish(now);
@@ -134,7 +134,7 @@ final class SharedCursor extends SharedCursorFields {
                 }
                 // Fetched before the rest of the present lease is taken, so that an outage costs no numbers.
                 long lacks = batch.lacks() - left;
-                pause = source.lease(buffer, source.batchSize(buffer, lacks), lacks, wait);
+                pause = source.lease(buffer, SourceBox.BLOCK, lacks, wait);
                 if (pause == 0) {
                     Lease next = new Lease(buffer, 0);
                     if (left > 0 && now.alive()) {
@@ -160,6 +160,24 @@ final class SharedCursor extends SharedCursorFields {
         // Checked after the lease is published: a close sets its flag first and empties leases then.
         if (source.isClosed()) {
             next.empty();
+        }
+    }
+
+    /**
+     * Gives back the numbers above the count. The count is raised above the size first, so no caller counts to one of them any more.
+     */
+    void giveBack() {
+        for (int turns = 0; !leasing.compareAndSet(false, true);) {
+            turns = Threads.spin(turns);
+        }
+        try {
+            Lease now = lease;
+            long at = Atomics.use(now, now.size);
+            if (at < now.size) {
+                source.giveBack(buffer, now.leasedAt, now.lo + at, now.lo + now.size);
+            }
+        } finally {
+            leasing.set(false);
         }
     }
 

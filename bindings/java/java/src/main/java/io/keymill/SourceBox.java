@@ -15,10 +15,12 @@ final class SourceBox {
     /** Ids for keys, from the core. */
     static final int FOR_KEYS = 5;
 
+    /** Instead of a count: the next block of a cursor. The core sizes it. */
+    static final long BLOCK = 0;
+
     private final MillBox mill;
     private final long address;
     final int mode;
-    final long block;
     /** Whether numbers in memory may end by themselves; else only a close ends them. */
     final boolean expires;
     final String label;
@@ -37,7 +39,6 @@ final class SourceBox {
         facts = Native.map(facts(address));
         label = facts.get("label");
         form = new TextForm(Native.map(form(address)));
-        block = Long.parseLong(facts.get("block"));
         expires = Boolean.parseBoolean(facts.get("expires"));
         mode = mode(
                 facts.get("kind"),
@@ -117,7 +118,7 @@ final class SourceBox {
     private boolean refill(Cursor cursor, Wait wait) {
         for (;;) {
             LeaseBuffer buffer = bufferOf(cursor);
-            long pause = lease(buffer, buffer.size(this.block), 1, wait);
+            long pause = lease(buffer, BLOCK, 1, wait);
             if (pause == 0) {
                 refill(cursor, buffer);
                 return true;
@@ -149,6 +150,29 @@ final class SourceBox {
 
     boolean isClosed() {
         return mill.closed;
+    }
+
+    /** Gives back what is left in the cursors that no other thread can be counting through. Called before the mill closes. */
+    void giveBack() {
+        shared.giveBack();
+        if (threads != null) {
+            threads.giveBack();
+        }
+    }
+
+    /** Gives back what is left in a cursor, for its owner: this is its thread, or that thread has ended. */
+    void giveBack(Cursor cursor) {
+        long left = cursor.left();
+        if (left > 0) {
+            long lo = cursor.next;
+            cursor.next = lo + left;
+            giveBack(cursor.buffer, cursor.leasedAt, lo, lo + left);
+        }
+    }
+
+    /** Gives back the numbers {@code [lo, hi)} of what was leased last into the buffer. The core may issue them at once. */
+    void giveBack(LeaseBuffer buffer, long leasedAt, long lo, long hi) {
+        giveBack(address, buffer.address, leasedAt, lo, hi);
     }
 
     /** The mill was closed: nothing in memory may be issued any more. */
@@ -380,7 +404,7 @@ final class SourceBox {
             long left = Math.min(mine.left(), batch.lacks());
             if (left < batch.lacks()) {
                 long lacks = batch.lacks() - left;
-                long pause = lease(buffer, batchSize(buffer, lacks), lacks, wait);
+                long pause = lease(buffer, BLOCK, lacks, wait);
                 if (pause > 0) {
                     wait.pause(pause);
                     continue;
@@ -394,11 +418,6 @@ final class SourceBox {
                 refill(mine, buffer);
             }
         }
-    }
-
-    /** How many numbers to lease for a batch: small batches share a lease, a large one gets just what it lacks. */
-    long batchSize(LeaseBuffer buffer, long lacks) {
-        return lacks < block / 2 ? Math.max(lacks, buffer.size(block)) : lacks;
     }
 
     /** Leases at most {@code count} numbers to the caller; waits until there is one. */
@@ -421,7 +440,7 @@ final class SourceBox {
         }
     }
 
-    /** Leases at most {@code count} numbers, if {@code enough} are there; 0, or for how long to pause. Never blocks. */
+    /** Leases at most {@code count} numbers, or {@link #BLOCK}, if {@code enough} are there; 0, or for how long to pause. Never blocks. */
     long lease(LeaseBuffer buffer, long count, long enough, Wait wait) {
         long pause = tryLease(address, buffer.address, count, enough, wait.waited());
         if (pause == 0) {
@@ -460,6 +479,8 @@ final class SourceBox {
     // Instance natives: the call keeps this object, and through it the mill, reachable.
 
     private native long tryLease(long address, long buffer, long count, long enough, long waited);
+
+    private native void giveBack(long address, long buffer, long leasedAt, long lo, long hi);
 
     private native long tryId(long address, long waited);
 

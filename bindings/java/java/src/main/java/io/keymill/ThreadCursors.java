@@ -78,12 +78,43 @@ final class ThreadCursors {
         cursors.add(cursor);
         // Twice as many as there are: threads that come and go cost each other a constant number of looks.
         if (cursors.size() > limit) {
-            cursors.removeIf(other -> !other.owner.isAlive());
+            giveBackOfEnded();
             limit = Math.max(PLACES, 2 * cursors.size());
         }
         kept.set(new WeakReference<>(cursor));
         claim(thread, cursor);
         return cursor;
+    }
+
+    /**
+     * Removes the cursors of threads that have ended, and gives back what is left in them. A thread that is not alive has made its last
+     * change to its cursor, and this thread sees it. Of several threads that come here, one removes a cursor.
+     */
+    private void giveBackOfEnded() {
+        for (Cursor cursor : cursors) {
+            if (!cursor.owner.isAlive() && cursors.remove(cursor)) {
+                source.giveBack(cursor);
+            }
+        }
+    }
+
+    /**
+     * Gives back what is left in the cursors of virtual threads, of threads that have ended and of the calling thread. The other threads
+     * may be counting: what is left in their cursors is lost.
+     */
+    void giveBack() {
+        for (int at = 0; at < STRIPES; at++) {
+            SharedCursor stripe = stripes.get(at);
+            if (stripe != null) {
+                stripe.giveBack();
+            }
+        }
+        giveBackOfEnded();
+        for (Cursor cursor : cursors) {
+            if (cursor.owner == Thread.currentThread()) {
+                source.giveBack(cursor);
+            }
+        }
     }
 
     /** How many cursors of threads are kept. */
