@@ -164,7 +164,7 @@ impl SqliteFile {
         }
         let at = |error: rusqlite::Error| fault(&path, &error);
         let connection = self.connect()?;
-        let journal = self.set_journal_mode(&connection).map_err(at)?;
+        let journal = Self::set_journal_mode(&connection).map_err(at)?;
         connection.execute_batch("PRAGMA synchronous=FULL").map_err(at)?;
         let synchronous: i64 =
             connection.query_row("PRAGMA synchronous", [], |row| row.get(0)).map_err(at)?;
@@ -213,7 +213,7 @@ impl SqliteFile {
     }
 
     /// Turns the write-ahead log on; answers with the journal mode that the file has then.
-    fn set_journal_mode(&self, connection: &Connection) -> rusqlite::Result<String> {
+    fn set_journal_mode(connection: &Connection) -> rusqlite::Result<String> {
         loop {
             // A file of another program keeps its journal mode. SQLite does not always ask the busy handler here:
             // eight processes that open a new file at once collide.
