@@ -194,6 +194,22 @@ impl Source {
         ))))
     }
 
+    /// Refuses a number for a snowflake that would be the present time in seconds or milliseconds since 1970: as an id it stands for a time
+    /// long before, and the mark would be raised there.
+    fn check_is_no_unix_time(&self, number: u64) -> Result<()> {
+        const YEAR_MS: u64 = 31_557_600_000;
+        let wall_ms = self.shared.mill.clock().wall_ms();
+        let is_now = |ms: u64| i64::try_from(ms).is_ok_and(|ms| ms.abs_diff(wall_ms) < YEAR_MS);
+        if self.layout().is_none() || !(is_now(number) || is_now(number.saturating_mul(1000))) {
+            return Ok(());
+        }
+        Err(self.failed(Error::argument(format!(
+            "`{number}` may be the time since 1970 or an id of `{}`; give a time, such as {}: of an id the one that `keymill parse` shows",
+            self.label(),
+            rfc3339(wall_ms)
+        ))))
+    }
+
     /// Whether a missing row begins after the largest serial of the business table (`init=max`).
     #[must_use]
     pub fn reads_business_table(&self) -> bool {
@@ -230,6 +246,7 @@ impl Source {
             text
         };
         if let Ok(number) = text.parse() {
+            self.check_is_no_unix_time(number)?;
             // The digits of a scattered id are moved: the highest one is of any time.
             if let Some(layout) = self.layout().filter(|layout| layout.scatter() != Scatter::None) {
                 return Err(self.failed(Error::argument(format!(

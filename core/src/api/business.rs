@@ -279,7 +279,7 @@ impl Source {
     pub(crate) fn narrow_bank(&self) -> Result<&BankSource> {
         if let IdPath::WideBank(_) = self.shared.path {
             return Err(Error::argument(format!(
-                "`{}` has `wide=on`, so its ids have 128 bits; take them with `next_wide_for`",
+                "`{}` has `wide=on`, so its ids have 128 bits; take wide ids of it",
                 self.label()
             )));
         }
@@ -290,7 +290,7 @@ impl Source {
     pub(crate) fn wide_bank(&self) -> Result<&BankSource> {
         if let IdPath::Bank(_) = self.shared.path {
             return Err(Error::argument(format!(
-                "the ids of `{}` have 64 bits; take them with `next_for`, or open it with `wide=on`",
+                "the ids of `{}` have 64 bits; take ids that are not wide, or open it with `wide=on`",
                 self.label()
             )));
         }

@@ -350,28 +350,16 @@ impl SharedSource {
     pub(crate) fn bank(&self) -> Result<&BankSource> {
         match &self.path {
             IdPath::Bank(live) | IdPath::WideBank(live) => live.get(self),
-            _ => Err(Error::argument(format!(
-                "`{}` has no keys; take its ids with `next`, `take` or `next_text`",
-                self.spec.label
-            ))),
-        }
-    }
-
-    /// Which verb gives the ids of a bank; `None` for the other kinds.
-    pub(crate) fn verb_for_keys(&self) -> Option<&'static str> {
-        match &self.path {
-            IdPath::Bank(_) => Some("next_for"),
-            IdPath::WideBank(_) => Some("next_wide_for"),
-            _ => None,
+            _ => Err(Error::argument(format!("`{}` has no keys; take its ids without one", self.spec.label))),
         }
     }
 
     /// The state of a source that counts, of this process.
     pub(crate) fn segments(&self) -> Result<&SegmentSource> {
         let live = self.live_segments().ok_or_else(|| {
-            if let Some(verb) = self.verb_for_keys() {
+            if matches!(self.path, IdPath::Bank(_) | IdPath::WideBank(_)) {
                 return Error::argument(format!(
-                    "an id of `{}` belongs to a key, so that its shard can be told from it; take ids with `{verb}` and the key",
+                    "an id of `{}` belongs to a key, so that its shard can be told from it; take its ids with the key",
                     self.spec.label
                 ));
             }

@@ -73,6 +73,8 @@ pub(crate) enum Remedy {
     Counters(u32),
     /// `keymill init` and then `keymill repair` of this row: its table is gone, and ids of it were issued.
     InitAgain { row: String, seen: u64 },
+    /// The same of a snowflake, whose ids are all before `now`.
+    InitAgainNow,
     /// `keymill init`, or both where ids were issued: the store has this other table of keymill's.
     #[cfg_attr(not(feature = "_server"), allow(dead_code))] // elsewhere no table has to be made
     InitBeside { other: String },
@@ -126,6 +128,13 @@ impl Remedy {
                     out,
                     "{STOP}run `{keymill} init {source}` and `{keymill} repair {source} --to N --yes`, N above {ISSUED}{}",
                     at_least(*seen)
+                )
+            }
+            Remedy::InitAgainNow => {
+                let source = source.unwrap_or_else(|| "SOURCE".to_owned());
+                write!(
+                    out,
+                    "{STOP}run `{keymill} init {source}` and `{keymill} repair {source} --to now --yes`"
                 )
             }
             Remedy::InitBeside { other } => {
@@ -281,6 +290,17 @@ impl Fault {
         self
     }
 
+    /// The fault of a snowflake that has issued ids: where its table is gone, `init` alone would begin again below them.
+    #[must_use]
+    pub(crate) fn after_ids(self) -> Self {
+        match self.remedy() {
+            Some(Remedy::Init { first: "" } | Remedy::InitBeside { .. }) => {
+                self.instead(Remedy::InitAgainNow)
+            }
+            _ => self,
+        }
+    }
+
     /// What is to be done about it first.
     pub(crate) fn remedy(&self) -> Option<&Remedy> {
         self.remedies.first()
@@ -346,6 +366,7 @@ impl Fault {
                     remedy,
                     Remedy::Init { .. }
                         | Remedy::InitAgain { .. }
+                        | Remedy::InitAgainNow
                         | Remedy::InitBeside { .. }
                         | Remedy::Repair { .. }
                         | Remedy::SetBack(_)

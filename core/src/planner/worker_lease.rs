@@ -400,7 +400,7 @@ impl Planner {
                 }
                 lease.others_go_on = fault.kind.is_outage() && !fault.is_outage();
                 let is_over = now.boot_ms >= lease.until_ms;
-                Outcome::Failed(is_over.then(|| fault.error(plan.spec.command_line())))
+                Outcome::Failed(is_over.then(|| fault.after_ids().error(plan.spec.command_line())))
             }
             None => Outcome::Failed(None),
         })

@@ -4,7 +4,7 @@ use super::tests::at;
 use super::*;
 use crate::config::MillConfig;
 use crate::error::Code;
-use crate::error::fault::{Fault, FaultKind};
+use crate::error::fault::{Fault, FaultKind, Remedy};
 use crate::process::random::token;
 use crate::request::worker::{Left, Renewal, Renewed};
 use crate::snowflake::WorkerView;
@@ -232,6 +232,29 @@ fn a_lease_that_was_not_renewed_lapses_before_the_store_would_give_it_away() {
         matches!(&actions[..], [(0, Action::Fail(error))] if error.code == Code::StoreUnavailable),
         "{actions:?}"
     );
+}
+
+#[test]
+fn a_process_that_made_ids_is_told_to_repair_the_table_that_is_gone_and_not_only_to_make_it() {
+    let missing = || Fault::new(FaultKind::Refused, "the table is missing").with_remedy(Remedy::INIT);
+    let says = |actions: &[Action]| match actions {
+        [Action::Fail(error)] => error.message.clone(),
+        other => panic!("{other:?}"),
+    };
+    let mut planner = planner(&["snowflake:tx?worker=lease"]);
+    planner.check(0, &WAITING, at(0));
+    take(&mut planner, at(0));
+    let before = says(&planner.complete(0, Err(missing()), at(0)));
+    assert!(before.contains("run `keymill init`") && !before.contains("repair"), "{before}");
+
+    lease(&mut planner, 0, 5, at(10_000));
+    planner.check(0, &BUSY, at(10_001));
+    planner.check(0, &BUSY, at(10_000 + USED));
+    let (indexes, _) = renewal(&mut planner, at(10_000 + USED)).expect("it is due");
+    let actions = planner.renewed(&indexes, Err(missing()), at(10_000 + USED));
+    let after: Vec<Action> = actions.into_iter().map(|(_, action)| action).collect();
+    let after = says(&after);
+    assert!(after.contains("stop every program") && after.contains("--to now --yes`"), "{after}");
 }
 
 #[test]

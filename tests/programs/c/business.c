@@ -164,22 +164,22 @@ static void misuse(void) {
     number_verbs(big, KM_INVALID_ARGUMENT, KM_OK);
     prepare();
     narrow_verbs(big, "a", 1, KM_INVALID_ARGUMENT);
-    CHECK(says("next_wide_for"));
+    CHECK(says("wide ids"));
     wide_verbs(orders, "a", 1, KM_INVALID_ARGUMENT);
-    CHECK(says("next_for"));
+    CHECK(says("not wide"));
     untouched();
     every_verb(segment, KM_INVALID_ARGUMENT);
     CHECK(says("next"));
     prepare();
     WRONG(km_source_next(orders, &out.id));
-    CHECK(says("next_for"));
+    CHECK(says("key"));
     WRONG(km_source_try_next(orders, &out.id, &out.retry));
     WRONG(km_source_fill(orders, out.ids, 4));
     WRONG(km_source_lease(orders, 4, &lo, &hi));
     km_cursor cursor = KM_CURSOR_INIT(orders);
     WRONG(km_cursor_next(&cursor, &out.id));
     WRONG(km_source_next(big, &out.id));
-    CHECK(says("next_wide_for"));
+    CHECK(says("wide ids"));
     untouched();
 
     /* Outputs. */

@@ -189,6 +189,11 @@ fn raises_no_mark_to_next_year(url: &str) {
         } else {
             (with("max_lead=3s"), with("max_lead=3s&lease=30s"))
         };
+        for seconds in [now_ms() / 1000, now_ms()] {
+            let time = seconds.to_string();
+            let message = run(&["repair", &written, "--to", &time, "--yes"]).refused("INVALID_ARGUMENT");
+            assert!(message.contains("may be the time since 1970"), "{message}");
+        }
         let message = run(&["repair", &unwritten, "--to", "now", "--yes"]).refused("INVALID_CONFIG");
         assert!(message.contains("Write the largest that they have, as `max_lead=3s"), "{message}");
         let raised = run(&["repair", &written, "--to", "now", "--yes"]).done();

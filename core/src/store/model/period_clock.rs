@@ -87,7 +87,7 @@ pub(crate) fn behind(rows: &mut dyn Rows, request: &Request, at: Mark, fault: Fa
         format!("the store's clock says {}, this machine's {}", shown(store_ms), rfc3339(clock.wall_ms));
     let present_ms = i64::try_from(store_ms).unwrap_or(i64::MAX);
     let advice = if present_ms >= begins_ms {
-        "set this machine's clock, or raise `skew` if nodes may differ by that much"
+        "compare both with a third clock, and set right the one that is wrong, or raise `skew` if nodes may differ by that much"
     } else if begins_ms <= could_begin_ms(present_ms, clock) {
         // The row is right for another zone, or was moved a few minutes early: nothing is to be repaired.
         "a program in a zone east of this one, or a machine whose clock is ahead, has begun that period. Give all programs of this serial one `zone=`, and each machine the right time; or wait until the period begins here"

@@ -1,9 +1,9 @@
 //! The file: its identity and owner, its file system, the busy deadline, and the meaning of SQLite's errors.
 //!
 
+use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
@@ -15,46 +15,26 @@ use crate::store::{Fault, FaultKind, Remedy, Scheme};
 /// `PRAGMA application_id` of files that keymill made: "kmil".
 pub(super) const APPLICATION_ID: i32 = 0x6b6d_696c;
 
-/// A busy handler's deadline: how long the operation in progress may wait.
-#[derive(Debug)]
-pub(super) struct Deadline {
-    origin: Instant,
-    wait: Duration,
-    micros: AtomicU64,
+thread_local! {
+    /// Of the operation that this thread has in progress: when it began to wait, and when it ends.
+    static WAIT: Cell<Option<(Instant, Instant)>> = const { Cell::new(None) };
 }
 
-impl Deadline {
-    /// For operations that may wait this long.
-    pub(super) fn new(wait: Duration) -> Deadline {
-        Deadline { origin: Instant::now(), wait, micros: AtomicU64::new(0) }
-    }
+/// Begins an operation of this thread, which may wait this long for other processes.
+pub(super) fn begin_wait(most: Duration) {
+    let now = Instant::now();
+    WAIT.set(Some((now, now + most)));
+}
 
-    // ordering: Relaxed throughout: SQLite calls the busy handler on the thread that set the deadline.
-    pub(super) fn set(&self) {
-        self.micros.store((self.origin.elapsed() + self.wait).as_micros() as u64, Ordering::Relaxed);
-    }
-
-    fn waited(&self) -> Duration {
-        let ends = Duration::from_micros(self.micros.load(Ordering::Relaxed));
-        self.origin.elapsed().saturating_sub(ends.saturating_sub(self.wait))
-    }
-
-    fn passed(&self) -> bool {
-        // ordering: Relaxed — one thread writes and reads it, SQLite's callback in between.
-        self.origin.elapsed().as_micros() as u64 >= self.micros.load(Ordering::Relaxed)
-    }
-
-    /// Waits a little; `false` when there is no time left.
-    pub(super) fn pause(&self) -> bool {
-        if self.passed() {
-            return false;
-        }
-        // A random pause, so that no process is always last. The opposite of a back-off: a process that has waited long
-        // asks more often, so that newcomers do not overtake it for ever.
-        let longest = if self.waited() < Duration::from_millis(10) { 1100 } else { 300 };
-        std::thread::sleep(Duration::from_micros(fastrand::u64(50..longest)));
-        true
-    }
+/// Waits a little; `false` when there is no time left. SQLite calls the busy handler on the thread that began the operation.
+pub(super) fn pause() -> bool {
+    let now = Instant::now();
+    let Some((began, _)) = WAIT.get().filter(|(_, ends)| now < *ends) else { return false };
+    // A random pause, so that no process is always last. The opposite of a back-off: a process that has waited long
+    // asks more often, so that newcomers do not overtake it for ever.
+    let longest = if now - began < Duration::from_millis(10) { 1100 } else { 300 };
+    std::thread::sleep(Duration::from_micros(fastrand::u64(50..longest)));
+    true
 }
 
 /// The path of a file's write-ahead log.
@@ -92,7 +72,7 @@ const FOREIGN_TABLE: &str = "SELECT name FROM sqlite_schema AS found WHERE type 
 
 /// Finds which program the file belongs to; `table` is the table of one of our sources.
 pub(super) fn owner(connection: &Connection, table: Option<&str>) -> rusqlite::Result<FileOwner> {
-    let mark: i32 = connection.query_one("PRAGMA application_id", [], |row| row.get(0))?;
+    let mark: i32 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
     if mark == APPLICATION_ID {
         return Ok(FileOwner::Keymill);
     }
@@ -110,7 +90,7 @@ pub(super) fn owner(connection: &Connection, table: Option<&str>) -> rusqlite::R
         .map(|name| format!("\"{}\"", name.to_ascii_lowercase()))
         .collect();
     let foreign: Option<String> = connection
-        .query_one(FOREIGN_TABLE, [format!("[{}]", ours.join(","))], |row| row.get(0))
+        .query_row(FOREIGN_TABLE, [format!("[{}]", ours.join(","))], |row| row.get(0))
         .optional()?;
     Ok(foreign.map_or(FileOwner::Unmarked, |table| {
         FileOwner::Other(format!("holds table `{table}` of another program"))

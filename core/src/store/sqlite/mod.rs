@@ -24,7 +24,7 @@ use super::sql::access::Server;
 use super::sql::{self, Dialect, SqlStore, State};
 use super::{Durability, Facts, Fault, FaultKind};
 use descriptors::Inode;
-use file::{Deadline, FileOwner, FileSystem, fault, file_system, identity, is_busy, owner, real};
+use file::{FileOwner, FileSystem, begin_wait, fault, file_system, identity, is_busy, owner, pause, real};
 use fork::{OpenFile, Opened};
 
 /// How a file is used.
@@ -53,7 +53,6 @@ pub struct SqliteFile {
     connection: Option<Arc<fork::ForkSafeConnection>>,
     /// Problems found since the file was last opened.
     warnings: Vec<String>,
-    deadline: Arc<Deadline>,
     /// Files that this store has created and not yet reported.
     created: Vec<String>,
     /// When to look at this process's descriptors again.
@@ -67,13 +66,11 @@ impl SqliteStore {
         // A daemon may change its working folder before the first reservation. An absolute path is also never one of
         // SQLite's special names, `:memory:` and `file:…`.
         let path = std::path::absolute(&path).unwrap_or(path);
-        let deadline = Arc::new(Deadline::new(options.busy));
         SqlStore {
             server: SqliteFile {
                 path,
                 connection: None,
                 warnings: Vec::new(),
-                deadline,
                 created: Vec::new(),
                 next_look: None,
                 options,
@@ -114,7 +111,7 @@ impl SqliteFile {
         self.connection = Some(Arc::clone(&connection));
         let operation = fork::begin();
         descriptors::install(&operation);
-        self.deadline.set();
+        begin_wait(self.options.busy);
         let mut kept = connection.lock(&operation);
         if let Some(file) = &*kept
             && let Err(fault) = self.check_own_descriptors(file.database())
@@ -167,10 +164,10 @@ impl SqliteFile {
         }
         let at = |error: rusqlite::Error| fault(&path, &error);
         let connection = self.connect()?;
-        let journal = self.set_journal_mode(&connection).map_err(at)?;
+        let journal = Self::set_journal_mode(&connection).map_err(at)?;
         connection.execute_batch("PRAGMA synchronous=FULL").map_err(at)?;
         let synchronous: i64 =
-            connection.query_one("PRAGMA synchronous", [], |row| row.get(0)).map_err(at)?;
+            connection.query_row("PRAGMA synchronous", [], |row| row.get(0)).map_err(at)?;
         let file = identity(&path).ok_or_else(|| {
             Fault::new(
                 FaultKind::Unavailable,
@@ -207,8 +204,7 @@ impl SqliteFile {
             // SQLite fell back to a read-only connection because another thread closed its descriptor meanwhile.
             return Err(file::no_descriptor(&self.path));
         }
-        let deadline = Arc::clone(&self.deadline);
-        connection.busy_handler(Some(move |_| deadline.pause())).map_err(at)?;
+        connection.busy_handler(Some(|_| pause())).map_err(at)?;
         // Triggers and views of another program's file may not call functions with side effects.
         connection
             .execute_batch("PRAGMA trusted_schema=OFF; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON")
@@ -217,17 +213,17 @@ impl SqliteFile {
     }
 
     /// Turns the write-ahead log on; answers with the journal mode that the file has then.
-    fn set_journal_mode(&self, connection: &Connection) -> rusqlite::Result<String> {
+    fn set_journal_mode(connection: &Connection) -> rusqlite::Result<String> {
         loop {
             // A file of another program keeps its journal mode. SQLite does not always ask the busy handler here:
             // eight processes that open a new file at once collide.
             let word = owner(connection, None).and_then(|owner| {
                 let foreign = matches!(owner, FileOwner::Other(_));
                 let ask = if foreign { "PRAGMA journal_mode" } else { "PRAGMA journal_mode=WAL" };
-                connection.query_one(ask, [], |row| row.get(0))
+                connection.query_row(ask, [], |row| row.get(0))
             });
             match word {
-                Err(error) if is_busy(&error) && self.deadline.pause() => {}
+                Err(error) if is_busy(&error) && pause() => {}
                 word => return word,
             }
         }
