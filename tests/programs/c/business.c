@@ -169,7 +169,7 @@ static void misuse(void) {
     CHECK(says("not wide"));
     untouched();
     every_verb(segment, KM_INVALID_ARGUMENT);
-    CHECK(says("next"));
+    CHECK(says("no keys"));
     prepare();
     WRONG(km_source_next(orders, &out.id));
     CHECK(says("key"));

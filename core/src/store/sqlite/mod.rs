@@ -200,7 +200,10 @@ impl SqliteFile {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
         let mut connection = Connection::open_with_flags(&self.path, flags).map_err(at)?;
-        if descriptors::shortage().is_some() && connection.is_readonly("main").map_err(at)? {
+        // SAFETY: the connection is open, and the name ends with a NUL.
+        let is_readonly =
+            unsafe { rusqlite::ffi::sqlite3_db_readonly(connection.handle(), c"main".as_ptr()) == 1 };
+        if descriptors::shortage().is_some() && is_readonly {
             // SQLite fell back to a read-only connection because another thread closed its descriptor meanwhile.
             return Err(file::no_descriptor(&self.path));
         }
