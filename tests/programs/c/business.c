@@ -179,7 +179,7 @@ static void misuse(void) {
     km_cursor cursor = KM_CURSOR_INIT(orders);
     WRONG(km_cursor_next(&cursor, &out.id));
     WRONG(km_source_next(big, &out.id));
-    CHECK(says("wide ids"));
+    CHECK(says("key"));
     untouched();
 
     /* Outputs. */
