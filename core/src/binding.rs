@@ -204,7 +204,7 @@ impl Source {
             return Ok(());
         }
         Err(self.failed(Error::argument(format!(
-            "`{number}` may be the time since 1970 or an id of `{}`; give a time, such as {}: of an id the one that `keymill parse` shows",
+            "`{number}` may be the time since 1970 or an id of `{}`; give a time, such as {}. `keymill parse` shows the time of an id",
             self.label(),
             rfc3339(wall_ms)
         ))))

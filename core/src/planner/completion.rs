@@ -178,7 +178,8 @@ impl Planner {
     pub(super) fn failed_with(&mut self, index: SourceIndex, fault: &Fault, now: Now) -> Action {
         let spec = self.plan(index).map(|plan| plan.spec.clone());
         let has_issued = self.plan(index).is_some_and(|plan| plan.mark.is_some() || plan.worker_mark > 0);
-        let fault = &if has_issued { fault.clone().after_ids() } else { fault.clone() };
+        let lost = has_issued.then(|| fault.clone().after_ids());
+        let fault = lost.as_ref().unwrap_or(fault);
         let mut error = fault.error(spec.as_ref().map_or(CommandLine::BARE, |spec| spec.command_line()));
         if fault.kind == FaultKind::Exhausted && spec.as_ref().is_some_and(|spec| spec.kind() == Kind::Serial)
         {

@@ -281,7 +281,7 @@ impl Case {
 
     /// The page's command, with this source's options, this mill and this number.
     fn repair(&self, home: &Home, url: &str, number: &str) -> Ran {
-        // A snowflake that may lead so far gives ids without a wait of ten minutes; the command has that of the page.
+        // With this `max_lead` a snowflake gives ids without a wait of ten minutes. The command has the `max_lead` of the page.
         let spec = self.spec.replace("max_lead=15m", "max_lead=3s");
         let (name, options) = spec.split_once('?').unwrap_or((&spec, ""));
         let own = if options.is_empty() { name.to_owned() } else { format!("'{name}?{options}'") };

@@ -275,7 +275,7 @@ fn writes_no_date_of_an_operators_zone(url: &str) {
     assert!(error.contains(&format!("{wrong}&zone={programs}'")), "{error}");
 }
 
-/// A container's own file of `Etc/UTC` has that of the host's zone mounted over it.
+/// In a container the host's `/etc/localtime` may be mounted over the file of `Etc/UTC`.
 #[test]
 fn a_zone_whose_file_holds_another_one_has_no_name() {
     let home = Home::new();
