@@ -50,7 +50,7 @@ pub enum Code {
     Forged = 17,
     /// The caller's buffer is too small; the length needed is given.
     BufferTooSmall = 18,
-    /// A defect in keymill itself.
+    /// A defect in keymill itself, or the system starts no thread: the message says which.
     Internal = 19,
 }
 
