@@ -240,8 +240,7 @@ final class SourceBox {
         boolean complete = false;
         try (Wait wait = new Wait(this)) {
             if (poll(batch) != 0) {
-                long token = wait.begin();
-                for (long pause = pollOrRegister(batch, token); pause != 0; pause = pollOrRegister(batch, token)) {
+                for (long pause = pollOrRegister(batch, wait); pause != 0; pause = pollOrRegister(batch, wait)) {
                     wait.park(pause);
                 }
             }
@@ -302,28 +301,25 @@ final class SourceBox {
     /** An id of 16 bytes. */
     byte[] nextWideFor(long key, byte[] text) {
         byte[] id = new byte[16];
-        try (Wait wait = new Wait(this, gene(key, text))) {
-            wideFor(key, text, id, wait);
+        long pause = tryWide(address, key, text, 0, id);
+        if (pause != 0) {
+            awaitWideFor(key, text, pause, id);
         }
         return id;
+    }
+
+    private void awaitWideFor(long key, byte[] text, long first, byte[] id) {
+        try (Wait wait = new Wait(this, gene(key, text))) {
+            for (long pause = first; pause != 0; pause = tryWide(address, key, text, wait.waited(), id)) {
+                wait.pause(pause);
+            }
+        }
     }
 
     /** An id of 16 bytes, or null where none is in memory. */
     byte[] tryNextWideFor(long key, byte[] text) {
         byte[] id = new byte[16];
-        return wideFor(key, text, id, Wait.NEVER) ? id : null;
-    }
-
-    private boolean wideFor(long key, byte[] text, byte[] id, Wait wait) {
-        for (;;) {
-            long pause = tryWide(address, key, text, wait.waited(), id);
-            if (pause == 0) {
-                return true;
-            }
-            if (!wait.pause(pause)) {
-                return false;
-            }
-        }
+        return tryWide(address, key, text, Wait.NEVER.waited(), id) == 0 ? id : null;
     }
 
     /** Fills the array with ids of 16 bytes: all of it, or none and an exception. */
@@ -543,8 +539,8 @@ final class SourceBox {
 
     private native long poll(long batch);
 
-    private long pollOrRegister(long batch, long token) {
-        return pollOrRegister(batch, Waiters.ALL.notifier, token);
+    private long pollOrRegister(long batch, Wait wait) {
+        return pollOrRegister(batch, Waiters.ALL.notifier, wait.beforeRegistration());
     }
 
     private native long pollOrRegister(long batch, long notifier, long token);

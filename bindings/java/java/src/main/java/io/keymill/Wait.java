@@ -1,5 +1,7 @@
 package io.keymill;
 
+import java.util.concurrent.locks.LockSupport;
+
 /**
  * One caller's wait for numbers: how long it has lasted, and for how long to pause. A caller that pauses is registered with its source, and
  * woken when there are news for it.
@@ -10,6 +12,9 @@ final class Wait implements AutoCloseable {
     /** In place of a gene: of a source without keys. */
     static final int NO_GENE = -1;
 
+    /** The longest pause of a caller that is not woken. */
+    private static final long UNWOKEN_NANOS = 10_000_000;
+
     /** Null for a caller that does not wait here. */
     private final SourceBox source;
 
@@ -18,10 +23,15 @@ final class Wait implements AutoCloseable {
     private final long elsewhere;
 
     private long since;
+    private Thread thread;
     /** Its token among the {@link Waiters}, and its registration; 0: none. */
     private long token;
 
     private long registration;
+    /** Whether there is a thread that wakes it. */
+    private boolean woken;
+    /** There were news since it registered. Not only the thread's permit, which another park between may have taken. */
+    private volatile boolean news;
 
     Wait(SourceBox source) {
         this(source, NO_GENE);
@@ -59,26 +69,35 @@ final class Wait implements AutoCloseable {
         if (source == null) {
             return false;
         }
-        if (token == 0) {
-            begin();
-        } else {
+        if (token != 0) {
             park(nanos);
         }
-        registration = source.register(gene, token);
+        registration = source.register(gene, beforeRegistration());
         return true;
     }
 
-    /** Begins a wait whose caller registers by itself. Answers with the token. */
-    long begin() {
-        since = System.nanoTime();
-        token = Waiters.ALL.enter();
+    /** Called before each registration; what comes from here on is news. Answers with the token to register. */
+    long beforeRegistration() {
+        if (token == 0) {
+            since = System.nanoTime();
+            thread = Thread.currentThread();
+            token = Waiters.ALL.enter(this);
+        }
+        news = false;
+        woken = Waiters.ALL.start();
         return token;
     }
 
     /** Parks until there are news, at most for so long. */
     void park(long nanos) {
-        Threads.park(nanos, source.label);
+        Threads.park(news ? 0 : woken ? nanos : Math.min(nanos, UNWOKEN_NANOS), source.label);
         unregister();
+    }
+
+    /** There are news, or may be. Called by any thread. */
+    void wake() {
+        news = true;
+        LockSupport.unpark(thread);
     }
 
     private void unregister() {

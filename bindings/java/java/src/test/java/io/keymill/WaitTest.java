@@ -26,6 +26,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.LongSupplier;
 import org.junit.jupiter.api.Test;
 
@@ -266,6 +267,19 @@ class WaitTest {
             }
         } finally {
             threads.shutdownNow();
+        }
+    }
+
+    /** A thread that spins for another's lease parks too, and takes the permit of the wake-up with it. */
+    @Test
+    void news_are_not_lost_to_another_park_of_the_thread() {
+        try (Mill mill = Mill.open("memory:?script=silent:30s");
+                Wait wait = new Wait(mill.segment("o?deadline=60s").box())) {
+            wait.pause(1);
+            wait.wake();
+            LockSupport.parkNanos(1_000_000);
+            assertTrue(millisOf(() -> wait.pause(20_000_000_000L)) < 10_000, "it paused");
+            assertTrue(millisOf(() -> wait.pause(50_000_000)) >= 50, "news are those since it registered");
         }
     }
 
