@@ -220,7 +220,7 @@ enum km_code
      */
     KM_BUFFER_TOO_SMALL = 18,
     /**
-     * A defect in keymill itself.
+     * A defect in keymill itself, or the system starts no thread: the message says which.
      */
     KM_INTERNAL = 19
 };

@@ -25,7 +25,7 @@ use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
 
 pub use crate::api::router::read_document;
 use crate::api::text::ascii;
-use crate::api::{Kind, Mill, Parts, Route, Router, Source, room};
+use crate::api::{Kind, Mill, Parts, Route, Router, Source, StoredRouter, room};
 use crate::layout::scatter::Scatter;
 use crate::layout::{parse_time, rfc3339};
 pub use crate::order_number::{read_text as order_no_bytes, read_text8 as order_no_number};
@@ -45,6 +45,20 @@ pub fn duration(text: &str) -> Option<Duration> {
 /// As [`Mill::source`].
 pub fn source_in_zone(mill: &Mill, spec: &str, program_zone: &str) -> Result<Source> {
     mill.source_in(spec, Some(program_zone))
+}
+
+/// The error of a caller for whom [`spawn`] started no thread.
+#[must_use]
+pub fn not_started(purpose: &str, error: &std::io::Error) -> Error {
+    crate::process::thread::not_started(purpose, error)
+}
+
+/// [`Mill::stored_routers`]; the inner error: this login may not read their table, as is right where its programs use no router.
+///
+/// # Errors
+/// As [`Mill::stored_routers`].
+pub fn routers_if_permitted(mill: &Mill) -> Result<Result<Vec<StoredRouter>>> {
+    mill.routers_if_permitted()
 }
 
 /// The text of an order number of 16 bytes.

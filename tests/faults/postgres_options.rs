@@ -297,6 +297,12 @@ fn tables_are_created_in_the_schema_that_the_url_names_or_the_first_of_the_searc
     assert!(statements[0].contains("\"keymill\".\"by_path\""), "{statements:?}");
     let nowhere = ServerOptions { schema: Some("nowhere".to_owned()), ..server.options() };
     refused(store(nowhere).init(&[key(Scheme::Keymill, "orders")], false), &["nowhere", "schema="]);
+    for path in ["''", "nowhere", "pg_catalog", "information_schema"] {
+        root.say(&format!("ALTER ROLE keymill SET search_path = {path}"));
+        let other = Key { table: "by_no_path".to_owned(), ..(*key(Scheme::Keymill, "orders")).clone() };
+        let without = store(server.options()).init(&[Arc::new(other)], false);
+        refused(without, &["search_path has no schema", "`by_no_path`", "`schema=NAME`"]);
+    }
 }
 
 /// Functions, operators, types and tables in schema `public` with the names of the server's own. Each fails with its name

@@ -94,6 +94,26 @@ fn a_port_without_a_listener_is_reported_with_what_to_check() {
     }
 }
 
+/// Its callers would wait for their deadline, of a minute here, in case the server comes back.
+#[test]
+fn callers_of_a_new_source_do_not_wait_for_a_port_without_a_listener() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    for kind in ["mysql", "postgres", "redis"] {
+        for spec in ["segment:orders", "snowflake:orders?worker=1", "snowflake:orders?worker=lease"] {
+            let mill = Mill::open(&url(kind, &free)).unwrap();
+            let began = Instant::now();
+            let spec = format!("{spec}{}deadline=60s", if spec.contains('?') { '&' } else { '?' });
+            let error = mill.source(&spec).unwrap().next().unwrap_err();
+            let took = began.elapsed();
+            println!("refused  {kind} {spec}: {took:?}: {error}");
+            assert_eq!(error.code, Code::StoreUnavailable, "{error}");
+            assert!(error.message.contains("nothing listens there"), "{error}");
+            assert!(took < Duration::from_secs(30), "{kind}: {took:?}");
+            mill.close();
+        }
+    }
+}
+
 const PROTOCOLS: [Protocol; 3] = [Protocol::Mysql, Protocol::Postgres, Protocol::Redis];
 
 /// The URL of an impostor, with a login.

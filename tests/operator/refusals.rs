@@ -1,5 +1,5 @@
 //! What a user of the store is told who lacks a right: what to do, in the words of the page about privileges. Routers that may not be
-//! listed are an error, which `keymill status` shows as a warning, and not an empty list.
+//! listed are an error, which `keymill status --json` shows, and not an empty list.
 
 use keymill::{Change, Code, Mill};
 use keymill_tests::ci::patient;

@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use keymill::binding;
 use keymill::snowflake::layout::rfc3339;
 use keymill::{
     Code, Error, Facts, Figure, Heat, Layout, ListedRow, Mill, Periods, Result, Source, SourceStatus, Stats,
@@ -277,10 +278,12 @@ pub fn status(mill: &Mill, sources: &[String], seconds: Option<u16>, json: bool)
     for (status, before) in statuses.iter_mut().zip(&before) {
         status.measure(before, began.elapsed().as_secs_f64());
     }
-    // A user of the store who may take ids may lack the right to list them.
-    let (routers, unlisted) = match mill.stored_routers() {
-        Err(error) if error.code == Code::StoreRefused => (Vec::new(), Some(error.to_string())),
-        routers => (routers?, None),
+    let (routers, unlisted) = match binding::routers_if_permitted(mill) {
+        Ok(Err(error)) => (Vec::new(), Some(Unlisted { why: error.to_string(), is_usual: true })),
+        Err(error) if error.code == Code::StoreRefused => {
+            (Vec::new(), Some(Unlisted { why: error.to_string(), is_usual: false }))
+        }
+        routers => (routers??, None),
     };
     // Without a source, what the store has: its names are those of sources.
     let (stored, unread) = match sources.is_empty().then(|| mill.stored_rows()) {
@@ -301,7 +304,7 @@ pub fn status(mill: &Mill, sources: &[String], seconds: Option<u16>, json: bool)
             "ignored": mill.ignored(),
             "warnings": facts.warnings,
             "routers": routers.iter().map(router_json).collect::<Vec<_>>(),
-            "routers_warning": unlisted,
+            "routers_warning": unlisted.map(|unlisted| unlisted.why),
             "rows": stored.iter().flat_map(rows_json).collect::<Vec<_>>(),
             "rows_warning": unread,
             "sources": statuses.iter().map(|status| status.json(&facts)).collect::<Vec<_>>(),
@@ -317,11 +320,17 @@ pub fn status(mill: &Mill, sources: &[String], seconds: Option<u16>, json: bool)
 /// What the store has beside the sources that were asked for.
 struct Listed {
     routers: Vec<StoredRouter>,
-    /// Why routers are not listed.
-    unlisted: Option<String>,
+    unlisted: Option<Unlisted>,
     stored: Vec<StoredRows>,
     /// Why rows are not listed.
     unread: Option<String>,
+}
+
+/// Why routers are not listed.
+struct Unlisted {
+    why: String,
+    /// The login lacks the right, which programs without routers do not need. MySQL and MariaDB say so also where there is no table.
+    is_usual: bool,
 }
 
 fn rows_json(stored: &StoredRows) -> Vec<Value> {
@@ -377,9 +386,9 @@ impl Lines {
         }
     }
 
-    fn add_routers(&mut self, routers: &[StoredRouter], unlisted: Option<&str>) {
-        if let Some(reason) = unlisted {
-            self.add("warning", &format!("routers are not listed: {reason}"));
+    fn add_routers(&mut self, routers: &[StoredRouter], unlisted: Option<&Unlisted>) {
+        if let Some(Unlisted { why, .. }) = unlisted.filter(|unlisted| !unlisted.is_usual) {
+            self.add("warning", &format!("routers are not listed: {why}"));
         }
         for StoredRouter { name, version, shards, readers, .. } in routers {
             match shards {
@@ -433,7 +442,7 @@ impl Lines {
 fn status_text(mill: &Mill, facts: &Facts, listed: &Listed, statuses: &[ShownSource]) -> String {
     let mut lines = Lines::default();
     lines.add_store(mill, facts);
-    lines.add_routers(&listed.routers, listed.unlisted.as_deref());
+    lines.add_routers(&listed.routers, listed.unlisted.as_ref());
     lines.add_stored(&listed.stored, listed.unread.as_deref());
     for status in statuses {
         if let Some(zone) = status.setting("zone") {

@@ -81,7 +81,8 @@ test('specs, names and options with typos say what is valid', () => {
     refused('INVALID_ARGUMENT', /the option step/, () => mill.segment('x', { step: value }))
   }
   for (const options of [null, 5, 'step=5', []]) refused('INVALID_ARGUMENT', /options must be/, () => mill.segment('x', options))
-  refused('INVALID_ARGUMENT', /as must be/, () => mill.segment('x', { as: 'string' }))
+  refused('INVALID_ARGUMENT', /as must be/, () => mill.segment('x', { as: 'text' }))
+  refused('INVALID_ARGUMENT', /nextText\(\) and takeText\(n\); as 'string' is for lazy/, () => mill.segment('x', { as: 'string' }))
   mill.close()
 })
 

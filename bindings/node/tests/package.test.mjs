@@ -138,6 +138,19 @@ test('a library of another architecture is refused in words', () => {
   assert.match(renamed, /: it is a library of another architecture\n/)
 })
 
+const permission = ['--permission', '--experimental-permission'].find((flag) => process.allowedNodeEnvironmentFlags.has(flag))
+
+test('a library that Node was told not to load is refused with the flags that allow it', { skip: permission === undefined && 'this Node has no permissions' }, () => {
+  for (const flags of [['--no-addons'], [permission, '--allow-fs-read=*']]) {
+    const { status, stderr } = spawnSync(process.execPath, [...flags, '-e', `require(${JSON.stringify(home)})`], { encoding: 'utf8' })
+    assert.equal(status, 1, stderr)
+    assert.match(stderr, /without --no-addons; where it runs with --permission, add --allow-addons and --allow-fs-read=\S+/)
+    assert.doesNotMatch(stderr, /bundler/)
+  }
+  const allowed = [permission, '--allow-fs-read=*', '--allow-addons', '-e', `console.log(require(${JSON.stringify(home)}).version)`]
+  assert.match(execFileSync(process.execPath, allowed, { encoding: 'utf8', stdio: 'pipe' }), /^\d/)
+})
+
 test('a truncated library is refused in words', () => {
   const whole = readFileSync(join(home, 'native', own)).length
   for (const length of [0, 3, 63, 64, 4096, whole >> 1, whole - 1]) {

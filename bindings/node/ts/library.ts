@@ -1,6 +1,6 @@
 // Finds the native library for this process in the package, and loads it.
 import { closeSync, fstatSync, openSync, readSync, readdirSync } from 'node:fs'
-import { basename, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { bundlers } from './bundlers'
 
 /** The machines that Node names, as file names spell them, with their numbers in an ELF header. */
@@ -101,7 +101,17 @@ export function load(): unknown {
   throw new Error(`keymill has no native library for this process (${platform}, ${libc}). Looked for:\n${reasons.join('\n')}\n${advice(folder, cause)}`, { cause })
 }
 
+/** Node was started so that no library, or none of this folder, may be loaded. */
+function isForbidden(folder: string, cause: unknown): boolean {
+  // Only where Node runs with `--permission`; its type is newer than the oldest Node.
+  const { permission } = process as { permission?: { has(scope: string, path?: string): boolean } }
+  return (cause as NodeJS.ErrnoException | undefined)?.code === 'ERR_DLOPEN_DISABLED' || permission?.has('fs.read', folder) === false
+}
+
 function advice(folder: string, cause: unknown): string {
+  if (isForbidden(folder, cause)) {
+    return `Node forbids it. Start node without --no-addons; where it runs with --permission, add --allow-addons and --allow-fs-read=${dirname(folder)}`
+  }
   let held: string[]
   try {
     held = readdirSync(folder)

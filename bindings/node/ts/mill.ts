@@ -123,6 +123,7 @@ export class Mill {
   }
 
   #open(spec: string, as: unknown): Source | NumberSource | Serial | Business {
+    if (as === 'string') throw argument("a source gives texts by nextText() and takeText(n); as 'string' is for lazy, whose next() gives texts then")
     if (as !== undefined && as !== 'bigint' && as !== 'number') {
       throw argument(`as must be 'bigint' or 'number', not ${typeof as === 'string' ? `'${as.slice(0, 40)}'` : shown(as)}`)
     }

@@ -23,6 +23,7 @@ use crate::config::{MillConfig, default_mill};
 use crate::engine::metrics;
 use crate::engine::stats::Stats;
 use crate::engine::{SharedMill, SharedSource};
+use crate::error::fault::Absence;
 use crate::error::{Error, Result, printable};
 use crate::monitoring::events::Event;
 use crate::monitoring::mill_counters::{Latency, MillCounters};
@@ -199,10 +200,10 @@ impl Mill {
 
     /// The rows that the store has in keymill's own tables of sources and of leased workers, in the order of their names, 1000 of each
     /// table at most. For a look from outside: creates nothing, and a table that is not there has no row. Tables of other names and of
-    /// other programs are not looked at.
+    /// other programs are not looked at. A table that this login may not read is left out.
     ///
     /// # Errors
-    /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
+    /// `STORE_UNAVAILABLE`, `STORE_REFUSED` (this login may read neither table), `CLOSED`.
     pub fn stored_rows(&self) -> Result<Vec<StoredRows>> {
         let keys = [
             Key::segment(Scheme::Keymill, Scheme::Keymill.default_table(), ""),
@@ -210,8 +211,16 @@ impl Mill {
         ];
         self.shared.on_store(self.shared.config.command_line(), move |store| {
             let mut listed = Vec::with_capacity(keys.len());
+            let mut forbidden = None;
             for key in &keys {
-                let mut rows = store.list_rows(key, MOST_LISTED + 1)?;
+                let mut rows = match store.list_rows(key, MOST_LISTED + 1) {
+                    // MySQL and MariaDB say this of a table that is not there, too.
+                    Err(fault) if fault.absence() == Some(Absence::Forbidden) => {
+                        forbidden = Some(fault);
+                        continue;
+                    }
+                    rows => rows?,
+                };
                 let has_more = rows.len() > MOST_LISTED;
                 rows.truncate(MOST_LISTED);
                 for row in &mut rows {
@@ -219,7 +228,10 @@ impl Mill {
                 }
                 listed.push(StoredRows { table: key.table.clone(), rows, has_more });
             }
-            Ok(listed)
+            match forbidden {
+                Some(fault) if listed.is_empty() => Err(fault.into()),
+                _ => Ok(listed),
+            }
         })
     }
 

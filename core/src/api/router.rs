@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::config::check_name;
 use crate::engine::{Engine, SharedMill};
-use crate::error::fault::{Fault, FaultKind};
+use crate::error::fault::{Absence, Fault, FaultKind};
 use crate::error::task_error::TaskError;
 use crate::error::{Error, Result, shown};
 use crate::gene::{Gene, GeneKey, NUMBER_BITS};
@@ -338,10 +338,18 @@ impl Mill {
     /// # Errors
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn stored_routers(&self) -> Result<Vec<StoredRouter>> {
+        self.routers_if_permitted()?
+    }
+
+    /// The same; the inner error: this login may not read the table.
+    pub(crate) fn routers_if_permitted(&self) -> Result<Result<Vec<StoredRouter>>> {
         let key = Key::of_route("");
         let line = self.shared.config.command_line();
         let listed = self.shared.on_store(line, move |store| {
-            let listed = store.list_routes(&key)?;
+            let listed = match store.list_routes(&key) {
+                Err(fault) if fault.absence() == Some(Absence::Forbidden) => return Ok(Err(fault)),
+                listed => listed?,
+            };
             // A store that is gone is asked once, and not for each of its routers.
             let mut outage: Option<Fault> = None;
             let with_readers = |(name, stored): (String, StoredTable)| {
@@ -352,8 +360,12 @@ impl Mill {
                 outage = readers.as_ref().err().filter(|fault| fault.kind.is_outage()).cloned();
                 (name, stored, readers)
             };
-            Ok(listed.into_iter().map(with_readers).collect::<Vec<_>>())
+            Ok(Ok(listed.into_iter().map(with_readers).collect::<Vec<_>>()))
         })?;
+        let listed = match listed {
+            Ok(listed) => listed,
+            Err(fault) => return Ok(Err(self.shared.failed(fault.error(line)))),
+        };
         let routers = listed.into_iter().map(|(name, stored, readers)| {
             let shards = stored.table(&name).map(|table| {
                 let names: std::collections::BTreeSet<&str> = table.names().collect();
@@ -362,7 +374,7 @@ impl Mill {
             let readers = readers.map(|readers| readers.all).map_err(|fault| fault.error(line));
             StoredRouter { name, version: stored.version, shards, readers }
         });
-        Ok(routers.collect())
+        Ok(Ok(routers.collect()))
     }
 
     /// Stores a route table under a name, for every process that asks [`Mill::router`] for it. The version of the table has to be

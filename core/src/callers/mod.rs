@@ -184,7 +184,8 @@ impl Callers {
             return is_late.then(|| self.deadline_passed());
         };
         let retry_in = self.retry_in(posted);
-        let is_hopeless = if matches!(posted.error.code, Code::StoreUnavailable | Code::NoWorkerFree) {
+        let may_end = matches!(posted.error.code, Code::StoreUnavailable | Code::NoWorkerFree);
+        let is_hopeless = if may_end && !posted.error.is_told_at_once {
             // An outage may end within the deadline, and so may another process's lease.
             now + retry_in >= waiting.give_up_at
         } else {
@@ -370,6 +371,7 @@ impl Callers {
         let by_clock = self.spec.snowflake.is_some();
         let left = self.spec.deadline.saturating_sub(waited);
         let waits = match refused.code {
+            _ if refused.is_told_at_once => false,
             Code::NotReady | Code::StoreUnavailable | Code::NoWorkerFree => true,
             // A snowflake waits for its clock, and for another lease; a period that is over does not come back.
             Code::ClockBehind | Code::LeaseLost => by_clock,

@@ -197,14 +197,8 @@ impl Engine {
                 routers,
             ),
         };
-        let thread = thread::spawn("keymill-keeper", move || executor.run()).map_err(|error| {
-            Error::new(
-                Code::Internal,
-                format!(
-                    "the system starts no thread for the mill: {error}; raise the limit of processes and threads (`ulimit -u`, the container's pids limit) or free memory"
-                ),
-            )
-        })?;
+        let thread = thread::spawn("keymill-keeper", move || executor.run())
+            .map_err(|error| thread::not_started("the mill", &error))?;
         ready.set_keeper(thread.thread().clone());
         Ok(engine)
     }

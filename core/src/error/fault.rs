@@ -233,6 +233,8 @@ pub struct Fault {
     remedies: Vec<Remedy>,
     /// One of several stores failed, and another one goes on.
     is_partial: bool,
+    /// Nothing listens at any address of the server, or its name is not known: no session was begun.
+    is_unreached: bool,
     /// The answer says nothing about the rows that were asked for.
     absence: Option<Absence>,
 }
@@ -248,6 +250,7 @@ impl Fault {
             cause: words(cause),
             remedies: Vec::new(),
             is_partial: false,
+            is_unreached: false,
             absence: None,
         }
     }
@@ -268,6 +271,17 @@ impl Fault {
     #[must_use]
     pub(crate) fn of_one_store(self) -> Self {
         Fault { is_partial: true, ..self }
+    }
+
+    /// A fault of a server that refuses connections, or whose name is not known.
+    #[must_use]
+    pub(crate) fn of_unreached_server(self) -> Self {
+        Fault { is_unreached: true, ..self }
+    }
+
+    /// Whether nothing listens at any address of the store, or its name is not known.
+    pub(crate) fn is_unreached(&self) -> bool {
+        self.is_unreached
     }
 
     /// Whether every other request would fail too: the only store failed, or all of them.
@@ -360,7 +374,9 @@ impl Fault {
     /// Several faults as one. A command that helps against several of them is given once, at the end.
     pub(crate) fn all(kind: FaultKind, faults: impl IntoIterator<Item = Fault>) -> Fault {
         let (mut causes, mut commands) = (Vec::new(), Vec::new());
+        let mut is_unreached = true;
         for mut fault in faults {
+            is_unreached &= fault.is_unreached;
             let is_command = |remedy: &mut Remedy| {
                 matches!(
                     remedy,
@@ -380,7 +396,8 @@ impl Fault {
             }
             causes.push(fault.to_string());
         }
-        Fault { remedies: commands, ..Fault::new(kind, causes.join("; ")) }
+        let is_unreached = is_unreached && !causes.is_empty();
+        Fault { remedies: commands, is_unreached, ..Fault::new(kind, causes.join("; ")) }
     }
 
     /// One line for a person, with the commands of this mill and this source.

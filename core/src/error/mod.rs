@@ -50,7 +50,7 @@ pub enum Code {
     Forged = 17,
     /// The caller's buffer is too small; the length needed is given.
     BufferTooSmall = 18,
-    /// A defect in keymill itself.
+    /// A defect in keymill itself, or the system starts no thread: the message says which.
     Internal = 19,
 }
 
@@ -127,13 +127,15 @@ pub struct Error {
     pub message: String,
     /// How long to wait before the call may succeed, where that is known.
     pub retry_after: Option<Duration>,
+    /// Callers do not wait for the next try: no server was reached twice, and no number of the source was ever in memory.
+    pub(crate) is_told_at_once: bool,
 }
 
 impl Error {
     /// An error without a hint when to retry.
     #[must_use]
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Error { code, message: words(message), retry_after: None }
+        Error { code, message: words(message), retry_after: None, is_told_at_once: false }
     }
 
     /// `INVALID_CONFIG` with this message.

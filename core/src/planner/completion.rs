@@ -191,7 +191,12 @@ impl Planner {
         }
         let store_failed = fault.is_outage();
         let mut wait = if store_failed {
-            self.back_off(now)
+            let wait = self.back_off(now);
+            // One refused connection may be that of a server that restarts.
+            error.is_told_at_once = fault.is_unreached()
+                && self.failures > 1
+                && !self.plan(index).is_some_and(|plan| plan.has_had_numbers());
+            wait
         } else {
             let failures = self.plan(index).map_or(1, |plan| {
                 plan.failures = plan.failures.saturating_add(1);

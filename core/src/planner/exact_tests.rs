@@ -286,6 +286,29 @@ mod outages {
     }
 
     #[test]
+    fn the_second_refused_connection_is_told_at_once_to_a_source_that_never_had_a_number() {
+        let unreached = || Err(Fault::new(FaultKind::Unavailable, "no").of_unreached_server());
+        let told_at_once = |planner: &mut Planner, answer: Result<Answer, Fault>, ms: u64| {
+            check(planner, snapshot(0, 0, 1), at(ms));
+            request(planner, at(ms)).expect("a request");
+            fails_with(&planner.complete(0, answer, at(ms))).is_told_at_once
+        };
+        let mut planner = planner_of("segment:orders");
+        assert!(!told_at_once(&mut planner, unreached(), 1_000), "the server may be restarting");
+        assert!(told_at_once(&mut planner, unreached(), 2_000));
+        assert!(!told_at_once(&mut planner, lost(), 9_000), "another failure of the store is waited for");
+        assert!(told_at_once(&mut planner, unreached(), 19_000));
+        let mut planner = planner_of("segment:orders");
+        reserve(&mut planner, range(1, 1001, 0), at(0));
+        for ms in [1_000, 2_000, 9_000] {
+            assert!(
+                !told_at_once(&mut planner, unreached(), ms),
+                "its callers wait for the server to come back"
+            );
+        }
+    }
+
+    #[test]
     fn a_source_that_was_refused_backs_off_alone_and_to_the_millisecond() {
         let mut planner = planner_of("segment:orders");
         check(&mut planner, snapshot(0, 0, 1), at(1_000));

@@ -544,6 +544,16 @@ impl Plan {
         Rules { ttl_ms: rules.ttl_ms.into_iter().chain(self.row_ttl_ms).min(), ..rules }
     }
 
+    /// Whether the store has ever given this process numbers of the source, or a worker.
+    fn has_had_numbers(&self) -> bool {
+        self.seen != Mark::default()
+            || self.mark.is_some()
+            || self.worker_mark > 0
+            || self.node.is_some()
+            // A bank's: how many it has reserved.
+            || self.last_issued > 0
+    }
+
     /// Where the store's mark must stand. After a lost answer it may stand in several places; the next answer is compared with
     /// them.
     fn expected_mark(&self) -> Option<u64> {

@@ -12,7 +12,7 @@ use std::panic;
 use std::sync::Once;
 use std::thread::{Builder, JoinHandle};
 
-use crate::error::shown;
+use crate::error::{Code, Error, shown};
 
 thread_local! {
     /// The thread was started by [`spawn`].
@@ -40,6 +40,20 @@ pub fn spawn<T: Send + 'static>(
         OURS.set(true);
         work()
     })
+}
+
+/// The error of a caller whose thread the system does not start.
+pub(crate) fn not_started(purpose: &str, error: &io::Error) -> Error {
+    let advice = match error.kind() {
+        // EPERM. A runtime of containers that knows a call answers ENOSYS where it forbids it, and the C library takes an older call.
+        io::ErrorKind::PermissionDenied => {
+            "a filter of system calls forbids `clone3`, as that of Docker before 20.10.10 does: update the runtime of the containers"
+        }
+        _ => {
+            "raise the limit of processes and threads (`ulimit -u`, the container's pids limit) or free memory"
+        }
+    };
+    Error::new(Code::Internal, format!("the system starts no thread for {purpose}: {error}; {advice}"))
 }
 
 /// `host:process`, for people who look at what this process has leased.
@@ -169,6 +183,15 @@ mod tests {
             let cannot = [libc::SIGKILL, libc::SIGSTOP].contains(&signal);
             assert_eq!(theirs.contains(&signal), !cannot && !SYNCHRONOUS.contains(&signal), "{signal}");
         }
+    }
+
+    #[test]
+    fn the_error_of_a_forbidden_thread_names_the_filter_and_that_of_a_full_process_the_limits() {
+        let forbidden = not_started("the mill", &io::Error::from_raw_os_error(libc::EPERM));
+        assert!(forbidden.message.contains("forbids `clone3`"), "{forbidden}");
+        assert!(!forbidden.message.contains("ulimit"), "{forbidden}");
+        let full = not_started("the mill", &io::Error::from_raw_os_error(libc::EAGAIN));
+        assert!(full.message.contains("ulimit") && !full.message.contains("clone3"), "{full}");
     }
 
     #[test]

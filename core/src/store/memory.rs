@@ -28,6 +28,8 @@ pub enum Step {
     Cut,
     /// Not done, and the store says so: `Unavailable`.
     NotApplied,
+    /// Not done, as no server was reached: `Unavailable`.
+    Unreached,
     /// Not done, `Refused` with this message.
     Refused(String),
     /// Silent for this long in real time, then the next step.
@@ -42,7 +44,7 @@ pub enum Step {
 
 impl Step {
     /// A script's syntax, for messages.
-    pub const FORM: &str = "steps for the next requests that write, with commas between: ack, ack:N, lost, cut, down, down:N, refused, silent:TIME, at:N, gone, panic";
+    pub const FORM: &str = "steps for the next requests that write, with commas between: ack, ack:N, lost, cut, down, down:N, away, away:N, refused, silent:TIME, at:N, gone, panic";
 
     /// Parses a script such as `ack:2,lost,down:3,at:1`; `None` if it is malformed.
     pub(crate) fn parse_script(text: &str, time: impl Fn(&str) -> Option<Duration>) -> Option<Vec<Step>> {
@@ -57,6 +59,7 @@ impl Step {
             match name {
                 "ack" => script.extend(vec![Step::Ack; times()?]),
                 "down" => script.extend(vec![Step::NotApplied; times()?]),
+                "away" => script.extend(vec![Step::Unreached; times()?]),
                 "lost" if value.is_none() => script.push(Step::Lost),
                 "cut" if value.is_none() => script.push(Step::Cut),
                 "refused" if value.is_none() => {
@@ -267,6 +270,10 @@ impl Memory {
         match step {
             Step::NotApplied => {
                 return Err(Fault::new(FaultKind::Unavailable, "the memory store is scripted not to do it"));
+            }
+            Step::Unreached => {
+                let fault = Fault::new(FaultKind::Unavailable, "the memory store is scripted to be away");
+                return Err(fault.of_unreached_server());
             }
             Step::Cut => return Err(lost()),
             Step::Refused(message) => return Err(Fault::new(FaultKind::Refused, message)),
@@ -561,7 +568,7 @@ mod tests {
     #[test]
     fn a_script_reads_as_the_steps_it_names() {
         let refused = Step::Refused("the memory store is scripted to refuse".to_owned());
-        let steps = "ack,ack:2,lost,cut,down,refused,silent:2s,at:9223372036854775807,gone";
+        let steps = "ack,ack:2,lost,cut,down,away,refused,silent:2s,at:9223372036854775807,gone";
         assert_eq!(
             script(steps),
             Some(vec![
@@ -571,6 +578,7 @@ mod tests {
                 Step::Lost,
                 Step::Cut,
                 Step::NotApplied,
+                Step::Unreached,
                 refused,
                 Step::Frozen(Duration::from_secs(2)),
                 Step::At(MAX_NUMBER),

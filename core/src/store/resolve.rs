@@ -19,6 +19,20 @@ use crate::process::thread;
 /// The result of a look-up.
 type Addresses = io::Result<Vec<IpAddr>>;
 
+/// Why a host has no address.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LookUpError {
+    pub(crate) why: String,
+    /// The name service answered, and does not know the name.
+    pub(crate) is_unknown: bool,
+}
+
+impl From<String> for LookUpError {
+    fn from(why: String) -> LookUpError {
+        LookUpError { why, is_unknown: false }
+    }
+}
+
 /// Addresses of one name.
 #[derive(Clone, Debug)]
 struct Known {
@@ -74,7 +88,7 @@ impl Eq for Resolver {}
 
 impl Resolver {
     /// The addresses of each host, in the order of the hosts; all are resolved at the same time, within one `limit`.
-    pub(crate) fn look_up(&self, hosts: &[&str], limit: Duration) -> Vec<Result<Vec<IpAddr>, String>> {
+    pub(crate) fn look_up(&self, hosts: &[&str], limit: Duration) -> Vec<Result<Vec<IpAddr>, LookUpError>> {
         let until = Instant::now() + limit;
         let started: Vec<_> = hosts.iter().map(|host| self.start(host)).collect();
         hosts.iter().zip(started).map(|(host, started)| self.finish(host, started, until, limit)).collect()
@@ -113,7 +127,7 @@ impl Resolver {
         started: Result<Lookup, String>,
         until: Instant,
         limit: Duration,
-    ) -> Result<Vec<IpAddr>, String> {
+    ) -> Result<Vec<IpAddr>, LookUpError> {
         let inherited = || self.inherited(host);
         let (answer, until) = match started? {
             Lookup::Literal(address) => return Ok(vec![address]),
@@ -126,16 +140,20 @@ impl Resolver {
                 self.remember(host, &addresses);
                 Ok(addresses)
             }
-            Ok(Err(error)) => Err(format!("the name is not known ({error})")),
+            Ok(Err(error)) => {
+                Err(LookUpError { why: format!("the name is not known ({error})"), is_unknown: true })
+            }
             Err(RecvTimeoutError::Disconnected) => {
-                Err("the look-up of its name ended without an answer".to_owned())
+                Err("the look-up of its name ended without an answer".to_owned().into())
             }
             Err(RecvTimeoutError::Timeout) => {
                 if let Ok(mut running) = self.running.try_lock() {
                     running.push(Running { host: host.to_owned(), answer });
                 }
                 inherited().ok_or_else(|| {
-                    format!("its name was not looked up within {limit:?}: is the name server reachable?")
+                    let why =
+                        format!("its name was not looked up within {limit:?}: is the name server reachable?");
+                    why.into()
                 })
             }
         }
@@ -187,7 +205,7 @@ mod tests {
         }
     }
 
-    fn one(resolver: &Resolver, host: &str) -> Result<Vec<IpAddr>, String> {
+    fn one(resolver: &Resolver, host: &str) -> Result<Vec<IpAddr>, LookUpError> {
         resolver.look_up(&[host], BRIEF).remove(0)
     }
 
@@ -196,7 +214,8 @@ mod tests {
         let resolver = Resolver { instead: Some(never), ..Resolver::default() };
         for _ in 0..3 {
             let error = one(&resolver, "db").unwrap_err();
-            assert!(error.contains("not looked up within 20ms"), "{error}");
+            assert!(error.why.contains("not looked up within 20ms"), "{error:?}");
+            assert!(!error.is_unknown, "the name server may come back");
             assert_eq!(resolver.running.lock().unwrap().len(), 1);
         }
         assert_eq!(one(&resolver, "127.0.0.1"), Ok(vec![HERE]), "an address needs no look-up");
@@ -239,6 +258,7 @@ mod tests {
         }
         let resolver = Resolver { instead: Some(unknown), ..Resolver::default() };
         let error = resolver.look_up(&["db"], Duration::from_secs(60)).remove(0).unwrap_err();
-        assert!(error.contains("is not known (no such name)"), "{error}");
+        assert!(error.why.contains("is not known (no such name)"), "{error:?}");
+        assert!(error.is_unknown);
     }
 }

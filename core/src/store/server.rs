@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::printable;
 
+use super::resolve::LookUpError;
 pub use super::resolve::Resolver;
 use super::time_budget;
 use super::{Durability, Fault, FaultKind, Secret, secret_file};
@@ -159,7 +160,7 @@ impl ServerOptions {
     /// Every address to try, the preferred host's first; unresolved names go to `failures`. A driver would give up after
     /// the first address of a name, which for `localhost` is often an IPv6 address without a listener.
     #[cfg_attr(not(feature = "_server"), allow(dead_code))]
-    pub(crate) fn targets(&self, failures: &mut Vec<String>) -> Vec<Target> {
+    pub(crate) fn targets(&self, failures: &mut FailedTargets) -> Vec<Target> {
         match &self.socket {
             Some(socket) => vec![Target::Socket(socket.clone())],
             None => self.targets_at(&self.hosts, failures),
@@ -168,7 +169,7 @@ impl ServerOptions {
 
     /// The same for hosts outside the configuration.
     #[cfg_attr(not(feature = "_server"), allow(dead_code))]
-    pub(crate) fn targets_at(&self, hosts: &[(String, u16)], failures: &mut Vec<String>) -> Vec<Target> {
+    pub(crate) fn targets_at(&self, hosts: &[(String, u16)], failures: &mut FailedTargets) -> Vec<Target> {
         let names: Vec<_> =
             hosts.iter().map(|(host, _)| host.trim_start_matches('[').trim_end_matches(']')).collect();
         let found = self.resolver.look_up(&names, self.time_to_connect());
@@ -179,7 +180,9 @@ impl ServerOptions {
                     host: name.to_owned(),
                     address: SocketAddr::new(address, *port),
                 })),
-                Err(why) => failures.push(format!("{name}:{port}: {why}")),
+                Err(LookUpError { is_unknown, why }) => {
+                    failures.note(format!("{name}:{port}: {why}"), is_unknown);
+                }
             }
         }
         targets
@@ -291,6 +294,59 @@ pub(crate) fn unreached(kind: std::io::ErrorKind, words: &str) -> Option<String>
         _ => return None,
     };
     Some(format!("{words}; {advice}"))
+}
+
+/// The fault of an attempt to connect that failed so, where the system itself knows that there is no server.
+#[cfg(feature = "_server")]
+pub(crate) fn not_dialled(error: &std::io::Error, words: String) -> Fault {
+    use std::io::ErrorKind;
+    let fault = Fault::new(FaultKind::Unavailable, words);
+    match error.kind() {
+        ErrorKind::ConnectionRefused
+        | ErrorKind::NotFound
+        | ErrorKind::AddrNotAvailable
+        | ErrorKind::NetworkUnreachable
+        | ErrorKind::HostUnreachable => fault.of_unreached_server(),
+        _ => fault,
+    }
+}
+
+/// Why none of a server's addresses has a connection.
+#[derive(Debug, Default)]
+pub(crate) struct FailedTargets {
+    whys: Vec<String>,
+    /// At one of the addresses there may be a server.
+    is_reached: bool,
+}
+
+#[cfg_attr(not(feature = "_server"), allow(dead_code))]
+impl FailedTargets {
+    /// No connection for this reason. `is_unreached`: it was refused, or the host's name is not known.
+    pub(crate) fn note(&mut self, why: String, is_unreached: bool) {
+        self.whys.push(why);
+        self.is_reached |= !is_unreached;
+    }
+
+    /// No connection to this address.
+    pub(crate) fn note_fault(&mut self, target: &Target, fault: &Fault) {
+        self.note(format!("{target}: {fault}"), fault.is_unreached());
+    }
+
+    /// The reasons, with these words between them.
+    pub(crate) fn joined(&self, words: &str) -> String {
+        self.whys.join(words)
+    }
+
+    /// The fault of a server without a connection.
+    pub(crate) fn fault(&self) -> Fault {
+        self.of_reach(format!("no connection to {}", self.joined(", nor to ")))
+    }
+
+    /// A fault with this cause, which says whether there may be a server.
+    pub(crate) fn of_reach(&self, cause: String) -> Fault {
+        let fault = Fault::new(FaultKind::Unavailable, cause);
+        if self.is_reached { fault } else { fault.of_unreached_server() }
+    }
 }
 
 /// Error text for a read-only server.

@@ -3,6 +3,7 @@
 mod advice;
 mod common;
 mod earlier_build;
+mod logins;
 mod moves;
 mod operator;
 mod order_numbers;

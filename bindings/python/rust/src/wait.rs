@@ -78,9 +78,7 @@ pub(crate) fn on_own_thread<T: Send + 'static>(
     keymill::binding::spawn("keymill-call", move || {
         let _ = sender.send(verb());
     })
-    .map_err(|e| {
-        raised(Error::new(Code::Internal, format!("the system starts no thread for this call: {e}")))
-    })?;
+    .map_err(|e| raised(keymill::binding::not_started("this call", &e)))?;
     loop {
         let answer = &mut answer;
         match py.detach(move || answer.recv_timeout(SIGNAL_CHECK)) {

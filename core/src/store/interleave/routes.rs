@@ -124,7 +124,9 @@ fn given_answers<T>(answers: Vec<Result<T, Fault>>) -> Result<Vec<(usize, T)>, F
     }
     if given.is_empty() {
         let kind = faults.first().map_or(FaultKind::Unavailable, |fault| fault.kind);
-        return Err(Fault::all(kind, faults));
+        let absence = faults.first().and_then(Fault::absence);
+        let is_shared = faults.iter().all(|fault| fault.absence() == absence);
+        return Err(Fault::all(kind, faults).with_absence(absence.filter(|_| is_shared)));
     }
     Ok(given)
 }

@@ -11,7 +11,7 @@ use super::mysql_error::{SILENT, is_silent, judge_error};
 use super::mysql_session::{MysqlServer, MysqlSession};
 use super::settings_check::SettingsCheck;
 use super::tunnel::Tunnel;
-use crate::store::server::{ServerOptions, Target, login_refused};
+use crate::store::server::{FailedTargets, ServerOptions, Target, login_refused};
 use crate::store::socket::AT_LEAST;
 use crate::store::sql::remote::Driver;
 use crate::store::sql::{Dialect, State};
@@ -26,7 +26,7 @@ impl Driver for Mysql {
 
     /// Connects to the first host that takes writes.
     fn connect(&mut self, options: &ServerOptions) -> Result<MysqlSession, Fault> {
-        let mut failures = Vec::new();
+        let mut failures = FailedTargets::default();
         let (mut replicating, mut read_only) = (None, None);
         for target in options.targets(&mut failures) {
             match self.connect_to(options, &target) {
@@ -39,14 +39,12 @@ impl Driver for Mysql {
                 }
                 Ok(session) => return Ok(session),
                 Err(fault) if fault.kind == FaultKind::Unavailable => {
-                    failures.push(format!("{target}: {fault}"));
+                    failures.note_fault(&target, &fault);
                 }
                 Err(fault) => return Err(fault.at(target)),
             }
         }
-        replicating.or(read_only).ok_or_else(|| {
-            Fault::new(FaultKind::Unavailable, format!("no connection to {}", failures.join(", nor to ")))
-        })
+        replicating.or(read_only).ok_or_else(|| failures.fault())
     }
 }
 

@@ -32,7 +32,7 @@ use rustls::pki_types::ServerName;
 use super::mysql_error::{IS_IT, NOT_MYSQL, UNHEARD};
 use super::packets::{self, CLIENT_MULTI_STATEMENTS, CLIENT_SSL, LOGIN_HEAD, Packets};
 use crate::process::thread;
-use crate::store::server::{ServerOptions, Target, unreached};
+use crate::store::server::{self, ServerOptions, Target, unreached};
 use crate::store::socket::{AT_LEAST, Socket};
 use crate::store::time_budget::{self, Budget};
 use crate::store::tls::{self, Mode, Protection};
@@ -196,7 +196,7 @@ fn not_dialled(error: &io::Error) -> Fault {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => UNHEARD.to_owned(),
         kind => unreached(kind, &error.to_string()).unwrap_or_else(|| error.to_string()),
     };
-    Fault::new(FaultKind::Unavailable, words)
+    server::not_dialled(error, words)
 }
 
 /// A listening socket file in a folder that only this user may enter. Both are removed with it.

@@ -27,6 +27,7 @@ pub use super::server::{ServerOptions, Tls, TlsMode};
 use super::sql::remote::{Driver, Remote, RemoteConnection};
 use super::sql::{Dialect, SqlStore};
 use super::{Facts, Fault, FaultKind};
+use crate::store::server::FailedTargets;
 use crate::time::Clock;
 use postgres_session::{History, PostgresSession, Shared};
 
@@ -64,7 +65,7 @@ impl Driver for Postgres {
     /// Connects to the first host that takes writes and was not replaced. A primary that comes back after a failover takes
     /// writes too, but lacks every commit since; its timeline is older. A process without a history asks every host.
     fn connect(&mut self, options: &ServerOptions) -> Result<PostgresSession, Fault> {
-        let (mut failures, mut replaced) = (Vec::new(), Vec::new());
+        let (mut failures, mut replaced) = (FailedTargets::default(), Vec::new());
         let (mut best, mut fallback): (Option<(String, PostgresSession)>, Option<PostgresSession>) =
             (None, None);
         for target in options.targets(&mut failures) {
@@ -72,7 +73,7 @@ impl Driver for Postgres {
             {
                 Ok(session) => session,
                 Err(fault) if fault.kind == FaultKind::Unavailable || best.is_some() => {
-                    failures.push(format!("{target}: {fault}"));
+                    failures.note_fault(&target, &fault);
                     continue;
                 }
                 Err(fault) => return Err(fault.at(target)),
@@ -96,10 +97,10 @@ impl Driver for Postgres {
             }
         }
         let Some((_, mut best)) = best else {
-            failures.extend(replaced);
-            return fallback.ok_or_else(|| {
-                Fault::new(FaultKind::Unavailable, format!("no connection to {}", failures.join(", nor to ")))
-            });
+            for why in replaced {
+                failures.note(why, false);
+            }
+            return fallback.ok_or_else(|| failures.fault());
         };
         if best.server.history.is_some() {
             self.history.clone_from(&best.server.history);

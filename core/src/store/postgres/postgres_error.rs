@@ -7,7 +7,7 @@ use tokio_postgres::error::Severity;
 use super::login_filter::Objection;
 use super::postgres_dialect::{self, MISSING_TABLE};
 use super::postgres_wire::Failed;
-use crate::store::server::{Phase, ServerOptions, Target, hide, login_refused, unreached};
+use crate::store::server::{self, Phase, ServerOptions, Target, hide, login_refused, unreached};
 use crate::store::sql::judgement::{Judged, Meaning, missing_table};
 use crate::store::tls::{Mode, not_offered, password_withheld};
 use crate::store::{Fault, FaultKind, Secret};
@@ -49,6 +49,9 @@ pub(super) fn not_connected(options: &ServerOptions, target: &Target, failed: Fa
         other => other,
     };
     let mut fault = judge(&failed, Phase::Ask, &options.password).fault;
+    if let Failed::Io(error) = &failed {
+        return server::not_dialled(error, fault.to_string());
+    }
     if matches!(failed, Failed::Silent) {
         fault = fault.because(format!(
             "{SILENT}: no PostgreSQL greeting came within {:?}; is it a PostgreSQL server, and awake?",

@@ -35,6 +35,7 @@ use super::{
     SlotStore, SlotWork, StoredTable, Work,
 };
 use crate::store::model::pool_rows::SlotRows;
+use crate::store::server::FailedTargets;
 use crate::store::{reading_route, replacing_route};
 use crate::time::Clock;
 use meaning::advised;
@@ -124,7 +125,7 @@ impl RedisStore {
     }
 
     fn connect(&mut self) -> Result<RedisSession, Fault> {
-        let mut failures = Vec::new();
+        let mut failures = FailedTargets::default();
         let mut fallback = None;
         let mut master = None;
         if let Some(sentinels) = &mut self.sentinels {
@@ -147,14 +148,12 @@ impl RedisStore {
                 }
                 Ok(session) => return Ok(session),
                 Err(fault) if fault.kind == FaultKind::Unavailable => {
-                    failures.push(format!("{target}: {fault}"));
+                    failures.note_fault(&target, &fault);
                 }
                 Err(fault) => return Err(fault.at(target)),
             }
         }
-        fallback.ok_or_else(|| {
-            Fault::new(FaultKind::Unavailable, format!("no connection to {}", failures.join(", nor to ")))
-        })
+        fallback.ok_or_else(|| failures.fault())
     }
 }
 

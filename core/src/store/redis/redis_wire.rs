@@ -230,7 +230,7 @@ fn too_long(command: &Cmd) -> Fault {
 }
 
 fn unconnected(error: &io::Error) -> Fault {
-    Fault::new(FaultKind::Unavailable, words_of(error))
+    server::not_dialled(error, words_of(error))
 }
 
 /// Encrypts a connection; the handshake may take as long as an answer.

@@ -14,7 +14,7 @@ use redis::{Value, cmd};
 use super::redis_session::{login, text};
 use super::redis_wire::{CommandKind, RedisWire};
 use crate::error::shown;
-use crate::store::server::{ServerOptions, Target};
+use crate::store::server::{FailedTargets, ServerOptions, Target};
 use crate::store::{Fault, FaultKind};
 use crate::time::Clock;
 
@@ -62,7 +62,7 @@ impl Sentinels {
     /// The master's host and port.
     pub(super) fn master(&mut self) -> Result<(String, u16), Fault> {
         let listed = self.options.hosts.len();
-        let mut failures = Vec::new();
+        let mut failures = FailedTargets::default();
         let mut answers = Vec::new();
         let now = Clock::System.boot_ms();
         let (mut order, passed_over): (Vec<_>, Vec<_>) =
@@ -81,10 +81,11 @@ impl Sentinels {
         let outage = |what: String| Err(Fault::new(FaultKind::Unavailable, what));
         let name = &self.name;
         if answers.len() * 2 <= listed {
-            let (answered, why) = (answers.len(), failures.join("; "));
-            return outage(format!(
+            let (answered, why) = (answers.len(), failures.joined("; "));
+            let cause = format!(
                 "{answered} of {listed} Sentinels say who the master `{name}` is, and more than half have to: {why}"
-            ));
+            );
+            return if answered == 0 { Err(failures.of_reach(cause)) } else { outage(cause) };
         }
         match newest(&answers, listed) {
             Verdict::Master(master) => Ok(master),
@@ -110,7 +111,7 @@ impl Sentinels {
     }
 
     /// Asks one Sentinel, by the connection that is open or by a new one.
-    fn ask(&mut self, at: usize, failures: &mut Vec<String>) -> Option<SentinelAnswer> {
+    fn ask(&mut self, at: usize, failures: &mut FailedTargets) -> Option<SentinelAnswer> {
         let place = self.options.hosts[at].clone();
         if let Some(mut kept) = self.connections[at].take() {
             match self.question(&mut kept.wire) {
@@ -121,7 +122,7 @@ impl Sentinels {
                 // The Sentinel was restarted, or closed an idle connection: a new connection may succeed at once.
                 Err(_) if kept.wire.hung_up => {}
                 Err(fault) => {
-                    failures.push(format!("{}:{}: {fault}", place.0, place.1));
+                    failures.note(format!("{}:{}: {fault}", place.0, place.1), false);
                     return None;
                 }
             }
@@ -132,7 +133,7 @@ impl Sentinels {
                     self.keep(at, wire);
                     return Some(answer);
                 }
-                Err(fault) => failures.push(format!("{target}: {fault}")),
+                Err(fault) => failures.note_fault(&target, &fault),
             }
         }
         None

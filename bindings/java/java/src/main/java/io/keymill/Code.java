@@ -40,7 +40,7 @@ public enum Code {
     FORGED(17),
     /** The caller's buffer is too small. */
     BUFFER_TOO_SMALL(18),
-    /** A defect in keymill itself. */
+    /** A defect in keymill itself, or the system starts no thread: the message says which. */
     INTERNAL(19);
 
     private static final Code[] ALL = values();
