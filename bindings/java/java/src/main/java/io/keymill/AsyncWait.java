@@ -73,9 +73,9 @@ final class AsyncWait<T> extends Wait implements Comparable<AsyncWait<?>> {
         return false;
     }
 
-    /** Tries again. Called by the thread of {@link Waiters}. */
+    /** Tries again. Called by the thread of {@link Waiters}; locked, since the next one may run while {@link #stop} says that one failed. */
     @Override
-    void wake() {
+    synchronized void wake() {
         Waiters.ALL.forgetTime(this);
         if (over || future.isDone()) {
             close();
@@ -107,7 +107,7 @@ final class AsyncWait<T> extends Wait implements Comparable<AsyncWait<?>> {
     }
 
     @Override
-    void stop(Throwable cause) {
+    synchronized void stop(Throwable cause) {
         end(() -> future.completeExceptionally(cause));
     }
 
