@@ -79,20 +79,21 @@ class AsyncTest {
 
     @Test
     void a_close_ends_all_and_leaves_no_thread() throws Exception {
-        Mill mill = Mill.open("memory:?script=silent:3s");
-        List<CompletableFuture<?>> futures = many(verbs(mill, "deadline=120s"));
+        Mill mill = Mill.open("memory:?script=silent:60s");
+        IntFunction<CompletableFuture<?>> verbs = verbs(mill, "deadline=120s");
+        List<CompletableFuture<?>> futures = many(verbs);
         mill.close();
         for (CompletableFuture<?> future : futures) {
             assertEquals(Code.CLOSED, codeOf(future));
         }
-        assertEquals(Code.CLOSED, codeOf(futures.get(0)));
+        assertEquals(Code.CLOSED, codeOf(verbs.apply(0)));
         until("the thread has ended", 30, () -> !hasThread());
     }
 
     /** Cancelled ones wait no more, and lose at most the ids that had come. */
     @Test
     void ids_that_arrive_are_distinct_and_none_is_lost_to_a_cancellation_before() throws Exception {
-        try (Mill mill = Mill.open("memory:?script=silent:3s")) {
+        try (Mill mill = Mill.open("memory:?script=silent:15s")) {
             Source orders = mill.segment("o?deadline=120s&step=20000");
             List<CompletableFuture<Long>> futures = new ArrayList<>();
             for (int i = 0; i < 2 * MANY; i++) {
