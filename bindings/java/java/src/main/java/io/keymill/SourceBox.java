@@ -1,7 +1,10 @@
 package io.keymill;
 
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.Function;
 
 /** One source, shared by every object that stands for it: its cursors, and the natives that fill them. */
 final class SourceBox {
@@ -330,6 +333,34 @@ final class SourceBox {
         for (int i = 0; i < out.length; i++) {
             out[i] = Arrays.copyOfRange(flat, 16 * i, 16 * i + 16);
         }
+    }
+
+    // ---- futures; `waited`: before the call ----
+
+    CompletableFuture<Long> nextAsync(Duration waited) {
+        return await(Wait.NO_GENE, waited, wait -> {
+            long id = next(wait);
+            return id == 0 ? null : id;
+        });
+    }
+
+    CompletableFuture<String> textAsync(Duration waited) {
+        return await(Wait.NO_GENE, waited, this::text);
+    }
+
+    CompletableFuture<Long> nextAsyncFor(long key, byte[] text) {
+        return await(gene(key, text), Duration.ZERO, wait -> {
+            long id = tryIdFor(key, text, wait);
+            if (id <= 0) {
+                wait.pause(-id);
+                return null;
+            }
+            return id;
+        });
+    }
+
+    private <T> CompletableFuture<T> await(int gene, Duration waited, Function<Wait, T> verb) {
+        return new AsyncWait<>(this, gene, Math.max(0, waited.toNanos()), verb).begin();
     }
 
     // ---- texts ----

@@ -6,7 +6,7 @@ import java.util.concurrent.locks.LockSupport;
  * One caller's wait for numbers: how long it has lasted, and for how long to pause. A caller that pauses is registered with its source, and
  * woken when there are news for it.
  */
-final class Wait implements AutoCloseable {
+class Wait implements AutoCloseable {
     /** A wait of callers that do not wait. */
     static final Wait NEVER = new Wait(-1);
     /** In place of a gene: of a source without keys. */
@@ -72,16 +72,21 @@ final class Wait implements AutoCloseable {
         if (token != 0) {
             park(nanos);
         }
-        registration = source.register(gene, beforeRegistration());
+        register();
         return true;
     }
 
+    final void register() {
+        registration = source.register(gene, beforeRegistration());
+    }
+
     /** Called before each registration; what comes from here on is news. Answers with the token to register. */
-    long beforeRegistration() {
+    final long beforeRegistration() {
         if (token == 0) {
             since = System.nanoTime();
             thread = Thread.currentThread();
-            token = Waiters.ALL.enter(this);
+            token = Waiters.ALL.newToken();
+            Waiters.ALL.enter(token, this);
         }
         news = false;
         woken = Waiters.ALL.start();
@@ -94,13 +99,27 @@ final class Wait implements AutoCloseable {
         unregister();
     }
 
-    /** There are news, or may be. Called by any thread. */
+    /** There are news, or may be. Called by the thread of {@link Waiters}. */
     void wake() {
         news = true;
         LockSupport.unpark(thread);
     }
 
-    private void unregister() {
+    /** The thread of {@link Waiters} has ended, by this. Called by any thread. */
+    void stop(Throwable cause) {
+        wake();
+    }
+
+    /** Has the thread of {@link Waiters} wake it. */
+    final void tell() {
+        Native.tell(Waiters.ALL.notifier, token);
+    }
+
+    final long token() {
+        return token;
+    }
+
+    final void unregister() {
         if (registration != 0) {
             source.unregister(registration);
             registration = 0;

@@ -1,6 +1,7 @@
 package io.keymill;
 
 import java.util.Map;
+import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
@@ -22,16 +23,21 @@ final class Waiters implements Runnable {
     final long notifier = Native.notifier();
 
     private final Map<Long, Wait> waiting = new ConcurrentHashMap<>();
+    /** The waits that are to be woken at a time, in that order. Used by the thread alone. */
+    private final TreeSet<AsyncWait<?>> timed = new TreeSet<>();
+
     private final AtomicLong last = new AtomicLong(END);
     private final AtomicBoolean running = new AtomicBoolean();
 
     private Waiters() {}
 
-    /** Answers with the token of a wait that begins. */
-    long enter(Wait wait) {
-        long token = last.incrementAndGet();
+    long newToken() {
+        return last.incrementAndGet();
+    }
+
+    /** A wait begins. */
+    void enter(long token, Wait wait) {
         waiting.put(token, wait);
-        return token;
     }
 
     /** The wait with this token is over. */
@@ -45,28 +51,33 @@ final class Waiters implements Runnable {
         if (running.get() || !running.compareAndSet(false, true)) {
             return true;
         }
-        boolean started = false;
         try {
             Thread thread = new Thread(this, "keymill-waiters");
             thread.setDaemon(true);
             // It would keep the class loader of an application that has ended.
             thread.setContextClassLoader(null);
             thread.start();
-            started = true;
-        } catch (OutOfMemoryError e) {
-            // No thread is to be had.
-        } finally {
-            if (!started) {
-                stop();
-            }
+            return true;
+        } catch (RuntimeException | Error e) {
+            stop(e);
+            return false;
         }
-        return started;
     }
 
-    /** There is no thread: each wait looks for itself, and tries to start one. */
-    private void stop() {
+    /** There is no thread: callers that wait look for themselves, and try to start one. */
+    private void stop(Throwable cause) {
+        timed.clear();
         running.set(false);
-        waiting.values().forEach(Wait::wake);
+        waiting.values().forEach(wait -> wait.stop(cause));
+    }
+
+    /** Wakes a wait when its time has come, unless it is woken before. Called by the thread. */
+    void wakeInTime(AsyncWait<?> wait) {
+        timed.add(wait);
+    }
+
+    void forgetTime(AsyncWait<?> wait) {
+        timed.remove(wait);
     }
 
     /** A mill was closed, perhaps the last one: the thread does not outlive an application. */
@@ -78,23 +89,21 @@ final class Waiters implements Runnable {
 
     @Override
     public void run() {
-        boolean ended = false;
         try {
             do {
                 while (wake() || isAny()) {}
             } while (goesOn());
-            ended = true;
-        } finally {
-            if (!ended) {
-                // Memory has run out, for instance, and tokens are lost.
-                stop();
-            }
+        } catch (Throwable e) {
+            // Memory has run out, for instance, and tokens are lost.
+            stop(e);
+            throw e;
         }
     }
 
-    /** Wakes the waits that have news, once there are some. False where the thread may end. */
+    /** Wakes the waits that have news or whose time has come, once there are some. False where the thread may end. */
     private boolean wake() {
-        long[] tokens = Native.awaitNews(notifier, LINGER_NANOS);
+        long longest = timed.isEmpty() ? LINGER_NANOS : Math.min(LINGER_NANOS, Math.max(0, timed.first().dueIn()));
+        long[] tokens = Native.awaitNews(notifier, longest);
         boolean goesOn = tokens.length > 0;
         for (long token : tokens) {
             Wait wait = waiting.get(token);
@@ -102,6 +111,9 @@ final class Waiters implements Runnable {
                 wait.wake();
             }
             goesOn &= token != END;
+        }
+        while (!timed.isEmpty() && timed.first().dueIn() <= 0) {
+            timed.first().wake();
         }
         return goesOn;
     }
