@@ -3,6 +3,7 @@
 //! * `call`: how a call comes in and how an error becomes a `KeymillException`.
 //! * `held`: boxes that Java owns.
 //! * `mill`, `source`, `business`: the verbs, as natives of `io.keymill.MillBox` and `io.keymill.SourceBox`.
+//! * `waiters`: natives for `io.keymill.Waiters`, and how a caller of a `SourceBox` registers for news.
 //! * `router`, `order_numbers`: natives of `io.keymill.RouterBox` and `io.keymill.OrderNumbers`.
 //! * `natives`: binds all of them for the class loaders that come later.
 //! * `library`: natives of `io.keymill.Native`, which belong to no mill.
@@ -27,3 +28,4 @@ mod natives;
 mod order_numbers;
 mod router;
 mod source;
+mod waiters;

@@ -74,6 +74,9 @@ natives! {
         c"address", c"(Ljava/nio/ByteBuffer;)J", Java_io_keymill_Native_address;
         c"word", c"(J)Ljava/nio/ByteBuffer;", Java_io_keymill_Native_word;
         c"binder", c"()J", Java_io_keymill_Native_binder;
+        c"notifier", c"()J", Java_io_keymill_Native_notifier;
+        c"awaitNews", c"(JJ)[J", Java_io_keymill_Native_awaitNews;
+        c"tell", c"(JJ)V", Java_io_keymill_Native_tell;
     }
     c"io/keymill/OrderNumbers" {
         c"open", c"([B[B[B)J", Java_io_keymill_OrderNumbers_open;
@@ -127,7 +130,10 @@ natives! {
         c"ask", c"(JI)J", Java_io_keymill_SourceBox_ask;
         c"askFor", c"(JJ[BIZ)J", Java_io_keymill_SourceBox_askFor;
         c"collectWide", c"(J[B)V", Java_io_keymill_SourceBox_collectWide;
+        c"register", c"(JIJJ)J", Java_io_keymill_SourceBox_register;
+        c"unregister", c"(J)V", Java_io_keymill_SourceBox_unregister;
         c"poll", c"(J)J", Java_io_keymill_SourceBox_poll;
+        c"pollOrRegister", c"(JJJ)J", Java_io_keymill_SourceBox_pollOrRegister;
         c"collect", c"(J[J)V", Java_io_keymill_SourceBox_collect;
         c"forget", c"(J)V", Java_io_keymill_SourceBox_forget;
         c"parse", c"(J[B)Ljava/lang/String;", Java_io_keymill_SourceBox_parse;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jni::objects::{JByteArray, JLongArray, JObject, JString};
 use jni::sys::{jint, jlong};
 use jni::{Env, EnvUnowned};
-use keymill::binding::{LastBlock, Pending};
+use keymill::binding::{LastBlock, Notifier, Pending};
 use keymill::{Code, Error, Kind, Parts, Result, Source};
 
 use crate::call::{CallError, enter, enter_with, rows_out, text_in, text_out};
@@ -30,12 +30,14 @@ struct LeaseBuffer {
     last: LastBlock,
 }
 
-/// What a refusal means for a caller that has waited for `waited` nanoseconds; less than 0: that does not wait at all.
+/// What a refusal means for a caller that has waited for `waited` nanoseconds; less than 0: that does not wait at all. One that has
+/// waited is registered, or asks again by a clock of its own and does not use the pause.
 /// The answer is a pause in nanoseconds, more than 0.
 #[cold]
 pub(crate) fn pause_after(source: &Source, refusal: Error, waited: jlong) -> Result<jlong> {
     let pause = match u64::try_from(waited) {
-        Ok(waited) => source.patience(refusal, Duration::from_nanos(waited))?,
+        Ok(0) => source.patience(refusal, Duration::ZERO)?,
+        Ok(waited) => source.patience_until_news(refusal, Duration::from_nanos(waited))?,
         Err(_) if refusal.code == Code::NotReady => refusal.retry_after.unwrap_or_default(),
         Err(_) => return Err(refusal),
     };
@@ -139,6 +141,22 @@ extern "system" fn Java_io_keymill_SourceBox_ask(
     enter(&mut env, 0, || {
         let batch = source.ask(usize::try_from(count).unwrap_or(0))?;
         Ok(boxed(batch))
+    })
+}
+
+/// `long pollOrRegister(long batch, long notifier, long token)`: as `poll`; the token comes to the notifier when there are news.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_SourceBox_pollOrRegister(
+    mut env: EnvUnowned<'_>,
+    _: JObject<'_>,
+    batch: jlong,
+    notifier: Held<'_, Notifier>,
+    token: jlong,
+) -> jlong {
+    enter(&mut env, THROWN, || {
+        // SAFETY: as in `poll`.
+        let pause = unsafe { &mut *(batch as *mut Pending) }.poll_or_register(&notifier, token as u64)?;
+        Ok(pause.map_or(DONE, nanos))
     })
 }
 

@@ -5,6 +5,7 @@ import java.util.Collections;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalLong;
+import java.util.concurrent.CompletableFuture;
 
 /**
  * Business ids: each carries the gene of its key, 16 bits that name a virtual node of the ring, so that the id alone says its
@@ -73,6 +74,32 @@ public final class Business {
      */
     public OptionalLong tryNext(String key) {
         return optional(box.tryNextFor(0, Native.key(key)));
+    }
+
+    /**
+     * {@link #next(long)} for a caller that must not block, as {@link Source#nextAsync()}.
+     *
+     * @param key the key
+     * @return the id
+     */
+    public CompletableFuture<Long> nextAsync(long key) {
+        return box.nextAsyncFor(key, null);
+    }
+
+    /**
+     * {@link #next(String)} for a caller that must not block, as {@link Source#nextAsync()}.
+     *
+     * @param key the key
+     * @return the id
+     */
+    public CompletableFuture<Long> nextAsync(String key) {
+        byte[] text;
+        try {
+            text = Native.key(key);
+        } catch (KeymillException e) {
+            return AsyncWait.failed(e);
+        }
+        return box.nextAsyncFor(0, text);
     }
 
     /**

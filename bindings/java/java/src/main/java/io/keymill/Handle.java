@@ -27,7 +27,7 @@ public final class Handle extends Cursor implements LongSupplier {
     }
 
     private long refilled() {
-        return box.next(this, new Wait(box.label));
+        return box.next(this);
     }
 
     /**

@@ -10,6 +10,7 @@ import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalLong;
+import java.util.concurrent.CompletableFuture;
 import java.util.function.Function;
 import java.util.function.LongSupplier;
 import java.util.function.Supplier;
@@ -144,17 +145,46 @@ public final class LazySource implements LongSupplier, Serializable {
         }
     }
 
+    private Resolved present() {
+        Resolved now = resolved;
+        return now == null || now.origin != Shared.current ? resolve() : now;
+    }
+
     private <T> T ask(Function<Source, T> verb) {
         for (;;) {
-            Resolved now = resolved;
-            if (now == null || now.origin != Shared.current) {
-                now = resolve();
-            }
+            Resolved now = present();
             try {
                 return verb.apply(now.source);
             } catch (KeymillException e) {
                 check(now, e);
             }
+        }
+    }
+
+    /** As {@link #ask}. */
+    private <T> CompletableFuture<T> askAsync(Function<Source, CompletableFuture<T>> verb) {
+        CompletableFuture<T> answer = new CompletableFuture<>();
+        askAsync(verb, answer);
+        return answer;
+    }
+
+    private <T> void askAsync(Function<Source, CompletableFuture<T>> verb, CompletableFuture<T> answer) {
+        try {
+            Resolved now = present();
+            CompletableFuture<T> asked = verb.apply(now.source);
+            asked.whenComplete((value, error) -> {
+                if (error == null) {
+                    answer.complete(value);
+                } else if (error instanceof KeymillException && now.origin.isReplaced((KeymillException) error)) {
+                    askAsync(verb, answer);
+                } else {
+                    answer.completeExceptionally(error instanceof KeymillException ? now.origin.told((KeymillException) error, spec) : error);
+                }
+            });
+            // Where it is cancelled.
+            answer.whenComplete((value, error) -> asked.cancel(false));
+        } catch (KeymillException e) {
+            answer.completeExceptionally(e);
         }
     }
 
@@ -202,6 +232,44 @@ public final class LazySource implements LongSupplier, Serializable {
      */
     public Optional<String> tryNextText(Duration waited) {
         return ask(source -> new Serial(source.box()).tryNext(waited));
+    }
+
+    /**
+     * As {@link Source#nextAsync()}. A mill that is opened for it, or a source that is asked for, may block the caller.
+     *
+     * @return the id; its future ends as {@link #next()} would
+     */
+    public CompletableFuture<Long> nextAsync() {
+        return askAsync(Source::nextAsync);
+    }
+
+    /**
+     * As {@link Source#nextAsync(Duration)}.
+     *
+     * @param waited how long the caller has waited before, in all; the deadline counts it
+     * @return the id, as {@link #nextAsync()}
+     */
+    public CompletableFuture<Long> nextAsync(Duration waited) {
+        return askAsync(source -> source.nextAsync(waited));
+    }
+
+    /**
+     * As {@link Source#nextTextAsync()}.
+     *
+     * @return the text, as {@link #nextAsync()}
+     */
+    public CompletableFuture<String> nextTextAsync() {
+        return askAsync(Source::nextTextAsync);
+    }
+
+    /**
+     * As {@link Source#nextTextAsync(Duration)}.
+     *
+     * @param waited how long the caller has waited before, in all; the deadline counts it
+     * @return the text, as {@link #nextAsync()}
+     */
+    public CompletableFuture<String> nextTextAsync(Duration waited) {
+        return askAsync(source -> source.nextTextAsync(waited));
     }
 
     /**

@@ -78,6 +78,7 @@ final class MillBox {
         } finally {
             closing.unlock();
         }
+        Waiters.ALL.endIfIdle();
         freeUnreachable();
     }
 

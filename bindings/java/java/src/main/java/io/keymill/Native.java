@@ -28,6 +28,14 @@ final class Native {
 
     static native ByteBuffer word(long address);
 
+    /** The address of a notifier of {@link Waiters}, which has no natives: a class loader that binds them would make it before they are bound. */
+    static native long notifier();
+
+    /** The tokens of which there are news; waits for them at most so long. */
+    static native long[] awaitNews(long notifier, long nanos);
+
+    static native void tell(long notifier, long token);
+
     /** Text for the native library; what UTF-8 cannot hold would silently become another name. */
     static byte[] utf8(String text, String what) {
         if (text == null) {

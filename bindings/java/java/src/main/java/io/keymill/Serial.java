@@ -2,6 +2,7 @@ package io.keymill;
 
 import java.time.Duration;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
 import java.util.stream.Stream;
 
@@ -61,6 +62,15 @@ public final class Serial implements Supplier<String> {
      */
     public Optional<String> tryNext(Duration waited) {
         return Optional.ofNullable(box.text(new Wait(Math.max(0, waited.toNanos()))));
+    }
+
+    /**
+     * {@link #next} for a caller that must not block, as {@link Source#nextAsync()}.
+     *
+     * @return the text
+     */
+    public CompletableFuture<String> nextAsync() {
+        return box.textAsync(Duration.ZERO);
     }
 
     /**

@@ -4,6 +4,7 @@ import java.time.Duration;
 import java.util.Collections;
 import java.util.Map;
 import java.util.OptionalLong;
+import java.util.concurrent.CompletableFuture;
 import java.util.function.LongSupplier;
 import java.util.stream.LongStream;
 
@@ -109,6 +110,28 @@ public final class Source implements LongSupplier {
     }
 
     /**
+     * The next id, for a caller that must not block: no thread waits. The future ends as {@link #next} would: with the id, or with its
+     * exception. What depends on it runs in the common pool of {@link java.util.concurrent.ForkJoinPool}, unless the id is in memory or an
+     * executor is named. A future that is cancelled waits no more; cancelled as its id arrives, it loses that id. Ids of several futures
+     * are distinct, and have no order.
+     *
+     * @return the id, of a future of its own
+     */
+    public CompletableFuture<Long> nextAsync() {
+        return nextAsync(Duration.ZERO);
+    }
+
+    /**
+     * {@link #nextAsync()} for a caller that has waited before.
+     *
+     * @param waited how long, in all; the deadline counts it
+     * @return the id
+     */
+    public CompletableFuture<Long> nextAsync(Duration waited) {
+        return box.nextAsync(waited);
+    }
+
+    /**
      * {@code count} ids, in rising order: one count instead of {@code count}, so by far the fastest way to many.
      *
      * @param count how many
@@ -188,6 +211,25 @@ public final class Source implements LongSupplier {
      */
     public String nextText() {
         return box.text();
+    }
+
+    /**
+     * {@link #nextText} for a caller that must not block, as {@link #nextAsync()}.
+     *
+     * @return the text
+     */
+    public CompletableFuture<String> nextTextAsync() {
+        return nextTextAsync(Duration.ZERO);
+    }
+
+    /**
+     * {@link #nextTextAsync()} for a caller that has waited before.
+     *
+     * @param waited how long, in all; the deadline counts it
+     * @return the text
+     */
+    public CompletableFuture<String> nextTextAsync(Duration waited) {
+        return box.textAsync(waited);
     }
 
     /**

@@ -1,7 +1,10 @@
 package io.keymill;
 
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.Function;
 
 /** One source, shared by every object that stands for it: its cursors, and the natives that fill them. */
 final class SourceBox {
@@ -77,9 +80,16 @@ final class SourceBox {
                     return lease.lo + at;
                 }
             }
-            return shared.next(lease, new Wait(label));
+            return await(lease);
         }
-        return next(new Wait(label));
+        return await(null);
+    }
+
+    /** The next id, after {@code seen} gave none. */
+    private long await(Lease seen) {
+        try (Wait wait = new Wait(this)) {
+            return mode == SHARED ? shared.next(seen, wait) : next(wait);
+        }
     }
 
     /** An id, or 0 where none is in memory and the caller does not wait here. */
@@ -94,13 +104,20 @@ final class SourceBox {
         return nextOfCore(wait);
     }
 
-    /** The next number of a cursor with one owner; 0 where none is in memory and the caller does not wait. */
-    long next(Cursor cursor, Wait wait) {
+    /** The next number of a handle that has none. */
+    long next(Cursor cursor) {
         if (mode == SINGLE) {
-            return nextOfCore(wait);
+            return await(null);
         }
         checkNumbers();
-        return nextOf(cursor, wait);
+        return awaitOf(cursor);
+    }
+
+    /** The next number of a cursor that has none. */
+    private long awaitOf(Cursor cursor) {
+        try (Wait wait = new Wait(this)) {
+            return nextOf(cursor, wait);
+        }
     }
 
     private long nextOf(Cursor cursor, Wait wait) {
@@ -223,11 +240,12 @@ final class SourceBox {
 
     /** Waits until a batch of the core is complete; a batch that fails is freed. */
     private long complete(long batch) {
-        Wait wait = new Wait(label);
         boolean complete = false;
-        try {
-            for (long pause = poll(batch); pause != 0; pause = poll(batch)) {
-                wait.pause(pause);
+        try (Wait wait = new Wait(this)) {
+            if (poll(batch) != 0) {
+                for (long pause = pollOrRegister(batch, wait); pause != 0; pause = pollOrRegister(batch, wait)) {
+                    wait.park(pause);
+                }
             }
             complete = true;
         } finally {
@@ -242,12 +260,12 @@ final class SourceBox {
 
     long nextFor(long key) {
         long id = tryIdFor(address, key, 0);
-        return id > 0 ? id : idFor(key, null, -id, new Wait(label));
+        return id > 0 ? id : idFor(key, null, -id);
     }
 
     long nextFor(byte[] text) {
         long id = tryIdForText(address, text, 0);
-        return id > 0 ? id : idFor(0, text, -id, new Wait(label));
+        return id > 0 ? id : idFor(0, text, -id);
     }
 
     /** An id, or 0 where none is in memory. */
@@ -255,15 +273,21 @@ final class SourceBox {
         return Math.max(0, tryIdFor(key, text, Wait.NEVER));
     }
 
-    private long idFor(long key, byte[] text, long pause, Wait wait) {
-        for (;;) {
-            wait.pause(pause);
-            long id = tryIdFor(key, text, wait);
-            if (id > 0) {
-                return id;
+    private long idFor(long key, byte[] text, long pause) {
+        try (Wait wait = new Wait(this, gene(key, text))) {
+            for (;;) {
+                wait.pause(pause);
+                long id = tryIdFor(key, text, wait);
+                if (id > 0) {
+                    return id;
+                }
+                pause = -id;
             }
-            pause = -id;
         }
+    }
+
+    private static int gene(long key, byte[] text) {
+        return text == null ? RouterBox.gene(key) : RouterBox.geneOfText(text);
     }
 
     private long tryIdFor(long key, byte[] text, Wait wait) {
@@ -280,26 +304,25 @@ final class SourceBox {
     /** An id of 16 bytes. */
     byte[] nextWideFor(long key, byte[] text) {
         byte[] id = new byte[16];
-        wideFor(key, text, id, new Wait(label));
+        long pause = tryWide(address, key, text, 0, id);
+        if (pause != 0) {
+            awaitWideFor(key, text, pause, id);
+        }
         return id;
+    }
+
+    private void awaitWideFor(long key, byte[] text, long first, byte[] id) {
+        try (Wait wait = new Wait(this, gene(key, text))) {
+            for (long pause = first; pause != 0; pause = tryWide(address, key, text, wait.waited(), id)) {
+                wait.pause(pause);
+            }
+        }
     }
 
     /** An id of 16 bytes, or null where none is in memory. */
     byte[] tryNextWideFor(long key, byte[] text) {
         byte[] id = new byte[16];
-        return wideFor(key, text, id, Wait.NEVER) ? id : null;
-    }
-
-    private boolean wideFor(long key, byte[] text, byte[] id, Wait wait) {
-        for (;;) {
-            long pause = tryWide(address, key, text, wait.waited(), id);
-            if (pause == 0) {
-                return true;
-            }
-            if (!wait.pause(pause)) {
-                return false;
-            }
-        }
+        return tryWide(address, key, text, Wait.NEVER.waited(), id) == 0 ? id : null;
     }
 
     /** Fills the array with ids of 16 bytes: all of it, or none and an exception. */
@@ -312,6 +335,34 @@ final class SourceBox {
         }
     }
 
+    // ---- futures; `waited`: before the call ----
+
+    CompletableFuture<Long> nextAsync(Duration waited) {
+        return await(Wait.NO_GENE, waited, wait -> {
+            long id = next(wait);
+            return id == 0 ? null : id;
+        });
+    }
+
+    CompletableFuture<String> textAsync(Duration waited) {
+        return await(Wait.NO_GENE, waited, this::text);
+    }
+
+    CompletableFuture<Long> nextAsyncFor(long key, byte[] text) {
+        return await(gene(key, text), Duration.ZERO, wait -> {
+            long id = tryIdFor(key, text, wait);
+            if (id <= 0) {
+                wait.pause(-id);
+                return null;
+            }
+            return id;
+        });
+    }
+
+    private <T> CompletableFuture<T> await(int gene, Duration waited, Function<Wait, T> verb) {
+        return new AsyncWait<>(this, gene, Math.max(0, waited.toNanos()), verb).begin();
+    }
+
     // ---- texts ----
 
     String text() {
@@ -319,9 +370,9 @@ final class SourceBox {
             Cursor mine = threads.mine();
             if (mine != null) {
                 long number = mine.take();
-                return mine.text(number != 0 ? number : nextOf(mine, new Wait(label)));
+                return mine.text(number != 0 ? number : awaitOf(mine));
             }
-            return threads.stripe().text(null, new Wait(label));
+            return awaitText(threads.stripe(), null);
         }
         return mode == SHARED_TEXT ? sharedText() : form.text(next());
     }
@@ -343,7 +394,13 @@ final class SourceBox {
                 return lease.prefix.textOf(lease.lo + at, lease.width);
             }
         }
-        return shared.text(lease, new Wait(label));
+        return awaitText(shared, lease);
+    }
+
+    private String awaitText(SharedCursor cursor, Lease seen) {
+        try (Wait wait = new Wait(this)) {
+            return cursor.text(seen, wait);
+        }
     }
 
     /** A text, or null where none is in memory and the caller does not wait here. */
@@ -384,7 +441,12 @@ final class SourceBox {
     // ---- both ----
 
     private void take(Batch batch) {
-        Wait wait = new Wait(label);
+        try (Wait wait = new Wait(this)) {
+            take(batch, wait);
+        }
+    }
+
+    private void take(Batch batch, Wait wait) {
         if (mode == SHARED || mode == SHARED_TEXT) {
             shared.take(batch, wait);
             return;
@@ -424,9 +486,10 @@ final class SourceBox {
     Range range(long count) {
         checkNumbers();
         LeaseBuffer buffer = new LeaseBuffer(false);
-        Wait wait = new Wait(label);
-        for (long pause = lease(buffer, count, 1, wait); pause != 0; pause = lease(buffer, count, 1, wait)) {
-            wait.pause(pause);
+        try (Wait wait = new Wait(this)) {
+            for (long pause = lease(buffer, count, 1, wait); pause != 0; pause = lease(buffer, count, 1, wait)) {
+                wait.pause(pause);
+            }
         }
         return new Range(buffer.lo, buffer.hi);
     }
@@ -496,7 +559,22 @@ final class SourceBox {
 
     private native void collectWide(long batch, byte[] out);
 
+    /** Registers the caller that has the token with the source, or with the counter of a gene. The answer is to be unregistered. */
+    long register(int gene, long token) {
+        return register(address, gene, Waiters.ALL.notifier, token);
+    }
+
+    private native long register(long address, int gene, long notifier, long token);
+
+    native void unregister(long registration);
+
     private native long poll(long batch);
+
+    private long pollOrRegister(long batch, Wait wait) {
+        return pollOrRegister(batch, Waiters.ALL.notifier, wait.beforeRegistration());
+    }
+
+    private native long pollOrRegister(long batch, long notifier, long token);
 
     private native void collect(long batch, long[] out);
 

@@ -10,6 +10,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import com.sun.management.OperatingSystemMXBean;
+import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -22,7 +24,9 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.LongSupplier;
 import org.junit.jupiter.api.Test;
 
@@ -222,6 +226,60 @@ class WaitTest {
             }
         } finally {
             each.shutdownNow();
+        }
+    }
+
+    /** Their number makes what each costs visible: one that asked each millisecond would take microseconds of a processor each time. */
+    @Test
+    void threads_that_wait_take_no_processor_time_and_are_woken_when_the_store_answers() throws Exception {
+        ExecutorService virtual = virtualThreads();
+        ExecutorService threads = virtual == null ? Executors.newFixedThreadPool(1_000) : virtual;
+        int waiters = virtual == null ? 1_000 : 10_000;
+        long silentMs = 20_000;
+        try (Mill mill = Mill.open("memory:?script=silent:" + silentMs + "ms")) {
+            Source process = mill.segment("p?deadline=120s");
+            Source thread = mill.segment("t?deadline=120s&order=thread");
+            Serial serial = mill.serial("t/c?deadline=120s");
+            Business business = mill.business("b?deadline=120s");
+            AtomicLong began = new AtomicLong();
+            List<Future<?>> running = new ArrayList<>();
+            for (int i = 0; i < waiters; i++) {
+                long key = i;
+                List<Runnable> verbs = List.of(
+                        process::next, thread::next, () -> process.take(3), serial::next,
+                        () -> business.next(key), () -> business.take("k" + key, 2), () -> business.nextText(key));
+                running.add(threads.submit(() -> {
+                    began.incrementAndGet();
+                    verbs.get((int) (key % verbs.size())).run();
+                }));
+            }
+            until("all wait", 15, () -> began.get() == waiters);
+            Thread.sleep(1_000);
+            OperatingSystemMXBean system = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+            long before = system.getProcessCpuTime();
+            Thread.sleep(5_000);
+            long tookMs = TimeUnit.NANOSECONDS.toMillis(system.getProcessCpuTime() - before);
+            System.out.println(waiters + " threads that wait 5 s took " + tookMs + " ms of a processor");
+            assertTrue(running.stream().noneMatch(Future::isDone), "the store has not answered yet");
+            assertTrue(tookMs < 500, tookMs + " ms of a processor");
+            for (Future<?> one : running) {
+                one.get(120, TimeUnit.SECONDS);
+            }
+        } finally {
+            threads.shutdownNow();
+        }
+    }
+
+    /** A thread that spins for another's lease parks too, and takes the permit of the wake-up with it. */
+    @Test
+    void news_are_not_lost_to_another_park_of_the_thread() {
+        try (Mill mill = Mill.open("memory:?script=silent:30s");
+                Wait wait = new Wait(mill.segment("o?deadline=60s").box())) {
+            wait.pause(1);
+            wait.wake();
+            LockSupport.parkNanos(1_000_000);
+            assertTrue(millisOf(() -> wait.pause(20_000_000_000L)) < 10_000, "it paused");
+            assertTrue(millisOf(() -> wait.pause(50_000_000)) >= 50, "news are those since it registered");
         }
     }
 

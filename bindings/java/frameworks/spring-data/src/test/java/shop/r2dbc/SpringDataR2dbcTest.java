@@ -139,7 +139,7 @@ class SpringDataR2dbcTest {
 
     /** Threads of keymill's own. */
     private static long threads() {
-        return Thread.getAllStackTraces().keySet().stream().filter(thread -> thread.getName().equals("keymill-r2dbc")).count();
+        return Thread.getAllStackTraces().keySet().stream().filter(thread -> thread.getName().equals("keymill-waiters")).count();
     }
 
     /** Reactor's threads that are in keymill's code. */

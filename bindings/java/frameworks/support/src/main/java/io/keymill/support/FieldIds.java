@@ -9,6 +9,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Locale;
 import java.util.OptionalLong;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 
@@ -206,6 +207,30 @@ public final class FieldIds {
         }
         OptionalLong id = source.tryNext(waited);
         return id.isPresent() ? type.value(id.getAsLong(), field) : null;
+    }
+
+    /**
+     * {@link #next()} for a caller that must not block; no thread waits.
+     *
+     * @param waited how long the caller has waited before, in all; the source's deadline counts it
+     * @return a value of the field's type, or the exception that {@link #next()} would throw; once cancelled, it waits no more
+     */
+    public CompletableFuture<Object> nextAsync(Duration waited) {
+        CompletableFuture<Object> value = new CompletableFuture<>();
+        CompletableFuture<?> asked = text ? source.nextTextAsync(waited) : source.nextAsync(waited);
+        asked.whenComplete((id, error) -> {
+            try {
+                if (error == null) {
+                    value.complete(text ? id : type.value((Long) id, field));
+                } else {
+                    value.completeExceptionally(error);
+                }
+            } catch (ArithmeticException e) {
+                value.completeExceptionally(e);
+            }
+        });
+        value.whenComplete((id, error) -> asked.cancel(false));
+        return value;
     }
 
     /**
