@@ -141,7 +141,7 @@ test('a library of another architecture is refused in words', () => {
 const permission = ['--permission', '--experimental-permission'].find((flag) => process.allowedNodeEnvironmentFlags.has(flag))
 
 test('a library that Node was told not to load is refused with the flags that allow it', { skip: permission === undefined && 'this Node has no permissions' }, () => {
-  for (const flags of [['--no-addons'], [permission, '--allow-fs-read=*']]) {
+  for (const flags of [['--no-addons'], [permission, '--allow-fs-read=*'], [permission, '--allow-addons', `--allow-fs-read=${join(home, 'dist')}`, `--allow-fs-read=${join(home, 'package.json')}`]]) {
     const { status, stderr } = spawnSync(process.execPath, [...flags, '-e', `require(${JSON.stringify(home)})`], { encoding: 'utf8' })
     assert.equal(status, 1, stderr)
     assert.match(stderr, /without --no-addons; where it runs with --permission, add --allow-addons and --allow-fs-read=\S+/)

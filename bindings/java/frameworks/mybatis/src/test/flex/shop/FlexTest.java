@@ -9,6 +9,7 @@ import com.mybatisflex.annotation.KeyType;
 import com.mybatisflex.annotation.Table;
 import com.mybatisflex.core.BaseMapper;
 import com.mybatisflex.core.MybatisFlexBootstrap;
+import com.mybatisflex.core.keygen.KeyGeneratorFactory;
 import io.keymill.Mill;
 import io.keymill.mybatis.flex.KeymillKeyGenerator;
 import java.util.List;
@@ -70,6 +71,39 @@ class FlexTest {
         }
     }
 
+    /** A table that has rows. */
+    @Table("flex_old")
+    public static class Old {
+        @Id(keyType = KeyType.Generator, value = "above")
+        private Long id;
+
+        public Long getId() {
+            return id;
+        }
+
+        public void setId(Long id) {
+            this.id = id;
+        }
+    }
+
+    @Table("flex_primitives")
+    public static class OldPrimitive {
+        @Id(keyType = KeyType.Generator, value = "above")
+        private long id;
+
+        public long getId() {
+            return id;
+        }
+
+        public void setId(long id) {
+            this.id = id;
+        }
+    }
+
+    public interface Olds extends BaseMapper<Old> {}
+
+    public interface OldPrimitives extends BaseMapper<OldPrimitive> {}
+
     public interface Orders extends BaseMapper<Order> {}
 
     public interface Primitives extends BaseMapper<Primitive> {}
@@ -77,16 +111,18 @@ class FlexTest {
     public interface Tinies extends BaseMapper<Tiny> {}
 
     private MybatisFlexBootstrap flex(Stores stores) {
-        mill = stores.mill("segment:orders", "segment:flex_tiny?start=32767&step=10");
+        mill = stores.mill("segment:orders", "segment:flex_old", "segment:flex_tiny?start=32767&step=10");
         mill.segment("flex_tiny?start=32767&step=10").next();
         Mill.share(mill);
         KeymillKeyGenerator.register();
+        KeyGeneratorFactory.register("above", new KeymillKeyGenerator(null, "segment:{table}?start=1000000"));
         String url = stores.jdbcUrl();
-        Stores.run(url, stores.user(), stores.password(), "drop table if exists orders", "drop table if exists flex_tiny",
-                "create table orders (id bigint primary key)", "create table flex_tiny (id smallint primary key)");
+        Stores.run(url, stores.user(), stores.password(), "drop table if exists orders", "drop table if exists flex_tiny", "drop table if exists flex_old",
+                "create table flex_old (id bigint primary key)", "insert into flex_old values (1), (999999)", "create table orders (id bigint primary key)", "create table flex_tiny (id smallint primary key)");
         String driver = stores == Stores.H2_AND_SQLITE ? "org.h2.Driver" : "org.mariadb.jdbc.Driver";
         return new MybatisFlexBootstrap().setEnvironmentId(url).setDataSource(url, new UnpooledDataSource(driver, url, stores.user(), stores.password()))
-                .addMapper(Orders.class).addMapper(Tinies.class).addMapper(Primitives.class).start();
+                .addMapper(Orders.class).addMapper(Tinies.class).addMapper(Primitives.class)
+                .addMapper(Olds.class).addMapper(OldPrimitives.class).start();
     }
 
     @AfterEach
@@ -130,6 +166,18 @@ class FlexTest {
         assertEquals("shop.FlexTest$Primitive.id is a primitive long, for which MyBatis-Flex asks no generator; make it a Long", e.getMessage());
         e = Causes.root(assertThrows(RuntimeException.class, () -> mapper.insertBatch(List.of(new Primitive(), new Primitive()))));
         assertEquals("shop.FlexTest$Primitive.id is a primitive long, for which MyBatis-Flex asks no generator; make it a Long", e.getMessage());
+    }
+
+    @ParameterizedTest
+    @MethodSource("stores")
+    void another_name_is_another_source_as_that_of_a_table_with_rows(Stores stores) {
+        MybatisFlexBootstrap flex = flex(stores);
+        Old old = new Old();
+        flex.getMapper(Olds.class).insert(old);
+        assertTrue(old.id >= 1_000_000, "an id above the rows: " + old.id);
+        OldPrimitives primitives = flex.getMapper(OldPrimitives.class);
+        Throwable e = Causes.root(assertThrows(RuntimeException.class, () -> primitives.insert(new OldPrimitive())));
+        assertTrue(e.getMessage().contains("for which MyBatis-Flex asks no generator"), e.getMessage());
     }
 
     static class Application implements Runnable {

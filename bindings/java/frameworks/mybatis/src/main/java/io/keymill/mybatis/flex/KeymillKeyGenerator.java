@@ -18,7 +18,7 @@ import java.util.function.Supplier;
 
 /**
  * Keys of MyBatis-Flex: {@code KeymillKeyGenerator.register()} once, and {@code @Id(keyType = KeyType.Generator, value = "keymill")} on
- * a key. Each table has a source of its own.
+ * a key. Each table has a source of its own. A generator with another source is registered under another name, beside that one.
  */
 public class KeymillKeyGenerator implements IKeyGenerator {
     /** What an entity names it by. */
@@ -94,7 +94,8 @@ public class KeymillKeyGenerator implements IKeyGenerator {
             protected String computeValue(Class<?> entity) {
                 for (IdInfo key : TableInfoFactory.ofEntityClass(entity).getPrimaryKeyList()) {
                     Class<?> type = key.getPropertyType();
-                    if (key.getKeyType() == KeyType.Generator && NAME.equals(key.getValue()) && type.isPrimitive()) {
+                    boolean isOurs = key.getKeyType() == KeyType.Generator && KeyGeneratorFactory.getKeyGenerator(key.getValue()) instanceof KeymillKeyGenerator;
+                    if (isOurs && type.isPrimitive()) {
                         return entity.getName() + "." + key.getProperty() + " is a primitive " + type + ", for which MyBatis-Flex asks no generator; make it a " + (type == int.class ? "Integer" : "Long");
                     }
                 }
