@@ -21,6 +21,7 @@ import me.ahoo.cosid.snowflake.MillisecondSnowflakeId;
 import org.apache.shardingsphere.sharding.algorithm.keygen.SnowflakeKeyGenerateAlgorithm;
 import org.openjdk.jmh.annotations.Benchmark;
 import org.openjdk.jmh.annotations.BenchmarkMode;
+import org.openjdk.jmh.annotations.CompilerControl;
 import org.openjdk.jmh.annotations.Mode;
 import org.openjdk.jmh.annotations.OutputTimeUnit;
 import org.openjdk.jmh.annotations.Scope;
@@ -203,6 +204,21 @@ public class Ids {
     @Benchmark
     public long atomicLong(Counter counter) {
         return counter.counter.getAndIncrement();
+    }
+
+    /**
+     * What no design with leases can beat: one call in 1024 ids. The compiler keeps what the loop counts on the stack for it, and the next
+     * locked add waits until that is written.
+     */
+    @Benchmark
+    public long bound_atomicAndCall(Counter counter) {
+        long id = counter.counter.getAndIncrement();
+        return (id & 1023) == 0 ? anotherLease(id) : id;
+    }
+
+    @CompilerControl(CompilerControl.Mode.DONT_INLINE)
+    private static long anotherLease(long id) {
+        return id;
     }
 
     @Benchmark

@@ -24,7 +24,7 @@ import org.openjdk.jmh.runner.options.VerboseMode;
  */
 public final class Main {
     private static final String[] ROWS = {
-        "bound_ownField", "bound_threadLocal", "bound_array1000", "bound_string16", "atomicLong", "cosid_chain", "keymill_handle", "keymill_thread", "keymill_process", "keymill_lazyThread", "keymill_lazyProcess", "keymill_fill1000",
+        "bound_ownField", "bound_threadLocal", "bound_array1000", "bound_string16", "atomicLong", "bound_atomicAndCall", "cosid_chain", "keymill_handle", "keymill_thread", "keymill_process", "keymill_lazyThread", "keymill_lazyProcess", "keymill_fill1000",
         "keymill_take1000", "keymill_snowflake", "keymill_nextFor", "keymill_nextForText", "clock_millis", "yitter_1_21", "cosid_snowflake", "uid_cached", "shardingsphere_key", "hutool_snowflake", "uuid7", "tsid", "seed_factory",
         "cosid_chain_date", "keymill_factory_thread", "keymill_factory_process", "seed_factory_mariadb",
         "keymill_factory_mariadb",
@@ -35,6 +35,7 @@ public final class Main {
         {"keymill_handle", "cosid_chain", 5, 15, 5, 15},
         {"keymill_thread", "cosid_chain", 3, 12, 3, 12},
         {"keymill_process", "cosid_chain", 1.2, 1.8, 1.2, 1.8},
+        {"keymill_process", "atomicLong", 0.9, 0.5, 0.9, 0.5},
         {"keymill_snowflake", "yitter_1_21", 2, 2, 2, 2},
         {"keymill_snowflake", "cosid_snowflake", 2, 2, 2, 2},
         {"keymill_snowflake", "uid_cached", 2, 2, 2, 2},
