@@ -4,6 +4,8 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.sun.management.OperatingSystemMXBean;
+import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.Callable;
@@ -58,5 +60,20 @@ final class Checks {
         } finally {
             pool.shutdownNow();
         }
+    }
+
+    /**
+     * How much processor time this process takes in the quietest of five seconds, in milliseconds. What waits and is woken takes none in
+     * each of them; the compilers and what other tests have left behind are busy in some.
+     */
+    static long quietestSecondMs() throws InterruptedException {
+        OperatingSystemMXBean system = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+        long least = Long.MAX_VALUE;
+        for (int second = 0; second < 5; second++) {
+            long before = system.getProcessCpuTime();
+            Thread.sleep(1_000);
+            least = Math.min(least, system.getProcessCpuTime() - before);
+        }
+        return TimeUnit.NANOSECONDS.toMillis(least);
     }
 }
