@@ -9,7 +9,9 @@ import pytest
 import keymill
 
 ROOT = Path(__file__).resolve().parents[3]
-# A store without a server: waiting for it ends with the deadline.
+# A store that fails each time: waiting for it ends with the deadline.
+DOWN = "memory:?script=down:10000"
+# No server is there: a new source does not wait for it.
 NOWHERE = "mysql://app:hush@127.0.0.1:1/ids?connect_timeout=1s"
 
 

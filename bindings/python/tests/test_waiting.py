@@ -11,7 +11,7 @@ import time
 import pytest
 
 import keymill
-from conftest import NOWHERE
+from conftest import DOWN
 
 
 class Alarm(Exception):
@@ -34,7 +34,7 @@ def alarm():
 @pytest.fixture
 def starved():
     """A source that nothing comes from, and that is waited for a long time."""
-    with keymill.open(NOWHERE) as mill:
+    with keymill.open(DOWN) as mill:
         yield mill.segment("orders", deadline="60s")
 
 
@@ -64,7 +64,7 @@ def test_an_exception_in_a_wait_ends_it_and_leaves_nothing_locked(starved, alarm
 
 
 def test_an_exception_in_a_wait_for_a_serial_or_a_clock_ends_it(alarm):
-    with keymill.open(NOWHERE) as mill:
+    with keymill.open(DOWN) as mill:
         for source in (mill.serial("t", "c", deadline="60s"), mill.snowflake("tx", worker=1, deadline="60s")):
             for verb in (source.next, lambda: source.take(3)):
                 with pytest.raises(Alarm):
@@ -75,7 +75,7 @@ def test_an_exception_in_a_wait_for_a_serial_or_a_clock_ends_it(alarm):
 def test_ctrl_c_ends_a_wait():
     program = (
         "import keymill\n"
-        f"orders = keymill.open({NOWHERE!r}).segment('orders', deadline='60s')\n"
+        f"orders = keymill.open({DOWN!r}).segment('orders', deadline='60s')\n"
         "try:\n"
         "    print('waiting', flush=True)\n"
         "    orders.next()\n"
@@ -99,7 +99,7 @@ def test_a_wait_lets_other_threads_run(starved):
 
 
 def test_closing_ends_every_wait():
-    mill = keymill.open(NOWHERE)
+    mill = keymill.open(DOWN)
     source = mill.segment("orders", deadline="60s")
     errors = []
 
@@ -121,7 +121,7 @@ def test_closing_ends_every_wait():
 
 def test_asyncio_is_never_blocked():
     async def run():
-        with keymill.open(NOWHERE) as mill:
+        with keymill.open(DOWN) as mill:
             source = mill.segment("orders", deadline="12s")
             waits = [asyncio.create_task(verb) for verb in (source.anext(), source.take_async(9))]
             longest, last = 0.0, time.monotonic()
@@ -139,7 +139,7 @@ def test_asyncio_is_never_blocked():
 
 def test_closing_ends_a_wait_in_asyncio():
     async def run():
-        mill = keymill.open(NOWHERE)
+        mill = keymill.open(DOWN)
         wait = asyncio.create_task(mill.segment("orders", deadline="60s").anext())
         await asyncio.sleep(0.1)
         mill.close()
@@ -244,7 +244,7 @@ def test_a_deadline_ends_a_wait_of_a_task(silent):
 
 
 def test_a_loop_that_is_closed_while_tasks_wait_is_not_called_again(sqlite):
-    mill = keymill.open(NOWHERE)
+    mill = keymill.open(DOWN)
     orders = mill.segment("orders", deadline="60s")
     loop = asyncio.new_event_loop()
 
@@ -312,7 +312,7 @@ def test_many_tasks_share_one_order(mill):
 
 def test_a_cancelled_wait_leaves_nothing_locked(sqlite):
     async def run():
-        with keymill.open(NOWHERE) as mill:
+        with keymill.open(DOWN) as mill:
             starved = mill.segment("orders", deadline="60s")
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(starved.take_async(5), 0.05)
@@ -363,7 +363,7 @@ def test_a_fork_in_a_wait_shares_nothing(sqlite, tmp_path):
 def test_waiting_threads_do_not_keep_a_program_from_ending():
     program = (
         "import keymill, threading\n"
-        f"orders = keymill.open({NOWHERE!r}).segment('orders', deadline='60s')\n"
+        f"orders = keymill.open({DOWN!r}).segment('orders', deadline='60s')\n"
         "threading.Thread(target=orders.next, daemon=True).start()\n"
     )
     began = time.monotonic()
