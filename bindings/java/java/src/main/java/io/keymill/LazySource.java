@@ -175,15 +175,27 @@ public final class LazySource implements LongSupplier, Serializable {
             asked.whenComplete((value, error) -> {
                 if (error == null) {
                     answer.complete(value);
-                } else if (error instanceof KeymillException && now.origin.isReplaced((KeymillException) error)) {
-                    askAsync(verb, answer);
                 } else {
-                    answer.completeExceptionally(error instanceof KeymillException ? now.origin.told((KeymillException) error, spec) : error);
+                    failed(verb, answer, now, error);
                 }
             });
             // Where it is cancelled.
             answer.whenComplete((value, error) -> asked.cancel(false));
-        } catch (KeymillException e) {
+        } catch (RuntimeException | Error e) {
+            // Of a mill's supplier too, which is the program's own.
+            answer.completeExceptionally(e);
+        }
+    }
+
+    private <T> void failed(Function<Source, CompletableFuture<T>> verb, CompletableFuture<T> answer, Resolved now, Throwable error) {
+        if (!(error instanceof KeymillException)) {
+            answer.completeExceptionally(error);
+            return;
+        }
+        try {
+            check(now, (KeymillException) error);
+            askAsync(verb, answer);
+        } catch (RuntimeException | Error e) {
             answer.completeExceptionally(e);
         }
     }

@@ -1,5 +1,9 @@
 package io.keymill;
 
+import java.time.DateTimeException;
+import java.time.Instant;
+import java.time.ZoneId;
+import java.time.ZoneOffset;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
@@ -50,10 +54,24 @@ final class MillBox {
         return known;
     }
 
-    /** The JVM's time zone as the core names zones: {@code Asia/Shanghai}, {@code UTC}, {@code +08:00}. */
+    /**
+     * The JVM's time zone as the core names zones: {@code Asia/Shanghai}, {@code UTC}, {@code +08:00}. A program may have made one of its
+     * own: with an offset that its id does not have, or with an id that is no zone's, which the core refuses where a serial needs it.
+     */
     static String zone() {
-        String id = TimeZone.getDefault().toZoneId().getId();
-        return id.equals("Z") ? "UTC" : id.replaceFirst("^(GMT|UTC|UT)(?=[+-])", "");
+        TimeZone zone = TimeZone.getDefault();
+        try {
+            Instant now = Instant.now();
+            ZoneId known = zone.toZoneId();
+            ZoneOffset offset = ZoneOffset.ofTotalSeconds(zone.getOffset(now.toEpochMilli()) / 1000);
+            if (!known.getRules().getOffset(now).equals(offset)) {
+                return zone.useDaylightTime() ? zone.getID() + ", changed by the program" : offset.getId();
+            }
+            String id = known.getId();
+            return id.equals("Z") ? "UTC" : id.replaceFirst("^(GMT|UTC|UT)(?=[+-])", "");
+        } catch (DateTimeException e) {
+            return zone.getID();
+        }
     }
 
     /**

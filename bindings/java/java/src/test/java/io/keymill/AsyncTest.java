@@ -16,6 +16,7 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Function;
 import java.util.function.IntFunction;
@@ -166,6 +167,25 @@ class AsyncTest {
             first.close();
             assertEquals(1, id.get(60, TimeUnit.SECONDS));
             assertEquals(2, orders.next(), "the cancelled one took an id");
+        }
+    }
+
+    @Test
+    void a_supplier_that_fails_ends_the_future_of_a_lazy_source() {
+        Mill mill = Mill.open("memory:?script=silent:60s");
+        AtomicBoolean ended = new AtomicBoolean();
+        LazySource lazy = Mill.lazy("segment:o?deadline=120s", () -> {
+            if (ended.get()) {
+                throw new IllegalStateException("the context has ended");
+            }
+            return mill;
+        });
+        CompletableFuture<Long> waiting = lazy.nextAsync();
+        ended.set(true);
+        mill.close();
+        for (CompletableFuture<Long> future : List.of(waiting, lazy.nextAsync())) {
+            Throwable cause = assertThrows(ExecutionException.class, () -> future.get(60, TimeUnit.SECONDS)).getCause();
+            assertInstanceOf(IllegalStateException.class, cause);
         }
     }
 }

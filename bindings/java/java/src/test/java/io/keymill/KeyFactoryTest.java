@@ -14,6 +14,7 @@ import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Optional;
+import java.util.SimpleTimeZone;
 import java.util.Set;
 import java.util.TimeZone;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -143,6 +144,20 @@ class KeyFactoryTest {
             String before = today("yyyyMMdd", id);
             String serial = KeyFactory.getSerialNoByDS("zone", name, "yyyyMMdd", "000000", 500);
             assertTrue(serial.equals(before + "000001") || serial.equals(today("yyyyMMdd", id) + "000001"), name + " " + serial);
+        }
+    }
+
+    @Test
+    void a_zone_of_the_programs_own_counts_by_its_offset_and_one_without_a_name_stops_only_serials_that_need_it() {
+        try (Mill mill = Mill.open("memory:")) {
+            TimeZone.setDefault(new SimpleTimeZone(8 * 3_600_000, "CST"));
+            Serial china = mill.serial("own_zone/a");
+            china.next();
+            assertEquals(Optional.of("+08:00"), china.stats().zone());
+            TimeZone.setDefault(new SimpleTimeZone(8 * 3_600_000, "China"));
+            assertEquals(1, mill.segment("orders").next());
+            mill.source("serial:own_zone/b?zone=UTC").nextText();
+            assertTrue(refused(Code.INVALID_CONFIG, () -> mill.serial("own_zone/c")).getMessage().contains("China"));
         }
     }
 
