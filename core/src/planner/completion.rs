@@ -192,7 +192,7 @@ impl Planner {
         let store_failed = fault.is_outage();
         let mut wait = if store_failed {
             let wait = self.back_off(now);
-            // One refused connection may be that of a server that restarts.
+            // A server that restarts refuses connections for a moment.
             error.is_told_at_once = fault.is_unreached()
                 && self.failures > 1
                 && !self.plan(index).is_some_and(|plan| plan.has_had_numbers());

@@ -544,7 +544,7 @@ impl Plan {
         Rules { ttl_ms: rules.ttl_ms.into_iter().chain(self.row_ttl_ms).min(), ..rules }
     }
 
-    /// Whether the store has ever given this process numbers of the source, or a worker.
+    /// Whether the store has ever given this mill numbers of the source, or a worker.
     fn has_had_numbers(&self) -> bool {
         self.seen != Mark::default()
             || self.mark.is_some()

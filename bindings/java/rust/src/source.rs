@@ -30,8 +30,8 @@ struct LeaseBuffer {
     last: LastBlock,
 }
 
-/// What a refusal means for a caller that has waited for `waited` nanoseconds; less than 0: that does not wait at all. One that has
-/// waited is registered, or asks again by a clock of its own and does not use the pause.
+/// What a refusal means for a caller that has waited for `waited` nanoseconds; less than 0: for a caller that does not wait at all.
+/// A caller that has waited is registered and sleeps until there are news, or asks again by a clock of its own and ignores the pause.
 /// The answer is a pause in nanoseconds, more than 0.
 #[cold]
 pub(crate) fn pause_after(source: &Source, refusal: Error, waited: jlong) -> Result<jlong> {

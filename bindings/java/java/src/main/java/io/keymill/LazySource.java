@@ -96,10 +96,7 @@ public final class LazySource implements LongSupplier, Serializable {
      * @throws KeymillException as {@link Mill#source} and {@link Source#next}; where no mill is shared, as {@link Mill#open()}
      */
     public long next() {
-        Resolved now = resolved;
-        if (now == null || now.origin != Shared.current) {
-            now = resolve();
-        }
+        Resolved now = present();
         try {
             return now.source.next();
         } catch (KeymillException e) {
@@ -145,6 +142,7 @@ public final class LazySource implements LongSupplier, Serializable {
         }
     }
 
+    /** What is resolved, of the present mill. Small, so that the compiler puts it into its callers. */
     private Resolved present() {
         Resolved now = resolved;
         return now == null || now.origin != Shared.current ? resolve() : now;

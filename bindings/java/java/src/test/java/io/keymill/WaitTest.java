@@ -228,7 +228,7 @@ class WaitTest {
         }
     }
 
-    /** Their number makes what each costs visible: one that asked each millisecond would take microseconds of a processor each time. */
+    /** There are so many that the cost of each shows: a thread that asks each millisecond takes microseconds of a processor each time. */
     @Test
     void threads_that_wait_take_no_processor_time_and_are_woken_when_the_store_answers() throws Exception {
         ExecutorService virtual = virtualThreads();
