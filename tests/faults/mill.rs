@@ -164,7 +164,7 @@ fn a_silent_server_delays_no_caller_past_its_deadline() {
 fn what_a_mill_has_left_at_its_end_is_not_returned_to_a_row_that_another_one_began_anew() {
     for spec in [
         "segment:orders?deadline=60s&step=100",
-        "serial:cust_info/custid?number=000000&zone=UTC&deadline=60s&step=100",
+        "serial:cust_info/custid?number=000000&zone=UTC&scheme=keymill&deadline=60s&step=100",
         "business:order?counters=1&deadline=60s&step=100",
     ] {
         for deletes_file in [false, true] {
