@@ -128,6 +128,9 @@ fn marks(count: usize) -> String {
     marks
 }
 
+/// What one statement sets in all its rows: period, status and writer.
+type SetAlike = (u64, RowStatus, u64);
+
 /// A row's index, and where it stood and shall stand.
 type RowChange = (usize, Option<RowMark>, RowMark);
 
@@ -148,7 +151,7 @@ fn write(
     let place = place_by_name(connection, first)?;
     let set = touched.map_or(String::new(), |(column, now)| format!(", `{column}` = {now}"));
     // Rows that move equally far, to one period, status and writer.
-    let mut groups: BTreeMap<((u64, RowStatus, u64), i128), Vec<&RowChange>> = BTreeMap::new();
+    let mut groups: BTreeMap<(SetAlike, i128), Vec<&RowChange>> = BTreeMap::new();
     for change in changes {
         let (_, Some(before), after) = change else { continue };
         let distance = i128::from(after.mark.next) - i128::from(before.mark.next);
@@ -164,7 +167,7 @@ fn write(
     };
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
-    let mut others: BTreeMap<(u64, RowStatus, u64), Vec<&RowChange>> = BTreeMap::new();
+    let mut others: BTreeMap<SetAlike, Vec<&RowChange>> = BTreeMap::new();
     for (at, ((kind, distance), rows)) in groups.into_iter().enumerate() {
         let far = u64::try_from(distance.unsigned_abs());
         let Some(far) = far.ok().filter(|_| at < MOST_GROUPS && rows.len() >= SMALLEST_GROUP) else {
