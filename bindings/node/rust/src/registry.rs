@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use keymill::binding::{Environment, open_in};
 use keymill::{Mill, Result};
 
 /// The working folder belongs to the name: relative paths mean another file after `process.chdir`.
@@ -56,28 +57,28 @@ fn is_unnamed_memory(config: &str) -> bool {
 }
 
 /// The default mill of lazy sources. In memory it is one for all threads and stays open: a second one would give its ids again.
-pub fn open_default() -> Result<Arc<OpenMill>> {
+pub fn open_default(environment: &Environment) -> Result<Arc<OpenMill>> {
     static IN_MEMORY: Mutex<Option<Arc<OpenMill>>> = Mutex::new(None);
-    let config = keymill::default_mill()?;
+    let config = environment.default_mill()?;
     if !is_unnamed_memory(&config) {
-        return open(Some(config));
+        return open(Some(config), environment);
     }
     let mut kept = IN_MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(open) = &*kept {
         return Ok(open.clone());
     }
-    Ok(kept.insert(open(Some(config))?).clone())
+    Ok(kept.insert(open(Some(config), environment)?).clone())
 }
 
 /// The mill of `config`; none given: the environment's, else the default.
-pub fn open(config: Option<String>) -> Result<Arc<OpenMill>> {
+pub fn open(config: Option<String>, environment: &Environment) -> Result<Arc<OpenMill>> {
     keymill::binding::quiet_panics();
     let config = match config {
         Some(config) => config,
-        None => keymill::default_mill()?,
+        None => environment.default_mill()?,
     };
     if is_unnamed_memory(&config) {
-        return Ok(Arc::new(OpenMill { mill: Mill::open(&config)?, name: None }));
+        return Ok(Arc::new(OpenMill { mill: open_in(&config, environment)?, name: None }));
     }
     let name = (std::env::current_dir().unwrap_or_default(), config);
     let give_up_at = Instant::now() + CLOSE_WAIT;
@@ -94,7 +95,7 @@ pub fn open(config: Option<String>) -> Result<Arc<OpenMill>> {
     }
     // Opening connects nothing, so the lock is short.
     let mills = list.get_or_insert_default();
-    let open = Arc::new(OpenMill { mill: Mill::open(&name.1)?, name: Some(name.clone()) });
+    let open = Arc::new(OpenMill { mill: open_in(&name.1, environment)?, name: Some(name.clone()) });
     mills.insert(name, Arc::downgrade(&open));
     Ok(open)
 }
