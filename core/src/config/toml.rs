@@ -328,7 +328,7 @@ mod tests {
         let read_as = |mode, text: &str| {
             std::fs::write(&path, text).expect("a file");
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("a mode");
-            read(&at)
+            read(&at, &Environment::default())
         };
         let one = "store = \"mysql://u:topsecret@h/x\"";
         let several = "stores = [\"sqlite:a.db\", \"redis://:topsecret@h\"]";
