@@ -41,6 +41,7 @@ import org.springframework.data.relational.core.mapping.MappedCollection;
 import org.springframework.data.relational.core.mapping.RelationalMappingContext;
 import org.springframework.data.relational.core.mapping.Table;
 import org.springframework.data.repository.CrudRepository;
+import org.springframework.jdbc.core.JdbcTemplate;
 import shop.Causes;
 import shop.OtherVersion;
 import shop.Stores;
@@ -183,6 +184,21 @@ class SpringDataJdbcTest {
             assertEquals(saved.id, changed.id, "an id that is set makes it an update");
             assertEquals(found.lines, changed.lines, "and children keep theirs");
             assertEquals(1, orders.count());
+        }
+    }
+
+    /** On a store of its own, since the source has to be new. */
+    @Test
+    void a_source_whose_table_has_other_rows_is_refused_with_what_to_run() {
+        try (ConfigurableApplicationContext context = run(Stores.H2_AND_SQLITE)) {
+            Baskets baskets = context.getBean(Baskets.class);
+            context.getBean(JdbcTemplate.class).execute("insert into sd_basket (id) values (7)");
+            for (int i = 0; i < 2; i++) {
+                String said = Causes.root(assertThrows(RuntimeException.class, () -> baskets.save(new Basket()))).getMessage();
+                assertTrue(said.matches("shop[.]jdbc[.]SpringDataJdbcTest[$]Basket[.]id: segment:sd_basket goes on at 1, and the table sd_basket has keys up to 7, which this source did not give; "
+                        + "stop every program that takes from it, run `keymill --mill 'sqlite:[^']+' repair 'segment:sd_basket' --to 8 --yes`, and start them again"), said);
+            }
+            assertEquals(1, baskets.count());
         }
     }
 

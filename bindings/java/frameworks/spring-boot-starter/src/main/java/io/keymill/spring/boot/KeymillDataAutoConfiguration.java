@@ -3,6 +3,8 @@ package io.keymill.spring.boot;
 import io.keymill.Mill;
 import io.keymill.spring.data.KeymillJdbcCallback;
 import io.keymill.spring.data.KeymillR2dbcCallback;
+import io.keymill.support.TableKeys;
+import java.util.OptionalLong;
 import org.springframework.beans.factory.BeanFactory;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnBean;
@@ -10,7 +12,12 @@ import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
+import org.springframework.data.relational.core.dialect.Dialect;
 import org.springframework.data.relational.core.mapping.RelationalMappingContext;
+import org.springframework.data.relational.core.sql.IdentifierProcessing;
+import org.springframework.data.relational.core.sql.SqlIdentifier;
+import org.springframework.jdbc.core.ConnectionCallback;
+import org.springframework.jdbc.core.namedparam.NamedParameterJdbcOperations;
 
 /** Spring Data JDBC and R2DBC, each where the application has it. */
 @AutoConfiguration(after = KeymillAutoConfiguration.class)
@@ -22,7 +29,19 @@ public class KeymillDataAutoConfiguration {
         @Bean
         @ConditionalOnMissingBean
         KeymillJdbcCallback keymillJdbcCallback(Mill mill, BeanFactory beans) {
-            return new KeymillJdbcCallback(() -> mill, () -> (RelationalMappingContext) beans.getBean("jdbcMappingContext"));
+            return new KeymillJdbcCallback(() -> mill, () -> (RelationalMappingContext) beans.getBean("jdbcMappingContext"), (table, column) -> end -> highest(beans, table, column, end));
+        }
+
+        /** In the present transaction. Nothing where the application reads its aggregates in another way than Boot configures it. */
+        private static OptionalLong highest(BeanFactory beans, SqlIdentifier table, SqlIdentifier column, long end) {
+            NamedParameterJdbcOperations jdbc = beans.getBeanProvider(NamedParameterJdbcOperations.class).getIfUnique();
+            Dialect dialect = beans.getBeanProvider(Dialect.class).getIfUnique();
+            if (jdbc == null || dialect == null) {
+                return OptionalLong.empty();
+            }
+            IdentifierProcessing quoted = dialect.getIdentifierProcessing();
+            ConnectionCallback<OptionalLong> ask = connection -> TableKeys.highest(connection, table.toSql(quoted), column.toSql(quoted), end);
+            return jdbc.getJdbcOperations().execute(ask);
         }
     }
 

@@ -3,6 +3,7 @@ package io.keymill.spring.data;
 import io.keymill.Mill;
 import io.keymill.support.Annotations;
 import io.keymill.support.FieldIds;
+import io.keymill.support.TableKeys;
 import io.keymill.support.Versions;
 import java.lang.reflect.Field;
 import java.time.Duration;
@@ -19,6 +20,7 @@ import java.util.SortedSet;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.BiFunction;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import org.springframework.data.mapping.PersistentPropertyAccessor;
@@ -36,6 +38,8 @@ final class Filler {
 
     private final Supplier<Mill> mills;
     private final Supplier<RelationalMappingContext> context;
+    /** Null: the tables are not asked. */
+    private final BiFunction<SqlIdentifier, SqlIdentifier, TableKeys> tables;
     private final Map<Class<?>, Member[]> known = new ConcurrentHashMap<>();
 
     /** An id is not in memory. */
@@ -49,7 +53,8 @@ final class Filler {
         }
     }
 
-    Filler(Supplier<Mill> mills, Supplier<RelationalMappingContext> context) {
+    Filler(Supplier<Mill> mills, Supplier<RelationalMappingContext> context, BiFunction<SqlIdentifier, SqlIdentifier, TableKeys> tables) {
+        this.tables = tables;
         Versions.check("keymill-spring-data", Filler.class);
         this.mills = mills;
         this.context = context;
@@ -93,7 +98,8 @@ final class Filler {
                     filled = member.set(filled, inner);
                 }
             } else if (FieldIds.isUnset(value, member.primitive)) {
-                filled = member.set(filled, next.apply(ids(member)));
+                FieldIds ids = ids(member);
+                filled = member.set(filled, member.keys == null ? next.apply(ids) : ids.next(member.keys));
             }
         }
         return filled;
@@ -125,7 +131,9 @@ final class Filler {
                 }
                 KeymillId annotation = property.findAnnotation(KeymillId.class);
                 if (annotation != null || property.isEntity()) {
-                    members.add(new Member(entity, property, annotation, owner == null ? table(entity) : owner));
+                    // A value in its owner's row: the column has a prefix, and is not asked for.
+                    TableKeys keys = tables == null || annotation == null || owner != null ? null : tables.apply(entity.getTableName(), property.getColumnName());
+                    members.add(new Member(entity, property, annotation, owner == null ? table(entity) : owner, keys));
                 }
             }
         }
@@ -204,6 +212,8 @@ final class Filler {
         /** Null: an entity, or several. */
         final KeymillId annotation;
         final String table;
+        /** Null: the table is not asked. */
+        final TableKeys keys;
         final boolean primitive;
         /** Null where Spring Data calls a getter and a setter. */
         private final Field field;
@@ -212,7 +222,8 @@ final class Filler {
         /** Those of the value in an embedded property, once it had one. */
         volatile Member[] embedded;
 
-        Member(RelationalPersistentEntity<?> entity, RelationalPersistentProperty property, KeymillId annotation, String table) {
+        Member(RelationalPersistentEntity<?> entity, RelationalPersistentProperty property, KeymillId annotation, String table, TableKeys keys) {
+            this.keys = keys;
             this.entity = entity;
             this.property = property;
             this.annotation = annotation;

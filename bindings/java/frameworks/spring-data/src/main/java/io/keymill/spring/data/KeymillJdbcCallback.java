@@ -1,10 +1,13 @@
 package io.keymill.spring.data;
 
 import io.keymill.Mill;
+import io.keymill.support.TableKeys;
+import java.util.function.BiFunction;
 import java.util.function.Supplier;
 import org.springframework.core.Ordered;
 import org.springframework.data.relational.core.mapping.RelationalMappingContext;
 import org.springframework.data.relational.core.mapping.event.BeforeConvertCallback;
+import org.springframework.data.relational.core.sql.SqlIdentifier;
 
 /**
  * Sets the {@link KeymillId} properties of an aggregate, its children's too, after Spring Data has decided between an insert and an update:
@@ -20,7 +23,18 @@ public class KeymillJdbcCallback implements BeforeConvertCallback<Object>, Order
      * @param context the entities
      */
     public KeymillJdbcCallback(Supplier<Mill> mills, Supplier<RelationalMappingContext> context) {
-        filler = new Filler(mills, context);
+        this(mills, context, null);
+    }
+
+    /**
+     * Ids of this mill, and each table is asked for its highest key before the first id of its entity.
+     *
+     * @param mills where the mill is found at each id; null: the shared mill
+     * @param context the entities
+     * @param tables asks a table, by its name and the key's column; null: none is asked
+     */
+    public KeymillJdbcCallback(Supplier<Mill> mills, Supplier<RelationalMappingContext> context, BiFunction<SqlIdentifier, SqlIdentifier, TableKeys> tables) {
+        filler = new Filler(mills, context, tables);
     }
 
     @Override

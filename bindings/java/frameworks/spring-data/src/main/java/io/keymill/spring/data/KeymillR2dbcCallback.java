@@ -24,7 +24,7 @@ public class KeymillR2dbcCallback implements BeforeConvertCallback<Object>, Orde
      * @param context the entities
      */
     public KeymillR2dbcCallback(Supplier<Mill> mills, Supplier<RelationalMappingContext> context) {
-        filler = new Filler(mills, context);
+        filler = new Filler(mills, context, null);
         waiting = new Waiting(filler);
     }
 
