@@ -123,6 +123,8 @@ struct Plan {
     spec: Arc<Spec>,
     meter: Meter,
     used: RecentUse,
+    /// Its numbers were taken for about a second, and not in a burst.
+    has_lasted: bool,
     /// The highest place this process has seen.
     seen: Mark,
     /// The period callers are served from.
@@ -160,6 +162,8 @@ struct Plan {
     /// request was sent.
     last: Option<LastRefill>,
     refilled: Option<(u64, u64)>,
+    /// When the request in flight was sent, or the last one.
+    asked_ms: u64,
     /// How long the row lets its ranges live (`time_to_live`), as the last reservation found it.
     row_ttl_ms: Option<u64>,
     /// The leased worker.
@@ -246,6 +250,7 @@ impl Planner {
             spec,
             meter: Meter::default(),
             used: RecentUse::default(),
+            has_lasted: false,
             seen: Mark::default(),
             period: 0,
             period_end_ms: None,
@@ -265,6 +270,7 @@ impl Planner {
             last_issued: 0,
             last: None,
             refilled: None,
+            asked_ms: 0,
             row_ttl_ms: None,
             lease: None,
             node: None,
@@ -340,12 +346,13 @@ impl Planner {
         let Some(plan) = self.plan(index) else { return };
         plan.meter.sample(now.boot_ms, snapshot.issued);
         plan.last_issued = snapshot.issued;
+        plan.has_lasted |= plan.meter.lasts(now.boot_ms, snapshot.issued);
         let rules = plan.rules();
         if rules.ends {
             plan.used.sample(now.boot_ms, snapshot.issued, rules.buffer_ms);
         }
-        let demand = plan.demand(snapshot.issued, now);
         let lacking = snapshot.wanted.saturating_sub(left);
+        let demand = plan.demand(snapshot.issued, lacking, now);
         // Once the next period is reserved the row stands in it, and a refill would bring its date early: the numbers in memory
         // serve the last moments of this period, unless a caller lacks one.
         let held_back = plan.ahead.is_some() && lacking == 0;
@@ -353,6 +360,8 @@ impl Planner {
         plan.measure_refill(snapshot);
         let pause = if lacking == 0 { plan.pause(demand, left, len, now) } else { None };
         let len = if pause.is_some() { 0 } else { len };
+        let again_ms =
+            pause.and_then(|pause| pause.until_ms).or_else(|| plan.looks_again(demand, snapshot.issued, now));
         let pattern = plan.spec.pattern();
         if len > 0 {
             let period = pattern.map_or(0, |p| p.period_at(now.wall_ms));
@@ -373,8 +382,8 @@ impl Planner {
         if wants {
             self.enqueue(index, lacking > 0, now);
         }
-        if let Some(pause) = pause {
-            self.set_timer_by(index, pause.until_ms);
+        if let Some(again_ms) = again_ms {
+            self.set_timer_by(index, again_ms);
         }
     }
 
