@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use keymill::{Change, Mill, Source, Stats};
 use keymill_tests::ci::patient;
 use keymill_tests::mariadb::{self, Private};
+use keymill_tests::postgres;
 
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -102,6 +103,37 @@ fn a_cold_source_reserves_no_more_than_the_least_step() {
             assert!(now.reserved <= most, "{store} {options}: one id reserved {}", now.reserved);
             assert_eq!(now.refills, 1, "{store} {options}");
         }
+    }
+}
+
+#[test]
+fn twenty_programs_that_take_300_ids_each_at_once_lose_no_more_than_twice_what_they_used() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = format!("sqlite:{}", folder.path().join("ids.db").display());
+    for config in [mariadb::url(), postgres::url(), file] {
+        let config = patient(&config);
+        let first = Mill::open(&config).expect("a mill");
+        first.init(&[], Change::Apply).expect("init");
+        let spec = format!("segment:{}?deadline=60s", unique("deploy"));
+        let next = |mill: &Mill| mill.source(&spec).and_then(|source| source.next()).expect("an id");
+        let before = next(&first);
+        first.close();
+        let start = Barrier::new(20);
+        thread::scope(|scope| {
+            for _ in 0..20 {
+                scope.spawn(|| {
+                    start.wait();
+                    let mill = Mill::open(&config).expect("a mill");
+                    for _ in 0..300 {
+                        next(&mill);
+                    }
+                    mill.close();
+                });
+            }
+        });
+        let last = Mill::open(&config).expect("a mill");
+        let lost = next(&last) - before - 1 - 20 * 300;
+        assert!(lost <= 2 * 20 * 300, "{lost} lost");
     }
 }
 
