@@ -42,8 +42,6 @@ pub enum Order {
 pub struct Rules {
     /// The fewest numbers of one reservation.
     pub min_step: u64,
-    /// The same, before a source has used any.
-    pub first_step: u64,
     /// The most numbers of one reservation, unless a batch lacks more.
     pub max_step: u64,
     /// Reservations are whole multiples of this; `step=N` sets it, and `min_step` with it.

@@ -95,15 +95,8 @@ pub(super) fn step(
 mod tests {
     use super::*;
 
-    const RULES: Rules = Rules {
-        min_step: 16,
-        max_step: 10_000_000,
-        unit: 1,
-        buffer_ms: 30_000,
-        ttl_ms: None,
-        ends: false,
-        first_step: 16,
-    };
+    const RULES: Rules =
+        Rules { min_step: 16, max_step: 10_000_000, unit: 1, buffer_ms: 30_000, ttl_ms: None, ends: false };
 
     fn used(numbers: u64, ms: u64) -> Used {
         Used { numbers, ms }

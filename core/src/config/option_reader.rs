@@ -28,8 +28,6 @@ use crate::time::duration;
 
 /// The longest spec string.
 const MAX_SPEC: usize = 4096;
-/// What a process reserves first of a source whose `min_step` is not given: most take few numbers, and what is left is lost.
-const FIRST_STEP: u64 = 800;
 /// The default of `max_step`.
 const LARGEST_STEP: u64 = 10_000_000;
 /// The longest name, in bytes.
@@ -299,7 +297,7 @@ struct Common {
 }
 
 fn rules(read: &OptionReader, default_step: Option<u64>, default_max: u64) -> Result<Rules> {
-    rules_from(read, default_step, 1000, default_max)
+    rules_from(read, default_step, 500, default_max)
 }
 
 fn rules_from(
@@ -340,9 +338,7 @@ fn rules_from(
     };
     let unit = if read.given.contains_key("min_step") { 1 } else { step.unwrap_or(1) };
     let buffer_ms = read.millis("buffer", 30_000, 1, 86_400_000)?;
-    let is_given = step.is_some() || read.is_given("min_step");
-    let first_step = if is_given { min_step } else { min_step.min(FIRST_STEP) };
-    Ok(Rules { min_step, first_step, max_step, unit, buffer_ms, ttl_ms, ends: false })
+    Ok(Rules { min_step, max_step, unit, buffer_ms, ttl_ms, ends: false })
 }
 
 fn scheme(read: &OptionReader, default: Scheme, valid: &[Scheme]) -> Result<(Scheme, String)> {

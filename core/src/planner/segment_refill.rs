@@ -72,7 +72,7 @@ impl Rules {
 
     /// The same, where the numbers do not end and all that were used may belong to a burst.
     fn most_ahead_of_burst(&self, used: u64) -> u64 {
-        used.saturating_mul(AHEAD_OF_BURST).max(self.first_step)
+        used.saturating_mul(AHEAD_OF_BURST).max(self.min_step)
     }
 
     /// How many numbers lie in memory after a refill.
@@ -158,9 +158,9 @@ impl Plan {
         self.last = (len >= asked).then_some(LastRefill { at_ms: now.boot_ms, taken: 0, took_ms });
     }
 
-    /// Whether more was used than half of the first step, of a store that is slow: to wait for it several times more would take long.
+    /// Whether more was used than half of the least step, of a store that is slow: to wait for it several times more would take long.
     fn outruns_store(&self, issued: u64) -> bool {
-        issued > self.rules().first_step / 2 && self.last.is_some_and(|last| last.took_ms >= SLOW_MS)
+        issued > self.rules().min_step / 2 && self.last.is_some_and(|last| last.took_ms >= SLOW_MS)
     }
 
     /// At the first check after a refill: how many numbers were taken while its request was in flight.
@@ -189,15 +189,8 @@ mod tests {
     use super::*;
     use crate::planner::rate::Meter;
 
-    const RULES: Rules = Rules {
-        min_step: 1000,
-        max_step: 10_000_000,
-        unit: 1,
-        buffer_ms: 30_000,
-        ttl_ms: None,
-        ends: false,
-        first_step: 1000,
-    };
+    const RULES: Rules =
+        Rules { min_step: 1000, max_step: 10_000_000, unit: 1, buffer_ms: 30_000, ttl_ms: None, ends: false };
 
     /// So fast, and as much ahead as is wanted.
     fn rate(per_1000s: u64) -> Demand {
@@ -321,15 +314,8 @@ mod tests {
         );
     }
 
-    const SERIALS: Rules = Rules {
-        min_step: 500,
-        max_step: 1_000_000,
-        unit: 500,
-        buffer_ms: 30_000,
-        ttl_ms: None,
-        ends: true,
-        first_step: 500,
-    };
+    const SERIALS: Rules =
+        Rules { min_step: 500, max_step: 1_000_000, unit: 500, buffer_ms: 30_000, ttl_ms: None, ends: true };
 
     /// As fast as memory, and so many used lately.
     fn after(rules: &Rules, used: u64, in_last_tenth: bool) -> Demand {
