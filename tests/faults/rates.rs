@@ -95,7 +95,7 @@ impl Pace {
 fn a_cold_source_reserves_no_more_than_the_least_step() {
     let folder = tempfile::tempdir().expect("a folder");
     for (store, mill) in stores(&folder) {
-        for (options, most) in [("", 500), ("&min_step=10", 10), ("&step=500", 500)] {
+        for (options, most) in [("", 800), ("&min_step=10", 10), ("&step=500", 500)] {
             let spec = format!("segment:{}?deadline=60s{options}", unique("cold"));
             let orders = mill.source(&spec).expect("a source");
             orders.next().expect("an id");

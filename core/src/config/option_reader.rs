@@ -297,7 +297,7 @@ struct Common {
 }
 
 fn rules(read: &OptionReader, default_step: Option<u64>, default_max: u64) -> Result<Rules> {
-    rules_from(read, default_step, 500, default_max)
+    rules_from(read, default_step, 800, default_max)
 }
 
 fn rules_from(

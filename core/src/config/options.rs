@@ -164,9 +164,9 @@ pub const SOURCE: &[Described] = &[
 pub const SUPPLY: &[Described] = &[
     option(
         "min_step",
-        "500",
+        "800",
         "1 to 2^40",
-        "The least that is reserved at a time. Of serials: the same, or a hundredth of the numbers that the pattern has, where that is less.",
+        "The least that is reserved at a time. Of serials: 500, or a hundredth of the numbers that the pattern has, where that is less.",
     ),
     option(
         "max_step",

@@ -22,7 +22,7 @@ const PAUSE: u64 = 8;
 const LONGEST_PAUSE_MS: u64 = 1000;
 
 /// While the use may be a burst, no more than this many times what was used is kept ahead, and the next refill pauses until less
-/// than a [`PAUSE`]th of what was used is left. So a process that ends after a burst loses a few times what it used, not 36 times.
+/// than a [`PAUSE`]th of what was used, or of the least step, is left. So a process that ends after a burst loses a few times what it used, not 36 times.
 const AHEAD_OF_BURST: u64 = 5;
 
 /// A store that takes this long for a refill is slow.
@@ -106,7 +106,7 @@ impl Rules {
             Some(_) => None,
             None => Some(last.at_ms.saturating_add((self.ahead_ms() / PAUSE).min(LONGEST_PAUSE_MS))),
         };
-        let little = burst.unwrap_or_else(|| self.target(demand)) / PAUSE;
+        let little = burst.map_or_else(|| self.target(demand), |used| used.max(self.min_step)) / PAUSE;
         let in_flight = last.taken.saturating_mul(2);
         let pressing = little.max(in_flight).min(self.low_water(demand));
         let pauses = until_ms.is_none_or(|until| now_ms < until) && len < self.max_step && left > pressing;
