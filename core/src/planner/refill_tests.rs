@@ -122,6 +122,20 @@ fn a_process_that_ends_after_a_burst_has_reserved_no_more_than_six_times_what_it
 }
 
 #[test]
+fn a_process_that_takes_300_ids_in_less_than_a_second_reserves_one_step_however_long_they_take() {
+    for took_ms in 1..1_000 {
+        let mut stage = Stage::of("segment:orders");
+        let mut low_water = stage.first_id();
+        for ms in 1..=took_ms {
+            let taken = 1 + 299 * ms / took_ms - stage.issued;
+            stage.take(taken, 1, &mut low_water);
+        }
+        stage.check(0);
+        assert_eq!((stage.issued, stage.reserved), (300, 800), "within {took_ms} ms");
+    }
+}
+
+#[test]
 fn serials_taken_as_fast_as_memory_are_reserved_twice_as_many_at_a_time_until_memory_is_full() {
     let mut stage = Stage::of("serial:a/b?date=&number=0000000000&step=500");
     let mut trips = 0;

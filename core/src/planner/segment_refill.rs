@@ -22,7 +22,8 @@ const PAUSE: u64 = 8;
 const LONGEST_PAUSE_MS: u64 = 1000;
 
 /// While the use may be a burst, no more than this many times what was used is kept ahead, and the next refill pauses until less
-/// than a [`PAUSE`]th of what was used, or of the least step, is left. So a process that ends after a burst loses a few times what it used, not 36 times.
+/// than a [`PAUSE`]th of what was used, or of the least step, is left. So a process that ends after a burst loses a few times what
+/// it used, not 36 times.
 const AHEAD_OF_BURST: u64 = 5;
 
 /// A store that takes this long for a refill is slow.
@@ -75,6 +76,11 @@ impl Rules {
         used.saturating_mul(AHEAD_OF_BURST).max(self.min_step)
     }
 
+    /// Whether half of the first step or more is left, where so many were used.
+    fn is_cold(&self, used: u64) -> bool {
+        used <= self.min_step / 2
+    }
+
     /// How many numbers lie in memory after a refill.
     fn target(&self, demand: Demand) -> u64 {
         self.full(demand.per_1000s).min(self.most()).min(demand.most)
@@ -107,7 +113,9 @@ impl Rules {
             None => Some(last.at_ms.saturating_add((self.ahead_ms() / PAUSE).min(LONGEST_PAUSE_MS))),
         };
         let little = burst.map_or_else(|| self.target(demand), |used| used.max(self.min_step)) / PAUSE;
-        let in_flight = last.taken.saturating_mul(2);
+        // The refill that a cold source waited for came too late for its first callers, which says nothing of the next one.
+        let is_cold = burst.is_some_and(|used| self.is_cold(used));
+        let in_flight = if is_cold { 0 } else { last.taken.saturating_mul(2) };
         let pressing = little.max(in_flight).min(self.low_water(demand));
         let pauses = until_ms.is_none_or(|until| now_ms < until) && len < self.max_step && left > pressing;
         pauses.then_some(RefillPause { until_ms, pressing })
@@ -158,9 +166,9 @@ impl Plan {
         self.last = (len >= asked).then_some(LastRefill { at_ms: now.boot_ms, taken: 0, took_ms });
     }
 
-    /// Whether more was used than half of the least step, of a store that is slow: to wait for it several times more would take long.
+    /// Whether a source that is no longer cold has a slow store: to wait for it several times more would take long.
     fn outruns_store(&self, issued: u64) -> bool {
-        issued > self.rules().min_step / 2 && self.last.is_some_and(|last| last.took_ms >= SLOW_MS)
+        !self.rules().is_cold(issued) && self.last.is_some_and(|last| last.took_ms >= SLOW_MS)
     }
 
     /// At the first check after a refill: how many numbers were taken while its request was in flight.
