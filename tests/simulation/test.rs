@@ -275,7 +275,6 @@ fn a_cold_source_settles_within_few_refills_and_no_caller_waits_longer_for_it() 
         let Ramp { refills, waits, .. } =
             ramp(&format!("segment:orders?buffer={buffer}"), rate, way, 1_200_000);
         let few = if buffer == "30s" { 10 } else { 22 };
-        println!("{rate}/s, {buffer}, {way} us: {refills} refills, {waits} us waited, {longest} before");
         assert!(refills <= few, "{rate}/s, {buffer}, {way} us: {refills} refills");
         assert!(waits < longest + 100, "{rate}/s, {buffer}, {way} us: {waits} us waited, {longest} before");
     }

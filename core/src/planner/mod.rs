@@ -356,7 +356,11 @@ impl Planner {
         // Once the next period is reserved the row stands in it, and a refill would bring its date early: the numbers in memory
         // serve the last moments of this period, unless a caller lacks one.
         let held_back = plan.ahead.is_some() && lacking == 0;
-        let len = if snapshot.room == 0 || held_back { 0 } else { rules.step(demand, left, lacking) };
+        let len = if snapshot.room == 0 || held_back {
+            0
+        } else {
+            plan.step(demand, snapshot.issued, left, lacking)
+        };
         plan.measure_refill(snapshot);
         let pause = if lacking == 0 { plan.pause(demand, left, len, now) } else { None };
         let len = if pause.is_some() { 0 } else { len };
@@ -374,10 +378,9 @@ impl Planner {
             plan.wanted = None;
         }
         let wants = plan.wanted.is_some();
-        // Checked again when half of it is gone, so that a rate that rises is seen before the end.
         if left > 1 {
-            let mark = pause.map_or_else(|| rules.low_water(demand), |pause| pause.pressing);
-            actions.push(Action::Segment(SegmentAction::WakeBelow(mark.max(left / 2).min(left - 1))));
+            let mark = rules.checked_below(demand, pause, left);
+            actions.push(Action::Segment(SegmentAction::WakeBelow(mark)));
         }
         if wants {
             self.enqueue(index, lacking > 0, now);

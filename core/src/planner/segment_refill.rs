@@ -96,6 +96,15 @@ impl Rules {
         low(self.target(demand)).min(demand.most.saturating_sub(self.min_step))
     }
 
+    /// When so many are left the source is checked again.
+    pub(super) fn checked_below(&self, demand: Demand, pause: Option<RefillPause>, left: u64) -> u64 {
+        let mark = pause.map_or_else(|| self.low_water(demand), |pause| pause.pressing);
+        // When half of it is gone, so that a rate that rises is seen before the end; and when a source is no longer cold.
+        let half = self.min_step / 2;
+        let warm = if left > half && demand.burst.is_some_and(|used| self.is_cold(used)) { half } else { 0 };
+        mark.max(left / 2).max(warm).min(left.saturating_sub(1))
+    }
+
     /// Whether a refill of `len`, for which no caller waits, pauses; `None`: it is due now.
     ///
     /// One of `max_step` never pauses: no later one would bring more.
@@ -169,6 +178,18 @@ impl Plan {
     /// Whether a source that is no longer cold has a slow store: to wait for it several times more would take long.
     fn outruns_store(&self, issued: u64) -> bool {
         !self.rules().is_cold(issued) && self.last.is_some_and(|last| last.took_ms >= SLOW_MS)
+    }
+
+    /// How many numbers to reserve now; 0: none.
+    pub(super) fn step(&self, demand: Demand, issued: u64, left: u64, lacking: u64) -> u64 {
+        let rules = self.rules();
+        let len = rules.step(demand, left, lacking);
+        let was_late = self.last.is_some_and(|last| last.taken == u64::MAX);
+        if len == 0 || rules.ends || !was_late || !self.outruns_store(issued) {
+            return len;
+        }
+        // Callers waited for the last refill of a slow store, so how fast they are is not known: more steps at a time.
+        len.max(rules.whole(rules.min_step.saturating_mul(2)).min(rules.max_step))
     }
 
     /// At the first check after a refill: how many numbers were taken while its request was in flight.
