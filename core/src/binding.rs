@@ -197,6 +197,12 @@ impl Source {
         ))))
     }
 
+    /// Whether its zone is the one of this program, because its spec names none: other programs may have another one.
+    #[must_use]
+    pub fn takes_program_zone(&self) -> bool {
+        self.spec().takes_program_zone
+    }
+
     /// Refuses `now` for a snowflake whose spec does not say how far ids lead the clock: the programs may have another `max_lead` than the
     /// default, and ids after the time that the default gives.
     fn check_lead_is_written(&self) -> Result<()> {
