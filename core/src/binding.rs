@@ -10,8 +10,10 @@ use crate::bank::{BankSource, narrow, wide};
 use crate::callers::counters::Counters;
 pub use crate::callers::notifier::Notifier;
 use crate::callers::notifier::RegisteredKey;
+use crate::config::StoreConfig;
 use crate::engine::IdPath;
 pub use crate::engine::metrics::labels as metrics_labels;
+use crate::error::fault::{CommandLine, quoted};
 pub use crate::error::printable;
 use crate::error::{Code, Error, Result, shown};
 use crate::gene::Gene;
@@ -201,6 +203,57 @@ impl Source {
     #[must_use]
     pub fn takes_program_zone(&self) -> bool {
         self.spec().takes_program_zone
+    }
+
+    /// Why this segment would give keys that a table has, and what to do; `None` where it gives none of them.
+    ///
+    /// `highest` is the table's highest key, read before this call. A program that takes its keys from the source has reserved them before,
+    /// so the row's next number is above each of them, whatever other processes do meanwhile. `from` is a number that was given to this
+    /// process where the table has keys from there on; 0: none was. The rows of several stores stand apart: without `from` only a source
+    /// that has no row yet is judged there.
+    ///
+    /// # Errors
+    /// Those of [`Source::row`].
+    pub fn refusal_of_keys(&self, table: &str, highest: u64, from: u64) -> Result<Option<String>> {
+        let spec = self.spec();
+        let config = &self.shared.mill.config;
+        let next = match self.row_for_keys(from)? {
+            Some(next) if next <= highest => next,
+            _ => return Ok(None),
+        };
+        let after = highest.saturating_add(1);
+        let advice = if highest >= spec.last {
+            "above which the source has no id; give that row another key".to_owned()
+        } else if config.store.is_in_memory() {
+            format!(
+                "and a store in memory begins anew with its programs; write `start={after}` or higher in the source's spec"
+            )
+        } else {
+            let CommandLine { keymill, source } = spec.command_line();
+            let source = quoted(source.unwrap_or(&spec.label));
+            format!(
+                "which this source did not give; stop every program that takes from it, run `{keymill} repair {source} --to {after} --yes`, and start them again"
+            )
+        };
+        let label = self.label();
+        let table = shown(table);
+        Ok(Some(format!(
+            "{label} goes on at {next}, and the table {table} has keys up to {highest}, {advice}"
+        )))
+    }
+
+    /// The number from which on a table's keys are not this source's; `None` where the rows do not say.
+    fn row_for_keys(&self, from: u64) -> Result<Option<u64>> {
+        if from > 0 {
+            return Ok(Some(from));
+        }
+        let next = self.row()?.map_or(0, |row| row.mark.next);
+        let is_shared = matches!(self.shared.mill.config.store, StoreConfig::Interleaved { .. });
+        Ok(match next {
+            0 => Some(self.spec().start),
+            _ if is_shared => None,
+            next => Some(next),
+        })
     }
 
     /// Refuses `now` for a snowflake whose spec does not say how far ids lead the clock: the programs may have another `max_lead` than the
@@ -782,5 +835,60 @@ impl Drop for Pending {
         if lost > 0 {
             self.source.shared.lose(lost);
         }
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_from_the_rows_next_number_on_are_refused() -> Result<()> {
+        let mill = Mill::open("memory:")?;
+        let refused = |spec: &str, highest, from| mill.source(spec)?.refusal_of_keys("orders", highest, from);
+        let said = refused("segment:a", 7, 0)?;
+        assert_eq!(
+            said.as_deref(),
+            Some(
+                "segment:a goes on at 1, and the table orders has keys up to 7, and a store in memory begins anew with its programs; write `start=8` or higher in the source's spec"
+            )
+        );
+        assert_eq!(refused("segment:b?start=8", 7, 0)?, None);
+        assert!(refused("segment:b?start=8", 8, 0)?.is_some());
+        let source = mill.source("segment:c")?;
+        source.next()?;
+        let next = source.row()?.expect("a row").mark.next;
+        assert_eq!(source.refusal_of_keys("orders", next - 1, 0)?, None, "it may be another process's");
+        assert!(source.refusal_of_keys("orders", next, 0)?.is_some());
+        assert!(
+            source.refusal_of_keys("orders", next - 1, 1)?.is_some(),
+            "what this process was given is not"
+        );
+        let last = refused("segment:a", i64::MAX as u64, 0)?.expect("a refusal");
+        assert!(last.ends_with("above which the source has no id; give that row another key"), "{last}");
+        Ok(())
+    }
+
+    #[test]
+    fn keys_of_other_stores_are_not_judged_by_the_lowest_row() -> Result<()> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
+        let file = folder.path().join("mill.toml");
+        std::fs::write(&file, format!("stores = [\"{}\", \"{}\"]\n", at("a.db"), at("b.db")))
+            .expect("a file");
+        let mill = Mill::open(&format!("file:{}", file.display()))?;
+        let source = mill.source("segment:a")?;
+        let said = source.refusal_of_keys("orders", 7, 0)?.expect("a refusal");
+        assert!(
+            said.contains("stop every program") && said.contains("repair 'segment:a' --to 8 --yes"),
+            "{said}"
+        );
+        source.next()?;
+        assert_eq!(
+            source.refusal_of_keys("orders", 90_000_000, 0)?,
+            None,
+            "the other store's row is above it"
+        );
+        Ok(())
     }
 }

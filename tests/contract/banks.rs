@@ -108,6 +108,7 @@ fn what_was_not_used_is_given_back_where_the_row_still_ends_there(bench: &Bench)
             period: 0,
             lo: unused(index),
             hi: 1_001,
+            writer: 0,
         })
         .collect();
     let given = store.give_back_counters(&ranges).expect("the store answers");
@@ -116,6 +117,52 @@ fn what_was_not_used_is_given_back_where_the_row_still_ends_there(bench: &Bench)
         let next = if given { unused(index) } else { 1_008 };
         assert_eq!(next_of(&mut *store, &bank, index), Some(next), "counter {index}");
     }
+}
+
+fn delete_row(bench: &Bench, key: &Key) {
+    match &bench.place {
+        Place::Memory(memory) => assert!(memory.delete_row(key)),
+        Place::Redis => {
+            let mut connection = keymill_tests::redis::connection_of(&keymill_tests::redis::url());
+            let deleted: u64 =
+                keymill_tests::redis::say(&mut connection, &["DEL", &format!("{}:{}", key.table, key.name)]);
+            assert_eq!(deleted, 1);
+        }
+        _ => assert_eq!(bench.tamper("DELETE FROM {t} WHERE name = ?", &[&key.name]), 1),
+    }
+}
+
+fn counters_that_were_begun_anew_or_repaired_take_nothing_back_from_before(bench: &Bench) {
+    const COUNTERS: u32 = 64;
+    let (bank, mut store) = (key(bench), bench.open());
+    let spec = BankSpec { counters: COUNTERS, is_named: true, wide: false };
+    store.open_bank(&bank, spec).expect("recorded");
+    let counter = |index| counter_key(&bank, COUNTERS, index);
+    let ask = |index, writer| Request { writer, ..Request::new(&counter(index), 100) };
+    let rest = |index, writer, lo| GiveBack { writer, ..GiveBack::new(&counter(index), 0, lo, 101) };
+    let stands = |store: &mut dyn Store, index| {
+        store.look(&counter(index)).expect("the store answers").map_or(0, |row| row.mark.next)
+    };
+    let indexes = 0..COUNTERS;
+    let requests: Vec<_> = indexes.clone().map(|index| ask(index, 7)).collect();
+    all(store.reserve_counters(&requests));
+    // Every second one is deleted, and begun anew by another mill.
+    let anew: Vec<_> = indexes.clone().step_by(2).map(|index| ask(index, 8)).collect();
+    for request in &anew {
+        delete_row(bench, &request.key);
+    }
+    assert!(all(store.reserve_counters(&anew)).iter().all(|range| (range.lo, range.hi) == (1, 101)));
+    let rests: Vec<_> = indexes.clone().map(|index| rest(index, 7, 41)).collect();
+    let given = store.give_back_counters(&rests).expect("the store answers");
+    for (index, given) in indexes.clone().zip(given) {
+        assert_eq!(given, index % 2 == 1, "counter {index}");
+        let next = if given { 41 } else { 101 };
+        assert_eq!(stands(&mut *store, index), next, "counter {index}");
+    }
+    store.repair_bank(&bank, spec, 50, false).expect("raised");
+    let rests: Vec<_> =
+        anew.iter().map(|request| GiveBack { key: Arc::clone(&request.key), ..rest(0, 8, 30) }).collect();
+    assert_eq!(store.give_back_counters(&rests), Ok(vec![false; rests.len()]), "the operator wrote 50");
 }
 
 fn processes_that_reserve_from_the_same_counters_at_once_share_no_number(bench: &Bench) {
@@ -221,9 +268,10 @@ fn a_counter_that_was_closed_meanwhile_gives_nothing(bench: &Bench) {
     for answer in store.reserve_counters(&late) {
         assert_eq!(answer.expect_err("it was closed").kind, FaultKind::Closed);
     }
-    let unused = GiveBack { key: counter_key(&bank, 4, 1), period: 0, lo: first[1].lo, hi: first[1].hi };
+    let unused =
+        GiveBack { key: counter_key(&bank, 4, 1), period: 0, lo: first[1].lo, hi: first[1].hi, writer: 0 };
     assert_eq!(store.give_back_counters(std::slice::from_ref(&unused)), Ok(vec![false]));
-    assert_eq!(store.give_back(&unused.key, 0, unused.lo, unused.hi), Ok(false));
+    assert_eq!(store.give_back(&unused), Ok(false));
     assert_eq!(rows(&mut *store), before, "nothing was changed");
 }
 
@@ -398,7 +446,7 @@ fn the_rows_of_a_table_whose_unique_key_has_another_name_are_found_by_it() {
     bench.tamper(
         "CREATE TABLE {t} (`name` VARBINARY(512) NOT NULL, `date` BIGINT UNSIGNED NOT NULL \
          DEFAULT 0, `next` BIGINT UNSIGNED NOT NULL, `state` VARBINARY(16) NOT NULL DEFAULT 'open', `stores` BIGINT UNSIGNED NOT NULL \
-         DEFAULT 1, `store` BIGINT UNSIGNED NOT NULL DEFAULT 1, `chunk` BIGINT UNSIGNED NOT NULL DEFAULT 0, `updated_at` DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP, UNIQUE KEY `by name` (`name`))",
+         DEFAULT 1, `store` BIGINT UNSIGNED NOT NULL DEFAULT 1, `chunk` BIGINT UNSIGNED NOT NULL DEFAULT 0, `writer` BIGINT UNSIGNED NOT NULL DEFAULT 0, `updated_at` DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP, UNIQUE KEY `by name` (`name`))",
         &[],
     );
     missing_rows_are_made_and_the_others_go_on(&bench);
@@ -466,6 +514,7 @@ banks! {
     a_row_that_went_backwards_is_refused_and_its_neighbours_are_served
     the_last_numbers_are_given_and_then_the_counter_is_exhausted
     what_was_not_used_is_given_back_where_the_row_still_ends_there
+    counters_that_were_begun_anew_or_repaired_take_nothing_back_from_before
     processes_that_reserve_from_the_same_counters_at_once_share_no_number
     a_bank_is_recorded_once_and_another_number_of_counters_is_refused
     a_counter_that_was_closed_meanwhile_gives_nothing

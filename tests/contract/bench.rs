@@ -235,6 +235,7 @@ impl Bench {
             heal: false,
             max_jump: 0,
             single: 0,
+            writer: 0,
         }
     }
 
@@ -300,25 +301,25 @@ impl Bench {
     }
 
     /// The same for a row of keymill's own table, with its status.
-    pub fn set_row_mark(&self, name: &str, RowMark { mark, status }: RowMark) {
+    pub fn set_row_mark(&self, name: &str, RowMark { mark, status, writer }: RowMark) {
         let key = self.key(name);
         if let Place::Memory(memory) = &self.place {
-            return memory.set_row_mark(&key, RowMark { mark, status }).unwrap();
+            return memory.set_row_mark(&key, RowMark { mark, status, writer }).unwrap();
         }
         let (stores, index, chunk) =
             status.partition.map_or((1, 0, 0), |part| (part.stores, part.index, part.chunk));
         let [period, next, stores, store, chunk] =
             [mark.period, mark.next, stores, index + 1, chunk].map(|number| number.to_string());
-        let state = status.state.word();
+        let (state, writer) = (status.state.word(), writer.to_string());
         if matches!(self.place, Place::Redis) {
             let of_mark = ["date", &period, "next", &next, "state", state];
-            let of_store = ["stores", &stores, "store", &store, "chunk", &chunk];
-            let new: u64 = self.redis_say("HSET", name, &[of_mark, of_store].concat());
+            let of_store = ["stores", &stores, "store", &store, "chunk", &chunk, "writer", &writer];
+            let new: u64 = self.redis_say("HSET", name, &[&of_mark[..], &of_store].concat());
             return assert_eq!(new, 0, "there is a row to set");
         }
         let changed = self.tamper(
-            "UPDATE {t} SET date = ?, next = ?, state = ?, stores = ?, store = ?, chunk = ? WHERE name = ?",
-            &[&period, &next, state, &stores, &store, &chunk, key.name.as_str()],
+            "UPDATE {t} SET date = ?, next = ?, state = ?, stores = ?, store = ?, chunk = ?, writer = ? WHERE name = ?",
+            &[&period, &next, state, &stores, &store, &chunk, &writer, key.name.as_str()],
         );
         assert_eq!(changed, 1, "there is a row to set");
     }

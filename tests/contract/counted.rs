@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use keymill::store::{
-    BankStore, Catalogue, Facts, Fault, Import, Key, Mark, ReaderStore, Request, Reserved, RouteStore, Row,
-    RowStore, SlotStore, Store,
+    BankStore, Catalogue, Facts, Fault, GiveBack, Import, Key, Mark, ReaderStore, Request, Reserved,
+    RouteStore, Row, RowStore, SlotStore, Store,
 };
 
 pub struct Counted(pub Box<dyn Store>);
@@ -28,8 +28,9 @@ impl RowStore for Counted {
         self.0.reserve(&asked).map(|reserved| reserved.of_the_source(stride))
     }
 
-    fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
-        self.0.give_back(key, period, key.stride.nth(lo), key.stride.nth(hi))
+    fn give_back(&mut self, range: &GiveBack) -> Result<bool, Fault> {
+        let [lo, hi] = [range.lo, range.hi].map(|number| range.key.stride.nth(number));
+        self.0.give_back(&GiveBack { lo, hi, ..range.clone() })
     }
 
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {

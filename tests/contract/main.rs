@@ -31,8 +31,8 @@ use std::time::{Duration, Instant};
 
 use keymill::serial::SerialPattern;
 use keymill::store::{
-    Fault, FaultKind, Key, Mark, Partition, PeriodClock, Request, Reserved, RowMark, RowState, RowStatus,
-    Scheme, SerialKey, Store,
+    Fault, FaultKind, GiveBack, Key, Mark, Partition, PeriodClock, Request, Reserved, RowMark, RowState,
+    RowStatus, Scheme, SerialKey, Store,
 };
 use keymill::time::Clock;
 use keymill_tests::{assert_disjoint, in_time, wordless};
@@ -112,6 +112,7 @@ contract! {
         a_smaller_last_number_holds
         the_last_tenth_of_a_period_is_given_in_single_steps
         a_range_is_given_back_only_while_the_row_ends_there
+        a_row_that_was_begun_anew_or_repaired_takes_nothing_back_from_before
         a_new_period_starts_anew_and_an_old_one_never_comes_back
         a_period_ahead_of_the_stores_clock_is_refused_and_a_row_that_stands_in_one_is_set_back
         a_date_of_a_zone_far_east_is_not_ahead_and_one_that_begins_after_a_day_is
@@ -347,14 +348,17 @@ fn a_row_of_another_partition_or_in_another_state_gives_nothing(bench: &Bench) {
     let states = RowState::ALL.map(|state| RowStatus { state, ..own });
     let others = states.into_iter().chain([share(2, 0, 10), share(2, 1, 10), share(3, 0, 1)]);
     for status in others.filter(|status| *status != own) {
-        let row = RowMark { mark: request.high_water, status };
+        let row = RowMark { mark: request.high_water, status, writer: 0 };
         bench.set_row_mark("orders", row);
         for store in [&mut *store, &mut *bench.open()] {
             assert_eq!(kind(store.reserve(&request)), FaultKind::Refused, "{status:?}");
             assert_eq!(kind(store.reserve(&bench.request("orders", 10))), FaultKind::Refused, "{status:?}");
             let together = store.reserve_all(&[request.clone(), bench.request("others", 1)]);
             assert!(!matches!(together[0], Some(Ok(_))), "{status:?}: {together:?}");
-            assert!(!store.give_back(&request.key, got.period, got.lo, got.hi).unwrap(), "{status:?}");
+            assert!(
+                !store.give_back(&GiveBack::new(&request.key, got.period, got.lo, got.hi)).unwrap(),
+                "{status:?}"
+            );
             let to = Mark { next: got.hi + 100, ..request.high_water };
             assert_eq!(kind(store.repair(&request.key, to)), FaultKind::Refused, "{status:?}");
             let found = store.look(&request.key).unwrap().map(|row| row.row_mark());
@@ -365,11 +369,14 @@ fn a_row_of_another_partition_or_in_another_state_gives_nothing(bench: &Bench) {
     let own_key =
         |index| Arc::new(Key { partition: share(2, index, 10).partition, ..Key::clone(&request.key) });
     for (row, asked, is_own) in [(0, 1, false), (1, 1, true), (1, 0, false), (0, 0, true)] {
-        bench.set_row_mark("orders", RowMark { mark: request.high_water, status: share(2, row, 10) });
+        bench.set_row_mark(
+            "orders",
+            RowMark { mark: request.high_water, status: share(2, row, 10), writer: 0 },
+        );
         let answer = store.reserve(&Request { key: own_key(asked), ..request.clone() });
         assert_eq!(answer.is_ok(), is_own, "a row of store {row} for store {asked}: {answer:?}");
     }
-    bench.set_row_mark("orders", RowMark { mark: request.high_water, status: own });
+    bench.set_row_mark("orders", RowMark { mark: request.high_water, status: own, writer: 0 });
     assert_eq!(kind(store.reserve(&Request { key: own_key(0), ..request.clone() })), FaultKind::Refused);
     assert_eq!(store.reserve(&request).unwrap().lo, got.hi);
 }
@@ -482,7 +489,7 @@ fn the_last_number_is_issued_and_nothing_wraps(bench: &Bench) {
     assert_eq!(bench.stands_at("orders"), Some(last + 1));
     // A returned last number can be reserved again.
     let key = bench.key("orders");
-    assert!(store.give_back(&key, bench.kind.period(), last, last + 1).unwrap());
+    assert!(store.give_back(&GiveBack::new(&key, bench.kind.period(), last, last + 1)).unwrap());
     let got = store.reserve(&Request { len: 1, ..request }).unwrap();
     assert_eq!((got.lo, got.hi), (last, last + 1));
 }
@@ -538,19 +545,56 @@ fn the_last_tenth_of_a_period_is_given_in_single_steps(bench: &Bench) {
 fn a_range_is_given_back_only_while_the_row_ends_there(bench: &Bench) {
     let mut store = bench.open();
     let (key, period) = (bench.key("orders"), bench.kind.period());
-    assert!(!store.give_back(&key, period, 1, 5).unwrap(), "there is no row yet");
+    assert!(!store.give_back(&GiveBack::new(&key, period, 1, 5)).unwrap(), "there is no row yet");
     let request = bench.request("orders", 100);
     let first = store.reserve(&request).unwrap();
-    assert!(store.give_back(&key, period, 40, first.hi).unwrap());
+    assert!(store.give_back(&GiveBack::new(&key, period, 40, first.hi)).unwrap());
     assert_eq!(bench.stands_at("orders"), Some(40));
-    assert!(!store.give_back(&key, period, 40, first.hi).unwrap(), "not twice");
+    assert!(!store.give_back(&GiveBack::new(&key, period, 40, first.hi)).unwrap(), "not twice");
     let second = store.reserve(&request).unwrap();
     assert_eq!(second.lo, 40);
     store.reserve(&request).unwrap();
-    assert!(!store.give_back(&key, period, 60, second.hi).unwrap(), "the row has moved on");
-    assert!(!store.give_back(&key, period, 240, 240).unwrap(), "nothing to give");
-    assert!(!store.give_back(&key, period + 1, 200, 240).unwrap(), "of another period");
+    assert!(!store.give_back(&GiveBack::new(&key, period, 60, second.hi)).unwrap(), "the row has moved on");
+    assert!(!store.give_back(&GiveBack::new(&key, period, 240, 240)).unwrap(), "nothing to give");
+    assert!(!store.give_back(&GiveBack::new(&key, period + 1, 200, 240)).unwrap(), "of another period");
     assert_eq!(bench.stands_at("orders"), Some(240));
+}
+
+fn a_row_that_was_begun_anew_or_repaired_takes_nothing_back_from_before(bench: &Bench) {
+    if bench.kind.scheme() != Scheme::Keymill {
+        return not_kept("another program's table has no column for the mill that reserved last");
+    }
+    let mut store = bench.open();
+    let (key, period) = (bench.key("orders"), bench.kind.period());
+    let ask = |writer, next| Request { writer, high_water: bench.mark(next), ..bench.request("orders", 100) };
+    let rest = |writer, lo, hi| GiveBack { writer, ..GiveBack::new(&key, period, lo, hi) };
+    let new = |writer| Request { high_water: Mark::default(), ..ask(writer, 0) };
+    assert_eq!(store.reserve(&new(7)).unwrap().hi, 101);
+    bench.delete_row("orders");
+    let begun_anew = store.reserve(&new(8)).unwrap();
+    assert_eq!((begun_anew.lo, begun_anew.hi), (1, 101));
+    for given in
+        [store.give_back(&rest(7, 5, 101)), store.give_back_all(&[rest(7, 5, 101)]).map(|all| all[0])]
+    {
+        assert_eq!(given, Ok(false), "these numbers were issued by the second mill");
+    }
+    assert_eq!(bench.stands_at("orders"), Some(101));
+    assert_eq!(store.give_back(&rest(8, 91, 101)), Ok(true));
+    assert_eq!(store.reserve(&ask(8, 91)).unwrap().lo, 91);
+    // By the statement that needs no transaction, too.
+    assert_eq!(store.give_back_all(&[rest(7, 181, 191)]), Ok(vec![false]));
+    assert_eq!(store.give_back_all(&[rest(8, 181, 191)]), Ok(vec![true]));
+    assert_eq!(store.reserve(&ask(9, 181)).unwrap().hi, 281, "another mill goes on");
+    assert_eq!(store.give_back(&rest(8, 201, 281)), Ok(false));
+    // An operator writes the number at which the row stands: nothing below it is issued any more.
+    let to = Mark { period, next: 281 };
+    let (before, after) = store.repair(&key, to).unwrap();
+    assert_ne!(before.unwrap(), after, "the mill that reserved last is forgotten");
+    assert_eq!(store.give_back(&rest(9, 201, 281)), Ok(false));
+    assert_eq!(store.give_back_all(&[rest(9, 201, 281)]), Ok(vec![false]));
+    assert_eq!(bench.stands_at("orders"), Some(281));
+    let (before, after) = store.repair(&key, to).unwrap();
+    assert_eq!(before, Some(after), "it stands there already");
 }
 
 fn a_new_period_starts_anew_and_an_old_one_never_comes_back(bench: &Bench) {
@@ -573,7 +617,7 @@ fn a_new_period_starts_anew_and_an_old_one_never_comes_back(bench: &Bench) {
         store.reserve(&within_skew).unwrap(),
         Reserved { lo: 301, hi: 601, period: NEXT_DAY, ttl_ms: None }
     );
-    assert!(!store.give_back(&today.key, DAY, 100, 301).unwrap());
+    assert!(!store.give_back(&GiveBack::new(&today.key, DAY, 100, 301)).unwrap());
     // The row of an old node with a slow clock: set back to yesterday, below what this process has seen.
     bench.set_row("cust", Mark { period: DAY, next: 400 });
     let seen = Mark { period: NEXT_DAY, next: 601 };
@@ -949,7 +993,7 @@ fn a_table_of_an_earlier_build_is_refused_and_left_alone(bench: &Bench) {
         store.look_rows(&[Arc::clone(&key)]).map(drop),
         store.repair(&key, bench.mark(900)).map(drop),
         store.raise(&key, None, 900).map(drop),
-        store.give_back(&key, bench.kind.period(), 1, 2).map(drop),
+        store.give_back(&GiveBack::new(&key, bench.kind.period(), 1, 2)).map(drop),
     ];
     answers.extend(
         store

@@ -31,6 +31,7 @@ fn request(scheme: Scheme, table: String) -> Request {
         heal: false,
         max_jump: 0,
         single: 0,
+        writer: 0,
     }
 }
 

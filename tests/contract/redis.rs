@@ -81,7 +81,7 @@ fn the_script_decides_as_every_other_store_does() {
                 memory.set_row(&key, mark).unwrap();
                 let (period, next) = (mark.period.to_string(), mark.next.to_string());
                 let at = format!("{}:{}", ours.table, key.name);
-                let status = ["state", "open", "stores", "1", "store", "1", "chunk", "0"];
+                let status = ["state", "open", "stores", "1", "store", "1", "chunk", "0", "writer", "0"];
                 let row = ["HSET", &at, "date", &period, "next", &next];
                 redis::say::<i64>(&mut connection, &[&row[..], &status].concat());
             }
@@ -241,14 +241,16 @@ fn too_many_clients_a_busy_script_and_missing_replicas_pass() {
 // ---- rows ----
 
 /// The command that writes a row: period, next, and state, stores, store, chunk.
-fn row<'w>(period: &'w str, next: &'w str, [state, stores, store, chunk]: [&'w str; 4]) -> [&'w str; 14] {
+fn row<'w>(period: &'w str, next: &'w str, [state, stores, store, chunk]: [&'w str; 4]) -> [&'w str; 16] {
     let numbers = ["date", period, "next", next];
     let status = ["state", state, "stores", stores, "store", store, "chunk", chunk];
     std::array::from_fn(|at| match at {
         0 => "HSET",
         1 => ROW,
         2..6 => numbers[at - 2],
-        _ => status[at - 6],
+        6..14 => status[at - 6],
+        14 => "writer",
+        _ => "0",
     })
 }
 

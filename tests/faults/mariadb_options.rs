@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keymill::store::mysql::{MysqlStore, Secret, ServerOptions};
-use keymill::store::{Catalogue, Durability, Fault, FaultKind, Key, Mark, Request, RowStore, Scheme};
+use keymill::store::{
+    Catalogue, Durability, Fault, FaultKind, GiveBack, Key, Mark, Request, RowStore, Scheme,
+};
 use keymill::{Change, Mill};
 use keymill_tests::ci::patient;
 use keymill_tests::disguise::Disguise;
@@ -231,7 +233,7 @@ fn changes(store: &mut MysqlStore, key: &Arc<Key>, next: u64) -> Vec<(&'static s
     }
     tell("repair", store.repair(key, Mark { period: 0, next: next + 1000 }).map(drop));
     if !key.scheme.is_ticket() {
-        tell("give back", store.give_back(key, 0, next - 5, next).map(drop));
+        tell("give back", store.give_back(&GiveBack::new(key, 0, next - 5, next)).map(drop));
     }
     if key.scheme == Scheme::Keymill {
         tell("raise", store.raise(key, None, next + 5000).map(drop));

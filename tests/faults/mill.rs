@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keymill::{Change, Code, Mill, Source};
+use keymill::{Change, Code, Kind, Mill, Source};
 use keymill_tests::ci::patient;
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::takers::{self, persistently};
@@ -156,6 +156,46 @@ fn a_silent_server_delays_no_caller_past_its_deadline() {
     assert!(orders.next().is_ok());
     proxy.set(Answers::Pass);
     until("the cold source has an id", || cold.next().is_ok());
+}
+
+// ---- rows that another mill has begun anew ----
+
+#[test]
+fn what_a_mill_has_left_at_its_end_is_not_returned_to_a_row_that_another_one_began_anew() {
+    for spec in [
+        "segment:orders?deadline=60s&step=100",
+        "serial:cust_info/custid?number=000000&zone=UTC&scheme=keymill&deadline=60s&step=100",
+        "business:order?counters=1&deadline=60s&step=100",
+    ] {
+        for deletes_file in [false, true] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let first = open(&file(&folder));
+            let take = |mill: &Mill, count| {
+                let source = source(mill, spec);
+                let next = |_| match source.kind() {
+                    Kind::Serial => source.next_text(),
+                    Kind::Business => source.next_for(7_u64).map(|id| id.to_string()),
+                    _ => source.next().map(|id| id.to_string()),
+                };
+                (0..count).map(next).collect::<Result<Vec<_>, _>>().expect("ids")
+            };
+            take(&first, 1);
+            if deletes_file {
+                for end in ["", "-wal", "-shm"] {
+                    let _ = std::fs::remove_file(folder.path().join(format!("ids.db{end}")));
+                }
+            } else {
+                let db = rusqlite::Connection::open(folder.path().join("ids.db")).expect("the file opens");
+                db.execute("DELETE FROM keymill_segment", []).expect("the rows are deleted");
+            }
+            let second = open(&file(&folder));
+            let mut ids = take(&second, 90);
+            first.close();
+            ids.extend(take(&open(&file(&folder)), 90));
+            let distinct: HashSet<_> = ids.iter().collect();
+            assert_eq!(distinct.len(), ids.len(), "{spec}, file deleted: {deletes_file}");
+        }
+    }
 }
 
 // ---- rows that went backwards, under a running mill ----

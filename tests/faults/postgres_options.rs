@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use keymill::serial::SerialPattern;
 use keymill::store::postgres::ServerOptions;
 use keymill::store::{
-    Catalogue, Durability, Fault, FaultKind, Key, Mark, Request, RowStore, Scheme, SerialKey, Store,
+    Catalogue, Durability, Fault, FaultKind, GiveBack, Key, Mark, Request, RowStore, Scheme, SerialKey, Store,
 };
 use keymill_tests::ci::patient;
 use keymill_tests::postgres::{Private, Sql, store};
@@ -383,7 +383,7 @@ fn exercise(options: &ServerOptions, round: u64) {
         store.age(&one.key).unwrap_or_else(|fault| failed("age", round, &fault));
         let last = *one.ranges.last().unwrap();
         let back = store
-            .give_back(&one.key, period, last.0, last.1)
+            .give_back(&GiveBack::new(&one.key, period, last.0, last.1))
             .unwrap_or_else(|fault| failed("give back", round, &fault));
         assert_eq!(back, !scheme.is_sequence());
         store
@@ -617,7 +617,7 @@ fn a_table_whose_statements_change_other_rows_is_refused() {
     let ddl = store(server.options()).init(&[Arc::clone(&key)], false).unwrap()[0].clone();
     let shape = "(name TEXT COLLATE \"C\" NOT NULL PRIMARY KEY, date BIGINT NOT NULL DEFAULT 0, next BIGINT NOT NULL, \
                  state TEXT COLLATE \"C\" NOT NULL DEFAULT 'open', stores BIGINT NOT NULL DEFAULT 1, \
-                 store BIGINT NOT NULL DEFAULT 1, chunk BIGINT NOT NULL DEFAULT 0, \
+                 store BIGINT NOT NULL DEFAULT 1, chunk BIGINT NOT NULL DEFAULT 0, writer BIGINT NOT NULL DEFAULT 0, \
                  updated_at TIMESTAMPTZ NOT NULL DEFAULT now())";
     for (make, says) in [
         (format!("{ddl}; CREATE RULE r AS ON UPDATE TO keymill_segment DO INSTEAD NOTHING"), "rule"),

@@ -60,7 +60,7 @@ fn every_conversation(setting: &str, store: &mut dyn Store, other: &mut dyn Stor
     for (at, got) in store.reserve_counters(&requests).into_iter().enumerate() {
         let got = got.unwrap_or_else(|fault| panic!("{setting}: {fault}"));
         assert_eq!(stands(other, at), Some(got.hi), "{}", told("reserved and not committed"));
-        let back = GiveBack { key: counters[at].clone(), period: 0, lo: got.lo + 4, hi: got.hi };
+        let back = GiveBack { key: counters[at].clone(), period: 0, lo: got.lo + 4, hi: got.hi, writer: 0 };
         assert_eq!(store.give_back_counters(&[back]), Ok(vec![true]), "{setting}");
         assert_eq!(stands(other, at), Some(got.lo + 4), "{}", told("given back and not committed"));
     }

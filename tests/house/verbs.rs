@@ -209,6 +209,7 @@ const OTHER: [(&str, &[&str]); 6] = [
             "Source.nextAsync",
             "Source.nextTextAsync",
             "Source.stream",
+            "LazySource.refusalOfKeys",
             "Serial.next",
             "Serial.nextAsync",
             "Serial.take",

@@ -170,7 +170,7 @@ fn what_was_not_used_is_given_back_to_its_stores_together() {
     let mut store = of_memories(&[&a, &b], CHUNK);
     let requests: Vec<_> = (0..MANY).map(|index| request(index, 100, 0)).collect();
     all(store.reserve_counters(&requests));
-    let back = |index: u32, lo, hi| GiveBack { key: counter(index), period: 0, lo, hi };
+    let back = |index: u32, lo, hi| GiveBack { key: counter(index), period: 0, lo, hi, writer: 0 };
     // Another process has reserved from the last one since.
     let other = request(MANY - 1, 16, 0);
     let raced = all(of_memories(&[&a, &b], CHUNK).reserve_counters(&[other]))[0];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use keymill::store::memory::{Memory, MemoryStore, Silence, Step};
 use keymill::store::{
-    BeginMark, Beside, Catalogue, FaultKind, Key, Left, OwnSlot, Places, Release, RowStore, Scheme,
+    BeginMark, Beside, Catalogue, FaultKind, GiveBack, Key, Left, OwnSlot, Places, Release, RowStore, Scheme,
     SlotStore, Slots, Store, StoreIndex, Take,
 };
 use keymill::time::{Clock, ManualClock};
@@ -52,7 +52,7 @@ fn a_fixed_worker_is_refused_with_another_list_or_order_of_stores() {
         assert_eq!(two.begin_mark(&begin(worker)).expect("a mark"), 1);
         two.raise(&row(worker), Some(1), 1_000).expect("raised");
         // Again, and after a clean close.
-        assert!(two.give_back(&row(worker), 0, 900, 1_000).expect("given back"));
+        assert!(two.give_back(&GiveBack::new(&row(worker), 0, 900, 1_000)).expect("given back"));
         assert_eq!(of_memories(&[&a, &b], CHUNK).begin_mark(&begin(worker)).expect("a mark"), 900);
         is_refused(&mut of_memories(&[&b, &a], CHUNK), worker, "with other `stores` or another order");
         is_refused(&mut of_memories(&[&a, &b, &c], CHUNK), worker, "of 2, and this mill opens it in");

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use keymill::store::memory::{Memory, MemoryStore, Step};
-use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme};
+use keymill::store::{FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme};
 
 use super::{CHUNK, assert_disjoint, key, memories, of_memories, orders, owner, seen, stands, take};
 
@@ -138,7 +138,7 @@ fn unused_numbers_go_back_to_the_stores_they_came_from() {
     let ranges = take(&mut store, &mut request, 4);
     let (lo, hi) = (ranges[0].0, ranges[3].1);
     assert_eq!(hi - lo, 2 * CHUNK, "one chunk of each");
-    assert!(store.give_back(&key, 0, lo + 10, hi).unwrap());
+    assert!(store.give_back(&GiveBack::new(&key, 0, lo + 10, hi)).unwrap());
     let mut next = [&a, &b].map(|memory| stands(memory, &key).unwrap().next);
     next.sort_unstable();
     // A process that began at the second store has skipped the first chunk of the first store.
@@ -146,5 +146,5 @@ fn unused_numbers_go_back_to_the_stores_they_came_from() {
     assert_eq!(next, if begun_at_the_second { [11, CHUNK + 1] } else { [1, 11] });
     // Another process has moved a row: nothing is returned.
     let range = of_memories(&[&a, &b], CHUNK).reserve(&seen(&request, hi)).unwrap();
-    assert!(!store.give_back(&key, 0, range.lo - 5, range.hi - 5).unwrap());
+    assert!(!store.give_back(&GiveBack::new(&key, 0, range.lo - 5, range.hi - 5)).unwrap());
 }

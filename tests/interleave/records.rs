@@ -7,8 +7,8 @@ use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{
-    BankStore, Catalogue, Columns, Facts, Fault, FaultKind, Key, Mark, ReaderStore, Request, Reserved,
-    RouteStore, Row, RowStore, Scheme, SlotStore, Store,
+    BankStore, Catalogue, Columns, Facts, Fault, FaultKind, GiveBack, Key, Mark, ReaderStore, Request,
+    Reserved, RouteStore, Row, RowStore, Scheme, SlotStore, Store,
 };
 use keymill_tests::wordless;
 
@@ -109,7 +109,7 @@ fn returned_left_over_numbers_are_not_issued_again() {
     }
     let run_over = store.reserve(&above(&orders(10), first.hi)).unwrap();
     assert!(run_over.hi - run_over.lo < 10, "{run_over:?} ends with its chunk");
-    assert!(store.give_back(&orders(1).key, 0, run_over.lo, run_over.hi).unwrap());
+    assert!(store.give_back(&GiveBack::new(&orders(1).key, 0, run_over.lo, run_over.hi)).unwrap());
     for _ in 0..20 {
         ranges.push(of_memories([&a, &b]).reserve(&above(&orders(5), first.hi)).unwrap());
     }
@@ -148,8 +148,8 @@ impl RowStore for Beside {
         self.store.reserve(request)
     }
 
-    fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
-        self.store.give_back(key, period, lo, hi)
+    fn give_back(&mut self, range: &GiveBack) -> Result<bool, Fault> {
+        self.store.give_back(range)
     }
 
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {

@@ -265,7 +265,9 @@ fn fixed_workers_that_have_begun_in_the_other_store_wait_for_it_once() {
             store.clock_ms(&fixed(worker).key).expect("a time");
             store.raise(&fixed(worker).key, Some(1), 1_000).expect("raised");
             store.raise(&fixed(worker).key, Some(1_000), 2_000).expect("raised");
-            assert!(store.give_back(&fixed(worker).key, 0, 1_500, 2_000).expect("given back"));
+            assert!(
+                store.give_back(&GiveBack::new(&fixed(worker).key, 0, 1_500, 2_000)).expect("given back")
+            );
         }
     });
     assert_eq!(asked, 1);
@@ -339,13 +341,20 @@ fn what_is_given_back_waits_for_it_once() {
             period: 0,
             lo: ranges[0].1 - 50,
             hi: ranges[0].1,
+            writer: 0,
         });
     }
     let requests = counters(0..20, 0);
     let of_bank: Vec<_> = requests
         .iter()
         .zip(banks::all(store.reserve_counters(&requests)))
-        .map(|(request, (_, hi))| GiveBack { key: Arc::clone(&request.key), period: 0, lo: hi - 5, hi })
+        .map(|(request, (_, hi))| GiveBack {
+            key: Arc::clone(&request.key),
+            period: 0,
+            lo: hi - 5,
+            hi,
+            writer: 0,
+        })
         .collect();
     two.silence();
     let asked = two.asked(|| {
@@ -361,12 +370,8 @@ fn what_is_given_back_waits_for_it_once() {
     });
     assert_eq!(asked, 0);
     // Numbers of the silent store are lost, and those of the other are given back.
-    let of_silent = |n: u64| GiveBack {
-        key: key(Scheme::Keymill, &format!("s{n}")),
-        period: 0,
-        lo: CHUNK + 1,
-        hi: CHUNK + 101,
-    };
+    let of_silent =
+        |n: u64| GiveBack::new(&key(Scheme::Keymill, &format!("s{n}")), 0, CHUNK + 1, CHUNK + 101);
     let asked = two.asked(|| {
         for n in 0..MANY {
             assert_eq!(store.give_back_all(&[of_silent(n)]), Ok(vec![false]));

@@ -12,8 +12,8 @@ use keymill::Mill;
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{
-    Catalogue, KeepReader, Key, MAX_NUMBER, Mark, OwnReader, ReaderStore, Request, RouteStore, RowStore,
-    Scheme, Secret, SerialKey, StoreIndex,
+    Catalogue, GiveBack, KeepReader, Key, MAX_NUMBER, Mark, OwnReader, ReaderStore, Request, RouteStore,
+    RowStore, Scheme, Secret, SerialKey, StoreIndex,
 };
 use keymill_tests::ci::patient;
 use keymill_tests::{mariadb, redis, schemes};
@@ -77,12 +77,16 @@ fn job(store: &mut MysqlStore, scheme: Scheme) -> Result<(), String> {
         heal: false,
         max_jump: 0,
         single: 0,
+        writer: 0,
     };
     // Long enough for purged tickets.
     for _ in 0..70 {
         let got = store.reserve(&request).map_err(|fault| fault.to_string())?;
         request.high_water = Mark { period, next: got.hi };
-        if store.give_back(&key, period, got.hi - 1, got.hi).map_err(|fault| fault.to_string())? {
+        if store
+            .give_back(&GiveBack::new(&key, period, got.hi - 1, got.hi))
+            .map_err(|fault| fault.to_string())?
+        {
             request.high_water.next -= 1;
         }
     }
@@ -321,7 +325,7 @@ fn redis_job(options: &redis::RedisOptions) -> Result<(), String> {
         request.high_water = Mark { period: 0, next: got.hi };
     }
     store
-        .give_back(&key, 0, request.high_water.next - 5, request.high_water.next)
+        .give_back(&GiveBack::new(&key, 0, request.high_water.next - 5, request.high_water.next))
         .map_err(|fault| fault.to_string())?;
     store.look(&key).map_err(|fault| fault.to_string())?.ok_or("no row")?;
     store.repair(&key, Mark { period: 0, next: 1000 }).map_err(|fault| fault.to_string())?;

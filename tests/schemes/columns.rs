@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use keymill::serial::SerialPattern;
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Catalogue, Columns, FaultKind, Key, Mark, Request, RowStore, Scheme, SerialKey, Store};
+use keymill::store::{
+    Catalogue, Columns, FaultKind, GiveBack, Key, Mark, Request, RowStore, Scheme, SerialKey, Store,
+};
 use keymill::{Change, Mill, Source, counter_columns};
 use keymill_tests::ci::patient;
 use keymill_tests::{mariadb, postgres, request, schemes};
@@ -100,7 +102,7 @@ fn works(store: &mut dyn Store, key: &Arc<Key>, columns: &[(&str, &str)]) {
     let first = store.reserve(&asked(key, 0)).unwrap();
     let second = store.reserve(&asked(key, first.hi)).unwrap();
     assert_eq!((first.lo, first.hi, second.hi), (1, 11, 21), "{key:?}");
-    assert!(store.give_back(key, first.period, 15, 21).unwrap());
+    assert!(store.give_back(&GiveBack::new(key, first.period, 15, 21)).unwrap());
     let third = store.reserve(&asked(key, 15)).unwrap();
     assert_eq!(third.lo, 15, "{key:?}");
     let row = store.look(key).unwrap().unwrap();

@@ -12,7 +12,7 @@ mod shared;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill::store::{FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
 use keymill_tests::{assert_disjoint, in_time};
 
 /// A server with sequences.
@@ -98,7 +98,7 @@ fn each_value_is_worth_step_numbers_and_sixteen_connections_draw_apart() {
         let first = store.reserve(&sequence.request(0)).unwrap();
         let second = store.reserve(&sequence.request(first.hi)).unwrap();
         assert_eq!((first.lo, first.hi, second.lo, second.hi), (1, 101, 101, 201));
-        assert!(!store.give_back(&sequence.key(100), 0, 150, 201).unwrap());
+        assert!(!store.give_back(&GiveBack::new(&sequence.key(100), 0, 150, 201)).unwrap());
         let ranges: Vec<(u64, u64)> = std::thread::scope(|scope| {
             let draw = || {
                 let mut store = sequence.open();

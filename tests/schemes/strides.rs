@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use keymill::store::{Catalogue, Key, Mark, Request, RowStore, Scheme, Stride};
+use keymill::store::{Catalogue, GiveBack, Key, Mark, Request, RowStore, Scheme, Stride};
 use keymill::{Change, Code, Mill, Source};
 use keymill_tests::ci::patient;
 use keymill_tests::disguise::Disguise;
@@ -118,7 +118,7 @@ fn old_nodes_and_ours_on_one_row_leave_no_id_out_and_issue_none_twice() {
                         let (lo, hi) = (stride.nth(middle), stride.nth(got.hi));
                         if round % 10 == 0
                             && middle < got.hi
-                            && in_time(|| store.give_back(&table.key, 0, lo, hi)).unwrap()
+                            && in_time(|| store.give_back(&GiveBack::new(&table.key, 0, lo, hi))).unwrap()
                         {
                             seen = middle;
                         }
@@ -251,7 +251,7 @@ fn a_row_made_by_keymill_records_its_stride_and_old_nodes_follow_it() {
     assert_eq!(row.text, "max_id=30 step=30 delta=3 remainder=2 version=0");
     assert_eq!(row.mark.next, 32);
     // As the store answered: the range ended at 30, and the next id is 32.
-    assert!(store.give_back(&table.key, 0, 17, 31).unwrap());
+    assert!(store.give_back(&GiveBack::new(&table.key, 0, 17, 31)).unwrap());
     assert_eq!(store.look(&table.key).unwrap().unwrap().mark.next, 17);
     store.repair(&table.key, Mark { period: 0, next: 31 }).unwrap();
     assert_eq!(tinyid_ids(&mut mariadb::connection(), &table.name), (32..=59).step_by(3).collect::<Vec<_>>());

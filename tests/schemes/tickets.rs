@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Catalogue, FaultKind, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme, Store};
+use keymill::store::{
+    Catalogue, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme, Store,
+};
 use keymill_tests::ci::patient;
 use keymill_tests::disguise::Disguise;
 use keymill_tests::{in_time, mariadb};
@@ -84,7 +86,7 @@ fn a_ticket_is_worth_step_numbers_whatever_is_asked_for() {
         assert_eq!(open().look(&table.key("orders")).unwrap().unwrap().mark.next, 501);
         assert_eq!(open().look(&table.key("Orders")).unwrap().unwrap().text, "id=6 step=100");
         assert_eq!(open().look(&table.key("nobody")).unwrap(), None);
-        assert!(!open().give_back(&table.key("Orders"), 0, 550, 601).unwrap());
+        assert!(!open().give_back(&GiveBack::new(&table.key("Orders"), 0, 550, 601)).unwrap());
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use keymill::store::mysql::{MysqlStore, ServerOptions};
-use keymill::store::{Catalogue, FaultKind, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme};
+use keymill::store::{Catalogue, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, RowStore, Scheme};
 use keymill_tests::disguise::{self, Answer, Disguise, TIDB};
 use keymill_tests::{mariadb, schemes};
 use mysql::prelude::Queryable;
@@ -296,7 +296,7 @@ fn rows_are_locked_and_changed_in_pessimistic_transactions_only() {
         }
         let (to, key) = (Mark { period: 0, next: next + 100 }, &table.key);
         if !scheme.is_ticket() {
-            assert!(store.give_back(key, 0, next - 5, next).unwrap());
+            assert!(store.give_back(&GiveBack::new(key, 0, next - 5, next)).unwrap());
             store.repair(key, to).unwrap();
         }
         let mut open = false;

@@ -284,6 +284,7 @@ impl World {
                         lo
                     },
                     hi,
+                    writer: rest.writer,
                 })
                 .collect();
             let given = self.store.give_back_counters(&ranges).expect("the store answers");

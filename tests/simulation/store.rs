@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use keymill::planner::{Answer, Ask};
 use keymill::store::memory::{Memory, MemoryBackup, MemoryStore};
-use keymill::store::{Fault, FaultKind, Key, Mark, RowStore, SlotStore};
+use keymill::store::{Fault, FaultKind, GiveBack, Key, Mark, RowStore, SlotStore};
 use keymill::time::{Clock, ManualClock};
 
 /// Microseconds of virtual time.
@@ -138,9 +138,9 @@ impl Database {
     }
 
     /// Carries out the return of a range.
-    pub fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+    pub fn give_back(&mut self, range: &GiveBack) -> Result<bool, Fault> {
         self.statements += 1;
-        self.client.give_back(key, period, lo, hi)
+        self.client.give_back(range)
     }
 
     /// An operator raises a row. A row at or above the number stays as it is.

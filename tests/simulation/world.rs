@@ -40,7 +40,7 @@ enum Event {
     Start(usize),
     Repair(KeyId),
     LastRaise { db: usize, holder: usize, ask: Ask, epoch: u32 },
-    GiveBack { db: usize, holder: usize, key: Arc<Key>, range: (u64, u64, u64), epoch: u32 },
+    GiveBack { db: usize, holder: usize, range: GiveBack, epoch: u32 },
     Old(usize),
     Restart(Life),
 }
@@ -311,9 +311,9 @@ impl World {
             Event::Start(machine) => self.start(machine),
             Event::Restart(life) => self.restart(life),
             Event::Repair(row) => self.repair(row),
-            Event::GiveBack { db, holder, ref key, range, epoch } => {
-                let key = key.clone();
-                self.give_back(db, holder, &key, range, epoch);
+            Event::GiveBack { db, holder, ref range, epoch } => {
+                let range = range.clone();
+                self.give_back(db, holder, range, epoch);
             }
             Event::LastRaise { db, holder, ref ask, epoch } => self.last_raise(db, holder, ask, epoch),
             Event::Old(n) => self.old_node(n),
@@ -420,39 +420,32 @@ impl World {
         }
         if process.keeper.failures() == 0 && self.machines[process.machine].cut_until <= self.now {
             let mut at = self.now;
-            for GiveBack { key, period, lo, hi } in last.give_back {
-                let Some(holder) = process.holder_of(&key) else { continue };
+            for range in last.give_back {
+                let Some(holder) = process.holder_of(&range.key) else { continue };
                 at += self.way(db) * 2;
-                let range = (period, self.saboteur.corrupt_give_back(lo), hi);
+                let range = GiveBack { lo: self.saboteur.corrupt_give_back(range.lo), ..range };
                 let epoch = self.dbs[db].epoch;
-                self.at(at, Event::GiveBack { db, holder, key, range, epoch });
+                self.at(at, Event::GiveBack { db, holder, range, epoch });
             }
         }
         self.forget(process.machine, life);
     }
 
-    fn give_back(
-        &mut self,
-        db: usize,
-        holder: usize,
-        key: &Arc<Key>,
-        (period, lo, hi): (u64, u64, u64),
-        epoch: u32,
-    ) {
+    fn give_back(&mut self, db: usize, holder: usize, range: GiveBack, epoch: u32) {
         let database = &mut self.dbs[db];
         if database.down || database.epoch != epoch {
             return;
         }
         if database.frozen_until > self.now {
             let at = database.frozen_until + self.rng.u64(0..MS);
-            self.at(at, Event::GiveBack { db, holder, key: key.clone(), range: (period, lo, hi), epoch });
+            self.at(at, Event::GiveBack { db, holder, range, epoch });
             return;
         }
         if self.rng.u32(0..1_000_000) < database.storm.cut {
             return;
         }
-        if database.give_back(key, period, lo, hi) == Ok(true) {
-            self.ledger.given_back(holder, period, lo, hi, self.now);
+        if database.give_back(&range) == Ok(true) {
+            self.ledger.given_back(holder, range.period, range.lo, range.hi, self.now);
         }
     }
 

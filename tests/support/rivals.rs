@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keymill::store::{Key, Request, Scheme, Store};
+use keymill::store::{GiveBack, Key, Request, Scheme, Store};
 use mysql::Conn;
 use mysql::prelude::Queryable;
 
@@ -38,7 +38,7 @@ pub fn reserve_and_give_back(
         let got = crate::in_time(|| store.reserve(&ask)).expect("a range");
         let middle = got.lo + (got.hi - got.lo) / 2;
         let is_half = round % every == 0
-            && crate::in_time(|| store.give_back(key, 0, middle, got.hi)).expect("an answer");
+            && crate::in_time(|| store.give_back(&GiveBack::new(key, 0, middle, got.hi))).expect("an answer");
         ask.high_water.next = if is_half { middle } else { got.hi };
         (got.lo, ask.high_water.next)
     });

@@ -114,17 +114,16 @@ pub fn repair(source: &Source, to: &str, set_back: bool, yes: bool, json: bool) 
     fields.extend(ahead.map(|ahead| ("reserved ahead", ahead)));
     fields.push(("written", if is_written { "yes" } else { "no" }.to_owned()));
     print::fields(false, &fields)?;
+    // keymill's own table names the mill that reserved last, and repair deletes that name. In other programs' tables the last range that
+    // was reserved may be in the memory of a program, which gives its unused end back.
+    let is_own_table = source.settings().contains(&("scheme", Scheme::Keymill.name().to_owned()));
+    if yes && from.is_none() && !is_own_table {
+        print::note(
+            "A program that still runs may lower the row by numbers that it has not issued: stop every program that uses this source before the row is raised",
+        );
+    }
     if stands {
-        // The last range that was reserved may be in the memory of a program, which gives its unused end back.
-        let lowers = if from.is_some() {
-            ""
-        } else {
-            " A program that still runs may lower it by numbers that it has not issued: stop every program that uses this source before the row is raised"
-        };
-        print::note(&format!(
-            "Nothing was written: the row of `{}` stands there already.{lowers}",
-            source.label()
-        ));
+        print::note(&format!("Nothing was written: the row of `{}` stands there already.", source.label()));
     } else if let Some(ahead) = set_back {
         let begins = ahead.begins_ms.map_or_else(|| "at no time".to_owned(), rfc3339);
         print::note(&format!(

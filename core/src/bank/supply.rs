@@ -60,6 +60,18 @@ pub enum BankAsk {
     },
 }
 
+impl BankAsk {
+    /// The same for this mill, which the rows name afterwards.
+    pub(crate) fn signed(mut self, writer: u64) -> BankAsk {
+        if let BankAsk::Reserve { requests, .. } = &mut self {
+            for request in requests {
+                request.writer = writer;
+            }
+        }
+        self
+    }
+}
+
 /// The answer.
 #[derive(Clone, Debug)]
 pub enum BankAnswer {

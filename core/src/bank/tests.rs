@@ -312,7 +312,7 @@ fn a_close_gives_back_the_unused_end_of_every_counter() {
         used.insert(u32::from(gene), count as u64);
     }
     let last = stage.keeper.close();
-    let BankRest { key, counters, ranges } = last.banks.first().expect("a bank").clone();
+    let BankRest { key, counters, ranges, writer } = last.banks.first().expect("a bank").clone();
     assert_eq!(counters, 65_536);
     for (index, lo, hi) in ranges {
         let range = GiveBack {
@@ -320,6 +320,7 @@ fn a_close_gives_back_the_unused_end_of_every_counter() {
             period: 0,
             lo,
             hi,
+            writer,
         };
         assert_eq!(stage.store.give_back_all(&[range]).expect("it answers"), [true]);
     }

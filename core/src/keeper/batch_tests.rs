@@ -1,6 +1,6 @@
 //! Tests of batches for several sources: which are served together, and how a failure of the batch counts.
 
-use crate::store::{BankStore, Catalogue, ReaderStore, RouteStore, RowStore, SlotStore};
+use crate::store::{BankStore, Catalogue, GiveBack, ReaderStore, RouteStore, RowStore, SlotStore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -322,7 +322,7 @@ impl RowStore for Scripted {
         (0..requests.len() - self.short).map(self.answer).collect()
     }
 
-    fn give_back(&mut self, _: &Key, _: u64, _: u64, _: u64) -> Result<bool, Fault> {
+    fn give_back(&mut self, _: &GiveBack) -> Result<bool, Fault> {
         no()
     }
 
@@ -441,7 +441,7 @@ impl RowStore for Silent {
         Ok(Reserved { lo, hi: lo + request.len, period: request.period, ttl_ms: None })
     }
 
-    fn give_back(&mut self, _: &Key, _: u64, _: u64, _: u64) -> Result<bool, Fault> {
+    fn give_back(&mut self, _: &GiveBack) -> Result<bool, Fault> {
         Ok(true)
     }
 

@@ -483,13 +483,14 @@ impl Executor {
             }
         }
         let ranges = last.give_back.chunks(GIVEN_BACK_AT_ONCE).map(<[GiveBack]>::to_vec);
-        let of_banks = last.banks.iter().flat_map(|BankRest { key, counters, ranges }| {
+        let of_banks = last.banks.iter().flat_map(|BankRest { key, counters, ranges, writer }| {
             ranges.chunks(COUNTERS_GIVEN_BACK_AT_ONCE).map(|rest| {
                 let range = |&(index, lo, hi): &(u32, u64, u64)| GiveBack {
                     key: counter_key(key, *counters, index),
                     period: 0,
                     lo,
                     hi,
+                    writer: *writer,
                 };
                 rest.iter().map(range).collect::<Vec<_>>()
             })

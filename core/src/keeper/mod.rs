@@ -30,7 +30,7 @@ use crate::bank::BankAnswer;
 use crate::callers::waker::ReadyQueue;
 use crate::error::{Error, Result};
 use crate::planner::{Answer, Ask, Batch, LastMark, Planner, SourceIndex};
-use crate::request::reservation::{Fault, GiveBack, Key};
+use crate::request::reservation::{Fault, GiveBack, Key, Request};
 use crate::request::worker::{Release, Renewed};
 use crate::spec::Spec;
 use crate::time::{Clock, Now};
@@ -59,6 +59,8 @@ pub struct BankRest {
     pub counters: u32,
     /// Counters, each with its range `[lo, hi)`.
     pub ranges: Vec<(u32, u64, u64)>,
+    /// The mill that reserved them.
+    pub writer: u64,
 }
 
 /// A planner and the sources it plans for. Its owner passes the time and carries the batches to a store.
@@ -69,6 +71,8 @@ pub struct Keeper {
     ready: Arc<ReadyQueue>,
     /// Draws the tokens of leased workers.
     tokens: fn() -> u64,
+    /// Names this mill in the rows that it reserves from.
+    writer: u64,
     /// The source that is being checked or whose request is completed, for a keeper that goes on after a panic in there.
     checking: Option<SourceIndex>,
     /// The sources whose last check panicked.
@@ -112,6 +116,7 @@ impl Keeper {
             sources: HashMap::new(),
             ready,
             tokens: crate::process::random::token,
+            writer: crate::process::random::token(),
             checking: None,
             defective: HashMap::new(),
             #[cfg(test)]
@@ -185,19 +190,29 @@ impl Keeper {
     fn next_batch(&mut self, now: Now, most: usize) -> Option<Batch> {
         loop {
             let index = match self.planner.next_batch(now, most, self.tokens)? {
+                Batch::One(index, Ask::Reserve(request)) => {
+                    return Some(Batch::One(index, Ask::Reserve(self.signed(request))));
+                }
                 Batch::One(index, ask) => return Some(Batch::One(index, ask)),
-                Batch::Several(indexes, requests) => return Some(Batch::Several(indexes, requests)),
+                Batch::Several(indexes, requests) => {
+                    let signed = requests.into_iter().map(|request| self.signed(request)).collect();
+                    return Some(Batch::Several(indexes, signed));
+                }
                 Batch::Renew(indexes, renewals) => return Some(Batch::Renew(indexes, renewals)),
                 Batch::Bank(index, ()) => index,
             };
             if let Some(KeptSource::Bank(bank)) = self.sources.get(&index)
                 && let Some(ask) = bank.ask_for(COUNTERS_AT_ONCE, now)
             {
-                return Some(Batch::Bank(index, ask));
+                return Some(Batch::Bank(index, ask.signed(self.writer)));
             }
             // Its callers were served meanwhile, or their counters rest after a refusal.
             self.planner.skipped(index);
         }
+    }
+
+    fn signed(&self, request: Request) -> Request {
+        Request { writer: self.writer, ..request }
     }
 
     /// Checks a source and does what the planner decides.
@@ -331,14 +346,21 @@ impl Keeper {
                     let rest = source.close();
                     if let Some((period, lo, hi)) = self.planner.give_back(index, &rest) {
                         let (lo, hi) = (key.stride.nth(lo), key.stride.nth(hi));
-                        last.give_back.push(GiveBack { key: key.clone(), period, lo, hi });
+                        last.give_back.push(GiveBack {
+                            key: key.clone(),
+                            period,
+                            lo,
+                            hi,
+                            writer: self.writer,
+                        });
                     }
                 }
                 KeptSource::Bank(source) => {
                     let rest = source.close();
                     if !rest.is_empty() {
                         let counters = source.bank().counters;
-                        last.banks.push(BankRest { key: key.clone(), counters, ranges: rest });
+                        let (key, writer) = (key.clone(), self.writer);
+                        last.banks.push(BankRest { key, counters, ranges: rest, writer });
                     }
                 }
                 KeptSource::Snowflake(source) => {
@@ -358,6 +380,8 @@ impl Keeper {
                                 period: 0,
                                 lo: above,
                                 hi: from,
+                                // A mark is raised by compare-and-set, and its row names no mill.
+                                writer: 0,
                             });
                         }
                         None => {}

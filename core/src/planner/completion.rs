@@ -176,6 +176,9 @@ impl Planner {
     }
 
     pub(super) fn failed_with(&mut self, index: SourceIndex, fault: &Fault, now: Now) -> Action {
+        if let Some(plan) = self.plan(index).filter(|_| fault.kind == FaultKind::WentBackwards) {
+            plan.went_backwards = true;
+        }
         let spec = self.plan(index).map(|plan| plan.spec.clone());
         let has_issued = self.plan(index).is_some_and(|plan| plan.mark.is_some() || plan.worker_mark > 0);
         let lost = has_issued.then(|| fault.clone().after_ids());

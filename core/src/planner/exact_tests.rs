@@ -161,6 +161,18 @@ mod buffers {
     }
 
     #[test]
+    fn nothing_is_given_back_after_the_row_went_backwards() {
+        let mut planner = planner_of("segment:orders");
+        reserve(&mut planner, range(1, 1001, 0), at(0));
+        check(&mut planner, snapshot(0, 1000, 1), at(1));
+        request(&mut planner, at(1)).expect("a request");
+        planner.complete(0, Err(Fault::new(FaultKind::WentBackwards, "its row is gone")), at(1));
+        assert_eq!(planner.give_back(0, &[(0, 400, 1001)]), None);
+        let successor = planner.successor(2);
+        assert_eq!(successor.give_back(0, &[(0, 400, 1001)]), None, "nor after a defect");
+    }
+
+    #[test]
     fn a_planner_is_shown_by_its_figures() {
         let planner = planner_of("segment:orders");
         assert_eq!(format!("{planner:?}"), "Planner { sources: 1, failures: 0, .. }");

@@ -127,6 +127,8 @@ struct Plan {
     has_lasted: bool,
     /// The highest place this process has seen.
     seen: Mark,
+    /// The row was seen below that. What was lost may have been reserved anew by others, so nothing is returned.
+    went_backwards: bool,
     /// The period callers are served from.
     period: u64,
     /// The wall time at which `period` is over.
@@ -252,6 +254,7 @@ impl Planner {
             used: RecentUse::default(),
             has_lasted: false,
             seen: Mark::default(),
+            went_backwards: false,
             period: 0,
             period_end_ms: None,
             ahead: None,
@@ -300,6 +303,7 @@ impl Planner {
             let Some(plan) = planner.plan(index) else { continue };
             // The high-water mark first of all: without it a store that went backwards would be believed.
             plan.seen = old.seen;
+            plan.went_backwards = old.went_backwards;
             plan.mark = old.mark;
             plan.doubts = std::mem::take(&mut old.doubts);
             if let (Some(Want::Mark { to }), Some(_)) = (old.in_flight, old.mark) {
@@ -503,7 +507,7 @@ impl Planner {
     /// What may be given back of the unused numbers: the topmost range, if it ends where this source's last reservation ends.
     #[must_use]
     pub(crate) fn give_back(&self, index: SourceIndex, rest: &[(u64, u64, u64)]) -> Option<(u64, u64, u64)> {
-        let plan = self.plans.get(index)?.as_ref()?;
+        let plan = self.plans.get(index)?.as_ref().filter(|plan| !plan.went_backwards)?;
         let Mark { period, next } = plan.seen;
         // Ranges of an earlier period stand below those of the last one.
         let of_last: Vec<_> = rest

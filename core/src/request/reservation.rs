@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::error::fault::Remedy;
 
+use super::row_mark::RowMark;
 use super::stride::Stride;
 use super::worker::BELIEVED_MS;
 
@@ -40,6 +41,8 @@ pub struct Request {
     /// How many are given at a time of the last tenth of the numbers up to `last`, and of another period than `period`; 0: `len`
     /// everywhere.
     pub single: u64,
+    /// The mill that asks, which the row names afterwards; see [`RowMark::writer`](super::row_mark::RowMark::writer).
+    pub writer: u64,
 }
 
 /// This machine's clock when it asked for a period.
@@ -87,6 +90,7 @@ impl Request {
             heal: false,
             max_jump: 0,
             single: 0,
+            writer: 0,
         }
     }
 
@@ -195,9 +199,29 @@ pub struct GiveBack {
     pub lo: u64,
     /// One past the last number; where the row ends if no other process has reserved since.
     pub hi: u64,
+    /// The mill that reserved it. A row of `keymill_segment` that names another one was begun anew, or raised by `repair`, and is not
+    /// lowered.
+    pub writer: u64,
 }
 
 impl GiveBack {
+    /// `[lo, hi)` of a period, for a mill that left its requests' [`writer`](Request::writer) at 0.
+    #[must_use]
+    pub fn new(key: &Arc<Key>, period: u64, lo: u64, hi: u64) -> GiveBack {
+        GiveBack { key: Arc::clone(key), period, lo, hi, writer: 0 }
+    }
+
+    /// The row as the reservation left it.
+    pub(crate) fn end(&self) -> RowMark {
+        let next = self.key.stride.at_least(self.hi);
+        self.key.row_at(Mark { period: self.period, next }).by(self.writer)
+    }
+
+    /// The row after the range was returned.
+    pub(crate) fn begin(&self) -> RowMark {
+        self.key.row_at(Mark { period: self.period, next: self.lo }).by(self.writer)
+    }
+
     /// How many numbers of the source these are.
     #[must_use]
     pub fn count(&self) -> u64 {

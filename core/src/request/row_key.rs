@@ -164,7 +164,7 @@ impl Key {
     /// An open row of this key at a mark.
     #[must_use]
     pub fn row_at(&self, mark: Mark) -> RowMark {
-        RowMark { mark, status: self.open() }
+        RowMark { mark, status: self.open(), writer: 0 }
     }
 
     /// The name as another program's table has it.

@@ -63,19 +63,27 @@ pub struct RowMark {
     pub mark: Mark,
     /// Its status.
     pub status: RowStatus,
+    /// The mill that reserved last, by the random number that it drew when it was opened. 0: no reservation wrote the row as it stands.
+    pub writer: u64,
 }
 
 impl RowMark {
     /// An open row without periods, whose next number of this partition is `next`.
     #[must_use]
     pub const fn open(partition: Option<Partition>, next: u64) -> RowMark {
-        RowMark { mark: Mark { period: 0, next }, status: RowStatus::open(partition) }
+        RowMark { mark: Mark { period: 0, next }, status: RowStatus::open(partition), writer: 0 }
     }
 
     /// The same row in another state.
     #[must_use]
     pub const fn in_state(self, state: RowState) -> RowMark {
         RowMark { status: RowStatus { state, ..self.status }, ..self }
+    }
+
+    /// The same row, written by this mill.
+    #[must_use]
+    pub const fn by(self, writer: u64) -> RowMark {
+        RowMark { writer, ..self }
     }
 
     /// The same row at another number.

@@ -383,7 +383,7 @@ impl Scheme {
     /// The columns that say where a row stands, and what else a reservation depends on.
     pub(crate) fn content(self) -> Vec<&'static str> {
         match self.kept() {
-            Kept::Segment => vec!["date", "next", "state", "stores", "store", "chunk"],
+            Kept::Segment => vec!["date", "next", "state", "stores", "store", "chunk", "writer"],
             Kept::Serial => vec!["MAXSERIALNO"],
             Kept::Counter(columns) => {
                 let (delta, remainder) = columns.stride.unzip();

@@ -77,7 +77,8 @@ pub(super) fn reserve(
         let (request, answer) = (requests.get(at)?, answers.get_mut(at)?);
         *answer = row.and_then(|row| decide(row, request));
         let range = answer.as_ref().ok()?;
-        Some(request.key.row_at(Mark { period: range.period, next: range.hi }))
+        let ends = request.key.row_at(Mark { period: range.period, next: range.hi });
+        Some(ends.by(request.writer))
     };
     let written = store.change_rows(&keys, &mut RowsWork::new(&mut work));
     for (at, (request, answer)) in requests.iter().zip(&mut answers).enumerate() {
@@ -102,11 +103,10 @@ pub(super) fn give_back(
     let mut given = vec![false; ranges.len()];
     let mut work = |at: usize, row: Result<Option<RowMark>, Fault>| {
         let range = ranges.get(at)?;
-        let stands = |next| range.key.row_at(Mark { period: range.period, next });
-        let ends = row.ok().flatten() == Some(stands(range.hi));
+        let ends = row.ok().flatten() == Some(range.end());
         let gives = ends && range.lo > 0 && range.lo < range.hi;
         *given.get_mut(at)? = gives;
-        gives.then_some(stands(range.lo))
+        gives.then(|| range.begin())
     };
     let written = store.change_rows(&keys, &mut RowsWork::new(&mut work));
     let written = written.map_err(|fault| {
@@ -479,8 +479,10 @@ fn open_at(
             None if all => Some(RowMark::open(partition, next)),
             Some(row) if is_closed(row) && !is_seen(index, row) => return Err(changed_meanwhile()),
             Some(row) if is_closed(row) || row.mark.next < next => {
-                Some(row.in_state(RowState::Open).at(row.mark.next.max(next)))
+                Some(row.in_state(RowState::Open).at(row.mark.next.max(next)).by(0))
             }
+            // Nothing is returned to a row that `repair` has raised, or would have.
+            Some(row) if all => Some(row.by(0)),
             None | Some(_) => None,
         })
     })
@@ -532,7 +534,7 @@ fn try_raise_all(
         return Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "the lowest of its counters stands at {lowest}, above {to}, and repair never lowers a row"
+                "the lowest of its counters stands at {lowest}, above {to}, and repair never lowers a row; a program that runs may return numbers to it when it ends, so stop every program that uses it, then repair it again"
             ),
         ));
     }
@@ -553,7 +555,10 @@ fn try_raise_all(
         }
     }
     // Of several stores each has rows of its own, which one line does not show.
-    let stands = parts.len() == 1 && before.as_ref() == Some(&after);
+    let is_returned_to = |row: &RowMark| row.writer != 0;
+    let stands = parts.len() == 1
+        && before.as_ref() == Some(&after)
+        && !found.seen.iter().flatten().flatten().any(is_returned_to);
     if !dry && !stands {
         let record = next_record(latest, counters);
         for part in &mut *parts {

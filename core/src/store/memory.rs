@@ -193,7 +193,7 @@ impl Memory {
             Some(StoredRow::Segment(row)) => row.status,
             _ => key.open(),
         };
-        state.put(id, rows::stored_as(key, RowMark { mark, status })?);
+        state.put(id, rows::stored_as(key, RowMark { mark, status, writer: 0 })?);
         Ok(())
     }
 
@@ -628,6 +628,7 @@ mod tests {
             heal: false,
             max_jump: 0,
             single: 0,
+            writer: 0,
         };
         memory.script([Step::At(500), Step::Ack, Step::At(7)]);
         assert_eq!(

@@ -101,6 +101,8 @@ pub struct Row {
     pub mark: Mark,
     /// Its state and its partition; those of an open row of one store where its table has no columns for them.
     pub status: RowStatus,
+    /// Which mill reserved last; see [`RowMark::writer`].
+    pub writer: u64,
     /// The row's columns as text: `next=1001`, `MAXSERIALNO=20261120000500`.
     pub text: String,
     /// Its other columns, under the scheme of another program's counter.
@@ -110,13 +112,13 @@ pub struct Row {
 impl Row {
     /// A row at this number that says nothing else in columns.
     pub(crate) fn at(next: u64, text: String) -> Row {
-        Row { mark: Mark { period: 0, next }, status: RowStatus::default(), text, counter: None }
+        Row { mark: Mark { period: 0, next }, status: RowStatus::default(), writer: 0, text, counter: None }
     }
 
     /// Where the row stands, with its status.
     #[must_use]
     pub fn row_mark(&self) -> RowMark {
-        RowMark { mark: self.mark, status: self.status }
+        RowMark { mark: self.mark, status: self.status, writer: self.writer }
     }
 }
 

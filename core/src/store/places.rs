@@ -342,7 +342,7 @@ fn end_fixed(
             "the fixed worker of `snowflake:{name}` was in use a moment ago, and is free when its mark is past"
         )));
     }
-    let to = RowMark { mark: row.mark, status: in_use_at(take.store) };
+    let to = RowMark { mark: row.mark, status: in_use_at(take.store), writer: 0 };
     let to = to.in_state(RowState::Leased).at(next.saturating_add(1));
     if !move_mark(store, &key, Some(row.row_mark()), to)? {
         return Ok(Seen::InUse("its fixed worker has just raised its mark".to_owned()));
@@ -442,7 +442,7 @@ pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) ->
 
 /// The row of a fixed worker in use.
 fn live_at(begin: &BeginMark, next: u64) -> RowMark {
-    RowMark { mark: Mark { period: 0, next }, status: in_use_at(begin.store) }
+    RowMark { mark: Mark { period: 0, next }, status: in_use_at(begin.store), writer: 0 }
 }
 
 /// Writes the row of a fixed worker, which others see from now on; answers with its mark. `seen`: the row as [`current`] has found it.

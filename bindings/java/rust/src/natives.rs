@@ -143,5 +143,6 @@ natives! {
         c"facts", c"(J)Ljava/lang/String;", Java_io_keymill_SourceBox_facts;
         c"form", c"(J)Ljava/lang/String;", Java_io_keymill_SourceBox_form;
         c"refuse", c"(J)V", Java_io_keymill_SourceBox_refuse;
+        c"refusalOfKeys", c"(J[BJJ)Ljava/lang/String;", Java_io_keymill_SourceBox_refusalOfKeys;
     }
 }

@@ -309,3 +309,22 @@ extern "system" fn Java_io_keymill_SourceBox_refuse(
 ) {
     enter(&mut env, (), || source.try_next().map(|_| ()));
 }
+
+/// `String refusalOfKeys(long address, byte[] table, long highest, long from)`: why ids would be keys that a table has; null: none would.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_SourceBox_refusalOfKeys<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    source: Held<'_, Source>,
+    table: JByteArray<'local>,
+    highest: jlong,
+    from: jlong,
+) -> JString<'local> {
+    enter_with(&mut env, JString::null(), |env| {
+        let table = text_in(env, &table)?;
+        match source.refusal_of_keys(&table, highest as u64, from as u64)? {
+            Some(refusal) => text_out(env, &refusal),
+            None => Ok(JString::null()),
+        }
+    })
+}

@@ -222,7 +222,8 @@ impl Interleaved {
                     continue;
                 }
                 let hi = self.end_with_left_over(&range.key, at, last + 1);
-                own.push(GiveBack { key: partition.key(&range.key), period: 0, lo: first, hi });
+                let key = partition.key(&range.key);
+                own.push(GiveBack { key, period: 0, lo: first, hi, writer: range.writer });
                 places.push(place);
             }
             if own.is_empty() {
@@ -241,14 +242,14 @@ impl Interleaved {
         }
         let alone = |(range, given): (&GiveBack, Option<bool>)| match given {
             Some(given) => Ok(given),
-            None => self.give_back_in_chunks(&range.key, range.lo, range.hi),
+            None => self.give_back_in_chunks(range),
         };
         ranges.iter().zip(given).map(alone).collect()
     }
 
     /// Returns the numbers of a source, from the top down, chunk by chunk, each to its owner.
-    pub(super) fn give_back_in_chunks(&mut self, key: &Key, lo: u64, hi: u64) -> Result<bool, Fault> {
-        let mut hi = hi;
+    pub(super) fn give_back_in_chunks(&mut self, range: &GiveBack) -> Result<bool, Fault> {
+        let (key, lo, mut hi) = (&range.key, range.lo, range.hi);
         while lo < hi {
             let owner =
                 |partition: &super::Partition| partition.global(partition.last(hi - 1)) == Some(hi - 1);
@@ -264,8 +265,9 @@ impl Interleaved {
             let last = partition.last(hi - 1);
             let begin = partition.first(lo).max(last + partition.left(last) - partition.chunk);
             let end = self.end_with_left_over(key, at, last + 1);
-            let own = partition.key(key);
-            match self.members[at].ask(|store| store.give_back(&own, 0, begin, end)) {
+            let own =
+                GiveBack { key: partition.key(key), period: 0, lo: begin, hi: end, writer: range.writer };
+            match self.members[at].ask(|store| store.give_back(&own)) {
                 Ok(true) => {}
                 Err(fault) if !gone(fault.kind) => return Err(fault),
                 // The row has moved on, or the store is down, and would delay every source: these numbers are lost instead.

@@ -5,7 +5,7 @@ use crate::request::worker::BeginMark;
 use crate::store::model::rows;
 use crate::store::places::{self, in_use_at};
 use crate::store::{
-    Fault, FaultKind, Key, Mark, Partition, Remedy, Row, RowMark, RowState, RowStatus, StoreIndex,
+    Fault, FaultKind, GiveBack, Key, Mark, Partition, Remedy, Row, RowMark, RowState, RowStatus, StoreIndex,
     in_transaction,
 };
 
@@ -15,7 +15,7 @@ use super::{Interleaved, Member, gone};
 /// A mark as one store alone would show it.
 pub(super) fn of_one_store(row: Row) -> Row {
     let status = RowStatus { partition: None, ..row.status };
-    let text = rows::segment_text(RowMark { mark: row.mark, status });
+    let text = rows::segment_text(RowMark { mark: row.mark, status, writer: 0 });
     Row { status, text, ..row }
 }
 
@@ -165,10 +165,10 @@ impl Interleaved {
     }
 
     /// Lowers a mark in its store. One that does not answer keeps it as it is.
-    pub(super) fn lower_mark(&mut self, key: &Key, lo: u64, hi: u64) -> Result<bool, Fault> {
-        let lowered = self.home(key)?.ask(|store| {
-            let own = store.own(key);
-            store.give_back(&own, 0, lo, hi)
+    pub(super) fn lower_mark(&mut self, range: &GiveBack) -> Result<bool, Fault> {
+        let lowered = self.home(&range.key)?.ask(|store| {
+            let own = store.own(&range.key);
+            store.give_back(&GiveBack { key: own, ..range.clone() })
         });
         if super::is_outage(&lowered) { Ok(false) } else { lowered }
     }
@@ -250,7 +250,7 @@ fn record(store: &mut Conversation<'_>, begin: &BeginMark) -> Result<(), Fault> 
                 _ => Ok(Some(())),
             };
         }
-        let new = rows::stored_as(key, RowMark { mark: Mark { period: 0, next: 1 }, status })?;
+        let new = rows::stored_as(key, RowMark { mark: Mark { period: 0, next: 1 }, status, writer: 0 })?;
         Ok(rows.insert(key, &new)?.then_some(()))
     })
 }

@@ -323,8 +323,8 @@ impl RowStore for Interleaved {
         self.judged(answer)
     }
 
-    fn give_back(&mut self, key: &Key, _period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
-        if is_mark(key) { self.lower_mark(key, lo, hi) } else { self.give_back_in_chunks(key, lo, hi) }
+    fn give_back(&mut self, range: &GiveBack) -> Result<bool, Fault> {
+        if is_mark(&range.key) { self.lower_mark(range) } else { self.give_back_in_chunks(range) }
     }
 
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {

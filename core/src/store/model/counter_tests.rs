@@ -3,7 +3,8 @@
 use super::counter::{Counter, CounterRow, not_imported};
 use super::tests::{key, message};
 use crate::store::{
-    Fault, FaultKind, Key, MAX_NUMBER, Mark, Partition, Request, RowMark, RowState, RowStatus, Scheme, Stride,
+    Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Partition, Request, RowMark, RowState, RowStatus,
+    Scheme, Stride,
 };
 
 const SEQUENCE_TABLE: &str = "segment:orders?scheme=sequence_table";
@@ -289,7 +290,7 @@ mod cells {
 
     #[test]
     fn a_place_of_keymills_own_table_may_be_one_past_the_last_number() {
-        let read = |cells: &[i128]| segment(cells, "open", &[1, 1, 0]).map(|row| row.mark);
+        let read = |cells: &[i128]| segment(cells, "open", &[1, 1, 0, 0]).map(|row| row.mark);
         let last = i128::from(MAX_NUMBER);
         assert_eq!(read(&[0, 0]), Ok(next(0)));
         assert_eq!(read(&[7, 5]), Ok(Mark { period: 7, next: 5 }));
@@ -311,7 +312,7 @@ mod cells {
         let key = key("segment:orders");
         for state in RowState::ALL {
             for partition in [None, Some(Partition { stores: 3, index: 1, chunk: 1000 })] {
-                let row = RowMark { mark: next(5), status: RowStatus { state, partition } };
+                let row = RowMark { mark: next(5), status: RowStatus { state, partition }, writer: 0 };
                 let cells: Vec<ColumnValue> = RowLayout::of(&key)
                     .encode(&StoredRow::Segment(row))
                     .into_iter()
@@ -325,7 +326,7 @@ mod cells {
             }
         }
         for word in ["", "OPEN", "open ", "shut"] {
-            let told = segment(&[0, 5], word, &[1, 1, 0]).expect_err("it is refused");
+            let told = segment(&[0, 5], word, &[1, 1, 0, 0]).expect_err("it is refused");
             assert!(
                 told.contains(&format!("holds `{word}` in `state`")) && told.contains("`closed`"),
                 "{told}"
@@ -485,7 +486,7 @@ mod allocations {
             let used = if random.bool() { random.u64(reserved.lo..=reserved.hi) } else { reserved.hi };
             self.take("keymill", reserved.lo..used);
             if used < reserved.hi {
-                let given = rows::give_back(&mut self.table, &self.key, 0, used, reserved.hi);
+                let given = rows::give_back(&mut self.table, &GiveBack::new(&self.key, 0, used, reserved.hi));
                 assert_eq!(given, Ok(true), "no other process is in between");
             }
             seen.next = used;

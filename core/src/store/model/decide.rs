@@ -199,6 +199,7 @@ mod tests {
             heal: false,
             max_jump: 100,
             single: 0,
+            writer: 0,
         }
     }
 
@@ -297,8 +298,11 @@ mod tests {
                 let seen = Request { high_water: mark(0, 600), ..asked.clone() };
                 for of_row in [None, partition(0, 10), partition(1, 10), partition(0, 11)] {
                     for state in RowState::ALL {
-                        let row =
-                            RowMark { mark: mark(0, 500), status: RowStatus { state, partition: of_row } };
+                        let row = RowMark {
+                            mark: mark(0, 500),
+                            status: RowStatus { state, partition: of_row },
+                            writer: 0,
+                        };
                         let is_own = state == RowState::Open && of_row == own;
                         let answers = [&asked, &seen].map(|asked| super::decide(Some(row), asked));
                         assert_eq!(answers[0].is_ok(), is_own, "{row:?} for {own:?}");

@@ -86,7 +86,7 @@ impl<'k> RowLayout<'k> {
     pub(crate) fn needed(self, family: Family) -> Vec<Needed<'k>> {
         let scheme = self.key.scheme;
         let narrowest = |column: &str| match (scheme.kept(), column) {
-            (Kept::Segment, "date" | "next" | "stores" | "store" | "chunk")
+            (Kept::Segment, "date" | "next" | "stores" | "store" | "chunk" | "writer")
             | (Kept::Ticket { .. }, "id")
             | (Kept::Worker, "slot" | "token" | "mark" | "ends_at" | "stores" | "store")
             | (Kept::Route, "version") => Some("bigint"),
@@ -136,7 +136,8 @@ impl<'k> RowLayout<'k> {
         let state = rows::state_of(&self.row(), cells.get(2).and_then(ColumnValue::text))?;
         let columns = [number("stores", 3)?, number("store", 4)?, number("chunk", 5)?];
         let partition = rows::partition_of(&self.row(), columns)?;
-        Ok(RowMark { mark: Mark { period, next }, status: RowStatus { state, partition } })
+        let writer = number("writer", 6)?;
+        Ok(RowMark { mark: Mark { period, next }, status: RowStatus { state, partition }, writer })
     }
 
     fn decode_counter(self, counter: &Counter<'_>, cells: &[ColumnValue]) -> Result<CounterRow, Fault> {
@@ -198,11 +199,11 @@ impl<'k> RowLayout<'k> {
     /// The columns of a new row other than those that identify it.
     pub(crate) fn encode(self, new: &StoredRow) -> Vec<(&'k str, Value)> {
         let values: Vec<Value> = match (new, self.counter()) {
-            (StoredRow::Segment(RowMark { mark, status }), _) => {
+            (StoredRow::Segment(RowMark { mark, status, writer }), _) => {
                 let [stores, store, chunk] = Partition::columns(status.partition);
                 let (period, next, state) =
                     (mark.period.into(), mark.next.into(), status.state.word().into());
-                vec![period, next, state, stores.into(), store.into(), chunk.into()]
+                vec![period, next, state, stores.into(), store.into(), chunk.into(), (*writer).into()]
             }
             (StoredRow::Serial(text), _) => vec![text.clone().into()],
             (StoredRow::Counter(row), Some(counter)) => {
@@ -238,10 +239,15 @@ impl<'k> RowLayout<'k> {
         }
     }
 
-    /// The columns on which an addition to a segment in this period relies: all but the position.
+    /// The column that names the mill that reserved last.
+    pub(crate) fn writer(self) -> Option<&'static str> {
+        matches!(self.key.scheme.kept(), Kept::Segment).then_some("writer")
+    }
+
+    /// The columns on which an addition to a segment in this period relies: all but the position and the writer.
     pub(crate) fn relied_on_in(self, period: u64) -> Vec<(&'k str, Value)> {
         let mut columns = self.encode(&StoredRow::Segment(self.key.row_at(Mark { period, next: 0 })));
-        columns.retain(|(column, _)| *column != self.position());
+        columns.retain(|(column, _)| *column != self.position() && Some(*column) != self.writer());
         columns
     }
 

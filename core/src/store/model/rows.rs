@@ -13,8 +13,8 @@ use super::sequence_value;
 use crate::error::shown;
 use crate::request::scheme::Kept;
 use crate::store::{
-    Fault, FaultKind, Key, MAX_NUMBER, Mark, Partition, Remedy, Request, Reserved, Row, RowMark, RowState,
-    RowStatus, Scheme, SerialKey,
+    Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Partition, Remedy, Request, Reserved, Row, RowMark,
+    RowState, RowStatus, Scheme, SerialKey,
 };
 
 /// A row as it is kept.
@@ -115,7 +115,8 @@ pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<R
             reserved = decide(Some(key.row_at(Mark { period, next })), request)?;
         }
     }
-    let new = stored_at(key, Mark { period: reserved.period, next: reserved.hi })?;
+    let ends = key.row_at(Mark { period: reserved.period, next: reserved.hi });
+    let new = stored_as(key, ends.by(request.writer))?;
     Ok(write(rows, key, stored.as_ref(), &new)?.then_some(reserved))
 }
 
@@ -161,20 +162,17 @@ fn reserve_counter(
     Ok(write(rows, &request.key, stored, &StoredRow::Counter(new))?.then_some(reserved))
 }
 
-/// Returns `[lo, hi)`; `false` if the row no longer ends at `hi`.
-pub(crate) fn give_back(
-    rows: &mut dyn Rows,
-    key: &Key,
-    period: u64,
-    lo: u64,
-    hi: u64,
-) -> Result<bool, Fault> {
+/// Returns the range; `false` if the row is no longer as its reservation left it.
+pub(crate) fn give_back(rows: &mut dyn Rows, range: &GiveBack) -> Result<bool, Fault> {
+    let key = &range.key;
     let Some(stored) = rows.read(key, true)? else { return Ok(false) };
-    let ends = key.row_at(Mark { period, next: key.stride.at_least(hi) });
-    if lo == 0 || lo >= hi || row_mark_of(key, &stored)? != Some(ends) {
+    // Other programs' tables have no column for the writer.
+    let writer = if matches!(stored, StoredRow::Segment(_)) { range.writer } else { 0 };
+    let ends = range.end().by(writer);
+    if range.lo == 0 || range.lo >= range.hi || row_mark_of(key, &stored)? != Some(ends) {
         return Ok(false);
     }
-    rows.replace(key, &stored, &stored_at(key, Mark { period, next: lo })?)
+    rows.replace(key, &stored, &stored_as(key, range.begin())?)
 }
 
 /// Raises a mark; `None` if another transaction changed the row meanwhile.
@@ -323,7 +321,7 @@ pub(crate) fn not_lower(before: Option<&Row>, to: Mark) -> Result<(), Fault> {
         return Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "its row stands at {}, above {}, and repair never lowers a row",
+                "its row stands at {}, above {}, and repair never lowers a row; a program that runs may return numbers to it when it ends, so stop every program that uses it, then repair it again",
                 place(row.mark),
                 place(to)
             ),
@@ -540,7 +538,7 @@ pub(crate) fn row_of(key: &Key, stored: &StoredRow) -> Result<Row, Fault> {
             Counter::of(key).map_or_else(String::new, |counter| counter.describe(row))
         }
     };
-    Ok(Row { mark: row.mark, status: row.status, text, counter })
+    Ok(Row { mark: row.mark, status: row.status, writer: row.writer, text, counter })
 }
 
 /// The columns of a row of `keymill_segment`, but for those that say nothing.

@@ -6,7 +6,8 @@ use super::counter::CounterRow;
 use super::rows::{self, Digits, ProducerKey, Rows, StoredRow};
 use crate::config::MillConfig;
 use crate::store::{
-    Fault, FaultKind, Key, MAX_NUMBER, Mark, Partition, Request, Reserved, Row, RowMark, Scheme, SerialKey,
+    Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Partition, Request, Reserved, Row, RowMark, Scheme,
+    SerialKey,
 };
 
 const DAY: u64 = 20_261_121_000_000_000;
@@ -259,13 +260,25 @@ mod giving_back {
             (0, 101, 101, false),
         ] {
             let mut table = Table::at(stands);
-            assert_eq!(rows::give_back(&mut table, &orders, 0, lo, hi), Ok(back), "{lo}..{hi} at {stands}");
+            assert_eq!(
+                rows::give_back(&mut table, &GiveBack::new(&orders, 0, lo, hi)),
+                Ok(back),
+                "{lo}..{hi} at {stands}"
+            );
             assert_eq!(table.next(), Some(if back { lo } else { stands }));
         }
-        assert_eq!(rows::give_back(&mut Table::at(101), &orders, 1, 40, 101), Ok(false), "another period");
-        assert_eq!(rows::give_back(&mut Table::default(), &orders, 0, 40, 101), Ok(false), "no row");
+        assert_eq!(
+            rows::give_back(&mut Table::at(101), &GiveBack::new(&orders, 1, 40, 101)),
+            Ok(false),
+            "another period"
+        );
+        assert_eq!(
+            rows::give_back(&mut Table::default(), &GiveBack::new(&orders, 0, 40, 101)),
+            Ok(false),
+            "no row"
+        );
         let mut outrun = Table { outrun: true, ..Table::at(101) };
-        assert_eq!(rows::give_back(&mut outrun, &orders, 0, 40, 101), Ok(false));
+        assert_eq!(rows::give_back(&mut outrun, &GiveBack::new(&orders, 0, 40, 101)), Ok(false));
     }
 
     #[test]
@@ -274,7 +287,7 @@ mod giving_back {
         let row = CounterRow { maximum: 18, step: 6, ttl_s: 0, version: 2, stride: (3, 1) };
         let mut table = Table::of(StoredRow::Counter(row));
         // The next own number is 19, wherever the maximum stands between 16 and 19.
-        assert_eq!(rows::give_back(&mut table, &tiny, 0, 10, 17), Ok(true));
+        assert_eq!(rows::give_back(&mut table, &GiveBack::new(&tiny, 0, 10, 17)), Ok(true));
         assert_eq!(table.row, Some(StoredRow::Counter(CounterRow { maximum: 9, version: 3, ..row })));
     }
 }

@@ -384,24 +384,24 @@ impl RedisSession {
 }
 
 /// The script's arguments after the row's key.
-fn fast_values(request: &Request, (lowest, highest): (u64, u64)) -> [String; 8] {
-    let [period, _, state, stores, store, chunk] =
-        fields(request.key.row_at(Mark { period: request.period, next: 0 }));
+fn fast_values(request: &Request, (lowest, highest): (u64, u64)) -> [String; 9] {
+    let row = request.key.row_at(Mark { period: request.period, next: 0 });
+    let [period, _, state, stores, store, chunk, writer] = fields(row.by(request.writer));
     let [lowest, highest, len] = [lowest, highest, request.len].map(|number| number.to_string());
-    [period, lowest, highest, len, state, stores, store, chunk]
+    [period, lowest, highest, len, state, stores, store, chunk, writer]
 }
 
 /// The fields of a row.
-const FIELDS: [&str; 6] = ["date", "next", "state", "stores", "store", "chunk"];
+const FIELDS: [&str; 7] = ["date", "next", "state", "stores", "store", "chunk", "writer"];
 
 /// What the builds before 0.2.0 called `date`. Their scripts need it, so they refuse today's rows.
 const EARLIER_DATE: &str = "period";
 
 /// The values of a row's fields.
-fn fields(RowMark { mark, status }: RowMark) -> [String; FIELDS.len()] {
+fn fields(RowMark { mark, status, writer }: RowMark) -> [String; FIELDS.len()] {
     let [period, next] = [mark.period, mark.next].map(|number| number.to_string());
     let [stores, store, chunk] = Partition::columns(status.partition).map(|number| number.to_string());
-    [period, next, status.state.word().to_owned(), stores, store, chunk]
+    [period, next, status.state.word().to_owned(), stores, store, chunk, writer.to_string()]
 }
 
 /// The arguments of a compare-and-set; an old row of empty fields is none.
@@ -547,7 +547,8 @@ fn row_of(at: &str, fields: Value, expires: &Value) -> Result<Option<RowMark>, F
     let mark = Mark { period: number("date")?, next: number("next")? };
     let state = rows::state_of(&row, Some(&kept("state")?))?;
     let partition = rows::partition_of(&row, [number("stores")?, number("store")?, number("chunk")?])?;
-    Ok(Some(RowMark { mark, status: RowStatus { state, partition } }))
+    let writer = number("writer")?;
+    Ok(Some(RowMark { mark, status: RowStatus { state, partition }, writer }))
 }
 
 impl RedisSession {

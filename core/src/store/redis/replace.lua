@@ -1,6 +1,6 @@
--- Compare-and-set of the row KEYS[1]: from the fields ARGV[1] to ARGV[6] (all empty: from no row at all) to ARGV[7] to ARGV[12].
+-- Compare-and-set of the row KEYS[1]: from the fields ARGV[1] to ARGV[7] (all empty: from no row at all) to ARGV[8] to ARGV[14].
 -- Answers with 1; with 0 the row is another one by now, and nothing was changed.
-local fields = {'date', 'next', 'state', 'stores', 'store', 'chunk'}
+local fields = {'date', 'next', 'state', 'stores', 'store', 'chunk', 'writer'}
 if ARGV[2] == '' then
   if redis.call('EXISTS', KEYS[1]) == 1 then
     return 0

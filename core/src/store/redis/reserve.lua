@@ -1,6 +1,6 @@
 -- Reserves ARGV[4] numbers of the row KEYS[1], if nothing about it is out of the ordinary: it stands in period ARGV[1], its
 -- next number is at least ARGV[2] and at most ARGV[3], its state, stores, store and chunk are ARGV[5] to ARGV[8], and it does
--- not expire. Answers with the first number reserved. With nil nothing was changed, and keymill looks closer.
+-- not expire. Its writer becomes ARGV[9]. Answers with the first number reserved. With nil nothing was changed, and keymill looks closer.
 --
 -- Numbers stay texts here: Lua's are exact up to 2^53 only. HINCRBY counts in the server's own 64 bits.
 
@@ -32,4 +32,5 @@ if not at_most(ARGV[2], lo) or not at_most(lo, ARGV[3]) or redis.call('PTTL', KE
   return false
 end
 redis.call('HINCRBY', KEYS[1], 'next', ARGV[4])
+redis.call('HSET', KEYS[1], 'writer', ARGV[9])
 return lo

@@ -11,9 +11,9 @@ use crate::store::model::counter::{Counter, CounterRow};
 use crate::store::model::decide::decide;
 use crate::store::model::period_clock::is_reached;
 use crate::store::model::row_layout::RowLayout;
-use crate::store::model::rows::{StoredRow, stored_at};
+use crate::store::model::rows::{StoredRow, stored_as};
 use crate::store::model::value::Value;
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved};
+use crate::store::{Fault, FaultKind, GiveBack, MAX_NUMBER, Mark, Request, Reserved};
 
 use super::sql_rows::known_row;
 use super::{Changed, Connection, Dialect, Statement};
@@ -70,14 +70,15 @@ pub(super) fn prepare(
             let known = connection.state().known.get(&known_row(key)).copied();
             let Some(known) = known else { return Ok(None) };
             let Some((len, from)) = counter.addition(request, &known) else { return Ok(None) };
-            add(connection, key, len, from, Some(known), RowLayout::of(key).relied_on(&known))
+            let relied_on = RowLayout::of(key).relied_on(&known);
+            add(connection, request, len, from, Some(known), relied_on)
         }
         (None, Kept::Segment) if is_plain(request) => {
             let last = request.last.min(MAX_NUMBER);
             let Some(highest) = last.checked_sub(request.len).map(|below| below + 1) else { return Ok(None) };
             let from = (request.high_water.next.max(1), highest);
             let relied_on = RowLayout::of(key).relied_on_in(request.period);
-            add(connection, key, request.len, from, None, relied_on)
+            add(connection, request, request.len, from, None, relied_on)
         }
         (None, Kept::Segment | Kept::Serial) => {
             let clock_ms = connection.state().clock_ms;
@@ -98,12 +99,13 @@ fn is_plain(request: &Request) -> bool {
 
 fn add(
     connection: &dyn Connection,
-    key: &Key,
+    request: &Request,
     len: u64,
     (lowest, highest): (u64, u64),
     counter: Option<CounterRow>,
     relied_on: Vec<(&str, Value)>,
 ) -> Result<Option<ConditionalAdd>, Fault> {
+    let key = &*request.key;
     let position = RowLayout::of(key).position();
     // MySQL returns the number in the OK packet, which no proxy can mix up with another session's. A segment's position may
     // become 2^63, so its number is the position before.
@@ -117,7 +119,7 @@ fn add(
         return Ok(None);
     }
     let from = (lowest, highest);
-    let statement = connection.table(key)?.add(&addition, len, from, relied_on)?;
+    let statement = connection.table(key)?.add(&addition, len, from, relied_on, request.writer)?;
     Ok(Some(ConditionalAdd { statement, expected: Expected::Added { from, len, after, counter } }))
 }
 
@@ -140,7 +142,8 @@ fn compare_and_set(
         return Ok(None);
     }
     let after = Mark { period: reserved.period, next: reserved.hi };
-    let (Ok(old), Ok(new)) = (stored_at(key, seen), stored_at(key, after)) else { return Ok(None) };
+    let stored = |mark| stored_as(key, key.row_at(mark).by(request.writer));
+    let (Ok(old), Ok(new)) = (stored(seen), stored(after)) else { return Ok(None) };
     let statement = connection.table(key)?.replace(&old, &new)?;
     Ok(Some(ConditionalAdd { statement, expected: Expected::Exactly(reserved) }))
 }
@@ -178,19 +181,18 @@ pub(super) fn interpret(
     ))
 }
 
-/// The statement that returns `[lo, hi)` if the row still ends at `hi`; `None` if only a transaction can do it.
+/// The statement that returns a range if the row is still as its reservation left it; `None` if only a transaction can do it.
 pub(super) fn prepare_give_back(
     connection: &dyn Connection,
-    key: &Key,
-    period: u64,
-    (lo, hi): (u64, u64),
+    range: &GiveBack,
 ) -> Result<Option<Statement>, Fault> {
+    let key = &*range.key;
     let is_segment = matches!(key.scheme.kept(), Kept::Segment) && key.serial.is_none();
-    if !connection.dialect().has_conditional_add() || !is_segment || lo == 0 || lo >= hi {
+    if !connection.dialect().has_conditional_add() || !is_segment || range.lo == 0 || range.lo >= range.hi {
         return Ok(None);
     }
-    let ends = |next| StoredRow::Segment(key.row_at(Mark { period, next }));
-    connection.table(key)?.replace(&ends(hi), &ends(lo)).map(Some)
+    let [end, begin] = [range.end(), range.begin()].map(StoredRow::Segment);
+    connection.table(key)?.replace(&end, &begin).map(Some)
 }
 
 /// Whether the range was returned.

@@ -128,6 +128,9 @@ fn marks(count: usize) -> String {
     marks
 }
 
+/// What one statement sets in all its rows: period, status and writer.
+type SetAlike = (u64, RowStatus, u64);
+
 /// A row's index, and where it stood and shall stand.
 type RowChange = (usize, Option<RowMark>, RowMark);
 
@@ -147,14 +150,14 @@ fn write(
 
     let place = place_by_name(connection, first)?;
     let set = touched.map_or(String::new(), |(column, now)| format!(", `{column}` = {now}"));
-    // Rows that move equally far, to one period and status.
-    let mut groups: BTreeMap<((u64, RowStatus), i128), Vec<&RowChange>> = BTreeMap::new();
+    // Rows that move equally far, to one period, status and writer.
+    let mut groups: BTreeMap<(SetAlike, i128), Vec<&RowChange>> = BTreeMap::new();
     for change in changes {
         let (_, Some(before), after) = change else { continue };
         let distance = i128::from(after.mark.next) - i128::from(before.mark.next);
         // 2^63 is beyond a signed column: such a row is written with the others below.
         let distance = if after.mark.next > MAX_NUMBER { i128::MAX } else { distance };
-        groups.entry(((after.mark.period, after.status), distance)).or_default().push(change);
+        groups.entry(((after.mark.period, after.status, after.writer), distance)).or_default().push(change);
     }
     // The assignments of all columns but the position, with their values.
     let others_of = |row: RowMark| -> (String, Vec<Value>) {
@@ -164,7 +167,7 @@ fn write(
     };
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
-    let mut others: BTreeMap<(u64, RowStatus), Vec<&RowChange>> = BTreeMap::new();
+    let mut others: BTreeMap<SetAlike, Vec<&RowChange>> = BTreeMap::new();
     for (at, ((kind, distance), rows)) in groups.into_iter().enumerate() {
         let far = u64::try_from(distance.unsigned_abs());
         let Some(far) = far.ok().filter(|_| at < MOST_GROUPS && rows.len() >= SMALLEST_GROUP) else {
@@ -214,9 +217,9 @@ fn make(
         (format!(", `{column}`"), format!(", {now}"))
     });
     // Its status is the same in almost every row, and written out: hundreds of values less.
-    let one = |RowMark { status, .. }: RowMark| {
+    let one = |RowMark { status, writer, .. }: RowMark| {
         let [stores, store, chunk] = Partition::columns(status.partition);
-        format!("(?, ?, ?, '{}', {stores}, {store}, {chunk}{now})", status.state.word())
+        format!("(?, ?, ?, '{}', {stores}, {store}, {chunk}, {writer}{now})", status.state.word())
     };
     let name_at = |at: usize| keys.get(at).map_or("", |key| key.name.as_str());
     for _ in 0..MOST_INSERTS {
@@ -225,7 +228,7 @@ fn make(
         }
         let rows: Vec<_> = missing.iter().map(|(.., after)| one(*after)).collect();
         let sql = format!(
-            "INSERT INTO {place} (`name`, `date`, `next`, `state`, `stores`, `store`, `chunk`{column}) VALUES {}",
+            "INSERT INTO {place} (`name`, `date`, `next`, `state`, `stores`, `store`, `chunk`, `writer`{column}) VALUES {}",
             rows.join(", ")
         );
         let values: Vec<Value> = missing

@@ -68,9 +68,7 @@ pub(super) fn give_back(
     ranges: &[GiveBack],
 ) -> Result<Vec<Option<bool>>, Fault> {
     if connection.dialect().goes_on_after_errors() {
-        let give_back = |rows: &mut dyn Rows, range: &GiveBack| {
-            rows::give_back(rows, &range.key, range.period, range.lo, range.hi).map(Some)
-        };
+        let give_back = |rows: &mut dyn Rows, range: &GiveBack| rows::give_back(rows, range).map(Some);
         let all = in_one_transaction(connection, ranges, |range| &range.key, give_back)?;
         // A refused row was not changed, and the refusal concerns no other row.
         let given = |answer: Result<Option<bool>, Fault>| Some(answer.ok().flatten().unwrap_or(false));
@@ -82,7 +80,7 @@ pub(super) fn give_back(
     }
     let mut answers = vec![None; ranges.len()];
     let prepare = |connection: &mut dyn Connection, range: &GiveBack| {
-        conditional_add::prepare_give_back(connection, &range.key, range.period, (range.lo, range.hi))
+        conditional_add::prepare_give_back(connection, range)
     };
     let done = send(connection, ranges, |range| &range.key, prepare, |statement| statement)?;
     for (Sent { at, .. }, changed) in done {

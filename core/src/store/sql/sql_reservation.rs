@@ -2,7 +2,7 @@
 
 use crate::request::scheme::Kept;
 use crate::store::model::rows;
-use crate::store::{Fault, Key, Request, Reserved};
+use crate::store::{Fault, GiveBack, Request, Reserved};
 
 use super::{Connection, conditional_add, sequence, transaction};
 
@@ -25,17 +25,12 @@ pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Res
     transaction::on_row(connection, key, |rows| rows::reserve(rows, request))
 }
 
-/// Gives `[lo, hi)` back; `false`: the row has moved on.
-pub(super) fn give_back(
-    connection: &mut dyn Connection,
-    key: &Key,
-    period: u64,
-    (lo, hi): (u64, u64),
-) -> Result<bool, Fault> {
-    if let Some(change) = conditional_add::prepare_give_back(connection, key, period, (lo, hi))?
+/// Gives a range back; `false`: the row has moved on.
+pub(super) fn give_back(connection: &mut dyn Connection, range: &GiveBack) -> Result<bool, Fault> {
+    if let Some(change) = conditional_add::prepare_give_back(connection, range)?
         && let Some(changed) = transaction::commit_alone(connection, &change)?
     {
         return conditional_add::given_back(connection, changed);
     }
-    transaction::on_row(connection, key, |rows| rows::give_back(rows, key, period, lo, hi).map(Some))
+    transaction::on_row(connection, &range.key, |rows| rows::give_back(rows, range).map(Some))
 }

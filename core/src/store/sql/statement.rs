@@ -152,10 +152,12 @@ impl<'k> SqlTable<'k> {
         len: u64,
         (lowest, highest): (u64, u64),
         relied_on: ColumnValues<'_>,
+        writer: u64,
     ) -> Result<Statement, Fault> {
         let layout = self.layout();
         let position = layout.position();
         let mut assigned = Fragment { text: format!("`{position}` = {addition}"), values: vec![len.into()] };
+        assigned.assign(layout.writer().map(|column| (column, writer.into())).into_iter().collect());
         assigned.touch(layout, self.dialect);
         let mut condition = Fragment::default();
         condition.compare(self.identity()?);

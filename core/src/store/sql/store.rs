@@ -69,14 +69,13 @@ impl<S: Server> RowStore for SqlStore<S> {
         })
     }
 
-    fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+    fn give_back(&mut self, range: &GiveBack) -> Result<bool, Fault> {
+        let GiveBack { key, lo, hi, .. } = range;
         if key.scheme.is_ticket() {
             return Ok(false); // what was drawn once is never drawn again
         }
-        access::write(&mut self.server, key, |connection| {
-            sql_reservation::give_back(connection, key, period, (lo, hi))
-        })
-        .map_err(|fault| fault.with_context(&format!("giving back [{lo}, {hi}) of `{}`", key.name)))
+        access::write(&mut self.server, key, |connection| sql_reservation::give_back(connection, range))
+            .map_err(|fault| fault.with_context(&format!("giving back [{lo}, {hi}) of `{}`", key.name)))
     }
 
     fn give_back_all(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
@@ -85,7 +84,7 @@ impl<S: Server> RowStore for SqlStore<S> {
                 .map_err(|fault| fault.with_context(&format!("giving back {} ranges", ranges.len())))?;
         let alone = |(range, given): (&GiveBack, Option<bool>)| match given {
             Some(given) => Ok(given),
-            None => self.give_back(&range.key, range.period, range.lo, range.hi),
+            None => self.give_back(range),
         };
         ranges.iter().zip(given).map(alone).collect()
     }

@@ -125,14 +125,14 @@ pub trait RowStore: Catalogue + AsRows {
         vec![None; requests.len()]
     }
 
-    /// Returns `[lo, hi)`, only if the row still ends at `hi` in `period`. `false`: the row has moved on, nothing was done.
+    /// Returns a range, only if the row is still as its reservation left it. `false`: the row has moved on, nothing was done.
     ///
     /// # Errors
     /// See [`FaultKind`].
-    fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
-        let doing = format!("giving back [{lo}, {hi}) of `{}`", key.name);
-        in_transaction(self.as_rows(), key, period, &doing, |rows| {
-            rows::give_back(rows, key, period, lo, hi).map(Some)
+    fn give_back(&mut self, range: &GiveBack) -> Result<bool, Fault> {
+        let doing = format!("giving back [{}, {}) of `{}`", range.lo, range.hi, range.key.name);
+        in_transaction(self.as_rows(), &range.key, range.period, &doing, |rows| {
+            rows::give_back(rows, range).map(Some)
         })
     }
 
@@ -142,7 +142,7 @@ pub trait RowStore: Catalogue + AsRows {
     /// # Errors
     /// See [`FaultKind`].
     fn give_back_all(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
-        ranges.iter().map(|range| self.give_back(&range.key, range.period, range.lo, range.hi)).collect()
+        ranges.iter().map(|range| self.give_back(range)).collect()
     }
 
     /// Reads the row; `None` if there is none.

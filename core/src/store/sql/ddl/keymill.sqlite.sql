@@ -6,5 +6,6 @@ CREATE TABLE IF NOT EXISTS "keymill_segment" ( -- keymill VERSION
   stores INTEGER NOT NULL DEFAULT 1, -- how many stores share the numbers
   store INTEGER NOT NULL DEFAULT 1, -- which of them, from 1
   chunk INTEGER NOT NULL DEFAULT 0, -- numbers at a time, 0 with one store
+  writer INTEGER NOT NULL DEFAULT 0, -- random number of the mill that reserved last
   updated_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
 ) WITHOUT ROWID;

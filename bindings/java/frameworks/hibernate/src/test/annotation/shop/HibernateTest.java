@@ -391,31 +391,6 @@ class HibernateTest {
         }
     }
 
-    @Entity(name = "Plain")
-    static class Plain {
-        @Id @KeymillId Long id;
-    }
-
-    /** On a store of its own, since the source has to be new. */
-    @Test
-    void a_new_source_of_a_table_with_rows_is_refused_with_what_to_run() {
-        Configuration configuration = configuration(Stores.H2_AND_SQLITE, Plain.class);
-        try (SessionFactory sessions = configuration.buildSessionFactory()) {
-            does(sessions, session -> session.createNativeMutationQuery("insert into \"Plain\" (\"id\") values (1), (7)").executeUpdate());
-            for (int i = 0; i < 2; i++) {
-                Throwable said = Causes.root(assertThrows(RuntimeException.class, () -> does(sessions, session -> session.persist(new Plain()))));
-                assertEquals("shop.HibernateTest$Plain.id: segment:plain is new and begins at 1, and the table Plain has keys up to 7; run `keymill repair segment:plain --to 8 --yes` and restart this program, "
-                        + "or name a start where the store is made anew: segment:plain?start=8", said.getMessage());
-            }
-        }
-        try (SessionFactory sessions = Sessions.configuration(Stores.H2_AND_SQLITE, mill, Plain.class).setProperty("hibernate.globally_quoted_identifiers", "true").buildSessionFactory()) {
-            does(sessions, session -> session.createNativeMutationQuery("insert into \"Plain\" (\"id\") values (1), (7)").executeUpdate());
-            Plain other = new Plain();
-            does(sessions, session -> session.persist(other));
-            assertTrue(other.id > 1, "a source that has begun is not asked about");
-        }
-    }
-
     @Test
     void a_setting_that_names_a_store_is_refused_and_none_is_made() {
         Configuration configuration = configuration(Stores.H2_AND_SQLITE, Entities.ALL).setProperty("keymill.config", "sqlite:shop.keymill");

@@ -469,6 +469,20 @@ public final class LazySource implements LongSupplier, Serializable {
     }
 
     /**
+     * Why this segment would give ids that are keys of a table already, for frameworks that know the table. A program that takes the
+     * table's keys from this source has reserved each before, so the store's row is above it: a key from there on is another program's.
+     *
+     * @param table the table, for the message
+     * @param highest its highest key, read before this call
+     * @param from an id that this process was given where the table has keys from there on; 0: the store's row is asked
+     * @return what was seen and what to do, or nothing
+     * @throws KeymillException as {@link #next()}
+     */
+    public Optional<String> refusalOfKeys(String table, long highest, long from) {
+        return Optional.ofNullable(ask(source -> source.box().refusalOfKeys(table, highest, from)));
+    }
+
+    /**
      * What the source is in the present mill, every default filled in.
      *
      * @return settings by name

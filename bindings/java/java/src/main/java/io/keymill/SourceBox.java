@@ -539,6 +539,11 @@ final class SourceBox {
         return new Stats(figures, lease.alive() ? lease.left() : 0);
     }
 
+    /** Null: no id would be such a key. */
+    String refusalOfKeys(String table, long highest, long from) {
+        return refusalOfKeys(address, Native.utf8(table, "table"), highest, from);
+    }
+
     // Instance natives: the call keeps this object, and through it the mill, reachable.
 
     private native long tryLease(long address, long buffer, long count, long enough, long waited);
@@ -593,6 +598,8 @@ final class SourceBox {
     private native String form(long address);
 
     private native void refuse(long address);
+
+    private native String refusalOfKeys(long address, byte[] table, long highest, long from);
 
     MillBox mill() {
         return mill;

@@ -22,7 +22,7 @@ import org.hibernate.mapping.PersistentClass;
 import org.hibernate.mapping.Property;
 import org.hibernate.mapping.Table;
 
-/** What {@link KeymillId} names. It touches the session's connection only where a source is new. */
+/** What {@link KeymillId} names. It touches the session's connection at the first id only. */
 public class KeymillIdGenerator implements BeforeExecutionGenerator, AnnotationBasedGenerator<KeymillId> {
     private static final long serialVersionUID = 1;
 
@@ -88,7 +88,7 @@ public class KeymillIdGenerator implements BeforeExecutionGenerator, AnnotationB
         if (!FieldIds.isUnset(set, primitive)) {
             return set;
         }
-        return table == null ? ids.next() : ids.next(() -> Mills.keys(session, table, column));
+        return table == null ? ids.next() : ids.next(Mills.keys(session, table, column));
     }
 
     @Override

@@ -49,6 +49,6 @@ public class KeymillStrategy implements IdentifierGenerator {
     public Serializable generate(SharedSessionContractImplementor session, Object owner) {
         // Of a primitive field too: 0 is not set.
         Object current = owner == null ? null : Identifiers.of(owner, entity, session);
-        return (Serializable) (FieldIds.isUnset(current, true) ? ids.next(() -> Mills.keys(session, table, column)) : current);
+        return (Serializable) (FieldIds.isUnset(current, true) ? ids.next(Mills.keys(session, table, column)) : current);
     }
 }

@@ -43,7 +43,7 @@ final class Mills {
     }
 
     static TableKeys keys(SharedSessionContractImplementor session, String table, String column) {
-        return TableKeys.of(session.getJdbcCoordinator().getLogicalConnection().getPhysicalConnection(), table, column);
+        return end -> TableKeys.highest(session.getJdbcCoordinator().getLogicalConnection().getPhysicalConnection(), table, column, end);
     }
 
     static FieldIds ids(ServiceRegistry registry, String spec, String table, Class<?> type, String field) {

@@ -3,11 +3,13 @@ package io.keymill.support;
 import io.keymill.KeymillException;
 import io.keymill.LazySource;
 import io.keymill.Mill;
+import io.keymill.Stats;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Locale;
+import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.ReentrantLock;
@@ -84,7 +86,7 @@ public final class FieldIds {
         }
         LazySource source = mills == null ? Mill.lazy(named) : Mill.lazy(named, mills);
         boolean text = known == FieldType.TEXT || kind.equals("serial");
-        return new FieldIds(source, field, known, text, kind.equals("segment") && !text && spec.contains("{table}") ? table : null);
+        return new FieldIds(source, field, known, text, kind.equals("segment") && !text ? table : null);
     }
 
     private static String withTable(String spec, String table, String field) {
@@ -138,38 +140,61 @@ public final class FieldIds {
     }
 
     /**
-     * As {@link #next()}, for the key of a table. A source that is new begins at 1: where the table has rows in the way, every id is
-     * refused, before the first one is used.
+     * As {@link #next()}, for the key of a table. The first one asks the table: where it has keys that the source would give, every id
+     * is refused, before one is used.
      *
-     * @param rows asks the table, once; it may give null
+     * @param keys the table's keys, asked at the first id
      * @return a value of the field's type
      * @throws KeymillException as {@link #next()}
-     * @throws IllegalStateException if the table has such rows, with what to run
+     * @throws IllegalStateException if the table has such keys, with what to run
      * @throws ArithmeticException if the number is too large for the field
      */
-    public Object next(Supplier<TableKeys> rows) {
-        return begun ? next() : first(rows);
+    public Object next(TableKeys keys) {
+        return begun ? next() : first(keys);
     }
 
-    private Object first(Supplier<TableKeys> rows) {
+    private Object first(TableKeys keys) {
         first.lock();
         try {
             if (refusal != null) {
                 throw new IllegalStateException(refusal);
             }
+            if (begun) {
+                return next();
+            }
+            // Before this process reserves numbers: a reservation of its own would lift the row above keys that the source did not give.
+            long highest = keys.highest(Long.MAX_VALUE).orElse(0);
+            if (highest > 0) {
+                refuse(highest, 0);
+            }
             long id = source.next();
-            TableKeys keys = id == 1 && !begun ? rows.get() : null;
-            // Another program's ids of this source are above what this one has reserved.
-            if (keys != null && keys.most >= id && keys.least <= source.stats().reserved()) {
-                String spec = source.spec();
-                refusal = field + ": " + spec + " is new and begins at 1, and the table " + table + " has keys up to " + keys.most + "; run `keymill repair " + spec.split("[?]")[0] + " --to " + (keys.most + 1)
-                        + " --yes` and restart this program, or name a start where the store is made anew: " + spec + (spec.contains("?") ? "&" : "?") + "start=" + (keys.most + 1);
-                throw new IllegalStateException(refusal);
+            if (id <= highest) {
+                checkReserved(keys, id, highest);
             }
             begun = true;
             return type.value(id, field);
         } finally {
             first.unlock();
+        }
+    }
+
+    /** The source was warmed up, or another process has keys above this one's: what this process has reserved is its own. */
+    private void checkReserved(TableKeys keys, long id, long highest) {
+        Stats stats = source.stats();
+        // Of one reservation, of which nothing else is used, the numbers follow the id.
+        if (stats.refills() == 1 && stats.issued() == 1) {
+            boolean taken = keys.highest(id + stats.left() + 1).orElse(0) >= id;
+            if (taken && source.stats().issued() == 1) {
+                refuse(highest, id);
+            }
+        }
+    }
+
+    private void refuse(long highest, long from) {
+        Optional<String> refused = source.refusalOfKeys(table, highest, from);
+        if (refused.isPresent()) {
+            refusal = field + ": " + refused.get();
+            throw new IllegalStateException(refusal);
         }
     }
 

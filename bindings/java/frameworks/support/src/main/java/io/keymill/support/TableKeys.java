@@ -5,16 +5,18 @@ import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.sql.Savepoint;
 import java.sql.Statement;
+import java.util.OptionalLong;
 
-/** The smallest and the largest key that a table has. */
-public final class TableKeys {
-    final long least;
-    final long most;
-
-    private TableKeys(long least, long most) {
-        this.least = least;
-        this.most = most;
-    }
+/** The keys that a table has. */
+@FunctionalInterface
+public interface TableKeys {
+    /**
+     * The highest key below a number.
+     *
+     * @param end the number; {@link Long#MAX_VALUE} for the highest of all
+     * @return the key, or nothing: there is none, or the table cannot be asked
+     */
+    OptionalLong highest(long end);
 
     /**
      * Asks a table, in the transaction of this connection.
@@ -22,25 +24,26 @@ public final class TableKeys {
      * @param connection stays open
      * @param table the table as it stands in SQL, with its schema and quotes
      * @param column the key's column, likewise
-     * @return null: it has no row, or cannot be asked
+     * @param end as in {@link #highest}
+     * @return as {@link #highest}
      */
-    public static TableKeys of(Connection connection, String table, String column) {
+    static OptionalLong highest(Connection connection, String table, String column, long end) {
+        String below = end == Long.MAX_VALUE ? "" : " where " + column + " < " + end;
         try {
             // After a statement that failed, PostgreSQL refuses every other one of the transaction.
             Savepoint before = connection.getAutoCommit() ? null : connection.setSavepoint();
-            try (Statement statement = connection.createStatement(); ResultSet row = statement.executeQuery("select min(" + column + "), max(" + column + ") from " + table)) {
+            try (Statement statement = connection.createStatement(); ResultSet row = statement.executeQuery("select max(" + column + ") from " + table + below)) {
                 row.next();
-                long least = row.getLong(1);
-                long most = row.getLong(2);
-                return row.wasNull() ? null : new TableKeys(least, most);
+                long highest = row.getLong(1);
+                return row.wasNull() ? OptionalLong.empty() : OptionalLong.of(highest);
             } catch (SQLException e) {
                 if (before != null) {
                     connection.rollback(before);
                 }
-                return null;
+                return OptionalLong.empty();
             }
         } catch (SQLException e) {
-            return null;
+            return OptionalLong.empty();
         }
     }
 }

@@ -13,6 +13,7 @@ import io.keymill.support.Versions;
 import java.lang.reflect.Field;
 import java.sql.SQLException;
 import java.util.Map;
+import java.util.OptionalLong;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
 import java.util.regex.Pattern;
@@ -67,17 +68,17 @@ public class KeymillIdentifierGenerator implements IdentifierGenerator {
         }
 
         Object next() {
-            return ids.next(this::keys);
+            return ids.next(this::highest);
         }
 
         /** In the present transaction where Spring has one. */
-        private TableKeys keys() {
+        private OptionalLong highest(long end) {
             Environment environment = table.getConfiguration().getEnvironment();
             Transaction transaction = environment.getTransactionFactory().newTransaction(environment.getDataSource(), null, true);
             try {
-                return TableKeys.of(transaction.getConnection(), table.getTableName(), table.getKeyColumn());
+                return TableKeys.highest(transaction.getConnection(), table.getTableName(), table.getKeyColumn(), end);
             } catch (SQLException e) {
-                return null;
+                return OptionalLong.empty();
             } finally {
                 close(transaction);
             }

@@ -1,0 +1,160 @@
+package shop;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static shop.Sessions.does;
+
+import io.keymill.Mill;
+import io.keymill.Source;
+import io.keymill.hibernate.KeymillId;
+import jakarta.persistence.Entity;
+import jakarta.persistence.Id;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Set;
+import org.hibernate.SessionFactory;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/** Tables that have rows before their source is new, on one database and one store each. */
+class RowsBeforeTest {
+    @Entity(name = "Plain")
+    static class Plain {
+        @Id @KeymillId Long id;
+    }
+
+    @Entity(name = "Named")
+    static class Named {
+        @Id @KeymillId("segment:named") Long id;
+    }
+
+    private final String config = Stores.H2_AND_SQLITE.config();
+    private final String database = Stores.H2_AND_SQLITE.jdbcUrl();
+    /** The application's instances, with their mills, in the order of their start. */
+    private final Map<SessionFactory, Mill> instances = new LinkedHashMap<>();
+
+    @BeforeEach
+    void tables() {
+        Stores.run(database, "sa", "", "create table Plain (id bigint primary key)", "create table Named (id bigint primary key)");
+    }
+
+    @AfterEach
+    void stop() {
+        instances.forEach((sessions, mill) -> {
+            sessions.close();
+            mill.close();
+        });
+        instances.clear();
+    }
+
+    /** Starts an instance of the application. */
+    private SessionFactory start() {
+        Mill mill = Mill.open(config);
+        SessionFactory sessions = Sessions.configuration(Stores.H2_AND_SQLITE, mill, Plain.class, Named.class)
+                .setProperty("hibernate.connection.url", database).setProperty("hibernate.hbm2ddl.auto", "none").buildSessionFactory();
+        instances.put(sessions, mill);
+        return sessions;
+    }
+
+    private static long insert(SessionFactory sessions) {
+        Plain plain = new Plain();
+        does(sessions, session -> session.persist(plain));
+        return plain.id;
+    }
+
+    private static String refusal(SessionFactory sessions, Object entity) {
+        return Causes.root(assertThrows(RuntimeException.class, () -> does(sessions, session -> session.persist(entity)))).getMessage();
+    }
+
+    private String told(long next, long highest) {
+        return "shop.RowsBeforeTest$Plain.id: segment:plain goes on at " + next + ", and the table Plain has keys up to " + highest
+                + ", which this source did not give; stop every program that takes from it, run `keymill --mill '" + config + "' repair 'segment:plain' --to " + (highest + 1) + " --yes`, and start them again";
+    }
+
+    /** As `repair` does: the row stands above the keys. */
+    private void raise(long above) {
+        try (Mill mill = Mill.open(config)) {
+            Source source = mill.segment("plain");
+            while (source.next() <= above) {}
+        }
+    }
+
+    @Test
+    void each_start_and_each_instance_is_refused_until_the_row_was_raised() {
+        Stores.run(database, "sa", "", "insert into Plain values (3), (7)");
+        for (int start = 0; start < 3; start++) {
+            SessionFactory sessions = start();
+            assertEquals(told(1, 7), refusal(sessions, new Plain()));
+            assertEquals(told(1, 7), refusal(sessions, new Plain()), "and every id");
+            if (start == 1) {
+                stop();
+            }
+        }
+        stop();
+        raise(7);
+        Set<Long> ids = new HashSet<>();
+        for (int start = 0; start < 2; start++) {
+            SessionFactory sessions = start();
+            for (int row = 0; row < 20; row++) {
+                assertTrue(ids.add(insert(sessions)));
+            }
+        }
+        assertTrue(ids.stream().allMatch(id -> id > 7), ids.toString());
+    }
+
+    @Test
+    void keys_above_a_first_reservation_are_in_the_way_too() {
+        Stores.run(database, "sa", "", "insert into Plain values (50000), (50002)");
+        assertEquals(told(1, 50002), refusal(start(), new Plain()));
+    }
+
+    /** As Boot's warm-up does it, before the table is asked. */
+    @ParameterizedTest
+    @CsvSource({"3", "700", "50000"})
+    void a_source_that_was_warmed_up_is_asked_about_what_it_has_reserved(long key) throws InterruptedException {
+        Stores.run(database, "sa", "", "insert into Plain values (" + key + ")");
+        SessionFactory sessions = start();
+        Source source = instances.get(sessions).segment("plain");
+        for (source.tryNext(); source.stats().left() == 0;) {
+            Thread.sleep(1);
+        }
+        String said = refusal(sessions, new Plain());
+        assertTrue(said.endsWith(told(1, key).substring(told(1, key).indexOf(", and the table"))), said);
+        assertEquals(said, refusal(sessions, new Plain()));
+    }
+
+    @Test
+    void a_source_with_a_name_of_its_own_is_asked_about_too() {
+        Stores.run(database, "sa", "", "insert into Named values (5)");
+        String said = refusal(start(), new Named());
+        assertTrue(said.startsWith("shop.RowsBeforeTest$Named.id: segment:named goes on at 1, and the table Named has keys up to 5, "), said);
+    }
+
+    /** Each has a range of its own: an instance that starts finds keys above its own, which others were given. */
+    @Test
+    void instances_that_run_beside_each_other_are_not_refused() throws InterruptedException {
+        Set<Long> ids = new HashSet<>();
+        SessionFactory first = start();
+        // Reserved before the others begin, and first used after them.
+        Source warm = instances.get(first).segment("plain");
+        for (warm.tryNext(); warm.stats().left() == 0;) {
+            Thread.sleep(1);
+        }
+        for (int instance = 0; instance < 5; instance++) {
+            SessionFactory sessions = start();
+            for (int row = 0; row < 300; row++) {
+                assertTrue(ids.add(insert(sessions)));
+            }
+        }
+        for (SessionFactory sessions : instances.keySet()) {
+            assertTrue(ids.add(insert(sessions)));
+        }
+        stop();
+        assertTrue(ids.add(insert(start())), "nor after a restart of all");
+    }
+}
