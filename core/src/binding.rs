@@ -10,6 +10,7 @@ use crate::bank::{BankSource, narrow, wide};
 use crate::callers::counters::Counters;
 pub use crate::callers::notifier::Notifier;
 use crate::callers::notifier::RegisteredKey;
+pub use crate::config::Environment;
 use crate::config::StoreConfig;
 use crate::engine::IdPath;
 pub use crate::engine::metrics::labels as metrics_labels;
@@ -27,7 +28,7 @@ use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
 
 pub use crate::api::router::read_document;
 use crate::api::text::ascii;
-use crate::api::{Kind, Mill, Parts, Route, Router, Source, StoredRouter, room};
+use crate::api::{Kind, Mill, OrderNumbers, Parts, Route, Router, Source, StoredRouter, room};
 use crate::layout::scatter::Scatter;
 use crate::layout::{parse_time, rfc3339};
 pub use crate::order_number::{read_text as order_no_bytes, read_text8 as order_no_number};
@@ -39,6 +40,22 @@ use crate::text_form::TextForm;
 #[must_use]
 pub fn duration(text: &str) -> Option<Duration> {
     crate::time::duration(text).map(Duration::from_millis)
+}
+
+/// [`Mill::open`] where the language's threads have environments of their own.
+///
+/// # Errors
+/// As [`Mill::open`].
+pub fn open_in(config: &str, environment: &Environment) -> Result<Mill> {
+    Mill::open_in(config, environment)
+}
+
+/// [`OrderNumbers::from_env`] with what the environment of a language's thread has as `KEYMILL_ORDER_KEYS`.
+///
+/// # Errors
+/// As [`OrderNumbers::from_env`].
+pub fn order_numbers_from_variable(keys: Option<String>, tenant: &str, table: &str) -> Result<OrderNumbers> {
+    OrderNumbers::from_variable(keys.ok_or(std::env::VarError::NotPresent), tenant, table)
 }
 
 /// [`Mill::source`] where the language has a zone of its own: what `zone=local` means in this program.

@@ -209,3 +209,27 @@ test('a mill that a worker shared goes with its worker', async () => {
     }
   })
 })
+
+/** What a worker with these variables prints; `code` has `lazy`, `open` and `OrderNumbers`. */
+function inWorker(env, code) {
+  const begin = `const { lazy, open, openAsync, OrderNumbers } = require('keymill'); const { parentPort } = require('node:worker_threads')`
+  const worker = new Worker(`${begin}; (async () => ${code})().catch((e) => e.code + ' ' + e.message).then((told) => parentPort.postMessage(told))`, { eval: true, env })
+  return new Promise((end, fail) => worker.on('message', end).on('error', fail))
+}
+
+test('a worker has an environment of its own, which names its mill, its password and its keys', async () => {
+  const config = fresh()
+  const mill = open(config)
+  const orders = mill.segment('orders', { deadline: '60s' })
+  const last = orders.take(100)[99]
+  const env = { ...process.env, KEYMILL_CONFIG: config, KEYMILL_ORDER_KEYS: 'seal_with = 5' }
+  for (const ids of [`lazy('segment:orders', { deadline: '60s' })()`, `open().segment('orders', { deadline: '60s' }).next()`, `(await openAsync()).segment('orders', { deadline: '60s' }).next()`]) {
+    assert.ok((await inWorker(env, ids)) > last, ids)
+    const assigned = `(process.env.KEYMILL_CONFIG = '${config}', ${ids})`
+    assert.ok((await inWorker({ ...env, KEYMILL_CONFIG: 'memory:' }, assigned)) > last, assigned)
+    assert.match(await inWorker({ ...env, KEYMILL_CONFIG: '' }, ids), /^INVALID_CONFIG .*KEYMILL_CONFIG is empty/)
+  }
+  assert.match(await inWorker({ ...env, KEYMILL_PASSWORD: '' }, `open('mysql://app@127.0.0.1/ids')`), /^INVALID_CONFIG KEYMILL_PASSWORD is empty/)
+  assert.match(await inWorker(env, `OrderNumbers.fromEnv()`), /^INVALID_CONFIG KEYMILL_ORDER_KEYS: /)
+  mill.close()
+})

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { started, timers } from './timers.mjs'
 import { gene, open } from 'keymill'
 import { blackHole, fresh, run, scratch } from './support.mjs'
 
@@ -16,21 +17,34 @@ test('a promise that waits leaves the event loop running', async () => {
   await mill.closeAsync()
 })
 
-test('promises that wait ask for nothing before there are news', async (t) => {
+test('promises that wait ask for nothing before there are news', async () => {
   const hole = await blackHole()
   const mill = open(`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=60s&timeout=60s`)
   const [ids, orders] = [mill.segment('s', { deadline: '60s' }), mill.business('order', { counters: 65536, deadline: '60s' })]
-  const timers = t.mock.method(globalThis, 'setTimeout')
+  const before = started.count
   const calls = Array.from({ length: 200 }, (_, key) => [ids.nextAsync(), orders.nextAsync(key), orders.takeAsync(key, 3)]).flat()
-  await new Promise((done) => setTimeout(done, 300))
+  await new Promise((done) => timers.setTimeout(done, 300))
   // The first call for each gene waits, and the others of the gene wait for it.
   const genes = new Set(Array.from({ length: 200 }, (_, key) => gene(key))).size
-  assert.equal(timers.mock.callCount(), 1 + genes + 1, 'a deadline each, and the pause of this test')
-  t.mock.restoreAll()
+  assert.equal(started.count - before, 1 + genes + 1, 'a deadline each, and the pause of this test')
   const ends = Promise.allSettled(calls)
   hole.end()
   await mill.closeAsync()
   for (const { reason } of await ends) assert.equal(reason?.code, 'CLOSED')
+})
+
+test('a deadline passes under the timers of a test runner, which stand still', async () => {
+  const hole = await blackHole()
+  const mill = open(`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=60s&timeout=60s`)
+  const { setTimeout, performance } = globalThis
+  Object.assign(globalThis, { setTimeout: () => 0 })
+  Object.defineProperty(globalThis, 'performance', { value: { now: () => 0 }, configurable: true, writable: true })
+  const pause = new Promise((done) => setTimeout(done, 20_000, 'it waits'))
+  const ends = mill.segment('s', { deadline: '300ms' }).nextAsync().catch((error) => error.code)
+  assert.equal(await Promise.race([ends, pause]), 'DEADLINE')
+  Object.assign(globalThis, { setTimeout, performance })
+  hole.end()
+  await mill.closeAsync()
 })
 
 test('tryNext does not wait: null, and the reason once it is known', async () => {

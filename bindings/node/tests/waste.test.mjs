@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { open } from 'keymill'
-import { run, scratch } from './support.mjs'
+import { blackHole, run, scratch } from './support.mjs'
 
 const MIN_STEP = 1_000
 
@@ -44,11 +44,34 @@ test('mills that take 300 ids each and close one after the other lose none', () 
   assert.equal(first(config), 6_001)
 })
 
-test('a process that ends with an open mill gives back what its sources have', async () => {
+for (const [end, answer] of Object.entries({ returns: 0, exits: 0, throws: 1, rejects: 1 })) {
+  test(`a process that ${end} with an open mill gives back what its sources have`, async () => {
+    const config = `sqlite:${join(scratch(), 'ids.db')}`
+    for (let process = 0; process < 3; process++) {
+      const { code, err } = await run('ends-open.mjs', [config, end]).done
+      assert.equal(code, answer, err)
+    }
+    assert.equal(first(config), 901)
+    const inWorker = await run('ends-open.mjs', [config, end, 'in a worker']).done
+    assert.equal(inWorker.code, 0, inWorker.err)
+    assert.equal(first(config), 1_202)
+  })
+}
+
+test('a process that exits beside a worker loses no more than the rest of its block', async () => {
   const config = `sqlite:${join(scratch(), 'ids.db')}`
-  for (let process = 0; process < 3; process++) {
-    const { code, err } = await run('ends-open.mjs', [config]).done
-    assert.equal(code, 0, err)
-  }
-  assert.equal(first(config), 901)
+  const { code, err } = await run('ends-open.mjs', [config, 'exits', 'beside']).done
+  assert.equal(code, 0, err)
+  const id = first(config)
+  assert.ok(id > 300 && id < 2 * 300, `${id}`)
+})
+
+test('an exit waits 2 s for a silent store', async () => {
+  const hole = await blackHole()
+  const began = performance.now()
+  const { code, err } = await run('exits-waiting.mjs', [`mysql://app@127.0.0.1:${hole.port}/ids`]).done
+  const took = performance.now() - began
+  hole.end()
+  assert.equal(code, 3, err)
+  assert.ok(took < 4_000, `${took} ms`)
 })

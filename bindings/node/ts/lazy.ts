@@ -1,5 +1,6 @@
 // Sources that are declared before a mill is open. They are functions, because models call one for a default.
 import type { Business } from './business'
+import { variables } from './environment'
 import { argument, KeymillError, shown } from './error'
 import { Mill, written, type SourceOptions } from './mill'
 import { native, type SourceStats } from './native'
@@ -116,7 +117,7 @@ function defaultMill(what: string): Mill {
     return Mill.default()
   } catch (e) {
     if (!(e instanceof KeymillError)) throw e
-    const named = process.env.KEYMILL_CONFIG === undefined ? '' : ' (KEYMILL_CONFIG=…)'
+    const named = variables()?.config === undefined ? '' : ' (KEYMILL_CONFIG=…)'
     throw new KeymillError(e.code, `${what}: no mill is shared, and the default mill${named} cannot be opened: ${e.message}; share a mill with use(mill)`, e.retryAfterMs)
   }
 }

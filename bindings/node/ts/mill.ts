@@ -1,6 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import { Business } from './business'
 import { cursorOf } from './cursor'
+import { variables } from './environment'
 import { argument, asked, KeymillError, shown, translated } from './error'
 import { MillState } from './state'
 import { native, type MillBox } from './native'
@@ -72,7 +73,7 @@ export class Mill {
 
   /** @internal */
   static default(): Mill {
-    return asked(() => Mill.of(native.defaultMill()))
+    return asked(() => Mill.of(native.defaultMill(variables())))
   }
 
   /** @internal */
@@ -264,14 +265,14 @@ export function storeOf(url: string, properties: DatabaseProperties = {}): strin
  */
 export function open(config?: string): Mill {
   const given = configured(config)
-  return asked(() => Mill.of(native.openMill(given)))
+  return asked(() => Mill.of(native.openMill(given, variables())))
 }
 
 /** `open` off the event loop. */
 export async function openAsync(config?: string): Promise<Mill> {
   const given = configured(config)
   try {
-    const opening = native.opening(given)
+    const opening = native.opening(given, variables())
     await native.runOpening(opening)
     return Mill.of(native.opened(opening))
   } catch (e) {

@@ -1,4 +1,5 @@
 // The native part: free functions over opaque values. Nothing here is public.
+import type { Variables } from './environment'
 import { load } from './library'
 
 declare const opaque: unique symbol
@@ -83,15 +84,15 @@ export interface Route {
 export interface Native {
   codes(): string[]
   version(): string
-  openMill(config: string | undefined): MillBox
-  opening(config: string | undefined): OpeningBox
+  openMill(config: string | undefined, variables: Variables | undefined): MillBox
+  opening(config: string | undefined, variables: Variables | undefined): OpeningBox
   runOpening(opening: OpeningBox): Promise<void>
   opened(opening: OpeningBox): MillBox
   closeMill(mill: MillBox): void
   closeMillAsync(mill: MillBox): Promise<void>
   shareMill(mill: MillBox | undefined): number
   sharedMill(): MillBox | null
-  defaultMill(): MillBox
+  defaultMill(variables: Variables | undefined): MillBox
   shareWord(): ArrayBuffer | null
   shareGeneration(): number
   metrics(mill: MillBox): string
@@ -151,7 +152,7 @@ export interface Native {
   routerVersion(router: RouterBox): number
   routerAge(router: RouterBox): number | null
   openNumbers(file: string, tenant: string, table: string): NumbersBox
-  numbersFromEnv(tenant: string, table: string): NumbersBox
+  numbersFromVariable(keys: string | undefined, tenant: string, table: string): NumbersBox
   numbersFromKeys(versions: number[], keys: Uint8Array[], sealWith: number, tenant: string, table: string): NumbersBox
   numbersWithVersion(numbers: NumbersBox, version: number): NumbersBox
   numbersVersion(numbers: NumbersBox): number

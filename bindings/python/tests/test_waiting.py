@@ -1,6 +1,8 @@
 """Waits: without the interpreter's lock, ended by signals, asleep in asyncio, leaving nothing locked."""
 
 import asyncio
+import gc
+import os
 import signal
 import socket
 import subprocess
@@ -267,6 +269,29 @@ def test_a_loop_that_is_closed_while_tasks_wait_is_not_called_again(sqlite):
             return await mill.segment("orders", deadline="60s").anext()
 
     assert asyncio.run(again()) == 1
+
+
+def test_loops_that_are_closed_while_tasks_wait_do_not_stay(starved):
+    def descriptors():
+        return len(os.listdir("/proc/self/fd"))
+
+    async def begin():
+        waits = [asyncio.ensure_future(starved.anext()) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        return waits
+
+    def close_one_that_waits():
+        loop = asyncio.new_event_loop()
+        for wait in loop.run_until_complete(begin()):
+            wait._log_destroy_pending = False
+        loop.close()
+        gc.collect()
+
+    close_one_that_waits()
+    before = descriptors()
+    for _ in range(20):
+        close_one_that_waits()
+    assert descriptors() <= before + 2
 
 
 def test_waiting_without_a_loop_says_so(silent):

@@ -19,7 +19,7 @@ pub(crate) mod text;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::config::{MillConfig, default_mill};
+use crate::config::{Environment, MillConfig, default_mill};
 use crate::engine::metrics;
 use crate::engine::stats::Stats;
 use crate::engine::{SharedMill, SharedSource};
@@ -90,7 +90,12 @@ impl Mill {
     /// # Errors
     /// `INVALID_CONFIG`: what is wrong and what is valid.
     pub fn open(config: &str) -> Result<Mill> {
-        let shared = SharedMill::open(MillConfig::parse(config)?)?;
+        Mill::open_in(config, &Environment::of_process())
+    }
+
+    /// As [`Mill::open`], in an environment that is not the process's.
+    pub(crate) fn open_in(config: &str, environment: &Environment) -> Result<Mill> {
+        let shared = SharedMill::open(MillConfig::parse_in(config, environment)?)?;
         Ok(Mill { shared: Arc::new(shared) })
     }
 

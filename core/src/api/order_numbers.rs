@@ -85,7 +85,16 @@ impl OrderNumbers {
     /// # Errors
     /// `INVALID_CONFIG`: it is not set, or what is wrong in it.
     pub fn from_env(tenant: &str, table: &str) -> Result<OrderNumbers> {
-        let text = std::env::var(ORDER_KEYS_VARIABLE).map(Zeroizing::new).map_err(|e| {
+        OrderNumbers::from_variable(std::env::var(ORDER_KEYS_VARIABLE), tenant, table)
+    }
+
+    /// As [`OrderNumbers::from_env`], with what an environment has as the variable.
+    pub(crate) fn from_variable(
+        variable: std::result::Result<String, std::env::VarError>,
+        tenant: &str,
+        table: &str,
+    ) -> Result<OrderNumbers> {
+        let text = variable.map(Zeroizing::new).map_err(|e| {
             let why = match e {
                 std::env::VarError::NotPresent => "is not set",
                 std::env::VarError::NotUnicode(_) => "is not UTF-8",

@@ -1,6 +1,7 @@
 //! Configuration: one string opens a mill, one string names a source. Every default is in this folder.
 
 mod application;
+mod environment;
 mod machine;
 mod option_reader;
 pub mod options;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 #[cfg(feature = "internals")]
 pub use application::{described as application_parameters, described_words as application_words};
+pub use environment::Environment;
 pub use option_reader::spec_string;
 pub(crate) use option_reader::{check_name, check_options, parse as parse_spec};
 
@@ -90,17 +92,9 @@ pub enum StoreConfig {
 /// The configuration string of the default mill: the value of [`MILL_VARIABLE`], else [`DEFAULT_MILL`].
 ///
 /// # Errors
-/// `INVALID_CONFIG` where the variable is empty or not UTF-8. An empty one is a setting that was never filled in; the default
-/// in its place would count from another row.
+/// `INVALID_CONFIG` where the variable is empty or not UTF-8.
 pub fn default_mill() -> Result<String> {
-    match std::env::var(MILL_VARIABLE) {
-        Ok(config) if config.trim().is_empty() => Err(Error::config(format!(
-            "{MILL_VARIABLE} is empty; set it to a mill, such as {DEFAULT_MILL}, or unset it"
-        ))),
-        Ok(config) => Ok(config),
-        Err(std::env::VarError::NotPresent) => Ok(DEFAULT_MILL.to_owned()),
-        Err(std::env::VarError::NotUnicode(_)) => Err(Error::config(format!("{MILL_VARIABLE} is not UTF-8"))),
-    }
+    Environment::of_process().default_mill()
 }
 
 /// The configuration string of a mill in the application's own database, from what its framework knows of it.
@@ -210,13 +204,23 @@ impl MillConfig {
     /// # Errors
     /// `INVALID_CONFIG` with one line that says what is wrong and what is valid.
     pub fn parse(config: &str) -> Result<Self> {
-        let mut read = Self::read(config)?;
-        sign_in::from_environment(&mut read.store)?;
+        Self::parse_in(config, &Environment::of_process())
+    }
+
+    /// As [`MillConfig::parse`], in this environment.
+    pub(crate) fn parse_in(config: &str, environment: &Environment) -> Result<Self> {
+        let mut read = Self::read_in(config, environment)?;
+        sign_in::from_environment(&mut read.store, environment)?;
         Ok(read)
     }
 
-    /// As [`MillConfig::parse`], without the environment.
+    /// As [`MillConfig::parse`], in an empty environment.
     fn read(config: &str) -> Result<Self> {
+        Self::read_in(config, &Environment::default())
+    }
+
+    /// As [`MillConfig::parse_in`], without the password.
+    fn read_in(config: &str, environment: &Environment) -> Result<Self> {
         if config.is_empty() {
             return Err(Error::config(format!(
                 "the configuration string is empty; write a store's URL, such as {DEFAULT_MILL}"
@@ -232,7 +236,7 @@ impl MillConfig {
         }
         let mut read = match config.strip_prefix("file:") {
             Some("") => Err(Error::config("`file:` names no file; write file:keymill.toml")),
-            Some(path) => toml::read(path),
+            Some(path) => toml::read(path, environment),
             None => url::parse(config),
         }?;
         read.command = (!matches!(read.store, StoreConfig::Memory { .. })).then(|| command(config).into());

@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::sync::{Mutex, PoisonError};
 
-use super::StoreConfig;
+use super::{Environment, StoreConfig};
 use crate::error::{Error, Result, shown};
 use crate::store::Secret;
 use crate::store::server::{PASSWORD_VARIABLE, PasswordSource};
@@ -21,15 +21,13 @@ struct NamedPassword {
     user: String,
 }
 
-/// Gives the environment's password to the servers whose URLs name its user and no password. It is read now: later another
-/// thread of the program may be changing its environment.
+/// Gives the environment's password to the servers whose URLs name its user and no password.
 ///
 /// # Errors
 /// `INVALID_CONFIG`: the variable is empty or not UTF-8, or a URL names another user than the first one.
-pub(super) fn from_environment(store: &mut StoreConfig) -> Result<()> {
-    let password = std::env::var_os(PASSWORD_VARIABLE);
+pub(super) fn from_environment(store: &mut StoreConfig, environment: &Environment) -> Result<()> {
     let mut named = VARIABLES_USER.lock().unwrap_or_else(PoisonError::into_inner);
-    sign_in(store, password.as_deref(), &mut named)
+    sign_in(store, environment.password.as_deref(), &mut named)
 }
 
 fn sign_in(

@@ -13,7 +13,7 @@ use crate::store::interleave::{DEFAULT_CHUNK, MOST_STORES, NARROWEST_CHUNK, WIDE
 use crate::store::secret_file;
 use crate::store::server::{PASSWORD_VARIABLE, PasswordSource};
 
-use super::{Fork, MillConfig, Options, StoreConfig, check_options, sign_in, url};
+use super::{Environment, Fork, MillConfig, Options, StoreConfig, check_options, sign_in, url};
 
 /// The longest file that is read.
 const LONGEST: usize = 16 << 20;
@@ -65,7 +65,7 @@ fn texts(values: BTreeMap<String, OptionValue>) -> Options {
     values.into_iter().map(|(k, v)| (k, v.into_text())).collect()
 }
 
-pub(super) fn read(path: &str) -> Result<MillConfig> {
+pub(super) fn read(path: &str, environment: &Environment) -> Result<MillConfig> {
     let file = secret_file::read(Path::new(path), LONGEST as u64)
         .map_err(|e| Error::config(format!("reading the configuration file `{}`: {e}; name a TOML file that can be read, by its whole path if need be, or a store's URL such as sqlite:keymill.db", shown(path))))?;
     let mut config = parse(&file.text)
@@ -81,7 +81,7 @@ pub(super) fn read(path: &str) -> Result<MillConfig> {
             Ok(())
         })?;
     }
-    if let Some(changeable) = file.changeable.filter(|_| std::env::var_os(PASSWORD_VARIABLE).is_some()) {
+    if let Some(changeable) = file.changeable.filter(|_| environment.password.is_some()) {
         config.store.servers(&mut |server| {
             if server.password_source == PasswordSource::None && !server.user.is_empty() {
                 return Err(Error::config(format!(
@@ -328,7 +328,7 @@ mod tests {
         let read_as = |mode, text: &str| {
             std::fs::write(&path, text).expect("a file");
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("a mode");
-            read(&at)
+            read(&at, &Environment::default())
         };
         let one = "store = \"mysql://u:topsecret@h/x\"";
         let several = "stores = [\"sqlite:a.db\", \"redis://:topsecret@h\"]";

@@ -1,7 +1,9 @@
 //! A mill's verbs.
 
+use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use keymill::binding::Environment;
 use keymill::{Change, Code, Error, Mill};
 use napi::bindgen_prelude::{AsyncTask, External};
 use napi::{Env, Result, Task};
@@ -74,10 +76,35 @@ impl Drop for MillBox {
     }
 }
 
+/// What `process.env` of the calling context says: a worker and a test of Jest have one of their own.
+#[napi(object, object_to_js = false)]
+#[derive(Clone)]
+pub struct Variables {
+    /// `KEYMILL_CONFIG`.
+    pub config: Option<String>,
+    /// `KEYMILL_PASSWORD`.
+    pub password: Option<String>,
+}
+
+/// Without `variables`: the environment of the process.
+pub fn environment(variables: Option<Variables>) -> Environment {
+    let process = Environment::of_process();
+    let Some(given) = variables else { return process };
+    // JavaScript shows bytes that are no text as U+FFFD. What they are is refused, and not what they are shown as.
+    let unless_same = |given: Option<String>, own: Option<OsString>| match (given, own) {
+        (Some(given), Some(own)) if own.to_string_lossy() == given => Some(own),
+        (given, _) => given.map(OsString::from),
+    };
+    Environment {
+        mill: unless_same(given.config, process.mill),
+        password: unless_same(given.password, process.password),
+    }
+}
+
 /// Opens a mill, or joins the one this process has open under the same configuration.
 #[napi]
-pub fn open_mill(config: Option<String>) -> Result<External<MillBox>, Thrown> {
-    enter(|| registry::open(config).map(MillBox::new))
+pub fn open_mill(config: Option<String>, variables: Option<Variables>) -> Result<External<MillBox>, Thrown> {
+    enter(|| registry::open(config, &environment(variables)).map(MillBox::new))
 }
 
 type Opened = Arc<Mutex<Option<keymill::Result<Arc<OpenMill>>>>>;
@@ -85,12 +112,14 @@ type Opened = Arc<Mutex<Option<keymill::Result<Arc<OpenMill>>>>>;
 /// A mill that is being opened.
 pub struct OpeningBox {
     config: Option<String>,
+    variables: Option<Variables>,
     opened: Opened,
 }
 
 /// The opening itself, on a thread of the pool: it may read a file.
 pub struct Opening {
     config: Option<String>,
+    variables: Option<Variables>,
     opened: Opened,
 }
 
@@ -99,8 +128,8 @@ impl Task for Opening {
     type JsValue = ();
 
     fn compute(&mut self) -> Result<()> {
-        let config = self.config.take();
-        let opened = guarded(|| registry::open(config));
+        let (config, variables) = (self.config.take(), self.variables.take());
+        let opened = guarded(|| registry::open(config, &environment(variables)));
         *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened);
         Ok(())
     }
@@ -112,14 +141,18 @@ impl Task for Opening {
 
 /// Prepares an opening off the event loop: `await run_opening(it)`, then `opened(it)`.
 #[napi]
-pub fn opening(config: Option<String>) -> External<OpeningBox> {
-    External::new(OpeningBox { config, opened: Arc::default() })
+pub fn opening(config: Option<String>, variables: Option<Variables>) -> External<OpeningBox> {
+    External::new(OpeningBox { config, variables, opened: Arc::default() })
 }
 
 /// Opens on a thread of the pool.
 #[napi]
 pub fn run_opening(opening: &External<OpeningBox>) -> AsyncTask<Opening> {
-    AsyncTask::new(Opening { config: opening.config.clone(), opened: opening.opened.clone() })
+    AsyncTask::new(Opening {
+        config: opening.config.clone(),
+        variables: opening.variables.clone(),
+        opened: opening.opened.clone(),
+    })
 }
 
 /// The mill that was opened, or why it was not.

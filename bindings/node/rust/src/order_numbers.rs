@@ -1,5 +1,6 @@
 //! Order numbers.
 
+use keymill::binding::order_numbers_from_variable;
 use keymill::{Error, OrderNumbers};
 use napi::bindgen_prelude::{BigInt, BigUint64Array, Buffer, External, Uint8Array};
 use napi_derive::napi;
@@ -27,10 +28,14 @@ pub fn open_numbers(file: String, tenant: String, table: String) -> Result<Exter
     enter(|| OrderNumbers::open(&file, &tenant, &table).map(boxed))
 }
 
-/// With the keys in the environment.
+/// With the keys that the environment of the calling context has.
 #[napi]
-pub fn numbers_from_env(tenant: String, table: String) -> Result<External<NumbersBox>> {
-    enter(|| OrderNumbers::from_env(&tenant, &table).map(boxed))
+pub fn numbers_from_variable(
+    keys: Option<String>,
+    tenant: String,
+    table: String,
+) -> Result<External<NumbersBox>> {
+    enter(|| order_numbers_from_variable(keys, &tenant, &table).map(boxed))
 }
 
 /// With keys of the caller's.

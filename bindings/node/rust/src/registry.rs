@@ -4,12 +4,16 @@
 //! its last holder, and an opener of its name meanwhile waits for that: two mills at once would be two processes to each
 //! other, and a snowflake of the second would lose its worker when the first gives its time mark back. `memory:` without a
 //! name is the exception: there each opening has numbers of its own.
+//!
+//! A mill that is open when the process exits is closed then. `process.exit` and an uncaught error collect nothing, so this is a handler
+//! of the C library's `exit`, which runs after all JavaScript.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, Weak, mpsc};
 use std::time::{Duration, Instant};
 
+use keymill::binding::{Environment, open_in};
 use keymill::{Mill, Result};
 
 /// The working folder belongs to the name: relative paths mean another file after `process.chdir`.
@@ -25,6 +29,9 @@ static GONE: Condvar = Condvar::new();
 
 /// Longer than a close takes, however silent its store is.
 const CLOSE_WAIT: Duration = Duration::from_secs(15);
+
+/// How long an exit waits for stores to take numbers back.
+const EXIT_WAIT: Duration = Duration::from_secs(2);
 
 fn mills() -> MutexGuard<'static, Mills> {
     MILLS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -51,33 +58,67 @@ impl Drop for OpenMill {
     }
 }
 
+/// Has all mills closed when the process exits.
+fn close_at_exit() {
+    extern "C" fn at_exit() {
+        let _ = std::panic::catch_unwind(close_all);
+    }
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        // SAFETY: the function takes and gives nothing, and does not unwind. The library stays loaded until it has run.
+        let _refused = unsafe { libc::atexit(at_exit) };
+    });
+}
+
+/// Closes all mills, whichever thread holds them, and waits for those that are closing.
+fn close_all() {
+    let give_up_at = Instant::now() + EXIT_WAIT;
+    let left = || give_up_at.saturating_duration_since(Instant::now());
+    let open: Vec<_> = mills().iter().flatten().filter_map(|(_, mill)| mill.upgrade()).collect();
+    let (done, closed) = mpsc::channel();
+    for mill in open {
+        let done = done.clone();
+        let _ = keymill::binding::spawn("keymill-close", move || {
+            mill.mill.close();
+            drop((mill, done));
+        });
+    }
+    drop(done);
+    // Nothing is sent: it ends when the last of them is done.
+    let _: std::result::Result<(), _> = closed.recv_timeout(left());
+    let mut list = mills();
+    while list.iter().flatten().any(|(_, mill)| mill.strong_count() == 0) && !left().is_zero() {
+        list = GONE.wait_timeout(list, left()).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
 fn is_unnamed_memory(config: &str) -> bool {
     config == "memory:" || config.starts_with("memory:?")
 }
 
 /// The default mill of lazy sources. In memory it is one for all threads and stays open: a second one would give its ids again.
-pub fn open_default() -> Result<Arc<OpenMill>> {
+pub fn open_default(environment: &Environment) -> Result<Arc<OpenMill>> {
     static IN_MEMORY: Mutex<Option<Arc<OpenMill>>> = Mutex::new(None);
-    let config = keymill::default_mill()?;
+    let config = environment.default_mill()?;
     if !is_unnamed_memory(&config) {
-        return open(Some(config));
+        return open(Some(config), environment);
     }
     let mut kept = IN_MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(open) = &*kept {
         return Ok(open.clone());
     }
-    Ok(kept.insert(open(Some(config))?).clone())
+    Ok(kept.insert(open(Some(config), environment)?).clone())
 }
 
 /// The mill of `config`; none given: the environment's, else the default.
-pub fn open(config: Option<String>) -> Result<Arc<OpenMill>> {
+pub fn open(config: Option<String>, environment: &Environment) -> Result<Arc<OpenMill>> {
     keymill::binding::quiet_panics();
     let config = match config {
         Some(config) => config,
-        None => keymill::default_mill()?,
+        None => environment.default_mill()?,
     };
     if is_unnamed_memory(&config) {
-        return Ok(Arc::new(OpenMill { mill: Mill::open(&config)?, name: None }));
+        return Ok(Arc::new(OpenMill { mill: open_in(&config, environment)?, name: None }));
     }
     let name = (std::env::current_dir().unwrap_or_default(), config);
     let give_up_at = Instant::now() + CLOSE_WAIT;
@@ -93,8 +134,9 @@ pub fn open(config: Option<String>) -> Result<Arc<OpenMill>> {
         list = GONE.wait_timeout(list, left).unwrap_or_else(PoisonError::into_inner).0;
     }
     // Opening connects nothing, so the lock is short.
+    close_at_exit();
     let mills = list.get_or_insert_default();
-    let open = Arc::new(OpenMill { mill: Mill::open(&name.1)?, name: Some(name.clone()) });
+    let open = Arc::new(OpenMill { mill: open_in(&name.1, environment)?, name: Some(name.clone()) });
     mills.insert(name, Arc::downgrade(&open));
     Ok(open)
 }

@@ -11,7 +11,7 @@ use napi::{Env, Result};
 use napi_derive::napi;
 
 use crate::errors::{Thrown, enter};
-use crate::mill::{Holder, MillBox};
+use crate::mill::{Holder, MillBox, Variables, environment};
 use crate::{registry, words};
 
 static SHARED: Mutex<Option<Arc<Holder>>> = Mutex::new(None);
@@ -52,8 +52,8 @@ pub fn shared_mill() -> Option<External<MillBox>> {
 
 /// The default mill, which all threads share.
 #[napi]
-pub fn default_mill() -> Result<External<MillBox>, Thrown> {
-    enter(|| registry::open_default().map(MillBox::new))
+pub fn default_mill(variables: Option<Variables>) -> Result<External<MillBox>, Thrown> {
+    enter(|| registry::open_default(&environment(variables)).map(MillBox::new))
 }
 
 /// The word that rises when another mill is shared, as a buffer of 4 bytes; null where the runtime refuses views.

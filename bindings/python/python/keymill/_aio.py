@@ -101,6 +101,9 @@ def _waiters(loop: asyncio.AbstractEventLoop) -> _Waiters:
     waiters = _all.get(loop)
     # In a forked child the descriptor is the parent's too.
     if waiters is None or waiters.process != os.getpid():
+        # The tasks that waited on a loop when it was closed keep it alive by its waiters.
+        for other in [other for other in list(_all) if other.is_closed()]:
+            _all.pop(other, None)
         waiters = _all[loop] = _Waiters(loop)
     return waiters
 

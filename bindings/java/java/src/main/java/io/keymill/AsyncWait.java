@@ -3,7 +3,10 @@ package io.keymill;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.ForkJoinPool;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 
 /**
@@ -11,9 +14,11 @@ import java.util.function.Function;
  * threads only send that thread the token.
  */
 final class AsyncWait<T> extends Wait implements Comparable<AsyncWait<?>> {
-    /** What depends on a future may block, which the thread of {@link Waiters} must not. */
-    private static final Executor COMPLETIONS =
-            ForkJoinPool.getCommonPoolParallelism() > 0 ? ForkJoinPool.commonPool() : task -> new Thread(task).start();
+    /** What depends on a future may block, which the thread of {@link Waiters} must not. One that blocks must not hold back the others. */
+    private static final Executor COMPLETIONS = ForkJoinPool.getCommonPoolParallelism() > 1 ? ForkJoinPool.commonPool() : ownPool();
+
+    /** Of a pool of keymill's own, at most. */
+    private static final int THREADS = 16;
 
     /** Gives null where it found nothing, after it called {@link #pause}. */
     private final Function<Wait, T> verb;
@@ -26,6 +31,18 @@ final class AsyncWait<T> extends Wait implements Comparable<AsyncWait<?>> {
     private long due;
 
     private volatile boolean over;
+
+    /** Its threads are made when they are needed, and none outlives its work by much: it would keep the class loader of an application. */
+    private static Executor ownPool() {
+        ThreadPoolExecutor pool = new ThreadPoolExecutor(THREADS, THREADS, 100, TimeUnit.MILLISECONDS, new LinkedBlockingQueue<>(), task -> {
+            Thread thread = new Thread(task, "keymill-futures");
+            thread.setDaemon(true);
+            thread.setContextClassLoader(null);
+            return thread;
+        });
+        pool.allowCoreThreadTimeOut(true);
+        return pool;
+    }
 
     AsyncWait(SourceBox source, int gene, long before, Function<Wait, T> verb) {
         super(source, gene);

@@ -111,8 +111,8 @@ public final class Source implements LongSupplier {
 
     /**
      * The next id, for a caller that must not block: no thread waits. The future ends as {@link #next} would: with the id, or with its
-     * exception. What depends on it runs in the common pool of {@link java.util.concurrent.ForkJoinPool}, unless the id is in memory or an
-     * executor is named. A future that is cancelled waits no more; cancelled as its id arrives, it loses that id. Ids of several futures
+     * exception. What depends on it runs in the common pool of {@link java.util.concurrent.ForkJoinPool}, or where that has less than two
+     * threads in one of keymill's own, unless the id is in memory or an executor is named. A future that is cancelled waits no more; cancelled as its id arrives, it loses that id. Ids of several futures
      * are distinct, and have no order.
      *
      * @return the id, of a future of its own

@@ -14,6 +14,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -139,6 +140,31 @@ class AsyncTest {
             });
             assertEquals(2, sum.get(60, TimeUnit.SECONDS));
             assertFalse(ran.get().getName().equals("keymill-waiters"), "the thread that wakes the others was blocked");
+        }
+    }
+
+    /** Also where the common pool has one thread, on two processors. */
+    @Test
+    void what_blocks_holds_back_no_other_future() throws Exception {
+        CountDownLatch end = new CountDownLatch(1);
+        try (Mill mill = Mill.open("memory:?script=silent:500ms")) {
+            CompletableFuture<Void> blocks = mill.segment("o?deadline=30s").nextAsync().thenAccept(id -> {
+                try {
+                    end.await();
+                } catch (InterruptedException e) {
+                    Thread.currentThread().interrupt();
+                }
+            });
+            List<CompletableFuture<Long>> others = new ArrayList<>();
+            for (int i = 0; i < 20; i++) {
+                others.add(mill.segment("x" + i + "?deadline=30s").nextAsync());
+            }
+            for (CompletableFuture<Long> other : others) {
+                assertEquals(1, other.get(20, TimeUnit.SECONDS));
+            }
+            assertFalse(blocks.isDone());
+        } finally {
+            end.countDown();
         }
     }
 

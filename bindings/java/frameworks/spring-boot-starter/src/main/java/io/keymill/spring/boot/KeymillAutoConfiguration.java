@@ -57,7 +57,7 @@ public class KeymillAutoConfiguration {
         }
     }
 
-    @Bean
+    @Bean(SharedMill.BEAN)
     static SharedMill keymillSharedMill() {
         return new SharedMill();
     }

@@ -1,6 +1,5 @@
 package io.keymill.spring.boot;
 
-import io.keymill.Mill;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
@@ -43,7 +42,7 @@ public class KeymillGuardAutoConfiguration {
     static class DisabledConfiguration {
         @Bean
         static BeanFactoryPostProcessor keymillRefusal() {
-            return beans -> Mill.shareLater(() -> {
+            return beans -> SharedMill.share(() -> {
                 throw new IllegalStateException("keymill.enabled=false: no mill is shared for the ids of entities and lazy sources; remove the property, or share a mill with Mill.share(mill)");
             });
         }

@@ -4,7 +4,9 @@ import io.keymill.Mill;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Supplier;
+import org.springframework.beans.factory.BeanFactory;
 import org.springframework.beans.factory.DisposableBean;
+import org.springframework.beans.factory.HierarchicalBeanFactory;
 import org.springframework.beans.factory.SmartInitializingSingleton;
 import org.springframework.beans.factory.config.BeanFactoryPostProcessor;
 import org.springframework.beans.factory.config.ConfigurableListableBeanFactory;
@@ -21,6 +23,15 @@ final class SharedMill implements BeanFactoryPostProcessor, SmartInitializingSin
     private static final long LONGEST = TimeUnit.SECONDS.toNanos(5);
     private static final long PAUSE = TimeUnit.MILLISECONDS.toNanos(1);
 
+    static final String BEAN = "keymillSharedMill";
+
+    private static final Supplier<Mill> NONE = () -> {
+        throw new IllegalStateException("the application context of this test has no mill, and the shared one is another context's: set keymill.config, remove keymill.enabled=false, or share a mill with Mill.share(mill)");
+    };
+
+    /** Which context's mill, or refusal, was shared last. */
+    private static volatile Supplier<Mill> last;
+
     private volatile ConfigurableListableBeanFactory beans;
     /** Makes the beans; null once they are there. */
     private volatile Thread starting;
@@ -31,8 +42,35 @@ final class SharedMill implements BeanFactoryPostProcessor, SmartInitializingSin
         if (factory.getBeanNamesForType(Mill.class, true, false).length > 0) {
             beans = factory;
             starting = Thread.currentThread();
-            Mill.shareLater(this);
+            share(this);
         }
+    }
+
+    /** Makes what a context gives the shared mill. */
+    static void share(Supplier<Mill> mill) {
+        last = mill;
+        Mill.shareLater(mill);
+    }
+
+    /**
+     * Another context is the present one: makes its mill the shared one again, or refuses ids where it has none. Where no other context
+     * has shared its mill, nothing changes.
+     *
+     * @param context null: it is not known yet
+     */
+    static void enter(BeanFactory context) {
+        Supplier<Mill> its = NONE;
+        for (BeanFactory at = context; at != null && its == NONE; at = parent(at)) {
+            SharedMill shares = at.containsBean(BEAN) ? at.getBean(BEAN, SharedMill.class) : null;
+            its = shares == null || shares.beans == null ? NONE : shares;
+        }
+        if (last != null && last != its) {
+            share(its);
+        }
+    }
+
+    private static BeanFactory parent(BeanFactory context) {
+        return context instanceof HierarchicalBeanFactory ? ((HierarchicalBeanFactory) context).getParentBeanFactory() : null;
     }
 
     @Override

@@ -1,0 +1,39 @@
+package io.keymill.spring.boot;
+
+import org.springframework.core.Ordered;
+import org.springframework.test.context.TestContext;
+import org.springframework.test.context.TestExecutionListener;
+
+/**
+ * Lazy sources and {@link io.keymill.KeyFactory} take from the mill of the application context that a test has. Spring's tests keep contexts
+ * and return to them, and the shared mill would be that of the context that was made last.
+ */
+public final class KeymillTests implements TestExecutionListener, Ordered {
+    /** Made by Spring. */
+    public KeymillTests() {}
+
+    @Override
+    public int getOrder() {
+        // After the context was made and its beans were injected.
+        return 2100;
+    }
+
+    @Override
+    public void beforeTestClass(TestContext test) {
+        enter(test);
+    }
+
+    @Override
+    public void prepareTestInstance(TestContext test) {
+        enter(test);
+    }
+
+    @Override
+    public void beforeTestMethod(TestContext test) {
+        enter(test);
+    }
+
+    private static void enter(TestContext test) {
+        SharedMill.enter(test.hasApplicationContext() ? test.getApplicationContext() : null);
+    }
+}
