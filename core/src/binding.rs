@@ -216,6 +216,12 @@ impl Source {
         ))))
     }
 
+    /// Whether its zone is the one of this program, because its spec names none: other programs may have another one.
+    #[must_use]
+    pub fn takes_program_zone(&self) -> bool {
+        self.spec().takes_program_zone
+    }
+
     /// Why this segment would give keys that a table has, and what to do; `None` where it gives none of them.
     ///
     /// `highest` is the table's highest key, read before this call. A program that takes its keys from the source has reserved them before,

@@ -329,7 +329,8 @@ impl Spec {
     /// The zone of another serial of the same row, where it is not this one's.
     pub(crate) fn other_zone<'o>(&self, other: &'o Spec) -> Option<&'o str> {
         let is_one_row = self.key.name == other.key.name && self.key.place() == other.key.place();
-        other.zone().filter(|zone| is_one_row && self.zone().is_some_and(|own| own != *zone))
+        let (own, others) = (self.pattern()?, other.pattern()?);
+        other.zone().filter(|_| is_one_row && own.is_dated() && !own.is_in_zone_of(others))
     }
 
     /// The pattern of a serial source.

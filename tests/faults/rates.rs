@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use keymill::{Change, Mill, Source, Stats};
 use keymill_tests::ci::patient;
 use keymill_tests::mariadb::{self, Private};
+use keymill_tests::postgres;
 
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -94,13 +95,81 @@ impl Pace {
 fn a_cold_source_reserves_no_more_than_the_least_step() {
     let folder = tempfile::tempdir().expect("a folder");
     for (store, mill) in stores(&folder) {
-        for (options, most) in [("", 1000), ("&min_step=10", 10), ("&step=500", 500)] {
+        for (options, most) in [("", 800), ("&min_step=10", 10), ("&step=500", 500)] {
             let spec = format!("segment:{}?deadline=60s{options}", unique("cold"));
             let orders = mill.source(&spec).expect("a source");
             orders.next().expect("an id");
             let now = stats(&orders);
             assert!(now.reserved <= most, "{store} {options}: one id reserved {}", now.reserved);
             assert_eq!(now.refills, 1, "{store} {options}");
+        }
+    }
+}
+
+/// What a program did that takes 300 ids and ends.
+struct Program {
+    /// From its first call to its last id.
+    took: Duration,
+    /// Reserved and not used, when it ended.
+    ahead: u64,
+}
+
+impl Program {
+    fn run(config: &str, spec: &str) -> Program {
+        let began = Instant::now();
+        let mill = Mill::open(config).expect("a mill");
+        let orders = mill.source(spec).expect("a source");
+        for _ in 0..300 {
+            orders.next().expect("an id");
+        }
+        let (took, ahead) = (began.elapsed(), stats(&orders).reserved - 300);
+        mill.close();
+        Program { took, ahead }
+    }
+
+    /// Use that goes on for a second is a rate, for which more is kept ahead.
+    fn was_a_burst(&self) -> bool {
+        self.took < Duration::from_secs(1)
+    }
+}
+
+#[test]
+fn twenty_programs_that_take_300_ids_each_at_once_lose_no_more_than_twice_what_they_used() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = format!("sqlite:{}", folder.path().join("ids.db").display());
+    for config in [mariadb::url(), postgres::url(), file] {
+        let config = patient(&config);
+        let began = Instant::now();
+        let mut bursts = 0;
+        // On a busy machine some of them take longer than a second: their rate counts, and others take their place.
+        while bursts < 20 {
+            assert!(began.elapsed() < PATIENCE, "{bursts} programs took less than a second");
+            let spec = format!("segment:{}?deadline=60s", unique("deploy"));
+            let next = |mill: &Mill| mill.source(&spec).and_then(|source| source.next()).expect("an id");
+            let first = Mill::open(&config).expect("a mill");
+            first.init(&[], Change::Apply).expect("init");
+            let before = next(&first);
+            first.close();
+            let start = Barrier::new(20);
+            let run = || {
+                start.wait();
+                Program::run(&config, &spec)
+            };
+            let programs: Vec<Program> = thread::scope(|scope| {
+                let running: Vec<_> = (0..20).map(|_| scope.spawn(run)).collect();
+                running.into_iter().map(|program| program.join().expect("a program")).collect()
+            });
+            let lost = next(&Mill::open(&config).expect("a mill")) - before - 1 - 20 * 300;
+            let (quick, slow): (Vec<_>, Vec<_>) = programs.iter().partition(|program| program.was_a_burst());
+            assert!(
+                quick.iter().all(|program| program.ahead <= 800 - 300),
+                "more than `min_step` was reserved"
+            );
+            let of_rates = slow.iter().map(|program| program.ahead).sum::<u64>();
+            assert!(lost <= 2 * 20 * 300 + of_rates, "{lost} lost, {of_rates} of them by rates");
+            let store = config.split(':').next().unwrap_or_default();
+            println!("{store}: {lost} lost, at most {of_rates} of them by {} rates", slow.len());
+            bursts += quick.len();
         }
     }
 }

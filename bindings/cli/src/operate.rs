@@ -102,11 +102,13 @@ pub fn repair(source: &Source, to: &str, set_back: bool, yes: bool, json: bool) 
         }
         return print::json(&answer);
     }
-    let mut fields = vec![
-        ("source", source.label().to_owned()),
+    let mut fields = vec![("source", source.label().to_owned())];
+    // The row gets a date of this zone.
+    fields.extend(source.settings().into_iter().filter(|(name, _)| *name == "zone"));
+    fields.extend([
         ("before", before.as_ref().map_or("no row yet".to_owned(), |row| row.text.clone())),
         ("after", after.text),
-    ];
+    ]);
     fields.extend(from.map(|from| ("ids from", rfc3339(from))));
     let ahead = set_back.as_ref().map(|ahead| format!("{} to {}", ahead.first, ahead.last));
     fields.extend(ahead.map(|ahead| ("reserved ahead", ahead)));

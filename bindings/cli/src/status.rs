@@ -27,6 +27,8 @@ struct ShownSource {
     stats: Stats,
     settings: Vec<(&'static str, String)>,
     layout: Option<Layout>,
+    /// The spec names no zone, so the one that is shown says nothing of the programs.
+    has_zone_of_shell: bool,
     standing: Result<SourceStatus>,
     /// How many seconds each of the hottest counters lasts at its present rate, where that was measured.
     lasts: Vec<Option<f64>>,
@@ -36,7 +38,9 @@ impl ShownSource {
     fn of(source: &Source) -> ShownSource {
         let stats = source.stats().unwrap_or_default();
         let (settings, layout) = (source.settings(), source.layout());
-        ShownSource { stats, settings, layout, standing: source.status(), lasts: Vec::new() }
+        let has_zone_of_shell = source.takes_program_zone();
+        let standing = source.status();
+        ShownSource { stats, settings, layout, has_zone_of_shell, standing, lasts: Vec::new() }
     }
 
     /// Compares the hottest counters with what they were so many seconds before.
@@ -154,6 +158,9 @@ impl ShownSource {
         let standing = self.seen();
         let row = standing.and_then(|standing| standing.row.as_ref());
         let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
+        if self.has_zone_of_shell {
+            put("zone_is_of_this_shell", json!(true));
+        }
         if let Some(step) = self.step() {
             put("step", json!(step));
         }
@@ -446,7 +453,8 @@ fn status_text(mill: &Mill, facts: &Facts, listed: &Listed, statuses: &[ShownSou
     lines.add_stored(&listed.stored, listed.unread.as_deref());
     for status in statuses {
         if let Some(zone) = status.setting("zone") {
-            lines.add("zone", &format!("{}: {zone}", status.shown("source")));
+            let whose = if status.has_zone_of_shell { ", the zone of this shell" } else { "" };
+            lines.add("zone", &format!("{}: {zone}{whose}", status.shown("source")));
         }
         if let Some(counters) = status.seen().and_then(|standing| standing.counters) {
             lines.add("counters", &format!("{}: {counters}", status.shown("source")));

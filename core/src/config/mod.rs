@@ -334,6 +334,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_manual_clock_is_the_one_option_of_a_server_that_has_an_at_sign() -> Result<()> {
+        for url in ["mysql://u:p@h/db", "postgres://u:p@h/db", "redis://h:6379"] {
+            MillConfig::read(&format!("{url}?timeout=5s&clock=manual@1795218600000"))?;
+        }
+        for url in ["mysql://u:p?w@h/db", "mysql://u:p?clock=manual@h/db", "mysql://u:p?clock=manual@1@h/db"]
+        {
+            let refused = MillConfig::read(url).expect_err("a password");
+            assert!(refused.message.contains("has an `@` after its `?`"), "{refused}");
+        }
+        Ok(())
+    }
+
+    #[test]
     fn a_scheme_that_a_source_cannot_have_is_answered_with_every_scheme_that_it_can() -> Result<()> {
         let mill = MillConfig::read("memory:")?;
         for source in ["segment:a", "serial:a/b"] {

@@ -297,7 +297,7 @@ struct Common {
 }
 
 fn rules(read: &OptionReader, default_step: Option<u64>, default_max: u64) -> Result<Rules> {
-    rules_from(read, default_step, 1000, default_max)
+    rules_from(read, default_step, 800, default_max)
 }
 
 fn rules_from(
@@ -485,8 +485,7 @@ fn serial(
     let number = read.text("number", "00000000");
     let zone = read.text("zone", "local");
     let is_local = zone == "local";
-    let zone = program_zone.filter(|_| is_local).unwrap_or(&zone);
-    let pattern = SerialPattern::new(&date, &number, zone)?;
+    let pattern = SerialPattern::of_program(&date, &number, &zone, program_zone)?;
     let takes_program_zone = is_local && pattern.is_dated();
     // A command that is copied from a message into another shell has to mean this zone.
     let text = if takes_program_zone && pattern.zone_name() != "local" {

@@ -164,7 +164,7 @@ pub const SOURCE: &[Described] = &[
 pub const SUPPLY: &[Described] = &[
     option(
         "min_step",
-        "1000",
+        "800",
         "1 to 2^40",
         "The least that is reserved at a time. Of serials: 500, or a hundredth of the numbers that the pattern has, where that is less.",
     ),

@@ -363,8 +363,11 @@ fn redis(rest: &str, query: &str) -> Result<MillConfig> {
 /// `//user:password@host:port,host:port/database` and the options of a server.
 fn server(kind: &ServerKind, rest: &str, query: &str) -> Result<(ServerOptions, BTreeMap<String, String>)> {
     let ServerKind { name, shape, .. } = kind;
-    // A password that holds a `?` ends up here: nothing of it may be repeated.
-    if query.contains('@') {
+    // A password that holds a `?` ends up here: nothing of it may be repeated. One option has an `@` of its own.
+    let is_clock = |part: &str| {
+        part.strip_prefix("clock=manual@").is_some_and(|ms| ms.bytes().all(|digit| digit.is_ascii_digit()))
+    };
+    if query.split('&').any(|part| part.contains('@') && !is_clock(part)) {
         return Err(Error::config(format!(
             "the {name} URL has an `@` after its `?`; write a `?` in a password as %3F, an `@` in an option as %40"
         )));

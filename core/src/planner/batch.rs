@@ -166,7 +166,7 @@ impl Planner {
             Want::Counters => Turn::Counters,
         };
         let plan = self.plan(index)?;
-        (plan.in_flight, plan.caller_waits) = (plan.wanted, caller_waits);
+        (plan.in_flight, plan.caller_waits, plan.asked_ms) = (plan.wanted, caller_waits, now.boot_ms);
         Some(turn)
     }
 

@@ -58,8 +58,9 @@ fn wakes_below(actions: &[Action]) -> Option<u64> {
 /// A planner of one source that issued so many numbers in the second before this time.
 fn at_rate(spec: &str, issued: u64) -> (Planner, Now) {
     let mut planner = planner_of(spec);
-    for (now, issued) in [(10_000, 0), (11_000, issued)] {
-        check(&mut planner, snapshot(1_000_000_000, issued, 0), at(now));
+    for quarter in 0..=4 {
+        let snapshot = snapshot(1_000_000_000, issued * quarter / 4, 0);
+        check(&mut planner, snapshot, at(10_000 + 250 * quarter));
     }
     (planner, at(11_000))
 }
@@ -69,7 +70,7 @@ mod buffers {
 
     #[test]
     fn a_queue_without_room_is_not_refilled() {
-        let mut planner = planner_of("segment:orders");
+        let mut planner = planner_of("segment:orders?min_step=1000");
         check(&mut planner, Snapshot { room: 0, ..snapshot(0, 0, 1) }, at(0));
         assert!(request(&mut planner, at(0)).is_none());
         check(&mut planner, Snapshot { room: 1, ..snapshot(0, 0, 1) }, at(0));

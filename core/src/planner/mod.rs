@@ -123,6 +123,8 @@ struct Plan {
     spec: Arc<Spec>,
     meter: Meter,
     used: RecentUse,
+    /// Its numbers were taken for about a second, and not in a burst.
+    has_lasted: bool,
     /// The highest place this process has seen.
     seen: Mark,
     /// The row was seen below that. What was lost may have been reserved anew by others, so nothing is returned.
@@ -162,6 +164,8 @@ struct Plan {
     /// request was sent.
     last: Option<LastRefill>,
     refilled: Option<(u64, u64)>,
+    /// When the request in flight was sent, or the last one.
+    asked_ms: u64,
     /// How long the row lets its ranges live (`time_to_live`), as the last reservation found it.
     row_ttl_ms: Option<u64>,
     /// The leased worker.
@@ -248,6 +252,7 @@ impl Planner {
             spec,
             meter: Meter::default(),
             used: RecentUse::default(),
+            has_lasted: false,
             seen: Mark::default(),
             went_backwards: false,
             period: 0,
@@ -268,6 +273,7 @@ impl Planner {
             last_issued: 0,
             last: None,
             refilled: None,
+            asked_ms: 0,
             row_ttl_ms: None,
             lease: None,
             node: None,
@@ -344,19 +350,26 @@ impl Planner {
         let Some(plan) = self.plan(index) else { return };
         plan.meter.sample(now.boot_ms, snapshot.issued);
         plan.last_issued = snapshot.issued;
+        plan.has_lasted |= plan.meter.lasts(now.boot_ms, snapshot.issued);
         let rules = plan.rules();
         if rules.ends {
             plan.used.sample(now.boot_ms, snapshot.issued, rules.buffer_ms);
         }
-        let demand = plan.demand(snapshot.issued, now);
         let lacking = snapshot.wanted.saturating_sub(left);
+        let demand = plan.demand(snapshot.issued, lacking, now);
         // Once the next period is reserved the row stands in it, and a refill would bring its date early: the numbers in memory
         // serve the last moments of this period, unless a caller lacks one.
         let held_back = plan.ahead.is_some() && lacking == 0;
-        let len = if snapshot.room == 0 || held_back { 0 } else { rules.step(demand, left, lacking) };
+        let len = if snapshot.room == 0 || held_back {
+            0
+        } else {
+            plan.step(demand, snapshot.issued, left, lacking)
+        };
         plan.measure_refill(snapshot);
         let pause = if lacking == 0 { plan.pause(demand, left, len, now) } else { None };
         let len = if pause.is_some() { 0 } else { len };
+        let again_ms =
+            pause.and_then(|pause| pause.until_ms).or_else(|| plan.looks_again(demand, snapshot.issued, now));
         let pattern = plan.spec.pattern();
         if len > 0 {
             let period = pattern.map_or(0, |p| p.period_at(now.wall_ms));
@@ -369,16 +382,15 @@ impl Planner {
             plan.wanted = None;
         }
         let wants = plan.wanted.is_some();
-        // Checked again when half of it is gone, so that a rate that rises is seen before the end.
         if left > 1 {
-            let mark = pause.map_or_else(|| rules.low_water(demand), |pause| pause.pressing);
-            actions.push(Action::Segment(SegmentAction::WakeBelow(mark.max(left / 2).min(left - 1))));
+            let mark = rules.checked_below(demand, pause, left);
+            actions.push(Action::Segment(SegmentAction::WakeBelow(mark)));
         }
         if wants {
             self.enqueue(index, lacking > 0, now);
         }
-        if let Some(pause) = pause {
-            self.set_timer_by(index, pause.until_ms);
+        if let Some(again_ms) = again_ms {
+            self.set_timer_by(index, again_ms);
         }
     }
 

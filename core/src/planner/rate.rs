@@ -6,8 +6,11 @@
 use crate::refill::{SHORTEST_MS, per_1000s};
 
 /// Time between two samples at least: shorter ones would measure the scheduler, not the callers.
-const SAMPLE_MS: u64 = 250;
+pub(super) const SAMPLE_MS: u64 = 250;
 const SAMPLES: usize = 16;
+
+/// Use that rises from one sample to the next this many times in a row is no burst.
+const LASTING: usize = 4;
 
 /// The rate of a source, from samples `(when, how many had been issued by then)`.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +44,26 @@ impl Meter {
         let young = self.samples.iter().find(|(at, _)| at.saturating_add(SHORTEST_MS) > now_ms);
         let [young, at_all] = [young, self.samples.front()].map(|s| s.map_or(0, |&(at, n)| over(at, n)));
         lately.max(young).max(at_all)
+    }
+
+    /// Whether numbers were issued since the last check.
+    pub(super) fn rises(&self, now_ms: u64, issued: u64) -> bool {
+        self.samples.iter().rev().find(|(at, _)| *at < now_ms).is_some_and(|(_, before)| *before < issued)
+    }
+
+    /// Whether the numbers were issued over about a second, and not in a burst: between several samples in a row, none of which lie
+    /// far apart.
+    pub(super) fn lasts(&self, now_ms: u64, issued: u64) -> bool {
+        let mut later = (now_ms, issued);
+        let mut rises = 0;
+        for &sample in self.samples.iter().rev().filter(|(at, _)| *at < now_ms) {
+            if later.1 <= sample.1 || later.0 - sample.0 > SHORTEST_MS {
+                break;
+            }
+            rises += 1;
+            later = sample;
+        }
+        rises >= LASTING
     }
 }
 

@@ -103,6 +103,39 @@ impl Stage {
 }
 
 #[test]
+fn a_process_that_ends_after_a_burst_has_reserved_no_more_than_six_times_what_it_used() {
+    for used in [1, 300, 5_000, 100_000, 3_000_000] {
+        let mut stage = Stage::of("segment:orders");
+        let mut low_water = stage.first_id();
+        while stage.issued < used {
+            let taken = (used / 100).clamp(1, used - stage.issued);
+            let wanted = if taken > stage.left { taken } else { 0 };
+            stage.now.boot_ms += 1;
+            if stage.left < taken + low_water || !stage.planner.due(stage.now).is_empty() {
+                low_water = stage.check(wanted);
+            }
+            (stage.issued, stage.left) = (stage.issued + taken, stage.left - taken);
+        }
+        stage.check(0);
+        assert!(stage.reserved <= (6 * used).max(800), "{used}: {} reserved", stage.reserved);
+    }
+}
+
+#[test]
+fn a_process_that_takes_300_ids_in_less_than_a_second_reserves_one_step_however_long_they_take() {
+    for took_ms in 1..1_000 {
+        let mut stage = Stage::of("segment:orders");
+        let mut low_water = stage.first_id();
+        for ms in 1..=took_ms {
+            let taken = 1 + 299 * ms / took_ms - stage.issued;
+            stage.take(taken, 1, &mut low_water);
+        }
+        stage.check(0);
+        assert_eq!((stage.issued, stage.reserved), (300, 800), "within {took_ms} ms");
+    }
+}
+
+#[test]
 fn serials_taken_as_fast_as_memory_are_reserved_twice_as_many_at_a_time_until_memory_is_full() {
     let mut stage = Stage::of("serial:a/b?date=&number=0000000000&step=500");
     let mut trips = 0;

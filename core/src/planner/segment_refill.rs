@@ -11,6 +11,7 @@ use crate::spec::Rules;
 use crate::time::Now;
 
 use super::Plan;
+use super::rate::SAMPLE_MS;
 
 /// After a refill the next one pauses for this share of the target, a second at most, unless less than this share of it is left.
 /// Less than a sixth of the buffer, so that a steady rate never meets the pause: it is there for a rate that rises, which is
@@ -20,6 +21,14 @@ const PAUSE: u64 = 8;
 /// The longest pause.
 const LONGEST_PAUSE_MS: u64 = 1000;
 
+/// While the use may be a burst, no more than this many times what was used is kept ahead, and the next refill pauses until less
+/// than a [`PAUSE`]th of what was used, or of the least step, is left. So a process that ends after a burst loses a few times what
+/// it used, not 36 times.
+const AHEAD_OF_BURST: u64 = 5;
+
+/// A store that takes this long for a refill is slow.
+const SLOW_MS: u64 = 10;
+
 /// What a source needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Demand {
@@ -27,13 +36,15 @@ pub(super) struct Demand {
     pub(super) per_1000s: u64,
     /// The most that may lie in memory after a refill.
     pub(super) most: u64,
+    /// How many numbers were used, where they may all belong to a burst.
+    pub(super) burst: Option<u64>,
 }
 
 /// How long a refill pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RefillPause {
-    /// Until this boot time at the latest.
-    pub(super) until_ms: u64,
+    /// Until this boot time at the latest; `None`: until little is left.
+    pub(super) until_ms: Option<u64>,
     /// Until no more than this many are left: an eighth of the target, or twice what the last request cost.
     pub(super) pressing: u64,
 }
@@ -45,17 +56,29 @@ pub(super) struct LastRefill {
     pub(super) at_ms: u64,
     /// How many were taken while its request was in flight; [`u64::MAX`]: it came too late, nothing was left.
     pub(super) taken: u64,
+    /// How long its request was in flight.
+    pub(super) took_ms: u64,
 }
 
 impl Rules {
-    /// The most numbers that may lie in memory after a refill, where so many were used in the last `buffer`.
+    /// The most numbers that may lie in memory after a refill, where the numbers end and so many were used in the last `buffer`.
     fn most_ahead(&self, used: u64, in_last_tenth: bool) -> u64 {
-        match (self.ends, in_last_tenth) {
-            (false, _) => u64::MAX,
-            (true, false) => used.max(self.min_step.saturating_mul(2)),
+        if in_last_tenth {
             // The next step is reserved when a quarter of one is left.
-            (true, true) => self.min_step.saturating_add(self.min_step / 4),
+            self.min_step.saturating_add(self.min_step / 4)
+        } else {
+            used.max(self.min_step.saturating_mul(2))
         }
+    }
+
+    /// The same, where the numbers do not end and all that were used may belong to a burst.
+    fn most_ahead_of_burst(&self, used: u64) -> u64 {
+        used.saturating_mul(AHEAD_OF_BURST).max(self.min_step)
+    }
+
+    /// Whether half of the first step or more is left, where so many were used.
+    fn is_cold(&self, used: u64) -> bool {
+        used <= self.min_step / 2
     }
 
     /// How many numbers lie in memory after a refill.
@@ -63,9 +86,23 @@ impl Rules {
         self.full(demand.per_1000s).min(self.most()).min(demand.most)
     }
 
+    /// Whether less is kept ahead than the rate asks for, because the use may be a burst.
+    pub(super) fn holds_back(&self, demand: Demand) -> bool {
+        demand.burst.is_some() && demand.most < self.full(demand.per_1000s).min(self.most())
+    }
+
     /// How many may be left before the keeper reserves again.
     pub(super) fn low_water(&self, demand: Demand) -> u64 {
         low(self.target(demand)).min(demand.most.saturating_sub(self.min_step))
+    }
+
+    /// When so many are left the source is checked again.
+    pub(super) fn checked_below(&self, demand: Demand, pause: Option<RefillPause>, left: u64) -> u64 {
+        let mark = pause.map_or_else(|| self.low_water(demand), |pause| pause.pressing);
+        // When half of it is gone, so that a rate that rises is seen before the end; and when a source is no longer cold.
+        let half = self.min_step / 2;
+        let warm = if left > half && demand.burst.is_some_and(|used| self.is_cold(used)) { half } else { 0 };
+        mark.max(left / 2).max(warm).min(left.saturating_sub(1))
     }
 
     /// Whether a refill of `len`, for which no caller waits, pauses; `None`: it is due now.
@@ -79,10 +116,17 @@ impl Rules {
         last: LastRefill,
         now_ms: u64,
     ) -> Option<RefillPause> {
-        let until_ms = last.at_ms.saturating_add((self.ahead_ms() / PAUSE).min(LONGEST_PAUSE_MS));
-        let in_flight = last.taken.saturating_mul(2);
-        let pressing = (self.target(demand) / PAUSE).max(in_flight).min(self.low_water(demand));
-        let pauses = now_ms < until_ms && len < self.max_step && left > pressing;
+        let burst = demand.burst.filter(|_| self.holds_back(demand));
+        let until_ms = match burst {
+            Some(_) => None,
+            None => Some(last.at_ms.saturating_add((self.ahead_ms() / PAUSE).min(LONGEST_PAUSE_MS))),
+        };
+        let little = burst.map_or_else(|| self.target(demand), |used| used.max(self.min_step)) / PAUSE;
+        // The refill that a cold source waited for came too late for its first callers, which says nothing of the next one.
+        let is_cold = burst.is_some_and(|used| self.is_cold(used));
+        let in_flight = if is_cold { 0 } else { last.taken.saturating_mul(2) };
+        let pressing = little.max(in_flight).min(self.low_water(demand));
+        let pauses = until_ms.is_none_or(|until| now_ms < until) && len < self.max_step && left > pressing;
         pauses.then_some(RefillPause { until_ms, pressing })
     }
 
@@ -106,15 +150,20 @@ impl Rules {
 
 impl Plan {
     /// What the source needs now, at this many issued.
-    pub(super) fn demand(&self, issued: u64, now: Now) -> Demand {
+    pub(super) fn demand(&self, issued: u64, lacking: u64, now: Now) -> Demand {
         let rules = self.rules();
         let used = self.used.within(now.boot_ms, issued, rules.buffer_ms);
         // Other processes may have moved the row further: then the store gives a single step, and this one knows.
         let in_last_tenth = self.seen.period == self.period && self.seen.next >= last_tenth(self.spec.last);
-        Demand {
-            per_1000s: self.meter.per_1000s(now.boot_ms, issued),
-            most: rules.most_ahead(used, in_last_tenth),
-        }
+        let may_be_burst = !rules.ends && !self.has_lasted && !self.outruns_store(issued);
+        // What callers wait for is as good as used.
+        let burst = may_be_burst.then_some(issued.saturating_add(lacking));
+        let most = match burst {
+            Some(used) => rules.most_ahead_of_burst(used),
+            None if rules.ends => rules.most_ahead(used, in_last_tenth),
+            None => u64::MAX,
+        };
+        Demand { per_1000s: self.meter.per_1000s(now.boot_ms, issued), most, burst }
     }
 
     /// A refill of `len` numbers came where `asked` were wanted.
@@ -122,7 +171,25 @@ impl Plan {
         // The source was not checked since the request left: the keeper's thread was busy with it.
         self.refilled = Some((len, self.last_issued));
         // A source that got less than it asked for, by a row's own step or at the end of a chunk, asks again at once.
-        self.last = (len >= asked).then_some(LastRefill { at_ms: now.boot_ms, taken: 0 });
+        let took_ms = now.boot_ms.saturating_sub(self.asked_ms);
+        self.last = (len >= asked).then_some(LastRefill { at_ms: now.boot_ms, taken: 0, took_ms });
+    }
+
+    /// Whether a source that is no longer cold has a slow store: to wait for it several times more would take long.
+    fn outruns_store(&self, issued: u64) -> bool {
+        !self.rules().is_cold(issued) && self.last.is_some_and(|last| last.took_ms >= SLOW_MS)
+    }
+
+    /// How many numbers to reserve now; 0: none.
+    pub(super) fn step(&self, demand: Demand, issued: u64, left: u64, lacking: u64) -> u64 {
+        let rules = self.rules();
+        let len = rules.step(demand, left, lacking);
+        let was_late = self.last.is_some_and(|last| last.taken == u64::MAX);
+        if len == 0 || rules.ends || !was_late || !self.outruns_store(issued) {
+            return len;
+        }
+        // Callers waited for the last refill of a slow store, so how fast they are is not known: more steps at a time.
+        len.max(rules.whole(rules.min_step.saturating_mul(2)).min(rules.max_step))
     }
 
     /// At the first check after a refill: how many numbers were taken while its request was in flight.
@@ -131,6 +198,12 @@ impl Plan {
             let was_dry = snapshot.left <= len;
             last.taken = if was_dry { u64::MAX } else { snapshot.issued.saturating_sub(issued) };
         }
+    }
+
+    /// When a source that uses numbers in a burst is checked again: whether the burst lasts is seen while it rises.
+    pub(super) fn looks_again(&self, demand: Demand, issued: u64, now: Now) -> Option<u64> {
+        let is_held = self.last.is_some() && self.rules().holds_back(demand);
+        (is_held && self.meter.rises(now.boot_ms, issued)).then_some(now.boot_ms + SAMPLE_MS)
     }
 
     /// Whether a refill of `len`, for which no caller waits, pauses.
@@ -150,7 +223,7 @@ mod tests {
 
     /// So fast, and as much ahead as is wanted.
     fn rate(per_1000s: u64) -> Demand {
-        Demand { per_1000s, most: u64::MAX }
+        Demand { per_1000s, most: u64::MAX, burst: None }
     }
 
     #[test]
@@ -242,9 +315,9 @@ mod tests {
 
     #[test]
     fn a_refill_pauses_until_its_time_has_come_or_little_is_left_and_one_of_the_largest_step_never() {
-        let last = LastRefill { at_ms: 10_000, taken: 0 };
+        let last = LastRefill { at_ms: 10_000, taken: 0, took_ms: 0 };
         let pause = |left, len, last, now_ms| RULES.pause(rate(1_000_000), left, len, last, now_ms);
-        let pauses = Some(RefillPause { until_ms: 11_000, pressing: 4_500 });
+        let pauses = Some(RefillPause { until_ms: Some(11_000), pressing: 4_500 });
         assert_eq!(pause(4_501, 10, last, 10_999), pauses);
         assert_eq!(pause(4_501, 10, last, 11_000), None, "its time has come");
         assert_eq!(pause(4_500, 10, last, 10_999), None, "an eighth of the target is left");
@@ -252,14 +325,20 @@ mod tests {
         assert_eq!(pause(4_501, RULES.max_step - 1, last, 10_999), pauses);
         // What was taken while the last request was in flight, twice; but no more than the low-water mark.
         let slow = LastRefill { taken: 5_000, ..last };
-        assert_eq!(pause(10_001, 10, slow, 10_999), Some(RefillPause { until_ms: 11_000, pressing: 10_000 }));
+        assert_eq!(
+            pause(10_001, 10, slow, 10_999),
+            Some(RefillPause { until_ms: Some(11_000), pressing: 10_000 })
+        );
         assert_eq!(pause(10_000, 10, slow, 10_999), None);
         let dry = LastRefill { taken: u64::MAX, ..last };
-        assert_eq!(pause(31_001, 10, dry, 10_999), Some(RefillPause { until_ms: 11_000, pressing: 31_000 }));
+        assert_eq!(
+            pause(31_001, 10, dry, 10_999),
+            Some(RefillPause { until_ms: Some(11_000), pressing: 31_000 })
+        );
         // An eighth of what is kept ahead, where that is less than a second.
         let short = Rules { buffer_ms: 4_000, ..RULES };
         assert_eq!(
-            short.pause(rate(1_000_000), 601, 10, last, 10_599).map(|pause| pause.until_ms),
+            short.pause(rate(1_000_000), 601, 10, last, 10_599).and_then(|pause| pause.until_ms),
             Some(10_600)
         );
     }
@@ -269,7 +348,7 @@ mod tests {
 
     /// As fast as memory, and so many used lately.
     fn after(rules: &Rules, used: u64, in_last_tenth: bool) -> Demand {
-        Demand { per_1000s: 46_000_000_000, most: rules.most_ahead(used, in_last_tenth) }
+        Demand { per_1000s: 46_000_000_000, most: rules.most_ahead(used, in_last_tenth), burst: None }
     }
 
     #[test]

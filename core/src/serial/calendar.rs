@@ -153,6 +153,18 @@ impl Calendar {
         .ok()
     }
 
+    /// Whether both have the same hours from 1970 on, as the names of one zone have.
+    pub(super) fn has_hours_of(&self, other: &Calendar) -> bool {
+        // A zone changes its clocks twice a year: this reaches beyond the year 2150.
+        const CHANGES: usize = 400;
+        let hours = |zone: &TimeZone| -> Vec<(Timestamp, Offset)> {
+            let first = (Timestamp::UNIX_EPOCH, zone.to_offset(Timestamp::UNIX_EPOCH));
+            let later = zone.following(Timestamp::UNIX_EPOCH).take(CHANGES);
+            std::iter::once(first).chain(later.map(|change| (change.timestamp(), change.offset()))).collect()
+        };
+        hours(&self.zone) == hours(&other.zone)
+    }
+
     /// The latest local time reached by this instant: local time itself, but for the hours after clocks went back.
     fn latest(&self, at: Timestamp) -> DateTime {
         let mut latest = self.zone.to_datetime(at);

@@ -65,8 +65,24 @@ impl SerialPattern {
     /// assert!(refused.message.contains("add `yyyy`"));
     /// ```
     pub fn new(date: &str, number: &str, zone: &str) -> Result<SerialPattern> {
+        SerialPattern::of_program(date, number, zone, None)
+    }
+
+    /// As [`SerialPattern::new`], where `zone=local` is the zone of the program, in a language that has one of its own. Without a date
+    /// no zone matters, and none is read.
+    pub(crate) fn of_program(
+        date: &str,
+        number: &str,
+        zone: &str,
+        program_zone: Option<&str>,
+    ) -> Result<SerialPattern> {
         let parsed = DatePattern::parse(date)?;
         let width = pattern::width(number)?;
+        let zone = match (zone, parsed.finest()) {
+            ("local", None) => "UTC",
+            ("local", Some(_)) => program_zone.unwrap_or(zone),
+            _ => zone,
+        };
         let found = calendar::zone(zone)?;
         let zone_text =
             if zone == "local" { calendar::name_of(&found).unwrap_or(zone) } else { zone }.to_owned();
@@ -98,6 +114,11 @@ impl SerialPattern {
     #[must_use]
     pub fn zone_name(&self) -> &str {
         &self.zone_text
+    }
+
+    /// Whether both have one zone, by whichever of its names: `PRC` is `Asia/Shanghai`.
+    pub(crate) fn is_in_zone_of(&self, other: &SerialPattern) -> bool {
+        self.zone_text == other.zone_text || self.calendar.has_hours_of(&other.calendar)
     }
 
     /// Whether its serials have dates, so that their zone matters.

@@ -40,6 +40,12 @@ fn a_row_has_one_zone_in_a_mill_and_an_event_names_the_programs() {
     for part in ["`serial:a/b`", "`zone=Asia/Shanghai`", "`zone=UTC`"] {
         assert!(other.message.contains(part), "{other}");
     }
+    // One zone has several names.
+    for (first, alias) in [("Asia/Shanghai", "PRC"), ("UTC", "Etc/UTC"), ("Etc/UTC", "+00:00")] {
+        let of = |name: &str| zone(&format!("serial:alias/{}?zone={name}", first.replace('/', "_")));
+        assert_eq!((of(first), of(alias)), (Ok(Some(first.to_owned())), Ok(Some(alias.to_owned()))));
+    }
+    zone("serial:alias/Asia_Shanghai?zone=Asia/Singapore").expect_err("other hours before 1991");
     let program = zone("serial:c/d").expect("the program's").expect("a zone");
     let events = mill.events();
     let told = |event: &keymill::Event| event.kind == keymill::EventKind::LocalZone;

@@ -122,7 +122,7 @@ fn status_is_one_table_of_what_the_store_knows() {
     let row = cells("segment:a");
     assert_eq!(
         row[..7],
-        ["segment:a", "keymill", "sqlite:keymill_segment", "5", "-", "-", "1000 to 10000000"]
+        ["segment:a", "keymill", "sqlite:keymill_segment", "5", "-", "-", "800 to 10000000"]
     );
     assert!(row[7] == "-" && row[8].ends_with(" s ago") && row[9] == "crash-safe", "{row:?}");
     assert_eq!(cells("segment:none")[3], "none yet");

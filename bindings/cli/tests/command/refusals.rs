@@ -29,12 +29,15 @@ fn a_tz_that_is_no_time_zone_is_refused_by_name_and_a_good_one_is_shown() {
     for (given, shown) in zones {
         let text = run(given, &status).done();
         assert!(
-            text.lines().any(|line| line.trim() == format!("zone: serial:t/c: {shown}")),
+            text.lines()
+                .any(|line| line.trim() == format!("zone: serial:t/c: {shown}, the zone of this shell")),
             "{given}: {text}"
         );
     }
+    let text = run("Asia/Shanghai", &["--mill", "memory:", "status", "serial:t/c?zone=PRC"]).done();
+    assert!(text.lines().any(|line| line.trim() == "zone: serial:t/c: PRC"), "{text}");
     // A source that names its zone, or has no dates, needs no `TZ`.
-    for spec in ["serial:t/c?zone=UTC", "segment:orders"] {
+    for spec in ["serial:t/c?zone=UTC", "serial:t/c?date=", "segment:orders"] {
         run("China", &["--mill", "memory:", "take", spec, "1"]).done();
     }
 }

@@ -143,7 +143,7 @@ fn behind(at: Mark, request: &Request) -> Fault {
     Fault::new(
         FaultKind::ClockBehind,
         format!(
-            "its row stands in period {}, this machine's clock says {}: set the clock, or raise `skew` if nodes may differ by that much",
+            "its row stands in period {}, this machine's clock says {}: set the clock, or raise `skew` if nodes may differ by that much; where programs of several time zones use this row, give all of them one `zone=`",
             at.period, request.period
         ),
     )
