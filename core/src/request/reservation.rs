@@ -41,7 +41,7 @@ pub struct Request {
     /// How many are given at a time of the last tenth of the numbers up to `last`, and of another period than `period`; 0: `len`
     /// everywhere.
     pub single: u64,
-    /// The mill that asks, which the row names afterwards; see [`RowMark::writer`](super::row_mark::RowMark::writer).
+    /// The mill that asks, which the row names afterwards.
     pub writer: u64,
 }
 

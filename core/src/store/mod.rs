@@ -101,7 +101,7 @@ pub struct Row {
     pub mark: Mark,
     /// Its state and its partition; those of an open row of one store where its table has no columns for them.
     pub status: RowStatus,
-    /// Which mill reserved last; see [`RowMark::writer`].
+    /// The mill that reserved last, by the random number that it drew when it was opened. 0: no reservation wrote the row as it stands.
     pub writer: u64,
     /// The row's columns as text: `next=1001`, `MAXSERIALNO=20261120000500`.
     pub text: String,

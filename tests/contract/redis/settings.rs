@@ -202,9 +202,9 @@ fn like_redis(says: Says) -> Fake {
             }
             "HMGET" => match *row {
                 Some((period, next)) => {
-                    array(&[&period.to_string(), &next.to_string(), "open", "1", "1", "0"])
+                    array(&[&period.to_string(), &next.to_string(), "open", "1", "1", "0", "0"])
                 }
-                None => format!("*6\r\n{}", "$-1\r\n".repeat(6)),
+                None => format!("*7\r\n{}", "$-1\r\n".repeat(7)),
             },
             "PTTL" => if row.is_some() { ":-1\r\n" } else { ":-2\r\n" }.to_owned(),
             // keymill's own scripts, as far as a row without other writers needs them.
@@ -212,13 +212,13 @@ fn like_redis(says: Says) -> Fake {
                 let number = |at: usize| words[at].parse::<u64>().unwrap_or(0);
                 match (*row, words.len()) {
                     // Reserves.
-                    (Some((period, next)), 12) if next >= number(5) => {
+                    (Some((period, next)), 13) if next >= number(5) => {
                         *row = Some((period, next + number(7)));
                         bulk(&next.to_string())
                     }
                     // Makes the row.
-                    (None, 16) if words[5].is_empty() => {
-                        *row = Some((number(10), number(11)));
+                    (None, 18) if words[5].is_empty() => {
+                        *row = Some((number(11), number(12)));
                         ":1\r\n".to_owned()
                     }
                     _ => "$-1\r\n".to_owned(),
