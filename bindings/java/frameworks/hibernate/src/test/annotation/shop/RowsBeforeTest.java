@@ -163,7 +163,7 @@ class RowsBeforeTest {
     /** Each would wait for its own deadline, and behind the others. */
     @Test
     void threads_that_wait_for_the_first_id_of_a_table_fail_together() throws Exception {
-        try (Mill mill = Mill.open("memory:?script=down:10000")) {
+        try (Mill mill = Mill.open("memory:?script=silent:8s")) {
             FieldIds ids = ids(mill, "?deadline=1s");
             ExecutorService threads = Executors.newFixedThreadPool(10);
             List<Future<Object>> asked = threads.invokeAll(Collections.nCopies(10, () -> ids.next(end -> OptionalLong.empty())), 5, TimeUnit.SECONDS);
