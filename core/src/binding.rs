@@ -234,6 +234,10 @@ impl Source {
     pub fn refusal_of_keys(&self, table: &str, highest: u64, from: u64) -> Result<Option<String>> {
         let spec = self.spec();
         let config = &self.shared.mill.config;
+        // The table may have ids of the other remainders.
+        if !self.stride().is_every() {
+            return Ok(None);
+        }
         let next = match self.row_for_keys(from)? {
             Some(next) if next <= highest => next,
             _ => return Ok(None),

@@ -228,6 +228,9 @@ test('a worker has an environment of its own, which names its mill, its password
     const assigned = `(process.env.KEYMILL_CONFIG = '${config}', ${ids})`
     assert.ok((await inWorker({ ...env, KEYMILL_CONFIG: 'memory:' }, assigned)) > last, assigned)
     assert.match(await inWorker({ ...env, KEYMILL_CONFIG: '' }, ids), /^INVALID_CONFIG .*KEYMILL_CONFIG is empty/)
+    process.env.KEYMILL_CONFIG = config
+    assert.ok((await inWorker({}, ids)) > last, `${ids} without a variable of its own`)
+    delete process.env.KEYMILL_CONFIG
   }
   assert.match(await inWorker({ ...env, KEYMILL_PASSWORD: '' }, `open('mysql://app@127.0.0.1/ids')`), /^INVALID_CONFIG KEYMILL_PASSWORD is empty/)
   assert.match(await inWorker(env, `OrderNumbers.fromEnv()`), /^INVALID_CONFIG KEYMILL_ORDER_KEYS: /)

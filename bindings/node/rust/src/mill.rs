@@ -86,14 +86,16 @@ pub struct Variables {
     pub password: Option<String>,
 }
 
-/// Without `variables`: the environment of the process.
+/// Without `variables`, and where one is not set: the environment of the process. A worker that has an environment of its own would else
+/// take ids from the default file beside a program whose variable names a store.
 pub fn environment(variables: Option<Variables>) -> Environment {
     let process = Environment::of_process();
     let Some(given) = variables else { return process };
     // JavaScript shows bytes that are no text as U+FFFD. What they are is refused, and not what they are shown as.
     let unless_same = |given: Option<String>, own: Option<OsString>| match (given, own) {
         (Some(given), Some(own)) if own.to_string_lossy() == given => Some(own),
-        (given, _) => given.map(OsString::from),
+        (Some(given), _) => Some(given.into()),
+        (None, own) => own,
     };
     Environment {
         mill: unless_same(given.config, process.mill),

@@ -5,15 +5,29 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static shop.Sessions.does;
 
+import io.keymill.KeymillException;
 import io.keymill.Mill;
 import io.keymill.Source;
 import io.keymill.hibernate.KeymillId;
+import io.keymill.support.FieldIds;
+import io.keymill.support.TableKeys;
 import jakarta.persistence.Entity;
 import jakarta.persistence.Id;
+import java.lang.reflect.Proxy;
+import java.sql.Connection;
+import java.sql.SQLException;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.OptionalLong;
 import java.util.Set;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
 import org.hibernate.SessionFactory;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -126,6 +140,39 @@ class RowsBeforeTest {
         String said = refusal(sessions, new Plain());
         assertTrue(said.endsWith(told(1, key).substring(told(1, key).indexOf(", and the table"))), said);
         assertEquals(said, refusal(sessions, new Plain()));
+    }
+
+    private static FieldIds ids(Mill mill, String options) {
+        return FieldIds.of(() -> mill, "segment:{table}" + options, "Plain", Long.class, "shop.Plain.id");
+    }
+
+    @Test
+    void a_table_whose_connection_ends_is_asked_again() {
+        Connection ends = (Connection) Proxy.newProxyInstance(getClass().getClassLoader(), new Class<?>[] {Connection.class}, (proxy, method, arguments) -> {
+            throw new SQLException("the connection was killed", "08006");
+        });
+        try (Mill mill = Mill.open("memory:")) {
+            FieldIds ids = ids(mill, "");
+            String said = assertThrows(IllegalStateException.class, () -> ids.next(end -> TableKeys.highest(ends, "Plain", "id", end))).getMessage();
+            assertEquals("the table Plain cannot be asked for its highest key, so no id was taken; repeat the transaction", said);
+            said = assertThrows(IllegalStateException.class, () -> ids.next(end -> OptionalLong.of(7))).getMessage();
+            assertTrue(said.startsWith("shop.Plain.id: segment:plain goes on at 1, and the table Plain has keys up to 7"), said);
+        }
+    }
+
+    /** Each would wait for its own deadline, and behind the others. */
+    @Test
+    void threads_that_wait_for_the_first_id_of_a_table_fail_together() throws Exception {
+        try (Mill mill = Mill.open("memory:?script=silent:8s")) {
+            FieldIds ids = ids(mill, "?deadline=1s");
+            ExecutorService threads = Executors.newFixedThreadPool(10);
+            List<Future<Object>> asked = threads.invokeAll(Collections.nCopies(10, () -> ids.next(end -> OptionalLong.empty())), 5, TimeUnit.SECONDS);
+            threads.shutdown();
+            for (Future<Object> one : asked) {
+                assertTrue(!one.isCancelled(), "it waited for all before it");
+                assertTrue(assertThrows(ExecutionException.class, one::get).getCause() instanceof KeymillException);
+            }
+        }
     }
 
     @Test

@@ -69,6 +69,17 @@ class SharedInTestsTest {
     }
 
     @Test
+    void what_a_class_has_shared_itself_ends_with_it() throws Exception {
+        isNextOf(begin(First.class));
+        Mill.share(null);
+        isNextOf(begin(First.class));
+        try (Mill own = Mill.open("memory:")) {
+            Mill.share(own);
+        }
+        isNextOf(begin(First.class));
+    }
+
+    @Test
     void a_mill_that_a_test_shares_itself_stays() throws Exception {
         begin(First.class);
         TestContextManager manager = new TestContextManager(WithoutMill.class);

@@ -36,6 +36,9 @@ public final class FieldIds {
     private volatile boolean begun;
     /** Why no id goes out; written under {@link #first}. */
     private String refusal;
+    /** How often the first id has failed, and why last; written under {@link #first}. */
+    private volatile int failures;
+    private KeymillException failed;
 
     private FieldIds(LazySource source, String field, FieldType type, boolean text, String table) {
         this.source = source;
@@ -154,6 +157,7 @@ public final class FieldIds {
     }
 
     private Object first(TableKeys keys) {
+        int before = failures;
         first.lock();
         try {
             if (refusal != null) {
@@ -162,20 +166,32 @@ public final class FieldIds {
             if (begun) {
                 return next();
             }
-            // Before this process reserves numbers: a reservation of its own would lift the row above keys that the source did not give.
-            long highest = keys.highest(Long.MAX_VALUE).orElse(0);
-            if (highest > 0) {
-                refuse(highest, 0);
+            if (failures != before) {
+                // Another thread has waited for the store meanwhile. A thread that waited anew would hold up the next one by as much.
+                throw failed;
             }
-            long id = source.next();
-            if (id <= highest) {
-                checkReserved(keys, id, highest);
-            }
-            begun = true;
-            return type.value(id, field);
+            return asked(keys);
+        } catch (KeymillException e) {
+            failed = e;
+            failures++;
+            throw e;
         } finally {
             first.unlock();
         }
+    }
+
+    private Object asked(TableKeys keys) {
+        // Before this process reserves numbers: a reservation of its own would lift the row above keys that the source did not give.
+        long highest = keys.highest(Long.MAX_VALUE).orElse(0);
+        if (highest > 0) {
+            refuse(highest, 0);
+        }
+        long id = source.next();
+        if (id <= highest) {
+            checkReserved(keys, id, highest);
+        }
+        begun = true;
+        return type.value(id, field);
     }
 
     /** The source was warmed up, or another process has keys above this one's: what this process has reserved is its own. */

@@ -3,6 +3,9 @@ package io.keymill.support;
 import java.sql.Connection;
 import java.sql.ResultSet;
 import java.sql.SQLException;
+import java.sql.SQLNonTransientConnectionException;
+import java.sql.SQLRecoverableException;
+import java.sql.SQLTransientException;
 import java.sql.Savepoint;
 import java.sql.Statement;
 import java.util.OptionalLong;
@@ -15,6 +18,7 @@ public interface TableKeys {
      *
      * @param end the number; {@link Long#MAX_VALUE} for the highest of all
      * @return the key, or nothing: there is none, or the table cannot be asked
+     * @throws IllegalStateException if the connection or its transaction is over, so that another one has to ask
      */
     OptionalLong highest(long end);
 
@@ -37,13 +41,26 @@ public interface TableKeys {
                 long highest = row.getLong(1);
                 return row.wasNull() ? OptionalLong.empty() : OptionalLong.of(highest);
             } catch (SQLException e) {
+                if (isOver(e)) {
+                    throw e;
+                }
                 if (before != null) {
                     connection.rollback(before);
                 }
                 return OptionalLong.empty();
             }
         } catch (SQLException e) {
+            if (isOver(e)) {
+                throw new IllegalStateException("the table " + table + " cannot be asked for its highest key, so no id was taken; repeat the transaction", e);
+            }
             return OptionalLong.empty();
         }
+    }
+
+    /** The connection, the transaction or the server ends, and nothing is known of the table. Not every driver has the classes for it. */
+    static boolean isOver(SQLException e) {
+        String state = e.getSQLState() == null ? "" : e.getSQLState();
+        boolean said = e instanceof SQLNonTransientConnectionException || e instanceof SQLTransientException || e instanceof SQLRecoverableException;
+        return said || state.startsWith("08") || state.startsWith("40") || state.startsWith("57") || state.startsWith("70") || state.equals("25P02");
     }
 }

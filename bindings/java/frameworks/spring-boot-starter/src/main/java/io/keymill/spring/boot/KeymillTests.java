@@ -20,20 +20,20 @@ public final class KeymillTests implements TestExecutionListener, Ordered {
 
     @Override
     public void beforeTestClass(TestContext test) {
-        enter(test);
+        enter(test, true);
     }
 
     @Override
     public void prepareTestInstance(TestContext test) {
-        enter(test);
+        enter(test, false);
     }
 
     @Override
     public void beforeTestMethod(TestContext test) {
-        enter(test);
+        enter(test, false);
     }
 
-    private static void enter(TestContext test) {
-        SharedMill.enter(test.hasApplicationContext() ? test.getApplicationContext() : null);
+    private static void enter(TestContext test, boolean begins) {
+        SharedMill.enter(test.hasApplicationContext() ? test.getApplicationContext() : null, begins);
     }
 }

@@ -57,14 +57,15 @@ final class SharedMill implements BeanFactoryPostProcessor, SmartInitializingSin
      * has shared its mill, nothing changes.
      *
      * @param context null: it is not known yet
+     * @param anew a test class begins: what the class before has shared itself, or has taken back, does not count
      */
-    static void enter(BeanFactory context) {
+    static void enter(BeanFactory context, boolean anew) {
         Supplier<Mill> its = NONE;
         for (BeanFactory at = context; at != null && its == NONE; at = parent(at)) {
             SharedMill shares = at.containsBean(BEAN) ? at.getBean(BEAN, SharedMill.class) : null;
             its = shares == null || shares.beans == null ? NONE : shares;
         }
-        if (last != null && last != its) {
+        if (last != null && (last != its || anew && its != NONE)) {
             share(its);
         }
     }
