@@ -353,16 +353,17 @@ fn rows_that_no_table_of_ours_could_hold_are_refused() {
             refused(&mut behind(&disguise), &key, &[&format!("in `{maximum}`"), "nothing was changed"]);
         }
     }
-    let words = "SELECT `date`, `next`, `state`, `stores`, `store`, `chunk`";
+    let words = "SELECT `date`, `next`, `state`, `stores`, `store`, `chunk`, `writer`";
     for (nonsense, says) in [
-        ("SELECT 0, 'x', 'open', 1, 1, 0", "holds `x` in `next`"),
-        ("SELECT NULL, 5, 'open', 1, 1, 0", "holds NULL in `date`"),
+        ("SELECT 0, 'x', 'open', 1, 1, 0, 0", "holds `x` in `next`"),
+        ("SELECT NULL, 5, 'open', 1, 1, 0, 0", "holds NULL in `date`"),
         ("SELECT 0", "holds NULL in `next`"),
-        ("SELECT 0, 18446744073709551615, 'open', 1, 1, 0", "in `next`"),
+        ("SELECT 0, 18446744073709551615, 'open', 1, 1, 0, 0", "in `next`"),
         ("SELECT 0, 5", "holds NULL in `state`"),
-        ("SELECT 0, 5, 7, 1, 1, 0", "holds `7` in `state`"),
-        ("SELECT 0, 5, 'open', 3, 4, 1000", "stores=3 store=4 chunk=1000"),
+        ("SELECT 0, 5, 7, 1, 1, 0, 0", "holds `7` in `state`"),
+        ("SELECT 0, 5, 'open', 3, 4, 1000, 0", "stores=3 store=4 chunk=1000"),
         ("SELECT 0, 5, 'open', 1, 1", "holds NULL in `chunk`"),
+        ("SELECT 0, 5, 'open', 1, 1, 0", "holds NULL in `writer`"),
     ] {
         let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
         let (_table, key) = Table::of(Scheme::Keymill);
