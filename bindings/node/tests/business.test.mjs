@@ -1,4 +1,5 @@
 // Business ids: keys in, ids that carry the key's gene out.
+import { started } from './timers.mjs'
 import assert from 'node:assert/strict'
 import { inspect } from 'node:util'
 import { test } from 'node:test'
@@ -174,20 +175,20 @@ test('a promise that waits for a key keeps the process alive, and its mill does 
   assert.deepEqual({ code, signal, err, out }, { code: 0, signal: null, err: '', out: '1\n1\n' })
 })
 
-test('calls for many keys that wait leave the event loop to others', async (t) => {
+test('calls for many keys that wait leave the event loop to others', async () => {
   const mill = open(`${fresh()}?script=silent:20s`)
   const orders = mill.business('order', { counters: 65536, deadline: '60s' })
   const genes = new Set(Array.from({ length: 5000 }, (_, key) => gene(key))).size
   // Each gene asks for its ids again after such a pause, where it is told of no news before.
   const pauses = []
-  t.mock.method(globalThis, 'setTimeout', (done, ms) => {
+  started.instead = (done, ms) => {
     pauses.push(ms)
     return setImmediate(done)
-  })
+  }
   const calls = Array.from({ length: 5000 }, (_, key) => (key % 2 ? orders.nextAsync(key) : orders.takeAsync(key, 3)))
   while (pauses.length <= genes) await new Promise(setImmediate)
   for (const ms of pauses) assert.ok(ms >= genes / 100, `${ms} ms for ${genes} keys`)
-  t.mock.restoreAll()
+  started.instead = undefined
   mill.close()
   for (const { reason } of await Promise.allSettled(calls)) assert.equal(reason?.code, 'CLOSED')
 })
