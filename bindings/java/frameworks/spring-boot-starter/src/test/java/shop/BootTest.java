@@ -203,7 +203,7 @@ class BootTest {
             String health = get(context, "/actuator/health/keymill");
             assertTrue(health.startsWith("200 ") && health.contains("\"status\":\"UP\"") && health.contains("\"segment:orders\":{\"left\":"), health);
             String endpoint = get(context, "/actuator/keymill");
-            assertTrue(endpoint.startsWith("200 ") && endpoint.contains("\"reserved\":1000"), endpoint);
+            assertTrue(endpoint.startsWith("200 ") && endpoint.contains("\"reserved\":800"), endpoint);
             String prometheus = get(context, "/actuator/prometheus");
             assertTrue(prometheus.contains("keymill_issued_total{source=\"segment:orders\""), names(prometheus).toString());
             context.getBean(Mill.class).segment("later").next();
