@@ -27,7 +27,7 @@ struct ShownSource {
     stats: Stats,
     settings: Vec<(&'static str, String)>,
     layout: Option<Layout>,
-    /// The spec names no zone, so the one that is shown says nothing of the programs.
+    /// The spec names no zone: this shell's is shown, and the programs may have another one.
     has_zone_of_shell: bool,
     standing: Result<SourceStatus>,
     /// How many seconds each of the hottest counters lasts at its present rate, where that was measured.

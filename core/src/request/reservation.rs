@@ -211,6 +211,11 @@ impl GiveBack {
         GiveBack { key: Arc::clone(key), period, lo, hi, writer: 0 }
     }
 
+    /// Whether there is a number to return. Numbers begin at 1.
+    pub(crate) fn has_numbers(&self) -> bool {
+        0 < self.lo && self.lo < self.hi
+    }
+
     /// The row as the reservation left it.
     pub(crate) fn end(&self) -> RowMark {
         let next = self.key.stride.at_least(self.hi);

@@ -103,8 +103,7 @@ pub(super) fn give_back(
     let mut given = vec![false; ranges.len()];
     let mut work = |at: usize, row: Result<Option<RowMark>, Fault>| {
         let range = ranges.get(at)?;
-        let ends = row.ok().flatten() == Some(range.end());
-        let gives = ends && range.lo > 0 && range.lo < range.hi;
+        let gives = range.has_numbers() && row.ok().flatten() == Some(range.end());
         *given.get_mut(at)? = gives;
         gives.then(|| range.begin())
     };

@@ -42,8 +42,8 @@ fn a_row_has_one_zone_in_a_mill_and_an_event_names_the_programs() {
     }
     // One zone has several names.
     for (first, alias) in [("Asia/Shanghai", "PRC"), ("UTC", "Etc/UTC"), ("Etc/UTC", "+00:00")] {
-        let of = |name: &str| zone(&format!("serial:alias/{}?zone={name}", first.replace('/', "_")));
-        assert_eq!((of(first), of(alias)), (Ok(Some(first.to_owned())), Ok(Some(alias.to_owned()))));
+        let named = |name: &str| zone(&format!("serial:alias/{}?zone={name}", first.replace('/', "_")));
+        assert_eq!((named(first), named(alias)), (Ok(Some(first.to_owned())), Ok(Some(alias.to_owned()))));
     }
     zone("serial:alias/Asia_Shanghai?zone=Asia/Singapore").expect_err("other hours before 1991");
     let program = zone("serial:c/d").expect("the program's").expect("a zone");

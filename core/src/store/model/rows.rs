@@ -169,7 +169,7 @@ pub(crate) fn give_back(rows: &mut dyn Rows, range: &GiveBack) -> Result<bool, F
     // Other programs' tables have no column for the writer.
     let writer = if matches!(stored, StoredRow::Segment(_)) { range.writer } else { 0 };
     let ends = range.end().by(writer);
-    if range.lo == 0 || range.lo >= range.hi || row_mark_of(key, &stored)? != Some(ends) {
+    if !range.has_numbers() || row_mark_of(key, &stored)? != Some(ends) {
         return Ok(false);
     }
     rows.replace(key, &stored, &stored_as(key, range.begin())?)

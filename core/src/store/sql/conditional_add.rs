@@ -188,7 +188,7 @@ pub(super) fn prepare_give_back(
 ) -> Result<Option<Statement>, Fault> {
     let key = &*range.key;
     let is_segment = matches!(key.scheme.kept(), Kept::Segment) && key.serial.is_none();
-    if !connection.dialect().has_conditional_add() || !is_segment || range.lo == 0 || range.lo >= range.hi {
+    if !connection.dialect().has_conditional_add() || !is_segment || !range.has_numbers() {
         return Ok(None);
     }
     let [end, begin] = [range.end(), range.begin()].map(StoredRow::Segment);

@@ -14,7 +14,7 @@ import java.util.function.Function;
  * threads only send that thread the token.
  */
 final class AsyncWait<T> extends Wait implements Comparable<AsyncWait<?>> {
-    /** What depends on a future may block, which the thread of {@link Waiters} must not. One that blocks must not hold back the others. */
+    /** Runs what depends on a future. It may block, so it runs neither on the thread of {@link Waiters} nor in a pool of one thread. */
     private static final Executor COMPLETIONS = ForkJoinPool.getCommonPoolParallelism() > 1 ? ForkJoinPool.commonPool() : ownPool();
 
     /** Of a pool of keymill's own, at most. */

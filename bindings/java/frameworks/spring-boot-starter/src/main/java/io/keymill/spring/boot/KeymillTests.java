@@ -5,8 +5,8 @@ import org.springframework.test.context.TestContext;
 import org.springframework.test.context.TestExecutionListener;
 
 /**
- * Lazy sources and {@link io.keymill.KeyFactory} take from the mill of the application context that a test has. Spring's tests keep contexts
- * and return to them, and the shared mill would be that of the context that was made last.
+ * Lazy sources and {@link io.keymill.KeyFactory} take from the mill of the application context that a test has. Spring keeps the
+ * contexts of its tests and uses them again; without this listener the shared mill would be the newest context's.
  */
 public final class KeymillTests implements TestExecutionListener, Ordered {
     /** Made by Spring. */
