@@ -359,7 +359,9 @@ fn a_source_that_is_first_used_while_nothing_listens_says_so_within_a_second() {
             }
             while let Some(batch) = keeper.poll(now, 4) {
                 match batch {
-                    Batch::One(index, _) | Batch::Bank(index, _) => keeper.complete(index, Err(refused()), now),
+                    Batch::One(index, _) | Batch::Bank(index, _) => {
+                        keeper.complete(index, Err(refused()), now)
+                    }
                     Batch::Several(indexes, _) => {
                         indexes.iter().for_each(|index| keeper.complete(*index, Err(refused()), now));
                     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::error::{Code, Error};
 use crate::error::fault::{CommandLine, Fault, FaultKind};
+use crate::error::{Code, Error};
 use crate::request::reservation::Reserved;
 use crate::segment::{Segment, SegmentAction};
 use crate::serial::Prefix;

@@ -333,7 +333,8 @@ mod outages {
         for (fault, at_once) in [(unreached(), true), (Fault::new(FaultKind::Unavailable, "silent"), false)] {
             let mut planner = planner_of("segment:orders");
             planner.add(1, spec("segment:later"));
-            let others = |planner: &mut Planner, ms| planner.check(1, &View::Segments(snapshot(0, 0, 1)), at(ms));
+            let others =
+                |planner: &mut Planner, ms| planner.check(1, &View::Segments(snapshot(0, 0, 1)), at(ms));
             for ms in [1_000, 1_500] {
                 check(&mut planner, snapshot(0, 0, 1), at(ms));
                 request(&mut planner, at(ms)).expect("a request");
