@@ -18,6 +18,7 @@ use crate::error::fault::{CommandLine, quoted};
 pub use crate::error::printable;
 use crate::error::{Code, Error, Result, shown};
 use crate::gene::Gene;
+use crate::keeper::closing;
 use crate::process::revocation::RevocationWord;
 pub use crate::process::thread::{quiet_panics, spawn};
 pub use crate::request::stride::Stride;
@@ -78,6 +79,18 @@ pub fn not_started(purpose: &str, error: &std::io::Error) -> Error {
 /// As [`Mill::stored_routers`].
 pub fn routers_if_permitted(mill: &Mill) -> Result<Result<Vec<StoredRouter>>> {
     mill.routers_if_permitted()
+}
+
+/// The process ends: from now on no mill that is dropped waits for its close, and [`close_all`] comes last.
+pub fn process_ends() {
+    closing::process_begins_to_end();
+}
+
+/// The last that a process does: begins to close these mills, and waits for every close under way, 2 s at most for all together.
+pub fn close_all(mills: impl IntoIterator<Item = Mill>) {
+    process_ends();
+    mills.into_iter().for_each(|mill| mill.begin_close());
+    closing::wait_for_all();
 }
 
 /// The text of an order number of 16 bytes.

@@ -8,6 +8,7 @@
 mod batch_tests;
 #[cfg(test)]
 mod defect_tests;
+pub(crate) mod closing;
 pub(crate) mod executor;
 pub(crate) mod expiry;
 mod follower;
