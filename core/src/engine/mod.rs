@@ -16,10 +16,10 @@ use crossbeam::channel::{self, Receiver, Sender};
 
 use crate::callers::waker::ReadyQueue;
 use crate::config::{MillConfig, StoreConfig};
-use crate::keeper::closing::{self, Closing};
 use crate::engine::stats::Stats;
 use crate::error::task_error::TaskError;
 use crate::error::{Code, Error, Result, shown};
+use crate::keeper::closing::{self, Closing};
 use crate::keeper::executor::{Command, Executor, Health};
 use crate::keeper::followers::Followers;
 use crate::keeper::own_readers::OwnReaders;

@@ -6,9 +6,9 @@
 
 #[cfg(test)]
 mod batch_tests;
+pub(crate) mod closing;
 #[cfg(test)]
 mod defect_tests;
-pub(crate) mod closing;
 pub(crate) mod executor;
 pub(crate) mod expiry;
 mod follower;
