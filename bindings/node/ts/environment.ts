@@ -19,3 +19,12 @@ export function variables(): Variables | undefined {
     return undefined
   }
 }
+
+/** The order keys as this context has them. `null`: Deno denies them, and those of the environment of the process count. */
+export function orderKeys(): string | undefined | null {
+  try {
+    return process.env.KEYMILL_ORDER_KEYS
+  } catch {
+    return null
+  }
+}
