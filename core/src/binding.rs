@@ -67,6 +67,14 @@ pub fn source_in_zone(mill: &Mill, spec: &str, program_zone: &str) -> Result<Sou
     mill.source_in(spec, Some(program_zone))
 }
 
+/// Kind and name as a spec writes them, percent-encoded and without options: [`Source::label`] of `segment:a%3Fb` is `segment:a?b`, which
+/// is the spec of another source.
+#[must_use]
+pub fn encoded_label(source: &Source) -> &str {
+    let text = source.shared.spec.text.as_str();
+    text.split_once('?').map_or(text, |(label, _)| label)
+}
+
 /// The error of a caller for whom [`spawn`] started no thread.
 #[must_use]
 pub fn not_started(purpose: &str, error: &std::io::Error) -> Error {

@@ -20,11 +20,12 @@ export function variables(): Variables | undefined {
   }
 }
 
-/** The order keys as this context has them. `null`: Deno denies them, and those of the environment of the process count. */
-export function orderKeys(): string | undefined | null {
+/** The order keys as this context has them. `undefined`: as in `variables`. */
+export function orderKeys(): { keys?: string } | undefined {
   try {
-    return process.env.KEYMILL_ORDER_KEYS
+    const { KEYMILL_ORDER_KEYS: keys } = process.env
+    return keys === undefined ? {} : { keys }
   } catch {
-    return null
+    return undefined
   }
 }
