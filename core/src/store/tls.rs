@@ -413,6 +413,56 @@ mod encrypted {
         }
     }
 
+    #[cfg(test)]
+    mod tests {
+        use std::time::Duration;
+
+        use super::*;
+
+        #[test]
+        fn a_certificate_without_a_host_to_compare_is_checked_in_all_else() {
+            let pem = include_bytes!("tls_certificates.pem");
+            let found: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().expect("PEM");
+            let [ca, other, db1, nameless, client] = &found[..] else {
+                panic!("{} certificates", found.len())
+            };
+            let mut broken = db1.to_vec();
+            *broken.last_mut().expect("a signature") ^= 1;
+            let broken = CertificateDer::from(broken);
+            // The first days of 2020, 2030 and 2130.
+            let (before, now, after) = (1_577_836_800, 1_893_456_000, 5_049_129_600);
+            for (what, certificate, authority, at, is_trusted) in [
+                ("another host", db1, ca, now, true),
+                ("no host", nameless, ca, now, true),
+                ("another authority of that name", db1, other, now, false),
+                ("a client's", client, ca, now, false),
+                ("a broken signature", &broken, ca, now, false),
+                ("not yet valid", db1, ca, before, false),
+                ("expired", db1, ca, after, false),
+                ("the other authority itself", other, ca, now, false),
+            ] {
+                let mut authorities = RootCertStore::empty();
+                authorities.add(authority.clone()).expect("an authority");
+                let checked = |trusted| {
+                    let verifier =
+                        ServerCertificate { trusted, provider: Arc::new(ring::default_provider()) };
+                    let name = ServerName::try_from("elsewhere").expect("a name");
+                    let at = UnixTime::since_unix_epoch(Duration::from_secs(at));
+                    verifier.verify_server_cert(certificate, &[], &name, &[], at)
+                };
+                let answer = checked(Some(authorities));
+                assert_eq!(answer.is_ok(), is_trusted, "{what}: {answer:?}");
+                assert!(checked(None).is_ok(), "{what}: `require` looks at nothing");
+            }
+        }
+
+        #[test]
+        fn the_chain_alone_needs_an_authority_of_its_own() {
+            let refused = client_config(&Tls::default(), Mode::VerifyCa).expect_err("no authority");
+            assert!(refused.to_string().contains("add ca=FILE.pem"), "{refused}");
+        }
+    }
+
     /// The fault for a TLS error, with its remedy; `None` if something else failed. Another attempt would fail too.
     pub(crate) fn refusal(error: &io::Error) -> Option<Fault> {
         let mut inner: &(dyn std::error::Error + 'static) = error.get_ref()?;

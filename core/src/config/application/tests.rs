@@ -208,7 +208,7 @@ fn the_host_is_left_out_only_where_a_word_asks_for_the_chain_alone_and_names_its
             &[("sslmode", "require"), ("sslrootcert", "/ca.pem")],
             "verify&ca=/ca.pem",
         ),
-        ("jdbc:postgresql://db/shop", &[("sslmode", "verify-ca"), ("sslrootcert", "system")], "verify"),
+        ("postgresql+psycopg://db/shop?sslmode=verify-ca&sslrootcert=system", &[], "verify"),
         (
             "jdbc:postgresql://db/shop",
             &[("sslmode", "verify-ca"), ("channelBinding", "require"), ("sslrootcert", "/ca.pem")],
