@@ -115,6 +115,18 @@ check() {
 # runs the next.
 with_servers() { "$root/ci/servers/mariadb" run "$root/ci/servers/postgres" run "$root/ci/servers/redis" run "$@"; }
 
+# other_version NAME VERSION: the folder with the programs of a server of that version, which `ci/servers/versions` lists. The first use unpacks them.
+other_version() {
+    local suite packages folder=$target/ci/userland/$1-$2
+    read -r _ _ suite packages < <(grep -E "^$1 +${2//./\\.} " "$root/ci/servers/versions") ||
+        { echo "ci/servers/$1: version $2 is not known; known are $(sed -nE "s/^$1 +([^ ]+).*/\1/p" "$root/ci/servers/versions" | paste -sd' ')" >&2; return 2; }
+    mkdir -p "$target/ci/userland"
+    ( # Two tests at once would unpack it twice.
+        flock 9
+        [ -e "$folder/complete" ] || { "$root/ci/userland" make "$folder" "$suite" "$(dpkg --print-architecture)" $packages >&2 && : >"$folder/complete"; }
+    ) 9>"$folder.lock" && echo "$folder"
+}
+
 # summary: prints the last line; succeeds if nothing failed.
 summary() {
     local more=; [ "$skipped" = 0 ] || more=", $skipped skipped"
