@@ -97,7 +97,9 @@ pub fn process_ends() {
 /// The last that a process does: begins to close these mills, and waits for every close under way, 2 s at most for all together.
 pub fn close_all(mills: impl IntoIterator<Item = Mill>) {
     process_ends();
-    mills.into_iter().for_each(|mill| mill.begin_close());
+    for mill in mills {
+        mill.begin_close();
+    }
     closing::wait_for_all();
 }
 

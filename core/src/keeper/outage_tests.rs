@@ -337,7 +337,7 @@ fn a_source_that_is_first_used_while_nothing_listens_says_so_within_a_second() {
         };
         let mut used = vec![(open(0, first), 0)];
         // One every 700 ms, and in the end a crowd.
-        let later = |n: usize| (n < 9).then_some(700 * n as u64).unwrap_or(7_000);
+        let later = |n: usize| if n < 9 { 700 * n as u64 } else { 7_000 };
         for n in 1..30 {
             used.push((open(n, &format!("{}{n}", KINDS[n % 3])), later(n)));
         }
@@ -360,10 +360,12 @@ fn a_source_that_is_first_used_while_nothing_listens_says_so_within_a_second() {
             while let Some(batch) = keeper.poll(now, 4) {
                 match batch {
                     Batch::One(index, _) | Batch::Bank(index, _) => {
-                        keeper.complete(index, Err(refused()), now)
+                        keeper.complete(index, Err(refused()), now);
                     }
                     Batch::Several(indexes, _) => {
-                        indexes.iter().for_each(|index| keeper.complete(*index, Err(refused()), now));
+                        for index in indexes {
+                            keeper.complete(index, Err(refused()), now);
+                        }
                     }
                     Batch::Renew(..) => panic!("nothing is leased"),
                 }
