@@ -71,8 +71,7 @@ fn typed_twice(url: &str, has_tables_of_others: bool) {
                 assert_eq!(part(&second.out, "written:"), [" no"], "{verb:?}: {second:?}");
                 assert!(second.err.contains("stands there already"), "{verb:?}: {second:?}");
                 // A program's last range may end at a row of another program's table.
-                let gives_back =
-                    verb[1] == MANY[5] || has_tables_of_others && verb[1].starts_with("serial:");
+                let gives_back = verb[1] == MANY[5] || has_tables_of_others && verb[1].starts_with("serial:");
                 assert_eq!(second.err.contains("may lower the row"), gives_back, "{verb:?}: {second:?}");
             }
         }
