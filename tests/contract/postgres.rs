@@ -116,7 +116,10 @@ fn a_wrong_password_or_right_or_place_is_refused_and_never_shown() {
     root.say("ALTER ROLE clerk NOLOGIN");
     let (kind, message) = refused(clerk);
     assert!(kind == FaultKind::Refused && message.contains("`clerk`"), "{message}");
-    assert!(message.contains("is not permitted to log in"), "the server knows better than the password: {message}");
+    assert!(
+        message.contains("is not permitted to log in"),
+        "the server knows better than the password: {message}"
+    );
     root.say("DROP OWNED BY clerk; DROP ROLE clerk");
     let hosts = vec![("127.0.0.1".to_owned(), 1), ("no-such-host.invalid".to_owned(), 5432)];
     let (kind, message) = refused(ServerOptions { hosts, ..postgres::options() });

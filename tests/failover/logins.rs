@@ -261,6 +261,21 @@ fn a_mysql_as_installed_opens_in_one_try_and_by_its_own_authority() {
     println!("logins: 5 at {version} as installed");
 }
 
+/// `require_secure_transport`: the server refuses before it asks for anything, and offers TLS.
+#[test]
+fn a_server_that_demands_tls_opens_on_loopback_in_one_try() {
+    let authority = Authority::with(&Places::names());
+    let server = mariadb::Private::encrypted(&authority, "--require-secure-transport=ON");
+    let url = server.url();
+    let own = Mill::open(&patient(&url)).expect("a mill");
+    own.init(&[], Change::Apply).expect("the tables, inside TLS");
+    own.close();
+    assert_eq!(logged_in(&patient(&url)).expect("a login that needs no word about TLS"), ENCRYPTED);
+    let error = logged_in(&patient(&format!("{url}?tls=off"))).expect_err("the word is kept");
+    assert_eq!(error.code, Code::StoreRefused, "{error}");
+    assert!(error.message.contains("the server demands TLS: `tls=require`"), "{error}");
+}
+
 #[test]
 fn every_login_of_postgresql_works_after_a_start_of_the_server_as_the_table_says() {
     let server = postgres::Private::prepare("");
