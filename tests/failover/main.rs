@@ -2,6 +2,7 @@
 //! servers, except `galera`, whose cluster `ci/servers/galera run` starts.
 
 mod galera;
+mod logins;
 mod mariadb;
 mod postgres;
 mod replicas;

@@ -66,6 +66,15 @@ fn a_certificate_without_a_host_as_mysql_makes_them_is_refused_with_what_to_do()
         &verified(&server.url(), &authority.file("ca.pem")),
         "with the host as its subjectAltName",
     );
+    // What MySQL's own `ca.pem` can prove.
+    let ca = authority.file("ca.pem");
+    assert_refused(
+        &verified(&server.url(), &ca),
+        "write `tls=verify-ca` with `ca=` the server's own `ca.pem`",
+    );
+    let by_authority = |ca: &Path| format!("{}?tls=verify-ca&ca={}", server.url(), ca.display());
+    first_id(&by_authority(&ca)).expect("a certificate by the authority");
+    assert_refused(&by_authority(&Authority::new().file("ca.pem")), "invalid peer certificate");
 }
 
 #[test]
@@ -76,7 +85,8 @@ fn a_server_without_tls_is_refused_and_one_that_demands_it_says_so() {
     assert_refused(&verified(&plain.url(), &ca), "the server offers no TLS");
     drop(plain);
     let strict = Private::encrypted(&authority, "--require-secure-transport=ON");
-    assert_refused(&strict.url(), "tls=verify");
+    assert_refused(&strict.url(), "the server demands TLS: `tls=require`");
+    assert!(first_id(&format!("{}?tls=require", strict.url())).is_ok());
     assert!(first_id(&verified(&strict.url().replace("127.0.0.1", "localhost"), &ca)).is_ok());
 }
 

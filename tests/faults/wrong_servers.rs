@@ -192,10 +192,12 @@ fn nothing_that_came_before_a_tls_handshake_counts_after_it() {
         (Protocol::Redis, b"+OK\r\n"),
         (Protocol::Redis, b"-ERR injected\r\n"),
     ] {
-        for tls in ["require".to_owned(), format!("verify&ca={}", authority.file("ca.pem").display())] {
-            if protocol == Protocol::Redis && tls == "require" {
-                continue; // `AUTH` is not sent at all.
-            }
+        let ca = authority.file("ca.pem");
+        for tls in [
+            "require".to_owned(),
+            format!("verify-ca&ca={}", ca.display()),
+            format!("verify&ca={}", ca.display()),
+        ] {
             let manner = Manner::Injects(injected);
             let impostor = Impostor::with(manner, protocol, Asks::Proof, Some(&authority));
             let error = refused(&impostor_url(protocol, &impostor, &format!("tls={tls}&timeout=20s")));
@@ -213,16 +215,29 @@ fn nothing_that_came_before_a_tls_handshake_counts_after_it() {
 
 #[test]
 fn another_login_of_this_machine_that_listens_on_a_free_port_gets_no_password_of_a_database() {
+    let authority = Authority::new();
     for protocol in [Protocol::Mysql, Protocol::Postgres] {
         let impostor = Impostor::start(protocol, Asks::Password, None);
         let error = refused(&impostor_url(protocol, &impostor, "timeout=20s"));
         assert_eq!(error.code, Code::StoreRefused, "{error}");
         for says in
-            ["it was not sent", "any login of this machine", "`socket=FILE`", "`tls=verify`", "`tls=off`"]
+            ["it was not sent", "any login of this machine", "`socket=FILE`", "turn TLS on", "`tls=off`"]
         {
             assert!(error.message.contains(says), "{protocol:?}: {error}");
         }
         println!("loopback {protocol:?}: {}", error.message);
+        // It offers TLS until it has asked for the password.
+        let manner = Manner::DeniesTlsNext;
+        let impostor = Impostor::with(manner, protocol, Asks::Password, Some(&authority));
+        let error = refused(&impostor_url(protocol, &impostor, "timeout=20s"));
+        assert_eq!(error.code, Code::StoreRefused, "{error}");
+        assert!(error.message.contains("the server offers no TLS"), "{protocol:?}: {error}");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while impostor.sent().len() < 2 {
+            assert!(Instant::now() < deadline, "{protocol:?}: the second try never came: {error}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(impostor.sent().iter().all(|sent| !sent.discloses("T0pSecretPw")), "{protocol:?}: {error}");
         // Proofs are sent as before.
         for asks in [Asks::Proof, Asks::WeakProof] {
             let impostor = Impostor::start(protocol, asks, None);

@@ -52,6 +52,8 @@ pub enum Manner {
     Injects(&'static [u8]),
     /// It has an RSA key, decrypts the password that it gets under it, and lets the client in.
     Decrypts,
+    /// It offers TLS to the first client only.
+    DeniesTlsNext,
 }
 
 /// A moment of a connection.
@@ -137,8 +139,9 @@ impl Impostor {
         let sent = Arc::<Mutex<Vec<Sent>>>::default();
         let of_thread = Arc::clone(&sent);
         std::thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let (tls, all) = (tls.clone(), Arc::clone(&of_thread));
+            for (number, client) in listener.incoming().flatten().enumerate() {
+                let offers_tls = number == 0 || manner != Manner::DeniesTlsNext;
+                let (tls, all) = (tls.clone().filter(|_| offers_tls), Arc::clone(&of_thread));
                 std::thread::spawn(move || {
                     let mut line = Line { stream: Stream::Plain(client), sent: Sent::default(), manner };
                     // Only the received bytes count, however the connection ends.

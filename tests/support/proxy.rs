@@ -1,7 +1,7 @@
 //! A TCP proxy that loses answers, or parts client and server.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -37,7 +37,7 @@ struct Shared {
 /// A proxy in front of one server.
 #[derive(Debug)]
 pub struct Proxy {
-    port: u16,
+    address: SocketAddr,
     shared: Arc<Shared>,
 }
 
@@ -48,8 +48,17 @@ impl Proxy {
     /// Where there is no free port.
     #[must_use]
     pub fn start(server: (String, u16)) -> Proxy {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-        let port = listener.local_addr().expect("a bound socket has an address").port();
+        Proxy::start_at(Ipv4Addr::LOCALHOST.into(), server)
+    }
+
+    /// The same on another address of this machine.
+    ///
+    /// # Panics
+    /// Where there is no free port.
+    #[must_use]
+    pub fn start_at(host: IpAddr, server: (String, u16)) -> Proxy {
+        let listener = TcpListener::bind((host, 0)).expect("a free port");
+        let address = listener.local_addr().expect("a bound socket has an address");
         let shared = Arc::new(Shared {
             answers: Mutex::new(Answers::Pass),
             changed: Condvar::new(),
@@ -77,13 +86,13 @@ impl Proxy {
                 thread::spawn(move || shared.answers(upstream, client, &asked));
             }
         });
-        Proxy { port, shared }
+        Proxy { address, shared }
     }
 
     /// Where to connect to.
     #[must_use]
     pub fn address(&self) -> (String, u16) {
-        ("127.0.0.1".to_owned(), self.port)
+        (self.address.ip().to_string(), self.address.port())
     }
 
     /// From now on.

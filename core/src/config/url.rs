@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::{Error, Result, shown};
 use crate::store::memory::Step;
-use crate::store::server::{PasswordSource, ServerOptions, Tls, TlsMode};
+use crate::store::server::{NEEDS_CA, PasswordSource, ServerOptions, Tls, TlsMode};
 use crate::store::{Durability, Secret};
 
 use super::options::{self, Described};
@@ -59,10 +59,10 @@ pub(super) fn parse(config: &str) -> Result<MillConfig> {
         // The same, encrypted.
         "rediss" => match query.split('&').find_map(|pair| pair.strip_prefix("tls=")) {
             None => redis(rest, &format!("tls=verify&{query}")),
-            Some("require" | "verify") => redis(rest, query),
+            Some("require" | "verify-ca" | "verify") => redis(rest, query),
             // The value may be what follows a `?` in a password.
             Some(_) => Err(Error::config(
-                "`rediss:` is always encrypted: write tls=verify or tls=require, or `redis:`",
+                "`rediss:` is always encrypted: write tls=verify, tls=verify-ca or tls=require, or `redis:`",
             )),
         },
         // Only a word is repeated: what stands before a port may be a login.
@@ -438,7 +438,7 @@ fn schema(options: &BTreeMap<String, String>) -> Result<Option<String>> {
     Ok(Some(name.clone()))
 }
 
-/// `tls=off|prefer|require|verify`, `ca=FILE` with the trusted authorities, and `cert=` and `key=` with this program's own
+/// `tls=off|prefer|require|verify-ca|verify`, `ca=FILE` with the trusted authorities, and `cert=` and `key=` with this program's own
 /// certificate.
 fn tls(options: &BTreeMap<String, String>) -> Result<Tls> {
     let mode = match options.get("tls").map(String::as_str) {
@@ -446,21 +446,26 @@ fn tls(options: &BTreeMap<String, String>) -> Result<Tls> {
         Some("off") => TlsMode::Off,
         Some("prefer") => TlsMode::Prefer,
         Some("require") => TlsMode::Require,
+        Some("verify-ca") => TlsMode::VerifyCa,
         Some("verify") => TlsMode::Verify,
-        Some(other) => return Err(bad("tls", other, "off, prefer, require, verify")),
+        Some(other) => return Err(bad("tls", other, "off, prefer, require, verify-ca, verify")),
     };
     let file = |option: &str| options.get(option).map(PathBuf::from);
     let tls = Tls { mode, ca: file("ca"), cert: file("cert"), key: file("key") };
     let written = options.get("tls").map_or("", String::as_str);
-    let encrypts = matches!(mode, TlsMode::Require | TlsMode::Verify);
+    let verifies = matches!(mode, TlsMode::VerifyCa | TlsMode::Verify);
+    let encrypts = verifies || mode == TlsMode::Require;
     if encrypts && options.contains_key("socket") {
         return Err(Error::config(format!(
             "tls={written} with `socket=`: a socket file does not leave the machine and is never encrypted; leave one of them out"
         )));
     }
-    if tls.ca.is_some() && mode != TlsMode::Verify {
+    if mode == TlsMode::VerifyCa && tls.ca.is_none() {
+        return Err(Error::config(NEEDS_CA));
+    }
+    if tls.ca.is_some() && !verifies {
         return Err(Error::config(
-            "`ca=` names a certificate, but the server's is not verified; add tls=verify",
+            "`ca=` names a certificate, but the server's is not verified; add tls=verify, or tls=verify-ca",
         ));
     }
     if tls.cert.is_some() != tls.key.is_some() {

@@ -132,7 +132,8 @@ pub struct Facts {
     pub version: String,
     /// The settings that decide whether a commit survives, `name=value`.
     pub durability: Vec<String>,
-    /// The connection's protection: `none`, `encrypted, server not authenticated`, `verified`; empty without a connection.
+    /// The connection's protection: `none`, `encrypted, server not authenticated` with the remedy, `verified by the authority, whatever
+    /// host`, `verified`; empty without a connection.
     pub tls: String,
     /// Problems with these settings.
     pub warnings: Vec<String>,

@@ -17,7 +17,7 @@ use super::{Durability, Fault, FaultKind, Secret, secret_file};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsMode {
     /// Not given: as `off` for a socket file, `prefer` for every address but those of loopback. A connection to a loopback
-    /// address is not encrypted, and no SQL database gets the password itself over it.
+    /// address is not encrypted, unless a SQL database asks for the password itself: then the login is tried again inside TLS.
     #[default]
     Default,
     /// No encryption; a password is sent in whatever form the server wants.
@@ -26,9 +26,15 @@ pub enum TlsMode {
     Prefer,
     /// Encrypted or refused; the server's identity is not verified.
     Require,
+    /// Encrypted, and the server's certificate has to be by an authority of `ca`, for whatever host.
+    VerifyCa,
     /// Encrypted, and the server's certificate has to be for the host as it is written.
     Verify,
 }
+
+/// What [`TlsMode::VerifyCa`] lacks without `ca`.
+pub(crate) const NEEDS_CA: &str =
+    "tls=verify-ca compares no host, so it needs the authority that signed for this server; add ca=FILE.pem";
 
 /// Encryption of the connection, and the certificates of both ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -229,7 +235,7 @@ pub(crate) fn login_refused(options: &ServerOptions, mode: super::tls::Mode) -> 
         _ => format!("with this password; {CHECK}"),
     };
     let or_else = match (mode, &options.tls.cert) {
-        (mode, _) if mode.is_plain() => "the server demands TLS: `tls=verify`",
+        (mode, _) if mode.is_plain() => "the server demands TLS: `tls=require`, or `tls=verify`",
         (Mode::Prefer, None) => {
             "the server demands TLS: `tls=require`; or a certificate of this user: `cert=FILE.pem&key=FILE.pem`"
         }

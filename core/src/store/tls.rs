@@ -1,10 +1,13 @@
 //! The meaning of `tls=` for every server store: which certificates are trusted, which one this program shows, and when a
 //! password may be sent.
 //!
-//! A password is sent as it is, or under a key that came from the server, only to a socket file, to a server whose
-//! certificate was verified, or if the configuration says `tls=off`. Over any other connection only proofs are sent, from
-//! which no password can be read: SCRAM, and the scrambles of MySQL and MariaDB. Loopback is no exception: any login of this
-//! machine can listen on a port that is free. Redis is one, because `AUTH` is its only login.
+//! A password is sent as it is only inside TLS, to a socket file, or if the configuration says `tls=off`. Under a key that came
+//! from the server it is sent with `tls=off` only. Over any other connection only proofs are sent, from which no password can be
+//! read: SCRAM, and the scrambles of MySQL and MariaDB. This is the rule of libpq and of Connector/J.
+//!
+//! Loopback is no exception: any login of this machine can listen on a port that is free. Without `tls=` a connection to it is
+//! not encrypted, because the bytes do not leave the machine. If the server asks for the password there, the login is tried
+//! again inside TLS. Redis is an exception on loopback, because `AUTH` is its only login.
 
 use std::ffi::OsString;
 use std::fs::Metadata;
@@ -26,6 +29,8 @@ pub(crate) enum Mode {
     SharedFolder,
     Prefer,
     Require,
+    /// The server's certificate is by an authority of `ca=`, whatever host it names.
+    VerifyCa,
     Verify,
 }
 
@@ -35,6 +40,8 @@ pub(crate) enum Protection {
     None,
     /// Encrypted, but the server's identity is unknown.
     Encrypted,
+    /// The server has shown a certificate by an authority of `ca=`, for whatever host.
+    VerifiedCa,
     /// The server has shown a trusted certificate for its name.
     Verified,
 }
@@ -44,7 +51,10 @@ impl Protection {
     pub(crate) fn words(self) -> &'static str {
         match self {
             Protection::None => "none",
-            Protection::Encrypted => "encrypted, server not authenticated",
+            Protection::Encrypted => {
+                "encrypted, server not authenticated (`tls=verify`, or `tls=verify-ca` with `ca=FILE.pem`, authenticates it)"
+            }
+            Protection::VerifiedCa => "verified by the authority, whatever host",
             Protection::Verified => "verified",
         }
     }
@@ -66,6 +76,7 @@ impl Mode {
             TlsMode::Default if address.ip().to_canonical().is_loopback() => Mode::Loopback,
             TlsMode::Off => Mode::Off,
             TlsMode::Require => Mode::Require,
+            TlsMode::VerifyCa => Mode::VerifyCa,
             TlsMode::Verify => Mode::Verify,
             TlsMode::Prefer | TlsMode::Default => Mode::Prefer,
         }
@@ -81,32 +92,39 @@ impl Mode {
         match self {
             Mode::Off | Mode::Loopback | Mode::SharedFolder => Protection::None,
             Mode::Prefer | Mode::Require => Protection::Encrypted,
+            Mode::VerifyCa => Protection::VerifiedCa,
             Mode::Verify => Protection::Verified,
         }
     }
 
-    /// Whether the password itself, or encrypted under a key from the server, may be sent.
+    /// Whether the password itself may be sent over a connection with this protection.
     pub(crate) fn may_send_password(self, protection: Protection) -> bool {
-        self == Mode::Off || protection == Protection::Verified
+        self == Mode::Off || protection != Protection::None
     }
 
     /// Whether Redis' `AUTH` may be sent, which is the password itself.
     #[cfg(feature = "redis")]
-    pub(crate) fn may_send_auth(self) -> bool {
-        matches!(self, Mode::Loopback | Mode::SharedFolder) || self.may_send_password(self.encrypted())
+    pub(crate) fn may_send_auth(self, protection: Protection) -> bool {
+        matches!(self, Mode::Loopback | Mode::SharedFolder) || self.may_send_password(protection)
+    }
+
+    /// Whether a login that needs the password is tried again inside TLS.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(crate) fn tries_tls_next(self) -> bool {
+        self == Mode::Loopback
     }
 }
 
-/// The fault for a server that asked for the password itself without a verified identity. `how` names the method.
+/// The fault for a server that asked for the password itself over a connection that is not encrypted. `how` names the method.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn password_withheld(how: &str, mode: Mode) -> Fault {
     let what = format!("the server wants {how}, and it was not sent");
     match mode {
         Mode::Loopback => withheld(
             &format!(
-                "{what}: any login of this machine may listen on a port of {LOOPBACK}; use `socket=FILE`"
+                "{what}: the server offers no TLS, and any login of this machine may listen on a port of {LOOPBACK}; use `socket=FILE`"
             ),
-            ", `tls=verify`, or a login that sends only a proof",
+            ", turn TLS on at the server, take a login that sends only a proof",
         ),
         Mode::SharedFolder => withheld(
             &format!(
@@ -114,7 +132,10 @@ pub(crate) fn password_withheld(how: &str, mode: Mode) -> Fault {
             ),
             ", or a login that sends only a proof",
         ),
-        _ => withheld(&format!("{what}: {VERIFY}"), ", or a login that sends only a proof"),
+        _ => withheld(
+            &format!("{what}: the server offers no TLS; turn it on there"),
+            ", take a login that sends only a proof",
+        ),
     }
 }
 
@@ -186,13 +207,14 @@ fn may_be_replaced(folder: &Path, found: &Metadata) -> bool {
 /// Redis has no other login than the plain password.
 #[cfg(feature = "redis")]
 pub(crate) fn auth_withheld() -> Fault {
-    withheld(&format!("`AUTH` would send the password in clear, and it was not sent: {VERIFY}"), "")
+    withheld(
+        "`AUTH` would send the password in clear, and it was not sent; use `rediss://` (with `ca=FILE.pem` for an authority of your own), or `tls=require`",
+        "",
+    )
 }
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 const LOOPBACK: &str = "127.0.0.1 and ::1";
-const VERIFY: &str =
-    "nothing proves who answers there; use `tls=verify` (with `ca=FILE.pem` for an authority of your own)";
 
 fn withheld(what: &str, other_way: &str) -> Fault {
     Fault::new(FaultKind::Refused, format!("{what}{other_way}, or write `tls=off` to send it all the same"))
@@ -225,16 +247,18 @@ mod encrypted {
     use std::sync::Arc;
 
     use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+    use rustls::client::verify_server_cert_signed_by_trust_anchor;
     use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+    use rustls::server::ParsedCertificate;
     use rustls::{
         CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     };
 
     use super::{Fault, FaultKind, Mode, SocketAddr};
     use crate::store::secret_file;
-    use crate::store::server::Tls;
+    use crate::store::server::{NEEDS_CA, Tls};
 
     const CLIENT_CERT: &str = "the certificate has to be one of X.509 version 3, and the key its own";
 
@@ -249,13 +273,21 @@ mod encrypted {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| refused(format!("TLS cannot be set up: {error}")))?;
-        let builder = if mode == Mode::Verify {
-            builder.with_root_certificates(match &tls.ca {
+        let builder = match mode {
+            Mode::Off | Mode::Loopback | Mode::SharedFolder | Mode::Prefer | Mode::Require => {
+                let any = ServerCertificate { trusted: None, provider };
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(any))
+            }
+            Mode::VerifyCa => {
+                // The system's authorities sign for everybody: without a name they would prove nothing.
+                let Some(file) = &tls.ca else { return Err(refused(NEEDS_CA.to_owned())) };
+                let by_authority = ServerCertificate { trusted: Some(authorities_in(file)?), provider };
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(by_authority))
+            }
+            Mode::Verify => builder.with_root_certificates(match &tls.ca {
                 Some(file) => authorities_in(file)?,
                 None => authorities_of_the_system()?,
-            })
-        } else {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+            }),
         };
         match (&tls.cert, &tls.key) {
             (Some(cert), Some(key)) => {
@@ -331,20 +363,30 @@ mod encrypted {
         Ok(authorities)
     }
 
-    /// Accepts every certificate, but checks that the server has its key: the signature matters for SCRAM bound to the
-    /// certificate.
+    /// A certificate whose host is not compared. It checks that the server has the certificate's key, which matters for SCRAM bound to
+    /// the certificate too.
     #[derive(Debug)]
-    struct AnyCertificate(Arc<CryptoProvider>);
+    struct ServerCertificate {
+        /// The certificate has to be by one of these authorities, valid today, and for a server. `None`: any certificate will do.
+        trusted: Option<RootCertStore>,
+        provider: Arc<CryptoProvider>,
+    }
 
-    impl ServerCertVerifier for AnyCertificate {
+    impl ServerCertVerifier for ServerCertificate {
         fn verify_server_cert(
             &self,
-            _: &CertificateDer<'_>,
-            _: &[CertificateDer<'_>],
+            certificate: &CertificateDer<'_>,
+            chain: &[CertificateDer<'_>],
             _: &ServerName<'_>,
             _: &[u8],
-            _: UnixTime,
+            now: UnixTime,
         ) -> Result<ServerCertVerified, Error> {
+            if let Some(authorities) = &self.trusted {
+                // All that `tls=verify` checks, but for the host.
+                let certificate = ParsedCertificate::try_from(certificate)?;
+                let known = self.provider.signature_verification_algorithms.all;
+                verify_server_cert_signed_by_trust_anchor(&certificate, authorities, chain, now, known)?;
+            }
             Ok(ServerCertVerified::assertion())
         }
 
@@ -354,7 +396,7 @@ mod encrypted {
             cert: &CertificateDer<'_>,
             dss: &DigitallySignedStruct,
         ) -> Result<HandshakeSignatureValid, Error> {
-            verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+            verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
         }
 
         fn verify_tls13_signature(
@@ -363,11 +405,61 @@ mod encrypted {
             cert: &CertificateDer<'_>,
             dss: &DigitallySignedStruct,
         ) -> Result<HandshakeSignatureValid, Error> {
-            verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+            verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
         }
 
         fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            self.0.signature_verification_algorithms.supported_schemes()
+            self.provider.signature_verification_algorithms.supported_schemes()
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::time::Duration;
+
+        use super::*;
+
+        #[test]
+        fn a_certificate_without_a_host_to_compare_is_checked_in_all_else() {
+            let pem = include_bytes!("tls_certificates.pem");
+            let found: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().expect("PEM");
+            let [ca, other, db1, nameless, client] = &found[..] else {
+                panic!("{} certificates", found.len())
+            };
+            let mut broken = db1.to_vec();
+            *broken.last_mut().expect("a signature") ^= 1;
+            let broken = CertificateDer::from(broken);
+            // The first days of 2020, 2030 and 2130.
+            let (before, now, after) = (1_577_836_800, 1_893_456_000, 5_049_129_600);
+            for (what, certificate, authority, at, is_trusted) in [
+                ("another host", db1, ca, now, true),
+                ("no host", nameless, ca, now, true),
+                ("another authority of that name", db1, other, now, false),
+                ("a client's", client, ca, now, false),
+                ("a broken signature", &broken, ca, now, false),
+                ("not yet valid", db1, ca, before, false),
+                ("expired", db1, ca, after, false),
+                ("the other authority itself", other, ca, now, false),
+            ] {
+                let mut authorities = RootCertStore::empty();
+                authorities.add(authority.clone()).expect("an authority");
+                let checked = |trusted| {
+                    let verifier =
+                        ServerCertificate { trusted, provider: Arc::new(ring::default_provider()) };
+                    let name = ServerName::try_from("elsewhere").expect("a name");
+                    let at = UnixTime::since_unix_epoch(Duration::from_secs(at));
+                    verifier.verify_server_cert(certificate, &[], &name, &[], at)
+                };
+                let answer = checked(Some(authorities));
+                assert_eq!(answer.is_ok(), is_trusted, "{what}: {answer:?}");
+                assert!(checked(None).is_ok(), "{what}: `require` looks at nothing");
+            }
+        }
+
+        #[test]
+        fn the_chain_alone_needs_an_authority_of_its_own() {
+            let refused = client_config(&Tls::default(), Mode::VerifyCa).expect_err("no authority");
+            assert!(refused.to_string().contains("add ca=FILE.pem"), "{refused}");
         }
     }
 
@@ -384,7 +476,7 @@ mod encrypted {
             Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. })
                 if presented.is_empty() =>
             {
-                "it names no host, as those that MySQL makes by itself do not: give the server one with the host as its subjectAltName"
+                "it names no host, as those that MySQL makes by itself do not: write `tls=verify-ca` with `ca=` the server's own `ca.pem`, or give the server one with the host as its subjectAltName"
             }
             Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
@@ -467,18 +559,23 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_sent_to_a_verified_server_or_where_tls_off_is_written() {
-        use Protection::{Encrypted, None, Verified};
+    fn a_password_is_sent_inside_tls_or_where_tls_off_is_written() {
+        use Protection::{Encrypted, None, Verified, VerifiedCa};
         for (mode, protection, sent) in [
             (Mode::Off, None, true),
             (Mode::Loopback, None, false),
             (Mode::SharedFolder, None, false),
             (Mode::Prefer, None, false),
-            (Mode::Prefer, Encrypted, false),
-            (Mode::Require, Encrypted, false),
+            (Mode::Require, None, false),
+            (Mode::VerifyCa, None, false),
+            (Mode::Verify, None, false),
+            (Mode::Prefer, Encrypted, true),
+            (Mode::Require, Encrypted, true),
+            (Mode::VerifyCa, VerifiedCa, true),
             (Mode::Verify, Verified, true),
         ] {
             assert_eq!(mode.may_send_password(protection), sent, "{mode:?} {protection:?}");
+            assert!(protection == None || mode.encrypted() == protection, "{mode:?}");
         }
     }
 }

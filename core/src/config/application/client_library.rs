@@ -6,6 +6,8 @@ pub(super) enum TlsLevel {
     Off,
     Prefer,
     Require,
+    /// The chain by the authorities that are named, no host. Without a file with authorities it is [`TlsLevel::Verify`].
+    VerifyCa,
     Verify,
 }
 
@@ -110,6 +112,7 @@ impl TlsLevel {
             TlsLevel::Off => "no encryption",
             TlsLevel::Prefer => "`tls=prefer`",
             TlsLevel::Require => "`tls=require`",
+            TlsLevel::VerifyCa => "`tls=verify-ca` with a file of authorities, else `tls=verify`",
             TlsLevel::Verify => "`tls=verify`",
         }
     }
@@ -134,7 +137,8 @@ impl Role {
             Role::Schema => "`schema=`: the first of the schemas, folded to lower case as the server does, unless it is quoted".to_owned(),
             Role::ServerOptions => "`schema=`, where it is `-c search_path=NAME`; ignored: Neon's `endpoint=` of the same host; refused: everything else".to_owned(),
             Role::TlsMode(words) => {
-                let each = [TlsLevel::Off, TlsLevel::Prefer, TlsLevel::Require, TlsLevel::Verify].map(|level| {
+                use TlsLevel::{Off, Prefer, Require, Verify, VerifyCa};
+                let each = [Off, Prefer, Require, VerifyCa, Verify].map(|level| {
                     let words = words.iter().copied().flatten().filter(|(_, its)| *its == level);
                     let words: Vec<_> = words.map(|(word, _)| *word).collect();
                     (!words.is_empty()).then(|| format!("{}: {}", listed(&words), level.described()))
@@ -150,7 +154,7 @@ impl Role {
             Role::TrustAll => "on: where a switch alone asks for encryption, `tls=require`".to_owned(),
             Role::SocketClass => "`NonValidatingFactory`: where `ssl` alone asks for encryption, `tls=require`; the driver's two others: nothing more; refused: every other class".to_owned(),
             Role::KeyFromServer => "on, without encryption: `tls=off`".to_owned(),
-            Role::Ca | Role::RootCert => "`ca=` with `tls=verify`: a PEM file; refused: other files and texts".to_owned(),
+            Role::Ca | Role::RootCert => "`ca=` with `tls=verify`, or with `tls=verify-ca` where that is asked for: a PEM file; refused: other files and texts".to_owned(),
             Role::Cert => "`cert=`: a PEM file; refused: other files and texts".to_owned(),
             Role::Key => "`key=`: a PEM file; refused: other files and texts".to_owned(),
             Role::ConnectSeconds => "`connect_timeout=`, in seconds".to_owned(),

@@ -4,7 +4,7 @@
 use super::client_library::{ClientLibrary, DatabaseKind, Role, RoleRows, TlsLevel};
 
 use Role::{Ignored, Only, Refused};
-use TlsLevel::{Off, Prefer, Require, Verify};
+use TlsLevel::{Off, Prefer, Require, Verify, VerifyCa};
 
 /// Most libraries tell letters apart, and decode what stands in a URL.
 const PLAIN: ClientLibrary = ClientLibrary {
@@ -113,13 +113,13 @@ const MODES: &[(&str, TlsLevel)] = &[
     ("DISABLED", Off),
     ("PREFERRED", Prefer),
     ("REQUIRED", Require),
-    ("VERIFY_CA", Verify),
+    ("VERIFY_CA", VerifyCa),
     ("VERIFY_IDENTITY", Verify),
     ("disable", Off),
     ("allow", Prefer),
     ("prefer", Prefer),
     ("require", Require),
-    ("verify-ca", Verify),
+    ("verify-ca", VerifyCa),
     ("verify-full", Verify),
     ("no-verify", Require),
     ("trust", Require),

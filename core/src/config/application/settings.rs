@@ -491,16 +491,20 @@ impl Settings {
         if is_named(&self.cert) {
             level = level.max(Some(TlsLevel::Require));
         }
-        // Without a look at the certificate the authority would be without effect.
-        if is_named(&self.ca) {
-            level = Some(TlsLevel::Verify);
-        }
+        level = match (level, is_named(&self.ca)) {
+            (Some(TlsLevel::VerifyCa), true) => level,
+            // Without a look at the certificate the authority would be without effect. And the system's authorities sign for
+            // everybody: without a name they would prove nothing.
+            (Some(TlsLevel::VerifyCa), false) | (_, true) => Some(TlsLevel::Verify),
+            (_, false) => level,
+        };
         // A socket file does not leave the machine, and PostgreSQL's libraries pass encryption over there.
         if is_socket && (self.is_postgres() || level <= Some(TlsLevel::Prefer)) {
             return Ok(None);
         }
         Ok(match level {
             Some(TlsLevel::Verify) => Some("verify"),
+            Some(TlsLevel::VerifyCa) => Some("verify-ca"),
             Some(TlsLevel::Require) => Some("require"),
             None | Some(TlsLevel::Prefer) => Some("prefer"),
             // `off` sends a password as it is if the server asks for that, which these libraries do not.

@@ -137,6 +137,7 @@ fn demanded(server: &ServerOptions) -> TlsLevel {
         TlsMode::Off | TlsMode::Default => TlsLevel::Off,
         TlsMode::Prefer => TlsLevel::Prefer,
         TlsMode::Require => TlsLevel::Require,
+        TlsMode::VerifyCa => TlsLevel::VerifyCa,
         TlsMode::Verify => TlsLevel::Verify,
     }
 }
@@ -154,7 +155,8 @@ fn tls_parameters(library: &'static ClientLibrary) -> Vec<(&'static str, &'stati
                 found.extend(off.map(|level| (name, "false", level)));
             }
             Role::VerifySwitch | Role::RejectUnauthorized => found.push((name, "true", TlsLevel::Verify)),
-            Role::Ca | Role::RootCert => found.push((name, "/ca.pem", TlsLevel::Verify)),
+            // Beside a word that asks for the chain alone; every other one with a file is `verify`, see below.
+            Role::Ca | Role::RootCert => found.push((name, "/ca.pem", TlsLevel::VerifyCa)),
             Role::ChannelBinding => found.push((name, "require", TlsLevel::Verify)),
             _ => {}
         }
@@ -173,6 +175,61 @@ fn any_two_parameters_of_encryption_give_no_less_than_the_stronger_one() {
             let server = server(&mill).expect("a server");
             assert!(demanded(&server) >= first.2.max(second.2), "{given:?}: {mill}");
         }
+    }
+}
+
+#[test]
+fn the_host_is_left_out_only_where_a_word_asks_for_the_chain_alone_and_names_its_authorities() {
+    for (url, given, tls) in [
+        ("jdbc:mysql://db/shop", &[("sslMode", "VERIFY_CA")][..], "verify"),
+        (
+            "jdbc:mariadb://db/shop",
+            &[("sslMode", "verify-ca"), ("serverSslCert", "/ca.pem")],
+            "verify-ca&ca=/ca.pem",
+        ),
+        ("jdbc:mariadb://db/shop", &[("serverSslCert", "/ca.pem")], "verify&ca=/ca.pem"),
+        (
+            "jdbc:mariadb://db/shop",
+            &[("sslMode", "trust"), ("serverSslCert", "/ca.pem")],
+            "verify&ca=/ca.pem",
+        ),
+        (
+            "jdbc:postgresql://db/shop",
+            &[("sslmode", "verify-ca"), ("sslrootcert", "/ca.pem")],
+            "verify-ca&ca=/ca.pem",
+        ),
+        (
+            "jdbc:postgresql://db/shop",
+            &[("sslmode", "verify-full"), ("sslrootcert", "/ca.pem")],
+            "verify&ca=/ca.pem",
+        ),
+        (
+            "jdbc:postgresql://db/shop",
+            &[("sslmode", "require"), ("sslrootcert", "/ca.pem")],
+            "verify&ca=/ca.pem",
+        ),
+        ("postgresql+psycopg://db/shop?sslmode=verify-ca&sslrootcert=system", &[], "verify"),
+        (
+            "jdbc:postgresql://db/shop",
+            &[("sslmode", "verify-ca"), ("channelBinding", "require"), ("sslrootcert", "/ca.pem")],
+            "verify&ca=/ca.pem",
+        ),
+        ("postgresql+psycopg://db/shop?sslmode=verify-ca&sslrootcert=/ca.pem", &[], "verify-ca&ca=/ca.pem"),
+        ("postgresql+asyncpg://db/shop?ssl=verify-ca", &[], "verify"),
+        ("mysql+pymysql://db/shop", &[("ssl_ca", "/ca.pem")], "verify&ca=/ca.pem"),
+        ("mysql://db/shop", &[("ssl_mode", "VERIFY_CA"), ("ssl_ca", "/ca.pem")], "verify-ca&ca=/ca.pem"),
+        (
+            "mysql://db/shop",
+            &[("ssl_mode", "VERIFY_CA"), ("ssl_ca", "/ca.pem"), ("ssl_verify_identity", "true")],
+            "verify&ca=/ca.pem",
+        ),
+        ("mysql2://db/shop?ssl-mode=VERIFY_CA&sslca=/ca.pem", &[], "verify-ca&ca=/ca.pem"),
+        ("postgres://db/shop?sslmode=verify-ca&sslrootcert=/ca.pem", &[], "verify-ca&ca=/ca.pem"),
+    ] {
+        let given: Vec<_> = [("user", "app")].iter().chain(given).copied().collect();
+        let mill = store_of(url, &given).expect(url);
+        assert_eq!(mill.split_once("?tls=").expect("a word").1, tls, "{url} {given:?}");
+        assert!(server(&mill).is_some(), "{mill}");
     }
 }
 

@@ -52,6 +52,19 @@ impl Mysql {
     fn connect_to(&self, options: &ServerOptions, target: &Target) -> Result<MysqlSession, Fault> {
         let options = &*options.signed_in()?;
         let mode = Mode::of(options, target);
+        match self.log_in(options, target, mode) {
+            Err(NotLoggedIn { needs_tls: true, .. }) => self.log_in(options, target, Mode::Require),
+            other => other,
+        }
+        .map_err(|failed| failed.fault)
+    }
+
+    fn log_in(
+        &self,
+        options: &ServerOptions,
+        target: &Target,
+        mode: Mode,
+    ) -> Result<MysqlSession, NotLoggedIn> {
         let builder = OptsBuilder::new()
             .user(Some(options.user.clone()))
             .pass(Some(options.password.reveal().to_owned()))
@@ -60,12 +73,16 @@ impl Mysql {
             .write_timeout(Some(options.read_timeout.max(AT_LEAST)))
             .connect_attrs(Some(HashMap::from([("program_name", "keymill")])))
             .stmt_cache_size(0) // nothing is prepared
+            .enable_cleartext_plugin(true) // the line decides where a password is sent
             .prefer_socket(false) // would connect a second time, to a file the server names
             .max_allowed_packet(Some(self.largest_packet)); // saves asking for it
         let mut line = Tunnel::open(options, target, mode, self.one_by_one)?;
         let builder = builder.socket(Some(line.socket()));
         let connected = Conn::new(builder);
-        let connection = connected.map_err(|error| not_connected(error, &mut line, options, mode))?;
+        let connection = connected.map_err(|error| NotLoggedIn {
+            fault: not_connected(error, &mut line, options, mode),
+            needs_tls: line.needs_tls(),
+        })?;
         let protection = line.protection();
         let mut session = MysqlSession {
             connection,
@@ -91,6 +108,19 @@ impl Mysql {
         };
         session.introduce(options)?;
         Ok(session)
+    }
+}
+
+/// Why there is no session.
+struct NotLoggedIn {
+    fault: Fault,
+    /// The same inside TLS may succeed.
+    needs_tls: bool,
+}
+
+impl From<Fault> for NotLoggedIn {
+    fn from(fault: Fault) -> NotLoggedIn {
+        NotLoggedIn { fault, needs_tls: false }
     }
 }
 

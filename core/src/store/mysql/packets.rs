@@ -72,6 +72,39 @@ pub(super) fn scramble_of(switch: &[u8]) -> Vec<u8> {
     data.strip_suffix(&[0]).unwrap_or(data).to_vec()
 }
 
+/// How a server asks for the password itself. To every other packet of a login the driver answers with a proof, or not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PasswordRequest {
+    /// Full `caching_sha2_password`: the server does not have the user in its cache.
+    CachingSha2,
+    /// `mysql_clear_password`, for LDAP and PAM.
+    Clear,
+}
+
+impl PasswordRequest {
+    /// The request in a packet of the server, behind its greeting.
+    pub(super) fn in_packet(packet: &[u8]) -> Option<PasswordRequest> {
+        match packet {
+            [0x01, 0x04, ..] => Some(PasswordRequest::CachingSha2),
+            [0xfe, method @ ..] if method.starts_with(b"mysql_clear_password") => {
+                Some(PasswordRequest::Clear)
+            }
+            _ => None,
+        }
+    }
+
+    /// For messages: what the server wants, over a connection `in_clear` or not.
+    pub(super) fn how(self, in_clear: bool) -> &'static str {
+        match self {
+            PasswordRequest::CachingSha2 if in_clear => {
+                "the password under a key of its own (full `caching_sha2_password`)"
+            }
+            PasswordRequest::CachingSha2 => "the password itself (full `caching_sha2_password`)",
+            PasswordRequest::Clear => "the password itself (`mysql_clear_password`)",
+        }
+    }
+}
+
 /// Whether this packet asks for more computing than a login takes: nothing ends it, and a false server may ask for it.
 pub(super) fn asks_for_too_much(packet: &[u8]) -> bool {
     match packet {
@@ -122,6 +155,25 @@ mod tests {
         // PEM of 4096 bits, and of 16384.
         assert!(!is_key_too_long(&[b'A'; 800]));
         assert!(is_key_too_long(&[b'A'; 2_900]));
+    }
+
+    #[test]
+    fn a_request_for_the_password_is_known_in_every_form_that_the_driver_answers() {
+        use PasswordRequest::{CachingSha2, Clear};
+        for (packet, asked) in [
+            (&b"\x01\x04"[..], Some(CachingSha2)),
+            (b"\x01\x04more", Some(CachingSha2)),
+            (b"\xfemysql_clear_password\0", Some(Clear)),
+            (b"\xfemysql_clear_password\0abcdefghijklmnopqrst\0", Some(Clear)),
+            (b"\xfemysql_clear_password", Some(Clear)),
+            (b"\x01\x03", None),
+            (b"\xfemysql_native_password\0abcdefghijklmnopqrst\0", None),
+            (b"\xfe", None),
+            (b"\0\0\0\x02\0\0\0", None),
+            (b"", None),
+        ] {
+            assert_eq!(PasswordRequest::in_packet(packet), asked, "{packet:?}");
+        }
     }
 
     #[test]

@@ -6,10 +6,10 @@
 //! and a thread forwards its packets to the server, under the deadlines of [`Socket`].
 //!
 //! The thread negotiates TLS as the protocol wants it (the greeting comes in clear, then `SSLRequest`), verifies what `tls=`
-//! says, and inspects each packet of the login: the password itself (full `caching_sha2_password`) goes only where
-//! [`Mode::may_send_password`] allows it. The driver takes its end for a socket file and hands it over in clear; a server
-//! that is asked without encryption wants it under its own key, and the thread encrypts it. The driver itself refuses the
-//! other methods that send a password (`mysql_clear_password`, `sha256_password`). After the login the thread forwards bytes.
+//! says, and inspects each packet of the login: the password itself (full `caching_sha2_password`, `mysql_clear_password`) goes
+//! only where [`Mode::may_send_password`] allows it. The driver takes its end for a socket file and hands the password over in
+//! clear. A server that is asked without encryption wants that of `caching_sha2_password` under its own key, and the thread
+//! encrypts it. The driver itself refuses `sha256_password`. After the login the thread forwards bytes.
 //!
 //! The thread ends with either end of the connection, and is joined.
 
@@ -30,7 +30,7 @@ use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
 use super::mysql_error::{IS_IT, NOT_MYSQL, UNHEARD};
-use super::packets::{self, CLIENT_MULTI_STATEMENTS, CLIENT_SSL, LOGIN_HEAD, Packets};
+use super::packets::{self, CLIENT_MULTI_STATEMENTS, CLIENT_SSL, LOGIN_HEAD, Packets, PasswordRequest};
 use crate::process::thread;
 use crate::store::server::{self, ServerOptions, Target, unreached};
 use crate::store::socket::{AT_LEAST, Socket};
@@ -44,6 +44,8 @@ struct LoginOutcome {
     protection: Option<Protection>,
     /// Why this end ended the login, if it did.
     fault: Option<Fault>,
+    /// The login needs the password, the connection is not encrypted, and the server offers TLS.
+    needs_tls: bool,
     /// The server's answer came too late, and this end ended the connection.
     late: bool,
     /// The thread's end of the driver's connection.
@@ -87,7 +89,7 @@ impl Tunnel {
     ) -> Result<Tunnel, Fault> {
         let limit = options.read_timeout.max(AT_LEAST);
         let tls = match (mode, target) {
-            (Mode::Prefer | Mode::Require | Mode::Verify, Target::Tcp { host, address }) => {
+            (mode, Target::Tcp { host, address }) if !mode.is_plain() => {
                 let config = tls::client_config(&options.tls, mode)?;
                 Some((config, tls::server_name(host, *address, mode)?))
             }
@@ -158,6 +160,11 @@ impl Tunnel {
             let _ = carrier.join();
         }
         note(&self.found, |found| found.fault.take())
+    }
+
+    /// Whether this end ended the login because it needs TLS, which the server offers.
+    pub(super) fn needs_tls(&self) -> bool {
+        note(&self.found, |found| found.needs_tls)
     }
 
     /// The driver's error if this end ended the connection because the server's answer came too late: the driver has only
@@ -361,17 +368,11 @@ impl Carrier {
         self.send_server(&from_driver, &login)?;
         let scramble = packets::scramble_in(&greeting);
         let in_clear = protection == Protection::None && !by_file;
-        let withheld = (!mode.may_send_password(protection)).then(|| {
-            let how = if in_clear {
-                "the password under a key of its own (full `caching_sha2_password`)"
-            } else {
-                "the password itself (full `caching_sha2_password`)"
-            };
-            tls::password_withheld(how, mode)
-        });
-        let withheld = self.authenticate(&mut from_server, &mut from_driver, scramble, in_clear, withheld)?;
-        if let Some(fault) = withheld {
-            return refuse(fault);
+        let may_send = mode.may_send_password(protection);
+        let withheld = self.authenticate(&mut from_server, &mut from_driver, scramble, in_clear, may_send)?;
+        if let Some(asked) = withheld {
+            note(found, |found| found.needs_tls = mode.tries_tls_next() && known & CLIENT_SSL != 0);
+            return refuse(tls::password_withheld(asked.how(in_clear), mode));
         }
         // Bytes that arrived before the login was over belong to no login.
         if from_server.kept.is_empty() && from_driver.kept.is_empty() {
@@ -402,21 +403,21 @@ impl Carrier {
         Ok(())
     }
 
-    /// Forwards what follows the driver's login until the server has accepted or refused it. Answers with `withheld`, the reason why
-    /// the server may not have the password, if the server wants it.
+    /// Forwards what follows the driver's login until the server has accepted or refused it. Answers how the server asks for the
+    /// password, if it does and may not have it.
     fn authenticate(
         &mut self,
         from_server: &mut Packets,
         from_driver: &mut Packets,
         mut scramble: Vec<u8>,
         in_clear: bool,
-        mut withheld: Option<Fault>,
-    ) -> io::Result<Option<Fault>> {
+        may_send: bool,
+    ) -> io::Result<Option<PasswordRequest>> {
         loop {
             let packet = self.server_packet(from_server)?;
-            let wants_password = packet.starts_with(&[0x01, 0x04]);
-            if wants_password && let Some(fault) = withheld.take() {
-                return Ok(Some(fault));
+            let asked = PasswordRequest::in_packet(&packet);
+            if asked.is_some() && !may_send {
+                return Ok(asked);
             }
             if packets::asks_for_too_much(&packet) {
                 return Err(io::ErrorKind::InvalidData.into());
@@ -432,7 +433,7 @@ impl Carrier {
                         scramble = packets::scramble_of(&packet);
                     }
                     let answer = self.driver_packet(from_driver)?;
-                    if wants_password && in_clear {
+                    if asked == Some(PasswordRequest::CachingSha2) && in_clear {
                         self.send_under_key(from_server, from_driver, &answer, &scramble)?;
                     } else {
                         self.send_server(from_driver, &answer)?;

@@ -7,7 +7,7 @@ use tokio_postgres::error::Severity;
 use super::login_filter::Objection;
 use super::postgres_dialect::{self, MISSING_TABLE};
 use super::postgres_wire::Failed;
-use crate::store::server::{self, Phase, ServerOptions, Target, hide, login_refused, unreached};
+use crate::store::server::{self, Phase, ServerOptions, hide, login_refused, unreached};
 use crate::store::sql::judgement::{Judged, Meaning, missing_table};
 use crate::store::tls::{Mode, not_offered, password_withheld};
 use crate::store::{Fault, FaultKind, Secret};
@@ -42,8 +42,15 @@ pub(super) fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged 
     Judged { duplicate: code == "23505", broken: judged.broken || ends, fault, ..judged }
 }
 
-/// The fault of a failed connection attempt.
-pub(super) fn not_connected(options: &ServerOptions, target: &Target, failed: Failed) -> Fault {
+/// Why this end stopped the login of a failed connection attempt, if it did.
+pub(super) fn objection(failed: &Failed) -> Option<Objection> {
+    let Failed::Postgres(error) = failed else { return None };
+    let broken = std::error::Error::source(error)?.downcast_ref::<io::Error>()?;
+    broken.get_ref()?.downcast_ref::<Objection>().copied()
+}
+
+/// The fault of a failed connection attempt in this mode.
+pub(super) fn not_connected(options: &ServerOptions, mode: Mode, failed: Failed) -> Fault {
     let failed = match failed {
         Failed::Fault(fault) => return fault,
         other => other,
@@ -58,12 +65,12 @@ pub(super) fn not_connected(options: &ServerOptions, target: &Target, failed: Fa
             options.read_timeout
         ));
     }
+    let stopped = objection(&failed);
     let Failed::Postgres(error) = &failed else { return fault };
-    let mode = Mode::of(options, target);
     let source = std::error::Error::source(error);
     let broken = source.and_then(|source| source.downcast_ref::<io::Error>());
     if let Some(broken) = broken {
-        match broken.get_ref().and_then(|inner| inner.downcast_ref::<Objection>()) {
+        match stopped {
             Some(Objection::Password) => return password_withheld("the password in clear", mode),
             Some(Objection::NoTls) => return not_offered(),
             Some(Objection::TooLong) => return Fault::new(FaultKind::Unavailable, broken.to_string()),

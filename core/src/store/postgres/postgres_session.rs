@@ -6,14 +6,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::login_filter::Objection;
 use super::place::Place;
 use super::postgres_dialect::{self, LOCKED, Limits, MISSING_TABLE};
-use super::postgres_error::{judge, not_connected};
+use super::postgres_error::{judge, not_connected, objection};
 use super::postgres_wire::{Failed, PostgresWire, ServerAnswer, WireStatement};
 use super::prepared::{self, Execution, Prepared};
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, ServerOptions, Target};
 use crate::store::sql::{Changed, Connection, State, Statement, Together};
+use crate::store::tls::Mode;
 use crate::store::{Fault, FaultKind, Secret};
 use crate::time::Clock;
 
@@ -106,6 +108,24 @@ impl fmt::Debug for PostgresSession {
     }
 }
 
+/// Connects and logs in. If the server asks for the password over loopback, which is not encrypted, it tries once more inside TLS.
+fn log_in(options: &ServerOptions, target: &Target) -> Result<PostgresWire, Fault> {
+    let mode = Mode::of(options, target);
+    let failed = match PostgresWire::open(options, target, mode) {
+        Ok(wire) => return Ok(wire),
+        Err(failed) => failed,
+    };
+    if mode.tries_tls_next() && objection(&failed) == Some(Objection::Password) {
+        match PostgresWire::open(options, target, Mode::Require) {
+            Ok(wire) => return Ok(wire),
+            // The first attempt's fault says what the server wants.
+            Err(again) if objection(&again) == Some(Objection::NoTls) => {}
+            Err(again) => return Err(not_connected(options, Mode::Require, again)),
+        }
+    }
+    Err(not_connected(options, mode, failed))
+}
+
 impl PostgresSession {
     /// Connects, sets the session up and identifies the server.
     pub(super) fn open(
@@ -115,8 +135,7 @@ impl PostgresSession {
         now_ms: u64,
     ) -> Result<PostgresSession, Fault> {
         let options = &*options.signed_in()?;
-        let wire =
-            PostgresWire::open(options, target).map_err(|failed| not_connected(options, target, failed))?;
+        let wire = log_in(options, target)?;
         let mut session = PostgresSession {
             wire,
             schema: options.schema.clone(),

@@ -177,7 +177,7 @@ impl Drop for PostgresWire {
 
 impl PostgresWire {
     /// Connects and logs in, each within its timeout.
-    pub(super) fn open(options: &ServerOptions, target: &Target) -> Result<PostgresWire, Failed> {
+    pub(super) fn open(options: &ServerOptions, target: &Target, mode: Mode) -> Result<PostgresWire, Failed> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(Failed::Io)?;
         let mut config = Config::new();
         config
@@ -201,7 +201,7 @@ impl PostgresWire {
                 };
                 let (client, reader);
                 (client, reader, protection) =
-                    log_in_over_tcp(&runtime, options, &mut config, stream, target, &events)?;
+                    log_in_over_tcp(&runtime, options, &mut config, stream, (target, mode), &events)?;
                 (client, reader, socket)
             }
             Target::Socket(path) => {
@@ -217,7 +217,7 @@ impl PostgresWire {
                     tokio::net::UnixStream::from_std(stream).map_err(Failed::Io)?
                 };
                 // A socket file's data does not leave the machine.
-                let stream = LoginFilter { stream, stage: Stage::in_clear(Mode::of(options, target)) };
+                let stream = LoginFilter { stream, stage: Stage::in_clear(mode) };
                 let (client, reader) = log_in(&runtime, options, &config, stream, NoTls, &events)?;
                 (client, reader, socket)
             }
@@ -372,16 +372,15 @@ async fn connect_socket(path: &Path) -> io::Result<std::os::unix::net::UnixStrea
     tokio::net::UnixStream::connect(path).await?.into_std()
 }
 
-/// Logs in over TCP, encrypted and verified as the configuration says.
+/// Logs in over TCP, encrypted and verified as the mode says.
 fn log_in_over_tcp(
     runtime: &Runtime,
     options: &ServerOptions,
     config: &mut Config,
     stream: tokio::net::TcpStream,
-    target: &Target,
+    (target, mode): (&Target, Mode),
     events: &Arc<Mutex<ConnectionEvents>>,
 ) -> Result<(Client, JoinHandle<()>, Protection), Failed> {
-    let mode = Mode::of(options, target);
     let (Target::Tcp { host, address }, false) = (target, mode.is_plain()) else {
         let stream = LoginFilter { stream, stage: Stage::in_clear(mode) };
         let (client, reader) = log_in(runtime, options, config, stream, NoTls, events)?;

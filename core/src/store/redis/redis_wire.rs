@@ -85,9 +85,6 @@ impl RedisWire {
     pub(super) fn open(target: &Target, options: &server::ServerOptions) -> Result<RedisWire, Fault> {
         let limit = options.read_timeout;
         let mode = Mode::of(options, target);
-        if !options.password.reveal().is_empty() && !mode.may_send_auth() {
-            return Err(auth_withheld());
-        }
         let dial = || Socket::connect(target, options).map_err(|error| unconnected(&error));
         let plain = |socket| -> (Box<dyn Stream>, _) { (Box::new(socket), Protection::None) };
         let (stream, protection) = match (mode, target) {
@@ -101,6 +98,9 @@ impl RedisWire {
                 Err(fault) => return Err(fault),
             },
         };
+        if !options.password.reveal().is_empty() && !mode.may_send_auth(protection) {
+            return Err(auth_withheld());
+        }
         Ok(RedisWire {
             stream,
             parser: Parser::new(),
