@@ -4,13 +4,13 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{Catalogue, Key, Mark, Request, RowStore, Scheme, SerialKey};
-use keymill::{Mill, Source};
-use keymill_tests::takers::until;
+use keymill::{Change, Code, Mill, Source};
+use keymill_tests::takers::{Takers, persistently, until};
 use keymill_tests::{mariadb, schemes};
 
 /// The script's name, and the variable that its `run` sets.
@@ -110,6 +110,88 @@ impl Cluster {
     /// Three mills, each of which names another member first.
     pub fn three_mills(&self) -> Vec<Mill> {
         (1..=3).map(|member| Mill::open(&self.url_from(member, 2)).expect("a mill")).collect()
+    }
+
+    /// The member that takes writes.
+    pub fn primary(&self) -> usize {
+        let mut found = None;
+        until("the cluster has a primary", Duration::from_secs(240), || {
+            found = self.try_run(&["primary"]).ok().and_then(|member| member.parse().ok());
+            found.is_some()
+        });
+        found.expect("a member")
+    }
+
+    /// Takers of three mills beside `work`, which gets their sources.
+    pub fn beside(&self, name: &str, options: &str, work: impl FnOnce(&str, &[Source], &Takers)) -> usize {
+        let mills = self.three_mills();
+        persistently(|| mills[0].init(&[], Change::Apply)).expect("init");
+        let spec = format!("segment:{}?{options}", unique(name));
+        let sources: Vec<Source> = mills.iter().map(|mill| mill.source(&spec).expect("a source")).collect();
+        let takers = Takers::default();
+        takers.beside(&sources.iter().collect::<Vec<_>>(), 20, Duration::from_millis(5), || {
+            work(&spec, &sources, &takers)
+        })
+    }
+
+    /// The primary is killed three times: another member takes over, and no id comes twice.
+    pub fn kill_the_primary_three_times(&self) {
+        let ids = self.beside("killed", "min_step=100&buffer=200ms", |_, sources, takers| {
+        for _ in 0..3 {
+            all_reserve(sources);
+            let old = self.primary();
+            let before = takers.count();
+            self.run("kill", old);
+            let killed = Instant::now();
+            until("another member is primary", Duration::from_secs(240), || self.primary() != old);
+            let elected = killed.elapsed();
+            all_reserve(sources);
+            println!(
+                "{}: primary {old} killed, another one after {elected:.1?}, every mill has reserved again after {:.1?}, {} ids meanwhile",
+ self.script,
+                killed.elapsed(),
+                takers.count() - before
+            );
+            self.run("start-member", old);
+        }
+        for (_, error) in takers.errors() {
+            assert!(matches!(error.code, Code::StoreUnavailable | Code::Deadline), "{error}");
+        }
+    });
+        println!("{}: {ids} ids round three killed primaries, none twice", self.script);
+    }
+
+    /// The primary is frozen until another member has taken over, and goes on: it gives no number that the other gives.
+    pub fn cut_the_primary_off(&self) {
+        let ids = self.beside("cut", "min_step=100&buffer=200ms", |spec, sources, takers| {
+            all_reserve(sources);
+            let old = self.primary();
+            self.run("freeze", old);
+            let frozen = Instant::now();
+            all_reserve(sources);
+            println!(
+                "{}: primary {old} frozen, every mill has reserved again after {:.1?}",
+                self.script,
+                frozen.elapsed()
+            );
+            // A mill that knows only the old one is asked while that one learns that it was expelled.
+            let alone = Mill::open(&self.url_from(old, 0)).expect("a mill");
+            let stale = alone.source(&format!("{spec}&deadline=10s")).expect("a source");
+            let asking = thread::spawn(move || stale.take(10));
+            self.run("thaw", old);
+            let got = asking.join().expect("no panic");
+            println!(
+                "{}: thawed, and asked for numbers, it answers {:?}",
+                self.script,
+                got.as_ref().map(|_| "numbers")
+            );
+            if let Ok(ids) = got {
+                assert!(ids.iter().all(|id| !takers.got().contains(id)), "the old primary repeats ids");
+            }
+            self.run("start-member", old);
+            all_reserve(sources);
+        });
+        println!("{}: {ids} ids round a primary that was cut off, none twice", self.script);
     }
 }
 

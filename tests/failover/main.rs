@@ -1,11 +1,12 @@
 //! Several servers, one of which is the primary: failover, replicas, clusters, encrypted connections. Each test starts its own
-//! servers, except `galera` and `mysql_group`, whose clusters `ci/servers/galera run` and `ci/servers/mysql-group run` start.
+//! servers, except `galera`, `mysql_group` and `patroni`, whose clusters the scripts of `ci/servers` start.
 
 mod cluster;
 mod galera;
 mod logins;
 mod mariadb;
 mod mysql_group;
+mod patroni;
 mod postgres;
 mod replicas;
 mod sentinel;
