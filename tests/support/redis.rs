@@ -67,7 +67,7 @@ pub fn copy(connection: &mut redis::Connection, from: &str, to: &str) {
     redis::cmd("RESTORE")
         .arg((to, 0, dump, "REPLACE"))
         .query(connection)
-        .unwrap_or_else(|error| panic!("{from} to {to}: {error}"))
+        .unwrap_or_else(|error| panic!("{from} to {to}: {error}"));
 }
 
 /// The warnings about a server, without the one about its age.
