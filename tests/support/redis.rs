@@ -66,7 +66,7 @@ pub fn copy(connection: &mut redis::Connection, from: &str, to: &str) {
     let dump: Vec<u8> = say(connection, &["DUMP", from]);
     redis::cmd("RESTORE")
         .arg((to, 0, dump, "REPLACE"))
-        .query(connection)
+        .query::<()>(connection)
         .unwrap_or_else(|error| panic!("{from} to {to}: {error}"));
 }
 
