@@ -33,7 +33,7 @@ use crate::layout::scatter::Scatter;
 use crate::layout::{parse_time, rfc3339};
 pub use crate::order_number::{read_text as order_no_bytes, read_text8 as order_no_number};
 use crate::order_number::{text_of, text8_of};
-use crate::store::operators_clock_ms;
+use crate::store::{Scheme, operators_clock_ms};
 use crate::text_form::TextForm;
 
 /// A time such as `500ms`, `3s`, `5m`, `1h` or `2d`; `None` for anything else.
@@ -220,6 +220,15 @@ impl Source {
     #[must_use]
     pub fn takes_program_zone(&self) -> bool {
         self.spec().takes_program_zone
+    }
+
+    /// Whether a program that ends may lower the row after a repair. It returns its unused numbers where the row ends as its last
+    /// reservation left it. keymill's own row names the mill that reserved last, and repair deletes that name; a server's own counter is
+    /// never lowered.
+    #[must_use]
+    pub fn may_be_lowered_after_repair(&self) -> bool {
+        let scheme = self.spec().key.scheme;
+        self.layout().is_none() && scheme != Scheme::Keymill && !scheme.is_ticket()
     }
 
     /// Why this segment would give keys that a table has, and what to do; `None` where it gives none of them.
