@@ -130,7 +130,7 @@ impl Cluster {
         let sources: Vec<Source> = mills.iter().map(|mill| mill.source(&spec).expect("a source")).collect();
         let takers = Takers::default();
         takers.beside(&sources.iter().collect::<Vec<_>>(), 20, Duration::from_millis(5), || {
-            work(&spec, &sources, &takers)
+            work(&spec, &sources, &takers);
         })
     }
 

@@ -30,11 +30,15 @@ fn a_lost_quorum_is_an_outage_that_heals_by_itself() {
         all_reserve(sources);
         let first = GROUP.primary();
         let others: Vec<usize> = (1..=3).filter(|member| *member != first).collect();
-        others.iter().for_each(|member| GROUP.run("freeze", *member));
+        for member in &others {
+            GROUP.run("freeze", *member);
+        }
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             until("callers are told", Duration::from_secs(240), || takers.met(Code::StoreUnavailable, ""));
         }));
-        others.iter().for_each(|member| GROUP.run("thaw", *member));
+        for member in &others {
+            GROUP.run("thaw", *member);
+        }
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let thawed = Instant::now();
         all_reserve(sources);

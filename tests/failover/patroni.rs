@@ -28,11 +28,15 @@ fn commits_that_no_other_member_confirms_are_an_outage_that_heals_by_itself() {
         all_reserve(sources);
         let first = PATRONI.primary();
         let others: Vec<usize> = (1..=3).filter(|member| *member != first).collect();
-        others.iter().for_each(|member| PATRONI.run("freeze", *member));
+        for member in &others {
+            PATRONI.run("freeze", *member);
+        }
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             until("callers are told", Duration::from_secs(240), || takers.met(Code::StoreUnavailable, ""));
         }));
-        others.iter().for_each(|member| PATRONI.run("thaw", *member));
+        for member in &others {
+            PATRONI.run("thaw", *member);
+        }
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let thawed = Instant::now();
         all_reserve(sources);
