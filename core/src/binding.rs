@@ -18,6 +18,7 @@ use crate::error::fault::{CommandLine, quoted};
 pub use crate::error::printable;
 use crate::error::{Code, Error, Result, shown};
 use crate::gene::Gene;
+use crate::keeper::closing;
 use crate::process::revocation::RevocationWord;
 pub use crate::process::thread::{quiet_panics, spawn};
 pub use crate::request::stride::Stride;
@@ -66,6 +67,14 @@ pub fn source_in_zone(mill: &Mill, spec: &str, program_zone: &str) -> Result<Sou
     mill.source_in(spec, Some(program_zone))
 }
 
+/// Kind and name as a spec writes them, percent-encoded and without options: [`Source::label`] of `segment:a%3Fb` is `segment:a?b`, which
+/// is the spec of another source.
+#[must_use]
+pub fn encoded_label(source: &Source) -> &str {
+    let text = source.shared.spec.text.as_str();
+    text.split_once('?').map_or(text, |(label, _)| label)
+}
+
 /// The error of a caller for whom [`spawn`] started no thread.
 #[must_use]
 pub fn not_started(purpose: &str, error: &std::io::Error) -> Error {
@@ -78,6 +87,20 @@ pub fn not_started(purpose: &str, error: &std::io::Error) -> Error {
 /// As [`Mill::stored_routers`].
 pub fn routers_if_permitted(mill: &Mill) -> Result<Result<Vec<StoredRouter>>> {
     mill.routers_if_permitted()
+}
+
+/// The process ends: from now on no mill that is dropped waits for its close, and [`close_all`] comes last.
+pub fn process_ends() {
+    closing::process_begins_to_end();
+}
+
+/// The last that a process does: begins to close these mills, and waits for every close under way, 2 s at most for all together.
+pub fn close_all(mills: impl IntoIterator<Item = Mill>) {
+    process_ends();
+    for mill in mills {
+        mill.begin_close();
+    }
+    closing::wait_for_all();
 }
 
 /// The text of an order number of 16 bytes.
