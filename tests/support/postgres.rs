@@ -118,6 +118,16 @@ impl Sql {
         self.try_say(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}")).1
     }
 
+    /// The major version: 15.
+    ///
+    /// # Panics
+    /// On an error.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        let number = &self.rows("SHOW server_version_num")[0][0];
+        number.parse::<u32>().expect("a number") / 10_000
+    }
+
     /// Ends every session of keymill, and waits until they are gone; answers with how many there were.
     ///
     /// # Panics
