@@ -18,6 +18,7 @@ use crate::error::fault::{CommandLine, quoted};
 pub use crate::error::printable;
 use crate::error::{Code, Error, Result, shown};
 use crate::gene::Gene;
+use crate::keeper::closing;
 use crate::process::revocation::RevocationWord;
 pub use crate::process::thread::{quiet_panics, spawn};
 pub use crate::request::stride::Stride;
@@ -33,7 +34,7 @@ use crate::layout::scatter::Scatter;
 use crate::layout::{parse_time, rfc3339};
 pub use crate::order_number::{read_text as order_no_bytes, read_text8 as order_no_number};
 use crate::order_number::{text_of, text8_of};
-use crate::store::operators_clock_ms;
+use crate::store::{Scheme, operators_clock_ms};
 use crate::text_form::TextForm;
 
 /// A time such as `500ms`, `3s`, `5m`, `1h` or `2d`; `None` for anything else.
@@ -66,6 +67,14 @@ pub fn source_in_zone(mill: &Mill, spec: &str, program_zone: &str) -> Result<Sou
     mill.source_in(spec, Some(program_zone))
 }
 
+/// Kind and name as a spec writes them, percent-encoded and without options: [`Source::label`] of `segment:a%3Fb` is `segment:a?b`, which
+/// is the spec of another source.
+#[must_use]
+pub fn encoded_label(source: &Source) -> &str {
+    let text = source.shared.spec.text.as_str();
+    text.split_once('?').map_or(text, |(label, _)| label)
+}
+
 /// The error of a caller for whom [`spawn`] started no thread.
 #[must_use]
 pub fn not_started(purpose: &str, error: &std::io::Error) -> Error {
@@ -78,6 +87,20 @@ pub fn not_started(purpose: &str, error: &std::io::Error) -> Error {
 /// As [`Mill::stored_routers`].
 pub fn routers_if_permitted(mill: &Mill) -> Result<Result<Vec<StoredRouter>>> {
     mill.routers_if_permitted()
+}
+
+/// The process ends: from now on no mill that is dropped waits for its close, and [`close_all`] comes last.
+pub fn process_ends() {
+    closing::process_begins_to_end();
+}
+
+/// The last that a process does: begins to close these mills, and waits for every close under way, 2 s at most for all together.
+pub fn close_all(mills: impl IntoIterator<Item = Mill>) {
+    process_ends();
+    for mill in mills {
+        mill.begin_close();
+    }
+    closing::wait_for_all();
 }
 
 /// The text of an order number of 16 bytes.
@@ -220,6 +243,15 @@ impl Source {
     #[must_use]
     pub fn takes_program_zone(&self) -> bool {
         self.spec().takes_program_zone
+    }
+
+    /// Whether a program that ends may lower the row after a repair. It returns its unused numbers where the row ends as its last
+    /// reservation left it. keymill's own row names the mill that reserved last, and repair deletes that name; a server's own counter is
+    /// never lowered.
+    #[must_use]
+    pub fn may_be_lowered_after_repair(&self) -> bool {
+        let scheme = self.spec().key.scheme;
+        self.layout().is_none() && scheme != Scheme::Keymill && !scheme.is_ticket()
     }
 
     /// Why this segment would give keys that a table has, and what to do; `None` where it gives none of them.

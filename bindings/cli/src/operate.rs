@@ -114,10 +114,8 @@ pub fn repair(source: &Source, to: &str, set_back: bool, yes: bool, json: bool) 
     fields.extend(ahead.map(|ahead| ("reserved ahead", ahead)));
     fields.push(("written", if is_written { "yes" } else { "no" }.to_owned()));
     print::fields(false, &fields)?;
-    // keymill's own table names the mill that reserved last, and repair deletes that name. In other programs' tables the last range that
-    // was reserved may be in the memory of a program, which gives its unused end back.
-    let is_own_table = source.settings().contains(&("scheme", Scheme::Keymill.name().to_owned()));
-    if yes && from.is_none() && !is_own_table {
+    // To set a row back, all programs have to stop for another reason too, which is said below.
+    if yes && set_back.is_none() && source.may_be_lowered_after_repair() {
         print::note(
             "A program that still runs may lower the row by numbers that it has not issued: stop every program that uses this source before the row is raised",
         );

@@ -27,6 +27,17 @@ test('keys come from a private file, the environment or the caller', () => {
   assert.throws(() => OrderNumbers.open(file), (e) => e.code === 'INVALID_CONFIG' && e.message.includes('chmod 600'))
 })
 
+test('a runtime that denies its environment leaves the keys of the process', () => {
+  const env = process.env
+  const denied = { get: () => { throw new Error('denied') } }
+  Object.defineProperty(process, 'env', { configurable: true, value: new Proxy({}, denied) })
+  try {
+    refused('INVALID_CONFIG', () => OrderNumbers.fromEnv())
+  } finally {
+    Object.defineProperty(process, 'env', { configurable: true, value: env })
+  }
+})
+
 test('a changed number is forged', () => {
   const changed = Buffer.from(SEALED)
   changed[9] ^= 4

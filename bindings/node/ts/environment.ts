@@ -19,3 +19,13 @@ export function variables(): Variables | undefined {
     return undefined
   }
 }
+
+/** The order keys as this context has them. `undefined`: as in `variables`. */
+export function orderKeys(): { keys?: string } | undefined {
+  try {
+    const { KEYMILL_ORDER_KEYS: keys } = process.env
+    return keys === undefined ? {} : { keys }
+  } catch {
+    return undefined
+  }
+}

@@ -152,7 +152,7 @@ export interface Native {
   routerVersion(router: RouterBox): number
   routerAge(router: RouterBox): number | null
   openNumbers(file: string, tenant: string, table: string): NumbersBox
-  numbersFromVariable(keys: string | undefined, tenant: string, table: string): NumbersBox
+  numbersFromVariable(given: { keys?: string } | undefined, tenant: string, table: string): NumbersBox
   numbersFromKeys(versions: number[], keys: Uint8Array[], sealWith: number, tenant: string, table: string): NumbersBox
   numbersWithVersion(numbers: NumbersBox, version: number): NumbersBox
   numbersVersion(numbers: NumbersBox): number

@@ -1,5 +1,6 @@
 import { types } from 'node:util'
 
+import { orderKeys } from './environment'
 import { argument, asked, shown } from './error'
 import { native, type NumbersBox } from './native'
 import { of64, text, whole } from './router'
@@ -52,7 +53,7 @@ export class OrderNumbers {
 
   /** With the keys in the environment variable `KEYMILL_ORDER_KEYS`, which has the text of a key file. */
   static fromEnv(tenant = '', table = ''): OrderNumbers {
-    return asked(() => new OrderNumbers(native.numbersFromVariable(process.env.KEYMILL_ORDER_KEYS, text('a tenant', tenant), text('a table', table))))
+    return asked(() => new OrderNumbers(native.numbersFromVariable(orderKeys(), text('a tenant', tenant), text('a table', table))))
   }
 
   /** With keys of the caller's: versions, 1 to 255, with 32 bytes each, of which `sealWith` seals. */

@@ -53,7 +53,12 @@ export class MillState {
   }
 
   async closeAsync(): Promise<void> {
-    if (this.#end()) await native.closeMillAsync(this.#mill)
+    if (!this.#end()) return
+    try {
+      await native.closeMillAsync(this.#mill)
+    } catch (e) {
+      throw translated(e)
+    }
   }
 
   #end(): boolean {

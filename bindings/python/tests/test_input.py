@@ -198,3 +198,12 @@ def test_every_code_has_a_class_of_this_package():
     assert families.keys() == codes.keys()
     for family in set(families.values()):
         assert issubclass(getattr(keymill, family), keymill.KeymillError) and family in keymill.__all__
+
+
+def test_what_is_printed_of_a_source_is_its_own_spec(mill):
+    for name in ("orders", "a?step=7", "50%", "a/b"):
+        source = mill.segment(name)
+        for printed in (repr(source), repr(source.handle())):
+            spec = printed.split()[1].rstrip(">")
+            assert mill.source(spec).label == source.label == f"segment:{name}"
+    assert mill.business("a?b").label == "business:a?b" and "business:a%3Fb>" in repr(mill.business("a?b"))

@@ -164,6 +164,28 @@ def test_a_close_that_waits_for_a_silent_store_is_ended_by_an_exception(alarm):
         assert mill.closed and connection.fileno() >= 0
 
 
+EXIT = """
+import sys
+import keymill
+mills = [keymill.open(url) for url in sys.argv[1:]]
+sources = [mill.segment("orders") for mill in mills]
+for source in sources[:-1]:
+    assert source.try_next() is None
+print(*sources[-1].take(3))
+"""
+
+
+def test_the_mills_that_are_open_at_exit_close_side_by_side(tmp_path):
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
+        url = f"mysql://app@127.0.0.1:{silent.getsockname()[1]}/ids?timeout=60s"
+        for ids in ("1 2 3", "4 5 6"):
+            began = time.monotonic()
+            # Six stores that never answer, and one that takes back what was not used.
+            program = [sys.executable, "-c", EXIT, *[url] * 6, f"sqlite:{tmp_path}/ids.db"]
+            assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == f"{ids}\n"
+            assert time.monotonic() - began < 20, "one after the other they take a minute"
+
+
 @pytest.fixture
 def silent():
     """A mill whose store accepts connections and never answers."""

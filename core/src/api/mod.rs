@@ -132,6 +132,11 @@ impl Mill {
         self.shared.close();
     }
 
+    /// As [`Mill::close`], without waiting for the store.
+    pub(crate) fn begin_close(&self) {
+        self.shared.begin_close();
+    }
+
     /// Whether the mill was closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {

@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crossbeam::channel::{self, Sender};
+use crossbeam::channel::{self, Receiver, Sender};
 
 use crate::callers::waker::ReadyQueue;
 use crate::config::{MillConfig, StoreConfig};
 use crate::engine::stats::Stats;
 use crate::error::task_error::TaskError;
 use crate::error::{Code, Error, Result, shown};
+use crate::keeper::closing::{self, Closing};
 use crate::keeper::executor::{Command, Executor, Health};
 use crate::keeper::followers::Followers;
 use crate::keeper::own_readers::OwnReaders;
@@ -337,7 +338,7 @@ impl Engine {
         self.wait_for(&answer)?
     }
 
-    fn wait_for<T>(&self, answer: &channel::Receiver<T>) -> Result<T> {
+    fn wait_for<T>(&self, answer: &Receiver<T>) -> Result<T> {
         answer.recv_timeout(TASK_WAIT).map_err(|error| match error {
             channel::RecvTimeoutError::Timeout => {
                 Error::new(Code::Deadline, "the store did not answer within 30 s; try again")
@@ -362,22 +363,35 @@ impl Engine {
 
     /// Closes for good: every later call answers `CLOSED`, unused numbers go back, the keeper ends.
     pub(crate) fn close(&self) {
+        // A keeper that waits for a silent store ends by itself later; the caller does not wait for it.
+        if self.begin_close().is_some_and(|done| done.recv_timeout(CLOSE_WAIT).is_err()) {
+            self.close_sources();
+        }
+    }
+
+    /// As [`Engine::close`], without waiting for the keeper. The receiver hears when it has ended; `None`: there is nothing to wait for.
+    pub(crate) fn begin_close(&self) -> Option<Receiver<()>> {
+        // Counted before the mill is closed, so that the end of the process misses none that another thread has begun.
+        let (closing, done) = Closing::begin();
         {
             // Under the lock, so that no source is added after the close.
             let _sources = self.sources();
             // ordering: AcqRel — one closer; pairs with `is_closed`.
             if self.closed.swap(true, Ordering::AcqRel) {
-                return;
+                return None;
             }
         }
         self.give_back_blocks_of_thread();
-        let (done, wait) = channel::bounded(1);
-        let asked = self.command(Command::Close(done)).is_ok();
-        // A keeper that waits for a silent store ends by itself later; the caller does not wait for it.
-        if !asked || wait.recv_timeout(CLOSE_WAIT).is_err() {
-            // What the keeper would have given back is lost. But after a close no caller gets a number, even without a keeper.
-            self.sources().all.values().for_each(KeptSource::close);
+        if self.command(Command::Close(closing)).is_err() {
+            self.close_sources();
+            return None;
         }
+        Some(done)
+    }
+
+    /// What the keeper would have given back is lost. But after a close no caller gets a number, even without a keeper.
+    fn close_sources(&self) {
+        self.sources().all.values().for_each(KeptSource::close);
     }
 
     /// Gives back what is left of the closing thread's own blocks. (Another thread's blocks may be in use.)
@@ -404,7 +418,13 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         // A forked child must not touch the engine of its parent.
-        if self.is_ours() {
+        if !self.is_ours() {
+            return;
+        }
+        if closing::process_ends() {
+            // One wait comes for all mills.
+            self.begin_close();
+        } else {
             self.close();
         }
     }

@@ -131,12 +131,24 @@ impl SharedMill {
     }
 
     pub(crate) fn close(&self) {
+        if let Some(engine) = self.closed_engine() {
+            engine.close();
+        }
+    }
+
+    /// As [`SharedMill::close`], without waiting for the store.
+    pub(crate) fn begin_close(&self) {
+        if let Some(engine) = self.closed_engine() {
+            engine.begin_close();
+        }
+    }
+
+    /// No later call begins anything. The engine to close, if there is one.
+    fn closed_engine(&self) -> Option<&Engine> {
         // ordering: SeqCst — with `start_anew`, which stores the engine and then loads the flag: either this close finds the
         // engine of a child that has just started, or that child finds the flag.
         self.closed.store(true, Ordering::SeqCst);
-        if let Some(engine) = self.present() {
-            engine.close();
-        }
+        self.present()
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crossbeam::channel::{self, Receiver, Sender};
 
+use super::closing::Closing;
 use super::executor::{Command, Executor};
 use super::followers::Followers;
 use super::own_readers::OwnReaders;
@@ -516,8 +517,8 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
         std::thread::yield_now();
     }
     drop(lets_go);
-    let (done, wait) = channel::bounded(1);
-    commands.send(Command::Close(done)).expect("a keeper");
+    let (closing, wait) = Closing::begin();
+    commands.send(Command::Close(closing)).expect("a keeper");
     ready.unpark();
     wait.recv_timeout(Duration::from_secs(30)).expect("a close");
     thread.join().expect("no panic");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crossbeam::channel;
 
+use super::closing::Closing;
 use super::executor::{Command, Executor, Health};
 use super::followers::Followers;
 use super::own_readers::OwnReaders;
@@ -76,8 +77,8 @@ impl Scene {
     }
 
     fn closes(&self) {
-        let (done, wait) = channel::bounded(1);
-        self.say(Command::Close(done));
+        let (closing, wait) = Closing::begin();
+        self.say(Command::Close(closing));
         wait.recv_timeout(Duration::from_secs(20)).expect("the keeper closes");
     }
 }
@@ -85,7 +86,7 @@ impl Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            let _ = self.commands.send(Command::Close(channel::bounded(1).0));
+            let _ = self.commands.send(Command::Close(Closing::begin().0));
             self.ready.unpark();
             thread.join().expect("the keeper never panics out of its thread");
         }

@@ -24,6 +24,7 @@ use crate::store::contained_store::ContainedStore;
 use crate::store::{Catalogue, Store};
 use crate::time::Clock;
 
+use super::closing::Closing;
 use super::expiry::{Ending, Expiry};
 use super::followers::Followers;
 use super::{BankRest, Keeper, KeptSource};
@@ -58,7 +59,7 @@ pub(crate) enum Command {
     /// The clock was set by hand; the answer comes when every source that depends on it has been checked.
     ClockMoved(Sender<()>),
     /// Give back the unused numbers and end; the answer comes when that is done.
-    Close(Sender<()>),
+    Close(Closing),
 }
 
 pub(crate) struct Executor {
@@ -156,15 +157,14 @@ impl Executor {
                         // The caller may have given up waiting.
                         let _ = done.send(());
                     }
-                    Command::Close(done) => {
+                    Command::Close(closing) => {
                         // Taken out, so that nothing is begun after a panic in here. Its connection ends before the answer: a
                         // caller who knows that the mill is closed may delete SQLite's file, and a last checkpoint would then
                         // delete the log of the file that came after it.
                         let mut store = self.store.take();
                         self.close(store.as_mut());
                         drop(store);
-                        // The caller may have given up waiting.
-                        let _ = done.send(());
+                        closing.done();
                         return;
                     }
                 }

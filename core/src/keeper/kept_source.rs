@@ -84,6 +84,7 @@ impl KeptSource {
     pub(super) fn act(&self, action: Action, now: Now) {
         match (self, action) {
             (source, Action::Fail(error)) => source.fail(error, now),
+            (source, Action::Tell(error)) => source.callers().post(error, now),
             (KeptSource::Segment(source), Action::Segment(action)) => source.act(action, now),
             (KeptSource::Snowflake(source), Action::Snowflake(action)) => source.act(action, now),
             (source, action) => debug_assert!(false, "{action:?} for {source:?}"),

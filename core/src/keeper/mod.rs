@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod batch_tests;
+pub(crate) mod closing;
 #[cfg(test)]
 mod defect_tests;
 pub(crate) mod executor;

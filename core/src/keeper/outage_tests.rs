@@ -321,3 +321,62 @@ fn a_clock_that_was_a_little_wrong_before_it_jumped_keeps_no_process_from_its_wo
     }
     next.follows(&right, 0, 20);
 }
+
+/// A mill whose store refuses connections from the start, and sources that callers begin to wait for later.
+#[test]
+fn a_source_that_is_first_used_while_nothing_listens_says_so_within_a_second() {
+    const KINDS: [&str; 3] = ["segment:s", "snowflake:tx", "business:b"];
+    for first in KINDS {
+        let ready = Arc::new(ReadyQueue::default());
+        let clock = Arc::new(ManualClock::new(1_795_249_800_123));
+        let mut keeper = Keeper::new(1, ready.clone());
+        let config = MillConfig::parse("memory:").expect("a mill");
+        let mut open = |index, text: &str| {
+            let spec = Arc::new(config.spec(text).expect("a spec"));
+            keeper.open(index, spec, Clock::Manual(clock.clone())).expect("a source")
+        };
+        let mut used = vec![(open(0, first), 0)];
+        // One every 700 ms, and in the end a crowd.
+        let later = |n: usize| if n < 9 { 700 * n as u64 } else { 7_000 };
+        for n in 1..30 {
+            used.push((open(n, &format!("{}{n}", KINDS[n % 3])), later(n)));
+        }
+        let mut told: Vec<Option<u64>> = vec![None; used.len()];
+        let refused = || Fault::new(FaultKind::Unavailable, "nothing listens").of_unreached_server();
+        for ms in 0..9_000 {
+            let now = Clock::Manual(clock.clone()).now();
+            for (at, (source, from)) in used.iter().enumerate() {
+                if ms < *from || told[at].is_some() {
+                    continue;
+                }
+                if source.try_next().expect_err("no store").is_told_at_once {
+                    told[at] = Some(ms - from);
+                }
+            }
+            if ready.is_empty() && keeper.wake_at(now).is_none_or(|at| at > now.boot_ms) {
+                clock.advance(1);
+                continue;
+            }
+            while let Some(batch) = keeper.poll(now, 4) {
+                match batch {
+                    Batch::One(index, _) | Batch::Bank(index, _) => {
+                        keeper.complete(index, Err(refused()), now);
+                    }
+                    Batch::Several(indexes, _) => {
+                        for index in indexes {
+                            keeper.complete(index, Err(refused()), now);
+                        }
+                    }
+                    Batch::Renew(..) => panic!("nothing is leased"),
+                }
+            }
+            clock.advance(1);
+        }
+        for (at, (source, _)) in used.iter().enumerate() {
+            let text = &source.spec().text;
+            let told = told[at].unwrap_or_else(|| panic!("{text} after {first}: never"));
+            let expected = if at == 0 { 300..1_000 } else { 0..10 };
+            assert!(expected.contains(&told), "{text} after {first}: after {told} ms");
+        }
+    }
+}

@@ -1,7 +1,9 @@
 //! Answers of the store: what is published, and the backoff after a failure.
 
-use crate::error::Code;
+use std::time::Duration;
+
 use crate::error::fault::{CommandLine, Fault, FaultKind};
+use crate::error::{Code, Error};
 use crate::request::reservation::Reserved;
 use crate::segment::{Segment, SegmentAction};
 use crate::serial::Prefix;
@@ -26,6 +28,16 @@ const SPENT_MS: u64 = 3_600_000;
 const LONGEST_MS: (u64, u64) = (10_000, 30_000);
 const PART_OF_OUTAGE: u64 = 12;
 
+/// For how long a server has refused connections, at least, before callers hear of it at once: one that restarts does so for a moment.
+const RESTART_MS: u64 = 300;
+
+/// The store failed, and has carried out nothing since.
+pub(super) struct Outage {
+    since_ms: u64,
+    /// The last failure, as it concerns every source.
+    fault: Fault,
+}
+
 impl Planner {
     /// The store answered the request of a source.
     pub(crate) fn complete(
@@ -40,7 +52,7 @@ impl Planner {
             Ok(answer) => {
                 // A connection may die after it answered some requests of a batch.
                 self.failures = u32::from(self.failed);
-                self.failing_since_ms = self.failing_since_ms.filter(|_| self.failed);
+                self.outage.take_if(|_| !self.failed);
                 if !self.failed {
                     (self.store_retry_at_ms, self.store_urgent_at_ms) = (0, 0);
                 }
@@ -194,11 +206,12 @@ impl Planner {
         }
         let store_failed = fault.is_outage();
         let mut wait = if store_failed {
-            let wait = self.back_off(now);
-            // A server that restarts refuses connections for a moment.
-            error.is_told_at_once = fault.is_unreached()
-                && self.failures > 1
-                && !self.plan(index).is_some_and(|plan| plan.has_had_numbers());
+            let wait = self.back_off(fault, now);
+            error.is_told_at_once = self.is_told_at_once(index, fault, now);
+            let until_ms = self.store_urgent_at_ms;
+            if let Some(plan) = self.plan(index) {
+                plan.told_ms = until_ms;
+            }
             wait
         } else {
             let failures = self.plan(index).map_or(1, |plan| {
@@ -224,22 +237,53 @@ impl Planner {
             // The next caller asks again; this source does not delay the others.
             plan.wanted = None;
         }
-        Action::Fail(error.after(std::time::Duration::from_millis(wait)))
+        Action::Fail(error.after(Duration::from_millis(wait)))
     }
 
     /// Starts or extends the backoff after a failure of the store. Returns how long a caller has to wait.
-    pub(super) fn back_off(&mut self, now: Now) -> u64 {
+    pub(super) fn back_off(&mut self, fault: &Fault, now: Now) -> u64 {
         if !std::mem::replace(&mut self.failed, true) {
             self.failures = self.failures.saturating_add(1);
-            let since = *self.failing_since_ms.get_or_insert(now.boot_ms);
-            let part = now.boot_ms.saturating_sub(since) / PART_OF_OUTAGE;
+            let since_ms = self.outage.as_ref().map_or(now.boot_ms, |outage| outage.since_ms);
+            self.outage = Some(Outage { since_ms, fault: fault.clone().without_doing() });
+            let part = now.boot_ms.saturating_sub(since_ms) / PART_OF_OUTAGE;
             let most = |longest| part.clamp(BACKOFF_MS.1, longest);
             let urgent = self.backoff(self.failures, most(LONGEST_MS.0));
             let calm = self.backoff(self.failures, most(LONGEST_MS.1));
             self.store_urgent_at_ms = now.boot_ms + urgent;
             self.store_retry_at_ms = now.boot_ms + calm.max(urgent);
+            // Callers of these wait for the same store, and are told why when their sources are checked.
+            for at in 0..self.urgent.len() {
+                self.set_timer_by(self.urgent[at], now.boot_ms);
+            }
         }
         self.store_urgent_at_ms.saturating_sub(now.boot_ms)
+    }
+
+    /// The error for the callers of a source whose store failed for others and may not be asked now; `None`: it may be asked, or they
+    /// were told.
+    pub(super) fn tell_outage(&mut self, index: SourceIndex, now: Now) -> Option<Error> {
+        let until_ms = self.store_urgent_at_ms;
+        let plan = self.plan(index)?;
+        let is_lacking = plan.in_urgent && plan.wanted.is_some() && plan.in_flight.is_none();
+        if !is_lacking || !plan.is_untold(until_ms, now) {
+            return None;
+        }
+        plan.told_ms = until_ms;
+        let at = plan.spec.clone();
+        let fault = self.outage.as_ref()?.fault.clone();
+        let mut error = fault.error(at.command_line());
+        error.is_told_at_once = self.is_told_at_once(index, &fault, now);
+        Some(error.after(Duration::from_millis(until_ms.saturating_sub(now.boot_ms))))
+    }
+
+    /// Whether callers of this source hear of the outage at once: there is no server, and they have never had a number from it.
+    fn is_told_at_once(&mut self, index: SourceIndex, fault: &Fault, now: Now) -> bool {
+        let since_ms = self.outage.as_ref().map_or(now.boot_ms, |outage| outage.since_ms);
+        fault.is_unreached()
+            && self.failures > 1
+            && now.boot_ms.saturating_sub(since_ms) >= RESTART_MS
+            && !self.plan(index).is_some_and(|plan| plan.has_had_numbers())
     }
 
     /// Exponential, half of it random, so that a thousand mills do not come back at once.

@@ -1,5 +1,7 @@
 //! What the planner decides, to the number and to the millisecond.
 
+use std::time::Duration;
+
 use super::tests::{at, lost, planner_of};
 use super::*;
 use crate::config::MillConfig;
@@ -298,26 +300,60 @@ mod outages {
         }
     }
 
+    fn unreached() -> Fault {
+        Fault::new(FaultKind::Unavailable, "nothing listens").of_unreached_server()
+    }
+
     #[test]
-    fn the_second_refused_connection_is_told_at_once_to_a_source_that_never_had_a_number() {
-        let unreached = || Err(Fault::new(FaultKind::Unavailable, "no").of_unreached_server());
+    fn a_refused_connection_is_told_at_once_after_300_ms_to_a_source_that_never_had_a_number() {
         let told_at_once = |planner: &mut Planner, answer: Result<Answer, Fault>, ms: u64| {
             check(planner, snapshot(0, 0, 1), at(ms));
             request(planner, at(ms)).expect("a request");
             fails_with(&planner.complete(0, answer, at(ms))).is_told_at_once
         };
         let mut planner = planner_of("segment:orders");
-        assert!(!told_at_once(&mut planner, unreached(), 1_000), "the server may be restarting");
-        assert!(told_at_once(&mut planner, unreached(), 2_000));
+        for ms in [1_000, 1_060, 1_299] {
+            assert!(!told_at_once(&mut planner, Err(unreached()), ms), "{ms}: the server may be restarting");
+        }
+        assert!(told_at_once(&mut planner, Err(unreached()), 1_500));
         assert!(!told_at_once(&mut planner, lost(), 9_000), "another failure of the store is waited for");
-        assert!(told_at_once(&mut planner, unreached(), 19_000));
+        assert!(told_at_once(&mut planner, Err(unreached()), 19_000));
         let mut planner = planner_of("segment:orders");
         reserve(&mut planner, range(1, 1001, 0), at(0));
         for ms in [1_000, 2_000, 9_000] {
             assert!(
-                !told_at_once(&mut planner, unreached(), ms),
+                !told_at_once(&mut planner, Err(unreached()), ms),
                 "its callers wait for the server to come back"
             );
+        }
+    }
+
+    #[test]
+    fn callers_of_a_source_that_may_not_be_asked_for_are_told_once_a_try_why_the_store_failed_for_others() {
+        for (fault, at_once) in [(unreached(), true), (Fault::new(FaultKind::Unavailable, "silent"), false)] {
+            let mut planner = planner_of("segment:orders");
+            planner.add(1, spec("segment:later"));
+            let others =
+                |planner: &mut Planner, ms| planner.check(1, &View::Segments(snapshot(0, 0, 1)), at(ms));
+            for ms in [1_000, 1_500] {
+                check(&mut planner, snapshot(0, 0, 1), at(ms));
+                request(&mut planner, at(ms)).expect("a request");
+                planner.complete(0, Err(fault.clone().with_context("reserving 7 for `orders`")), at(ms));
+            }
+            let next_try = planner.store_urgent_at_ms;
+            assert!(next_try > 1_501, "{next_try}");
+            let actions = others(&mut planner, 1_501);
+            let [Action::Tell(error)] = &actions[..] else { panic!("{actions:?}") };
+            assert_eq!((error.code, error.is_told_at_once), (Code::StoreUnavailable, at_once));
+            assert!(!error.message.contains("orders"), "{}", error.message);
+            assert_eq!(error.retry_after, Some(Duration::from_millis(next_try - 1_501)));
+            assert!(others(&mut planner, 1_502).is_empty(), "they know");
+            // The first source's request fails again, and the other one is checked at once.
+            check(&mut planner, snapshot(0, 0, 1), at(next_try));
+            request(&mut planner, at(next_try)).expect("a request");
+            planner.complete(0, Err(fault.clone()), at(next_try));
+            assert_eq!(planner.due(at(next_try)), [1]);
+            assert!(matches!(others(&mut planner, next_try)[..], [Action::Tell(_)]));
         }
     }
 

@@ -30,6 +30,7 @@ use crate::snowflake::{SnowflakeAction, SnowflakeView};
 use crate::spec::{Rules, Spec};
 pub use crate::time::Now;
 pub use batch::Batch;
+use completion::Outage;
 use period::next_period;
 use rate::{Meter, RecentUse};
 use segment_refill::LastRefill;
@@ -94,8 +95,10 @@ pub(crate) enum Action {
     Segment(SegmentAction),
     /// A source of snowflakes.
     Snowflake(SnowflakeAction),
-    /// Callers of a source who find nothing get this error; its retry hint is when the next try is due.
+    /// The store answered: callers of a source who find nothing get this error; its retry hint is when the next try is due.
     Fail(Error),
+    /// The store may not be asked now: the same, and what callers asked for stays wanted.
+    Tell(Error),
 }
 
 /// What the planner sees of a source.
@@ -149,6 +152,8 @@ struct Plan {
     in_urgent: bool,
     /// A caller waits for the request in flight.
     caller_waits: bool,
+    /// Until when the store is not tried for waiting callers, as its callers were told last.
+    told_ms: u64,
     /// Refusals of this source in a row; an outage of the store does not count.
     failures: u32,
     retry_at_ms: u64,
@@ -217,8 +222,8 @@ pub struct Planner {
     store_retry_at_ms: u64,
     /// When the store may be tried for waiting callers: no later than for the others.
     store_urgent_at_ms: u64,
-    /// Since when the store fails.
-    failing_since_ms: Option<u64>,
+    /// `None` while the store answers.
+    outage: Option<Outage>,
     /// The sources with a leased worker, when they are renewed, and whether that is in flight.
     leases: BTreeSet<SourceIndex>,
     renew_at_ms: u64,
@@ -265,6 +270,7 @@ impl Planner {
             in_background: false,
             in_urgent: false,
             caller_waits: false,
+            told_ms: 0,
             failures: 0,
             retry_at_ms: 0,
             rests_until_ms: None,
@@ -336,6 +342,7 @@ impl Planner {
             }
             View::Bank(view) => self.check_bank(index, *view, now),
         }
+        actions.extend(self.tell_outage(index, now).map(Action::Tell));
         actions
     }
 
@@ -453,6 +460,9 @@ impl Planner {
     pub(crate) fn postpone(&mut self, index: SourceIndex, is_waited_for: bool, now: Now) -> bool {
         let (urgent, calm) = (self.store_urgent_at_ms, self.store_retry_at_ms);
         let Some(plan) = self.plan(index) else { return false };
+        if is_waited_for && plan.is_untold(urgent, now) {
+            return false;
+        }
         let mut until = urgent.max(plan.retry_at_ms);
         if now.boot_ms >= until && !is_waited_for {
             until = calm.min(now.boot_ms + CHECK_MS);
@@ -558,6 +568,11 @@ impl Plan {
     fn rules(&self) -> Rules {
         let rules = self.spec.rules;
         Rules { ttl_ms: rules.ttl_ms.into_iter().chain(self.row_ttl_ms).min(), ..rules }
+    }
+
+    /// Whether the store is not tried before `urgent_ms`, also for waiting callers, and this source's were not told why.
+    fn is_untold(&self, urgent_ms: u64, now: Now) -> bool {
+        now.boot_ms < urgent_ms && self.told_ms != urgent_ms && now.boot_ms >= self.retry_at_ms
     }
 
     /// Whether the store has ever given this mill numbers of the source, or a worker.

@@ -336,13 +336,13 @@ impl Planner {
         let answer = match answer {
             Ok(renewed) => {
                 self.clocks.answered(renewed.now_ms, now);
-                (self.failures, self.failing_since_ms) = (0, None);
+                (self.failures, self.outage) = (0, None);
                 (self.store_retry_at_ms, self.store_urgent_at_ms) = (0, 0);
                 Ok(renewed.marks)
             }
             Err(fault) => {
                 if fault.is_outage() {
-                    self.back_off(now);
+                    self.back_off(&fault, now);
                 }
                 Err(fault)
             }

@@ -71,8 +71,7 @@ fn typed_twice(url: &str, has_tables_of_others: bool) {
                 assert_eq!(part(&second.out, "written:"), [" no"], "{verb:?}: {second:?}");
                 assert!(second.err.contains("stands there already"), "{verb:?}: {second:?}");
                 // A program's last range may end at a row of another program's table.
-                let gives_back =
-                    verb[1].contains("scheme=") || has_tables_of_others && verb[1].starts_with("serial:");
+                let gives_back = verb[1] == MANY[5] || has_tables_of_others && verb[1].starts_with("serial:");
                 assert_eq!(second.err.contains("may lower the row"), gives_back, "{verb:?}: {second:?}");
             }
         }
@@ -112,6 +111,31 @@ fn each_command_typed_twice_leaves_the_same_on_redis() {
         Command::new("redis-cli").args(["--no-auth-warning", "-u", &own, "FLUSHDB"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&emptied.stdout).trim(), "OK", "{emptied:?}");
     typed_twice(&own, false);
+}
+
+/// A program returns nothing to the server's own counter.
+fn repair_says_nothing_of_programs_that_lower_the_row(url: &str, specs: &[&str]) {
+    let home = Home::new();
+    let run = |args: &[&str]| patiently(&home, &[&["--mill", url][..], args].concat());
+    run(&[&["init"][..], specs].concat()).done();
+    for spec in specs {
+        run(&["take", spec, "3"]).done();
+        let raised = run(&["repair", spec, "--to", "5001", "--yes"]);
+        assert!(raised.out.ends_with("written: yes\n"), "{spec}: {raised:?}");
+        assert!(!raised.err.contains("lower the row"), "{spec}: {raised:?}");
+    }
+}
+
+#[test]
+fn repair_of_tickets_does_not_ask_to_stop_programs_that_return_none() {
+    let specs = ["segment:a?scheme=ticket", "segment:b?scheme=auto_increment"];
+    repair_says_nothing_of_programs_that_lower_the_row(&Server::mariadb("drawn").url(), &specs);
+}
+
+#[test]
+fn repair_of_a_sequence_does_not_ask_to_stop_programs_that_return_none() {
+    let specs = ["segment:a?scheme=sequence"];
+    repair_says_nothing_of_programs_that_lower_the_row(&Server::postgres("drawn").url(), &specs);
 }
 
 // ---- init ----
@@ -344,6 +368,20 @@ fn repair_sets_a_row_back_from_a_date_that_has_begun_nowhere_and_only_where_that
     assert!(home.run(&["next", spec]).done().trim().ends_with("000900"));
     home.run(&["repair", spec, "--to", "950", "--set-back", "--yes"]).refused("STORE_REFUSED");
     home.run(&["repair", "segment:orders", "--to", "950", "--set-back", "--yes"]).refused("INVALID_ARGUMENT");
+}
+
+#[test]
+fn repair_that_sets_a_row_of_key_factory_back_asks_once_to_stop_every_program() {
+    let home = Home::new();
+    let spec = "serial:inv/no?number=000000&zone=UTC";
+    home.run(&["take", spec, "3"]).done();
+    let file = rusqlite::Connection::open(home.path().join("keymill.db")).unwrap();
+    let ahead = "UPDATE key_producer SET MAXSERIALNO = MAXSERIALNO + 10000000000";
+    assert_eq!(file.execute(ahead, []).unwrap(), 1, "a year ahead");
+    drop(file);
+    let back = home.run(&["repair", spec, "--to", "900", "--set-back", "--yes"]);
+    assert!(back.out.ends_with("written: yes\n"), "{back:?}");
+    assert_eq!(back.err.to_lowercase().matches("stop every program").count(), 1, "{back:?}");
 }
 
 // ---- the last number ----

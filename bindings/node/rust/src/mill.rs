@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keymill::binding::Environment;
 use keymill::{Change, Code, Error, Mill};
-use napi::bindgen_prelude::{AsyncTask, External};
-use napi::{Env, Result, Task};
+use napi::bindgen_prelude::{External, Object};
+use napi::{Env, Result};
 use napi_derive::napi;
 
 use crate::errors::{Thrown, enter, guarded};
@@ -109,6 +109,27 @@ pub fn open_mill(config: Option<String>, variables: Option<Variables>) -> Result
     enter(|| registry::open(config, &environment(variables)).map(MillBox::new))
 }
 
+/// Runs `work` on a thread of its own, and then settles the promise. A thread of Node's pool would delay the end of the process until
+/// `work` is done, and `work` waits for stores.
+fn off_the_loop(env: &Env, work: impl FnOnce() + Send + 'static) -> Result<Object<'_>, Thrown> {
+    let internal = |error: napi::Error| Error::new(Code::Internal, error.reason.clone());
+    enter(|| {
+        let (deferred, promise) = env.create_deferred::<(), _>().map_err(internal)?;
+        let run = move || {
+            // After a panic nothing is left to do here: `work` has told no result.
+            let _ = guarded(|| {
+                work();
+                Ok(())
+            });
+            deferred.resolve(|_| Ok(()));
+        };
+        match keymill::binding::spawn("keymill-close", run) {
+            Ok(_) => Ok(promise),
+            Err(error) => Err(keymill::binding::not_started("the call", &error)),
+        }
+    })
+}
+
 type Opened = Arc<Mutex<Option<keymill::Result<Arc<OpenMill>>>>>;
 
 /// A mill that is being opened.
@@ -118,42 +139,20 @@ pub struct OpeningBox {
     opened: Opened,
 }
 
-/// The opening itself, on a thread of the pool: it may read a file.
-pub struct Opening {
-    config: Option<String>,
-    variables: Option<Variables>,
-    opened: Opened,
-}
-
-impl Task for Opening {
-    type Output = ();
-    type JsValue = ();
-
-    fn compute(&mut self) -> Result<()> {
-        let (config, variables) = (self.config.take(), self.variables.take());
-        let opened = guarded(|| registry::open(config, &environment(variables)));
-        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened);
-        Ok(())
-    }
-
-    fn resolve(&mut self, _: Env, (): ()) -> Result<()> {
-        Ok(())
-    }
-}
-
 /// Prepares an opening off the event loop: `await run_opening(it)`, then `opened(it)`.
 #[napi]
 pub fn opening(config: Option<String>, variables: Option<Variables>) -> External<OpeningBox> {
     External::new(OpeningBox { config, variables, opened: Arc::default() })
 }
 
-/// Opens on a thread of the pool.
-#[napi]
-pub fn run_opening(opening: &External<OpeningBox>) -> AsyncTask<Opening> {
-    AsyncTask::new(Opening {
-        config: opening.config.clone(),
-        variables: opening.variables.clone(),
-        opened: opening.opened.clone(),
+/// Opens on another thread: it may read a file, and wait for a mill of its name that closes.
+#[napi(ts_return_type = "Promise<void>")]
+pub fn run_opening<'env>(env: &'env Env, opening: &External<OpeningBox>) -> Result<Object<'env>, Thrown> {
+    let (config, variables) = (opening.config.clone(), opening.variables.clone());
+    let result = opening.opened.clone();
+    off_the_loop(env, move || {
+        let opened = guarded(|| registry::open(config, &environment(variables)));
+        *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened);
     })
 }
 
@@ -176,31 +175,11 @@ pub fn close_mill(mill: &External<MillBox>) -> Result<(), Thrown> {
     })
 }
 
-/// A close on a thread of the pool.
-pub struct Closing(Option<Arc<OpenMill>>);
-
-impl Task for Closing {
-    type Output = ();
-    type JsValue = ();
-
-    fn compute(&mut self) -> Result<()> {
-        let open = self.0.take();
-        let _ = guarded(|| {
-            drop(open);
-            Ok(())
-        });
-        Ok(())
-    }
-
-    fn resolve(&mut self, _: Env, (): ()) -> Result<()> {
-        Ok(())
-    }
-}
-
 /// `close_mill` off the event loop.
-#[napi]
-pub fn close_mill_async(mill: &External<MillBox>) -> AsyncTask<Closing> {
-    AsyncTask::new(Closing(mill.take()))
+#[napi(ts_return_type = "Promise<void>")]
+pub fn close_mill_async<'env>(env: &'env Env, mill: &External<MillBox>) -> Result<Object<'env>, Thrown> {
+    let open = mill.take();
+    off_the_loop(env, move || drop(open))
 }
 
 /// Every figure as Prometheus text; after the close, too.

@@ -28,14 +28,27 @@ pub fn open_numbers(file: String, tenant: String, table: String) -> Result<Exter
     enter(|| OrderNumbers::open(&file, &tenant, &table).map(boxed))
 }
 
-/// With the keys that the environment of the calling context has.
+/// What the environment of the calling context has.
+#[napi(object, object_to_js = false)]
+pub struct OrderKeys {
+    /// `KEYMILL_ORDER_KEYS`.
+    pub keys: Option<String>,
+}
+
+/// With the keys that the environment of the calling context has; without `given`: that of the process.
 #[napi]
 pub fn numbers_from_variable(
-    keys: Option<String>,
+    given: Option<OrderKeys>,
     tenant: String,
     table: String,
 ) -> Result<External<NumbersBox>> {
-    enter(|| order_numbers_from_variable(keys, &tenant, &table).map(boxed))
+    enter(|| {
+        let numbers = match given {
+            Some(OrderKeys { keys }) => order_numbers_from_variable(keys, &tenant, &table),
+            None => OrderNumbers::from_env(&tenant, &table),
+        };
+        numbers.map(boxed)
+    })
 }
 
 /// With keys of the caller's.

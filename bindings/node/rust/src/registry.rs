@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use keymill::binding::{Environment, open_in};
@@ -29,9 +29,6 @@ static GONE: Condvar = Condvar::new();
 
 /// Longer than a close takes, however silent its store is.
 const CLOSE_WAIT: Duration = Duration::from_secs(15);
-
-/// How long an exit waits for stores to take numbers back.
-const EXIT_WAIT: Duration = Duration::from_secs(2);
 
 fn mills() -> MutexGuard<'static, Mills> {
     MILLS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -72,24 +69,8 @@ fn close_at_exit() {
 
 /// Closes all mills, whichever thread holds them, and waits for those that are closing.
 fn close_all() {
-    let give_up_at = Instant::now() + EXIT_WAIT;
-    let left = || give_up_at.saturating_duration_since(Instant::now());
     let open: Vec<_> = mills().iter().flatten().filter_map(|(_, mill)| mill.upgrade()).collect();
-    let (done, closed) = mpsc::channel();
-    for mill in open {
-        let done = done.clone();
-        let _ = keymill::binding::spawn("keymill-close", move || {
-            mill.mill.close();
-            drop((mill, done));
-        });
-    }
-    drop(done);
-    // Nothing is sent: it ends when the last of them is done.
-    let _: std::result::Result<(), _> = closed.recv_timeout(left());
-    let mut list = mills();
-    while list.iter().flatten().any(|(_, mill)| mill.strong_count() == 0) && !left().is_zero() {
-        list = GONE.wait_timeout(list, left()).unwrap_or_else(PoisonError::into_inner).0;
-    }
+    keymill::binding::close_all(open.iter().map(|open| open.mill.clone()));
 }
 
 fn is_unnamed_memory(config: &str) -> bool {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use keymill::binding::encoded_label;
 use keymill::{Code, Gene, Result, Source};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -217,7 +218,7 @@ impl Business {
     }
 
     fn __repr__(&self) -> String {
-        format!("<keymill.Business {}>", self.source().label())
+        format!("<keymill.Business {}>", encoded_label(self.source()))
     }
 
     fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use keymill::binding::encoded_label;
 use pyo3::prelude::*;
 
 use crate::cursor::Cursor;
@@ -51,7 +52,7 @@ impl Handle {
     }
 
     fn __repr__(&self) -> String {
-        format!("<keymill.Handle {}>", self.ids.source.label())
+        format!("<keymill.Handle {}>", encoded_label(&self.ids.source))
     }
 
     fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {

@@ -90,9 +90,29 @@ fn python_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
         codes.set_item(code.name(), code.number())?;
         families.set_item(code.name(), error::family(code))?;
     }
+    close_together_at_exit(module)?;
     module.add("CODES", codes)?;
     module.add("FAMILIES", families)?;
     module.add("VERSION", keymill::VERSION)
+}
+
+/// The mills that are open when the interpreter ends close with its last objects, which give back what they hold. None of them waits
+/// for its store: one wait at the end is for all.
+fn close_together_at_exit(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    extern "C" fn wait() {
+        let _ = std::panic::catch_unwind(|| keymill::binding::close_all([]));
+    }
+    // SAFETY: the function takes and gives nothing, does not unwind and calls no interpreter. The library stays loaded.
+    if unsafe { ffi::Py_AtExit(Some(wait)) } == 0 {
+        let ends = wrap_pyfunction!(interpreter_ends, module)?;
+        module.py().import("atexit")?.call_method1("register", (ends,))?;
+    }
+    Ok(())
+}
+
+#[pyfunction]
+fn interpreter_ends() {
+    keymill::binding::process_ends();
 }
 
 /// Classes are made once a process, and cursors rely on one lock: a second interpreter would share the first one's

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use keymill::Kind;
+use keymill::binding::encoded_label;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
@@ -269,7 +270,7 @@ impl Source {
     }
 
     fn __repr__(&self) -> String {
-        format!("<keymill.Source {}>", self.ids.source.label())
+        format!("<keymill.Source {}>", encoded_label(&self.ids.source))
     }
 
     fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {

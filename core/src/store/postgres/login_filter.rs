@@ -27,18 +27,19 @@ pub(super) enum Stage {
     /// The answer to `SSLRequest` follows: one byte.
     Offer { required: bool },
     /// Messages of the login: one byte for the kind, four bytes of length (itself included), and the body.
-    Login { head: [u8; 9], seen: usize, left: usize },
-    /// Nothing is checked any more: encrypted, or logged in, or the password may be sent.
+    Login { may_send: bool, head: [u8; 9], seen: usize, left: usize },
+    /// Nothing is checked any more: logged in, or encrypted, where the decrypted text is checked in its place.
     Open,
 }
 
 impl Stage {
-    const LOGIN: Stage = Stage::Login { head: [0; 9], seen: 0, left: 0 };
-
-    /// The stage of a connection that is not encrypted.
-    pub(super) fn in_clear(mode: Mode) -> Stage {
-        if mode.may_send_password(Protection::None) { Stage::Open } else { Stage::LOGIN }
+    /// The login over a connection with this protection.
+    pub(super) fn login(mode: Mode, protection: Protection) -> Stage {
+        Stage::Login { may_send: mode.may_send_password(protection), head: [0; 9], seen: 0, left: 0 }
     }
+
+    /// The login after TLS was not offered: only `prefer` gets here.
+    const UNPROTECTED: Stage = Stage::Login { may_send: false, head: [0; 9], seen: 0, left: 0 };
 
     /// Checks bytes from the server.
     fn see(&mut self, bytes: &[u8]) -> Result<(), Objection> {
@@ -47,15 +48,15 @@ impl Stage {
                 Stage::Open => break,
                 Stage::Offer { .. } if *byte == b'S' => *self = Stage::Open,
                 Stage::Offer { required: true } => return Err(Objection::NoTls),
-                Stage::Offer { required: false } => *self = Stage::LOGIN,
+                Stage::Offer { required: false } => *self = Stage::UNPROTECTED,
                 Stage::Login { left, .. } if *left > 0 => *left -= 1,
-                Stage::Login { head, seen, left } => {
+                Stage::Login { may_send, head, seen, left } => {
                     head[*seen] = *byte;
                     *seen += 1;
                     let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
                     // `AuthenticationCleartextPassword`, `AuthenticationOk`; every other message is skipped.
                     match (*head, *seen) {
-                        ([b'R', _, _, _, _, 0, 0, 0, 3], 9) => return Err(Objection::Password),
+                        ([b'R', _, _, _, _, 0, 0, 0, 3], 9) if !*may_send => return Err(Objection::Password),
                         ([b'R', _, _, _, _, 0, 0, 0, 0], 9) => *self = Stage::Open,
                         (_, 5) if length > LONGEST => return Err(Objection::TooLong),
                         ([b'R', ..], 5..9) if length >= 8 => {}
@@ -167,8 +168,7 @@ mod encrypted {
         ) -> Result<TlsConnector, Failed> {
             let config = tls::client_config(&options.tls, mode).map_err(Failed::Fault)?;
             let name = tls::server_name(host, address, mode).map_err(Failed::Fault)?.to_str().into_owned();
-            let sent = mode.may_send_password(mode.encrypted());
-            let stage = if sent { Stage::Open } else { Stage::LOGIN };
+            let stage = Stage::login(mode, mode.encrypted());
             Ok(TlsConnector { maker: MakeRustlsConnect::new(config), name, stage, used })
         }
     }
@@ -226,13 +226,13 @@ mod tests {
         let logged_in = message(b'R', &[0; 4]);
         let error = message(b'E', b"R\0\0\0\x08\0\0\0\x03\0");
         let notice = message(b'N', b"");
-        assert!(seen(Stage::LOGIN, &clear).1);
+        assert!(seen(Stage::UNPROTECTED, &clear).1);
         for before in [&notice, &error, &md5, &sasl] {
-            assert!(!seen(Stage::LOGIN, before).1);
-            assert!(seen(Stage::LOGIN, &[before.as_slice(), &clear].concat()).1);
+            assert!(!seen(Stage::UNPROTECTED, before).1);
+            assert!(seen(Stage::UNPROTECTED, &[before.as_slice(), &clear].concat()).1);
         }
         // After the login a message may hold anything.
-        assert_eq!(seen(Stage::LOGIN, &[logged_in, clear.clone()].concat()), (Stage::Open, false));
+        assert_eq!(seen(Stage::UNPROTECTED, &[logged_in, clear.clone()].concat()), (Stage::Open, false));
         let [offer, demand] = [false, true].map(|required| Stage::Offer { required });
         assert!(seen(offer, &[b"N", clear.as_slice()].concat()).1, "TLS is not offered");
         assert_eq!(seen(offer, &[b"S", clear.as_slice()].concat()), (Stage::Open, false));
@@ -240,9 +240,17 @@ mod tests {
         assert!(seen(demand, b"N").1);
         // The driver would wait for all of it.
         let long = [b'E', 0x7f, 0xff, 0xff, 0xff];
-        assert!(seen(Stage::LOGIN, &long).1);
-        assert!(!seen(Stage::LOGIN, &message(b'E', &vec![b'x'; LONGEST - 4])).1);
+        assert!(seen(Stage::UNPROTECTED, &long).1);
+        assert!(!seen(Stage::UNPROTECTED, &message(b'E', &vec![b'x'; LONGEST - 4])).1);
+        // The password may be sent: nothing else differs.
+        let inside_tls = Stage::login(Mode::Require, Protection::Encrypted);
+        assert!(!seen(inside_tls, &clear).1);
+        assert!(seen(inside_tls, &[clear.as_slice(), &long].concat()).1);
+        assert_eq!(
+            seen(inside_tls, &[clear.as_slice(), &message(b'R', &[0; 4]), &long].concat()),
+            (Stage::Open, false)
+        );
         // An impossible length.
-        assert!(!seen(Stage::LOGIN, &[b'R', 0, 0, 0, 0, 0, 0, 0, 3]).1);
+        assert!(!seen(Stage::UNPROTECTED, &[b'R', 0, 0, 0, 0, 0, 0, 0, 3]).1);
     }
 }

@@ -217,7 +217,7 @@ impl PostgresWire {
                     tokio::net::UnixStream::from_std(stream).map_err(Failed::Io)?
                 };
                 // A socket file's data does not leave the machine.
-                let stream = LoginFilter { stream, stage: Stage::in_clear(mode) };
+                let stream = LoginFilter { stream, stage: Stage::login(mode, Protection::None) };
                 let (client, reader) = log_in(&runtime, options, &config, stream, NoTls, &events)?;
                 (client, reader, socket)
             }
@@ -382,7 +382,7 @@ fn log_in_over_tcp(
     events: &Arc<Mutex<ConnectionEvents>>,
 ) -> Result<(Client, JoinHandle<()>, Protection), Failed> {
     let (Target::Tcp { host, address }, false) = (target, mode.is_plain()) else {
-        let stream = LoginFilter { stream, stage: Stage::in_clear(mode) };
+        let stream = LoginFilter { stream, stage: Stage::login(mode, Protection::None) };
         let (client, reader) = log_in(runtime, options, config, stream, NoTls, events)?;
         return Ok((client, reader, Protection::None));
     };

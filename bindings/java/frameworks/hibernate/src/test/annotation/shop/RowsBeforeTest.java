@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static shop.Sessions.does;
 
+import io.keymill.Code;
 import io.keymill.KeymillException;
 import io.keymill.Mill;
 import io.keymill.Source;
@@ -14,15 +15,19 @@ import io.keymill.support.TableKeys;
 import jakarta.persistence.Entity;
 import jakarta.persistence.Id;
 import java.lang.reflect.Proxy;
+import java.net.URI;
 import java.sql.Connection;
 import java.sql.SQLException;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.NavigableSet;
 import java.util.OptionalLong;
 import java.util.Set;
+import java.util.TreeSet;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -32,8 +37,10 @@ import org.hibernate.SessionFactory;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.condition.EnabledIfEnvironmentVariable;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** Tables that have rows before their source is new, on one database and one store each. */
 class RowsBeforeTest {
@@ -142,6 +149,84 @@ class RowsBeforeTest {
         assertEquals(said, refusal(sessions, new Plain()));
     }
 
+    /** As where two entities share a source, or a lazy source was asked before. */
+    @Test
+    void a_key_below_the_row_is_found_before_its_id_goes_out_where_the_process_took_ids_before() {
+        Stores.run(database, "sa", "", "insert into Plain values (5), (9)");
+        SessionFactory sessions = start();
+        Source source = instances.get(sessions).segment("plain");
+        assertEquals(1, source.next());
+        assertEquals(2, source.next());
+        assertEquals(3, insert(sessions));
+        assertEquals(4, insert(sessions));
+        assertEquals(told(5, 9), refusal(sessions, new Plain()));
+        assertEquals(told(5, 9), refusal(sessions, new Plain()), "and every later id");
+    }
+
+    /** They are above this one's next number or beside it, and each was given once. */
+    @Test
+    void ids_of_other_threads_and_instances_are_no_reason_to_refuse_where_the_process_took_ids_before() throws Exception {
+        Set<Long> ids = java.util.concurrent.ConcurrentHashMap.newKeySet();
+        for (int instance = 0; instance < 3; instance++) {
+            assertTrue(ids.add(instances.get(start()).segment("plain").next()));
+        }
+        ExecutorService threads = Executors.newFixedThreadPool(6);
+        List<Future<?>> writers = new java.util.ArrayList<>();
+        for (SessionFactory sessions : instances.keySet()) {
+            for (int thread = 0; thread < 2; thread++) {
+                writers.add(threads.submit(() -> {
+                    for (int row = 0; row < 1500; row++) {
+                        long id = insert(sessions);
+                        assertTrue(ids.add(id), () -> id + " came twice");
+                    }
+                }));
+            }
+        }
+        threads.shutdown();
+        for (Future<?> writer : writers) {
+            writer.get(5, TimeUnit.MINUTES);
+        }
+        assertEquals(3 + 6 * 1500, ids.size());
+    }
+
+    /** Keys of a table that changes, without a database. */
+    private static TableKeys keys(NavigableSet<Long> table) {
+        return (lowest, from) -> {
+            Long key = lowest ? table.ceiling(from) : table.isEmpty() || table.last() < from ? null : table.last();
+            return key == null ? OptionalLong.empty() : OptionalLong.of(key);
+        };
+    }
+
+    /** The store is silent, or refuses connections, after the source has reserved. */
+    @ParameterizedTest
+    @EnabledIfEnvironmentVariable(named = "KEYMILL_TEST_MYSQL", matches = ".+")
+    @ValueSource(booleans = {true, false})
+    void numbers_in_memory_go_out_while_the_store_is_away_but_for_those_that_the_table_has(boolean silent) throws Exception {
+        String direct = Stores.MARIADB.config();
+        URI url = URI.create(direct);
+        try (Relay relay = new Relay(url.getHost(), url.getPort());
+                Mill mill = Mill.open(direct.replace(":" + url.getPort(), ":" + relay.port))) {
+            mill.init();
+            String spec = "segment:away_" + System.nanoTime() + "?deadline=500ms";
+            assertEquals(1, mill.source(spec).next());
+            relay.silence(silent);
+            if (!silent) {
+                relay.stop();
+            }
+            FieldIds ids = FieldIds.of(() -> mill, spec, "Plain", Long.class, "shop.Plain.id");
+            TableKeys keys = keys(new TreeSet<>(Arrays.asList(4L, 7L)));
+            assertEquals(2L, ids.next(keys));
+            assertEquals(3L, ids.next(keys));
+            String said = assertThrows(IllegalStateException.class, () -> ids.next(keys)).getMessage();
+            assertTrue(said.contains(" goes on at 4, and the table Plain has keys up to 7"), said);
+            // Of a source that has nothing in memory the row is read, or no id goes out.
+            FieldIds cold = FieldIds.of(() -> mill, "segment:cold_" + System.nanoTime() + "?deadline=500ms", "Plain", Long.class, "shop.Plain.id");
+            Code code = assertThrows(KeymillException.class, () -> cold.next(keys)).code();
+            assertTrue(code == Code.DEADLINE || code == Code.STORE_UNAVAILABLE, code.toString());
+            relay.silence(false);
+        }
+    }
+
     private static FieldIds ids(Mill mill, String options) {
         return FieldIds.of(() -> mill, "segment:{table}" + options, "Plain", Long.class, "shop.Plain.id");
     }
@@ -153,9 +238,9 @@ class RowsBeforeTest {
         });
         try (Mill mill = Mill.open("memory:")) {
             FieldIds ids = ids(mill, "");
-            String said = assertThrows(IllegalStateException.class, () -> ids.next(end -> TableKeys.highest(ends, "Plain", "id", end))).getMessage();
-            assertEquals("the table Plain cannot be asked for its highest key, so no id was taken; repeat the transaction", said);
-            said = assertThrows(IllegalStateException.class, () -> ids.next(end -> OptionalLong.of(7))).getMessage();
+            String said = assertThrows(IllegalStateException.class, () -> ids.next((lowest, from) -> TableKeys.ask(ends, "Plain", "id", lowest, from))).getMessage();
+            assertEquals("the table Plain cannot be asked for its keys, so no id goes out; repeat the transaction", said);
+            said = assertThrows(IllegalStateException.class, () -> ids.next((lowest, from) -> OptionalLong.of(7))).getMessage();
             assertTrue(said.startsWith("shop.Plain.id: segment:plain goes on at 1, and the table Plain has keys up to 7"), said);
         }
     }
@@ -166,7 +251,7 @@ class RowsBeforeTest {
         try (Mill mill = Mill.open("memory:?script=silent:8s")) {
             FieldIds ids = ids(mill, "?deadline=1s");
             ExecutorService threads = Executors.newFixedThreadPool(10);
-            List<Future<Object>> asked = threads.invokeAll(Collections.nCopies(10, () -> ids.next(end -> OptionalLong.empty())), 5, TimeUnit.SECONDS);
+            List<Future<Object>> asked = threads.invokeAll(Collections.nCopies(10, () -> ids.next((lowest, from) -> OptionalLong.empty())), 5, TimeUnit.SECONDS);
             threads.shutdown();
             for (Future<Object> one : asked) {
                 assertTrue(!one.isCancelled(), "it waited for all before it");

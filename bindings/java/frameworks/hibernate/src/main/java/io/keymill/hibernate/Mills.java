@@ -43,7 +43,7 @@ final class Mills {
     }
 
     static TableKeys keys(SharedSessionContractImplementor session, String table, String column) {
-        return end -> TableKeys.highest(session.getJdbcCoordinator().getLogicalConnection().getPhysicalConnection(), table, column, end);
+        return (lowest, from) -> TableKeys.ask(session.getJdbcCoordinator().getLogicalConnection().getPhysicalConnection(), table, column, lowest, from);
     }
 
     static FieldIds ids(ServiceRegistry registry, String spec, String table, Class<?> type, String field) {

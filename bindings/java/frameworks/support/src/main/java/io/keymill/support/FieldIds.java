@@ -1,5 +1,6 @@
 package io.keymill.support;
 
+import io.keymill.Code;
 import io.keymill.KeymillException;
 import io.keymill.LazySource;
 import io.keymill.Mill;
@@ -31,14 +32,30 @@ public final class FieldIds {
     private final boolean text;
     /** The table that is to be asked before the first id goes out; null: none is. */
     private final String table;
-    /** A lock and no monitor, so that virtual threads do not pin. Held for the first id. */
-    private final ReentrantLock first = new ReentrantLock();
-    private volatile boolean begun;
-    /** Why no id goes out; written under {@link #first}. */
+    /** A lock and no monitor, so that virtual threads do not pin. Held while the table and the store's row are asked. */
+    private final ReentrantLock asking = new ReentrantLock();
+    /** The table had no key above this number when it was asked; {@link #UNKNOWN} before that, and once ids are refused. */
+    private volatile long highest = UNKNOWN;
+    /** Where the table has no key, below {@link #highest}; null before that was asked. */
+    private volatile Gap gap;
+    /** Why no id goes out; written under {@link #asking}. */
     private String refusal;
-    /** How often the first id has failed, and why last; written under {@link #first}. */
+    /** How often the store's row could not be asked, and why last; written under {@link #asking}. */
     private volatile int failures;
     private KeymillException failed;
+
+    private static final long UNKNOWN = Long.MAX_VALUE;
+
+    /** Ids that are no key: {@code from <= id < to}. */
+    private static final class Gap {
+        final long from;
+        final long to;
+
+        Gap(long from, long to) {
+            this.from = from;
+            this.to = to;
+        }
+    }
 
     private FieldIds(LazySource source, String field, FieldType type, boolean text, String table) {
         this.source = source;
@@ -46,7 +63,6 @@ public final class FieldIds {
         this.type = type;
         this.text = text;
         this.table = table;
-        begun = table == null;
     }
 
     /**
@@ -143,73 +159,119 @@ public final class FieldIds {
     }
 
     /**
-     * As {@link #next()}, for the key of a table. The first one asks the table: where it has keys that the source would give, every id
-     * is refused, before one is used.
+     * As {@link #next()}, for the key of a table. The first one asks the table: where it has keys from the store's row on, every id is
+     * refused, before one is used. An id below the highest key goes out only where the table does not have it; where it does, that id and
+     * every later one is refused.
      *
-     * @param keys the table's keys, asked at the first id
+     * @param keys the table's keys, asked at the first id, and for ids below the highest key
      * @return a value of the field's type
      * @throws KeymillException as {@link #next()}
      * @throws IllegalStateException if the table has such keys, with what to run
      * @throws ArithmeticException if the number is too large for the field
      */
     public Object next(TableKeys keys) {
-        return begun ? next() : first(keys);
+        if (table == null) {
+            return next();
+        }
+        long id = highest == UNKNOWN ? first(keys) : source.next();
+        if (!isFree(id)) {
+            look(keys, id);
+        }
+        return type.value(id, field);
     }
 
-    private Object first(TableKeys keys) {
+    private boolean isFree(long id) {
+        Gap known = gap;
+        return id > highest || known != null && known.from <= id && id < known.to;
+    }
+
+    private long first(TableKeys keys) {
         int before = failures;
-        first.lock();
+        OptionalLong id = OptionalLong.empty();
+        asking.lock();
         try {
-            if (refusal != null) {
-                throw new IllegalStateException(refusal);
-            }
-            if (begun) {
-                return next();
-            }
+            checkIsServed();
             if (failures != before) {
                 // Another thread has waited for the store meanwhile. A thread that waited anew would hold up the next one by as much.
                 throw failed;
             }
-            return asked(keys);
+            if (highest == UNKNOWN) {
+                id = compare(keys);
+            }
         } catch (KeymillException e) {
             failed = e;
             failures++;
             throw e;
         } finally {
-            first.unlock();
+            asking.unlock();
         }
+        return id.isPresent() ? id.getAsLong() : source.next();
     }
 
-    private Object asked(TableKeys keys) {
+    /** Refuses keys from the store's row on. An id: it was in memory, and the row could not be read. */
+    private OptionalLong compare(TableKeys keys) {
         // Before this process reserves numbers: a reservation of its own would lift the row above keys that the source did not give.
-        long highest = keys.highest(Long.MAX_VALUE).orElse(0);
-        if (highest > 0) {
-            refuse(highest, 0);
-        }
-        long id = source.next();
-        if (id <= highest) {
-            checkReserved(keys, id, highest);
-        }
-        begun = true;
-        return type.value(id, field);
-    }
-
-    /** The source was warmed up, or another process has keys above this one's: what this process has reserved is its own. */
-    private void checkReserved(TableKeys keys, long id, long highest) {
-        Stats stats = source.stats();
-        // Of one reservation, of which nothing else is used, the numbers follow the id.
-        if (stats.refills() == 1 && stats.issued() == 1) {
-            boolean taken = keys.highest(id + stats.left() + 1).orElse(0) >= id;
-            if (taken && source.stats().issued() == 1) {
-                refuse(highest, id);
+        long found = keys.key(false, Long.MIN_VALUE).orElse(0);
+        OptionalLong id = OptionalLong.empty();
+        try {
+            if (found > 0) {
+                refuse(found, 0);
+            }
+        } catch (KeymillException e) {
+            // What is in memory was reserved before. Each id is still looked for in the table.
+            id = e.code() == Code.STORE_UNAVAILABLE || e.code() == Code.DEADLINE ? source.tryNext() : id;
+            if (!id.isPresent()) {
+                throw e;
             }
         }
+        highest = found;
+        return id;
     }
 
-    private void refuse(long highest, long from) {
-        Optional<String> refused = source.refusalOfKeys(table, highest, from);
+    /**
+     * Refuses an id that is a key. This process alone was given the id, and has not used it, so another program wrote that key. Keys above
+     * it may be ids of other processes and threads: they say only up to where no other key is.
+     */
+    private void look(TableKeys keys, long id) {
+        asking.lock();
+        try {
+            checkIsServed();
+            if (isFree(id)) {
+                return;
+            }
+            OptionalLong above = keys.key(true, id);
+            if (!above.isPresent()) {
+                highest = Math.min(highest, id - 1);
+                return;
+            }
+            long key = above.getAsLong();
+            if (key == id || isReserved(key, id)) {
+                refuse(Math.max(key, keys.key(false, Long.MIN_VALUE).orElse(0)), id);
+            }
+            gap = new Gap(id, key);
+        } finally {
+            asking.unlock();
+        }
+    }
+
+    /** Whether this process has reserved this key and not used it. It is known only of one reservation, of which nothing but the id is used. */
+    private boolean isReserved(long key, long id) {
+        Stats stats = source.stats();
+        return stats.refills() == 1 && stats.issued() == 1 && key <= id + stats.left() && source.stats().issued() == 1;
+    }
+
+    private void checkIsServed() {
+        if (refusal != null) {
+            throw new IllegalStateException(refusal);
+        }
+    }
+
+    private void refuse(long found, long from) {
+        Optional<String> refused = source.refusalOfKeys(table, found, from);
         if (refused.isPresent()) {
             refusal = field + ": " + refused.get();
+            gap = null;
+            highest = UNKNOWN;
             throw new IllegalStateException(refusal);
         }
     }

@@ -14,13 +14,14 @@ import java.util.OptionalLong;
 @FunctionalInterface
 public interface TableKeys {
     /**
-     * The highest key below a number.
+     * The lowest or the highest key from a number on.
      *
-     * @param end the number; {@link Long#MAX_VALUE} for the highest of all
+     * @param lowest whether the lowest one is asked for
+     * @param from the number; {@link Long#MIN_VALUE}: of all keys
      * @return the key, or nothing: there is none, or the table cannot be asked
      * @throws IllegalStateException if the connection or its transaction is over, so that another one has to ask
      */
-    OptionalLong highest(long end);
+    OptionalLong key(boolean lowest, long from);
 
     /**
      * Asks a table, in the transaction of this connection.
@@ -28,18 +29,20 @@ public interface TableKeys {
      * @param connection stays open
      * @param table the table as it stands in SQL, with its schema and quotes
      * @param column the key's column, likewise
-     * @param end as in {@link #highest}
-     * @return as {@link #highest}
+     * @param lowest as in {@link #key}
+     * @param from as in {@link #key}
+     * @return as {@link #key}
      */
-    static OptionalLong highest(Connection connection, String table, String column, long end) {
-        String below = end == Long.MAX_VALUE ? "" : " where " + column + " < " + end;
+    static OptionalLong ask(Connection connection, String table, String column, boolean lowest, long from) {
+        String above = from == Long.MIN_VALUE ? "" : " where " + column + " >= " + from;
+        String query = "select " + (lowest ? "min(" : "max(") + column + ") from " + table + above;
         try {
             // After a statement that failed, PostgreSQL refuses every other one of the transaction.
             Savepoint before = connection.getAutoCommit() ? null : connection.setSavepoint();
-            try (Statement statement = connection.createStatement(); ResultSet row = statement.executeQuery("select max(" + column + ") from " + table + below)) {
+            try (Statement statement = connection.createStatement(); ResultSet row = statement.executeQuery(query)) {
                 row.next();
-                long highest = row.getLong(1);
-                return row.wasNull() ? OptionalLong.empty() : OptionalLong.of(highest);
+                long key = row.getLong(1);
+                return row.wasNull() ? OptionalLong.empty() : OptionalLong.of(key);
             } catch (SQLException e) {
                 if (isOver(e)) {
                     throw e;
@@ -51,7 +54,7 @@ public interface TableKeys {
             }
         } catch (SQLException e) {
             if (isOver(e)) {
-                throw new IllegalStateException("the table " + table + " cannot be asked for its highest key, so no id was taken; repeat the transaction", e);
+                throw new IllegalStateException("the table " + table + " cannot be asked for its keys, so no id goes out; repeat the transaction", e);
             }
             return OptionalLong.empty();
         }

@@ -19,6 +19,11 @@ public final class Versions {
 
     private Versions() {}
 
+    /** Read once for all modules: each reading opens the jar. */
+    private static final class Core {
+        static final String VERSION = version(Mill.class, "io/keymill/version");
+    }
+
     /**
      * Compares a module's version with the core's and this jar's. Each module calls it at start before anything else, since a method that
      * another version does not have would only give a {@code NoSuchMethodError}. So the signature stays in every version.
@@ -36,7 +41,7 @@ public final class Versions {
     }
 
     private static void compare(String artifact, Class<?> type) {
-        String core = version(Mill.class, "io/keymill/version");
+        String core = Core.VERSION;
         String found = version(type, "META-INF/keymill/" + artifact + "/version");
         if (core != null && found != null && !core.equals(found)) {
             throw new IllegalStateException(artifact + " is of version " + found + " (" + base(type) + " with " + type.getName() + "), and keymill of version " + core + " (" + base(Mill.class) + " with " + Mill.class.getName()

@@ -68,15 +68,15 @@ public class KeymillIdentifierGenerator implements IdentifierGenerator {
         }
 
         Object next() {
-            return ids.next(this::highest);
+            return ids.next(this::ask);
         }
 
         /** In the present transaction where Spring has one. */
-        private OptionalLong highest(long end) {
+        private OptionalLong ask(boolean lowest, long from) {
             Environment environment = table.getConfiguration().getEnvironment();
             Transaction transaction = environment.getTransactionFactory().newTransaction(environment.getDataSource(), null, true);
             try {
-                return TableKeys.highest(transaction.getConnection(), table.getTableName(), table.getKeyColumn(), end);
+                return TableKeys.ask(transaction.getConnection(), table.getTableName(), table.getKeyColumn(), lowest, from);
             } catch (SQLException e) {
                 return OptionalLong.empty();
             } finally {

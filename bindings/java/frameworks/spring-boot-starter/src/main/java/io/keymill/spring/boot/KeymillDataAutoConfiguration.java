@@ -29,18 +29,18 @@ public class KeymillDataAutoConfiguration {
         @Bean
         @ConditionalOnMissingBean
         KeymillJdbcCallback keymillJdbcCallback(Mill mill, BeanFactory beans) {
-            return new KeymillJdbcCallback(() -> mill, () -> (RelationalMappingContext) beans.getBean("jdbcMappingContext"), (table, column) -> end -> highest(beans, table, column, end));
+            return new KeymillJdbcCallback(() -> mill, () -> (RelationalMappingContext) beans.getBean("jdbcMappingContext"), (table, column) -> (lowest, from) -> ask(beans, table, column, lowest, from));
         }
 
         /** In the present transaction. Nothing where the application reads its aggregates in another way than Boot configures it. */
-        private static OptionalLong highest(BeanFactory beans, SqlIdentifier table, SqlIdentifier column, long end) {
+        private static OptionalLong ask(BeanFactory beans, SqlIdentifier table, SqlIdentifier column, boolean lowest, long from) {
             NamedParameterJdbcOperations jdbc = beans.getBeanProvider(NamedParameterJdbcOperations.class).getIfUnique();
             Dialect dialect = beans.getBeanProvider(Dialect.class).getIfUnique();
             if (jdbc == null || dialect == null) {
                 return OptionalLong.empty();
             }
             IdentifierProcessing quoted = dialect.getIdentifierProcessing();
-            ConnectionCallback<OptionalLong> ask = connection -> TableKeys.highest(connection, table.toSql(quoted), column.toSql(quoted), end);
+            ConnectionCallback<OptionalLong> ask = connection -> TableKeys.ask(connection, table.toSql(quoted), column.toSql(quoted), lowest, from);
             return jdbc.getJdbcOperations().execute(ask);
         }
     }

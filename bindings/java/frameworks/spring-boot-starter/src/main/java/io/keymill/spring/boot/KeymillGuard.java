@@ -28,6 +28,7 @@ public final class KeymillGuard implements ApplicationContextInitializer<Configu
 
     @Override
     public void initialize(ConfigurableApplicationContext context) {
+        EarlyLibrary.begin(context.getEnvironment());
         context.addBeanFactoryPostProcessor(beans -> guard(beans, context.getEnvironment()));
     }
 
