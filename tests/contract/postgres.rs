@@ -137,10 +137,7 @@ fn a_connection_ended_by_the_server_is_replaced_without_a_fault() {
         store.init(&[Arc::clone(&request.key)], false).unwrap();
         for round in 0..3 {
             assert_eq!(store.reserve(&request).unwrap().lo, 1 + 10 * round, "nothing is lost");
-            let ended = root.rows(
-                "SELECT pg_terminate_backend(pid, 120000) FROM pg_stat_activity WHERE application_name = 'keymill'",
-            );
-            assert!(ended.iter().all(|row| row == &["t"]) && !ended.is_empty(), "{ended:?}");
+            assert_ne!(root.end_sessions(), 0);
         }
     }
 }

@@ -35,7 +35,14 @@ fn says(answer: Result<impl std::fmt::Debug, Fault>, expected: FaultKind, parts:
     for part in parts {
         assert!(fault.to_string().contains(part), "`{part}` is not in: {fault}");
     }
-    assert!(!fault.to_string().contains('\n') && !fault.to_string().contains("user_script"), "{fault}");
+    let text = fault.to_string();
+    // Before Redis 7 an error inside a script names the script.
+    assert!(!text.contains('\n') && (is_before_7() || !text.contains("user_script")), "{fault}");
+}
+
+/// Whether the servers of these tests are older than Redis 7, whose commands and errors differ.
+fn is_before_7() -> bool {
+    std::env::var("KEYMILL_CI_REDIS_VERSION").is_ok_and(|version| version.starts_with('6'))
 }
 
 /// Outside the range from which the system gives ports to clients: such a port could be taken before the server listens.
@@ -176,20 +183,20 @@ fn a_wrong_password_or_right_is_refused_and_never_shown() {
     assert_eq!(store.reserve(&request(1)).unwrap().lo, 1);
     assert_eq!(store.repair(&request(1).key, Mark { period: 0, next: 50 }).unwrap().1.mark.next, 50);
     // The tests' server has its passwords in its settings.
-    let warnings = store.facts().unwrap().warnings;
+    let warnings = redis::warnings(&store.facts().unwrap());
     assert!(matches!(&warnings[..], [one] if one.contains("requirepass")), "{warnings:?}");
     // A managed server hides its settings.
-    redis::say::<()>(&mut admin, &["ACL", "SETUSER", "app", "-config|get"]);
+    redis::say::<()>(&mut admin, &["ACL", "SETUSER", "app", "-config"]);
     let unread = ["`appendfsync` cannot be read", "+config|get", "durability=warn"];
     says(redis::store(with("app", "opensesame")).reserve(&request(1)), FaultKind::Unsafe, &unread);
     let mut accepted = with("app", "opensesame");
     accepted.server.durability = Durability::Warn;
     let mut store = redis::store(accepted);
     assert_eq!(store.reserve(&request(1)).unwrap().lo, 1, "another database");
-    let warnings = store.facts().unwrap().warnings;
+    let warnings = redis::warnings(&store.facts().unwrap());
     assert!(warnings.len() == 2 && warnings.iter().all(|w| w.contains("cannot be read")), "{warnings:?}");
     redis::say::<()>(&mut admin, &["ACL", "SETUSER", "app", "-info"]);
-    let warnings = redis::store(with("app", "opensesame")).facts().unwrap().warnings;
+    let warnings = redis::warnings(&redis::store(with("app", "opensesame")).facts().unwrap());
     assert!(warnings[0].contains("INFO cannot be read") && warnings.len() == 5, "{warnings:?}");
     // No password at all.
     redis::say::<()>(&mut admin, &["CONFIG", "SET", "requirepass", ""]);
@@ -211,7 +218,13 @@ fn too_many_clients_a_busy_script_and_missing_replicas_pass() {
     redis::say::<()>(&mut admin, &["CONFIG", "SET", "maxclients", "100"]);
 
     redis::say::<()>(&mut admin, &["CONFIG", "SET", "min-replicas-to-write", "1"]);
-    says(store.reserve(&request(10)), FaultKind::Unavailable, &["min-replicas-to-write"]);
+    let answer = store.reserve(&request(10));
+    // Before Redis 7 the setting does not hold for what a script writes.
+    if is_before_7() {
+        assert_eq!(answer.unwrap().lo, 11);
+    } else {
+        says(answer, FaultKind::Unavailable, &["min-replicas-to-write"]);
+    }
     redis::say::<()>(&mut admin, &["CONFIG", "SET", "min-replicas-to-write", "0"]);
 
     redis::say::<()>(&mut admin, &["CONFIG", "SET", "lua-time-limit", "20"]);
@@ -364,7 +377,8 @@ fn a_flushed_or_evicted_row_is_refused_and_short_memory_is_reported() {
     }
     says(store.reserve(&seen(21, 10)), FaultKind::WentBackwards, &["gone"]);
 
-    redis::say::<()>(&mut admin, &["CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", "1mb"]);
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "maxmemory", "1mb"]);
     says(store.repair(&request(1).key, Mark { period: 0, next: 21 }), FaultKind::Unavailable, &["maxmemory"]);
     redis::say::<()>(&mut admin, &["CONFIG", "SET", "maxmemory", "0"]);
     store.repair(&request(1).key, Mark { period: 0, next: 21 }).unwrap();
@@ -407,7 +421,8 @@ fn settings_that_lose_commits_are_refused_or_warned_about() {
         assert_eq!(store.reserve(&request(1)).unwrap().lo, next);
         next += 1;
         for facts in [store.facts().unwrap(), redis::store(options.clone()).facts().unwrap()] {
-            assert!(facts.warnings.len() == 1 && facts.warnings[0].contains(&found), "{facts:?}");
+            let warnings = redis::warnings(&facts);
+            assert!(matches!(&warnings[..], [one] if one.contains(&found)), "{facts:?}");
             assert!(facts.durability.contains(&found), "{facts:?}");
         }
         redis::say::<()>(&mut admin, &["CONFIG", "SET", name, safe]);
@@ -419,7 +434,8 @@ fn settings_that_lose_commits_are_refused_or_warned_about() {
 #[test]
 fn a_cluster_is_refused() {
     // By default the cluster port is 10000 above the first, even if it is in use.
-    let cluster = Private::start(&format!("--cluster-enabled yes --cluster-port {}", free_port()));
+    let port = if is_before_7() { String::new() } else { format!("--cluster-port {}", free_port()) };
+    let cluster = Private::start(&format!("--cluster-enabled yes {port}"));
     says(at(&cluster.url()).reserve(&request(1)), FaultKind::Refused, &["Redis Cluster"]);
 }
 
@@ -432,7 +448,8 @@ fn a_replica_reserves_nothing_and_the_master_beside_it_does() {
     assert_eq!(store.reserve(&request(10)).unwrap().lo, 1);
     let facts = store.facts().unwrap();
     assert!(facts.durability.contains(&"replicas=1".to_owned()), "{facts:?}");
-    assert!(facts.warnings.len() == 1 && facts.warnings[0].contains("wait_replicas=N"), "{facts:?}");
+    let warnings = redis::warnings(&facts);
+    assert!(matches!(&warnings[..], [one] if one.contains("wait_replicas=N")), "{facts:?}");
     let mut of_replica = redis::store(replica.clone());
     for answer in [
         of_replica.reserve(&request(10)).map(drop),
@@ -451,7 +468,7 @@ fn a_replica_reserves_nothing_and_the_master_beside_it_does() {
     let mut waiting = redis::store(waits.clone());
     assert_eq!(waiting.reserve(&request(10)).unwrap().lo, 21);
     assert_eq!(of_replica.look(&request(1).key).unwrap().unwrap().mark.next, 31, "the replica has it");
-    assert_eq!(waiting.facts().unwrap().warnings, Vec::<String>::new());
+    assert_eq!(redis::warnings(&waiting.facts().unwrap()), Vec::<String>::new());
     assert_eq!(store.reserve(&request(10)).unwrap().lo, 31);
     // A connection to a master that became a replica.
     let mut admin = redis::connection_of(&private.url());

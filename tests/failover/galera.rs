@@ -4,53 +4,25 @@
 //! `KEYMILL_TEST_GALERA` names the cluster, and `ci/servers/galera run` sets it; the tests stop its nodes, so they run one
 //! after the other.
 
-use std::path::Path;
-use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keymill::serial::SerialPattern;
-use keymill::store::mysql::MysqlStore;
-use keymill::store::{Catalogue, FaultKind, Key, Mark, Request, RowStore, Scheme, SerialKey};
+use keymill::store::{Catalogue, FaultKind, Key, RowStore, Scheme};
 use keymill::{Change, Code, Mill, Source};
 use keymill_tests::takers::{Takers, persistently, until};
 use keymill_tests::{assert_disjoint, mariadb, schemes};
 use mysql::prelude::Queryable;
 
+use crate::cluster::{Cluster, all_reserve, seen, unique};
+
 const NODES: [usize; 3] = [1, 2, 3];
 
-/// The cluster's URL: three hosts.
-fn url() -> String {
-    std::env::var("KEYMILL_TEST_GALERA")
-        .unwrap_or_else(|_| panic!("KEYMILL_TEST_GALERA is not set; run `ci/servers/galera run`"))
-}
-
-/// The URL with this node first, followed by `others` of them.
-fn url_from(node: usize, others: usize) -> String {
-    let url = url();
-    let (login, place) = url.rsplit_once('@').expect("a login");
-    let (hosts, database) = place.split_once('/').expect("a database");
-    let mut hosts: Vec<&str> = hosts.split(',').collect();
-    hosts.rotate_left(node - 1);
-    format!("{login}@{}/{database}", hosts[..=others].join(","))
-}
-
-fn store_at(node: usize) -> MysqlStore {
-    mariadb::store(mariadb::options_of(&url_from(node, 0)))
-}
+const GALERA: Cluster = Cluster { script: "galera", variable: "KEYMILL_TEST_GALERA" };
 
 fn connection_at(node: usize) -> mysql::Conn {
-    mariadb::connection_of(&url_from(node, 0))
-}
-
-/// `ci/servers/galera VERB NODE`.
-fn cluster(verb: &str, node: usize) {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/servers/galera");
-    let output =
-        Command::new(script).args([verb, &node.to_string()]).output().expect("ci/servers/galera can be run");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    mariadb::connection_of(&GALERA.url_from(node, 0))
 }
 
 /// A number in a node's status.
@@ -65,70 +37,16 @@ fn conflicts() -> u64 {
     NODES.into_iter().map(of).sum()
 }
 
-/// A name of its own for each test, because all share one cluster.
-fn unique(name: &str) -> String {
-    format!("{name}_{}", fastrand::u32(..))
-}
-
-/// A key of this scheme in a table of its own, which exists on every node.
-fn key(scheme: Scheme) -> Arc<Key> {
-    let serial = scheme == Scheme::KeyProducer;
-    let pattern = || SerialPattern::new("", "000000000000", "UTC").expect("a pattern");
-    let serial = serial.then(|| SerialKey {
-        table: "cust".to_owned(),
-        column: "id".to_owned(),
-        pattern: pattern(),
-        init_max: false,
-    });
-    let key = Arc::new(schemes::key(scheme, &unique("t"), "orders", serial));
-    // On each node: a node may answer before it has applied another node's `CREATE TABLE`.
-    for node in NODES {
-        store_at(node).init(&[Arc::clone(&key)], false).expect("init");
-    }
-    key
-}
-
-fn seen(request: &Request, next: u64) -> Request {
-    Request { high_water: Mark { period: 0, next }, ..request.clone() }
-}
-
 #[test]
 fn nine_writers_on_three_nodes_never_overlap_and_conflicts_are_no_outage() {
     const EACH: usize = 40;
     for scheme in schemes::on_mysql() {
-        let key = key(scheme);
+        let key = GALERA.key(scheme, &NODES);
         let before = conflicts();
-        let together = Barrier::new(9);
         let began = Instant::now();
-        let ranges: Vec<(u64, u64)> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..9)
-                .map(|writer| {
-                    let (key, together) = (&key, &together);
-                    scope.spawn(move || {
-                        // A conflict is repeated as long as an answer may take; on a busy machine a writer may lose for
-                        // seconds.
-                        let mut options = mariadb::options_of(&url_from(writer % 3 + 1, 0));
-                        options.read_timeout = Duration::from_secs(60);
-                        let mut store = mariadb::store(options);
-                        let mut request = keymill_tests::request(key, 10);
-                        together.wait();
-                        let mut ranges = Vec::new();
-                        // Writers of one name without a conflict have proved nothing; rows that are only inserted do not
-                        // conflict.
-                        while ranges.len() < EACH
-                            || scheme != Scheme::AutoIncrement
-                                && ranges.len() < 50 * EACH
-                                && conflicts() == before
-                        {
-                            let got = store.reserve(&request).expect("a conflict is tried again");
-                            request = seen(&request, got.hi);
-                            ranges.push((got.lo, got.hi));
-                        }
-                        ranges
-                    })
-                })
-                .collect();
-            threads.into_iter().flat_map(|thread| thread.join().expect("a writer")).collect()
+        // Writers of one name without a conflict have proved nothing; rows that are only inserted do not conflict.
+        let ranges = GALERA.nine_writers(&key, EACH, |count| {
+            scheme != Scheme::AutoIncrement && count < 50 * EACH && conflicts() == before
         });
         let rate = ranges.len() as f64 / began.elapsed().as_secs_f64();
         let lost = conflicts() - before;
@@ -168,9 +86,9 @@ fn changing_nodes_is_never_reported_as_a_row_that_went_backwards() {
         let mut stale = 0;
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for scheme in schemes::on_mysql() {
-                let mut request = keymill_tests::request(&key(scheme), 10);
+                let mut request = keymill_tests::request(&GALERA.key(scheme, &NODES), 10);
                 let mut stores: Vec<_> =
-                    NODES.into_iter().map(|node| (store_at(node), connection_at(node))).collect();
+                    NODES.into_iter().map(|node| (GALERA.store_at(node), connection_at(node))).collect();
                 for round in 0..ROUNDS {
                     let (store, _) = &mut stores[round as usize % 3];
                     let got = store
@@ -210,15 +128,15 @@ fn changing_nodes_is_never_reported_as_a_row_that_went_backwards() {
 
 #[test]
 fn a_cluster_that_would_go_on_in_both_halves_is_refused() {
-    let request = keymill_tests::request(&key(Scheme::Keymill), 10);
-    let mut root = mariadb::connection_of(&url_from(2, 0).replace("keymill:secret", "root:"));
+    let request = keymill_tests::request(&GALERA.key(Scheme::Keymill, &NODES), 10);
+    let mut root = mariadb::connection_of(&GALERA.url_from(2, 0).replace("keymill:secret", "root:"));
     for option in ["pc.ignore_sb", "pc.ignore_quorum"] {
         let mut set = |to: &str| {
             let sql = format!("SET GLOBAL wsrep_provider_options = '{option}={to}'");
             root.query_drop(sql).expect("root may set that");
         };
         set("true");
-        let (answer, facts) = (store_at(2).reserve(&request), store_at(2).facts());
+        let (answer, facts) = (GALERA.store_at(2).reserve(&request), GALERA.store_at(2).facts());
         set("false");
         let fault = answer.expect_err("refused");
         assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
@@ -226,16 +144,16 @@ fn a_cluster_that_would_go_on_in_both_halves_is_refused() {
         let facts = facts.expect("facts");
         assert!(facts.durability.iter().any(|fact| fact == "wsrep_cluster_size=3"), "{facts:?}");
         assert_eq!(facts.warnings.len(), 1, "{facts:?}");
-        store_at(2).reserve(&request).expect("a safe cluster");
+        GALERA.store_at(2).reserve(&request).expect("a safe cluster");
     }
 }
 
 #[test]
 fn tickets_of_a_long_idle_node_continue_above_the_other_nodes() {
     for scheme in [Scheme::AutoIncrement, Scheme::Ticket] {
-        let key = key(scheme);
+        let key = GALERA.key(scheme, &NODES);
         let mut request = keymill_tests::request(&key, 10);
-        let mut first = store_at(1);
+        let mut first = GALERA.store_at(1);
         let mut ranges = Vec::new();
         for _ in 0..600 {
             let got = first.reserve(&request).expect("a ticket");
@@ -243,7 +161,8 @@ fn tickets_of_a_long_idle_node_continue_above_the_other_nodes() {
             ranges.push((got.lo, got.hi));
         }
         for node in [2, 3, 1, 2, 1, 3] {
-            let got = store_at(node)
+            let got = GALERA
+                .store_at(node)
                 .reserve(&request)
                 .unwrap_or_else(|fault| panic!("{}, node {node}: {fault}", scheme.name()));
             request = seen(&request, got.hi);
@@ -259,10 +178,6 @@ fn row(node: usize, name: &str) -> Option<u64> {
     connection_at(node).exec_first(sql, (format!("segment:{name}"),)).expect("a read")
 }
 
-fn reserved_by(source: &Source) -> u64 {
-    source.stats().expect("figures").reserved
-}
-
 /// How many connections of mills a node has.
 fn mills_at(node: usize) -> u64 {
     let sql =
@@ -274,8 +189,7 @@ fn mills_at(node: usize) -> u64 {
 fn a_node_killed_under_load_stalls_the_others_and_ids_flow_on_from_the_runway() {
     let name = unique("killed");
     // Each mill prefers another node; all of them know all nodes.
-    let mills: Vec<Mill> =
-        NODES.into_iter().map(|node| Mill::open(&url_from(node, 2)).expect("a mill")).collect();
+    let mills: Vec<Mill> = GALERA.three_mills();
     persistently(|| mills[0].init(&[], Change::Apply)).expect("init");
     let spec = format!("segment:{name}?buffer=30s");
     let sources: Vec<Source> = mills.iter().map(|mill| mill.source(&spec).expect("a source")).collect();
@@ -288,22 +202,16 @@ fn a_node_killed_under_load_stalls_the_others_and_ids_flow_on_from_the_runway() 
                 && sources.iter().all(|s| s.stats().is_ok_and(|s| s.runway_seconds.is_some_and(|r| r > 20.0)))
         });
         let (before, met) = (takers.count(), takers.errors().len());
-        cluster("kill", 1);
+        GALERA.run("kill", 1);
         let killed = Instant::now();
         // A mill without a runway on a remaining node.
-        let mut other = store_at(2);
+        let mut other = GALERA.store_at(2);
         let probe = keymill_tests::request(&probe_key(), 10);
         until("a node that is left reserves again", Duration::from_secs(240), || {
             other.reserve(&probe).is_ok()
         });
         let stalled = killed.elapsed();
-        let all_reserve = || {
-            let before: Vec<u64> = sources.iter().map(reserved_by).collect();
-            until("every mill has reserved again", Duration::from_secs(240), || {
-                sources.iter().zip(&before).all(|(source, before)| reserved_by(source) > *before)
-            });
-        };
-        all_reserve();
+        all_reserve(&sources);
         println!(
             "galera: a node killed, the others stalled {stalled:.1?}, {} ids meanwhile, every mill has reserved again after {:.1?}",
             takers.count() - before,
@@ -312,8 +220,8 @@ fn a_node_killed_under_load_stalls_the_others_and_ids_flow_on_from_the_runway() 
         // It comes back and gets the missed writes from one of the working nodes.
         let failed = || mills.iter().map(|mill| mill.latency().failed).sum::<u64>();
         let before = failed();
-        cluster("start-node", 1);
-        all_reserve();
+        GALERA.run("start-node", 1);
+        all_reserve(&sources);
         // A node that sends another node its data may not answer meanwhile: then connections break.
         assert!(
             mills_at(1) == 0 || failed() > before,
@@ -326,7 +234,7 @@ fn a_node_killed_under_load_stalls_the_others_and_ids_flow_on_from_the_runway() 
     // After a broken connection the preferred node is tried first.
     mills.iter().for_each(Mill::close);
     until("the mills' connections are gone", Duration::from_secs(120), || mills_at(1) == 0);
-    let mut orders = mariadb::store(mariadb::options_of(&url_from(1, 2)));
+    let mut orders = mariadb::store(mariadb::options_of(&GALERA.url_from(1, 2)));
     orders.look(&probe_key()).expect("a look");
     assert_eq!(mills_at(1), 1);
     assert!(row(1, &name) >= Some(1));
@@ -339,17 +247,17 @@ fn probe_key() -> Arc<Key> {
 #[test]
 fn a_lost_quorum_is_an_outage_with_that_reason_and_heals_by_itself() {
     let name = unique("quorum");
-    let patient = Mill::open(&url()).expect("a mill");
+    let patient = Mill::open(&GALERA.url()).expect("a mill");
     persistently(|| patient.init(&[], Change::Apply)).expect("init");
     patient.close();
-    let mill = Mill::open(&format!("{}?timeout=1s&connect_timeout=1s", url())).expect("a mill");
+    let mill = Mill::open(&format!("{}?timeout=1s&connect_timeout=1s", GALERA.url())).expect("a mill");
     let spec = format!("segment:{name}?min_step=10&buffer=100ms&deadline=1s");
     let orders = mill.source(&spec).expect("a source");
     let takers = Takers::default();
     let ids = takers.beside(&[&orders], 5, Duration::from_millis(1), || {
         until("ids flow", Duration::from_secs(240), || takers.count() > 1000);
         for node in [2, 3] {
-            cluster("freeze", node);
+            GALERA.run("freeze", node);
         }
         let lost = Instant::now();
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -359,7 +267,7 @@ fn a_lost_quorum_is_an_outage_with_that_reason_and_heals_by_itself() {
         }));
         println!("galera: quorum lost, told after {:.1?}", lost.elapsed());
         for node in [2, 3] {
-            cluster("thaw", node);
+            GALERA.run("thaw", node);
         }
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let (thawed, before) = (Instant::now(), takers.count());

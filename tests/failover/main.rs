@@ -1,9 +1,12 @@
 //! Several servers, one of which is the primary: failover, replicas, clusters, encrypted connections. Each test starts its own
-//! servers, except `galera`, whose cluster `ci/servers/galera run` starts.
+//! servers, except `galera`, `mysql_group` and `patroni`, whose clusters the scripts of `ci/servers` start.
 
+mod cluster;
 mod galera;
 mod logins;
 mod mariadb;
+mod mysql_group;
+mod patroni;
 mod postgres;
 mod replicas;
 mod sentinel;

@@ -265,9 +265,7 @@ fn a_primary_that_comes_back_after_it_was_replaced_is_passed_over() {
     more(&source, 500, "on the promoted replica");
     // The first server is started again by mistake: it takes writes, and lacks those since the failover.
     server.start_again();
-    new.say(
-        "SELECT pg_terminate_backend(pid, 120000) FROM pg_stat_activity WHERE application_name = 'keymill'",
-    );
+    new.end_sessions();
     more(&source, 500, "after a new connection");
     let fresh = Mill::open(&url).unwrap();
     let warnings = fresh.facts().unwrap().warnings;

@@ -128,8 +128,8 @@ fn a_failover_that_lost_reservations_is_refused_by_who_has_seen_them() {
         let got = store.reserve(&request(10)).unwrap();
         high_water = Mark { period: 0, next: got.hi };
     }
-    let warnings = store.facts().unwrap().warnings;
-    assert!(warnings.len() == 1 && warnings[0].contains("asynchronously"), "{warnings:?}");
+    let warnings = redis::warnings(&store.facts().unwrap());
+    assert!(matches!(&warnings[..], [one] if one.contains("asynchronously")), "{warnings:?}");
     let acknowledged = || {
         let row: Option<u64> = redis::say(
             &mut redis::connection_of(&replica),

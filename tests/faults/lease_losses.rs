@@ -163,9 +163,10 @@ impl Place {
 
     fn backup(&self, pool: &str) {
         match self {
-            Place::Redis => redis::say(
+            Place::Redis => redis::copy(
                 &mut redis::connection_of(&redis::url()),
-                &["COPY", &format!("keymill_worker:{pool}"), &format!("backup:{pool}")],
+                &format!("keymill_worker:{pool}"),
+                &format!("backup:{pool}"),
             ),
             _ => self.say(&[format!(
                 "CREATE TABLE backup_{pool} AS SELECT * FROM keymill_worker WHERE pool = '{pool}'"
@@ -175,9 +176,10 @@ impl Place {
 
     fn restore(&self, pool: &str) {
         match self {
-            Place::Redis => redis::say(
+            Place::Redis => redis::copy(
                 &mut redis::connection_of(&redis::url()),
-                &["COPY", &format!("backup:{pool}"), &format!("keymill_worker:{pool}"), "REPLACE"],
+                &format!("backup:{pool}"),
+                &format!("keymill_worker:{pool}"),
             ),
             _ => self.say(&[
                 format!("DELETE FROM keymill_worker WHERE pool = '{pool}'"),

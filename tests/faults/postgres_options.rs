@@ -241,9 +241,7 @@ fn an_empty_copy_of_a_table_in_another_schema_is_not_counted_in() {
         ));
         // A process that has counted stays with its table, on a new connection too.
         one.next(&mut live).unwrap();
-        root.say(
-            "SELECT pg_terminate_backend(pid, 120000) FROM pg_stat_activity WHERE application_name = 'keymill'",
-        );
+        root.end_sessions();
         one.next(&mut live).unwrap();
         assert_eq!(one.seen, 31);
         assert_eq!(live.facts().unwrap().tables, [format!("public.{table}")]);

@@ -138,6 +138,9 @@ fn a_table_is_used_only_if_its_owner_may_decide_what_keymill_does() {
         ("keyless", false),
         ("below", false),
     ] {
+        if owner == "pg_database_owner" && root.version() < 14 {
+            continue;
+        }
         root.say(&format!("ALTER TABLE public.keymill_segment OWNER TO {owner}"));
         let answer = store(server.options()).reserve(&ten(&orders, 0));
         if is_used {
@@ -369,11 +372,18 @@ fn a_function_of_another_role_at_a_sound_table_is_refused_and_does_not_run() {
             ["table `e.part` of role `evil`", "`ALTER TABLE e.part OWNER TO \"keymill\"`", "GRANT"],
         ),
     ] {
+        if sql.contains("BEGIN ATOMIC") && root.version() < 14 {
+            continue;
+        }
         root.say(&sql);
         let answer = store(server.options()).reserve(&ten(&orders, 0));
         let fault = answer.expect_err(&sql);
         assert_eq!(fault.kind, FaultKind::Refused, "{sql}: {fault}");
         for word in says.iter().chain(&["role `evil`"]) {
+            // PostgreSQL 13 keeps a generated column's function with the column.
+            if *word == "default value" && root.version() < 14 {
+                continue;
+            }
             assert!(fault.to_string().contains(word), "{sql}: {word}: {fault}");
         }
         assert!(!fault.to_string().contains("it has run"), "{sql}: {fault}");

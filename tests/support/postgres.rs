@@ -118,6 +118,33 @@ impl Sql {
         self.try_say(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}")).1
     }
 
+    /// The major version: 15.
+    ///
+    /// # Panics
+    /// On an error.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        let number = &self.rows("SHOW server_version_num")[0][0];
+        number.parse::<u32>().expect("a number") / 10_000
+    }
+
+    /// Ends every session of keymill, and waits until they are gone; answers with how many there were.
+    ///
+    /// # Panics
+    /// On an error.
+    pub fn end_sessions(&self) -> usize {
+        // `pg_terminate_backend` waits by itself from PostgreSQL 14 on.
+        let ended = self.rows(
+            "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'keymill'",
+        );
+        let pids: Vec<_> = ended.iter().map(|row| row[0].as_str()).collect();
+        let left = format!("SELECT FROM pg_stat_activity WHERE pid = ANY ('{{{}}}')", pids.join(","));
+        while self.say(&left) != 0 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        ended.len()
+    }
+
     /// With a literal for each `?`.
     ///
     /// # Panics

@@ -168,6 +168,15 @@ pub(super) const fn absence(code: u16) -> Option<Absence> {
 /// A deadlock, or on Galera a lost certification against another node: rolled back.
 pub(super) const DEADLOCK: u16 = 1213;
 
+/// `HA_ERR_LOCK_DEADLOCK` of MySQL's storage engines.
+const ENGINE_DEADLOCK: u16 = 149;
+
+/// The first number in a server's message, which may be in any language.
+fn first_number(message: &str) -> Option<u16> {
+    let digits = message.split(|c: char| !c.is_ascii_digit()).find(|part| !part.is_empty());
+    digits.and_then(|digits| digits.parse().ok())
+}
+
 /// Error text for a Galera node outside the primary component.
 pub(super) const NOT_READY: &str =
     "this node of the cluster is not ready: it has no quorum or is still joining";
@@ -188,11 +197,13 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
         // replication; TiDB: write conflict, transaction to be repeated, schema changed.
         DEADLOCK | 1467 | 1020 | 1412 | 3101 | 9007 | 8002 | 8005 | 8022 | 8027 | 8028 => Meaning::Conflict,
         1105 if says("information schema is changed") || says("try again later") => Meaning::Conflict,
-        // Killed or shut down in the middle, failed at commit, TiKV or its placement driver did not answer; TiDB also says
+        // A commit that failed. The storage engine's own error stands in the text; that of a deadlock is what a lost certification
+        // of group replication becomes where several members take writes. It was rolled back.
+        1180 if first_number(message) == Some(ENGINE_DEADLOCK) => Meaning::Conflict,
+        1180 => Meaning::Unknown,
+        // Killed or shut down in the middle, TiKV or its placement driver did not answer; TiDB also says
         // 1105 for what has no number of its own, an undetermined commit among it.
-        1053 | 1105 | 1180 | 1317 | 1927 | 1969 | 3024 | 4031 | 9001..=9005 | 9008 if committing => {
-            Meaning::Unknown
-        }
+        1053 | 1105 | 1317 | 1927 | 1969 | 3024 | 4031 | 9001..=9005 | 9008 if committing => Meaning::Unknown,
         _ if committing && says("undetermined") => Meaning::Unknown,
         1461 => plain(
             FaultKind::Unavailable,
@@ -270,6 +281,12 @@ mod tests {
     #[test]
     fn a_conflict_is_repeated_and_a_kill_during_commit_is_unknown() {
         assert_eq!(meaning(1213, "Deadlock found", Phase::Commit), Meaning::Conflict);
+        let lost = "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT";
+        assert_eq!(meaning(1180, lost, Phase::Write), Meaning::Conflict);
+        assert_eq!(
+            meaning(1180, "Got error 28 - 'No space left' during COMMIT", Phase::Commit),
+            Meaning::Unknown
+        );
         assert_eq!(meaning(1317, "Query execution was interrupted", Phase::Commit), Meaning::Unknown);
         // MySQL 8.0.24 and later say so before they close a connection that was silent for `wait_timeout`.
         assert_eq!(meaning(4031, "disconnected because of inactivity", Phase::Commit), Meaning::Unknown);

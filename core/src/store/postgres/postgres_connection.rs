@@ -194,12 +194,22 @@ impl Connection for PostgresSession {
         if yes(2) {
             self.state.judge(format!("a partition of `{table}` is UNLOGGED, and a crash empties it"))?;
         }
-        let overwritten = self.query(
+        let mut overwritten = self.query(
             "SELECT s.subname::pg_catalog.text FROM pg_catalog.pg_subscription_rel r \
              JOIN pg_catalog.pg_subscription s ON s.oid = r.srsubid \
              WHERE s.subenabled AND r.srrelid = CAST(? AS pg_catalog.oid)",
-            &[oid],
+            std::slice::from_ref(&oid),
         );
+        if matches!(&overwritten, Err(fault) if fault.kind == FaultKind::Refused) && !self.state.broken {
+            // Before PostgreSQL 14 only a superuser may read a subscription's `oid`: any that is enabled here may have the table.
+            overwritten = self.query(
+                "SELECT s.subname::pg_catalog.text FROM pg_catalog.pg_subscription s \
+                 JOIN pg_catalog.pg_database d ON d.oid = s.subdbid \
+                 WHERE s.subenabled AND d.datname = pg_catalog.current_database() AND EXISTS ( \
+                 SELECT FROM pg_catalog.pg_subscription_rel r WHERE r.srrelid = CAST(? AS pg_catalog.oid))",
+                &[oid],
+            );
+        }
         self.refuse_subscription(overwritten, |name| {
             format!(
                 "subscription `{name}` overwrites `{table}` with the rows of another server (disable it before numbers are counted here)"
