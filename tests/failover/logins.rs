@@ -183,23 +183,26 @@ fn every_login_of_mysqls_protocol_works_after_a_start_of_the_server_as_the_table
     let say = |sql: &str| server.ci(&["root", "-N", "-e", sql]);
     let version = say("SELECT VERSION()");
     let is_mariadb = version.contains("MariaDB");
-    let methods: &[(&str, Login)] = if is_mariadb {
-        let both = &[("mysql_native_password", Login::Proof), ("ed25519", Login::Proof)];
-        match server.root().query_drop("INSTALL SONAME 'auth_ed25519'") {
-            Ok(()) => both,
-            // A server that was unpacked from its core package has no plugins.
-            Err(error) => {
-                println!("not run: ed25519 at {version}: {error}");
-                &both[..1]
-            }
+    // A server that was unpacked from its core package has no plugins, and `parsec` is one of MariaDB 11.6.
+    let is_there = |method: &&str| match server.root().query_drop(format!("INSTALL SONAME 'auth_{method}'")) {
+        Ok(()) => true,
+        Err(error) => {
+            println!("not run: {method} at {version}: {error}");
+            false
         }
-    } else {
-        &[("caching_sha2_password", Login::PasswordOnce)]
     };
-    let by = |method: &str| match (is_mariadb, method) {
-        (true, "ed25519") => "VIA ed25519 USING PASSWORD('T0pSecretPw')".to_owned(),
-        (true, method) => format!("VIA {method} USING PASSWORD('T0pSecretPw')"),
-        (false, method) => format!("WITH {method} BY 'T0pSecretPw'"),
+    let methods: Vec<(&str, Login)> = if is_mariadb {
+        let plugins = ["ed25519", "parsec"].into_iter().filter(is_there);
+        std::iter::once("mysql_native_password").chain(plugins).map(|method| (method, Login::Proof)).collect()
+    } else {
+        vec![("caching_sha2_password", Login::PasswordOnce)]
+    };
+    let by = |method: &str| {
+        if is_mariadb {
+            format!("VIA {method} USING PASSWORD('T0pSecretPw')")
+        } else {
+            format!("WITH {method} BY 'T0pSecretPw'")
+        }
     };
     // A server's cache knows users, so each row has one of its own.
     let users = methods.iter().flat_map(|(method, _)| (0..TABLE.len()).map(move |at| (method, at)));
@@ -219,8 +222,12 @@ fn every_login_of_mysqls_protocol_works_after_a_start_of_the_server_as_the_table
     for (method, login) in methods {
         for (at, (word, place, ..)) in TABLE.iter().enumerate() {
             let user = format!("{method}_{at}:T0pSecretPw");
-            check(&places, &user, "ids", *login, (word, *place), &mut counted);
+            check(&places, &user, "ids", login, (word, *place), &mut counted);
         }
+        let url = places.url(&format!("{method}_0"), "ids", "", Loopback).expect("a place");
+        let error = logged_in(&patient(&url)).expect_err("no password");
+        assert_eq!(error.code, Code::StoreRefused, "{method}: {error}");
+        assert!(error.message.contains("without a password"), "{method}: {error}");
     }
     println!("logins: {counted} at {version}");
 }

@@ -114,6 +114,55 @@ fn callers_of_a_new_source_do_not_wait_for_a_port_without_a_listener() {
     }
 }
 
+/// A server of MySQL's protocol whose greeting is followed by these packets, whatever it receives.
+fn mysql_speaker(packets: &[&[u8]]) -> String {
+    let greeting = [
+        &b"\x0a8.0.36\0\x01\0\0\0abcdefgh\0\xff\xf7\x2d\x02\0\xff\xc1\x15"[..],
+        &[0; 10],
+        b"ijklmnopqrst\0mysql_native_password\0",
+    ]
+    .concat();
+    let mut bytes = Vec::new();
+    // The client's own packets have the odd numbers.
+    for (number, packet) in std::iter::once(&&greeting[..]).chain(packets).enumerate() {
+        bytes.extend([packet.len() as u8, 0, 0, 2 * number as u8]);
+        bytes.extend_from_slice(packet);
+    }
+    speaker(bytes.leak())
+}
+
+#[test]
+fn a_login_that_no_driver_makes_ends_with_its_reason() {
+    let parsec = |nonce: &[u8]| [b"\xfeparsec\0", nonce].concat();
+    let salt = [&b"\x01P\0"[..], &[b's'; 18]].concat();
+    let old = b"\xfemysql_old_password\0abcdefgh\0";
+    for (packets, password, code, says) in [
+        (vec![&parsec(&[7; 32])[..], &salt], "", Code::StoreRefused, "refuses user `app` without a password"),
+        (
+            vec![&parsec(&[7; 31])[..], &salt],
+            ":secret",
+            Code::StoreUnavailable,
+            "is not of the MySQL protocol",
+        ),
+        (vec![&[]], ":secret", Code::StoreUnavailable, "is not of the MySQL protocol"),
+        (vec![&[1]], ":secret", Code::StoreUnavailable, "is not of the MySQL protocol"),
+        (
+            vec![&old[..]],
+            ":secret",
+            Code::StoreRefused,
+            "log in by mysql_old_password, which is not known here",
+        ),
+    ] {
+        let place = mysql_speaker(&packets);
+        let mill = Mill::open(&format!("mysql://app{password}@{place}/ids?timeout=10s")).unwrap();
+        let error = mill.source("segment:orders").unwrap().status().unwrap_err();
+        println!("login    {packets:?}: {error}");
+        assert_eq!(error.code, code, "{packets:?}: {error}");
+        assert!(error.message.contains(says), "{packets:?}: {error}");
+        mill.close();
+    }
+}
+
 const PROTOCOLS: [Protocol; 3] = [Protocol::Mysql, Protocol::Postgres, Protocol::Redis];
 
 /// The URL of an impostor, with a login.

@@ -217,8 +217,10 @@ fn password_in(path: &Path) -> Result<Secret, String> {
 /// would cover every second letter, and so reveal it.
 #[cfg_attr(not(feature = "_server"), allow(dead_code))]
 pub(crate) fn hide(message: &str, password: &Secret) -> String {
-    let line = printable(message.to_owned());
-    if password.reveal().len() < 4 { line } else { line.replace(password.reveal(), "(hidden)") }
+    let password = password.reveal();
+    // Before control characters are replaced: the password may hold some.
+    let hidden = if password.len() < 4 { message.to_owned() } else { message.replace(password, "(hidden)") };
+    printable(hidden)
 }
 
 /// The message of a refused login: the user, the password's origin, and other possible causes.

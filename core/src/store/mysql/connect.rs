@@ -131,18 +131,22 @@ fn not_connected(error: Error, line: &mut Tunnel, options: &ServerOptions, mode:
     }
     let error = line.late_error().unwrap_or(error);
     let fault = judge_error(&error, Phase::Ask, &options.password).fault;
+    let unknown = |method: &str| {
+        Fault::new(
+            FaultKind::Refused,
+            format!(
+                "the server wants user `{}` to log in by {method}, which is not known here; check the user's name, or let it log in by caching_sha2_password or mysql_native_password",
+                options.user
+            ),
+        )
+    };
     match &error {
         Error::MySqlError(said) if matches!(said.code, 1045 | 1698) => {
             fault.because(login_refused(options, mode))
         }
         // For an unknown user MySQL names an arbitrary login method.
-        Error::DriverError(DriverError::UnknownAuthPlugin(plugin)) => Fault::new(
-            FaultKind::Refused,
-            format!(
-                "the server wants user `{}` to log in by {plugin}, which is not known here; check the user's name, or let it log in by caching_sha2_password or mysql_native_password",
-                options.user
-            ),
-        ),
+        Error::DriverError(DriverError::UnknownAuthPlugin(method)) => unknown(method),
+        Error::DriverError(DriverError::OldMysqlPasswordDisabled) => unknown("mysql_old_password"),
         // The connection was accepted and stayed silent. A MySQL server sends the first packet; servers of other
         // protocols wait for the client's.
         error if is_silent(error) => fault.because(format!(

@@ -94,5 +94,7 @@ mod tests {
             super::super::server::hide("near 'opensesame'\nat line 1", &options.password),
             "near '(hidden)' at line 1"
         );
+        let tabbed = Secret::new("open\tsesame");
+        assert_eq!(super::super::server::hide("near 'open\tsesame'", &tabbed), "near '(hidden)'");
     }
 }

@@ -126,6 +126,25 @@ pub(super) fn asks_for_too_much(packet: &[u8]) -> bool {
     }
 }
 
+/// Whether this packet of a login is of another protocol, and the driver would panic at it.
+pub(super) fn is_malformed(packet: &[u8]) -> bool {
+    /// The random bytes with which `parsec` begins.
+    const NONCE: usize = 32;
+    match packet {
+        [] | [0x01] => true,
+        // The driver takes a zero at the end for a terminator.
+        [0xfe, b'p', b'a', b'r', b's', b'e', b'c', 0, nonce @ ..] => {
+            nonce.strip_suffix(&[0]).unwrap_or(nonce).len() != NONCE
+        }
+        _ => false,
+    }
+}
+
+/// Whether a server wants a login that the driver has no answer to without a password.
+pub(super) fn asks_for_parsec(packet: &[u8]) -> bool {
+    packet.starts_with(b"\xfeparsec\0")
+}
+
 /// Whether a server's key is too long for the same reason.
 pub(super) fn is_key_too_long(key: &[u8]) -> bool {
     key.len() > LONGEST_KEY
@@ -167,6 +186,23 @@ mod tests {
         // PEM of 4096 bits, and of 16384.
         assert!(!is_key_too_long(&[b'A'; 800]));
         assert!(is_key_too_long(&[b'A'; 2_900]));
+    }
+
+    #[test]
+    fn a_packet_at_which_the_driver_would_panic_is_known() {
+        let parsec = |nonce: &[u8]| [b"\xfeparsec\0", nonce].concat();
+        for length in [0, 1, 31, 33, 64] {
+            assert!(is_malformed(&terminated(parsec(&vec![7; length]))), "{length}");
+        }
+        // With a terminator and without one, and with a zero of the nonce's own.
+        for right in [vec![7; 32], [vec![7; 32], vec![0]].concat(), [vec![7; 31], vec![0]].concat()] {
+            assert!(!is_malformed(&terminated(parsec(&right))), "{right:?}");
+            assert!(asks_for_parsec(&parsec(&right)));
+        }
+        assert!(is_malformed(b"") && is_malformed(b"\x01"));
+        for other in [&b"\x01\x03"[..], b"\xfe", b"\0\0\0", b"\xff", b"\xfeclient_ed25519\0n"] {
+            assert!(!is_malformed(other) && !asks_for_parsec(other), "{other:?}");
+        }
     }
 
     #[test]

@@ -76,6 +76,16 @@ struct Terms {
     by_file: bool,
     /// The server is told that a packet has one statement. The driver always says that it may have several.
     one_by_one: bool,
+    /// The end of a login that cannot be made without a password, where there is none.
+    without_password: Option<Fault>,
+}
+
+/// A request of the server to which this end lets the driver not answer.
+enum Unanswered {
+    /// The password may not be sent here.
+    Withheld(PasswordRequest),
+    /// There is no password.
+    NoPassword(Fault),
 }
 
 impl Tunnel {
@@ -95,7 +105,13 @@ impl Tunnel {
             }
             _ => None,
         };
-        let terms = Terms { mode, tls, by_file: matches!(target, Target::Socket(_)), one_by_one };
+        let without_password = options
+            .password
+            .reveal()
+            .is_empty()
+            .then(|| Fault::new(FaultKind::Refused, server::login_refused(options, mode)));
+        let by_file = matches!(target, Target::Socket(_));
+        let terms = Terms { mode, tls, by_file, one_by_one, without_password };
         let server = Socket::connect(target, options).map_err(|error| not_dialled(&error))?;
         let here = |error: io::Error| {
             Fault::new(FaultKind::Unavailable, format!("the connection cannot be set up: {error}"))
@@ -343,7 +359,7 @@ impl Carrier {
         };
         self.send_driver(&from_server, &greeting)?;
         let mut login = self.driver_packet(&mut from_driver)?;
-        let Terms { mode, tls, by_file, one_by_one } = terms;
+        let Terms { mode, tls, by_file, one_by_one, without_password } = terms;
         if one_by_one {
             // Low bytes first: bit 16 is in the third byte.
             let Some(third) = login.get_mut(2) else { return Err(io::ErrorKind::InvalidData.into()) };
@@ -369,10 +385,14 @@ impl Carrier {
         let scramble = packets::scramble_in(&greeting);
         let in_clear = protection == Protection::None && !by_file;
         let may_send = mode.may_send_password(protection);
-        let withheld = self.authenticate(&mut from_server, &mut from_driver, scramble, in_clear, may_send)?;
-        if let Some(asked) = withheld {
-            note(found, |found| found.needs_tls = mode.tries_tls_next() && known & CLIENT_SSL != 0);
-            return refuse(tls::password_withheld(asked.how(in_clear), mode));
+        let packets = (&mut from_server, &mut from_driver);
+        match self.authenticate(packets, scramble, in_clear, may_send, without_password)? {
+            Some(Unanswered::Withheld(asked)) => {
+                note(found, |found| found.needs_tls = mode.tries_tls_next() && known & CLIENT_SSL != 0);
+                return refuse(tls::password_withheld(asked.how(in_clear), mode));
+            }
+            Some(Unanswered::NoPassword(fault)) => return refuse(fault),
+            None => {}
         }
         // Bytes that arrived before the login was over belong to no login.
         if from_server.kept.is_empty() && from_driver.kept.is_empty() {
@@ -403,23 +423,26 @@ impl Carrier {
         Ok(())
     }
 
-    /// Forwards what follows the driver's login until the server has accepted or refused it. Answers how the server asks for the
-    /// password, if it does and may not have it.
+    /// Forwards what follows the driver's login until the server has accepted or refused it. Answers with the request that stops it, if
+    /// there is one.
     fn authenticate(
         &mut self,
-        from_server: &mut Packets,
-        from_driver: &mut Packets,
+        (from_server, from_driver): (&mut Packets, &mut Packets),
         mut scramble: Vec<u8>,
         in_clear: bool,
         may_send: bool,
-    ) -> io::Result<Option<PasswordRequest>> {
+        mut without_password: Option<Fault>,
+    ) -> io::Result<Option<Unanswered>> {
         loop {
             let packet = packets::terminated(self.server_packet(from_server)?);
             let asked = PasswordRequest::in_packet(&packet);
-            if asked.is_some() && !may_send {
-                return Ok(asked);
+            if let Some(asked) = asked.filter(|_| !may_send) {
+                return Ok(Some(Unanswered::Withheld(asked)));
             }
-            if packets::asks_for_too_much(&packet) {
+            if let Some(fault) = without_password.take_if(|_| packets::asks_for_parsec(&packet)) {
+                return Ok(Some(Unanswered::NoPassword(fault)));
+            }
+            if packets::asks_for_too_much(&packet) || packets::is_malformed(&packet) {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             self.send_driver(from_server, &packet)?;
