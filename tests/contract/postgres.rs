@@ -111,8 +111,15 @@ fn a_wrong_password_or_right_or_place_is_refused_and_never_shown() {
     root.say(&format!("GRANT INSERT, UPDATE ON {} TO clerk", bench.table));
     assert_eq!(postgres::store(clerk.clone()).reserve(&request).unwrap().lo, 1, "these grants are enough");
     let elsewhere = Kind::Segment.key("no_such_table", "orders", false);
-    let fault = postgres::store(clerk).init(&[elsewhere], false).unwrap_err();
+    let fault = postgres::store(clerk.clone()).init(&[elsewhere], false).unwrap_err();
     assert!(fault.kind == FaultKind::Refused && fault.to_string().contains("init --dry-run"), "{fault}");
+    root.say("ALTER ROLE clerk NOLOGIN");
+    let (kind, message) = refused(clerk);
+    assert!(kind == FaultKind::Refused && message.contains("`clerk`"), "{message}");
+    assert!(
+        message.contains("is not permitted to log in"),
+        "the server knows better than the password: {message}"
+    );
     root.say("DROP OWNED BY clerk; DROP ROLE clerk");
     let hosts = vec![("127.0.0.1".to_owned(), 1), ("no-such-host.invalid".to_owned(), 5432)];
     let (kind, message) = refused(ServerOptions { hosts, ..postgres::options() });

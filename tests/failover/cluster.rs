@@ -193,6 +193,43 @@ impl Cluster {
         });
         println!("{}: {ids} ids round a primary that was cut off, none twice", self.script);
     }
+
+    /// All members but the primary are frozen, so no commit is confirmed: an outage, which heals by itself.
+    pub fn freeze_the_others(&self) {
+        let ids = self.beside("alone", "min_step=10&buffer=100ms&deadline=1s", |_, sources, takers| {
+            all_reserve(sources);
+            let first = self.primary();
+            let others: Vec<usize> = (1..=3).filter(|member| *member != first).collect();
+            for member in &others {
+                self.run("freeze", *member);
+            }
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                until("callers are told", Duration::from_secs(240), || {
+                    takers.met(Code::StoreUnavailable, "")
+                });
+            }));
+            for member in &others {
+                self.run("thaw", *member);
+            }
+            outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let thawed = Instant::now();
+            all_reserve(sources);
+            println!(
+                "{}: the others are back, every mill has reserved again after {:.1?}",
+                self.script,
+                thawed.elapsed()
+            );
+            for (waited, error) in takers.errors() {
+                assert!(matches!(error.code, Code::StoreUnavailable | Code::Deadline), "{error}");
+                // A thread may wake up late on a busy machine; the quorum is lost for longer.
+                assert!(
+                    waited < Duration::from_secs(20),
+                    "a caller waited {waited:?} with a deadline of 1 s"
+                );
+            }
+        });
+        println!("{}: {ids} ids round frozen members, none twice", self.script);
+    }
 }
 
 /// A name of its own for each test, because all share one cluster.

@@ -268,6 +268,29 @@ fn a_mysql_as_installed_opens_in_one_try_and_by_its_own_authority() {
     println!("logins: 5 at {version} as installed");
 }
 
+/// `require_secure_transport`: MySQL says that it wants TLS. MariaDB's refusal is that of a wrong password.
+#[test]
+fn a_mysql_that_demands_tls_opens_on_loopback_in_one_try_and_a_mariadb_by_the_word_in_its_refusal() {
+    let authority = Authority::with(&Places::names());
+    let server = mariadb::Private::encrypted(&authority, "--require-secure-transport=ON");
+    let is_mariadb = server.ci(&["root", "-N", "-e", "SELECT VERSION()"]).contains("MariaDB");
+    let url = server.url();
+    let own = Mill::open(&patient(&format!("{url}?tls=require"))).expect("a mill");
+    own.init(&[], Change::Apply).expect("the tables, inside TLS");
+    own.close();
+    let refused = |url: &str| {
+        let error = logged_in(&patient(url)).expect_err("a login without TLS");
+        assert_eq!(error.code, Code::StoreRefused, "{error}");
+        assert!(error.message.contains("the server demands TLS: `tls=require`"), "{error}");
+    };
+    if is_mariadb {
+        refused(&url);
+    } else {
+        assert_eq!(logged_in(&patient(&url)).expect("a login that needs no word about TLS"), ENCRYPTED);
+    }
+    refused(&format!("{url}?tls=off"));
+}
+
 #[test]
 fn every_login_of_postgresql_works_after_a_start_of_the_server_as_the_table_says() {
     let server = postgres::Private::prepare("");

@@ -4,13 +4,11 @@
 //! `KEYMILL_TEST_MYSQL_GROUP` names the group, and `ci/servers/mysql-group run` sets it; the tests stop its members, so they
 //! run one after the other.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use keymill::Code;
-use keymill_tests::takers::until;
 use keymill_tests::{assert_disjoint, schemes};
 
-use crate::cluster::{Cluster, all_reserve};
+use crate::cluster::Cluster;
 
 const GROUP: Cluster = Cluster { script: "mysql-group", variable: "KEYMILL_TEST_MYSQL_GROUP" };
 
@@ -26,30 +24,7 @@ fn a_primary_that_is_cut_off_gives_no_number_when_it_is_back() {
 
 #[test]
 fn a_lost_quorum_is_an_outage_that_heals_by_itself() {
-    let ids = GROUP.beside("quorum", "min_step=10&buffer=100ms&deadline=1s", |_, sources, takers| {
-        all_reserve(sources);
-        let first = GROUP.primary();
-        let others: Vec<usize> = (1..=3).filter(|member| *member != first).collect();
-        for member in &others {
-            GROUP.run("freeze", *member);
-        }
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            until("callers are told", Duration::from_secs(240), || takers.met(Code::StoreUnavailable, ""));
-        }));
-        for member in &others {
-            GROUP.run("thaw", *member);
-        }
-        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let thawed = Instant::now();
-        all_reserve(sources);
-        println!("mysql-group: quorum back, every mill has reserved again after {:.1?}", thawed.elapsed());
-        for (waited, error) in takers.errors() {
-            assert!(matches!(error.code, Code::StoreUnavailable | Code::Deadline), "{error}");
-            // A thread may wake up late on a busy machine; the quorum is lost for longer.
-            assert!(waited < Duration::from_secs(20), "a caller waited {waited:?} with a deadline of 1 s");
-        }
-    });
-    println!("mysql-group: {ids} ids round a lost quorum, none twice");
+    GROUP.freeze_the_others();
 }
 
 /// Run on a group in which every member takes writes (`group_replication_single_primary_mode=OFF`).

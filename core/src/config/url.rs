@@ -106,11 +106,19 @@ fn read_options(query: &str, store: &[&'static [Described]], name: &str) -> Resu
                 shown(pair)
             )));
         };
-        if let Some(own) = own_word(option).filter(|_| server.iter().all(|name| store.contains(name))) {
-            return Err(Error::config(format!(
-                "option `{}` is another client's; write {own}",
-                shown(option)
-            )));
+        if server.iter().all(|name| store.contains(name)) {
+            if let Some(own) = own_word(option, value) {
+                return Err(Error::config(format!(
+                    "option `{}` is another client's; write {own}",
+                    shown(option)
+                )));
+            }
+            if NOTHING_TO_A_STORE.contains(&option) {
+                return Err(Error::config(format!(
+                    "option `{}` is another client's; leave it out",
+                    shown(option)
+                )));
+            }
         }
         if !store.contains(&option) && !mill.contains(&option) {
             let valid: Vec<_> = store.iter().chain(&mill).copied().collect();
@@ -127,10 +135,21 @@ fn read_options(query: &str, store: &[&'static [Described]], name: &str) -> Resu
     Ok(found)
 }
 
+/// Options that providers write into their URLs for pools and libraries, and that a store does not need.
+const NOTHING_TO_A_STORE: [&str; 5] = ["pgbouncer", "connection_limit", "pool_timeout", "supa", "charset"];
+
 /// keymill's name of an option that URLs of other clients have.
-fn own_word(option: &str) -> Option<&'static str> {
+fn own_word(option: &str, value: &str) -> Option<&'static str> {
     Some(match option {
-        "sslmode" | "ssl-mode" | "ssl_mode" | "ssl" | "useSSL" => "`tls=…`",
+        "sslmode" | "ssl-mode" | "ssl_mode" | "sslMode" => match value.to_ascii_lowercase().as_str() {
+            "prefer" | "preferred" => "`tls=prefer`",
+            "require" | "required" => "`tls=require`",
+            "verify-ca" | "verify_ca" => "`tls=verify-ca` with `ca=FILE.pem`",
+            "verify-full" | "verify_identity" => "`tls=verify`",
+            // `tls=off` also sends the password in clear, so no message proposes it.
+            _ => "`tls=…`",
+        },
+        "ssl" | "useSSL" => "`tls=…`",
         "sslaccept" | "channel_binding" | "channelBinding" => {
             "`tls=verify`, and give an application's own settings to `store_of`"
         }

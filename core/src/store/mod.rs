@@ -42,6 +42,9 @@ pub(crate) mod time_budget;
 #[cfg(feature = "_server")]
 #[cfg_attr(not(all(feature = "mysql", feature = "postgres", feature = "redis")), allow(dead_code))]
 mod tls;
+#[cfg(feature = "_server")]
+#[cfg_attr(not(feature = "postgres"), allow(dead_code))]
+mod tried;
 mod verbs;
 
 use std::fmt;

@@ -227,7 +227,7 @@ mod tests {
         let resolver = Resolver { instead: Some(never), ..Resolver::default() };
         let hosts: Vec<_> = (0..100).map(|at| format!("db{at}")).collect();
         let hosts: Vec<_> = hosts.iter().map(String::as_str).collect();
-        let limit = Duration::from_millis(300);
+        let limit = Duration::from_secs(1);
         let began = Instant::now();
         assert!(resolver.look_up(&hosts, limit).iter().all(Result::is_err));
         assert!(began.elapsed() < limit * 50, "{:?}", began.elapsed());

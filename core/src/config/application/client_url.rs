@@ -1,6 +1,6 @@
 //! The URLs of other languages: SQLAlchemy's, `DATABASE_URL`, Prisma's; and the parts of every URL.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 use super::client_library::{ClientLibrary, DatabaseKind, Role};
 use super::jdbc::take_all;
@@ -26,6 +26,10 @@ pub(super) fn translate(url: &str, properties: &[(&str, &str)]) -> Result<String
         }
         "sqlite" | "sqlite3" => sqlite(rest, properties),
         "file" => prisma_file(rest, properties),
+        // Such a server is more often a cache than the application's own database: numbers are kept there only where a mill names it.
+        "redis" | "rediss" => Err(Error::config(
+            "a URL of Redis is a mill's configuration string already: `open` and KEYMILL_CONFIG take it as it stands",
+        )),
         _ => {
             // What stands before a port may be a login.
             let is_word = scheme.len() <= 40

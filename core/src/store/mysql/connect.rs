@@ -7,6 +7,7 @@ use mysql::{Conn, DriverError, Error, OptsBuilder};
 
 use super::Mysql;
 use super::Phase;
+use super::mysql_dialect::DEMANDS_TLS;
 use super::mysql_error::{SILENT, is_silent, judge_error};
 use super::mysql_session::{MysqlServer, MysqlSession};
 use super::settings_check::SettingsCheck;
@@ -79,9 +80,12 @@ impl Mysql {
         let mut line = Tunnel::open(options, target, mode, self.one_by_one)?;
         let builder = builder.socket(Some(line.socket()));
         let connected = Conn::new(builder);
-        let connection = connected.map_err(|error| NotLoggedIn {
-            fault: not_connected(error, &mut line, options, mode),
-            needs_tls: line.needs_tls(),
+        let connection = connected.map_err(|error| {
+            let demands_tls = matches!(&error, Error::MySqlError(said) if said.code == DEMANDS_TLS);
+            NotLoggedIn {
+                needs_tls: line.needs_tls() || demands_tls && mode.tries_tls_next(),
+                fault: not_connected(error, &mut line, options, mode),
+            }
         })?;
         let protection = line.protection();
         let mut session = MysqlSession {

@@ -152,6 +152,8 @@ pub(super) const REPLICATES: &str = "the server is not read-only and replicates 
 
 /// The server has no table of this name.
 pub(super) const MISSING_TABLE: u16 = 1146;
+/// `require_secure_transport`: the login was not encrypted.
+pub(super) const DEMANDS_TLS: u16 = 3159;
 
 /// Why there are no rows to read, if this error says so.
 pub(super) const fn absence(code: u16) -> Option<Absence> {
@@ -229,6 +231,9 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
             plain(FaultKind::Unavailable, true, "")
         }
         1045 | 1698 => plain(FaultKind::Refused, true, "check user and password"),
+        DEMANDS_TLS => {
+            plain(FaultKind::Refused, true, "the server demands TLS: `tls=require`, or `tls=verify`")
+        }
         1130 => {
             plain(FaultKind::Refused, true, "the server takes no connections from this machine for this user")
         }

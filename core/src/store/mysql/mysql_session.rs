@@ -20,6 +20,7 @@ use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, READ_ONLY, ServerOptions};
 use crate::store::sql::{Changed, Connection, Dialect, State, refused_setting};
 use crate::store::tls::Protection;
+use crate::store::tried;
 use crate::store::{Durability, Fault, FaultKind, Remedy, SerialKey};
 use crate::time::Clock;
 
@@ -426,6 +427,7 @@ impl MysqlSession {
     pub(super) fn introduce(&mut self, options: &ServerOptions) -> Result<(), Fault> {
         self.server.version = self.variable("version")?.unwrap_or_default();
         self.server.dialect = Dialect::of(&self.server.version);
+        self.state.warnings.extend(tried::too_old(self.server.dialect.name(), &self.server.version));
         self.server.nowait = self.server.dialect.has_nowait(&self.server.version);
         let log_bin = self.variable("log_bin")?.is_some_and(|on| is_on(&on));
         let statement_binlog = log_bin

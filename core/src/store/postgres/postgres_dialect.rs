@@ -143,9 +143,9 @@ pub(super) const LOCKED: &str = "55P03";
 pub(super) const WATCHED: [&str; 3] = ["fsync", "full_page_writes", "synchronous_standby_names"];
 
 /// The first query on every server: version, in recovery, read-only, `synchronous_commit` as this role and database have
-/// it, and [`WATCHED`]. `reset_val` excludes what another client of a pooler has set.
+/// it, [`WATCHED`], and the server's own words. `reset_val` excludes what another client of a pooler has set.
 pub(super) const ABOUT: &str = "SELECT pg_catalog.current_setting('server_version'), \
-     pg_catalog.pg_is_in_recovery()::pg_catalog.text, pg_catalog.current_setting('transaction_read_only'), (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'synchronous_commit'), pg_catalog.current_setting('fsync', true), pg_catalog.current_setting('full_page_writes', true), pg_catalog.current_setting('synchronous_standby_names', true)";
+     pg_catalog.pg_is_in_recovery()::pg_catalog.text, pg_catalog.current_setting('transaction_read_only'), (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'synchronous_commit'), pg_catalog.current_setting('fsync', true), pg_catalog.current_setting('full_page_writes', true), pg_catalog.current_setting('synchronous_standby_names', true), pg_catalog.version()";
 
 /// The schemas in which this role finds tables, in the order of the `search_path` of role and database.
 pub(super) const PATH: &str = "SELECT s.name::pg_catalog.text FROM \

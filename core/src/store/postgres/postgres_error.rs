@@ -84,6 +84,11 @@ pub(super) fn not_connected(options: &ServerOptions, mode: Mode, failed: Failed)
     match (error.as_db_error(), broken) {
         (Some(said), _) if matches!(said.code().code(), "28P01" | "28000") => {
             fault = fault.because(login_refused(options, mode));
+            // Only the server knows that its rules have no line for this address or database, or that the role may not log in.
+            if said.code().code() == "28000" {
+                let words = hide(said.message(), &options.password);
+                fault = fault.and(&format!("; the server says: {words}"));
+            }
         }
         (None, Some(broken)) if broken.kind() == io::ErrorKind::InvalidData => {
             fault = fault.because(format!(

@@ -14,9 +14,9 @@ use super::postgres_wire::{Failed, PostgresWire, ServerAnswer, WireStatement};
 use super::prepared::{self, Execution, Prepared};
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, ServerOptions, Target};
-use crate::store::sql::{Changed, Connection, State, Statement, Together};
+use crate::store::sql::{Changed, Connection, Dialect, State, Statement, Together};
 use crate::store::tls::Mode;
-use crate::store::{Fault, FaultKind, Secret};
+use crate::store::{Fault, FaultKind, Secret, tried};
 use crate::time::Clock;
 
 /// What the server said about itself when the connection was made.
@@ -183,6 +183,12 @@ impl PostgresSession {
         let said = |column| about.first().and_then(|row| text(row, column)).unwrap_or_default().to_owned();
         let (recovery, read_only) = (said(1), said(2));
         self.server.version = said(0);
+        if let Some(lacks) = tried::lacks_statements(&self.server.version) {
+            self.state.broken = true;
+            return Err(Fault::new(FaultKind::Refused, lacks));
+        }
+        let old = tried::too_old(Dialect::Postgres.name(), &self.server.version);
+        self.state.warnings.extend(old.or_else(|| tried::is_another(&said(7))));
         self.server.read_only = recovery == "true" || read_only == "on";
         self.server.configured = said(3);
         self.server.watched = [said(4), said(5), said(6)];

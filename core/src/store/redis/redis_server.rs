@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use redis::{Cmd, Value, cmd};
 
 use super::redis_session::text;
-use crate::store::Durability;
+use crate::store::{Durability, tried};
 
 /// The settings that a reservation depends on, with the safe value and what happens otherwise.
 const FLUSHED: [(&str, &str, &str); 3] = [
@@ -210,6 +210,7 @@ impl RedisServer {
     /// Problems of the server. `follows`: a Sentinel may name another server at any time.
     pub(super) fn findings(&self, wait_replicas: u32, follows: bool) -> Vec<Finding> {
         let mut findings: Vec<_> = self.losses().into_iter().map(Finding::Unsafe).collect();
+        findings.extend(tried::too_old(self.dialect(), self.version()).map(Finding::Warning));
         if self.shares_scripts() {
             findings.push(Finding::Warning(format!(
                 "Redis {} is older than 6.2.7: every login that may run scripts can change what keymill's scripts do, and so repeat ids (CVE-2022-24735); update the server, or let no other login run scripts",
@@ -320,7 +321,7 @@ mod tests {
     #[test]
     fn a_server_whose_logins_change_each_others_scripts_is_warned_about() {
         for (version, is_warned) in [
-            ("5.0.14", true),
+            ("6.0.16", true),
             ("6.2.6", true),
             ("6.2.7", false),
             ("7.0.15", false),
@@ -335,7 +336,7 @@ mod tests {
         }
         let mut valkey = server_with(&[]);
         valkey.info.extend(
-            [("redis_version", "6.0.0"), ("valkey_version", "8.0.1")]
+            [("redis_version", "6.0.0"), ("valkey_version", "8.1.1")]
                 .map(|(n, v)| (n.to_owned(), v.to_owned())),
         );
         assert_eq!(valkey.findings(0, false), []);
