@@ -3,6 +3,7 @@
 //!
 //! Not for other programs: nothing here is stable, and a new version may change or remove any of it without notice.
 
+use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,8 @@ pub use crate::callers::notifier::Notifier;
 use crate::callers::notifier::RegisteredKey;
 pub use crate::config::Environment;
 use crate::config::StoreConfig;
-use crate::engine::IdPath;
 pub use crate::engine::metrics::labels as metrics_labels;
+use crate::engine::{IdPath, SharedMill};
 use crate::error::fault::{CommandLine, quoted};
 pub use crate::error::printable;
 use crate::error::{Code, Error, Result, shown};
@@ -87,6 +88,33 @@ pub fn not_started(purpose: &str, error: &std::io::Error) -> Error {
 /// As [`Mill::stored_routers`].
 pub fn routers_if_permitted(mill: &Mill) -> Result<Result<Vec<StoredRouter>>> {
     mill.routers_if_permitted()
+}
+
+/// The mills that a language has opened. It keeps none of them open.
+#[derive(Debug, Default)]
+pub struct OpenMills(Vec<Weak<SharedMill>>);
+
+impl OpenMills {
+    /// None yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        OpenMills(Vec::new())
+    }
+
+    /// Takes one in.
+    pub fn add(&mut self, mill: &Mill) {
+        // Before the list would grow, so that a program that opens mills for ever keeps no more than twice those that are there.
+        if self.0.len() == self.0.capacity() {
+            self.0.retain(|mill| mill.strong_count() > 0);
+        }
+        self.0.push(mill.downgrade());
+    }
+
+    /// Those that are still there.
+    #[must_use]
+    pub fn take(&mut self) -> Vec<Mill> {
+        self.0.drain(..).filter_map(|mill| Mill::upgrade(&mill)).collect()
+    }
 }
 
 /// The process ends: from now on no mill that is dropped waits for its close, and [`close_all`] comes last.

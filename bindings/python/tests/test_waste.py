@@ -1,5 +1,8 @@
 """What is reserved and not used: the bound that docs/configuration.md states, and what processes that end lose."""
 
+import subprocess
+import sys
+
 import pytest
 
 import keymill
@@ -45,3 +48,28 @@ def test_a_mill_that_is_dropped_gives_back_what_its_cursors_have(sqlite):
         return [mill.segment("orders", deadline="60s").next() for _ in range(3)]
 
     assert [process(), process()] == [[1, 2, 3], [4, 5, 6]]
+
+
+DAEMON = """
+import sys, threading
+import keymill
+mill = keymill.open(sys.argv[1])
+orders = mill.segment("orders", deadline="60s")
+began = threading.Event()
+def background():
+    orders.next()
+    began.set()
+    threading.Event().wait()
+threading.Thread(target=background, daemon=True).start()
+began.wait()
+print(*orders.take(3))
+"""
+
+
+def test_a_mill_that_a_daemon_thread_keeps_is_closed_at_exit_too(sqlite, tmp_path):
+    """The interpreter ends without those threads, whose frames keep their functions, and these their module."""
+    run = lambda: subprocess.run([sys.executable, "-c", DAEMON, sqlite], capture_output=True, text=True, check=True).stdout
+    assert run() == "2 3 4\n"
+    assert not [file.name for file in tmp_path.iterdir() if file.name.endswith(("-wal", "-shm"))]
+    # What the cursor's first block has left is lost.
+    assert run() == "18 19 20\n"

@@ -17,7 +17,7 @@ mod source;
 pub(crate) mod text;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::config::{Environment, MillConfig, default_mill};
 use crate::engine::metrics;
@@ -130,6 +130,16 @@ impl Mill {
     /// A second close does nothing.
     pub fn close(&self) {
         self.shared.close();
+    }
+
+    /// Keeps no mill open.
+    pub(crate) fn downgrade(&self) -> Weak<SharedMill> {
+        Arc::downgrade(&self.shared)
+    }
+
+    /// `None`: its last copy, source and handle are gone.
+    pub(crate) fn upgrade(mill: &Weak<SharedMill>) -> Option<Mill> {
+        mill.upgrade().map(|shared| Mill { shared })
     }
 
     /// As [`Mill::close`], without waiting for the store.

@@ -96,11 +96,11 @@ fn python_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", keymill::VERSION)
 }
 
-/// The mills that are open when the interpreter ends close with its last objects, which give back what they hold. None of them waits
-/// for its store: one wait at the end is for all.
+/// The mills that are open when the interpreter ends close with its last objects, which give back what they hold; those that a daemon
+/// thread keeps close after them. None waits for its store: one wait at the end is for all.
 fn close_together_at_exit(module: &Bound<'_, PyModule>) -> PyResult<()> {
     extern "C" fn wait() {
-        let _ = std::panic::catch_unwind(|| keymill::binding::close_all([]));
+        let _ = std::panic::catch_unwind(|| keymill::binding::close_all(mill::left_open()));
     }
     // SAFETY: the function takes and gives nothing, does not unwind and calls no interpreter. The library stays loaded.
     if unsafe { ffi::Py_AtExit(Some(wait)) } == 0 {

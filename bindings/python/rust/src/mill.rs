@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use keymill::Kind;
+use keymill::binding::OpenMills;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
@@ -31,9 +32,18 @@ pub(crate) fn open(config: Option<&Bound<'_, PyAny>>) -> PyResult<Mill> {
     opened(config.as_deref()).map_err(raised)
 }
 
+/// Locked only under the interpreter's lock and for a moment, so that no thread holds it at a fork, nor at the interpreter's end.
+static OPEN: Mutex<OpenMills> = Mutex::new(OpenMills::new());
+
+/// Those that the end of the interpreter left open: a daemon thread keeps the objects that its frames see.
+pub(crate) fn left_open() -> Vec<keymill::Mill> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
 /// A mill of this configuration, or the default one.
 pub(crate) fn opened(config: Option<&str>) -> keymill::Result<Mill> {
     let mill = config.map_or_else(keymill::Mill::open_default, keymill::Mill::open)?;
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner).add(&mill);
     Ok(Mill { mill: Some(mill), cursors: Mutex::default() })
 }
 
