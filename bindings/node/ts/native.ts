@@ -14,6 +14,9 @@ export type RegistrationBox = { [opaque]: 'registration' }
 export type RouterBox = { [opaque]: 'router' }
 export type NumbersBox = { [opaque]: 'numbers' }
 
+/** What the environment has; `keys`: `KEYMILL_ORDER_KEYS`. */
+export type OrderKeys = { keys?: string }
+
 export interface SourceFacts {
   kind: 'segment' | 'snowflake' | 'serial' | 'business'
   label: string
@@ -152,7 +155,7 @@ export interface Native {
   routerVersion(router: RouterBox): number
   routerAge(router: RouterBox): number | null
   openNumbers(file: string, tenant: string, table: string): NumbersBox
-  numbersFromVariable(given: { keys?: string } | undefined, tenant: string, table: string): NumbersBox
+  numbersFromVariable(given: OrderKeys | undefined, tenant: string, table: string): NumbersBox
   numbersFromKeys(versions: number[], keys: Uint8Array[], sealWith: number, tenant: string, table: string): NumbersBox
   numbersWithVersion(numbers: NumbersBox, version: number): NumbersBox
   numbersVersion(numbers: NumbersBox): number

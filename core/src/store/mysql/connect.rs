@@ -7,7 +7,7 @@ use mysql::{Conn, DriverError, Error, OptsBuilder};
 
 use super::Mysql;
 use super::Phase;
-use super::mysql_dialect::DEMANDS_TLS;
+use super::mysql_dialect::refuses_login;
 use super::mysql_error::{SILENT, is_silent, judge_error};
 use super::mysql_session::{MysqlServer, MysqlSession};
 use super::settings_check::SettingsCheck;
@@ -53,11 +53,15 @@ impl Mysql {
     fn connect_to(&self, options: &ServerOptions, target: &Target) -> Result<MysqlSession, Fault> {
         let options = &*options.signed_in()?;
         let mode = Mode::of(options, target);
-        match self.log_in(options, target, mode) {
-            Err(NotLoggedIn { needs_tls: true, .. }) => self.log_in(options, target, Mode::Require),
-            other => other,
-        }
-        .map_err(|failed| failed.fault)
+        let first = match self.log_in(options, target, mode) {
+            Err(NotLoggedIn { needs_tls: true, fault, is_refused }) => (fault, is_refused),
+            other => return other.map_err(|failed| failed.fault),
+        };
+        self.log_in(options, target, Mode::Require).map_err(|second| {
+            // The server's refusal is the reason, where the second try did not come as far as to one.
+            let (fault, is_refused) = first;
+            if is_refused && !second.is_refused { fault } else { second.fault }
+        })
     }
 
     fn log_in(
@@ -81,9 +85,12 @@ impl Mysql {
         let builder = builder.socket(Some(line.socket()));
         let connected = Conn::new(builder);
         let connection = connected.map_err(|error| {
-            let demands_tls = matches!(&error, Error::MySqlError(said) if said.code == DEMANDS_TLS);
+            let is_refused = matches!(&error, Error::MySqlError(said) if refuses_login(said.code));
+            // A user who may log in by TLS only is refused as for a wrong password.
+            let needs_tls = line.needs_tls() || is_refused && line.offers_tls();
             NotLoggedIn {
-                needs_tls: line.needs_tls() || demands_tls && mode.tries_tls_next(),
+                needs_tls: needs_tls && mode.tries_tls_next(),
+                is_refused,
                 fault: not_connected(error, &mut line, options, mode),
             }
         })?;
@@ -120,11 +127,13 @@ struct NotLoggedIn {
     fault: Fault,
     /// The same inside TLS may succeed.
     needs_tls: bool,
+    /// The server has refused user and password, or a login without TLS.
+    is_refused: bool,
 }
 
 impl From<Fault> for NotLoggedIn {
     fn from(fault: Fault) -> NotLoggedIn {
-        NotLoggedIn { fault, needs_tls: false }
+        NotLoggedIn { fault, needs_tls: false, is_refused: false }
     }
 }
 

@@ -153,7 +153,12 @@ pub(super) const REPLICATES: &str = "the server is not read-only and replicates 
 /// The server has no table of this name.
 pub(super) const MISSING_TABLE: u16 = 1146;
 /// `require_secure_transport`: the login was not encrypted.
-pub(super) const DEMANDS_TLS: u16 = 3159;
+const DEMANDS_TLS: u16 = 3159;
+
+/// Whether the server refuses user and password, or a login without TLS.
+pub(super) fn refuses_login(code: u16) -> bool {
+    matches!(code, 1045 | 1698 | DEMANDS_TLS)
+}
 
 /// Why there are no rows to read, if this error says so.
 pub(super) const fn absence(code: u16) -> Option<Absence> {

@@ -44,8 +44,10 @@ struct LoginOutcome {
     protection: Option<Protection>,
     /// Why this end ended the login, if it did.
     fault: Option<Fault>,
-    /// The login needs the password, the connection is not encrypted, and the server offers TLS.
-    needs_tls: bool,
+    /// The server offers TLS.
+    offers_tls: bool,
+    /// The login needs the password, and the connection is not encrypted.
+    withheld: bool,
     /// The server's answer came too late, and this end ended the connection.
     late: bool,
     /// The thread's end of the driver's connection.
@@ -178,9 +180,14 @@ impl Tunnel {
         note(&self.found, |found| found.fault.take())
     }
 
-    /// Whether this end ended the login because it needs TLS, which the server offers.
+    /// Whether the server offers TLS, and this end ended the login because it needs it.
     pub(super) fn needs_tls(&self) -> bool {
-        note(&self.found, |found| found.needs_tls)
+        note(&self.found, |found| found.withheld && found.offers_tls)
+    }
+
+    /// Whether the server offers TLS.
+    pub(super) fn offers_tls(&self) -> bool {
+        note(&self.found, |found| found.offers_tls)
     }
 
     /// The driver's error if this end ended the connection because the server's answer came too late: the driver has only
@@ -357,6 +364,7 @@ impl Carrier {
             // An error, or another protocol: the driver reports it.
             return self.send_driver(&from_server, &greeting);
         };
+        note(found, |found| found.offers_tls = known & CLIENT_SSL != 0);
         self.send_driver(&from_server, &greeting)?;
         let mut login = self.driver_packet(&mut from_driver)?;
         let Terms { mode, tls, by_file, one_by_one, without_password } = terms;
@@ -388,7 +396,7 @@ impl Carrier {
         let packets = (&mut from_server, &mut from_driver);
         match self.authenticate(packets, scramble, in_clear, may_send, without_password)? {
             Some(Unanswered::Withheld(asked)) => {
-                note(found, |found| found.needs_tls = mode.tries_tls_next() && known & CLIENT_SSL != 0);
+                note(found, |found| found.withheld = true);
                 return refuse(tls::password_withheld(asked.how(in_clear), mode));
             }
             Some(Unanswered::NoPassword(fault)) => return refuse(fault),
