@@ -28,7 +28,7 @@ const SPENT_MS: u64 = 3_600_000;
 const LONGEST_MS: (u64, u64) = (10_000, 30_000);
 const PART_OF_OUTAGE: u64 = 12;
 
-/// For how long a server has refused connections, at least, before callers hear of it at once: one that restarts does so for a moment.
+/// Callers hear of refused connections at once only after this time: a server that restarts refuses them for a moment.
 const RESTART_MS: u64 = 300;
 
 /// The store failed, and has carried out nothing since.

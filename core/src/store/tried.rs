@@ -5,7 +5,7 @@ struct Tried {
     /// As `status` names it.
     dialect: &'static str,
     name: &'static str,
-    /// The oldest that has run.
+    /// The oldest tried version.
     oldest: [u32; 2],
     all: &'static str,
 }
@@ -28,7 +28,7 @@ fn numbers(version: &str) -> Option<[u32; 2]> {
     Some([first, numbers.next().and_then(Result::ok).unwrap_or(0)])
 }
 
-/// The warning about a server that is older than every one that has run.
+/// The warning about a server that is older than all tried versions.
 pub(crate) fn too_old(dialect: &str, version: &str) -> Option<String> {
     let Tried { name, oldest, all, .. } = TRIED.iter().find(|tried| tried.dialect == dialect)?;
     let found = numbers(version)?;

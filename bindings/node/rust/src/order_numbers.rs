@@ -35,7 +35,7 @@ pub struct OrderKeys {
     pub keys: Option<String>,
 }
 
-/// With the keys that the environment of the calling context has; without `given`: that of the process.
+/// With the keys in the environment of the calling context. Without `given`, the environment of the process is read.
 #[napi]
 pub fn numbers_from_variable(
     given: Option<OrderKeys>,

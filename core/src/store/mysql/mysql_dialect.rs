@@ -202,8 +202,8 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
         // replication; TiDB: write conflict, transaction to be repeated, schema changed.
         DEADLOCK | 1467 | 1020 | 1412 | 3101 | 9007 | 8002 | 8005 | 8022 | 8027 | 8028 => Meaning::Conflict,
         1105 if says("information schema is changed") || says("try again later") => Meaning::Conflict,
-        // A commit that failed. The storage engine's own error stands in the text; that of a deadlock is what a lost certification
-        // of group replication becomes where several members take writes. It was rolled back.
+        // A commit that failed. The text names the storage engine's own error. A deadlock stands there where a transaction lost
+        // the certification of group replication and was rolled back.
         1180 if first_number(message) == Some(ENGINE_DEADLOCK) => Meaning::Conflict,
         1180 => Meaning::Unknown,
         // Killed or shut down in the middle, TiKV or its placement driver did not answer; TiDB also says
