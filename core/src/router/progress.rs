@@ -17,7 +17,8 @@ pub(crate) struct Progress {
     pub(crate) watch_ms: u64,
     /// When this percentage was stored, by the store's clock, milliseconds since 1970.
     pub(crate) stored_at: Option<u64>,
-    /// From when on a comparison of both shards counts, by the same clock: `settle` after every reader wrote to both.
+    /// From when on a comparison of both shards counts for the next step, by the same clock: `settle` after every reader followed the step
+    /// before.
     pub(crate) verify_from: Option<u64>,
     /// When the comparison of both shards began that found no difference, by the same clock.
     pub(crate) verified_at: Option<u64>,
@@ -26,6 +27,11 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) const STEPS: [u8; 4] = [5, 25, 50, 100];
     pub(crate) const WATCH_MS: u64 = 60_000;
+
+    /// What comes now depends on a new comparison.
+    pub(crate) fn forget_comparison(&mut self) {
+        (self.verify_from, self.verified_at) = (None, None);
+    }
 }
 
 impl Default for Progress {

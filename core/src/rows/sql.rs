@@ -228,31 +228,6 @@ impl MovedTable {
         std::str::from_utf8(row.get(self.version).copied().flatten()?).ok()?.parse().ok()
     }
 
-    /// Changes a row of [`MovedTable::select_where`] of this version, where it is there and not newer, and where a condition holds.
-    pub fn update(&self, row: Cells<'_>, version: i128, condition: &str) -> String {
-        let (mut sets, mut keys) = (Vec::new(), Vec::new());
-        for (at, (column, value)) in self.columns.iter().zip(row).enumerate() {
-            let mut literal = String::new();
-            match value {
-                None => literal.push_str("NULL"),
-                Some(_) if at == self.version => literal = version.to_string(),
-                Some(bytes) => write_literal(&mut literal, self.kind, &column.charset, bytes),
-            }
-            let name = self.name_of(column);
-            if self.primary.contains(&at) {
-                keys.push(format!("{name} = {literal}"));
-                continue;
-            }
-            if at == self.version {
-                keys.push(format!("{name} <= {literal}"));
-            }
-            if !column.is_identity {
-                sets.push(format!("{name} = {literal}"));
-            }
-        }
-        format!("UPDATE {} SET {} WHERE {} AND {condition}", self.quoted, sets.join(", "), keys.join(" AND "))
-    }
-
     /// Writes a row of [`MovedTable::select`] of this version into an insert; answers with where the version stands.
     pub fn write_row(&self, out: &mut String, row: Cells<'_>, version: i128) -> Range<usize> {
         let mut place = 0..0;

@@ -99,9 +99,10 @@ impl Moves {
                 check_children(&mut both.from, &both.old, &[], rows.wording)?;
             }
         }
-        // Later there is nothing to record: both shards were alike before the first ids were cut over.
+        // In between no step depends on a comparison.
         let is_cut_over = before.phase != MovePhase::Mirror;
-        let begins = !is_cut_over && !change.is_dry();
+        let counts = !is_cut_over || before.phase == MovePhase::CutOver(100);
+        let begins = counts && !change.is_dry();
         let (version, began) = match begins.then(|| self.begin(&before, &watch)).transpose()? {
             Some((version, began)) => (version, Some(began)),
             None => (status.version, None),
@@ -133,8 +134,6 @@ impl Moves {
         let Some(moving) = status.moving else {
             return Err(Error::config("the move has ended meanwhile; nothing was recorded"));
         };
-        // Of the version that the permit asks for, or nothing is written.
-        let routes = self.routes()?;
         let mut pace = Pace::new(u64::MAX, Instant::now());
         let mut whole = Compared::default();
         for range in both.ranges(&moving.of) {
@@ -143,7 +142,7 @@ impl Moves {
                     return Ok(found);
                 }
                 let deletes = repairs == RowRepair::NewerAndDeleted;
-                repair(both, &found, &routes, &moving.of.to, deletes, permit)
+                repair(both, &found, deletes, permit)
             })?;
             whole.rows += of.rows;
             whole.repaired += of.repaired;
