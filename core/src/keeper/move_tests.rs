@@ -553,12 +553,20 @@ impl World {
     fn copy(&mut self) {
         let now = self.now();
         let Some((table, readers)) = self.seen() else { return };
-        let settled = |moves: &crate::router::Move| {
-            moves.progress.verify_from.is_some_and(|from| from <= readers.now_ms)
+        // What is copied after a comparison needs another one.
+        let may_copy = |moves: &crate::router::Move| {
+            moves.progress.verified_at.is_none()
+                && match moves.phase() {
+                    MovePhase::Mirror => {
+                        moves.progress.verify_from.is_some_and(|from| from <= readers.now_ms)
+                    }
+                    MovePhase::CutOver(percent) => percent == 100,
+                    MovePhase::Pausing => false,
+                }
         };
         if let Ok((moves, ..)) = move_of(&table)
-            && moves.phase() != MovePhase::Pausing
-            && (settled(moves) || moves.phase() != MovePhase::Mirror || self.mutant == Mutant::ComparedAtOnce)
+            && (may_copy(moves)
+                || self.mutant == Mutant::ComparedAtOnce && moves.progress.verified_at.is_none())
         {
             let (old, new) = (table.ranges[0].shard.clone(), moves.to.clone());
             for _ in 0..8 {

@@ -120,6 +120,10 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
         MoveStep::Verified { began_at } => {
             check_verified(table, old, *began_at, readers)?;
             moves.progress.verified_at = Some(*began_at);
+            if old.phase() != MovePhase::Mirror {
+                // What repaired rows until now may do so for `settle`.
+                moves.progress.stored_at = Some(readers.now_ms);
+            }
         }
         MoveStep::Next { watch_ms } => {
             let Some(percent) = old.progress.steps.iter().copied().find(|step| *step > old.percent) else {
@@ -165,7 +169,8 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
             check_aware(table, old, &readers.all)?;
             if old.phase() != MovePhase::Pausing {
                 check_alike(old)?;
-                check_watched(old, *watch_ms, readers.now_ms)?;
+                let watch_ms = watch_ms.unwrap_or(old.progress.watch_ms).max(table.settle_ms);
+                check_watched(old, Some(watch_ms), readers.now_ms)?;
                 moves.is_paused = true;
                 moves.progress.stored_at = Some(readers.now_ms);
                 return Ok(new);

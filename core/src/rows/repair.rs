@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::{Code, Error, Result};
 
 use super::compare::{Difference, Differs, look};
-use super::copy::guarded;
+use super::copy::{guarded, number};
 use super::digest::Primary;
 use super::key::Id;
 use super::moved_table::MovedTable;
@@ -44,10 +44,27 @@ pub fn repair(
     let (longest, watch) = ((both.longest, both.wording), both.watch);
     let mut reasons = Reasons::new();
     let Both { from, to, old, new, .. } = both;
-    watch.persist(|| bring((from, old), (to, new), &brought, (longest, permit, watch), &mut reasons))?;
+    if !brought.is_empty() {
+        permit.limit_lock_waits(from)?;
+        watch.persist(|| {
+            from.transaction(|from| {
+                bring((from, old), (to, new), &brought, (longest, permit, watch), &mut reasons)
+            })
+        })?;
+    }
     for gone in deleted {
         let delete = |until: &Until| new.delete(&[(&gone.primary, gone.version)], &until.condition());
-        watch.persist(|| permit.write(to, watch, &delete))?;
+        watch.persist(|| {
+            permit.limit_lock_waits(to)?;
+            to.transaction(|to| {
+                // A program that writes this row now waits for it on the new shard, after it has written it on the old one.
+                to.read(&new.lock_row(&gone.primary), |_| {})?;
+                if number(from, &old.count_row(&gone.primary))? == 0 {
+                    permit.write(to, watch, &delete)?;
+                }
+                Ok(())
+            })
+        })?;
     }
     let left = look(both, &ids)?;
     for of in &left {
@@ -62,7 +79,7 @@ pub fn repair(
 /// Why a row that was sent may still differ.
 type Reasons = BTreeMap<Primary, String>;
 
-/// Copies these rows unless the other shard has a newer one; an equal version is overwritten.
+/// Makes these rows of the new shard what they are in the old one, where they are locked.
 fn bring(
     (from, old): (&mut Shard, &MovedTable),
     (to, new): (&mut Shard, &MovedTable),
@@ -70,15 +87,12 @@ fn bring(
     ((longest, wording), permit, watch): ((usize, Wording), &Permit<'_>, &Watch<'_>),
     reasons: &mut Reasons,
 ) -> Result<()> {
-    if rows.is_empty() {
-        return Ok(());
-    }
     let wanted: BTreeSet<&Primary> = rows.iter().map(|of| &of.primary).collect();
     let ids: BTreeSet<Id> = rows.iter().map(|of| of.id.clone()).collect();
-    let (head, tail) = (new.insert(), new.unless_newer(">="));
+    let (head, tail) = (new.insert(), new.or_replace());
     let mut again = None;
     let (from_at, to_at) = (from.at(), to.at());
-    from.read(&old.select_where(&old.one_of(&ids)), |row| {
+    from.read(&old.select_locked(&old.one_of(&ids)), |row| {
         let Some(primary) = old.primary_of(row).filter(|primary| wanted.contains(primary)) else { return };
         if again.is_some() {
             return;
@@ -103,8 +117,10 @@ fn bring(
             }
             Err(error) => error.message,
             // MySQL tells no error where the statement met the row of another id by a unique value.
-            Ok(0) => format!("{to_at} left it out: another row there has one of its unique values, or a newer one of this id came"),
-            Ok(_) => format!("it was written to {to_at} and reads otherwise there: a trigger or a program changes it"),
+            Ok(0) => format!("{to_at} left it out: another row there has one of its unique values"),
+            Ok(_) => format!(
+                "it was written to {to_at} and reads otherwise there: a trigger or a program changes it"
+            ),
         };
         reasons.insert(primary, reason);
     })?;
