@@ -154,11 +154,21 @@ fn write(router: &Router, shards: &dyn Shards, ends: &AtomicBool) -> Vec<u64> {
             Err(error) if error.code == Code::LeaseLost => Err(Error::new(Code::NotReady, error.message)),
             answer => answer,
         });
-        for shard in [Some(route.write), route.mirror].into_iter().flatten() {
-            say[usize::from(shard == "s2")](&format!("INSERT INTO t_order VALUES ({id}, 7, 1)"));
-        }
-        written.push(id);
         std::thread::sleep(Duration::from_millis(1));
+        let places: Vec<_> = [route.write, route.mirror].into_iter().flatten().collect();
+        let mut on = |shard: &str, statement: &str| say[usize::from(shard == "s2")](statement);
+        for shard in &places {
+            on(shard, "BEGIN");
+            on(shard, &format!("INSERT INTO t_order VALUES ({id}, 7, 1)"));
+        }
+        // Writes wait where there is none.
+        let counts = router.is_current(&route);
+        for shard in &places {
+            on(shard, if counts { "COMMIT" } else { "ROLLBACK" });
+        }
+        if counts {
+            written.push(id);
+        }
     }
     written
 }
@@ -199,7 +209,15 @@ fn moved_by_a_program(shards: &dyn Shards) {
         }
         let refused = moves.copy(rows, Change::Apply, &mut goes_on).expect_err("ids are cut over");
         assert_eq!(refused.code, Code::InvalidConfig, "{refused}");
-        in_time(|| moves.finish(None, Change::Apply));
+        let early = in_time(|| match moves.finish(None, Change::Apply) {
+            Err(error) if error.code == Code::InvalidConfig => Ok(error),
+            Err(error) => Err(error),
+            Ok(status) => panic!("{status:?}"),
+        });
+        assert!(early.message.contains("no comparison"), "{early}");
+        let found = moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+        assert!(found.is_alike() && found.recorded.is_some() && found.is_cut_over, "{found:?}");
+        while in_time(|| moves.finish(None, Change::Apply)).moving.is_some() {}
         // ordering: Relaxed — see `write`.
         ends.store(true, Ordering::Relaxed);
         writer.join().expect("the writer")
