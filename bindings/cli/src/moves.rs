@@ -45,8 +45,8 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
         MoveVerb::Verify { router, rows: Some(of), repair, delete, how, .. } => {
             let repair = match (repair, delete) {
                 (false, _) => RowRepair::Named,
-                (true, false) => RowRepair::Newer,
-                (true, true) => RowRepair::NewerAndDeleted,
+                (true, false) => RowRepair::Bring,
+                (true, true) => RowRepair::BringAndDelete,
             };
             rows::verify(mill, router, of, repair, how, json)
         }

@@ -1,4 +1,7 @@
-//! Makes rows alike that differ, by statements that are conditional on the version.
+//! Makes rows of the new shard what they are in the old one.
+//!
+//! A row that is brought over is locked in the old shard meanwhile. One that the old shard does not have is locked in the new one first, and then the
+//! old one is asked again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
