@@ -130,7 +130,7 @@ impl MoveStatus {
             let from = table.ranges.iter().find(|range| range.upper == last).map(|range| range.shard.clone());
             let (from, to) = (from.unwrap_or_default(), moves.to.clone());
             let of = PlannedMove { first, last, from, to, share: share(first, last) };
-            let Progress { since, steps, watch_ms, stored_at, verify_from, verified_at } =
+            let Progress { since, steps, watch_ms, stored_at, verify_from, verified_at, .. } =
                 moves.progress.clone();
             let options =
                 MoveOptions { steps, watch: Duration::from_millis(watch_ms), by_gene: moves.by == By::Gene };

@@ -569,8 +569,11 @@ impl World {
                 || self.mutant == Mutant::ComparedAtOnce && moves.progress.verified_at.is_none())
         {
             let (old, new) = (table.ranges[0].shard.clone(), moves.to.clone());
-            for _ in 0..8 {
-                let (id, number) = (self.random.u64(0..IDS), self.numbered());
+            for id in 0..IDS {
+                if self.one_in(2) {
+                    continue;
+                }
+                let number = self.numbered();
                 let row = self.row(&old, id);
                 let locked = match (row.is_there, self.mutant) {
                     (true, Mutant::CopyWithoutLock) | (false, Mutant::RepairWithoutLock) => true,

@@ -97,6 +97,7 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
             stored_at: Some(readers.now_ms),
             verify_from: None,
             verified_at: None,
+            finish_from: None,
         };
         new.ranges = started(table, of, *by, progress)?;
         // A plan is a file, which people edit: every reader has to be able to read what is stored.
@@ -120,10 +121,8 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
         MoveStep::Verified { began_at } => {
             check_verified(table, old, *began_at, readers)?;
             moves.progress.verified_at = Some(*began_at);
-            if old.phase() != MovePhase::Mirror {
-                // What repaired rows until now may do so for `settle`.
-                moves.progress.stored_at = Some(readers.now_ms);
-            }
+            // A statement that repaired a row until now may be carried out for `settle`.
+            moves.progress.finish_from = Some(readers.now_ms.saturating_add(table.settle_ms));
         }
         MoveStep::Next { watch_ms } => {
             let Some(percent) = old.progress.steps.iter().copied().find(|step| *step > old.percent) else {
@@ -169,8 +168,8 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
             check_aware(table, old, &readers.all)?;
             if old.phase() != MovePhase::Pausing {
                 check_alike(old)?;
-                let watch_ms = watch_ms.unwrap_or(old.progress.watch_ms).max(table.settle_ms);
-                check_watched(old, Some(watch_ms), readers.now_ms)?;
+                check_watched(old, *watch_ms, readers.now_ms)?;
+                check_settled(old, readers.now_ms)?;
                 moves.is_paused = true;
                 moves.progress.stored_at = Some(readers.now_ms);
                 return Ok(new);
@@ -306,6 +305,18 @@ fn check_watched(moves: &Move, watch_ms: Option<u64>, now_ms: u64) -> Result<()>
             moves.phase(),
             left_ms.div_ceil(1000)
         ),
+        left_ms,
+    ))
+}
+
+/// Refuses until statements that repaired rows before the comparison ended are over.
+fn check_settled(moves: &Move, now_ms: u64) -> Result<()> {
+    let left_ms = moves.progress.finish_from.map_or(0, |from| from.saturating_sub(now_ms));
+    if left_ms == 0 {
+        return Ok(());
+    }
+    Err(wait(
+        format!("the move can be finished in {} s, `settle` after the comparison", left_ms.div_ceil(1000)),
         left_ms,
     ))
 }
@@ -470,6 +481,13 @@ mod tests {
         now_ms += at.settle_ms;
         at = follow(&at, &MoveStep::Verified { began_at: now_ms }, &readers(now_ms, &[])).expect("verified");
         assert!(at.pauses(), "readers look often from now on");
+        let early = says(
+            follow(&at, &finish, &readers(now_ms, &[])),
+            Code::NotReady,
+            "`settle` after the comparison",
+        );
+        assert_eq!(early, Some(Duration::from_millis(at.settle_ms)));
+        now_ms += at.settle_ms;
         at = follow(&at, &finish, &readers(now_ms, &[])).expect("writes wait");
         assert_eq!(at, table(&at.to_text()), "as it is stored");
         assert_eq!(move_of(&at).expect("a move").0.phase(), MovePhase::Pausing);

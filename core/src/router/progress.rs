@@ -22,6 +22,8 @@ pub(crate) struct Progress {
     pub(crate) verify_from: Option<u64>,
     /// When the comparison of both shards began that found no difference, by the same clock.
     pub(crate) verified_at: Option<u64>,
+    /// From when on the move may be finished, by the same clock: `settle` after that comparison was recorded.
+    pub(crate) finish_from: Option<u64>,
 }
 
 impl Progress {
@@ -30,7 +32,7 @@ impl Progress {
 
     /// What comes now depends on a new comparison.
     pub(crate) fn forget_comparison(&mut self) {
-        (self.verify_from, self.verified_at) = (None, None);
+        (self.verify_from, self.verified_at, self.finish_from) = (None, None, None);
     }
 }
 
@@ -44,6 +46,7 @@ impl Default for Progress {
             stored_at: None,
             verify_from: None,
             verified_at: None,
+            finish_from: None,
         }
     }
 }
@@ -69,12 +72,13 @@ impl TableReader {
         };
         let (since, stored_at) = (number("since"), number("stored_at"));
         let (verify_from, verified_at) = (number("verify_from"), number("verified_at"));
+        let finish_from = number("finish_from");
         let steps =
             fields.get("steps").map_or_else(|| Progress::STEPS.to_vec(), |value| self.steps(of, value));
         let watch_ms = fields
             .get("watch")
             .map_or(Progress::WATCH_MS, |value| self.time(&format!("{of}: `watch`"), value));
-        Progress { since, steps, watch_ms, stored_at, verify_from, verified_at }
+        Progress { since, steps, watch_ms, stored_at, verify_from, verified_at, finish_from }
     }
 
     pub(super) fn time(&mut self, of: &str, value: &Value) -> u64 {

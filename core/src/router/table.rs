@@ -425,8 +425,19 @@ impl TableReader {
 }
 
 /// The fields of a range that has `to`.
-const OF_MOVES: &[&str] =
-    &["to", "percent", "paused", "by", "since", "steps", "watch", "stored_at", "verify_from", "verified_at"];
+const OF_MOVES: &[&str] = &[
+    "to",
+    "percent",
+    "paused",
+    "by",
+    "since",
+    "steps",
+    "watch",
+    "stored_at",
+    "verify_from",
+    "verified_at",
+    "finish_from",
+];
 
 pub(super) fn whole(value: &Value, most: u64) -> Option<u64> {
     value.as_u64().filter(|number| *number <= most)

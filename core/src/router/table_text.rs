@@ -37,13 +37,15 @@ impl RouteTable {
             if *is_paused {
                 put(format_args!("paused = true\n"));
             }
-            let Progress { since, steps, watch_ms, stored_at, verify_from, verified_at } = progress;
+            let Progress { since, steps, watch_ms, stored_at, verify_from, verified_at, finish_from } =
+                progress;
             put(format_args!("steps = {steps:?}\nwatch = \"{}\"\n", in_units(*watch_ms)));
             for (field, number) in [
                 ("since", since),
                 ("stored_at", stored_at),
                 ("verify_from", verify_from),
                 ("verified_at", verified_at),
+                ("finish_from", finish_from),
             ] {
                 if let Some(number) = number {
                     put(format_args!("{field} = {number}\n"));
