@@ -36,6 +36,8 @@ pub struct Shard {
     lock_waits: Option<Duration>,
     /// A transaction is open, which another session would not have.
     is_in_transaction: bool,
+    /// A transaction did not end as it should have: it ends with the session.
+    is_spoilt: bool,
 }
 
 impl std::fmt::Debug for Shard {
@@ -80,7 +82,7 @@ impl Shard {
             ..options
         };
         let session = connect(&options).map_err(|fault| failed(&fault, word))?;
-        Ok(Shard { kind, connect, options, session, lock_waits: None, is_in_transaction: false })
+        Ok(Shard { kind, connect, options, session, lock_waits: None, is_in_transaction: false, is_spoilt: false })
     }
 
     /// What it speaks.
@@ -142,10 +144,13 @@ impl Shard {
         }
         self.is_in_transaction = true;
         let done = work(self);
-        let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
-        let ended = self.read(end, |_| {});
+        let ended = match &done {
+            Ok(_) => self.read("COMMIT", |_| {}).map(drop),
+            Err(_) => self.read("ROLLBACK", |_| {}).map(drop),
+        };
         self.is_in_transaction = false;
-        // What rolls back where a connection is gone is the server.
+        // After an error PostgreSQL takes no statement in front of the rollback.
+        self.is_spoilt = ended.is_err();
         let done = done?;
         ended?;
         Ok(done)
@@ -153,15 +158,17 @@ impl Shard {
 
     /// The session, made again where it is broken.
     fn connected(&mut self) -> Result<&mut dyn ShardSession> {
-        if self.session.is_broken() && self.is_in_transaction {
+        let is_over = self.is_spoilt || self.session.is_broken();
+        if is_over && self.is_in_transaction {
             return Err(Error::new(
                 Code::StoreUnavailable,
                 format!("{}: the connection broke, and the locks went with it", self.at()),
             ));
         }
-        if self.session.is_broken() {
+        if is_over {
             self.session =
                 (self.connect)(&self.options).map_err(|fault| failed(&fault, &self.options.shown()))?;
+            self.is_spoilt = false;
             if let Some(limit) = self.lock_waits {
                 self.set_lock_waits(limit)?;
             }
