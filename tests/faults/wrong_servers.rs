@@ -163,6 +163,22 @@ fn a_login_that_no_driver_makes_ends_with_its_reason() {
     }
 }
 
+/// Whether a greeting came is what tells a server that hangs from another program on the port.
+#[test]
+fn a_server_that_is_silent_after_its_greeting_is_not_said_to_have_sent_none() {
+    let place = mysql_speaker(&[]);
+    // The greeting comes within this time on a busy machine too.
+    let error = refused(&format!("mysql://app:secret@{place}/ids?timeout=5s&connect_timeout=20s"));
+    println!("silent   {error}");
+    assert_eq!(error.code, Code::StoreUnavailable, "{error}");
+    for says in ["the server did not answer in time", "its greeting came, and nothing after it"] {
+        assert!(error.message.contains(says), "{error}");
+    }
+    assert!(!error.message.contains("no MySQL greeting came"), "{error}");
+    let error = refused(&format!("mysql://app:secret@{}/ids?timeout=500ms", speaker(b"")));
+    assert!(error.message.contains("no MySQL greeting came"), "{error}");
+}
+
 /// `tls=off` would take away what the program's own setting asks for.
 #[test]
 fn a_program_that_demands_tls_is_never_advised_to_leave_it_out() {

@@ -61,7 +61,7 @@ pub(super) fn not_connected(options: &ServerOptions, mode: Mode, failed: Failed)
     }
     if matches!(failed, Failed::Silent) {
         fault = fault.because(format!(
-            "{SILENT}: no PostgreSQL greeting came within {:?}; is it a PostgreSQL server, and awake?",
+            "{SILENT}: the login was not over within {:?}; is it a PostgreSQL server, and awake?",
             options.read_timeout
         ));
     }
