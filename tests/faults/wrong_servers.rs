@@ -179,6 +179,42 @@ fn a_server_that_is_silent_after_its_greeting_is_not_said_to_have_sent_none() {
     assert!(error.message.contains("no MySQL greeting came"), "{error}");
 }
 
+/// A login by SCRAM proves the server too. One that cannot do it may be an attacker's, and the next try would tell him no less.
+#[test]
+fn a_server_that_cannot_prove_that_it_knows_the_password_is_refused_at_once() {
+    let authority = Authority::new();
+    let ca = authority.file("ca.pem");
+    for (tls, encrypts) in [
+        (String::new(), None),
+        ("tls=off&".to_owned(), None),
+        ("tls=prefer&".to_owned(), Some(&authority)),
+        ("tls=require&".to_owned(), Some(&authority)),
+        (format!("tls=verify&ca={}&", ca.display()), Some(&authority)),
+    ] {
+        let impostor = Impostor::with(Manner::ProvesFalsely, Protocol::Postgres, Asks::Proof, encrypts);
+        let mill = Mill::open(&impostor_url(
+            Protocol::Postgres,
+            &impostor,
+            &format!("{tls}timeout=20s&connect_timeout=20s"),
+        ));
+        let mill = mill.expect("a mill opens lazily");
+        let source = mill.source("segment:orders?deadline=60s").expect("a source");
+        let error = source.next().expect_err("it is no server");
+        println!("proof    {tls}: {error}");
+        assert_eq!(error.code, Code::StoreRefused, "{tls}: {error}");
+        assert!(error.message.contains("did not prove that it knows the password"), "{tls}: {error}");
+        mill.close();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while impostor.sent().is_empty() {
+            assert!(Instant::now() < deadline, "{tls}: its connection ends");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let sent = impostor.sent();
+        assert!(sent.iter().all(|sent| sent.encrypted == encrypts.is_some()), "{tls}: less protection");
+        assert!(sent.iter().all(|sent| !sent.discloses("T0pSecretPw")), "{tls}: {error}");
+    }
+}
+
 /// `tls=off` would take away what the program's own setting asks for.
 #[test]
 fn a_program_that_demands_tls_is_never_advised_to_leave_it_out() {
