@@ -82,7 +82,15 @@ impl Shard {
             ..options
         };
         let session = connect(&options).map_err(|fault| failed(&fault, word))?;
-        Ok(Shard { kind, connect, options, session, lock_waits: None, is_in_transaction: false, is_spoilt: false })
+        Ok(Shard {
+            kind,
+            connect,
+            options,
+            session,
+            lock_waits: None,
+            is_in_transaction: false,
+            is_spoilt: false,
+        })
     }
 
     /// What it speaks.

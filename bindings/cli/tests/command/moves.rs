@@ -75,6 +75,11 @@ fn a_shard_is_split_by_the_commands_of_the_page() {
     assert!(dry.contains("phase: pausing\n"), "{dry}");
     let finished = step(&home, &["finish", "orders", "--wait", "--yes"]).done();
     assert!(finished.contains("phase: nothing moves\n"), "{finished}");
+    // What the store has, as it can be put again.
+    let table = home.run(&["route", "get", "orders"]).done();
+    home.file("stored.toml", &table);
+    let again = home.run(&["route", "put", "orders", "stored.toml", "--yes"]).done();
+    assert!(again.contains("before: 16\nafter: 16\n"), "{again}");
     let route = home.run(&["route", "9223372036854775807", "orders"]).done();
     assert!(route.contains("shard: s2\nread: s2\nwrite: s2\nversion: 16\n"), "{route}");
     // Typed again, nothing is left to do.
