@@ -216,7 +216,7 @@ fn a_reader_that_was_frozen_through_steps_answers_nothing_stale_when_it_wakes() 
     stage.start();
     let (sleeper, log) = (stage.reader("sleeper"), stage.log("sleeper"));
     // A reader may be one step behind, and the next one waits until its lease is over.
-    for steps in [2, 2, 3] {
+    for steps in [2, 2, 3, 3] {
         sleeper.signal(libc::SIGSTOP);
         for _ in 0..steps {
             in_time(|| step(&stage.moves));
