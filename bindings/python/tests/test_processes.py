@@ -228,9 +228,10 @@ TAKES = """
 import multiprocessing, sys, keymill
 
 def take(store):
+    # No object of it goes before the process does.
+    global mill
     mill = keymill.open(store)
-    router = mill.router("orders")
-    print(mill.segment("orders", step=1000).next(), router.route(1).shard, flush=True)
+    print(*mill.segment("orders", step=1000).take(1), mill.router("orders").route(1).shard, flush=True)
 
 if __name__ == "__main__":
     context = multiprocessing.get_context(sys.argv[1])
