@@ -55,10 +55,10 @@ enum Mutant {
 }
 
 const TICK_MS: u64 = 100;
-const SETTLE_MS: u64 = 2_000;
+const SETTLE_MS: u64 = 6_000;
 const LEASE_MS: u64 = 3_000;
 const WATCH_MS: u64 = 1_500;
-const IDS: u64 = 40;
+const IDS: u64 = 60;
 const SHARDS: [&str; 2] = ["a", "b"];
 
 struct Process {
@@ -412,7 +412,8 @@ impl World {
                 self.refused += 1;
                 continue;
             };
-            if self.random.bool() {
+            // Rows that are written seldom show longer what they lack.
+            if self.one_in(5) {
                 // Writes wait while the range pauses.
                 let Some(old) = old else { continue };
                 let now = self.now();
