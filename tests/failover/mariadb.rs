@@ -13,15 +13,15 @@ use mysql::prelude::Queryable;
 const PATIENCE: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_millis(2);
 
-struct Pair {
-    primary: Private,
-    replica: Private,
+pub(super) struct Pair {
+    pub(super) primary: Private,
+    pub(super) replica: Private,
     /// The URL of a mill that prefers the primary.
     url: String,
 }
 
 impl Pair {
-    fn start() -> Pair {
+    pub(super) fn start() -> Pair {
         // Each test sets semi-synchronous replication; here a commit waits for it without a limit.
         let arguments = |id| {
             format!(
@@ -57,7 +57,7 @@ impl Pair {
     }
 
     /// A mill with tables on both servers.
-    fn open(&self, specs: &[&str]) -> Mill {
+    pub(super) fn open(&self, specs: &[&str]) -> Mill {
         let patient =
             Mill::open(&format!("{}&timeout=20s", self.url.replace("&timeout=1s", ""))).expect("a mill");
         patient.init(specs, Change::Apply).expect("init");
@@ -71,13 +71,31 @@ impl Pair {
         Mill::open(&self.url).expect("a mill")
     }
 
+    /// From now on each commit waits until the replica has it.
+    pub(super) fn wait_for_the_replica(&self) {
+        self.primary
+            .root()
+            .query_drop("SET GLOBAL rpl_semi_sync_master_enabled = 1")
+            .expect("root may set that");
+        let mut root = self.replica.root();
+        root.query_drop("SET GLOBAL rpl_semi_sync_slave_enabled = 1").expect("root may set that");
+        root.query_drop("STOP SLAVE").expect("it stops");
+        root.query_drop("START SLAVE").expect("it follows");
+        let semi_sync = || {
+            let status = "SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'";
+            let row = self.primary.root().query_first::<(String, String), _>(status);
+            row.expect("a status").expect("a row").1
+        };
+        until("the replica is waited for", PATIENCE, || semi_sync() == "1");
+    }
+
     /// From now on the replica receives nothing.
     fn cut(&self) {
         self.replica.root().query_drop("STOP SLAVE").expect("it stops");
     }
 
     /// The primary dies, the replica takes its place.
-    fn fail_over(&self) {
+    pub(super) fn fail_over(&self) {
         self.primary.kill();
         let mut root = self.replica.root();
         // A promotion waits until the replica has applied everything that it received.
@@ -155,16 +173,7 @@ fn a_semi_synchronous_replica_serves_and_a_returning_read_only_primary_is_not_wr
     const LEAN: &str = "segment:lean?step=10&buffer=200ms&deadline=500ms";
     let pair = Pair::start();
     let mill = pair.open(&[RICH, LEAN]);
-    pair.primary.root().query_drop("SET GLOBAL rpl_semi_sync_master_enabled = 1").expect("root may set that");
-    let mut root = pair.replica.root();
-    root.query_drop("SET GLOBAL rpl_semi_sync_slave_enabled = 1").expect("root may set that");
-    root.query_drop("STOP SLAVE").expect("it stops");
-    root.query_drop("START SLAVE").expect("it follows");
-    let semi_sync = || {
-        let status = "SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'";
-        pair.primary.root().query_first::<(String, String), _>(status).expect("a status").expect("a row").1
-    };
-    until("the replica is waited for", PATIENCE, || semi_sync() == "1");
+    pair.wait_for_the_replica();
     let (rich, lean) = (source(&mill, RICH), source(&mill, LEAN));
     let (at_rich, at_lean) = (Takers::default(), Takers::default());
     at_rich.beside(&[&rich], 10, PAUSE, || {
