@@ -73,7 +73,9 @@ pub(super) fn not_connected(options: &ServerOptions, mode: Mode, failed: Failed)
         match stopped {
             Some(Objection::Password) => return password_withheld("the password in clear", mode),
             Some(Objection::NoTls) => return not_offered(),
-            Some(Objection::TooLong) => return Fault::new(FaultKind::Unavailable, broken.to_string()),
+            Some(Objection::TooLong | Objection::NotPostgres) => {
+                return Fault::new(FaultKind::Unavailable, broken.to_string());
+            }
             None => {}
         }
         // Another attempt would fail too.
