@@ -127,6 +127,17 @@ other_version() {
     ) 9>"$folder.lock" && echo "$folder"
 }
 
+# of_version NAME [--version V …]: sets `version` to V, or else to what KEYMILL_CI_NAME_VERSION says, which V is written to for the commands
+# that follow, and `on` to a prefix of commands: they run on the system that the version comes from. Both are empty for this machine's own server.
+of_version() {
+    local variable=KEYMILL_CI_${1^^}_VERSION programs
+    [ "${2:-}" != --version ] || export "$variable=$3"
+    version=${!variable:-} on=()
+    [ -n "$version" ] || return 0
+    programs=$(other_version "$1" "$version") || exit
+    on=("$root/ci/userland" server "$programs")
+}
+
 # summary: prints the last line; succeeds if nothing failed.
 summary() {
     local more=; [ "$skipped" = 0 ] || more=", $skipped skipped"

@@ -178,6 +178,89 @@ fn a_login_that_no_driver_makes_ends_with_its_reason() {
     }
 }
 
+/// Whether a greeting came is what tells a server that hangs from another program on the port.
+#[test]
+fn a_server_that_is_silent_after_its_greeting_is_not_said_to_have_sent_none() {
+    let place = mysql_speaker(&[]);
+    // The greeting comes within this time on a busy machine too.
+    let error = refused(&format!("mysql://app:secret@{place}/ids?timeout=5s&connect_timeout=20s"));
+    println!("silent   {error}");
+    assert_eq!(error.code, Code::StoreUnavailable, "{error}");
+    for says in ["the server did not answer in time", "its greeting came, and nothing after it"] {
+        assert!(error.message.contains(says), "{error}");
+    }
+    assert!(!error.message.contains("no MySQL greeting came"), "{error}");
+    let error = refused(&format!("mysql://app:secret@{}/ids?timeout=500ms", speaker(b"")));
+    assert!(error.message.contains("no MySQL greeting came"), "{error}");
+}
+
+/// A login by SCRAM proves the server too. One that cannot do it may be an attacker's, and the next try would tell him no less.
+#[test]
+fn a_server_that_cannot_prove_that_it_knows_the_password_is_refused_at_once() {
+    let authority = Authority::new();
+    let ca = authority.file("ca.pem");
+    for (tls, encrypts) in [
+        (String::new(), None),
+        ("tls=off&".to_owned(), None),
+        ("tls=prefer&".to_owned(), Some(&authority)),
+        ("tls=require&".to_owned(), Some(&authority)),
+        (format!("tls=verify&ca={}&", ca.display()), Some(&authority)),
+    ] {
+        let impostor = Impostor::with(Manner::ProvesFalsely, Protocol::Postgres, Asks::Proof, encrypts);
+        let mill = Mill::open(&impostor_url(
+            Protocol::Postgres,
+            &impostor,
+            &format!("{tls}timeout=20s&connect_timeout=20s"),
+        ));
+        let mill = mill.expect("a mill opens lazily");
+        let source = mill.source("segment:orders?deadline=60s").expect("a source");
+        let error = source.next().expect_err("it is no server");
+        println!("proof    {tls}: {error}");
+        assert_eq!(error.code, Code::StoreRefused, "{tls}: {error}");
+        assert!(error.message.contains("did not prove that it knows the password"), "{tls}: {error}");
+        mill.close();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while impostor.sent().is_empty() {
+            assert!(Instant::now() < deadline, "{tls}: its connection ends");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let sent = impostor.sent();
+        assert!(sent.iter().all(|sent| sent.encrypted == encrypts.is_some()), "{tls}: less protection");
+        assert!(sent.iter().all(|sent| !sent.discloses("T0pSecretPw")), "{tls}: {error}");
+    }
+}
+
+/// `tls=off` would take away what the program's own setting asks for.
+#[test]
+fn a_program_that_demands_tls_is_never_advised_to_leave_it_out() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let ca = authority.file("ca.pem");
+    for protocol in PROTOCOLS {
+        for tls in [
+            "require".to_owned(),
+            format!("verify-ca&ca={}", ca.display()),
+            format!("verify&ca={}", ca.display()),
+        ] {
+            for offers in [None, Some(&stranger), Some(&authority)] {
+                for asks in [Asks::Proof, Asks::Password] {
+                    let impostor = Impostor::start(protocol, asks, offers);
+                    let error = refused(&impostor_url(
+                        protocol,
+                        &impostor,
+                        &format!("tls={tls}&timeout=20s&connect_timeout=20s"),
+                    ));
+                    println!("demands  {protocol:?} {tls}: {error}");
+                    assert!(!error.message.contains("tls=off"), "{protocol:?} {tls}: {error}");
+                    if offers.is_none() && protocol != Protocol::Redis {
+                        assert_eq!(error.code, Code::StoreRefused, "{error}");
+                        assert!(error.message.contains("the server offers no TLS"), "{error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 const PROTOCOLS: [Protocol; 3] = [Protocol::Mysql, Protocol::Postgres, Protocol::Redis];
 
 /// The URL of an impostor, with a login.
@@ -264,7 +347,11 @@ fn nothing_that_came_before_a_tls_handshake_counts_after_it() {
         ] {
             let manner = Manner::Injects(injected);
             let impostor = Impostor::with(manner, protocol, Asks::Proof, Some(&authority));
-            let error = refused(&impostor_url(protocol, &impostor, &format!("tls={tls}&timeout=20s")));
+            let error = refused(&impostor_url(
+                protocol,
+                &impostor,
+                &format!("tls={tls}&timeout=20s&connect_timeout=20s"),
+            ));
             println!("injected {protocol:?} {:?}: {}", String::from_utf8_lossy(injected), error.message);
             assert_eq!(error.code, Code::StoreRefused, "{protocol:?} {injected:?}: {error}");
             assert!(!error.message.contains("injected"), "{protocol:?}: {error}");
@@ -282,7 +369,7 @@ fn another_login_of_this_machine_that_listens_on_a_free_port_gets_no_password_of
     let authority = Authority::new();
     for protocol in [Protocol::Mysql, Protocol::Postgres] {
         let impostor = Impostor::start(protocol, Asks::Password, None);
-        let error = refused(&impostor_url(protocol, &impostor, "timeout=20s"));
+        let error = refused(&impostor_url(protocol, &impostor, "timeout=20s&connect_timeout=20s"));
         assert_eq!(error.code, Code::StoreRefused, "{error}");
         for says in
             ["it was not sent", "any login of this machine", "`socket=FILE`", "turn TLS on", "`tls=off`"]
@@ -293,7 +380,7 @@ fn another_login_of_this_machine_that_listens_on_a_free_port_gets_no_password_of
         // It offers TLS until it has asked for the password.
         let manner = Manner::DeniesTlsNext;
         let impostor = Impostor::with(manner, protocol, Asks::Password, Some(&authority));
-        let error = refused(&impostor_url(protocol, &impostor, "timeout=20s"));
+        let error = refused(&impostor_url(protocol, &impostor, "timeout=20s&connect_timeout=20s"));
         assert_eq!(error.code, Code::StoreRefused, "{error}");
         assert!(error.message.contains("the server offers no TLS"), "{protocol:?}: {error}");
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -305,7 +392,7 @@ fn another_login_of_this_machine_that_listens_on_a_free_port_gets_no_password_of
         // Proofs are sent as before.
         for asks in [Asks::Proof, Asks::WeakProof] {
             let impostor = Impostor::start(protocol, asks, None);
-            let error = refused(&impostor_url(protocol, &impostor, "timeout=20s"));
+            let error = refused(&impostor_url(protocol, &impostor, "timeout=20s&connect_timeout=20s"));
             assert!(!error.message.contains("it was not sent"), "{protocol:?} {asks:?}: {error}");
         }
     }
@@ -315,7 +402,7 @@ fn another_login_of_this_machine_that_listens_on_a_free_port_gets_no_password_of
 #[test]
 fn a_password_goes_under_the_servers_key_where_tls_off_is_written() {
     let impostor = Impostor::with(Manner::Decrypts, Protocol::Mysql, Asks::Password, None);
-    let error = refused(&impostor_url(Protocol::Mysql, &impostor, "tls=off&timeout=20s"));
+    let error = refused(&impostor_url(Protocol::Mysql, &impostor, "tls=off&timeout=20s&connect_timeout=20s"));
     let deadline = Instant::now() + Duration::from_secs(60);
     let sent = loop {
         match impostor.sent().first() {

@@ -54,6 +54,8 @@ pub enum Manner {
     Decrypts,
     /// It offers TLS to the first client only.
     DeniesTlsNext,
+    /// Its own proof that it knows the password, which SCRAM ends with, is a wrong one.
+    ProvesFalsely,
 }
 
 /// A moment of a connection.
@@ -414,13 +416,29 @@ impl Line {
             Asks::WeakProof => b"\0\0\0\x05salt",
             _ => b"\0\0\0\x03",
         };
-        let length = (asked.len() as u32 + 4).to_be_bytes();
-        self.say(&[b"R", &length[..], asked].concat())?;
+        self.postgres_say(asked)?;
         let head = self.take(5)?;
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
-        self.take(length as usize - 4)?;
+        let first = self.take(length as usize - 4)?;
         self.sent.logged_in = head[0] == b'p';
+        if self.manner == Manner::ProvesFalsely {
+            let nonce = first.windows(2).rposition(|two| two == b"r=").map_or(&[][..], |at| &first[at + 2..]);
+            let salted = [b"r=", nonce, b"more,s=c2FsdA==,i=4096"].concat();
+            self.postgres_say(&[&[0, 0, 0, 11], &salted[..]].concat())?;
+            let head = self.take(5)?;
+            self.take(u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize - 4)?;
+            // 32 bytes, as a right proof has.
+            let proof = b"v=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+            self.postgres_say(&[&[0, 0, 0, 12], &proof[..]].concat())?;
+            self.postgres_say(&[0; 4])?;
+        }
         Ok(())
+    }
+
+    /// A message of the login.
+    fn postgres_say(&mut self, body: &[u8]) -> io::Result<()> {
+        let length = (body.len() as u32 + 4).to_be_bytes();
+        self.say(&[b"R", &length[..], body].concat())
     }
 
     fn redis(&mut self, tls: Option<Arc<ServerConfig>>) -> io::Result<()> {

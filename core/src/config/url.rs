@@ -28,6 +28,7 @@ const VALID: &str = "valid stores: sqlite:FILE, memory:, mysql://user@host:port/
 
 pub(super) fn parse(config: &str) -> Result<MillConfig> {
     let (place, query) = config.split_once('?').map_or((config, ""), |(p, q)| (p, q));
+    not_as_in_xml(query)?;
     // A URL without a known scheme may be a bare password: it is not repeated.
     let Some((scheme, rest)) = place.split_once(':') else {
         return Err(Error::config(format!("the configuration string names no store; {VALID}")));
@@ -82,6 +83,16 @@ fn driver_of(scheme: &str) -> Option<(&'static str, &'static str)> {
         ("postgresql" | "postgres", true) => Some(("postgresql+driver:", "postgres")),
         _ => None,
     }
+}
+
+/// Refuses a query whose options are separated as in a file of XML: `amp;tls` would be another option than `tls`.
+pub(super) fn not_as_in_xml(query: &str) -> Result<()> {
+    if query.contains("&amp;") {
+        return Err(Error::config(
+            "the URL has `&amp;`, which is `&` in XML only: write `&` between its options, and in a password %26",
+        ));
+    }
+    Ok(())
 }
 
 fn decode(text: &str) -> Result<String> {

@@ -220,12 +220,13 @@ fn withheld(what: &str, other_way: &str) -> Fault {
     Fault::new(FaultKind::Refused, format!("{what}{other_way}, or write `tls=off` to send it all the same"))
 }
 
-/// The fault for a server without TLS if the configuration demands it.
+/// The fault for a server without TLS if the configuration demands it. `tls=off` is no advice here: it would take away what the
+/// configuration asks for.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn not_offered() -> Fault {
     Fault::new(
         FaultKind::Refused,
-        "the server offers no TLS: turn it on there, or write `tls=off`, and nothing is encrypted",
+        "the server offers no TLS, and no login was sent: turn it on there; is it the right server, and nothing in between that takes the offer away?",
     )
 }
 
@@ -439,7 +440,7 @@ mod encrypted {
                 "the server refused: does it want a certificate of this program (`cert=`, `key=`), or no TLS of today (1.2, 1.3)?"
             }
             Error::InvalidMessage(_) => "does the server speak TLS on this port?",
-            _ => "the server and this program agree on no TLS; `tls=off` leaves it out",
+            _ => "the server and this program agree on no TLS: let the server speak TLS 1.2 or 1.3",
         };
         Some(refused(format!("{error}; {advice}")))
     }
@@ -484,6 +485,25 @@ mod encrypted {
                 let answer = checked(Some(authorities));
                 assert_eq!(answer.is_ok(), is_trusted, "{what}: {answer:?}");
                 assert!(checked(None).is_ok(), "{what}: `require` looks at nothing");
+            }
+        }
+
+        /// Every one of them may be shown to a program that demands TLS.
+        #[test]
+        fn no_error_of_tls_advises_to_leave_it_out() {
+            for error in [
+                Error::PeerIncompatible(rustls::PeerIncompatible::Tls12NotOfferedOrEnabled),
+                Error::PeerMisbehaved(rustls::PeerMisbehaved::TooMuchEarlyDataReceived),
+                Error::NoCertificatesPresented,
+                Error::DecryptError,
+                Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType),
+                Error::AlertReceived(rustls::AlertDescription::ProtocolVersion),
+                Error::InvalidCertificate(CertificateError::UnknownIssuer),
+                Error::InvalidCertificate(CertificateError::Expired),
+                Error::InvalidCertificate(CertificateError::NotValidForName),
+            ] {
+                let fault = refusal(&io::Error::new(io::ErrorKind::InvalidData, error)).expect("a fault");
+                assert!(!fault.to_string().contains("tls=off"), "{fault}");
             }
         }
 

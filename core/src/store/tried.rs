@@ -5,18 +5,35 @@ struct Tried {
     /// As `status` names it.
     dialect: &'static str,
     name: &'static str,
-    /// The oldest tried version.
-    oldest: [u32; 2],
-    all: &'static str,
+    /// The tried versions, the oldest one first.
+    versions: &'static [&'static str],
 }
 
 const TRIED: [Tried; 5] = [
-    Tried { dialect: "mysql", name: "MySQL", oldest: [8, 0], all: "8.0 and 9.7" },
-    Tried { dialect: "mariadb", name: "MariaDB", oldest: [10, 5], all: "10.5, 10.11 and 11.8" },
-    Tried { dialect: "postgres", name: "PostgreSQL", oldest: [13, 0], all: "13, 15, 17 and 18" },
-    Tried { dialect: "redis", name: "Redis", oldest: [6, 0], all: "6.0, 6.2, 7.0 and 8.0" },
-    Tried { dialect: "valkey", name: "Valkey", oldest: [8, 1], all: "8.1 and 9.1" },
+    Tried { dialect: "mysql", name: "MySQL", versions: &["8.0", "9.7"] },
+    Tried { dialect: "mariadb", name: "MariaDB", versions: &["10.5", "10.11", "11.8"] },
+    Tried { dialect: "postgres", name: "PostgreSQL", versions: &["13", "15", "17", "18"] },
+    Tried { dialect: "redis", name: "Redis", versions: &["6.0", "6.2", "7.0", "8.0"] },
+    Tried { dialect: "valkey", name: "Valkey", versions: &["8.1", "9.1"] },
 ];
+
+impl Tried {
+    fn of(dialect: &str) -> Option<&'static Tried> {
+        TRIED.iter().find(|tried| tried.dialect == dialect)
+    }
+
+    fn oldest(&self) -> Option<[u32; 2]> {
+        numbers(self.versions.first()?)
+    }
+
+    /// The tried versions: `10.5, 10.11 and 11.8`.
+    fn all(&self) -> String {
+        match self.versions {
+            [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+            versions => versions.concat(),
+        }
+    }
+}
 
 /// The oldest PostgreSQL that has what keymill's statements use.
 const OLDEST_POSTGRES: u32 = 11;
@@ -30,11 +47,13 @@ fn numbers(version: &str) -> Option<[u32; 2]> {
 
 /// The warning about a server that is older than all tried versions.
 pub(crate) fn too_old(dialect: &str, version: &str) -> Option<String> {
-    let Tried { name, oldest, all, .. } = TRIED.iter().find(|tried| tried.dialect == dialect)?;
-    let found = numbers(version)?;
-    (found < *oldest).then(|| {
-        let [major, minor] = found;
-        format!("{name} {major}.{minor} is older than every version that keymill was tried on: {all}")
+    let (tried, found) = (Tried::of(dialect)?, numbers(version)?);
+    (found < tried.oldest()?).then(|| {
+        let (name, [major, minor]) = (tried.name, found);
+        format!(
+            "{name} {major}.{minor} is older than every version that keymill was tried on: {}",
+            tried.all()
+        )
     })
 }
 
@@ -42,7 +61,8 @@ pub(crate) fn too_old(dialect: &str, version: &str) -> Option<String> {
 pub(crate) fn lacks_statements(version: &str) -> Option<String> {
     let [major, _] = numbers(version)?;
     (major < OLDEST_POSTGRES).then(|| {
-        format!("PostgreSQL {major} is too old: keymill needs {OLDEST_POSTGRES} or later, and was tried on 13, 15, 17 and 18")
+        let tried = Tried::of("postgres").map(Tried::all).unwrap_or_default();
+        format!("PostgreSQL {major} is too old: keymill needs {OLDEST_POSTGRES} or later, and was tried on {tried}")
     })
 }
 
@@ -67,7 +87,13 @@ mod tests {
             ("mysql", "8.0.33", None),
             ("mysql", "8.0.mysql_aurora.3.04.0", None),
             ("mysql", "26.10.0", None),
-            ("mariadb", "10.4.34-MariaDB", Some("MariaDB 10.4 is older")),
+            (
+                "mariadb",
+                "10.4.34-MariaDB",
+                Some(
+                    "MariaDB 10.4 is older than every version that keymill was tried on: 10.5, 10.11 and 11.8",
+                ),
+            ),
             ("mariadb", "10.11.19-MariaDB-0+deb12u1", None),
             ("postgres", "12.4 (Debian 12.4-1)", Some("PostgreSQL 12.4 is older")),
             ("postgres", "13.16", None),
@@ -87,7 +113,8 @@ mod tests {
                 None => assert_eq!(found, None, "{dialect} {version}"),
             }
         }
-        assert!(lacks_statements("10.23").is_some_and(|text| text.contains("needs 11 or later")));
+        let lacks = "needs 11 or later, and was tried on 13, 15, 17 and 18";
+        assert!(lacks_statements("10.23").is_some_and(|text| text.ends_with(lacks)));
         assert!(lacks_statements("9.6.24").is_some() && lacks_statements("11.22").is_none());
         assert!(lacks_statements("").is_none());
     }

@@ -1,5 +1,6 @@
 //! The URLs of other languages: SQLAlchemy's, `DATABASE_URL`, Prisma's; and the parts of every URL.
 
+use crate::config::url::not_as_in_xml;
 use crate::error::{Error, Result};
 
 use super::client_library::{ClientLibrary, DatabaseKind, Role};
@@ -174,6 +175,7 @@ pub(super) fn parameters(
     query: &str,
     settings: &mut Settings,
 ) -> Result<()> {
+    not_as_in_xml(query)?;
     // What follows a password, or is followed by an `@`, may be a piece of a password: unknown names are not repeated. Where no
     // database stands before it, the URL may have been cut inside its login (`app:12?3@db/shop`): unknown names are refused.
     let mut is_behind_password = false;

@@ -86,10 +86,9 @@ impl Mysql {
         let connected = Conn::new(builder);
         let connection = connected.map_err(|error| {
             let is_refused = matches!(&error, Error::MySqlError(said) if refuses_login(said.code));
-            // A user who may log in by TLS only is refused as for a wrong password.
-            let needs_tls = line.needs_tls() || is_refused && line.offers_tls();
             NotLoggedIn {
-                needs_tls: needs_tls && mode.tries_tls_next(),
+                // A user who may log in by TLS only is refused as for a wrong password.
+                needs_tls: mode.tries_tls_next() && line.needs_tls(is_refused),
                 is_refused,
                 fault: not_connected(error, &mut line, options, mode),
             }
@@ -160,6 +159,10 @@ fn not_connected(error: Error, line: &mut Tunnel, options: &ServerOptions, mode:
         // For an unknown user MySQL names an arbitrary login method.
         Error::DriverError(DriverError::UnknownAuthPlugin(method)) => unknown(method),
         Error::DriverError(DriverError::OldMysqlPasswordDisabled) => unknown("mysql_old_password"),
+        error if is_silent(error) && line.was_greeted() => fault.because(format!(
+            "{SILENT}: its greeting came, and nothing after it within {:?}; is it overloaded, or a proxy whose server is gone?",
+            options.read_timeout
+        )),
         // The connection was accepted and stayed silent. A MySQL server sends the first packet; servers of other
         // protocols wait for the client's.
         error if is_silent(error) => fault.because(format!(

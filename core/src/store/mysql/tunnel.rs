@@ -44,6 +44,8 @@ struct LoginOutcome {
     protection: Option<Protection>,
     /// Why this end ended the login, if it did.
     fault: Option<Fault>,
+    /// The server's greeting came.
+    greeted: bool,
     /// The server offers TLS.
     offers_tls: bool,
     /// The login needs the password, and the connection is not encrypted.
@@ -180,14 +182,14 @@ impl Tunnel {
         note(&self.found, |found| found.fault.take())
     }
 
-    /// Whether the server offers TLS, and this end ended the login because it needs it.
-    pub(super) fn needs_tls(&self) -> bool {
-        note(&self.found, |found| found.withheld && found.offers_tls)
+    /// Whether the same login may succeed inside TLS: the server offers it, and has refused the login or needs the password itself.
+    pub(super) fn needs_tls(&self, is_refused: bool) -> bool {
+        note(&self.found, |found| found.offers_tls && (found.withheld || is_refused))
     }
 
-    /// Whether the server offers TLS.
-    pub(super) fn offers_tls(&self) -> bool {
-        note(&self.found, |found| found.offers_tls)
+    /// Whether the server's greeting came.
+    pub(super) fn was_greeted(&self) -> bool {
+        note(&self.found, |found| found.greeted)
     }
 
     /// The driver's error if this end ended the connection because the server's answer came too late: the driver has only
@@ -370,7 +372,10 @@ impl Carrier {
                 _ => Err(io::ErrorKind::InvalidData.into()),
             };
         };
-        note(found, |found| found.offers_tls = known & CLIENT_SSL != 0);
+        note(found, |found| {
+            found.greeted = true;
+            found.offers_tls = known & CLIENT_SSL != 0;
+        });
         self.send_driver(&from_server, &greeting)?;
         let mut login = self.driver_packet(&mut from_driver)?;
         let Terms { mode, tls, by_file, one_by_one, without_password } = terms;

@@ -61,13 +61,26 @@ pub(super) fn not_connected(options: &ServerOptions, mode: Mode, failed: Failed)
     }
     if matches!(failed, Failed::Silent) {
         fault = fault.because(format!(
-            "{SILENT}: no PostgreSQL greeting came within {:?}; is it a PostgreSQL server, and awake?",
+            "{SILENT}: the login was not over within {:?}; is it a PostgreSQL server, and awake?",
             options.read_timeout
         ));
     }
     let stopped = objection(&failed);
     let Failed::Postgres(error) = &failed else { return fault };
     let source = std::error::Error::source(error);
+    // The driver hides the kind of its error, but not its words. The server's part of SCRAM failed, by an error like that of a broken
+    // connection: another attempt would tell a program in the server's place no less than this one did.
+    if error.to_string() == "authentication error"
+        && let Some(why) = source
+    {
+        return Fault::new(
+            FaultKind::Refused,
+            format!(
+                "the server did not prove that it knows the password of user `{}` ({why}), and nothing more was sent: another program may answer in its place, or change what passes between; check the host and port",
+                options.user
+            ),
+        );
+    }
     let broken = source.and_then(|source| source.downcast_ref::<io::Error>());
     if let Some(broken) = broken {
         match stopped {

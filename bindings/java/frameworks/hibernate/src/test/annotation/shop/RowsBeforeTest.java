@@ -25,9 +25,9 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.NavigableSet;
-import java.util.OptionalLong;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -193,7 +193,7 @@ class RowsBeforeTest {
     private static TableKeys keys(NavigableSet<Long> table) {
         return (lowest, from) -> {
             Long key = lowest ? table.ceiling(from) : table.isEmpty() || table.last() < from ? null : table.last();
-            return key == null ? OptionalLong.empty() : OptionalLong.of(key);
+            return key == null ? TableKeys.Found.NONE : TableKeys.Found.of(key);
         };
     }
 
@@ -240,8 +240,70 @@ class RowsBeforeTest {
             FieldIds ids = ids(mill, "");
             String said = assertThrows(IllegalStateException.class, () -> ids.next((lowest, from) -> TableKeys.ask(ends, "Plain", "id", lowest, from))).getMessage();
             assertEquals("the table Plain cannot be asked for its keys, so no id goes out; repeat the transaction", said);
-            said = assertThrows(IllegalStateException.class, () -> ids.next((lowest, from) -> OptionalLong.of(7))).getMessage();
+            said = assertThrows(IllegalStateException.class, () -> ids.next((lowest, from) -> TableKeys.Found.of(7))).getMessage();
             assertTrue(said.startsWith("shop.Plain.id: segment:plain goes on at 1, and the table Plain has keys up to 7"), said);
+        }
+    }
+
+    /** A connection on which every statement fails, and which stays usable. */
+    private static Connection failing() {
+        return (Connection) Proxy.newProxyInstance(RowsBeforeTest.class.getClassLoader(), new Class<?>[] {Connection.class}, (proxy, method, arguments) -> {
+            if (method.getName().equals("getAutoCommit")) {
+                return true;
+            }
+            throw new SQLException("the table is locked by a migration", "55P03");
+        });
+    }
+
+    @Test
+    void a_table_whose_query_failed_is_asked_again() throws InterruptedException {
+        try (Mill mill = Mill.open("memory:")) {
+            FieldIds ids = ids(mill, "?step=100");
+            assertEquals(1L, ids.next((lowest, from) -> TableKeys.ask(failing(), "Plain", "id", lowest, from)));
+            TableKeys keys = keys(new TreeSet<>(Collections.singleton(1_000_000_000L)));
+            String said = null;
+            for (long until = System.nanoTime() + TimeUnit.MINUTES.toNanos(1); said == null && System.nanoTime() < until; Thread.sleep(10)) {
+                try {
+                    ids.next(keys);
+                } catch (IllegalStateException e) {
+                    said = e.getMessage();
+                }
+            }
+            assertTrue(said != null && said.contains("the table Plain has keys up to 1000000000"), said);
+        }
+    }
+
+    /** A query may wait for a row of another transaction, whose thread takes an id next: before the first id, or for one of a later one. */
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void a_thread_that_asks_the_table_holds_up_no_other_one(boolean later) throws Exception {
+        try (Mill mill = Mill.open("memory:")) {
+            // The row stands above the key.
+            assertEquals(1, mill.segment("plain").next());
+            FieldIds ids = ids(mill, "");
+            TableKeys table = keys(new TreeSet<>(Collections.singleton(500L)));
+            CountDownLatch asks = new CountDownLatch(1);
+            CountDownLatch answered = new CountDownLatch(1);
+            TableKeys waits = (lowest, from) -> {
+                if (lowest == later) {
+                    asks.countDown();
+                    while (answered.getCount() > 0) {
+                        Thread.yield();
+                    }
+                }
+                return table.key(lowest, from);
+            };
+            ExecutorService threads = Executors.newFixedThreadPool(2);
+            try {
+                Future<Object> waiting = threads.submit(() -> ids.next(waits));
+                assertTrue(asks.await(1, TimeUnit.MINUTES));
+                Object beside = threads.submit(() -> ids.next(table)).get(1, TimeUnit.MINUTES);
+                answered.countDown();
+                assertTrue(!beside.equals(waiting.get(1, TimeUnit.MINUTES)));
+            } finally {
+                answered.countDown();
+                threads.shutdown();
+            }
         }
     }
 
@@ -251,7 +313,7 @@ class RowsBeforeTest {
         try (Mill mill = Mill.open("memory:?script=silent:8s")) {
             FieldIds ids = ids(mill, "?deadline=1s");
             ExecutorService threads = Executors.newFixedThreadPool(10);
-            List<Future<Object>> asked = threads.invokeAll(Collections.nCopies(10, () -> ids.next((lowest, from) -> OptionalLong.empty())), 5, TimeUnit.SECONDS);
+            List<Future<Object>> asked = threads.invokeAll(Collections.nCopies(10, () -> ids.next((lowest, from) -> TableKeys.Found.NONE)), 5, TimeUnit.SECONDS);
             threads.shutdown();
             for (Future<Object> one : asked) {
                 assertTrue(!one.isCancelled(), "it waited for all before it");

@@ -13,6 +13,7 @@ import java.util.Locale;
 import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 
@@ -32,19 +33,27 @@ public final class FieldIds {
     private final boolean text;
     /** The table that is to be asked before the first id goes out; null: none is. */
     private final String table;
-    /** A lock and no monitor, so that virtual threads do not pin. Held while the table and the store's row are asked. */
+    /**
+     * A lock and no monitor, so that virtual threads do not pin. Held while the store's row is asked, and never while the table is: that
+     * may wait for a row of another transaction, whose thread may wait for this lock.
+     */
     private final ReentrantLock asking = new ReentrantLock();
     /** The table had no key above this number when it was asked; {@link #UNKNOWN} before that, and once ids are refused. */
     private volatile long highest = UNKNOWN;
     /** Where the table has no key, below {@link #highest}; null before that was asked. */
     private volatile Gap gap;
-    /** Why no id goes out; written under {@link #asking}. */
+    /** Why no id goes out; read and written under {@link #asking}. */
     private String refusal;
     /** How often the store's row could not be asked, and why last; written under {@link #asking}. */
     private volatile int failures;
     private KeymillException failed;
+    /** The table could not be asked, last at {@link #askedAt}: it is asked again once {@link #PAUSE} is over. */
+    private volatile boolean unasked;
+    private volatile long askedAt;
 
     private static final long UNKNOWN = Long.MAX_VALUE;
+    /** A table that this login may never read costs a query each second, not one for each id. */
+    private static final long PAUSE = TimeUnit.SECONDS.toNanos(1);
 
     /** Ids that are no key: {@code from <= id < to}. */
     private static final class Gap {
@@ -161,7 +170,7 @@ public final class FieldIds {
     /**
      * As {@link #next()}, for the key of a table. The first one asks the table: where it has keys from the store's row on, every id is
      * refused, before one is used. An id below the highest key goes out only where the table does not have it; where it does, that id and
-     * every later one is refused.
+     * every later one is refused. While the table cannot be asked, ids go out, and the next ones ask it again.
      *
      * @param keys the table's keys, asked at the first id, and for ids below the highest key
      * @return a value of the field's type
@@ -173,7 +182,8 @@ public final class FieldIds {
         if (table == null) {
             return next();
         }
-        long id = highest == UNKNOWN ? first(keys) : source.next();
+        boolean isDue = unasked && System.nanoTime() - askedAt >= PAUSE;
+        long id = highest == UNKNOWN || isDue ? first(keys) : source.next();
         if (!isFree(id)) {
             look(keys, id);
         }
@@ -187,6 +197,9 @@ public final class FieldIds {
 
     private long first(TableKeys keys) {
         int before = failures;
+        askedAt = System.nanoTime();
+        // Before this process reserves numbers: a reservation of its own would lift the row above keys that the source did not give.
+        TableKeys.Found found = keys.key(false, Long.MIN_VALUE);
         OptionalLong id = OptionalLong.empty();
         asking.lock();
         try {
@@ -195,8 +208,8 @@ public final class FieldIds {
                 // Another thread has waited for the store meanwhile. A thread that waited anew would hold up the next one by as much.
                 throw failed;
             }
-            if (highest == UNKNOWN) {
-                id = compare(keys);
+            if (highest == UNKNOWN || unasked) {
+                id = compare(found);
             }
         } catch (KeymillException e) {
             failed = e;
@@ -209,13 +222,12 @@ public final class FieldIds {
     }
 
     /** Refuses keys from the store's row on. An id: it was in memory, and the row could not be read. */
-    private OptionalLong compare(TableKeys keys) {
-        // Before this process reserves numbers: a reservation of its own would lift the row above keys that the source did not give.
-        long found = keys.key(false, Long.MIN_VALUE).orElse(0);
+    private OptionalLong compare(TableKeys.Found found) {
+        long key = found.key().orElse(0);
         OptionalLong id = OptionalLong.empty();
         try {
-            if (found > 0) {
-                refuse(found, 0);
+            if (key > 0) {
+                refuse(source.refusalOfKeys(table, key, 0));
             }
         } catch (KeymillException e) {
             // What is in memory was reserved before. Each id is still looked for in the table.
@@ -224,7 +236,8 @@ public final class FieldIds {
                 throw e;
             }
         }
-        highest = found;
+        highest = key;
+        unasked = !found.isKnown();
         return id;
     }
 
@@ -233,22 +246,25 @@ public final class FieldIds {
      * it may be ids of other processes and threads: they say only up to where no other key is.
      */
     private void look(TableKeys keys, long id) {
+        TableKeys.Found above = keys.key(true, id);
+        if (!above.isKnown()) {
+            return;
+        }
+        long key = above.key().orElse(UNKNOWN);
+        Optional<String> refused = Optional.empty();
+        if (key == id || isReserved(key, id)) {
+            long last = keys.key(false, Long.MIN_VALUE).key().orElse(key);
+            refused = source.refusalOfKeys(table, Math.max(key, last), id);
+        }
         asking.lock();
         try {
             checkIsServed();
-            if (isFree(id)) {
-                return;
-            }
-            OptionalLong above = keys.key(true, id);
-            if (!above.isPresent()) {
+            refuse(refused);
+            if (key == UNKNOWN) {
                 highest = Math.min(highest, id - 1);
-                return;
+            } else {
+                gap = new Gap(id, key);
             }
-            long key = above.getAsLong();
-            if (key == id || isReserved(key, id)) {
-                refuse(Math.max(key, keys.key(false, Long.MIN_VALUE).orElse(0)), id);
-            }
-            gap = new Gap(id, key);
         } finally {
             asking.unlock();
         }
@@ -266,8 +282,7 @@ public final class FieldIds {
         }
     }
 
-    private void refuse(long found, long from) {
-        Optional<String> refused = source.refusalOfKeys(table, found, from);
+    private void refuse(Optional<String> refused) {
         if (refused.isPresent()) {
             refusal = field + ": " + refused.get();
             gap = null;

@@ -18,10 +18,44 @@ public interface TableKeys {
      *
      * @param lowest whether the lowest one is asked for
      * @param from the number; {@link Long#MIN_VALUE}: of all keys
-     * @return the key, or nothing: there is none, or the table cannot be asked
+     * @return the key, that there is none, or that nothing is known
      * @throws IllegalStateException if the connection or its transaction is over, so that another one has to ask
      */
-    OptionalLong key(boolean lowest, long from);
+    Found key(boolean lowest, long from);
+
+    /** What a table answers. */
+    final class Found {
+        /** The table has no such key, or there is no table to ask. */
+        public static final Found NONE = new Found(true, OptionalLong.empty());
+        /** The query failed: nothing is known, and the table is to be asked again. */
+        public static final Found UNKNOWN = new Found(false, OptionalLong.empty());
+
+        private final boolean known;
+        private final OptionalLong key;
+
+        private Found(boolean known, OptionalLong key) {
+            this.known = known;
+            this.key = key;
+        }
+
+        /**
+         * A key of the table.
+         *
+         * @param key the key
+         * @return the answer
+         */
+        public static Found of(long key) {
+            return new Found(true, OptionalLong.of(key));
+        }
+
+        boolean isKnown() {
+            return known;
+        }
+
+        OptionalLong key() {
+            return key;
+        }
+    }
 
     /**
      * Asks a table, in the transaction of this connection.
@@ -33,7 +67,7 @@ public interface TableKeys {
      * @param from as in {@link #key}
      * @return as {@link #key}
      */
-    static OptionalLong ask(Connection connection, String table, String column, boolean lowest, long from) {
+    static Found ask(Connection connection, String table, String column, boolean lowest, long from) {
         String above = from == Long.MIN_VALUE ? "" : " where " + column + " >= " + from;
         String query = "select " + (lowest ? "min(" : "max(") + column + ") from " + table + above;
         try {
@@ -42,7 +76,7 @@ public interface TableKeys {
             try (Statement statement = connection.createStatement(); ResultSet row = statement.executeQuery(query)) {
                 row.next();
                 long key = row.getLong(1);
-                return row.wasNull() ? OptionalLong.empty() : OptionalLong.of(key);
+                return row.wasNull() ? Found.NONE : Found.of(key);
             } catch (SQLException e) {
                 if (isOver(e)) {
                     throw e;
@@ -50,13 +84,13 @@ public interface TableKeys {
                 if (before != null) {
                     connection.rollback(before);
                 }
-                return OptionalLong.empty();
+                return Found.UNKNOWN;
             }
         } catch (SQLException e) {
             if (isOver(e)) {
                 throw new IllegalStateException("the table " + table + " cannot be asked for its keys, so no id goes out; repeat the transaction", e);
             }
-            return OptionalLong.empty();
+            return Found.UNKNOWN;
         }
     }
 

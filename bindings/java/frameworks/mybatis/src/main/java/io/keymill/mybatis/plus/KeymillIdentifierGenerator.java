@@ -13,7 +13,6 @@ import io.keymill.support.Versions;
 import java.lang.reflect.Field;
 import java.sql.SQLException;
 import java.util.Map;
-import java.util.OptionalLong;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
 import java.util.regex.Pattern;
@@ -72,13 +71,13 @@ public class KeymillIdentifierGenerator implements IdentifierGenerator {
         }
 
         /** In the present transaction where Spring has one. */
-        private OptionalLong ask(boolean lowest, long from) {
+        private TableKeys.Found ask(boolean lowest, long from) {
             Environment environment = table.getConfiguration().getEnvironment();
             Transaction transaction = environment.getTransactionFactory().newTransaction(environment.getDataSource(), null, true);
             try {
                 return TableKeys.ask(transaction.getConnection(), table.getTableName(), table.getKeyColumn(), lowest, from);
             } catch (SQLException e) {
-                return OptionalLong.empty();
+                return TableKeys.Found.UNKNOWN;
             } finally {
                 close(transaction);
             }

@@ -4,7 +4,6 @@ import io.keymill.Mill;
 import io.keymill.spring.data.KeymillJdbcCallback;
 import io.keymill.spring.data.KeymillR2dbcCallback;
 import io.keymill.support.TableKeys;
-import java.util.OptionalLong;
 import org.springframework.beans.factory.BeanFactory;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnBean;
@@ -33,14 +32,14 @@ public class KeymillDataAutoConfiguration {
         }
 
         /** In the present transaction. Nothing where the application reads its aggregates in another way than Boot configures it. */
-        private static OptionalLong ask(BeanFactory beans, SqlIdentifier table, SqlIdentifier column, boolean lowest, long from) {
+        private static TableKeys.Found ask(BeanFactory beans, SqlIdentifier table, SqlIdentifier column, boolean lowest, long from) {
             NamedParameterJdbcOperations jdbc = beans.getBeanProvider(NamedParameterJdbcOperations.class).getIfUnique();
             Dialect dialect = beans.getBeanProvider(Dialect.class).getIfUnique();
             if (jdbc == null || dialect == null) {
-                return OptionalLong.empty();
+                return TableKeys.Found.NONE;
             }
             IdentifierProcessing quoted = dialect.getIdentifierProcessing();
-            ConnectionCallback<OptionalLong> ask = connection -> TableKeys.ask(connection, table.toSql(quoted), column.toSql(quoted), lowest, from);
+            ConnectionCallback<TableKeys.Found> ask = connection -> TableKeys.ask(connection, table.toSql(quoted), column.toSql(quoted), lowest, from);
             return jdbc.getJdbcOperations().execute(ask);
         }
     }
