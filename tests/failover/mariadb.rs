@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use keymill::{Change, Code, Mill, Source};
-use keymill_tests::mariadb::Private;
+use keymill_tests::mariadb::{Private, is_mysql};
 use keymill_tests::takers::{Takers, until};
 use mysql::prelude::Queryable;
 
@@ -22,31 +22,13 @@ pub(super) struct Pair {
 
 impl Pair {
     pub(super) fn start() -> Pair {
-        // Each test sets semi-synchronous replication; here a commit waits for it without a limit.
-        let arguments = |id| {
-            format!(
-                "--log-bin=bin --sync-binlog=1 --server-id={id} --rpl-semi-sync-master-timeout=600000 \
-                     --rpl-semi-sync-master-wait-point=AFTER_SYNC"
-            )
-        };
+        let arguments = |id| format!("--log-bin=bin --sync-binlog=1 --server-id={id}");
         let (primary, replica) = std::thread::scope(|scope| {
             let replica = scope.spawn(|| Private::start(&arguments(2)));
             (Private::start(&arguments(1)), replica.join().expect("a replica"))
         });
-        let port = keymill_tests::mariadb::options_of(&primary.url()).hosts[0].1;
-        let mut root = primary.root();
-        root.query_drop("RESET MASTER").expect("root may reset");
-        root.query_drop("CREATE USER follower@'%' IDENTIFIED BY 'follow'").expect("a user");
-        root.query_drop("GRANT REPLICATION SLAVE ON *.* TO follower@'%'").expect("a right");
-        let mut root = replica.root();
-        root.query_drop("RESET MASTER").expect("root may reset");
-        root.query_drop(format!(
-            "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'follower', \
-             MASTER_PASSWORD = 'follow', MASTER_CONNECT_RETRY = 1, MASTER_USE_GTID = slave_pos"
-        ))
-        .expect("a replica");
-        root.query_drop("SET GLOBAL read_only = 1").expect("root may set that");
-        root.query_drop("START SLAVE").expect("it follows");
+        replica.follow(&primary);
+        replica.root().query_drop("SET GLOBAL read_only = 1").expect("root may set that");
         let host = |server: &Private| {
             let (host, port) = keymill_tests::mariadb::options_of(&server.url()).hosts[0].clone();
             format!("{host}:{port}")
@@ -71,27 +53,9 @@ impl Pair {
         Mill::open(&self.url).expect("a mill")
     }
 
-    /// From now on each commit waits until the replica has it.
-    pub(super) fn wait_for_the_replica(&self) {
-        self.primary
-            .root()
-            .query_drop("SET GLOBAL rpl_semi_sync_master_enabled = 1")
-            .expect("root may set that");
-        let mut root = self.replica.root();
-        root.query_drop("SET GLOBAL rpl_semi_sync_slave_enabled = 1").expect("root may set that");
-        root.query_drop("STOP SLAVE").expect("it stops");
-        root.query_drop("START SLAVE").expect("it follows");
-        let semi_sync = || {
-            let status = "SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'";
-            let row = self.primary.root().query_first::<(String, String), _>(status);
-            row.expect("a status").expect("a row").1
-        };
-        until("the replica is waited for", PATIENCE, || semi_sync() == "1");
-    }
-
     /// From now on the replica receives nothing.
     fn cut(&self) {
-        self.replica.root().query_drop("STOP SLAVE").expect("it stops");
+        self.replica.root().query_drop("STOP REPLICA").expect("it stops");
     }
 
     /// The primary dies, the replica takes its place.
@@ -99,17 +63,48 @@ impl Pair {
         self.primary.kill();
         let mut root = self.replica.root();
         // A promotion waits until the replica has applied everything that it received.
-        root.query_drop("STOP SLAVE IO_THREAD").expect("it stops");
+        root.query_drop("STOP REPLICA IO_THREAD").expect("it stops");
         until("what was received is carried out", PATIENCE, || {
-            let status =
-                root.query_first::<mysql::Row, _>("SHOW SLAVE STATUS").expect("a status").expect("a row");
-            let says = |column: &str| status.get::<Option<String>, _>(column).flatten().unwrap_or_default();
-            says("Slave_SQL_Running") == "No"
-                || says("Read_Master_Log_Pos") == says("Exec_Master_Log_Pos")
-                    && says("Master_Log_File") == says("Relay_Master_Log_File")
+            let [runs, read, carried_out, read_file, file] = self.replica.replica_status([
+                "Replica_SQL_Running",
+                "Read_Source_Log_Pos",
+                "Exec_Source_Log_Pos",
+                "Source_Log_File",
+                "Relay_Source_Log_File",
+            ]);
+            runs == "No" || read == carried_out && read_file == file
         });
-        root.query_drop("STOP SLAVE").expect("it stops");
+        root.query_drop("STOP REPLICA").expect("it stops");
         root.query_drop("SET GLOBAL read_only = 0").expect("root may set that");
+    }
+
+    /// From now on a commit waits until the replica has it, without a limit.
+    pub(super) fn wait_for_the_replica(&self) {
+        let (mut primary, mut replica) = (self.primary.root(), self.replica.root());
+        let is_mysql = is_mysql(&mut primary);
+        let (source, follower) = if is_mysql {
+            for (root, side) in [(&mut primary, "source"), (&mut replica, "replica")] {
+                let install = format!("INSTALL PLUGIN rpl_semi_sync_{side} SONAME 'semisync_{side}.so'");
+                root.query_drop(install).expect("root may install");
+            }
+            ("source", "replica")
+        } else {
+            ("master", "slave")
+        };
+        for (option, value) in [("timeout", "600000"), ("wait_point", "AFTER_SYNC"), ("enabled", "1")] {
+            let sql = format!("SET GLOBAL rpl_semi_sync_{source}_{option} = {value}");
+            primary.query_drop(sql).expect("root may set that");
+        }
+        replica
+            .query_drop(format!("SET GLOBAL rpl_semi_sync_{follower}_enabled = 1"))
+            .expect("root may set that");
+        replica.query_drop("STOP REPLICA").expect("it stops");
+        replica.query_drop("START REPLICA").expect("it follows");
+        let status = format!("SHOW STATUS LIKE 'Rpl_semi_sync_{source}_clients'");
+        until("the replica is waited for", PATIENCE, || {
+            let clients = primary.query_first::<(String, String), _>(&status).expect("a status");
+            clients.expect("a row").1 == "1"
+        });
     }
 
     fn next_at_replica(&self, name: &str) -> Option<u64> {
@@ -191,7 +186,7 @@ fn a_semi_synchronous_replica_serves_and_a_returning_read_only_primary_is_not_wr
             flow();
             // The preferred host is back and has missed all writes since: it is tried after the next break, and skipped.
             pair.primary.start_again_with("--read-only=1");
-            pair.replica.root().query_drop("KILL USER keymill").expect("root may kill");
+            pair.replica.disconnect("keymill");
             flow();
             assert_eq!(at_rich.errors().len(), met, "{:?}", at_rich.errors());
         });

@@ -119,7 +119,10 @@ fn a_trigger_is_judged_where_the_user_has_the_right_to_see_it() {
     let mut store = mariadb::store(clerk.clone());
     store.reserve(&ask(&orders, 0)).expect("it does not see the definer");
     let facts = store.facts().expect("facts");
-    assert!(facts.warnings.iter().any(|warning| warning.contains("grant it TRIGGER")), "{facts:?}");
+    // MySQL and MariaDB 10.5 do not show such a user that there is a trigger.
+    let is_shown = !mariadb::is_mysql(&mut root) && !mariadb::is_before_10_6(&mut root);
+    let warns = facts.warnings.iter().any(|warning| warning.contains("grant it TRIGGER"));
+    assert_eq!(warns, is_shown, "{facts:?}");
     root.query_drop(format!("GRANT TRIGGER ON ids.{} TO clerk@'%'", orders.table)).expect("a right");
     refused(mariadb::store(clerk).reserve(&ask(&orders, 0)), &["trigger `t`", "`evil@%`"]);
 }

@@ -304,7 +304,10 @@ fn settings_changed_under_load_are_seen_before_the_next_range_is_used() {
             assert_eq!(committed(&options, &key), next);
         }
     }
-    // Stricter than 1.
+    if mariadb::is_mysql(&mut root) {
+        return;
+    }
+    // MariaDB alone has a value that is stricter than 1.
     root.query_drop("SET GLOBAL innodb_flush_log_at_trx_commit = 3").expect("root may set that");
     let facts = mariadb::store(options.clone()).facts().expect("facts");
     assert!(facts.warnings.is_empty(), "{facts:?}");
@@ -319,6 +322,9 @@ fn committed_or_0(options: &ServerOptions, key: &Key) -> u64 {
 fn a_user_who_logs_in_by_ed25519_gets_ids() {
     let server = Private::start("");
     let mut root = server.root();
+    if mariadb::is_mysql_without("login by ed25519", &mut root) {
+        return;
+    }
     for sql in [
         "INSTALL SONAME 'auth_ed25519'",
         "CREATE USER edward@'%' IDENTIFIED VIA ed25519 USING PASSWORD('secret')",
@@ -419,16 +425,20 @@ fn a_proxy_that_sends_each_statement_to_another_session_cannot_delay_a_commit() 
 fn a_search_for_the_largest_serial_is_ended_by_the_server_and_not_repeated_at_once() {
     let server = Private::start("");
     let mut root = server.root();
+    // A text in a view keeps its maker's collation; this one is keymill's.
+    root.query_drop("SET NAMES utf8mb4").expect("a character set");
     root.query_drop(
-        "CREATE VIEW ids.slow AS SELECT CONCAT('20261120', LPAD(seq, 6, '0'), IF(SLEEP(0.01), '', '')) AS custid \
-         FROM seq_1_to_100000",
+        "CREATE VIEW ids.slow AS WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 299) \
+         SELECT CONCAT('20261120', LPAD(a.i * 300 + b.i + 1, 6, '0'), IF(SLEEP(0.01), '', '')) AS custid \
+         FROM n AS a CROSS JOIN n AS b",
     )
     .expect("a view");
+    let spec = "serial:slow/custid?number=000000&init=max&deadline=60s";
+    // MySQL wants the first password inside TLS, which the disguise does not speak.
+    Mill::open(&patient(&server.url())).and_then(|mill| mill.init(&[spec], Change::Apply)).expect("init");
     let disguise = Disguise::plain(mariadb::options_of(&server.url()).hosts[0].clone());
     let url = format!("{}?timeout=8s&connect_timeout=25s", disguise.in_front_of(&server.url()));
     let mill = Mill::open(&url).expect("a mill");
-    let spec = "serial:slow/custid?number=000000&init=max&deadline=60s";
-    mill.init(&[spec], Change::Apply).expect("init");
     let source = mill.source(spec).expect("a source");
     drop(disguise.said());
     for round in 0..20 {
@@ -461,25 +471,18 @@ fn a_replica_that_takes_writes_is_passed_over_or_refused_or_warned_about() {
         (Private::start(&arguments(1)), replica.join().expect("a server"))
     });
     let (at_primary, at_replica) = (mariadb::options_of(&primary.url()), mariadb::options_of(&replica.url()));
-    for (server, sql) in [
-        (&primary, "RESET MASTER".to_owned()),
-        (&primary, "CREATE USER follower@'%' IDENTIFIED BY 'follow'".to_owned()),
-        (&primary, "GRANT REPLICATION SLAVE ON *.* TO follower@'%'".to_owned()),
-        (&replica, "RESET MASTER".to_owned()),
-        (
-            &replica,
-            format!(
-                "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, MASTER_USER = 'follower', \
-                 MASTER_PASSWORD = 'follow', MASTER_USE_GTID = slave_pos",
-                at_primary.hosts[0].1
-            ),
-        ),
-        (&replica, "START SLAVE".to_owned()),
-    ] {
-        server.root().query_drop(sql).expect("root may do that");
-    }
     let mut root = replica.root();
-    until("it follows", PATIENCE, || status(&mut root, "Slaves_running") == 1);
+    if mariadb::is_mysql(&mut root) {
+        // MySQL shows only with this right that a server replicates.
+        let right = "GRANT SELECT ON performance_schema.replication_connection_status TO keymill@'%'";
+        for server in [&primary, &replica] {
+            server.root().query_drop(right).expect("a right");
+        }
+    }
+    replica.follow(&primary);
+    until("it follows", PATIENCE, || {
+        replica.replica_status(["Replica_IO_Running", "Replica_SQL_Running"]) == ["Yes", "Yes"]
+    });
     let key = key(Scheme::Keymill, "orders");
     mariadb::store(at_primary.clone()).init(&[Arc::clone(&key)], false).expect("init");
     until("the table is there", PATIENCE, || {
@@ -508,7 +511,7 @@ fn a_replica_that_takes_writes_is_passed_over_or_refused_or_warned_about() {
         assert!(facts.warnings.iter().any(|warning| warning.contains("replicates")), "{facts:?}");
     }
     // Promoted.
-    root.query_drop("STOP SLAVE").expect("root may do that");
+    root.query_drop("STOP REPLICA").expect("root may do that");
     let mut store = mariadb::store(cut_off);
     store.reserve(&ask(&key, next)).expect("a range");
     assert!(store.facts().expect("facts").warnings.is_empty());

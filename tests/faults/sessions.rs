@@ -95,8 +95,8 @@ fn workers_banks_and_routes_are_committed_whatever_a_login_of_mariadb_sets() {
         "completion_type = 2",
         "autocommit = 0",
         "autocommit = 0, completion_type = 1",
-        "tx_isolation = 'READ-UNCOMMITTED'",
-        "tx_isolation = 'SERIALIZABLE'",
+        "SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED",
+        "SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE",
         "sql_select_limit = 0",
         "sql_safe_updates = 1",
         "time_zone = '+13:00'",
@@ -139,6 +139,23 @@ fn a_login_of_mariadb_for_which_the_clock_stands_still_gets_no_worker_and_is_tol
     let slots = store.slots(&pool).expect("the pool").slots;
     assert!(slots.is_empty(), "no worker was leased: {slots:?}");
     let _ = store.take_slot(&lease::take(pool, 7)).expect("the clock moves");
+}
+
+#[test]
+fn a_login_of_mariadb_whose_init_connect_fails_is_told_so_and_served_when_it_is_corrected() {
+    let server = mariadb::Private::start("");
+    let mut root = server.root();
+    let mut store = mariadb::store(mariadb::options_of(&server.url()));
+    let pool = placed(Key::pool("", "init"));
+    mariadb::store(mariadb::options_of(&server.url())).init(&tables(), false).expect("the tables");
+    root.query_drop("SET GLOBAL init_connect = 'SET no_such_option = 1'").expect("root may set that");
+    let fault = store.slots(&pool).expect_err("the server ends the connection");
+    assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    for part in ["init_connect fails for this user", "as an administrator"] {
+        assert!(fault.to_string().contains(part), "{part}: {fault}");
+    }
+    root.query_drop("SET GLOBAL init_connect = ''").expect("root may set that");
+    assert!(store.slots(&pool).expect("the pool").slots.is_empty());
 }
 
 #[test]

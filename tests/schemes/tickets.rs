@@ -248,16 +248,19 @@ fn a_step_of_tickets_that_was_made_smaller_is_refused_for_every_source_until_it_
                 next = store.reserve(&seen(&table.request("orders"), next)).unwrap().hi;
             }
             let mut connection = mariadb::connection();
+            let name = &table.name;
             // The old rows may stay, where the server does not look at them.
-            connection.query_drop("SET check_constraint_checks = 0").unwrap();
-            let mut alter = |step: u64| {
-                let name = &table.name;
-                let sql = format!(
-                    "ALTER TABLE {name} DROP CONSTRAINT CONSTRAINT_1, ALTER step SET DEFAULT {step}, ADD CONSTRAINT CONSTRAINT_1 CHECK (step = {step})"
-                );
-                connection.query_drop(sql).unwrap();
+            let (check, unenforced) = if mariadb::is_mysql(&mut connection) {
+                (format!("{name}_chk_1"), "NOT ENFORCED")
+            } else {
+                connection.query_drop("SET check_constraint_checks = 0").unwrap();
+                ("CONSTRAINT_1".to_owned(), "")
             };
-            alter(50);
+            let alter = format!(
+                "ALTER TABLE {name} DROP CONSTRAINT {check}, ALTER step SET DEFAULT 50, \
+                 ADD CONSTRAINT {check} CHECK (step = 50) {unenforced}"
+            );
+            connection.query_drop(alter).unwrap();
             if without_comment.is_empty() {
                 table.say("UPDATE {t} SET step = 50");
             } else {
@@ -271,7 +274,7 @@ fn a_step_of_tickets_that_was_made_smaller_is_refused_for_every_source_until_it_
                 let says = fault.to_string();
                 assert!(says.contains("Put 100 back") && !says.contains("use `step"), "{says}");
             }
-            table.say("ALTER TABLE {t} DROP CONSTRAINT CONSTRAINT_1");
+            table.say(&format!("ALTER TABLE {{t}} DROP CONSTRAINT {check}"));
             table.say("UPDATE {t} SET step = 100");
             table.say("ALTER TABLE {t} ALTER step SET DEFAULT 100, ADD CHECK (step = 100)");
             assert!(open().reserve(&seen(&table.request("orders"), next)).unwrap().lo >= next);

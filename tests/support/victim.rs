@@ -88,9 +88,9 @@ impl Victim for mariadb::Private {
     }
 
     fn password(&self, password: &str) -> &'static str {
-        let mut root = self.root();
-        root.query_drop(format!("ALTER USER keymill@'%' IDENTIFIED BY '{password}'")).expect("a password");
-        root.query_drop("KILL USER keymill").expect("root may kill");
+        let sql = format!("ALTER USER keymill@'%' IDENTIFIED BY '{password}'");
+        self.root().query_drop(sql).expect("a password");
+        self.disconnect("keymill");
         PASSWORD
     }
 

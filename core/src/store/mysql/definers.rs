@@ -3,7 +3,7 @@
 //! A table has no owner here: only a user with `CREATE` in the database makes one. A trigger changes what a statement writes, with
 //! the rights of its definer. So a trigger is accepted if this user or the server's administrator has defined it. Who else
 //! administers the server, this user cannot know. Without the right `TRIGGER` MariaDB does not show it the definer, which is a
-//! warning, and MySQL not even the trigger.
+//! warning, and MySQL and MariaDB 10.5 not even the trigger.
 
 use crate::store::model::value::{ColumnValue, text};
 use crate::store::{Fault, FaultKind, Key, Remedy};

@@ -242,6 +242,11 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
         1130 => {
             plain(FaultKind::Refused, true, "the server takes no connections from this machine for this user")
         }
+        1184 if says("init_connect") => plain(
+            FaultKind::Refused,
+            true,
+            "a statement of the server's init_connect fails for this user; change it as an administrator",
+        ),
         1049 => Meaning::missing_database(),
         MISSING_TABLE => Meaning::missing_table(),
         1044 => plain(
