@@ -48,7 +48,14 @@ impl Shop {
     /// As many rows in the range that moves, and as many that stay.
     fn filled(self, rows: u32) -> Shop {
         let from = match &self.old {
-            Server::MariaDb { .. } => format!("seq AS n FROM seq_1_to_{rows}"),
+            // MySQL has no sequences.
+            Server::MariaDb { .. } => {
+                let digits = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)";
+                let number = "(a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 1)";
+                format!(
+                    "{number} AS n FROM {digits} a, {digits} b, {digits} c, {digits} e WHERE {number} <= {rows}"
+                )
+            }
             Server::Postgres { .. } => format!("n FROM pg_catalog.generate_series(1, {rows}) n"),
         };
         for first in [0, 32_768] {
@@ -324,8 +331,11 @@ fn a_row_that_is_longer_than_a_statement_is_named() {
     let table =
         "CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, version BIGINT NOT NULL, picture LONGBLOB)";
     let shop = Shop::mariadb("rows_long", table).started();
-    // As hexadecimal digits it is longer than the 16 MiB of a packet.
-    shop.old.say(&format!("INSERT INTO t_order VALUES ({}, 1, REPEAT(X'00', 9000000))", id(1)));
+    // As hexadecimal digits it is longer than a packet.
+    shop.old.say(&format!(
+        "INSERT INTO t_order VALUES ({}, 1, REPEAT(X'00', @@max_allowed_packet DIV 16 * 9))",
+        id(1)
+    ));
     let refused = shop.run("copy", &["--yes"]);
     let says = |word: &str| refused.err.contains(word);
     assert!(refused.code == Some(1) && says("STORE_REFUSED"), "{refused:?}");
@@ -477,12 +487,26 @@ fn a_range_without_rows_is_copied_compared_and_removed() {
     }
 }
 
+/// The types of a UUID and of an address. MariaDB has the first one since 10.7; MySQL has neither.
+fn newer_types() -> (&'static str, &'static str) {
+    let version = Server::mariadb("rows_version").say("SELECT VERSION()");
+    let numbers: Vec<u32> = version.split(['.', '-']).map_while(|part| part.parse().ok()).collect();
+    match version.contains("MariaDB") {
+        true if numbers >= vec![10, 7] => ("UUID", "INET6"),
+        true => ("CHAR(36)", "INET6"),
+        false => ("CHAR(36)", "VARCHAR(45)"),
+    }
+}
+
 #[test]
 fn columns_of_any_type_and_name_are_copied_exactly_on_mariadb() {
-    let table = "CREATE TABLE t_order (`a``b \"c\" ü` VARBINARY(300), order_id BIGINT UNSIGNED, line SMALLINT, version INT UNSIGNED NOT NULL, \
+    let (uuid, inet6) = newer_types();
+    let table = &format!(
+        "CREATE TABLE t_order (`a``b \"c\" ü` VARBINARY(300), order_id BIGINT UNSIGNED, line SMALLINT, version INT UNSIGNED NOT NULL, \
                  twice BIGINT AS (line * 2) STORED, virt BIGINT AS (line * 3) VIRTUAL, txt VARCHAR(200) CHARACTER SET latin1, sj VARCHAR(50) CHARACTER SET sjis, emoji TEXT CHARACTER SET utf8mb4, js JSON, \
                  dec_ DECIMAL(40,20), bit_ BIT(33), f FLOAT, d DOUBLE, at TIMESTAMP(6) NULL, dt DATETIME(3), day DATE, tm TIME(6), y YEAR, e ENUM('a','b''c'), s SET('x','y'), \
-                 u UUID, ip INET6, g GEOMETRY, bl LONGBLOB, upd TIMESTAMP NULL ON UPDATE CURRENT_TIMESTAMP, `select` INT INVISIBLE, PRIMARY KEY (order_id, line))";
+                 u {uuid}, ip {inet6}, g GEOMETRY, bl LONGBLOB, upd TIMESTAMP NULL ON UPDATE CURRENT_TIMESTAMP, `select` INT INVISIBLE, PRIMARY KEY (order_id, line))"
+    );
     let shop = Shop::mariadb("rows_types", table).started();
     let (key, bytes) = (id(1), (0..=255_u8).fold(String::new(), |all, byte| format!("{all}{byte:02x}")));
     let row = |line: i32, values: &str| {
@@ -510,7 +534,7 @@ fn columns_of_any_type_and_name_are_copied_exactly_on_mariadb() {
     }
     shop.old.say("UPDATE t_order SET upd = '2001-02-03 04:05:06'");
     assert_eq!(shop.copied(&[]), (3, 0));
-    let all = "line, version, twice, virt, HEX(`a``b \"c\" ü`), HEX(txt), HEX(sj), HEX(emoji), js, dec_, HEX(bit_), f + 0e0, d, at, dt, day, tm, y, e + 0, s + 0, u, ip, ST_AsText(g), ST_SRID(g), MD5(bl), upd, `select`";
+    let all = "line, version, twice, virt, HEX(`a``b \"c\" ü`), HEX(txt), HEX(sj), HEX(emoji), js, dec_, HEX(bit_), f + 0e0, d, at, dt, day, tm, y, e + 0, s + 0, u, ip, ST_AsText(g), ST_SRID(g), SHA2(bl, 256), upd, `select`";
     let [old, new] = shop.moving(all);
     assert_eq!(old, new);
     assert_eq!(old.lines().count(), 3);
