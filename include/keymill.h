@@ -412,7 +412,7 @@ typedef struct {
      */
     const char *read;
     /**
-     * The shard to write to, whose answer counts.
+     * The shard that decides a write: `shard`, until a move is finished. NULL while the route is paused.
      */
     const char *write;
     /**
@@ -420,9 +420,15 @@ typedef struct {
      */
     const char *also;
     /**
-     * While the range moves, the second shard to write to; else NULL. A write is acknowledged when both have it.
+     * While the range moves, the second shard to write to; else NULL. It follows `write`, and a write is acknowledged when both have it:
+     * see km_router_is_current.
      */
     const char *mirror;
+    /**
+     * 1: writes of the range wait, because its move is about to be finished, for a second at most where all processes live. Take another
+     * route then; reads go on. Else 0.
+     */
+    uint32_t paused;
 } km_route;
 
 /**
@@ -848,6 +854,19 @@ km_code km_router_route_order_no8(const km_router *router, uint64_t order_no, km
 km_code km_router_route_order_no_text(const km_router *router, const char *text, km_route *route);
 
 /**
+ * Whether a write by this route may still be committed: the present table says the same about where the ids of its gene are written, and
+ * while the range moves, this process may answer for it. Steps that move only reads do not count. Asks no store and takes no lock.
+ *
+ * A write while the range moves holds a transaction open on both shards, and asks this before it commits `write`, then `mirror`. If the
+ * answer is 0, roll both back, take a new route, and do the work again. A paused route is never current.
+ *
+ * KM_INVALID_ARGUMENT.
+ */
+km_code km_router_is_current(const km_router *router,
+                             const km_route *route,
+                             int32_t *is_current);
+
+/**
  * The version of the present table.
  *
  * KM_INVALID_ARGUMENT.
@@ -1125,7 +1144,7 @@ const char *km_version(void);
 #define KM_STATS_INIT { sizeof(km_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0, { 0 } }
 
 /* The start of a km_route. */
-#define KM_ROUTE_INIT { sizeof(km_route), 0, 0, NULL, NULL, NULL, NULL, NULL }
+#define KM_ROUTE_INIT { sizeof(km_route), 0, 0, NULL, NULL, NULL, NULL, NULL, 0 }
 
 /* The start of a cursor over a source. */
 #define KM_CURSOR_INIT(source) { 0, 0, NULL, 0, (source), 0, { 0, 0 } }

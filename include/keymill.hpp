@@ -194,20 +194,27 @@ struct Route {
     /// The shard of the gene's range. While the range moves, the shard that it leaves.
     std::string_view shard;
     std::string_view read;
-    /// The shard to write to, whose answer counts.
-    std::string_view write;
-    /// While the range moves, the second shard to write to: a write is acknowledged when both have it.
+    /// The shard that decides a write: `shard`, until a move is finished. None while the route is paused.
+    std::optional<std::string_view> write;
+    /// While the range moves, the second shard to write to: it follows `write`, and a write is acknowledged when both have it.
     std::optional<std::string_view> mirror;
+    /// Writes of the range wait, because its move is about to be finished. Take another route then; reads go on.
+    bool paused = false;
     /// A second shard that may serve ids of this key, for a key whose range moves by number.
     std::optional<std::string_view> also;
 
     /// From the answer of a call of keymill.h.
     explicit Route(const km_route &route)
         : gene(static_cast<std::uint16_t>(route.gene)), version(route.version), shard(route.shard), read(route.read),
-          write(route.write) {
+          paused(route.paused != 0), route_(route) {
+        if (route.write) write = route.write;
         if (route.mirror) mirror = route.mirror;
         if (route.also) also = route.also;
     }
+
+private:
+    friend class Router;
+    km_route route_;
 };
 
 namespace detail {
@@ -281,6 +288,13 @@ public:
     Route route_order_no(const std::string &text) const {
         return detail::routed(
             [&](km_route *route) { return km_router_route_order_no_text(get(), detail::c_str(text, "text"), route); });
+    }
+
+    /// Whether a write by this route may still be committed. Asks no store. If not, roll it back on both shards, and take a new route.
+    bool is_current(const Route &route) const {
+        int current;
+        detail::check(km_router_is_current(get(), &route.route_, &current));
+        return current != 0;
     }
 
     /// The version of the present table.

@@ -172,16 +172,16 @@ impl Lease {
 
 #[doc(hidden)] // as this module
 impl Route<'_> {
-    /// The names as C reads them, NUL-terminated: the shard, the ones to read from and to write to, and `also` and `mirror` or null. They
-    /// are readable as long as the router is.
+    /// The names as C reads them, NUL-terminated: the shard and the one to read from, then `write`, `also` and `mirror` or null. They are
+    /// readable as long as the router is.
     #[must_use]
     pub fn c_names(&self) -> [*const std::ffi::c_char; 5] {
         let or_null = |name: Option<&str>| name.map_or(std::ptr::null(), |name| name.as_ptr().cast());
-        let [shard, read, write] = [self.shard, self.read, self.write].map(|name| name.as_ptr().cast());
-        [shard, read, write, or_null(self.also), or_null(self.mirror)]
+        let [shard, read] = [self.shard, self.read].map(|name| name.as_ptr().cast());
+        [shard, read, or_null(self.write), or_null(self.also), or_null(self.mirror)]
     }
 
-    /// The numbers of the names, which stay the same for the life of the router: the shard, the one to read from and to write to,
+    /// The numbers of the names, which stay the same for the life of the router: `shard`, which `write` equals where there is one, `read`,
     /// and `mirror`, which `also` equals where there is one. A language that keeps names as objects of its own keeps them by number.
     #[must_use]
     pub fn numbers(&self) -> (u16, u16, Option<u16>) {
@@ -195,6 +195,12 @@ impl Router {
     #[must_use]
     pub fn name(&self, number: u16) -> &str {
         self.live.name(number)
+    }
+
+    /// As [`Router::is_current`], for a language that has the parts of a route.
+    #[must_use]
+    pub fn writes_to(&self, gene: u16, write: Option<&str>, mirror: Option<&str>) -> bool {
+        self.writes(Gene::from(gene), write, mirror)
     }
 }
 

@@ -227,7 +227,7 @@ fn a_child_that_only_routes_reads_the_table_and_is_a_reader_of_its_own() {
         let owners = readers.iter().filter(|reader| reader.owner.ends_with(&own)).count();
         vec![read, mirror, readers.len().to_string(), owners.to_string()]
     });
-    assert_eq!(child, ["new", "old", "2", "1"]);
+    assert_eq!(child, ["new", "new", "2", "1"]);
     mill.close();
     let refused = in_a_child(|| {
         vec![router.route(1).map_or_else(|error| error.code.to_string(), |_| "a route".to_owned())]

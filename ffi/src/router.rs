@@ -1,12 +1,12 @@
 //! Genes and routers: which shard an id or a business key belongs to.
 
-use std::ffi::c_char;
+use std::ffi::{CStr, c_char};
 
 use keymill_core::{Gene, Route, Router};
 
 use crate::business::{bytes_in, km_wide};
 use crate::error::{enter, km_code};
-use crate::handle::{Out, free, give, held, km_mill, km_router, values};
+use crate::handle::{Out, free, give, held, km_mill, km_router, null, values};
 use crate::source::{Grows, StructOut};
 use crate::text::text_in;
 
@@ -26,16 +26,49 @@ pub struct km_route {
     pub shard: *const c_char,
     /// The shard to read from.
     pub read: *const c_char,
-    /// The shard to write to, whose answer counts.
+    /// The shard that decides a write: `shard`, until a move is finished. NULL while the route is paused.
     pub write: *const c_char,
     /// A second shard that may serve ids of this key, for a key whose range moves by number; else NULL.
     pub also: *const c_char,
-    /// While the range moves, the second shard to write to; else NULL. A write is acknowledged when both have it.
+    /// While the range moves, the second shard to write to; else NULL. It follows `write`, and a write is acknowledged when both have it:
+    /// see km_router_is_current.
     pub mirror: *const c_char,
+    /// 1: writes of the range wait, because its move is about to be finished, for a second at most where all processes live. Take another
+    /// route then; reads go on. Else 0.
+    pub paused: u32,
 }
 
 impl Grows for km_route {
-    const FIRST: usize = std::mem::offset_of!(km_route, mirror);
+    const FIRST: usize = size_of::<km_route>();
+}
+
+impl km_route {
+    /// A route that a call here wrote.
+    ///
+    /// # Safety
+    /// `route` is NULL or may be read for as many bytes as its first field says.
+    unsafe fn given<'r>(route: *const km_route) -> keymill_core::Result<&'r km_route> {
+        if route.is_null() {
+            return Err(null("route"));
+        }
+        // SAFETY: by the contract.
+        let size = unsafe { route.cast::<u32>().read() };
+        if (size as usize) < km_route::FIRST {
+            let what = format!(
+                "route.struct_size is {size}; give a route that km_router_route or its like has written"
+            );
+            return Err(keymill_core::Error::argument(what));
+        }
+        // SAFETY: by the contract, and it is as long as the struct.
+        Ok(unsafe { &*route })
+    }
+}
+
+/// # Safety
+/// `name` is NULL, or ends with a NUL and may be read.
+unsafe fn name_of<'n>(name: *const c_char) -> Option<&'n str> {
+    // SAFETY: by the contract.
+    (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }).and_then(|name| name.to_str().ok())
 }
 
 impl StructOut<km_route> {
@@ -50,6 +83,7 @@ impl StructOut<km_route> {
             write,
             also,
             mirror,
+            paused: u32::from(route.paused),
         });
     }
 }
@@ -264,6 +298,31 @@ pub unsafe extern "C" fn km_router_route_order_no_text(
         // SAFETY: as above.
         let text = unsafe { text_in(text, "text") }?;
         out.set(&router.route_order_no(text)?);
+        Ok(())
+    })
+}
+
+/// Whether a write by this route may still be committed: the present table says the same about where the ids of its gene are written, and
+/// while the range moves, this process may answer for it. Steps that move only reads do not count. Asks no store and takes no lock.
+///
+/// A write while the range moves holds a transaction open on both shards, and asks this before it commits `write`, then `mirror`. If the
+/// answer is 0, roll both back, take a new route, and do the work again. A paused route is never current.
+///
+/// KM_INVALID_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_router_is_current(
+    router: *const km_router,
+    route: *const km_route,
+    is_current: *mut i32,
+) -> km_code {
+    enter(|| {
+        // SAFETY: the conventions page.
+        let (router, out) = unsafe { (held(router)?, Out::new(is_current, "is_current")?) };
+        // SAFETY: as above.
+        let route = unsafe { km_route::given(route) }?;
+        // SAFETY: names of a route are those of its router, which end with a NUL, or NULL.
+        let (write, mirror) = unsafe { (name_of(route.write), name_of(route.mirror)) };
+        out.set(i32::from(router.writes_to(route.gene as u16, write, mirror)));
         Ok(())
     })
 }

@@ -13,15 +13,15 @@ use mysql::prelude::Queryable;
 const PATIENCE: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_millis(2);
 
-struct Pair {
-    primary: Private,
-    replica: Private,
+pub(super) struct Pair {
+    pub(super) primary: Private,
+    pub(super) replica: Private,
     /// The URL of a mill that prefers the primary.
     url: String,
 }
 
 impl Pair {
-    fn start() -> Pair {
+    pub(super) fn start() -> Pair {
         let arguments = |id| format!("--log-bin=bin --sync-binlog=1 --server-id={id}");
         let (primary, replica) = std::thread::scope(|scope| {
             let replica = scope.spawn(|| Private::start(&arguments(2)));
@@ -39,7 +39,7 @@ impl Pair {
     }
 
     /// A mill with tables on both servers.
-    fn open(&self, specs: &[&str]) -> Mill {
+    pub(super) fn open(&self, specs: &[&str]) -> Mill {
         let patient =
             Mill::open(&format!("{}&timeout=20s", self.url.replace("&timeout=1s", ""))).expect("a mill");
         patient.init(specs, Change::Apply).expect("init");
@@ -59,7 +59,7 @@ impl Pair {
     }
 
     /// The primary dies, the replica takes its place.
-    fn fail_over(&self) {
+    pub(super) fn fail_over(&self) {
         self.primary.kill();
         let mut root = self.replica.root();
         // A promotion waits until the replica has applied everything that it received.
@@ -79,7 +79,7 @@ impl Pair {
     }
 
     /// From now on a commit waits until the replica has it, without a limit.
-    fn wait_for_the_replica(&self) {
+    pub(super) fn wait_for_the_replica(&self) {
         let (mut primary, mut replica) = (self.primary.root(), self.replica.root());
         let is_mysql = is_mysql(&mut primary);
         let (source, follower) = if is_mysql {

@@ -118,9 +118,11 @@ fn step(moves: &Moves) -> Result<Option<MoveStatus>, Error> {
     let status = moves.status()?;
     let Some(moving) = status.moving else { return Ok(None) };
     let phase = moving.phase.to_string();
-    let made = if phase == "cut over 100 %" {
+    let is_last = phase == "cut over 100 %" || phase == "pausing";
+    let is_compared = moving.verified_at.is_some() || phase != "mirror" && phase != "cut over 100 %";
+    let made = if is_last && is_compared {
         moves.finish(None, Change::Apply)
-    } else if phase != "mirror" || moving.verified_at.is_some() {
+    } else if is_compared {
         moves.next(None, Change::Apply)
     } else if let Some(began) = moving.verify_from {
         std::thread::sleep(Duration::from_millis(began.saturating_sub(status.now_ms)));
@@ -214,7 +216,7 @@ fn a_reader_that_was_frozen_through_steps_answers_nothing_stale_when_it_wakes() 
     stage.start();
     let (sleeper, log) = (stage.reader("sleeper"), stage.log("sleeper"));
     // A reader may be one step behind, and the next one waits until its lease is over.
-    for steps in [2, 2, 3] {
+    for steps in [2, 2, 3, 3] {
         sleeper.signal(libc::SIGSTOP);
         for _ in 0..steps {
             in_time(|| step(&stage.moves));
@@ -258,7 +260,7 @@ fn readers_and_operators_that_are_killed_in_every_phase_leave_a_move_that_goes_o
         is_monotone(&stage.log(&name));
     }
     phases.dedup();
-    let each = ["mirror", "cut over 5 %", "cut over 25 %", "cut over 50 %", "cut over 100 %"];
+    let each = ["mirror", "cut over 5 %", "cut over 25 %", "cut over 50 %", "cut over 100 %", "pausing"];
     assert_eq!(phases, each, "an operator and a reader were killed in each phase");
     let version = stage.version();
     let log = stage.log("stays");

@@ -49,18 +49,21 @@ fn a_server_of_another_kind_is_called_by_its_likely_name() {
     let silent = speaker(b"");
     let http = speaker(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n<html></html>");
     let ssh = speaker(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n");
+    // What the X protocol of a MySQL 9.7 says first.
+    let x = speaker(b"\x05\0\0\0\x0b\x08\x05\x1a\0");
     for (kind, own, says) in [
         ("mysql", &mariadb, "is it a MySQL or MariaDB server"),
         ("postgres", &postgres, "is it a PostgreSQL server"),
         ("redis", &redis, "Redis server"),
     ] {
-        for place in [&mariadb, &postgres, &redis, &silent, &http, &ssh] {
+        for place in [&mariadb, &postgres, &redis, &silent, &http, &ssh, &x] {
             if place == own {
                 continue;
             }
             let began = Instant::now();
             let mill = Mill::open(&url(kind, place)).unwrap();
             let error = mill.source("segment:orders").unwrap().status().unwrap_err();
+            let says = if kind == "mysql" && *place == x { "the port of MySQL's X protocol" } else { says };
             // An answer may take half a second, and the machine may be busy.
             assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
             assert!(
@@ -68,11 +71,23 @@ fn a_server_of_another_kind_is_called_by_its_likely_name() {
                 "{kind}: {error}"
             );
             assert!(!error.message.contains("certificate"), "{kind}: {error}");
+            if kind != "redis" {
+                is_no_question_of_tls(kind, place);
+            }
             assert!(error.message.chars().all(|c| !c.is_control() && c != '\u{fffd}'), "{kind}: {error}");
             println!("wrong    {kind}: {}", error.message);
             mill.close();
         }
     }
+}
+
+/// The error about a server of another kind does not send anybody to its TLS. (The `S` of SSH is PostgreSQL's word for an offer of it.)
+fn is_no_question_of_tls(kind: &str, place: &str) {
+    let mill = Mill::open(&format!("{}&tls=require", url(kind, place))).unwrap();
+    let error = mill.source("segment:orders").unwrap().status().unwrap_err();
+    assert!(!error.message.contains("offers no TLS"), "{kind}: {error}");
+    println!("wrong    {kind}, tls=require: {}", error.message);
+    mill.close();
 }
 
 #[test]

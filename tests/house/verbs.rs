@@ -58,6 +58,7 @@ Router::load         km_router_load         Router.load         Router.load     
 Router::route        km_router_route        Router.route        Router.route       Router.route         Router.route         Route
 Router::route_wide   km_router_route_wide   Router.route_wide   Router.routeWide   Router.route_wide    Router.routeWide     Route
 Router::route_bytes  -i                     -i                  Router.route       Router.route         Router.route         Route
+Router::is_current   km_router_is_current   Router.is_current     Router.isCurrent   Router.is_current    Router.isCurrent     Steps
 Router::route_key    km_router_route_key_u64 Router.route_key   Router.routeKey    Router.route_key     Router.routeKey      Route
 Router::version      km_router_version      Router.version      Router.version     Router.version       Router.version       Route
 Router::age          km_router_age          Router.age          Router.age         Router.age           Router.age           -b

@@ -154,11 +154,21 @@ fn write(router: &Router, shards: &dyn Shards, ends: &AtomicBool) -> Vec<u64> {
             Err(error) if error.code == Code::LeaseLost => Err(Error::new(Code::NotReady, error.message)),
             answer => answer,
         });
-        for shard in [Some(route.write), route.mirror].into_iter().flatten() {
-            say[usize::from(shard == "s2")](&format!("INSERT INTO t_order VALUES ({id}, 7, 1)"));
-        }
-        written.push(id);
         std::thread::sleep(Duration::from_millis(1));
+        let places: Vec<_> = [route.write, route.mirror].into_iter().flatten().collect();
+        let mut on = |shard: &str, statement: &str| say[usize::from(shard == "s2")](statement);
+        for shard in &places {
+            on(shard, "BEGIN");
+            on(shard, &format!("INSERT INTO t_order VALUES ({id}, 7, 1)"));
+        }
+        // Writes wait where there is none.
+        let counts = router.is_current(&route);
+        for shard in &places {
+            on(shard, if counts { "COMMIT" } else { "ROLLBACK" });
+        }
+        if counts {
+            written.push(id);
+        }
     }
     written
 }
@@ -191,7 +201,7 @@ fn moved_by_a_program(shards: &dyn Shards) {
         let differ: Vec<_> = named.tables[0].differ.iter().map(|of| (&*of.row, of.how.words())).collect();
         assert_eq!(differ, [(&*FIRST.to_string(), "missing in the new shard")]);
         assert_eq!(named.recorded, None);
-        let found = moves.verify(rows, RowRepair::Newer, Change::Apply, &mut goes_on).expect("a comparison");
+        let found = moves.verify(rows, RowRepair::Bring, Change::Apply, &mut goes_on).expect("a comparison");
         assert!(found.is_alike() && found.recorded.is_some() && found.tables[0].repaired == 1, "{found:?}");
         for percent in [5, 25, 50, 100] {
             let after = in_time(|| moves.next(None, Change::Apply));
@@ -199,7 +209,15 @@ fn moved_by_a_program(shards: &dyn Shards) {
         }
         let refused = moves.copy(rows, Change::Apply, &mut goes_on).expect_err("ids are cut over");
         assert_eq!(refused.code, Code::InvalidConfig, "{refused}");
-        in_time(|| moves.finish(None, Change::Apply));
+        let early = in_time(|| match moves.finish(None, Change::Apply) {
+            Err(error) if error.code == Code::InvalidConfig => Ok(error),
+            Err(error) => Err(error),
+            Ok(status) => panic!("{status:?}"),
+        });
+        assert!(early.message.contains("no comparison"), "{early}");
+        let found = moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+        assert!(found.is_alike() && found.recorded.is_some() && found.counts, "{found:?}");
+        while in_time(|| moves.finish(None, Change::Apply)).moving.is_some() {}
         // ordering: Relaxed — see `write`.
         ends.store(true, Ordering::Relaxed);
         writer.join().expect("the writer")
@@ -259,10 +277,7 @@ fn a_program_is_refused_in_its_own_words_and_no_password_is_shown() {
     assert_eq!(shards.open(1)("SELECT COUNT(*) FROM t_order"), ["0"], "nothing was written");
     moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
     moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
-    for _ in 0..4 {
-        moves.next(None, Change::Apply).expect("a step");
-    }
-    moves.finish(None, Change::Apply).expect("the last step");
+    finished(moves);
     for (rows, older_than, says) in [
         (named(&old, &new), Duration::ZERO, "of the last one they are 's1=URL' and 's2=URL'"),
         (named(&s1, &s2), Duration::from_secs(3600), "`older_than` says another time"),
@@ -286,17 +301,14 @@ fn a_repair_writes_nothing_once_another_operator_has_made_a_step() {
     let mut other_operator = |event: RowsEvent<'_>| {
         let is_seen = moves.status().expect("a status").moving.is_none();
         if matches!(event, RowsEvent::Progress { .. }) && !is_seen {
-            for _ in 0..3 {
-                moves.next(None, Change::Apply).expect("a step");
-            }
-            moves.finish(None, Change::Apply).expect("the last step");
+            finished(moves);
             // An order of after the move, and one that is gone: both are in the new shard only.
             new(&format!("INSERT INTO t_order VALUES ({}, 1, 1)", FIRST + 3 * ROWS));
             new(&format!("DELETE FROM t_order WHERE order_id = {FIRST}"));
         }
         ControlFlow::Continue(())
     };
-    let repaired = moves.verify(rows, RowRepair::NewerAndDeleted, Change::Apply, &mut other_operator);
+    let repaired = moves.verify(rows, RowRepair::BringAndDelete, Change::Apply, &mut other_operator);
     let refused = repaired.expect_err("the move is over");
     assert!(refused.code == Code::StoreRefused && refused.message.contains("another operator"), "{refused}");
     let is_there = |id: u64| {
@@ -325,6 +337,18 @@ fn a_copy_that_waits_ends_where_another_operator_cuts_over_meanwhile() {
     let refused = moves.copy(rows, Change::Apply, &mut other_operator).expect_err("ids are cut over");
     assert!(refused.code == Code::StoreRefused && refused.message.contains("another operator"), "{refused}");
     assert_eq!(shards.open(1)("SELECT COUNT(*) FROM t_order"), ["0"]);
+}
+
+/// All steps after a first comparison. The second one is said to be clean.
+fn finished(moves: &Moves) {
+    let phase = || moves.status().expect("a status").moving.map(|moving| moving.phase);
+    while phase() != Some(MovePhase::CutOver(100)) {
+        in_time(|| moves.next(None, Change::Apply));
+    }
+    let status = in_time(|| moves.begin_verify(Change::Apply));
+    let began = status.moving.and_then(|of| of.verify_from).expect("readers have followed");
+    in_time(|| moves.verified(began, Change::Apply).map_err(not_yet));
+    while in_time(|| moves.finish(None, Change::Apply)).moving.is_some() {}
 }
 
 /// A comparison may be a moment too early by the store's clock.
@@ -363,10 +387,7 @@ fn a_clean_removes_nothing_once_the_range_moves_back() {
     let Stage { moves, rows, .. } = &Stage::new(&shards);
     moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
     moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
-    for _ in 0..4 {
-        moves.next(None, Change::Apply).expect("a step");
-    }
-    moves.finish(None, Change::Apply).expect("the last step");
+    finished(moves);
     let mut removed_before = None;
     let mut other_operator = |event: RowsEvent<'_>| {
         if matches!(event, RowsEvent::Progress { task: RowsTask::Removing, .. }) && removed_before.is_none() {
@@ -463,12 +484,9 @@ fn a_copy_that_waits_for_a_lock_writes_nothing_once_the_move_is_over() {
             for say in [&mut old, &mut new] {
                 say(&format!("DELETE FROM t_order WHERE order_id = {}", FIRST + 10));
             }
-            let found = moves.verify(rows, RowRepair::Newer, Change::Apply, &mut goes_on);
+            let found = moves.verify(rows, RowRepair::Bring, Change::Apply, &mut goes_on);
             assert!(found.expect("a comparison").is_alike());
-            for _ in 0..4 {
-                moves.next(None, Change::Apply).expect("a step");
-            }
-            moves.finish(None, Change::Apply).expect("the last step");
+            finished(moves);
             program("ROLLBACK");
             copy.join().expect("no panic")
         });

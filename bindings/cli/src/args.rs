@@ -168,7 +168,7 @@ Examples:
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Route {
         #[command(subcommand)]
-        put: Option<RouteVerb>,
+        verb: Option<RouteVerb>,
         /// The id, and the router's name [default: default]; with --key, --key-text or --order-no only the name
         #[arg(value_name = "ID] [NAME", num_args = 0..=2, required_unless_present_any = ["key", "key_text", "order_no"])]
         words: Vec<String>,
@@ -189,10 +189,10 @@ Examples:
     #[command(long_about = "\
 Move ranges of genes between shards, while programs go on.
 
-A range is mirrored first: programs write to both shards, and the old one serves. The rows of before are copied and
-compared, then ids are cut over by percentages, then the move is finished. Each step is stored only when every process
-that follows the table runs the version before; until the last one each step can be undone, and nothing is lost.
-Without --yes a step only shows what would be.")]
+A range is mirrored first: the old shard decides writes, and programs write to the new one too. The rows of before are
+copied and compared, then ids are read from the new shard by percentages, both are compared again, and the move is
+finished. Each step is stored only when every process that follows the table runs the version before; until the last one
+each step can be undone, and nothing is lost. Without --yes a step only shows what would be.")]
     #[command(after_help = "\
 Examples:
   keymill move plan orders --shards s1,s2,s3 --out plan.toml
@@ -588,5 +588,10 @@ pub enum RouteVerb {
         /// Write it
         #[arg(long)]
         yes: bool,
+    },
+    /// Print the route table that the store has
+    Get {
+        /// The router's name
+        name: String,
     },
 }

@@ -76,7 +76,7 @@ fn answer(args: &Args, notes: &mut Vec<String>) -> Result<()> {
         Verb::Gene { key } => route::gene(key, args.json),
         Verb::Seal { id, keys, form } => order_numbers::seal(id, keys, form == "8", args.json),
         Verb::Unseal { order_no, keys } => order_numbers::unseal(order_no, keys, args.json),
-        Verb::Route { put: None, words, key, order_no, wide, table: Some(table) } => {
+        Verb::Route { verb: None, words, key, order_no, wide, table: Some(table) } => {
             let wanted = route::Lookup::new(words, key, order_no.as_deref(), *wide)?;
             route::route(&keymill::Router::open(table)?, &wanted, args.json)
         }
@@ -158,10 +158,11 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
                 split::SplitOptions { table, index: index.as_deref(), regions: *regions, tikv: *tikv };
             split::sql(&mill.source(source)?, wanted, json)
         }
-        Verb::Route { put: Some(RouteVerb::Put { name, file, yes }), .. } => {
+        Verb::Route { verb: Some(RouteVerb::Put { name, file, yes }), .. } => {
             route::put(mill, name, file, *yes, json)
         }
-        Verb::Route { put: None, words, key, order_no, wide, table: None } => {
+        Verb::Route { verb: Some(RouteVerb::Get { name }), .. } => route::get(mill, name, json),
+        Verb::Route { verb: None, words, key, order_no, wide, table: None } => {
             let wanted = route::Lookup::new(words, key, order_no.as_deref(), *wide)?;
             route::route(&keymill::Router::from_text(&mill.route_table(wanted.name)?)?, &wanted, json)
         }
@@ -177,7 +178,7 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
         | Verb::Gene { .. }
         | Verb::Seal { .. }
         | Verb::Unseal { .. }
-        | Verb::Route { put: None, table: Some(_), .. } => Ok(()),
+        | Verb::Route { verb: None, table: Some(_), .. } => Ok(()),
     }
 }
 

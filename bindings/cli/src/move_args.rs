@@ -63,10 +63,10 @@ pub enum MoveVerb {
     #[command(long_about = "\
 Compare the rows of both shards, and record that they are alike.
 
-A comparison counts that begins `settle` after every reader writes to both shards; with --yes this command records that
-they do and waits for it. Sub-ranges are compared by count and checksum, and row by row where those differ; rows that
+A comparison counts that begins `settle` after every reader writes to both shards, for the first percentage, or reads all
+ids from the new one, for `finish`; with --yes this command records that they do and waits for it. Sub-ranges are compared by count and checksum, and row by row where those differ; rows that
 differ are read again after `settle`. What still differs is printed, and the exit code is 1. Name all tables of the
-range: only a comparison of all of them allows the cut-over.
+range: only a comparison of all of them allows the next step.
 
 Without --table it only waits and prints the time of the store: compare by other means then, and where both shards are
 alike say so with --began and that time.")]
@@ -79,10 +79,10 @@ Examples:
         router: String,
         #[command(flatten)]
         rows: Option<RowsArgs>,
-        /// Bring the newer row over; of one version the one whose shard counts
+        /// Make rows of the new shard what they are in the old one, which decides until the move is finished
         #[arg(long, requires = "table")]
         repair: bool,
-        /// With --repair: delete rows that only the new shard has, while the old one counts: they were deleted there
+        /// With --repair: delete rows that only the new shard has
         #[arg(long, requires = "repair")]
         delete: bool,
         /// The comparison that began at this time of the store found no difference
@@ -101,14 +101,20 @@ Examples:
         #[command(flatten)]
         how: How,
     },
-    /// Undo a step: the percentage before, then mirrored, then not moving
+    /// Undo: from any percentage to mirrored, then to a range that does not move
     Back {
         /// The router's name
         router: String,
         #[command(flatten)]
         how: How,
     },
-    /// End a move whose ids are all cut over
+    /// End a move whose ids are all read from the new shard
+    #[command(long_about = "\
+End a move whose ids are all read from the new shard.
+
+It needs a comparison of its own, `keymill move verify`, which began after the last percentage. Two steps are stored: writes
+of the range wait from the first until every reader knows it, about half a second; then the new shard decides. A process
+that has died is waited for until its row ends, and is named meanwhile.")]
     Finish {
         /// The router's name
         router: String,

@@ -1,7 +1,7 @@
 //! `move`: ranges of genes go from one shard to another while programs go on.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keymill::binding::read_document;
 use keymill::{
@@ -16,6 +16,8 @@ use crate::{print, rows};
 
 /// The longest pause between two tries of a step that waits.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// A reader that has died is waited for until its row ends, which is earlier unless `reader_lease` is longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Makes a step, or shows one.
 pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
@@ -43,8 +45,8 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
         MoveVerb::Verify { router, rows: Some(of), repair, delete, how, .. } => {
             let repair = match (repair, delete) {
                 (false, _) => RowRepair::Named,
-                (true, false) => RowRepair::Newer,
-                (true, true) => RowRepair::NewerAndDeleted,
+                (true, false) => RowRepair::Bring,
+                (true, true) => RowRepair::BringAndDelete,
             };
             rows::verify(mill, router, of, repair, how, json)
         }
@@ -63,12 +65,10 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
             let from = phase(&mill.moves(router)?.status()?);
             step(mill, router, how, json, |moves, change| {
                 check_phase(moves, &from)?;
-                last_step(change, |change| moves.back(change))
+                moves.back(change)
             })
         }
-        MoveVerb::Finish { router, watch, how } => step(mill, router, how, json, |moves, change| {
-            last_step(change, |change| moves.finish(*watch, change))
-        }),
+        MoveVerb::Finish { router, watch, how } => finish(mill, router, *watch, how, json),
         MoveVerb::Clean { router, rows: of, older_than, rows_per_second, yes } => {
             rows::clean(mill, router, of, *older_than, *rows_per_second, *yes, json)
         }
@@ -76,18 +76,37 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
     }
 }
 
-/// Makes a step; where one of the shards is no longer written to after it, says how long that takes.
-fn last_step(change: Change, make: impl Fn(Change) -> Result<MoveStatus>) -> Result<MoveStatus> {
-    if change == Change::Apply {
-        let after = make(Change::DryRun)?;
-        if after.moving.is_none() && after.settle > LOOK_AGAIN {
-            print::note(&format!(
-                "keymill: routes that were handed out before are waited for, {} ms",
-                after.settle.as_millis()
-            ));
+/// Makes the two last steps. Writes of the range wait from the first to the second, so this command makes both.
+fn finish(mill: &Mill, router: &str, watch: Option<Duration>, how: &How, json: bool) -> Result<()> {
+    let moves = mill.moves(router)?;
+    forget(&moves, how)?;
+    let mut after = patiently(how, || moves.finish(watch, change(how.yes)))?;
+    let (began, mut told) = (Instant::now(), String::new());
+    while how.yes && after.moving.is_some() {
+        match moves.finish(watch, Change::Apply) {
+            Ok(status) => after = status,
+            Err(error) if error.code == Code::NotReady && began.elapsed() < LONGEST_PAUSE => {
+                if began.elapsed() > LOOK_AGAIN && told != error.message {
+                    print::note(&format!("keymill: writes of the range wait: {}", error.message));
+                    told = error.message;
+                }
+                std::thread::sleep(error.retry_after.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN));
+            }
+            Err(error) => {
+                let now = moves.status()?;
+                // Another operator has made the step.
+                if now.moving.is_none() {
+                    after = now;
+                    continue;
+                }
+                print::note(
+                    "keymill: writes of the range wait; the same command goes on, and `keymill move back` ends the pause",
+                );
+                return Err(error);
+            }
         }
     }
-    make(change)
+    show_step(router, after, how, json)
 }
 
 /// A name that is new may be a misspelt one.
@@ -134,7 +153,11 @@ fn step(
     let moves = mill.moves(router)?;
     forget(&moves, how)?;
     let change = change(how.yes);
-    let mut after = patiently(how, || make(&moves, change))?;
+    let after = patiently(how, || make(&moves, change))?;
+    show_step(router, after, how, json)
+}
+
+fn show_step(router: &str, mut after: MoveStatus, how: &How, json: bool) -> Result<()> {
     if let Some(moving) = after.moving.as_mut().filter(|_| !how.yes) {
         moving.stored_at = None;
     }

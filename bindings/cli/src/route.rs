@@ -68,6 +68,16 @@ pub fn route(router: &Router, wanted: &Lookup<'_>, json: bool) -> Result<()> {
     print::fields(json, &route.fields())
 }
 
+/// Prints a table as it is stored, for `put` to read.
+pub fn get(mill: &Mill, name: &str, json: bool) -> Result<()> {
+    let table = mill.route_table(name)?;
+    if json {
+        return print::json(&serde_json::json!({ "table": table }));
+    }
+    // To the byte: `put` of the same table again is nothing.
+    print::out(table.as_bytes()).map(drop)
+}
+
 /// Stores a table; without `yes` only says what would be.
 pub fn put(mill: &Mill, name: &str, file: &Path, yes: bool, json: bool) -> Result<()> {
     let text = keymill::binding::read_document(file)

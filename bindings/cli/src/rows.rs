@@ -165,10 +165,10 @@ pub fn verify(
         Some(status) if !json => moves::show(router, status, json),
         Some(_) => Ok(()),
         None => {
-            print::note(if found.is_cut_over {
-                "keymill: both shards are alike; nothing is recorded once ids are cut over"
-            } else {
+            print::note(if found.counts {
                 "keymill: both shards are alike, and nothing was recorded; --yes records it"
+            } else {
+                "keymill: both shards are alike; nothing is recorded between the first percentage and the last one"
             });
             Ok(())
         }
@@ -176,17 +176,15 @@ pub fn verify(
 }
 
 fn differ(found: &Comparison, repair: RowRepair, yes: bool) -> Error {
-    // The shard that counts does not have them.
-    let is_gone = |how: Differs| how == Differs::OnlyNew || found.is_cut_over && how == Differs::OnlyOld;
-    let only_gone = found.tables.iter().flat_map(|of| &of.differ).all(|row| is_gone(row.how));
+    let only_gone = found.tables.iter().flat_map(|of| &of.differ).all(|row| row.how == Differs::OnlyNew);
     let remedy = match repair {
-        RowRepair::Newer if yes && only_gone => {
-            "the shard that counts does not have them: they were deleted there, or their writes were not acknowledged; --repair --delete deletes them in the other one, too"
+        RowRepair::Bring if yes && only_gone => {
+            "the old shard does not have them: they were deleted there, or their writes were not acknowledged; --repair --delete deletes them in the new one, too"
         }
-        RowRepair::Newer | RowRepair::NewerAndDeleted if yes => {
+        RowRepair::Bring | RowRepair::BringAndDelete if yes => {
             "what keeps them out is said above; change these rows by hand where it stays so, and run it again"
         }
-        _ => "--repair --yes brings the newer ones over",
+        _ => "--repair --yes makes them what they are in the old shard",
     };
     let left: usize = found.tables.iter().map(|of| of.differ.len()).sum();
     let left = if left >= MANY { format!("{left} or more") } else { left.to_string() };

@@ -77,6 +77,11 @@ const steps = {
   take_text_for: (it, step) => it.sources[step.of].takeText(key(step), Number(step.count)),
   text_of: (it, { of, id }) => it.sources[of].textOf(BigInt(id)),
   route: (it, { of, id }) => texts(it.routers[of].route(BigInt(id))),
+  is_current(it, { of, id, table }) {
+    const route = it.routers[of].route(BigInt(id))
+    it.routers[of].load(table)
+    return it.routers[of].isCurrent(route) ? 'yes' : 'no'
+  },
   route_wide: (it, { of, id }) => texts(it.routers[of].routeWide(BigInt(id))),
   route_key: (it, step) => texts(it.routers[step.of].routeKey(key(step))),
   store_of: (_, { url, properties = [] }) => storeOf(url, Object.fromEntries(properties)),

@@ -73,10 +73,12 @@ export interface Route {
   shard: string
   /** The shard to read from. */
   read: string
-  /** The shard to write to, whose answer counts. */
-  write: string
-  /** While the range moves, the second shard to write to: a write is acknowledged when both have it. */
+  /** The shard that decides a write: `shard`, until a move is finished. Absent while the route is paused. */
+  write?: string
+  /** While the range moves, the second shard to write to: it follows `write`, and a write is acknowledged when both have it. See `router.isCurrent`. */
   mirror?: string
+  /** Whether writes of the range wait, because its move is about to be finished: for a second at most where all processes live. Take another route then. */
+  paused: boolean
   /** A second shard that may serve ids of this key, for a key whose range moves by number. */
   also?: string
   /** The version of the table. */
@@ -152,6 +154,7 @@ export interface Native {
   routeOrderNo(router: RouterBox, orderNo: Uint8Array): Route
   routeOrderNo8(router: RouterBox, orderNo: bigint): Route
   routeOrderNoText(router: RouterBox, text: string): Route
+  routeIsCurrent(router: RouterBox, gene: number, write: string | undefined, mirror: string | undefined): boolean
   routerVersion(router: RouterBox): number
   routerAge(router: RouterBox): number | null
   openNumbers(file: string, tenant: string, table: string): NumbersBox

@@ -102,6 +102,16 @@ export class Router {
     return asked(() => native.routeOrderNo8(this.#box, of64('an order number', orderNo, 0n)))
   }
 
+  /**
+   * Whether a write by this route may still be committed: the present table says the same about where the ids of its gene are written, and
+   * while the range moves, this process may answer for it. Asks no store. A write while the range moves holds a transaction open on both
+   * shards, and asks this before it commits `write`, then `mirror`. If not, roll both back and take a new route.
+   */
+  isCurrent(route: Route): boolean {
+    if (typeof route?.gene !== 'number') throw argument(`isCurrent takes a route of this router, not ${shown(route)}`)
+    return native.routeIsCurrent(this.#box, route.gene, route.write, route.mirror)
+  }
+
   /** The version of the present table. */
   get version(): number {
     return native.routerVersion(this.#box)

@@ -222,3 +222,36 @@ def test_a_local_serial_has_the_zone_that_the_program_set_after_it_opened_its_mi
         check=True,
     )
     assert ran.stdout.startswith("INVALID_CONFIG") and "`Asia/Shangai` is no time zone" in ran.stdout, ran.stdout
+
+
+TAKES = """
+import multiprocessing, sys, keymill
+
+def take(store):
+    # No object of it goes before the process does.
+    global mill
+    mill = keymill.open(store)
+    print(*mill.segment("orders", step=1000).take(1), mill.router("orders").route(1).shard, flush=True)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    for _ in range(3):
+        child = context.Process(target=take, args=(sys.argv[2],))
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_child_of_multiprocessing_gives_back_what_it_holds_and_leaves_no_reader(sqlite, tmp_path, method):
+    table = tmp_path / "routes.toml"
+    table.write_text('version = 1\n[[range]]\nupper = 65535\nshard = "s1"\n')
+    command = [sys.executable, "-m", "keymill", "--mill", sqlite]
+    subprocess.run([*command, "route", "put", "orders", str(table), "--yes"], check=True, capture_output=True)
+    program = tmp_path / "takes.py"
+    program.write_text(TAKES)
+    answer = subprocess.run([sys.executable, program, method, sqlite], capture_output=True, text=True, timeout=240)
+    assert (answer.returncode, answer.stdout) == (0, "1 s1\n2 s1\n3 s1\n"), answer.stderr
+    status = subprocess.run([*command, "move", "status", "orders"], check=True, capture_output=True, text=True)
+    assert "reader:" not in status.stdout, status.stdout

@@ -37,6 +37,7 @@ def key_of(step):
 def shown(route):
     """A route as the vectors write it."""
     parts = {name: getattr(route, name) for name in ("gene", "shard", "read", "write", "mirror", "also", "version")}
+    parts["paused"] = "yes" if route.paused else None
     return {name: str(part) for name, part in parts.items() if part is not None}
 
 
@@ -175,6 +176,12 @@ class Runner:
 
     def do_route(self, step):
         return shown(self.routers[step["of"]].route(int(step["id"])))
+
+    def do_is_current(self, step):
+        router = self.routers[step["of"]]
+        route = router.route(int(step["id"]))
+        router.load(step["table"])
+        return "yes" if router.is_current(route) else "no"
 
     def do_route_wide(self, step):
         return shown(self.routers[step["of"]].route_wide(int(step["id"])))

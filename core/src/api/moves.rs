@@ -130,7 +130,7 @@ impl MoveStatus {
             let from = table.ranges.iter().find(|range| range.upper == last).map(|range| range.shard.clone());
             let (from, to) = (from.unwrap_or_default(), moves.to.clone());
             let of = PlannedMove { first, last, from, to, share: share(first, last) };
-            let Progress { since, steps, watch_ms, stored_at, verify_from, verified_at } =
+            let Progress { since, steps, watch_ms, stored_at, verify_from, verified_at, .. } =
                 moves.progress.clone();
             let options =
                 MoveOptions { steps, watch: Duration::from_millis(watch_ms), by_gene: moves.by == By::Gene };
@@ -203,31 +203,6 @@ impl Moves {
     fn read(&self) -> Result<(RouteTable, Readers)> {
         let (router, line) = (self.router.clone(), self.shared.config.command_line());
         self.shared.on_store(line, move |store| seen(store, &router))
-    }
-
-    /// A step after which one of the shards is no longer written to. A route of before the last step may still read there for `settle`:
-    /// all readers run the present table, then `settle` passes, and they still do.
-    fn last_step(
-        &self,
-        change: Change,
-        before: &MoveStatus,
-        step: impl FnOnce(&RouteTable, &Readers) -> Result<RouteTable> + Send + 'static,
-    ) -> Result<MoveStatus> {
-        if change.is_dry() {
-            return self.step(change, step);
-        }
-        std::thread::sleep(before.settle);
-        let version = before.version;
-        self.step(change, move |table, readers| {
-            let new = step(table, readers)?;
-            if new.version() == version {
-                return Ok(new);
-            }
-            Err(Error::new(
-                Code::StoreRefused,
-                "another process has stored a table of this router meanwhile; nothing was stored: `keymill move status` shows where the move stands",
-            ))
-        })
     }
 
     /// Makes a step: reads table and readers, decides, and stores the table that follows if the one that was read is still there.
@@ -303,21 +278,21 @@ impl Moves {
         })
     }
 
-    /// Records that every reader writes to both shards. A comparison counts that begins at [`Moving::verify_from`] or later, by the store's
-    /// clock: `settle` from now.
+    /// Records that every reader follows: writes to both shards, or reads all ids from the new one. A comparison counts that begins at
+    /// [`Moving::verify_from`] or later, by the store's clock: `settle` from now.
     ///
     /// # Errors
-    /// `NOT_READY`: a reader has not followed, or was lost before the move began; `INVALID_CONFIG`: no range is mirrored. `STORE_REFUSED` as
+    /// `NOT_READY`: a reader has not followed, or was lost before the move began; `INVALID_CONFIG`: no step depends on a comparison now. `STORE_REFUSED` as
     /// [`Moves::start`].
     pub fn begin_verify(&self, change: Change) -> Result<MoveStatus> {
         self.step(change, move |table, readers| follow(table, &MoveStep::BeginVerify, readers))
     }
 
     /// Records that a comparison of both shards, begun at this time of the store, found no difference. The first ids are cut over only
-    /// after that.
+    /// after that, and a move is finished only after another one.
     ///
     /// # Errors
-    /// `INVALID_CONFIG`: it began before [`Moving::verify_from`], or ids are cut over already. `NOT_READY`, `STORE_REFUSED` as [`Moves::start`].
+    /// `INVALID_CONFIG`: it began before [`Moving::verify_from`], or no step depends on a comparison now. `NOT_READY`, `STORE_REFUSED` as [`Moves::start`].
     pub fn verified(&self, began_at: u64, change: Change) -> Result<MoveStatus> {
         self.step(change, move |table, readers| follow(table, &MoveStep::Verified { began_at }, readers))
     }
@@ -332,32 +307,25 @@ impl Moves {
         self.step(change, move |table, readers| follow(table, &MoveStep::Next { watch_ms }, readers))
     }
 
-    /// Goes back to the percentage before, from the first one to mirrored, and from there to a range that does not move. Nothing is lost:
-    /// both shards have every write. The step to a range that does not move takes [`MoveStatus::settle`], as [`Moves::finish`].
+    /// Goes back: from any percentage, and while writes wait, to mirrored, and from there to a range that does not move. Nothing is lost:
+    /// the old shard has every write.
     ///
     /// # Errors
     /// `NOT_READY`, `STORE_REFUSED` as [`Moves::start`]; `INVALID_CONFIG`: no range moves.
     pub fn back(&self, change: Change) -> Result<MoveStatus> {
-        let back = |table: &RouteTable, readers: &Readers| follow(table, &MoveStep::Back, readers);
-        let before = self.step(Change::DryRun, back)?;
-        if before.moving.is_none() {
-            return self.last_step(change, &before, back);
-        }
-        self.step(change, back)
+        self.step(change, |table, readers| follow(table, &MoveStep::Back, readers))
     }
 
-    /// Ends a move whose ids are all cut over: the range is the new shard's, and the old one is no longer written to. It takes
-    /// [`MoveStatus::settle`]: a route of before the last percentage may be used so long, and it reads the old shard.
+    /// Ends a move whose ids are all read from the new shard, after a comparison that began since and found no difference. The first call
+    /// stores [`MovePhase::Pausing`]: writes of the range wait. The second one, once every reader knows it, makes the range the new
+    /// shard's, and [`MoveStatus::moving`] is `None`. Call it again until then, as `keymill move finish` does: each reader looks every 200 ms.
     ///
     /// # Errors
-    /// As [`Moves::next`].
+    /// As [`Moves::next`]. While writes wait, `NOT_READY` names the readers that they wait for; a reader that has died is waited for until its
+    /// row ends, `reader_lease` at most.
     pub fn finish(&self, watch: Option<Duration>, change: Change) -> Result<MoveStatus> {
         let watch_ms = watch.map(in_ms);
-        let finish = move |table: &RouteTable, readers: &Readers| {
-            follow(table, &MoveStep::Finish { watch_ms }, readers)
-        };
-        let before = self.step(Change::DryRun, finish)?;
-        self.last_step(change, &before, finish)
+        self.step(change, move |table, readers| follow(table, &MoveStep::Finish { watch_ms }, readers))
     }
 
     /// Where the move stands, and who follows the table.

@@ -58,15 +58,19 @@ pub struct Route<'r> {
     pub shard: &'r str,
     /// The shard to read from. It differs from `shard` once the range moves and this id has been cut over.
     pub read: &'r str,
-    /// The shard to write to, whose answer counts: the one to read from.
-    pub write: &'r str,
-    /// While the range moves, the second shard to write to: a write is acknowledged when both have it.
+    /// The shard that decides a write: `shard`, until a move is finished. `None` while the route is [`paused`](Route::paused).
+    pub write: Option<&'r str>,
+    /// While the range moves, the second shard to write to: it follows `write`, and a write is acknowledged when both have it. See
+    /// [`Router::is_current`].
     pub mirror: Option<&'r str>,
+    /// Whether writes of the range wait, because its move is about to be finished: for about two polls, a second at most where all
+    /// processes live. Take another route then; reads go on.
+    pub paused: bool,
     /// A second shard that may serve ids of this key: only for a key whose range moves by number, where each id decides.
     pub also: Option<&'r str>,
     /// The version of the table.
     pub version: u64,
-    /// The numbers of the names: the shard, the shard that serves, and `mirror`.
+    /// The numbers of the names: `shard`, `read`, and `mirror`.
     pub(crate) numbers: (u16, u16, Option<u16>),
 }
 
@@ -78,8 +82,9 @@ impl Route<'_> {
             ("gene", self.gene.to_string()),
             ("shard", self.shard.to_owned()),
             ("read", self.read.to_owned()),
-            ("write", self.write.to_owned()),
         ];
+        fields.extend(self.write.map(|write| ("write", write.to_owned())));
+        fields.extend(self.paused.then(|| ("paused", "yes".to_owned())));
         fields.extend(self.mirror.map(|mirror| ("mirror", mirror.to_owned())));
         fields.extend(self.also.map(|also| ("also", also.to_owned())));
         fields.push(("version", self.version.to_string()));
@@ -202,8 +207,9 @@ impl Router {
             gene,
             shard,
             read: shard,
-            write: shard,
+            write: Some(shard),
             mirror: None,
+            paused: false,
             also: None,
             version,
             numbers: (number, number, None),
@@ -216,21 +222,54 @@ impl Router {
         if !self.live.is_leased() {
             return self.unleased(gene, number);
         }
-        let ((serves, other), number_decides) = match number {
-            Some(number) => (word.serves(number), false),
-            None => word.serves_gene(),
+        let (read, number_decides) = match number {
+            Some(number) => (word.read(number), false),
+            None => word.read_gene(),
         };
-        let (name, mirror) = (self.live.name(serves), self.live.name(other));
+        let (old, new) = (self.live.name(word.shard()), self.live.name(word.to()));
+        let paused = word.is_paused();
         Ok(Route {
             gene,
-            shard: if serves == word.shard() { name } else { mirror },
-            read: name,
-            write: name,
-            mirror: Some(mirror),
-            also: number_decides.then_some(mirror),
+            shard: old,
+            read: if read == word.shard() { old } else { new },
+            write: (!paused).then_some(old),
+            mirror: (!paused).then_some(new),
+            paused,
+            also: number_decides.then_some(new),
             version,
-            numbers: (word.shard(), serves, Some(other)),
+            numbers: (word.shard(), read, (!paused).then_some(word.to())),
         })
+    }
+
+    /// Whether a write by this route may still be committed: the present table says the same about where the ids of its gene are written,
+    /// and while the range moves, this process may answer for it. Steps that move only reads do not count. Asks no store and takes no lock.
+    ///
+    /// A write while the range moves holds a transaction open on both shards, and asks this before it commits them, the one of
+    /// [`Route::write`] first: see *A write while its range moves* on the page `business-ids.md`. If the answer is no, roll both back, take
+    /// a new route, and do the work again. A paused route is never current.
+    ///
+    /// ```
+    /// let moving = "version = 1\n[[range]]\nupper = 65535\nshard = \"s1\"\nto = \"s2\"\n";
+    /// let router = keymill::Router::from_text(moving)?;
+    /// let route = router.route(5)?;
+    /// assert_eq!((route.write, route.mirror), (Some("s1"), Some("s2")));
+    /// assert!(router.is_current(&route));
+    /// router.load("version = 2\n[[range]]\nupper = 65535\nshard = \"s2\"\n")?;
+    /// assert!(!router.is_current(&route));
+    /// # Ok::<(), keymill::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_current(&self, route: &Route<'_>) -> bool {
+        self.writes(route.gene, route.write, route.mirror)
+    }
+
+    /// Whether the ids of this gene are written to these shards now.
+    pub(crate) fn writes(&self, gene: Gene, write: Option<&str>, mirror: Option<&str>) -> bool {
+        let (word, _) = self.live.word(gene);
+        let to = word.moves().then(|| self.live.name(word.to()));
+        write == Some(self.live.name(word.shard()))
+            && mirror == to
+            && (to.is_none() || !word.is_paused() && self.live.is_leased())
     }
 
     /// The answer without a lease: a forked child gets a table of its own, another process is refused.

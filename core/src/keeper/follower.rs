@@ -24,6 +24,8 @@ const FAR: u64 = 1 << 32;
 const EVERY_MS: u64 = 10_000;
 /// … while one of its ranges moves.
 const EVERY_MS_MOVING: u64 = 1_000;
+/// … while writes of a range wait, or will with the next step: they wait for two readings.
+const EVERY_MS_PAUSING: u64 = 200;
 /// … at least, while the store fails.
 const EVERY_MS_FAILING: u64 = 60_000;
 /// … while the store fails and one of its ranges moves: the cut-over is not missed for longer.
@@ -44,6 +46,8 @@ pub(super) struct Follower {
     renewals_failed: u32,
     /// A range of its table moves, or the table is not known: it is read often.
     moves: bool,
+    /// As [`RouteTable::pauses`].
+    pauses: bool,
     /// Boot time of the next reading.
     due_ms: u64,
     /// Readings in a row that the store failed.
@@ -85,6 +89,7 @@ impl Follower {
             renew_due_ms: 0,
             renewals_failed: 0,
             moves: true,
+            pauses: false,
             due_ms: 0,
             failures: 0,
             reported: None,
@@ -105,6 +110,7 @@ impl Follower {
         table.confirm(boot_ms);
         let mut follower = Follower {
             moves: read.moves(),
+            pauses: read.pauses(),
             whole_due_ms: boot_ms + WHOLE_EVERY_MS,
             ..Follower::new(Arc::new(table))
         };
@@ -114,10 +120,10 @@ impl Follower {
 
     /// Sets when the table is read next.
     fn wait(&mut self, boot_ms: u64) {
-        let (every, failing) = if self.moves {
-            (EVERY_MS_MOVING, EVERY_MS_FAILING_MOVING)
-        } else {
-            (EVERY_MS, EVERY_MS_FAILING)
+        let (every, failing) = match (self.moves, self.pauses) {
+            (_, true) => (EVERY_MS_PAUSING, EVERY_MS_MOVING),
+            (true, false) => (EVERY_MS_MOVING, EVERY_MS_FAILING_MOVING),
+            (false, false) => (EVERY_MS, EVERY_MS_FAILING),
         };
         let pause = if self.failures == 0 { every } else { (every << self.failures.min(10)).min(failing) };
         self.due_ms = boot_ms + pause;
@@ -203,9 +209,11 @@ impl Follower {
         }
         let mut is_new = false;
         if let Some(text) = &stored.text {
-            let read = stored.table(name).and_then(|read| Ok((self.table.replace(&read)?, read.moves())));
+            let read = stored.table(name).and_then(|read| Ok((self.table.replace(&read)?, read)));
             match read {
-                Ok((replaced, moves)) => (is_new, self.moves) = (replaced, moves),
+                Ok((replaced, read)) => {
+                    (is_new, self.moves, self.pauses) = (replaced, read.moves(), read.pauses());
+                }
                 Err(error) => {
                     self.refused = stored.refused.is_none().then(|| RefusedTable {
                         version: stored.version,

@@ -10,6 +10,8 @@ use super::plan::{PlannedMove, given, intervals};
 
 /// How often a caller that waits for readers looks again.
 const AGAIN_MS: u64 = 1_000;
+/// … while writes wait for them too.
+const AGAIN_PAUSED_MS: u64 = 100;
 
 /// How many readers a message names.
 const NAMED: usize = 5;
@@ -18,10 +20,12 @@ const NAMED: usize = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MovePhase {
-    /// Every write goes to both shards, and the old one serves.
+    /// Every write goes to both shards, and all ids are read from the old one.
     Mirror,
-    /// The new shard serves so many percent.
+    /// So many percent are read from the new shard. The old one still decides writes.
     CutOver(u8),
+    /// All ids are read from the new shard, and writes wait until every reader knows it.
+    Pausing,
 }
 
 impl fmt::Display for MovePhase {
@@ -29,13 +33,18 @@ impl fmt::Display for MovePhase {
         match self {
             MovePhase::Mirror => f.write_str("mirror"),
             MovePhase::CutOver(percent) => write!(f, "cut over {percent} %"),
+            MovePhase::Pausing => f.write_str("pausing"),
         }
     }
 }
 
 impl Move {
     pub(crate) fn phase(&self) -> MovePhase {
-        if self.percent == 0 { MovePhase::Mirror } else { MovePhase::CutOver(self.percent) }
+        match self.percent {
+            _ if self.is_paused => MovePhase::Pausing,
+            0 => MovePhase::Mirror,
+            percent => MovePhase::CutOver(percent),
+        }
     }
 }
 
@@ -44,15 +53,15 @@ impl Move {
 pub(crate) enum MoveStep<'a> {
     /// Mirrors the genes of a move.
     Start { of: &'a PlannedMove, by: By, steps: &'a [u8], watch_ms: u64 },
-    /// Every reader writes to both shards: a comparison counts that begins `settle` from now.
+    /// Every reader writes to both shards, or reads all from the new one: a comparison counts that begins `settle` from now.
     BeginVerify,
     /// A comparison that began at this time of the store found both shards alike.
     Verified { began_at: u64 },
     /// The next percentage. The watching time of the table, or another one.
     Next { watch_ms: Option<u64> },
-    /// The percentage before, then mirrored, then not moving.
+    /// Mirrored again, then not moving.
     Back,
-    /// The range is the new shard's.
+    /// Writes wait; then the range is the new shard's.
     Finish { watch_ms: Option<u64> },
 }
 
@@ -88,6 +97,7 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
             stored_at: Some(readers.now_ms),
             verify_from: None,
             verified_at: None,
+            finish_from: None,
         };
         new.ranges = started(table, of, *by, progress)?;
         // A plan is a file, which people edit: every reader has to be able to read what is stored.
@@ -102,7 +112,7 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
     match step {
         MoveStep::Start { .. } => {}
         MoveStep::BeginVerify => {
-            check_mirrored(old)?;
+            check_compared(old)?;
             check_followed(table, &readers.all)?;
             check_aware(table, old, &readers.all)?;
             moves.progress.verify_from = Some(readers.now_ms.saturating_add(table.settle_ms));
@@ -111,18 +121,18 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
         MoveStep::Verified { began_at } => {
             check_verified(table, old, *began_at, readers)?;
             moves.progress.verified_at = Some(*began_at);
+            // A statement that repaired a row until now may be carried out for `settle`.
+            moves.progress.finish_from = Some(readers.now_ms.saturating_add(table.settle_ms));
         }
         MoveStep::Next { watch_ms } => {
             let Some(percent) = old.progress.steps.iter().copied().find(|step| *step > old.percent) else {
                 return Err(Error::config(format!(
-                    "the new shard `{}` serves all ids already; end the move with `keymill move finish`",
+                    "all ids are read from the new shard `{}` already; end the move with `keymill move finish`",
                     shown(&old.to)
                 )));
             };
-            if old.phase() == MovePhase::Mirror && old.progress.verified_at.is_none() {
-                return Err(Error::config(
-                    "no comparison has found both shards alike since the range was mirrored; copy the rows of before, then run `keymill move verify`",
-                ));
+            if old.phase() == MovePhase::Mirror {
+                check_alike(old)?;
             }
             check_followed(table, &readers.all)?;
             check_aware(table, old, &readers.all)?;
@@ -131,20 +141,17 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
             }
             moves.percent = percent;
             moves.progress.stored_at = Some(readers.now_ms);
+            moves.progress.forget_comparison();
         }
         MoveStep::Back => {
             check_followed(table, &readers.all)?;
             moves.progress.stored_at = Some(readers.now_ms);
             match old.phase() {
                 MovePhase::Mirror => range.moves = None,
-                MovePhase::CutOver(_) => {
-                    let before = old.progress.steps.iter().rev().find(|step| **step < old.percent);
-                    moves.percent = before.copied().unwrap_or(0);
-                    if moves.percent == 0 {
-                        // Rows that are written from now on may fail on the mirror.
-                        moves.progress.verify_from = None;
-                        moves.progress.verified_at = None;
-                    }
+                MovePhase::CutOver(_) | MovePhase::Pausing => {
+                    (moves.percent, moves.is_paused) = (0, false);
+                    // Rows that are written from now on may fail on the mirror.
+                    moves.progress.forget_comparison();
                 }
             }
             join(&mut new.ranges);
@@ -152,14 +159,21 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
         MoveStep::Finish { watch_ms } => {
             if old.percent != 100 {
                 return Err(Error::config(format!(
-                    "the new shard `{}` serves {} % of the ids; only a range that is cut over as a whole can be finished: `keymill move next`",
-                    shown(&old.to),
-                    old.percent
+                    "{} % of the ids are read from the new shard `{}`; only a range that is read there as a whole can be finished: `keymill move next`",
+                    old.percent,
+                    shown(&old.to)
                 )));
             }
             check_followed(table, &readers.all)?;
             check_aware(table, old, &readers.all)?;
-            check_watched(old, *watch_ms, readers.now_ms)?;
+            if old.phase() != MovePhase::Pausing {
+                check_alike(old)?;
+                check_watched(old, *watch_ms, readers.now_ms)?;
+                check_settled(old, readers.now_ms)?;
+                moves.is_paused = true;
+                moves.progress.stored_at = Some(readers.now_ms);
+                return Ok(new);
+            }
             let (from, to) = (std::mem::replace(&mut range.shard, old.to.clone()), old.to.clone());
             range.moves = None;
             Moved::note(&mut new.moved, Moved { first, last, from, to, finished_at: readers.now_ms });
@@ -197,7 +211,8 @@ fn started(table: &RouteTable, of: &PlannedMove, by: By, progress: Progress) -> 
         if !one.shard.is_empty() {
             return Range { upper: one.last, shard: one.shard, moves: None };
         }
-        let moves = Some(Move { to: to.clone(), percent: 0, by, progress: progress.clone() });
+        let moves =
+            Some(Move { to: to.clone(), percent: 0, is_paused: false, by, progress: progress.clone() });
         Range { upper: one.last, shard: from.clone(), moves }
     });
     Ok(ranges.collect())
@@ -249,9 +264,11 @@ fn check_followed(table: &RouteTable, readers: &[Reader]) -> Result<()> {
     if lag.is_empty() {
         return Ok(());
     }
+    let is_paused =
+        table.ranges.iter().any(|range| range.moves.as_ref().is_some_and(|moves| moves.is_paused));
     Err(wait(
         format!("{} not yet at version {version} of the table: {}", are(lag.len()), list(&lag)),
-        AGAIN_MS,
+        if is_paused { AGAIN_PAUSED_MS } else { AGAIN_MS },
     ))
 }
 
@@ -292,21 +309,46 @@ fn check_watched(moves: &Move, watch_ms: Option<u64>, now_ms: u64) -> Result<()>
     ))
 }
 
-fn check_mirrored(moves: &Move) -> Result<()> {
-    if moves.phase() == MovePhase::Mirror {
+/// Refuses until statements that repaired rows before the comparison ended are over.
+fn check_settled(moves: &Move, now_ms: u64) -> Result<()> {
+    let left_ms = moves.progress.finish_from.map_or(0, |from| from.saturating_sub(now_ms));
+    if left_ms == 0 {
+        return Ok(());
+    }
+    Err(wait(
+        format!("the move can be finished in {} s, `settle` after the comparison", left_ms.div_ceil(1000)),
+        left_ms,
+    ))
+}
+
+/// Refuses where no step depends on a comparison.
+fn check_compared(moves: &Move) -> Result<()> {
+    if matches!(moves.phase(), MovePhase::Mirror | MovePhase::CutOver(100)) {
         return Ok(());
     }
     Err(Error::config(format!(
-        "the move is at `{}`; a comparison counts before the first ids are cut over",
+        "the move is at `{}`; a comparison counts before the first ids are cut over, and after the last ones",
         moves.phase()
     )))
 }
 
+/// Refuses a step that depends on a comparison where none has counted.
+fn check_alike(moves: &Move) -> Result<()> {
+    if moves.progress.verified_at.is_some() {
+        return Ok(());
+    }
+    Err(Error::config(if moves.phase() == MovePhase::Mirror {
+        "no comparison has found both shards alike since the range was mirrored; copy the rows of before, then run `keymill move verify`"
+    } else {
+        "no comparison has found both shards alike since all ids are read from the new one; run `keymill move verify`"
+    }))
+}
+
 fn check_verified(table: &RouteTable, moves: &Move, began_at: u64, readers: &Readers) -> Result<()> {
-    check_mirrored(moves)?;
+    check_compared(moves)?;
     let Some(from) = moves.progress.verify_from else {
         return Err(Error::config(
-            "a comparison counts that begins `settle` after every reader writes to both shards: begin with `keymill move verify --wait --yes`",
+            "a comparison counts that begins `settle` after every reader has followed: begin with `keymill move verify --wait --yes`",
         ));
     };
     check_followed(table, &readers.all)?;
@@ -423,15 +465,53 @@ mod tests {
             assert_eq!(move_of(&at).expect("a move").0.phase(), MovePhase::CutOver(percent));
             now_ms += 60_000;
         }
-        says(follow(&at, &NEXT, &readers(now_ms, &[])), Code::InvalidConfig, "serves all ids already");
-        at = follow(&at, &MoveStep::Finish { watch_ms: None }, &readers(now_ms, &[])).expect("the last step");
-        assert_eq!((at.moves(), at.version()), (false, 13));
+        says(
+            follow(&at, &NEXT, &readers(now_ms, &[])),
+            Code::InvalidConfig,
+            "read from the new shard `c` already",
+        );
+        let finish = MoveStep::Finish { watch_ms: None };
+        says(
+            follow(&at, &finish, &readers(now_ms, &[])),
+            Code::InvalidConfig,
+            "since all ids are read from the new one",
+        );
+        at = follow(&at, &MoveStep::BeginVerify, &readers(now_ms, &[(at.version(), 1)]))
+            .expect("all read there");
+        now_ms += at.settle_ms;
+        at = follow(&at, &MoveStep::Verified { began_at: now_ms }, &readers(now_ms, &[])).expect("verified");
+        assert!(at.pauses(), "readers look often from now on");
+        let early = says(
+            follow(&at, &finish, &readers(now_ms, &[])),
+            Code::NotReady,
+            "`settle` after the comparison",
+        );
+        assert_eq!(early, Some(Duration::from_millis(at.settle_ms)));
+        now_ms += at.settle_ms;
+        at = follow(&at, &finish, &readers(now_ms, &[])).expect("writes wait");
+        assert_eq!(at, table(&at.to_text()), "as it is stored");
+        assert_eq!(move_of(&at).expect("a move").0.phase(), MovePhase::Pausing);
+        let lags = says(
+            follow(&at, &finish, &readers(now_ms, &[(at.version() - 1, 1)])),
+            Code::NotReady,
+            "not yet at version",
+        );
+        assert_eq!(lags, Some(Duration::from_millis(AGAIN_PAUSED_MS)));
+        says(
+            follow(&at, &MoveStep::BeginVerify, &readers(now_ms, &[])),
+            Code::InvalidConfig,
+            "the move is at `pausing`",
+        );
+        let back = follow(&at, &MoveStep::Back, &readers(now_ms, &[])).expect("a step back");
+        assert_eq!(move_of(&back).expect("a move").0.phase(), MovePhase::Mirror);
+        at = follow(&at, &finish, &readers(now_ms, &[])).expect("the last step");
+        assert_eq!((at.moves(), at.version()), (false, 16));
         let owners: Vec<_> = at.ranges.iter().map(|range| (range.upper, range.shard.as_str())).collect();
         assert_eq!(owners, [(9999, "a"), (29_999, "b"), (39_999, "a"), (49_999, "c"), (65_535, "a")]);
     }
 
     #[test]
-    fn each_step_but_the_last_is_undone_by_the_one_before() {
+    fn a_move_goes_back_to_mirrored_and_then_to_a_range_that_does_not_move() {
         let mut at = mirrored();
         at = follow(
             &at,
@@ -447,7 +527,7 @@ mod tests {
             phases.push(move_of(&at).expect("a move").0.phase());
             at = follow(&at, &MoveStep::Back, &readers(STORED_AT, &[])).expect("a step back");
         }
-        assert_eq!(phases, [MovePhase::CutOver(50), MovePhase::CutOver(5), MovePhase::Mirror]);
+        assert_eq!(phases, [MovePhase::CutOver(50), MovePhase::Mirror]);
         let owners: Vec<_> = at.ranges.iter().map(|range| (range.upper, range.shard.as_str())).collect();
         assert_eq!(owners, [(9999, "a"), (29_999, "b"), (65_535, "a")]);
     }
@@ -510,7 +590,7 @@ mod tests {
         says(
             follow(&at, &MoveStep::Verified { began_at }, &readers(began_at, &[])),
             Code::InvalidConfig,
-            "cut over 5 %",
+            "the move is at `cut over 5 %`",
         );
         let answer = follow(&at, &NEXT, &readers(began_at + 59_000, &[]));
         assert_eq!(says(answer, Code::NotReady, "another 1 s"), Some(Duration::from_secs(1)));
@@ -519,12 +599,11 @@ mod tests {
         says(
             follow(&at, &MoveStep::Finish { watch_ms: None }, &readers(began_at, &[])),
             Code::InvalidConfig,
-            "serves 5 %",
+            "5 % of the ids are read from the new shard",
         );
         let at = follow(&at, &MoveStep::Next { watch_ms: Some(0) }, &readers(began_at, &[]))
             .expect("as it was asked");
-        let back = follow(&at, &MoveStep::Back, &readers(began_at, &[])).expect("a step back");
-        let mirrored = follow(&back, &MoveStep::Back, &readers(began_at, &[])).expect("a step back");
+        let mirrored = follow(&at, &MoveStep::Back, &readers(began_at, &[])).expect("a step back");
         says(
             follow(&mirrored, &NEXT, &readers(began_at + 99_000, &[])),
             Code::InvalidConfig,

@@ -17,15 +17,23 @@ pub(crate) struct Progress {
     pub(crate) watch_ms: u64,
     /// When this percentage was stored, by the store's clock, milliseconds since 1970.
     pub(crate) stored_at: Option<u64>,
-    /// From when on a comparison of both shards counts, by the same clock: `settle` after every reader wrote to both.
+    /// From when on a comparison of both shards counts for the next step, by the same clock: `settle` after every reader followed the step
+    /// before.
     pub(crate) verify_from: Option<u64>,
     /// When the comparison of both shards began that found no difference, by the same clock.
     pub(crate) verified_at: Option<u64>,
+    /// From when on the move may be finished, by the same clock: `settle` after that comparison was recorded.
+    pub(crate) finish_from: Option<u64>,
 }
 
 impl Progress {
     pub(crate) const STEPS: [u8; 4] = [5, 25, 50, 100];
     pub(crate) const WATCH_MS: u64 = 60_000;
+
+    /// What comes now depends on a new comparison.
+    pub(crate) fn forget_comparison(&mut self) {
+        (self.verify_from, self.verified_at, self.finish_from) = (None, None, None);
+    }
 }
 
 impl Default for Progress {
@@ -38,6 +46,7 @@ impl Default for Progress {
             stored_at: None,
             verify_from: None,
             verified_at: None,
+            finish_from: None,
         }
     }
 }
@@ -63,12 +72,13 @@ impl TableReader {
         };
         let (since, stored_at) = (number("since"), number("stored_at"));
         let (verify_from, verified_at) = (number("verify_from"), number("verified_at"));
+        let finish_from = number("finish_from");
         let steps =
             fields.get("steps").map_or_else(|| Progress::STEPS.to_vec(), |value| self.steps(of, value));
         let watch_ms = fields
             .get("watch")
             .map_or(Progress::WATCH_MS, |value| self.time(&format!("{of}: `watch`"), value));
-        Progress { since, steps, watch_ms, stored_at, verify_from, verified_at }
+        Progress { since, steps, watch_ms, stored_at, verify_from, verified_at, finish_from }
     }
 
     pub(super) fn time(&mut self, of: &str, value: &Value) -> u64 {

@@ -30,12 +30,14 @@ pub(crate) enum By {
     Gene,
 }
 
-/// A range that moves to another shard. Every write goes to both shards until the move is finished.
+/// A range that moves to another shard. Until the move is finished the old shard decides, and every write goes to both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) to: String,
-    /// How much of the range `to` serves, 0 to 100.
+    /// How much of the range is read from `to`, 0 to 100.
     pub(crate) percent: u8,
+    /// The move is about to be finished: writes of the range wait. All of it is read from `to`.
+    pub(crate) is_paused: bool,
     pub(crate) by: By,
     pub(crate) progress: Progress,
 }
@@ -67,21 +69,26 @@ pub(crate) const SETTLE_MS: u64 = 10_000;
 /// The longest time of a table.
 pub(crate) const LONGEST_TIME_MS: u64 = 7 * 86_400_000;
 
-/// The word of a gene in the ring: the number of the shard's name in bits 0 to 15, of the name that it moves to in bits 16 to 31, and in
-/// bits 32 to 38 how much of the gene's ids that one serves, in percent. Bit 63 is set where the gene does not move, and bits 16 to 38
-/// are 0 then: one test finds what most ids need.
+/// The word of a gene in the ring: the number of the shard's name in bits 0 to 15, of the name that it moves to in bits 16 to 31, in
+/// bits 32 to 38 how much of the gene's ids are read there, in percent, and in bit 39 whether their writes wait. Bit 63 is set where the
+/// gene does not move, and bits 16 to 39 are 0 then: one test finds what most ids need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RouteWord(pub(crate) u64);
 
 const STAYS: u64 = 1 << 63;
+const PAUSED: u64 = 1 << 39;
 
 impl RouteWord {
     fn staying(shard: u16) -> RouteWord {
         RouteWord(u64::from(shard) | STAYS)
     }
 
-    fn new(shard: u16, to: u16, percent: u8) -> RouteWord {
+    fn moving(shard: u16, to: u16, percent: u8) -> RouteWord {
         RouteWord(u64::from(shard) | u64::from(to) << 16 | u64::from(percent) << 32)
+    }
+
+    fn paused(shard: u16, to: u16) -> RouteWord {
+        RouteWord(RouteWord::moving(shard, to, 100).0 | PAUSED)
     }
 
     /// Whether the gene's range moves to another shard.
@@ -105,16 +112,22 @@ impl RouteWord {
         self.0 >> 32 & 0x7f
     }
 
-    /// Of a gene that moves, the shard that serves the id with this number, and the other one, which is written to as well.
+    /// Whether writes of a gene that moves wait.
     #[inline]
-    pub(crate) fn serves(self, number: u64) -> (u16, u16) {
-        if number % 100 < self.percent() { (self.to(), self.shard()) } else { (self.shard(), self.to()) }
+    pub(crate) fn is_paused(self) -> bool {
+        self.0 & PAUSED != 0
+    }
+
+    /// Of a gene that moves, the shard from which the id with this number is read.
+    #[inline]
+    pub(crate) fn read(self, number: u64) -> u16 {
+        if number % 100 < self.percent() { self.to() } else { self.shard() }
     }
 
     /// The same for the ids of a key: those of a number from `percent` on. Whether the number in an id decides.
     #[inline]
-    pub(crate) fn serves_gene(self) -> ((u16, u16), bool) {
-        (self.serves(99), (1..100).contains(&self.percent()))
+    pub(crate) fn read_gene(self) -> (u16, bool) {
+        (self.read(99), (1..100).contains(&self.percent()))
     }
 }
 
@@ -158,6 +171,14 @@ impl RouteTable {
         self.ranges.iter().any(|range| range.moves.is_some())
     }
 
+    /// Whether writes of a range wait, or will with the next step.
+    pub(crate) fn pauses(&self) -> bool {
+        let moves = self.ranges.iter().filter_map(|range| range.moves.as_ref());
+        moves
+            .into_iter()
+            .any(|moves| moves.is_paused || moves.percent == 100 && moves.progress.verified_at.is_some())
+    }
+
     /// A word for each gene, with the numbers of names.
     pub(crate) fn words(&self, numbers: &HashMap<&str, u16>) -> Vec<u64> {
         let number = |name: &str| numbers.get(name).copied().unwrap_or_default();
@@ -170,14 +191,17 @@ impl RouteTable {
             let shard = number(&range.shard);
             match &range.moves {
                 None => fill(&mut words, begin, length, RouteWord::staying(shard)),
+                Some(Move { to, is_paused: true, .. }) => {
+                    fill(&mut words, begin, length, RouteWord::paused(shard, number(to)));
+                }
                 Some(Move { to, percent, by: By::Number, .. }) => {
-                    fill(&mut words, begin, length, RouteWord::new(shard, number(to), *percent));
+                    fill(&mut words, begin, length, RouteWord::moving(shard, number(to), *percent));
                 }
                 Some(Move { to, percent, by: By::Gene, .. }) => {
                     let served = (usize::from(*percent) * length).div_ceil(100);
-                    fill(&mut words, begin, served, RouteWord::new(shard, number(to), 100));
+                    fill(&mut words, begin, served, RouteWord::moving(shard, number(to), 100));
                     let rest = (begin + served) % GENES;
-                    fill(&mut words, rest, length - served, RouteWord::new(shard, number(to), 0));
+                    fill(&mut words, rest, length - served, RouteWord::moving(shard, number(to), 0));
                 }
             }
             begin = (upper + 1) % GENES;
@@ -375,6 +399,17 @@ impl TableReader {
                 0
             })
         });
+        let is_paused = fields.get("paused").is_some_and(|value| {
+            value.as_bool().unwrap_or_else(|| {
+                self.fault(format!("{of}: `paused` is {}, not true or false", said(value)));
+                false
+            })
+        });
+        if is_paused && percent != 100 {
+            self.fault(format!(
+                "{of}: `paused` with `percent` {percent}; writes wait only where 100 % are read from `to`"
+            ));
+        }
         let by = match fields.get("by").map(Value::as_str) {
             None | Some(Some("number")) => By::Number,
             Some(Some("gene")) => By::Gene,
@@ -384,13 +419,25 @@ impl TableReader {
             }
         };
         let progress = self.progress(of, fields);
-        Range { upper: upper as u16, shard, moves: Some(Move { to, percent: percent as u8, by, progress }) }
+        let moves = Move { to, percent: percent as u8, is_paused, by, progress };
+        Range { upper: upper as u16, shard, moves: Some(moves) }
     }
 }
 
 /// The fields of a range that has `to`.
-const OF_MOVES: &[&str] =
-    &["to", "percent", "by", "since", "steps", "watch", "stored_at", "verify_from", "verified_at"];
+const OF_MOVES: &[&str] = &[
+    "to",
+    "percent",
+    "paused",
+    "by",
+    "since",
+    "steps",
+    "watch",
+    "stored_at",
+    "verify_from",
+    "verified_at",
+    "finish_from",
+];
 
 pub(super) fn whole(value: &Value, most: u64) -> Option<u64> {
     value.as_u64().filter(|number| *number <= most)
@@ -568,7 +615,7 @@ mod tests {
                 }
             }
             let words = words(&RouteTable::parse(&text)?);
-            let moved: Vec<bool> = (1..=below).map(|offset| words[usize::from(begin.wrapping_add(offset))].serves(99).0 == 2).collect();
+            let moved: Vec<bool> = (1..=below).map(|offset| words[usize::from(begin.wrapping_add(offset))].read(99) == 2).collect();
             let expected = (usize::from(percent) * usize::from(below)).div_ceil(100);
             prop_assert_eq!(moved.iter().filter(|moved| **moved).count(), expected);
             prop_assert!(moved.iter().rev().skip_while(|moved| !**moved).all(|moved| *moved), "the first ones first");
@@ -580,10 +627,10 @@ mod tests {
             let text = format!("version = 1\n[[range]]\nupper = 9\nshard = \"s0\"\nto = \"s1\"\npercent = {percent}\n");
             let word = words(&RouteTable::parse(&text)?)[40_000];
             let is_moved = number % 100 < u64::from(percent);
-            prop_assert_eq!(word.serves(number), (u16::from(is_moved), u16::from(!is_moved)));
-            let ((read, mirror), number_decides) = word.serves_gene();
+            prop_assert_eq!((word.read(number), word.shard(), word.to()), (u16::from(is_moved), 0, 1));
+            let (read, number_decides) = word.read_gene();
             prop_assert_eq!(number_decides, (1..100).contains(&percent));
-            prop_assert_eq!((read, mirror), (u16::from(percent == 100), u16::from(percent != 100)));
+            prop_assert_eq!(read, u16::from(percent == 100));
         }
     }
 }

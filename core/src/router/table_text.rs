@@ -28,19 +28,24 @@ impl RouteTable {
         put(format_args!("settle = \"{}\"\n", in_units(self.settle_ms)));
         for range in &self.ranges {
             put(format_args!("[[range]]\nupper = {}\nshard = {}\n", range.upper, quoted(&range.shard)));
-            let Some(Move { to, percent, by, progress }) = &range.moves else { continue };
+            let Some(Move { to, percent, is_paused, by, progress }) = &range.moves else { continue };
             let by = match by {
                 By::Number => "number",
                 By::Gene => "gene",
             };
             put(format_args!("to = {}\npercent = {percent}\nby = \"{by}\"\n", quoted(to)));
-            let Progress { since, steps, watch_ms, stored_at, verify_from, verified_at } = progress;
+            if *is_paused {
+                put(format_args!("paused = true\n"));
+            }
+            let Progress { since, steps, watch_ms, stored_at, verify_from, verified_at, finish_from } =
+                progress;
             put(format_args!("steps = {steps:?}\nwatch = \"{}\"\n", in_units(*watch_ms)));
             for (field, number) in [
                 ("since", since),
                 ("stored_at", stored_at),
                 ("verify_from", verify_from),
                 ("verified_at", verified_at),
+                ("finish_from", finish_from),
             ] {
                 if let Some(number) = number {
                     put(format_args!("{field} = {number}\n"));

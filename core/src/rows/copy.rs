@@ -15,8 +15,8 @@ use super::moved_table::MovedTable;
 use super::pace::Pace;
 use super::permit::{CONDITION, Permit, Until};
 use super::shard::Shard;
-use super::watch::RowsTask;
-use super::{Both, no_version, too_long};
+use super::watch::{RowsTask, Watch};
+use super::{Both, Wording, no_version, too_long};
 
 /// Rows of a chunk.
 const CHUNK: u64 = 4000;
@@ -155,10 +155,23 @@ pub(super) fn guarded(insert: &str, version: &Range<usize>, until: &Until) -> St
     )
 }
 
-/// Sends the rows of a chunk while they are read. Sent again, it changes nothing more.
+/// Sends the rows of a chunk while they are read, and locked: no program deletes or changes one before the new shard has it. Sent again, it
+/// changes nothing more.
 fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<u64> {
-    let (Both { from, to, old, new, longest, wording, watch }, mut rows) = (both, 0);
-    let (head, tail) = (new.insert(), new.unless_newer(">"));
+    let Both { from, to, old, new, longest, wording, watch } = both;
+    permit.limit_lock_waits(from)?;
+    from.transaction(|from| send_locked((from, old), (to, new), chunk, permit, (*longest, *wording, *watch)))
+}
+
+fn send_locked(
+    (from, old): (&mut Shard, &MovedTable),
+    (to, new): (&mut Shard, &MovedTable),
+    chunk: &IdRange,
+    permit: &Permit<'_>,
+    (longest, wording, watch): (usize, Wording, &Watch<'_>),
+) -> Result<u64> {
+    let mut rows = 0;
+    let (head, tail) = (new.insert(), new.or_replace());
     let (mut insert, mut values, mut failed) = (head.clone(), String::new(), None);
     // Where the version of the first row stands.
     let mut version = 0..0;
@@ -173,7 +186,7 @@ fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<u64
         insert.push_str(&head);
         sent
     };
-    from.read(&old.select(chunk), |row| {
+    from.read(&old.select_locked(&old.within(chunk)), |row| {
         if failed.is_some() {
             return;
         }
@@ -184,11 +197,11 @@ fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<u64
         };
         let at = new.write_row(&mut values, row, version_of_row);
         let alone = head.len() + values.len() + tail.len() + CONDITION;
-        if alone > *longest {
-            failed = Some(too_long(&from_at, old, row, alone, *wording));
+        if alone > longest {
+            failed = Some(too_long(&from_at, old, row, alone, wording));
             return;
         }
-        if insert.len() + 1 + values.len() + tail.len() + CONDITION > *longest {
+        if insert.len() + 1 + values.len() + tail.len() + CONDITION > longest {
             failed = flush(&mut insert, &version, &span);
             if failed.is_some() {
                 return;

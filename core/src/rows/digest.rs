@@ -1,7 +1,7 @@
 //! What rows are compared by: digests that the servers compute, of each row and of a range.
 //!
-//! The digest of a row is an MD5 of its values' texts with commas between them; texts and bytes, which may have commas, stand there as an
-//! MD5 of their own. These digests guard against no attacker. A range has the number of its rows, and the sum of the first 60 bits of each.
+//! The digest of a row is a hash of its values' texts with commas between them; texts and bytes, which may have commas, stand there as a
+//! hash of their own: SHA-256, since MySQL 9.7 has no `MD5` any more, and MD5 on PostgreSQL. These digests guard against no attacker. A range has the number of its rows, and the sum of the first 60 bits of each.
 
 use crate::error::{Code, Error, Result};
 
@@ -26,7 +26,7 @@ impl MovedTable {
         match (self.kind, column.class) {
             (ShardKind::MySql, Class::Plain) => format!("IFNULL(CONCAT({name}), '-')"),
             (ShardKind::MySql, Class::Float) => format!("IFNULL(CONCAT({name} + 0e0), '-')"),
-            (ShardKind::MySql, _) => format!("IFNULL(MD5({name}), '-')"),
+            (ShardKind::MySql, _) => format!("IFNULL(SHA2({name}, 256), '-')"),
             (ShardKind::Postgres, Class::Bytes) => format!("coalesce(pg_catalog.md5({name}), '-')"),
             (ShardKind::Postgres, Class::Text) => {
                 format!("coalesce(pg_catalog.md5({name}::pg_catalog.text), '-')")
@@ -35,11 +35,11 @@ impl MovedTable {
         }
     }
 
-    /// The digest of a row, 32 hexadecimal digits.
+    /// The digest of a row, in hexadecimal digits.
     fn digest(&self) -> String {
         let columns: Vec<_> = self.columns.iter().map(|column| self.digest_of(column)).collect();
         match self.kind {
-            ShardKind::MySql => format!("MD5(CONCAT_WS(',', {}))", columns.join(", ")),
+            ShardKind::MySql => format!("SHA2(CONCAT_WS(',', {}), 256)", columns.join(", ")),
             ShardKind::Postgres => {
                 format!("pg_catalog.md5(pg_catalog.concat_ws(',', {}))", columns.join(", "))
             }

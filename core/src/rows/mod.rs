@@ -309,8 +309,8 @@ impl Moves {
         Ok((status.version, began))
     }
 
-    /// Copies the rows of the range that moves which were there before it was mirrored, chunk by chunk along the key. A row that is newer in
-    /// the new shard is never overwritten. It begins `settle` after all readers write to both shards, and reads where the move stands before
+    /// Copies the rows of the range that moves which were there before it was mirrored, chunk by chunk along the key. The rows of a chunk are
+    /// locked in the old shard until the new one has them. It begins `settle` after all readers write to both shards, and reads where the move stands before
     /// each chunk. A copy that ended early goes on with the same call. A dry run counts.
     ///
     /// This and the other verbs of rows block until they are done. `on_event` is told what happens.

@@ -3,7 +3,7 @@
 //! A verb of rows reads where the move stands, decides, and writes. Between the last two it may stand still for any time: a process that is
 //! stopped wakes after the move was finished. So a write is good for `settle` only, and the database that carries it out sees to that:
 //! its clock is read, then the move is looked at, then the statement is sent, which the database refuses once its clock is `settle` on.
-//! A step that is stored after the look waits for `settle` before anything depends on it.
+//! The old shard decides until a move is finished, and that waits for `settle` after a comparison, which forgets none of the looks before.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -104,13 +104,17 @@ impl<'p> Permit<'p> {
         {
             return Ok(until.clone());
         }
-        // What waits for a lock has begun, and is carried out when the lock is free, whether its sender lives or not.
-        shard.limit_lock_waits(self.settle / 2)?;
+        self.limit_lock_waits(shard)?;
         let asked = Instant::now();
         let until = Until::read(shard, self.settle)?;
         self.ask()?;
         self.given.borrow_mut().insert(at, (until.clone(), asked));
         Ok(until)
+    }
+
+    /// What waits for a lock has begun, and is carried out when the lock is free, whether its sender lives or not.
+    pub(super) fn limit_lock_waits(&self, shard: &mut Shard) -> Result<()> {
+        shard.limit_lock_waits(self.settle / 2)
     }
 
     /// Writes with leave; answers with how many rows were changed. A statement that came too late is sent again with new leave.

@@ -1,12 +1,14 @@
-//! Makes rows alike that differ, by statements that are conditional on the version.
+//! Makes rows of the new shard what they are in the old one.
+//!
+//! A row that is brought over is locked in the old shard meanwhile. One that the old shard does not have is locked in the new one first, and then the
+//! old one is asked again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::Router;
 use crate::error::{Code, Error, Result};
 
 use super::compare::{Difference, Differs, look};
-use super::copy::guarded;
+use super::copy::{guarded, number};
 use super::digest::Primary;
 use super::key::Id;
 use super::moved_table::MovedTable;
@@ -15,84 +17,57 @@ use super::shard::Shard;
 use super::watch::{RowsEvent, Watch};
 use super::{Both, Wording, no_version, too_long};
 
-/// What is to be done to a row.
-///
-/// Of a row that the shard that counts does not have, no program has an acknowledged write that was not followed by an acknowledged delete, so
-/// nothing is ever inserted there: a program may be deleting the row.
+/// What is to be done to a row of the new shard. The old one decides, and nothing is written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cure {
-    /// Written to the shard that does not count.
-    ToNew,
-    ToOld,
-    /// Written to the shard that counts, where it is there already.
-    UpdateNew,
-    UpdateOld,
-    DeleteNew,
-    DeleteOld,
+    /// It becomes what it is in the old shard.
+    Bring,
+    /// The old shard does not have it.
+    Delete,
 }
 
-/// Decides by what counts for an id: the shard that its route says to write to.
-fn cure(of: &Difference, new_counts: bool, deletes: bool) -> Option<Cure> {
-    match (of.how, new_counts) {
-        (Differs::OnlyOld | Differs::OldNewer | Differs::Content, false) => Some(Cure::ToNew),
-        (Differs::OnlyNew | Differs::NewNewer | Differs::Content, true) => Some(Cure::ToOld),
-        (Differs::OldNewer, true) => Some(Cure::UpdateNew),
-        (Differs::NewNewer, false) => Some(Cure::UpdateOld),
-        // It was deleted in the shard that counts, or its write there failed and was not acknowledged.
-        (Differs::OnlyNew, false) => deletes.then_some(Cure::DeleteNew),
-        (Differs::OnlyOld, true) => deletes.then_some(Cure::DeleteOld),
+fn cure(of: &Difference, deletes: bool) -> Option<Cure> {
+    match of.how {
+        Differs::OnlyOld | Differs::OldNewer | Differs::NewNewer | Differs::Content => Some(Cure::Bring),
+        // It was deleted in the old shard, or its write there failed and was not acknowledged.
+        Differs::OnlyNew => deletes.then_some(Cure::Delete),
     }
-}
-
-/// Whether the new shard's answer counts for an id.
-fn new_counts(router: &Router, to: &str, id: &Id) -> Result<bool> {
-    let wrong = || Error::argument(format!("{id} is no id"));
-    let write = match id {
-        Id::Number(id) => router.route(*id)?.write,
-        Id::Bytes(bytes) => match <[u8; 8]>::try_from(bytes.as_slice()) {
-            Ok(narrow) => router.route(u64::from_be_bytes(narrow))?.write,
-            Err(_) => {
-                let wide = <[u8; 16]>::try_from(bytes.as_slice()).map_err(|_| wrong())?;
-                router.route_wide(u128::from_be_bytes(wide))?.write
-            }
-        },
-    };
-    Ok(write == to)
 }
 
 /// Repairs rows; answers with those that still differ.
 pub fn repair(
     both: &mut Both<'_>,
     found: &[Difference],
-    router: &Router,
-    to: &str,
     deletes: bool,
     permit: &Permit<'_>,
 ) -> Result<Vec<Difference>> {
     let ids: BTreeSet<Id> = found.iter().map(|of| of.id.clone()).collect();
-    let mut cures: BTreeMap<u8, Vec<&Difference>> = BTreeMap::new();
-    for of in found {
-        if let Some(cure) = cure(of, new_counts(router, to, &of.id)?, deletes) {
-            cures.entry(cure as u8).or_default().push(of);
-        }
-    }
-    let of = |cure: Cure| cures.get(&(cure as u8)).cloned().unwrap_or_default();
+    let with = |wanted| found.iter().filter(move |of| cure(of, deletes) == Some(wanted)).collect::<Vec<_>>();
+    let (brought, deleted) = (with(Cure::Bring), with(Cure::Delete));
     let (longest, watch) = ((both.longest, both.wording), both.watch);
     let mut reasons = Reasons::new();
     let Both { from, to, old, new, .. } = both;
-    for (cure, inserts) in [(Cure::ToNew, true), (Cure::UpdateNew, false)] {
-        let how = (longest, inserts, permit, watch);
-        watch.persist(|| bring((from, old), (to, new), &of(cure), how, &mut reasons))?;
+    if !brought.is_empty() {
+        permit.limit_lock_waits(from)?;
+        watch.persist(|| {
+            from.transaction(|from| {
+                bring((from, old), (to, new), &brought, (longest, permit, watch), &mut reasons)
+            })
+        })?;
     }
-    for (cure, inserts) in [(Cure::ToOld, true), (Cure::UpdateOld, false)] {
-        let how = (longest, inserts, permit, watch);
-        watch.persist(|| bring((to, new), (from, old), &of(cure), how, &mut reasons))?;
-    }
-    for (cure, shard, table) in [(Cure::DeleteNew, to, new), (Cure::DeleteOld, from, old)] {
-        for gone in of(cure) {
-            let delete = |until: &Until| table.delete(&[(&gone.primary, gone.version)], &until.condition());
-            watch.persist(|| permit.write(shard, watch, &delete))?;
-        }
+    for gone in deleted {
+        let delete = |until: &Until| new.delete(&[(&gone.primary, gone.version)], &until.condition());
+        watch.persist(|| {
+            permit.limit_lock_waits(to)?;
+            to.transaction(|to| {
+                // A program that writes this row now waits for it on the new shard, after it has written it on the old one.
+                to.read(&new.lock_row(&gone.primary), |_| {})?;
+                if number(from, &old.count_row(&gone.primary))? == 0 {
+                    permit.write(to, watch, &delete)?;
+                }
+                Ok(())
+            })
+        })?;
     }
     let left = look(both, &ids)?;
     for of in &left {
@@ -107,23 +82,20 @@ pub fn repair(
 /// Why a row that was sent may still differ.
 type Reasons = BTreeMap<Primary, String>;
 
-/// Copies these rows unless the other shard has a newer one; an equal version is overwritten.
+/// Makes these rows of the new shard what they are in the old one, where they are locked.
 fn bring(
     (from, old): (&mut Shard, &MovedTable),
     (to, new): (&mut Shard, &MovedTable),
     rows: &[&Difference],
-    ((longest, wording), inserts, permit, watch): ((usize, Wording), bool, &Permit<'_>, &Watch<'_>),
+    ((longest, wording), permit, watch): ((usize, Wording), &Permit<'_>, &Watch<'_>),
     reasons: &mut Reasons,
 ) -> Result<()> {
-    if rows.is_empty() {
-        return Ok(());
-    }
     let wanted: BTreeSet<&Primary> = rows.iter().map(|of| &of.primary).collect();
     let ids: BTreeSet<Id> = rows.iter().map(|of| of.id.clone()).collect();
-    let (head, tail) = (new.insert(), new.unless_newer(">="));
+    let (head, tail) = (new.insert(), new.or_replace());
     let mut again = None;
     let (from_at, to_at) = (from.at(), to.at());
-    from.read(&old.select_where(&old.one_of(&ids)), |row| {
+    from.read(&old.select_locked(&old.one_of(&ids)), |row| {
         let Some(primary) = old.primary_of(row).filter(|primary| wanted.contains(primary)) else { return };
         if again.is_some() {
             return;
@@ -140,9 +112,7 @@ fn bring(
             reasons.insert(primary, too_long(&from_at, old, row, insert.len(), wording).message);
             return;
         }
-        let statement = |until: &Until| {
-            if inserts { guarded(&insert, &at, until) } else { new.update(row, version, &until.condition()) }
-        };
+        let statement = |until: &Until| guarded(&insert, &at, until);
         let reason = match permit.write(to, watch, &statement) {
             Err(error) if error.code == Code::StoreUnavailable || permit.ask().is_err() => {
                 again = Some(error);
@@ -150,8 +120,10 @@ fn bring(
             }
             Err(error) => error.message,
             // MySQL tells no error where the statement met the row of another id by a unique value.
-            Ok(0) => format!("{to_at} left it out: another row there has one of its unique values, or a newer one of this id came"),
-            Ok(_) => format!("it was written to {to_at} and reads otherwise there: a trigger or a program changes it"),
+            Ok(0) => format!("{to_at} left it out: another row there has one of its unique values"),
+            Ok(_) => format!(
+                "it was written to {to_at} and reads otherwise there: a trigger or a program changes it"
+            ),
         };
         reasons.insert(primary, reason);
     })?;
@@ -163,23 +135,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newer_row_is_brought_over_and_only_a_row_that_does_not_count_is_deleted() {
+    fn a_row_becomes_what_it_is_in_the_old_shard_and_is_deleted_only_where_that_was_asked_for() {
         let of = |how| Difference { primary: vec![b"1".to_vec()], id: Id::Number(1), how, version: 1 };
-        for (how, new_counts, deletes, wanted) in [
-            (Differs::OnlyOld, false, false, Some(Cure::ToNew)),
-            (Differs::OnlyOld, true, false, None),
-            (Differs::OnlyOld, true, true, Some(Cure::DeleteOld)),
-            (Differs::OldNewer, false, false, Some(Cure::ToNew)),
-            (Differs::OldNewer, true, false, Some(Cure::UpdateNew)),
-            (Differs::NewNewer, true, false, Some(Cure::ToOld)),
-            (Differs::NewNewer, false, false, Some(Cure::UpdateOld)),
-            (Differs::OnlyNew, false, false, None),
-            (Differs::OnlyNew, false, true, Some(Cure::DeleteNew)),
-            (Differs::OnlyNew, true, true, Some(Cure::ToOld)),
-            (Differs::Content, false, false, Some(Cure::ToNew)),
-            (Differs::Content, true, false, Some(Cure::ToOld)),
-        ] {
-            assert_eq!(cure(&of(how), new_counts, deletes), wanted, "{how:?} {new_counts} {deletes}");
+        for how in [Differs::OnlyOld, Differs::OldNewer, Differs::NewNewer, Differs::Content] {
+            assert_eq!(cure(&of(how), false), Some(Cure::Bring), "{how:?}");
         }
+        assert_eq!(cure(&of(Differs::OnlyNew), false), None);
+        assert_eq!(cure(&of(Differs::OnlyNew), true), Some(Cure::Delete));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::config::{MillConfig, StoreConfig};
 use crate::error::fault::CommandLine;
-use crate::error::{Error, Result, shown};
+use crate::error::{Code, Error, Result, shown};
 use crate::store::server::ServerOptions;
 use crate::store::shard_session::{ShardSession, ShardTable};
 use crate::store::{Durability, Fault};
@@ -34,6 +34,10 @@ pub struct Shard {
     session: Box<dyn ShardSession>,
     /// How long a statement waits for a lock, on this session and on each later one.
     lock_waits: Option<Duration>,
+    /// A transaction is open, which another session would not have.
+    is_in_transaction: bool,
+    /// A transaction did not end as it should have: it ends with the session.
+    is_spoilt: bool,
 }
 
 impl std::fmt::Debug for Shard {
@@ -78,7 +82,15 @@ impl Shard {
             ..options
         };
         let session = connect(&options).map_err(|fault| failed(&fault, word))?;
-        Ok(Shard { kind, connect, options, session, lock_waits: None })
+        Ok(Shard {
+            kind,
+            connect,
+            options,
+            session,
+            lock_waits: None,
+            is_in_transaction: false,
+            is_spoilt: false,
+        })
     }
 
     /// What it speaks.
@@ -126,11 +138,45 @@ impl Shard {
         self.connected()?.read(sql, &mut row).map_err(|fault| failed(&fault, &self.options.shown()))
     }
 
+    /// Does the work in a transaction, which is rolled back where the work fails. Locking reads of it lock the rows that they find, and no gaps.
+    ///
+    /// # Errors
+    /// Those of the work. `STORE_UNAVAILABLE`: the connection broke, and the locks went with it.
+    pub fn transaction<T>(&mut self, work: impl FnOnce(&mut Shard) -> Result<T>) -> Result<T> {
+        let begin: &[&str] = match self.kind {
+            ShardKind::MySql => &["SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"],
+            ShardKind::Postgres => &["BEGIN ISOLATION LEVEL READ COMMITTED"],
+        };
+        for statement in begin {
+            self.read(statement, |_| {})?;
+        }
+        self.is_in_transaction = true;
+        let done = work(self);
+        let ended = match &done {
+            Ok(_) => self.read("COMMIT", |_| {}).map(drop),
+            Err(_) => self.read("ROLLBACK", |_| {}).map(drop),
+        };
+        self.is_in_transaction = false;
+        // After an error PostgreSQL takes no statement in front of the rollback.
+        self.is_spoilt = ended.is_err();
+        let done = done?;
+        ended?;
+        Ok(done)
+    }
+
     /// The session, made again where it is broken.
     fn connected(&mut self) -> Result<&mut dyn ShardSession> {
-        if self.session.is_broken() {
+        let is_over = self.is_spoilt || self.session.is_broken();
+        if is_over && self.is_in_transaction {
+            return Err(Error::new(
+                Code::StoreUnavailable,
+                format!("{}: the connection broke, and the locks went with it", self.at()),
+            ));
+        }
+        if is_over {
             self.session =
                 (self.connect)(&self.options).map_err(|fault| failed(&fault, &self.options.shown()))?;
+            self.is_spoilt = false;
             if let Some(limit) = self.lock_waits {
                 self.set_lock_waits(limit)?;
             }

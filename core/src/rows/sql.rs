@@ -132,9 +132,11 @@ impl MovedTable {
         format!("SELECT {} FROM {} WHERE {condition}", self.values(), self.quoted)
     }
 
-    /// The rows of a range with all their values.
-    pub fn select(&self, range: &IdRange) -> String {
-        self.select_where(&self.within(range))
+    /// The rows of a condition with all their values, which stay as they are until the transaction ends.
+    pub fn select_locked(&self, condition: &str) -> String {
+        // `FOR SHARE` is unknown to MariaDB.
+        let lock = if self.kind == ShardKind::MySql { "LOCK IN SHARE MODE" } else { "FOR SHARE" };
+        format!("{} {lock}", self.select_where(condition))
     }
 
     /// The condition of these ids.
@@ -146,6 +148,30 @@ impl MovedTable {
     /// The primary key of a row of [`MovedTable::select_where`].
     pub fn primary_of(&self, row: Cells<'_>) -> Option<Vec<Vec<u8>>> {
         self.primary.iter().map(|at| row.get(*at).copied().flatten().map(<[u8]>::to_vec)).collect()
+    }
+
+    /// Locks the row of this primary key, and answers with its key.
+    pub fn lock_row(&self, primary: &[Vec<u8>]) -> String {
+        format!("SELECT {} FROM {} WHERE {} FOR UPDATE", self.quoted_key(), self.quoted, self.is_row(primary))
+    }
+
+    /// How many rows have this primary key.
+    pub fn count_row(&self, primary: &[Vec<u8>]) -> String {
+        format!("SELECT COUNT(*) FROM {} WHERE {}", self.quoted, self.is_row(primary))
+    }
+
+    /// The condition of a primary key.
+    fn is_row(&self, primary: &[Vec<u8>]) -> String {
+        let columns = self.primary.iter().filter_map(|at| self.columns.get(*at));
+        let is = |(column, bytes): (&Column, &Vec<u8>)| {
+            let mut literal = String::new();
+            match self.read_id(bytes).filter(|_| column.name == self.key()) {
+                Some(id) => literal = self.id(&id),
+                None => write_literal(&mut literal, self.kind, &column.charset, bytes),
+            }
+            format!("{} = {literal}", self.name_of(column))
+        };
+        columns.zip(primary).map(is).collect::<Vec<_>>().join(" AND ")
     }
 
     /// Deletes rows that still have their versions, where a condition holds.
@@ -175,19 +201,15 @@ impl MovedTable {
 
     /// The beginning of an insert, up to its rows.
     pub fn insert(&self) -> String {
-        let (own, alias) = match self.kind {
-            ShardKind::MySql => ("", ""),
-            ShardKind::Postgres => (" OVERRIDING SYSTEM VALUE", " AS old_row"),
-        };
-        format!("INSERT INTO {}{alias} ({}){own} VALUES ", self.quoted, self.names())
+        let own = if self.kind == ShardKind::MySql { "" } else { " OVERRIDING SYSTEM VALUE" };
+        format!("INSERT INTO {} ({}){own} VALUES ", self.quoted, self.names())
     }
 
-    /// The end of an insert: a row that is there already is replaced only by one whose version compares so with its own, `>` or `>=`.
-    pub fn unless_newer(&self, compared: &str) -> String {
-        let version = self.columns.get(self.version).map(|column| self.name_of(column)).unwrap_or_default();
+    /// The end of an insert: a row that is there already is replaced.
+    pub fn or_replace(&self) -> String {
         let is_primary = |at: &usize| self.primary.contains(at);
         let others = || {
-            let at = (0..self.columns.len()).filter(|at| !is_primary(at) && *at != self.version);
+            let at = (0..self.columns.len()).filter(|at| !is_primary(at));
             at.filter_map(|at| self.columns.get(at))
                 .filter(|column| !column.is_identity)
                 .map(|column| self.name_of(column))
@@ -195,29 +217,20 @@ impl MovedTable {
         let keys =
             || self.primary.iter().filter_map(|at| self.columns.get(*at)).map(|column| self.name_of(column));
         match self.kind {
-            // MySQL gets here by any unique key: a row of another id is left alone. It assigns from left to right, so the version
-            // comes last.
+            // MySQL gets here by any unique key: a row of another id is left alone.
             ShardKind::MySql => {
-                let mut newer: Vec<String> =
+                let same: Vec<String> =
                     keys().map(|key| format!("VALUES({key}) = {}.{key}", self.quoted)).collect();
-                newer.push(format!("VALUES({version}) {compared} {}.{version}", self.quoted));
-                let newer = newer.join(" AND ");
+                let same = same.join(" AND ");
                 let set =
-                    |name: String| format!("{name} = IF({newer}, VALUES({name}), {}.{name})", self.quoted);
-                let sets: Vec<_> = others().chain([version.clone()]).map(set).collect();
+                    |name: String| format!("{name} = IF({same}, VALUES({name}), {}.{name})", self.quoted);
+                let sets: Vec<_> = others().map(set).collect();
                 format!(" ON DUPLICATE KEY UPDATE {}", sets.join(", "))
             }
             ShardKind::Postgres => {
                 let keys: Vec<_> = keys().collect();
-                let sets: Vec<_> = others()
-                    .chain([version.clone()])
-                    .map(|name| format!("{name} = EXCLUDED.{name}"))
-                    .collect();
-                format!(
-                    " ON CONFLICT ({}) DO UPDATE SET {} WHERE EXCLUDED.{version} {compared} old_row.{version}",
-                    keys.join(", "),
-                    sets.join(", ")
-                )
+                let sets: Vec<_> = others().map(|name| format!("{name} = EXCLUDED.{name}")).collect();
+                format!(" ON CONFLICT ({}) DO UPDATE SET {}", keys.join(", "), sets.join(", "))
             }
         }
     }
@@ -226,31 +239,6 @@ impl MovedTable {
     /// into a statement without quotes.
     pub fn version_of(&self, row: Cells<'_>) -> Option<i128> {
         std::str::from_utf8(row.get(self.version).copied().flatten()?).ok()?.parse().ok()
-    }
-
-    /// Changes a row of [`MovedTable::select_where`] of this version, where it is there and not newer, and where a condition holds.
-    pub fn update(&self, row: Cells<'_>, version: i128, condition: &str) -> String {
-        let (mut sets, mut keys) = (Vec::new(), Vec::new());
-        for (at, (column, value)) in self.columns.iter().zip(row).enumerate() {
-            let mut literal = String::new();
-            match value {
-                None => literal.push_str("NULL"),
-                Some(_) if at == self.version => literal = version.to_string(),
-                Some(bytes) => write_literal(&mut literal, self.kind, &column.charset, bytes),
-            }
-            let name = self.name_of(column);
-            if self.primary.contains(&at) {
-                keys.push(format!("{name} = {literal}"));
-                continue;
-            }
-            if at == self.version {
-                keys.push(format!("{name} <= {literal}"));
-            }
-            if !column.is_identity {
-                sets.push(format!("{name} = {literal}"));
-            }
-        }
-        format!("UPDATE {} SET {} WHERE {} AND {condition}", self.quoted, sets.join(", "), keys.join(" AND "))
     }
 
     /// Writes a row of [`MovedTable::select`] of this version into an insert; answers with where the version stands.

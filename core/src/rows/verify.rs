@@ -23,12 +23,10 @@ pub enum RowRepair {
     /// Nothing: they are named.
     #[default]
     Named,
-    /// The newer one is brought over; of one version, that of the shard to which the id is written. Nothing is inserted into that shard: a
-    /// row that it lacks was deleted there.
-    Newer,
-    /// In addition, a row that the shard that counts does not have is deleted in the other one: it was deleted there, or its write was not
-    /// acknowledged.
-    NewerAndDeleted,
+    /// Rows of the new shard become what they are in the old one, which decides until the move is finished. Nothing is written there.
+    Bring,
+    /// In addition, a row that only the new shard has is deleted: it was deleted in the old one, or its write was not acknowledged.
+    BringAndDelete,
 }
 
 /// A row that differs between the two shards.
@@ -58,11 +56,11 @@ pub struct ComparedRows {
 pub struct Comparison {
     /// By table.
     pub tables: Vec<ComparedRows>,
-    /// Where the move stands with this comparison. `None`: nothing was recorded. Rows differ, the run was dry, or ids are cut over
-    /// already, and both shards were alike before the first of them was.
+    /// Where the move stands with this comparison. `None`: nothing was recorded. Rows differ, the run was dry, or no step depends on a
+    /// comparison now.
     pub recorded: Option<MoveStatus>,
-    /// Whether ids are cut over already.
-    pub is_cut_over: bool,
+    /// Whether a step depends on it: before the first ids are cut over, and after the last ones.
+    pub counts: bool,
 }
 
 impl Comparison {
@@ -75,8 +73,9 @@ impl Comparison {
 
 impl Moves {
     /// Compares the rows of the range that moves: sub-ranges by count and by a checksum that the servers compute, row by row where
-    /// those differ, and again after `settle`. Rows that differ are repaired as `repair` says. Where both shards are alike, and no id is cut
-    /// over yet, this is recorded, and [`Moves::next`] may follow. A dry run compares, and neither repairs nor records.
+    /// those differ, and again after `settle`. Rows that differ are repaired as `repair` says. Where both shards are alike before the first
+    /// ids are cut over, or after the last ones, this is recorded, and [`Moves::next`] or [`Moves::finish`] may follow. A dry run compares, and
+    /// neither repairs nor records.
     ///
     /// # Errors
     /// As [`Moves::copy`]. Rows that differ are no error.
@@ -93,15 +92,14 @@ impl Moves {
         let mut all = rows.open(&before.of, &watch)?;
         for both in &mut all {
             check_sides(both, &routes, &before.of, &status.finished)?;
-            if repair == RowRepair::NewerAndDeleted {
+            if repair == RowRepair::BringAndDelete {
                 check_deletes(both, &before.of)?;
                 check_children(&mut both.to, &both.new, &[], rows.wording)?;
                 check_children(&mut both.from, &both.old, &[], rows.wording)?;
             }
         }
-        // Later there is nothing to record: both shards were alike before the first ids were cut over.
-        let is_cut_over = before.phase != MovePhase::Mirror;
-        let begins = !is_cut_over && !change.is_dry();
+        let counts = matches!(before.phase, MovePhase::Mirror | MovePhase::CutOver(100));
+        let begins = counts && !change.is_dry();
         let (version, began) = match begins.then(|| self.begin(&before, &watch)).transpose()? {
             Some((version, began)) => (version, Some(began)),
             None => (status.version, None),
@@ -121,7 +119,7 @@ impl Moves {
                 differ: named.collect(),
             });
         }
-        let mut comparison = Comparison { tables, recorded: None, is_cut_over };
+        let mut comparison = Comparison { tables, recorded: None, counts };
         if let Some(began) = began.filter(|_| comparison.is_alike()) {
             comparison.recorded = Some(watch.patiently(|| self.verified(began, change))?);
         }
@@ -133,8 +131,6 @@ impl Moves {
         let Some(moving) = status.moving else {
             return Err(Error::config("the move has ended meanwhile; nothing was recorded"));
         };
-        // Of the version that the permit asks for, or nothing is written.
-        let routes = self.routes()?;
         let mut pace = Pace::new(u64::MAX, Instant::now());
         let mut whole = Compared::default();
         for range in both.ranges(&moving.of) {
@@ -142,8 +138,8 @@ impl Moves {
                 if repairs == RowRepair::Named {
                     return Ok(found);
                 }
-                let deletes = repairs == RowRepair::NewerAndDeleted;
-                repair(both, &found, &routes, &moving.of.to, deletes, permit)
+                let deletes = repairs == RowRepair::BringAndDelete;
+                repair(both, &found, deletes, permit)
             })?;
             whole.rows += of.rows;
             whole.repaired += of.repaired;

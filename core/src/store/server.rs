@@ -304,6 +304,17 @@ pub(crate) fn unreached(kind: std::io::ErrorKind, words: &str) -> Option<String>
     Some(format!("{words}; {advice}"))
 }
 
+/// Error text for a port that ends each connection before a login, behind the text of the connection's end.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) const CLOSED_EARLY: &str = "the port accepts connections and closes them before the login is over: a proxy does that where no server is behind it, and so does a server that is starting, ending or full";
+
+/// Whether the other end has closed the connection.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn is_closed(kind: std::io::ErrorKind) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}
+
 /// The fault of an attempt to connect that failed so, where the system itself knows that there is no server.
 #[cfg(feature = "_server")]
 pub(crate) fn not_dialled(error: &std::io::Error, words: String) -> Fault {

@@ -71,21 +71,40 @@ impl Operator {
 }
 
 #[test]
-fn a_last_step_waits_until_no_route_of_before_is_in_use() {
+#[cfg_attr(miri, ignore = "seconds of the clock")]
+fn a_move_is_finished_by_two_steps_after_a_comparison_of_its_own_and_goes_back_before_the_second() {
     let operator = Operator::new("memory:moves_last");
+    let mill = Mill::open("memory:moves_last").expect("a mill");
+    let router = mill.router("orders").expect("a router");
     operator.start();
     operator.verify();
-    while operator.next().moving.is_none_or(|moving| moving.phase != MovePhase::CutOver(100)) {}
-    let waits = |step: &dyn Fn() -> Result<MoveStatus, Error>| {
-        let began = Instant::now();
-        let status = step().expect("the last step");
-        assert!(began.elapsed() >= Duration::from_millis(SETTLE_MS), "{:?}", began.elapsed());
-        assert_eq!(status.moving, None);
-    };
-    waits(&|| operator.moves.finish(Some(Duration::ZERO), Change::Apply));
-    let again = Operator { plan: operator.moves.plan(&[("a", 1)], None).expect("a plan"), ..operator };
-    again.start();
-    waits(&|| again.moves.back(Change::Apply));
+    let cut_over =
+        || while operator.next().moving.is_none_or(|moving| moving.phase != MovePhase::CutOver(100)) {};
+    cut_over();
+    let finish = || operator.moves.finish(Some(Duration::ZERO), Change::Apply);
+    let early = in_time_or(Code::InvalidConfig, finish);
+    assert!(early.message.contains("since all ids are read from the new one"), "{early}");
+    operator.verify();
+    let pausing = in_time(finish);
+    assert_eq!(phase(&pausing), Some(MovePhase::Pausing));
+    follows(&router, pausing.version);
+    let route = router.route(50_000 << 47).expect("a route");
+    assert_eq!((route.read, route.write, route.mirror, route.paused), ("c", None, None, true));
+    assert_eq!(phase(&in_time(|| operator.moves.back(Change::Apply))), Some(MovePhase::Mirror));
+    operator.verify();
+    cut_over();
+    operator.verify();
+    assert_eq!(phase(&in_time(finish)), Some(MovePhase::Pausing));
+    assert_eq!(in_time(finish).moving, None);
+}
+
+/// The error of this code, once no reader lags any more.
+fn in_time_or(code: Code, ask: impl Fn() -> Result<MoveStatus, Error>) -> Error {
+    in_time(|| match ask() {
+        Err(error) if error.code == code => Ok(error),
+        Err(error) => Err(error),
+        Ok(status) => panic!("{status:?}"),
+    })
 }
 
 #[test]
@@ -116,8 +135,7 @@ fn share(router: &Router) -> f64 {
     const IDS: u64 = 10_000;
     let new = (0..IDS).filter(|number| {
         let route = router.route(50_000 << 47 | number).expect("a route");
-        assert_eq!(route.read, route.write);
-        assert_eq!(route.mirror, Some(if route.read == "c" { "b" } else { "c" }));
+        assert_eq!((route.write, route.mirror), (Some("b"), Some("c")));
         route.read == "c"
     });
     new.count() as f64 / IDS as f64
@@ -152,6 +170,8 @@ fn a_shard_is_split_while_a_reader_follows_and_each_id_goes_over_once() {
         }
         assert_eq!(router.route(40_000 << 47).expect("a route").mirror, None, "the others stay");
     }
+    operator.verify();
+    assert_eq!(phase(&in_time(|| operator.moves.finish(None, Change::Apply))), Some(MovePhase::Pausing));
     let ended = in_time(|| operator.moves.finish(None, Change::Apply));
     assert_eq!(ended.moving, None);
     follows(&router, ended.version);

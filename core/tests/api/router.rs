@@ -144,13 +144,15 @@ fn a_range_that_moves_by_number_is_served_by_both_shards() {
         "version = 1\n[[range]]\nupper = 65535\nshard = \"old\"\nto = \"new\"\npercent = 25\nby = \"number\"";
     let router = Router::from_text(text).expect("a table");
     let of = |number: u64| router.route(7 << 47 | number).expect("a route");
-    assert_eq!((of(124).shard, of(124).read, of(124).write, of(124).also), ("old", "new", "new", None));
-    assert_eq!((of(125).shard, of(125).read, of(125).write), ("old", "old", "old"));
-    assert_eq!(
-        (of(124).mirror, of(125).mirror),
-        (Some("old"), Some("new")),
-        "the other shard is written to, too"
-    );
+    assert_eq!((of(124).shard, of(124).read, of(125).read, of(124).also), ("old", "new", "old", None));
+    for number in [124, 125] {
+        let (write, mirror) = (of(number).write, of(number).mirror);
+        assert_eq!(
+            (write, mirror),
+            (Some("old"), Some("new")),
+            "the old shard decides until the move is finished"
+        );
+    }
     let wide = router.route_wide(7 << 111 | 0x144).expect("a route");
     assert_eq!((wide.read, wide.gene.get()), ("new", 7));
     let key = router.route_key(42).expect("a route");
@@ -162,9 +164,40 @@ fn a_range_that_moves_by_number_is_served_by_both_shards() {
     assert_eq!(router.route_key(42).expect("a route").also, None);
     let mirrored = text.replace("version = 1", "version = 3").replace("25", "0");
     router.load(&mirrored).expect("a newer table");
-    assert_eq!((of(0).read, of(0).write, of(0).mirror), ("old", "old", Some("new")));
+    assert_eq!((of(0).read, of(0).write, of(0).mirror), ("old", Some("old"), Some("new")));
     router.load("version = 4\n[[range]]\nupper = 65535\nshard = \"new\"").expect("a newer table");
-    assert_eq!((of(0).read, of(0).write, of(0).mirror), ("new", "new", None));
+    assert_eq!((of(0).read, of(0).write, of(0).mirror), ("new", Some("new"), None));
+}
+
+#[test]
+fn a_write_is_current_while_the_same_shards_are_written_to_and_never_while_its_range_pauses() {
+    let moving = |version: u64, rest: &str| {
+        format!("version = {version}\n[[range]]\nupper = 65535\nshard = \"old\"\nto = \"new\"\n{rest}")
+    };
+    let router =
+        Router::from_text("version = 1\n[[range]]\nupper = 65535\nshard = \"old\"").expect("a table");
+    let id = 7 << 47 | 5;
+    let before = router.route(id).expect("a route");
+    assert!(router.is_current(&before));
+    router.load(&moving(2, "")).expect("a newer table");
+    let mirrored = router.route(id).expect("a route");
+    assert_eq!((router.is_current(&before), router.is_current(&mirrored)), (false, true));
+    // Reads move, and writes go on as they were.
+    router.load(&moving(3, "percent = 100")).expect("a newer table");
+    assert!(router.is_current(&mirrored) && router.is_current(&router.route(id).expect("a route")));
+    router.load(&moving(4, "percent = 100\npaused = true")).expect("a newer table");
+    let paused = router.route(id).expect("a route");
+    assert_eq!((paused.read, paused.write, paused.mirror, paused.paused), ("new", None, None, true));
+    assert_eq!((router.is_current(&mirrored), router.is_current(&paused)), (false, false));
+    router.load("version = 5\n[[range]]\nupper = 65535\nshard = \"new\"").expect("a newer table");
+    let finished = router.route(id).expect("a route");
+    assert_eq!((finished.write, router.is_current(&finished)), (Some("new"), true));
+    for old in [before, mirrored, paused] {
+        assert!(!router.is_current(&old), "{old:?}");
+    }
+    let refused =
+        router.load(&moving(6, "percent = 50\npaused = true")).expect_err("half is read from the old shard");
+    assert!(refused.message.contains("`paused` with `percent` 50"), "{refused}");
 }
 
 #[test]

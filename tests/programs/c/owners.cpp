@@ -144,7 +144,7 @@ static void routers() {
     keymill::Router moved = std::move(router);
     moved.load("version = 8\n[[range]]\nupper = 9\nshard = \"s2\"\nto = \"s3\"\npercent = 50\n");
     CHECK(moved.route_key(42).also == std::string_view("s3") && key.shard == "s1");
-    CHECK(moved.route_key(42).mirror == std::string_view("s3") && moved.route(0).read == "s3" && moved.route(0).mirror == std::string_view("s2"));
+    CHECK(moved.route_key(42).mirror == std::string_view("s3") && moved.route(0).read == "s3" && moved.route(0).write == std::string_view("s2") && moved.route(0).mirror == std::string_view("s3"));
     CHECK(moved.version() == 8 && !moved.age());
     throws(KM_INVALID_CONFIG, [&] { moved.load("version = 7"); });
     throws(KM_INVALID_ARGUMENT, [&] { moved.route(UINT64_MAX); });

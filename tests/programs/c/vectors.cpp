@@ -188,7 +188,8 @@ Value shown(const keymill::Route &route) {
     value.fields["gene"] = text(std::to_string(route.gene));
     value.fields["shard"] = text(std::string(route.shard));
     value.fields["read"] = text(std::string(route.read));
-    value.fields["write"] = text(std::string(route.write));
+    if (route.write) value.fields["write"] = text(std::string(*route.write));
+    if (route.paused) value.fields["paused"] = text("yes");
     if (route.mirror) value.fields["mirror"] = text(std::string(*route.mirror));
     if (route.also) value.fields["also"] = text(std::string(*route.also));
     value.fields["version"] = text(std::to_string(route.version));
@@ -392,6 +393,10 @@ public:
             router(step).load(field(step, "table"));
         } else if (verb == "route") {
             return shown(router(step).route(whole(step, "id")));
+        } else if (verb == "is_current") {
+            const keymill::Route route = router(step).route(whole(step, "id"));
+            router(step).load(field(step, "table"));
+            return text(router(step).is_current(route) ? "yes" : "no");
         } else if (verb == "route_wide") {
             return shown(router(step).route_wide(wide(field(step, "id"))));
         } else if (verb == "route_key") {

@@ -27,10 +27,14 @@ import java.util.Random;
  */
 public class Shop {
     private static final int BUYERS = 2000;
-    /** A row is written as a whole and never over a newer one. No value is left to the database: two of them would say different times. */
-    private static final String WRITE = "INSERT INTO t_order (order_id, order_no, order_no_kv, buyer_id, version, created_at)"
-            + " VALUES (?, ?, ?, ?, ?, FROM_UNIXTIME(? / 1000))"
-            + " ON DUPLICATE KEY UPDATE version = GREATEST(version, VALUES(version))";
+    private static final String COLUMNS = "order_id, order_no, order_no_kv, buyer_id, version, created_at";
+    /** No value is left to the database: two of them would say different times. */
+    private static final String WRITE = "INSERT INTO t_order (" + COLUMNS + ") VALUES (?, ?, ?, ?, ?, FROM_UNIXTIME(? / 1000))"
+            + " ON DUPLICATE KEY UPDATE version = VALUES(version)";
+    private static final String LOCK = "SELECT " + COLUMNS + " FROM t_order WHERE order_id = ? FOR UPDATE";
+    /** What the other shard has, as the one that decides has it. */
+    private static final String SAME =
+            "INSERT INTO t_order (" + COLUMNS + ") VALUES (?, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE version = VALUES(version)";
     private static final String READ = "SELECT version FROM t_order WHERE order_id = ?";
     /** A write takes less than settle of the route table, or it does not count. */
     private static final long SETTLE_NANOS = 2_000_000_000L;
@@ -53,6 +57,9 @@ public class Shop {
         if (connection == null) {
             String url = "jdbc:mariadb://" + places.get(shard) + "?user=keymill&password=secret&connectTimeout=2000&socketTimeout=2000";
             connection = DriverManager.getConnection(url);
+            // Otherwise writers of new ids wait for each other's gaps.
+            connection.setTransactionIsolation(Connection.TRANSACTION_READ_COMMITTED);
+            connection.setAutoCommit(false);
             connections.put(shard, connection);
         }
         return connection;
@@ -67,8 +74,8 @@ public class Shop {
         }
     }
 
-    private void write(String shard, Order order) throws SQLException {
-        try (PreparedStatement statement = database(shard).prepareStatement(WRITE)) {
+    private void write(Connection old, Order order) throws SQLException {
+        try (PreparedStatement statement = old.prepareStatement(WRITE)) {
             statement.setLong(1, order.id);
             statement.setBytes(2, order.number);
             statement.setInt(3, keyVersion);
@@ -76,9 +83,19 @@ public class Shop {
             statement.setLong(5, order.version);
             statement.setLong(6, order.created);
             statement.executeUpdate();
-        } catch (SQLException error) {
-            forget(shard);
-            throw error;
+        }
+    }
+
+    /** Locks the order on a shard, and makes its row of another shard the same where one is given. */
+    private static void lock(Connection on, long id, Connection other) throws SQLException {
+        try (PreparedStatement locked = on.prepareStatement(LOCK)) {
+            locked.setLong(1, id);
+            ResultSet row = locked.executeQuery();
+            if (other == null || !row.next()) return;
+            try (PreparedStatement same = other.prepareStatement(SAME)) {
+                for (int column = 1; column <= 6; column++) same.setObject(column, row.getObject(column));
+                same.executeUpdate();
+            }
         }
     }
 
@@ -88,6 +105,8 @@ public class Shop {
             statement.setLong(1, id);
             try (ResultSet rows = statement.executeQuery()) {
                 return rows.next() ? rows.getLong(1) : 0;
+            } finally {
+                database(shard).commit();
             }
         } catch (SQLException error) {
             forget(shard);
@@ -107,16 +126,39 @@ public class Shop {
         }
     }
 
-    /** Writes the order to its shard and to the mirror; again, by a new route, until both have answered in time. */
+    /** Writes the order to the shard that decides, and makes the row of the other one the same; again, by a new route, until both are committed. */
     private String write(Order order) throws InterruptedException {
         while (true) {
             long began = System.nanoTime();
             Route place = route(order.id);
+            if (place.paused()) {
+                Thread.sleep(50);
+                continue;
+            }
+            String shard = place.write().get();
             try {
-                write(place.write(), order);
-                if (place.mirror().isPresent()) write(place.mirror().get(), order);
-                if (System.nanoTime() - began < SETTLE_NANOS) return place.write();
+                Connection old = database(shard);
+                Connection other = place.mirror().isPresent() ? database(place.mirror().get()) : null;
+                lock(old, order.id, null);
+                write(old, order);
+                boolean counts;
+                if (other == null) {
+                    counts = System.nanoTime() - began < SETTLE_NANOS;
+                } else {
+                    lock(other, order.id, null);
+                    lock(old, order.id, other);
+                    counts = router.isCurrent(place);
+                }
+                if (counts) {
+                    old.commit();
+                    if (other != null) other.commit();
+                    return shard;
+                }
+                old.rollback();
+                if (other != null) other.rollback();
             } catch (SQLException error) {
+                forget(shard);
+                place.mirror().ifPresent(this::forget);
                 Thread.sleep(50);
             }
         }

@@ -7,10 +7,14 @@ import { KeymillError, open, OrderNumbers } from 'keymill'
 import mysql from 'mysql2/promise'
 
 const BUYERS = 2000
-// A row is written as a whole and never over a newer one. No value is left to the database: two of them would say different times.
+// No value is left to the database: two of them would say different times.
 const WRITE = `INSERT INTO t_order (order_id, order_no, order_no_kv, buyer_id, version, created_at)
 VALUES (?, ?, ?, ?, ?, FROM_UNIXTIME(? / 1000))
-ON DUPLICATE KEY UPDATE version = GREATEST(version, VALUES(version))`
+ON DUPLICATE KEY UPDATE version = VALUES(version)`
+const COLUMNS = 'order_id, order_no, order_no_kv, buyer_id, version, created_at'
+const LOCK = `SELECT ${COLUMNS} FROM t_order WHERE order_id = ? FOR UPDATE`
+// What the other shard has, as the one that decides has it.
+const SAME = `INSERT INTO t_order (${COLUMNS}) VALUES (?) ON DUPLICATE KEY UPDATE version = VALUES(version)`
 const READ = 'SELECT version FROM t_order WHERE order_id = ?'
 // A write takes less than `settle` of the route table, or it does not count.
 const SETTLE_MS = 2000
@@ -22,22 +26,29 @@ const connections = new Map()
 async function database(shard) {
   if (!connections.has(shard)) {
     const [, host, port, name] = places.get(shard).match(/^(.*):(\d+)\/(.*)$/)
-    const connection = await mysql.createConnection({ host, port: Number(port), user: 'keymill', password: 'secret', database: name, connectTimeout: 2000 })
+    const connection = await mysql.createConnection({ host, port: Number(port), user: 'keymill', password: 'secret', database: name, connectTimeout: 2000, supportBigNumbers: true, bigNumberStrings: true, dateStrings: true })
+    // Otherwise writers of new ids wait for each other's gaps.
+    await connection.query('SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED')
     connection.on('error', () => connections.delete(shard))
     connections.set(shard, connection)
   }
   return connections.get(shard)
 }
 
-async function ask(shard, sql, values) {
+async function ask(shard, sql, values = []) {
   try {
     const [rows] = await (await database(shard)).query({ sql, values, timeout: 2000 })
     return rows
   } catch (error) {
-    connections.get(shard)?.destroy()
-    connections.delete(shard)
+    forget(shard)
     throw error
   }
+}
+
+/** Ends the connection, and with it what is not committed. */
+function forget(shard) {
+  connections.get(shard)?.destroy()
+  connections.delete(shard)
 }
 
 /** Where an order is now. A process that lost its lease waits until the store has answered it again. */
@@ -52,15 +63,30 @@ async function route(id) {
   }
 }
 
-/** Writes the order to its shard and to the mirror; again, by a new route, until both have answered in time. */
+/** Writes the order to the shard that decides, and makes the row of the other one the same; again, by a new route, until both are committed. */
 async function write(id, row) {
   for (;;) {
     const began = performance.now()
     const place = await route(id)
+    if (place.paused) {
+      await pause(50)
+      continue
+    }
+    const shards = [place.write, place.mirror].filter((shard) => shard !== undefined)
     try {
-      for (const shard of [place.write, place.mirror]) if (shard !== undefined) await ask(shard, WRITE, row)
-      if (performance.now() - began < SETTLE_MS) return place.write
+      for (const shard of shards) await ask(shard, 'START TRANSACTION')
+      await ask(place.write, LOCK, [id])
+      await ask(place.write, WRITE, row)
+      if (place.mirror !== undefined) {
+        const [same] = await ask(place.write, LOCK, [id])
+        await ask(place.mirror, LOCK, [id])
+        await ask(place.mirror, SAME, [Object.values(same)])
+      }
+      const counts = place.mirror === undefined ? performance.now() - began < SETTLE_MS : router.isCurrent(place)
+      for (const shard of shards) await ask(shard, counts ? 'COMMIT' : 'ROLLBACK')
+      if (counts) return place.write
     } catch {
+      shards.forEach(forget)
       await pause(50)
     }
   }
@@ -96,7 +122,7 @@ while (!existsSync(`${log}.stop`)) {
   const one = mine[Math.floor(Math.random() * mine.length)]
   const place = await route(one.id)
   const found = await ask(place.read, READ, [one.id]).catch(() => undefined)
-  if (found !== undefined && found[0]?.version !== one.version) {
+  if (found !== undefined && Number(found[0]?.version) !== one.version) {
     appendFileSync(log, `WRONG ${one.id} version ${one.version}, read ${JSON.stringify(found)} from ${JSON.stringify(place)}\n`)
   }
   await pause(5)

@@ -17,10 +17,14 @@ import keymill
 import pymysql
 
 BUYERS = 2000
-# A row is written as a whole and never over a newer one. No value is left to the database: two of them would say different times.
+# No value is left to the database: two of them would say different times.
 WRITE = """INSERT INTO t_order (order_id, order_no, order_no_kv, buyer_id, version, created_at)
 VALUES (%s, %s, %s, %s, %s, FROM_UNIXTIME(%s / 1000))
-ON DUPLICATE KEY UPDATE version = GREATEST(version, VALUES(version))"""
+ON DUPLICATE KEY UPDATE version = VALUES(version)"""
+LOCK = "SELECT order_id, order_no, order_no_kv, buyer_id, version, created_at FROM t_order WHERE order_id = %s FOR UPDATE"
+# What the other shard has, as the one that decides has it.
+SAME = """INSERT INTO t_order (order_id, order_no, order_no_kv, buyer_id, version, created_at)
+VALUES (%s, %s, %s, %s, %s, %s) ON DUPLICATE KEY UPDATE version = VALUES(version)"""
 READ = "SELECT version FROM t_order WHERE order_id = %s"
 
 config, keys, shards, log_file, seed = sys.argv[1:]
@@ -38,18 +42,26 @@ def database(shard):
         port, name = rest.split("/")
         connections[shard] = pymysql.connect(
             host=host, port=int(port), user="keymill", password="secret", database=name,
-            autocommit=True, connect_timeout=2, read_timeout=2, write_timeout=2)
+            autocommit=True, connect_timeout=2, read_timeout=2, write_timeout=2,
+            # Otherwise writers of new ids wait for each other's gaps.
+            init_command="SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
     return connections[shard]
 
 
-def ask(shard, statement, values):
+def ask(shard, statement, values=()):
     try:
         with database(shard).cursor() as cursor:
             cursor.execute(statement, values)
             return cursor.fetchone()
     except Exception:
-        connections.pop(shard, None)
+        forget(shard)
         raise
+
+
+def forget(shard):
+    """Ends the connection, and with it what is not committed."""
+    if shard in connections:
+        connections.pop(shard)._force_close()
 
 
 def route(router, id):
@@ -64,16 +76,32 @@ def route(router, id):
 
 
 def write(router, id, row):
-    """Writes the order to its shard and to the mirror; again, by a new route, until both have answered in time."""
+    """Writes the order to the shard that decides, and makes the row of the other one the same; again, by a new route, until both are committed."""
     while True:
         began = time.monotonic()
         place = route(router, id)
+        if place.paused:
+            time.sleep(0.05)
+            continue
+        shards = [shard for shard in (place.write, place.mirror) if shard]
         try:
-            for shard in filter(None, (place.write, place.mirror)):
-                ask(shard, WRITE, row)
-            if time.monotonic() - began < SETTLE:
+            for shard in shards:
+                ask(shard, "START TRANSACTION")
+            ask(place.write, LOCK, (id,))
+            ask(place.write, WRITE, row)
+            if place.mirror:
+                same = ask(place.write, LOCK, (id,))
+                ask(place.mirror, LOCK, (id,))
+                ask(place.mirror, SAME, same)
+            if router.is_current(place) if place.mirror else time.monotonic() - began < SETTLE:
+                for shard in shards:
+                    ask(shard, "COMMIT")
                 return place.write
+            for shard in shards:
+                ask(shard, "ROLLBACK")
         except pymysql.MySQLError:
+            for shard in shards:
+                forget(shard)
             time.sleep(0.05)
 
 

@@ -133,6 +133,13 @@ impl Stage {
             "route_wide" => {
                 self.router(step)?.route_wide(number(step, "id")?).map(|route| Some(shown(route)))
             }
+            "is_current" => {
+                let (router, table) = (self.router(step)?, text(step, "table")?);
+                router.route(number(step, "id")?).and_then(|route| {
+                    router.load(table)?;
+                    Ok(Some(Value::from(if router.is_current(&route) { "yes" } else { "no" })))
+                })
+            }
             "route_key" => self.router(step)?.route_key(key(step)?.as_key()).map(|route| Some(shown(route))),
             "route_order_no" => {
                 let router = self.router(step)?;

@@ -9,16 +9,18 @@ use crate::call::{CallError, enter, enter_with, text_in, text_out};
 use crate::held::{Held, boxed};
 
 /// Writes a route into an array of the caller's: gene, version, and the numbers of the names, 16 bits each: the shard, the shard that
-/// serves, and the second shard to write to with the bit above it set, and the bit above that where it may serve ids of the key too.
+/// is read, and the second shard to write to with bit 48 set, bit 49 where that one may serve ids of the key too, and bit 50 where the route
+/// is paused.
 fn answer(
     env: &mut jni::Env<'_>,
     route: &Route<'_>,
     out: &JLongArray<'_>,
 ) -> std::result::Result<(), CallError> {
-    let (shard, serves, mirror) = route.numbers();
+    let (shard, read, mirror) = route.numbers();
     let mirror = mirror.map_or(0, |mirror| 1 << 48 | jlong::from(mirror) << 32);
     let also = jlong::from(route.also.is_some()) << 49;
-    let names = jlong::from(shard) | jlong::from(serves) << 16 | mirror | also;
+    let paused = jlong::from(route.paused) << 50;
+    let names = jlong::from(shard) | jlong::from(read) << 16 | mirror | also | paused;
     out.set_region(env, 0, &[jlong::from(route.gene.get()), route.version as jlong, names])?;
     Ok(())
 }
@@ -194,6 +196,25 @@ extern "system" fn Java_io_keymill_RouterBox_routeOrderNoText<'local>(
         let route = router.route_order_no(&text)?;
         answer(env, &route, &out)
     });
+}
+
+/// `boolean isCurrent(long address, int gene, byte[] write, byte[] mirror)`: names, or null.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_isCurrent<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    router: Held<'_, Router>,
+    gene: jint,
+    write: JByteArray<'local>,
+    mirror: JByteArray<'local>,
+) -> jboolean {
+    enter_with(&mut env, false, |env| {
+        let name = |bytes: &JByteArray<'local>| {
+            if bytes.is_null() { Ok(None) } else { text_in(env, bytes).map(Some) }
+        };
+        let (write, mirror) = (name(&write)?, name(&mirror)?);
+        Ok(router.writes_to(gene as u16, write.as_deref(), mirror.as_deref()))
+    })
 }
 
 /// `String name(long address, int number)`: a name of a shard.

@@ -18,8 +18,9 @@ pub struct RouteParts {
     pub gene: u32,
     pub shard: String,
     pub read: String,
-    pub write: String,
+    pub write: Option<String>,
     pub mirror: Option<String>,
+    pub paused: bool,
     pub also: Option<String>,
     pub version: f64,
 }
@@ -29,8 +30,9 @@ fn answer(route: &Route<'_>) -> RouteParts {
         gene: u32::from(route.gene.get()),
         shard: route.shard.to_owned(),
         read: route.read.to_owned(),
-        write: route.write.to_owned(),
+        write: route.write.map(str::to_owned),
         mirror: route.mirror.map(str::to_owned),
+        paused: route.paused,
         also: route.also.map(str::to_owned),
         // Versions are below 2^53.
         version: route.version as f64,
@@ -136,6 +138,17 @@ pub fn route_order_no8(router: &External<RouterBox>, order_no: BigInt) -> Result
 #[napi]
 pub fn route_order_no_text(router: &External<RouterBox>, text: String) -> Result<RouteParts> {
     enter(|| router.0.route_order_no(&text).map(|route| answer(&route)))
+}
+
+/// Whether the ids of this gene are written to these shards now.
+#[napi]
+pub fn route_is_current(
+    router: &External<RouterBox>,
+    gene: u32,
+    write: Option<String>,
+    mirror: Option<String>,
+) -> bool {
+    router.0.writes_to(gene as u16, write.as_deref(), mirror.as_deref())
 }
 
 /// The version of the present table.

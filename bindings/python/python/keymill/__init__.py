@@ -29,7 +29,10 @@ except ImportError as error:
         raise
     raise ImportError(_load.reason(error), name=error.name, path=error.path) from error
 _load.check_version(__version__)
+from . import _children  # noqa: E402
 from ._store import store_of  # noqa: E402
+
+_children.install()
 
 __all__ = [
     "CODES",

@@ -82,6 +82,7 @@ fn python_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(mill::store_of, module)?)?;
     module.add_function(wrap_pyfunction!(router::gene, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
+    module.add_function(wrap_pyfunction!(close_left_open, module)?)?;
     let (codes, families) = (PyDict::new(py), PyDict::new(py));
     // `CODES` has a name for success too.
     codes.set_item("OK", 0)?;
@@ -108,6 +109,12 @@ fn close_together_at_exit(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.py().import("atexit")?.call_method1("register", (ends,))?;
     }
     Ok(())
+}
+
+/// Closes the mills of a process that ends without the interpreter's exit.
+#[pyfunction]
+fn close_left_open(py: Python<'_>) {
+    py.detach(|| keymill::binding::close_all(mill::left_open()));
 }
 
 #[pyfunction]

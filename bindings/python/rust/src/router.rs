@@ -74,10 +74,14 @@ pub(crate) struct Route {
     shard: Py<PyString>,
     /// The shard to read from.
     read: Py<PyString>,
-    /// The shard to write to, whose answer counts.
-    write: Py<PyString>,
-    /// While the range moves, the second shard to write to; else None. A write is acknowledged when both have it.
+    /// The shard that decides a write: `shard`, until a move is finished. None while the route is paused.
+    write: Option<Py<PyString>>,
+    /// While the range moves, the second shard to write to; else None. It follows `write`, and a write is acknowledged when both have it: see
+    /// `Router.is_current`.
     mirror: Option<Py<PyString>>,
+    /// Whether writes of the range wait, because its move is about to be finished: for a second at most where all processes live. Take another
+    /// route then; reads go on.
+    paused: bool,
     /// A second shard that may serve ids of this key, for a key whose range moves by number; else None.
     also: Option<Py<PyString>>,
     /// The version of the table.
@@ -91,12 +95,12 @@ impl Route {
             other.map_or_else(String::new, |other| format!(" {name}={}", other.bind(py)))
         };
         let (mirror, also) = (other("mirror", self.mirror.as_ref()), other("also", self.also.as_ref()));
+        let write = if self.paused { " paused".to_owned() } else { other("write", self.write.as_ref()) };
         format!(
-            "<keymill.Route gene={} shard={} read={} write={}{mirror}{also} version={}>",
+            "<keymill.Route gene={} shard={} read={}{write}{mirror}{also} version={}>",
             self.gene,
             self.shard.bind(py),
             self.read.bind(py),
-            self.write.bind(py),
             self.version
         )
     }
@@ -105,13 +109,14 @@ impl Route {
 fn answer(py: Python<'_>, route: Result<keymill::Route<'_>, Error>) -> PyResult<Route> {
     let route = route.map_err(raised)?;
     let shard = PyString::new(py, route.shard);
-    let serves = if route.read == route.shard { shard.clone() } else { PyString::new(py, route.read) };
+    let read = if route.read == route.shard { shard.clone() } else { PyString::new(py, route.read) };
     Ok(Route {
         gene: route.gene.get(),
+        read: read.unbind(),
+        write: route.write.map(|_| shard.clone().unbind()),
         shard: shard.unbind(),
-        read: serves.clone().unbind(),
-        write: serves.unbind(),
         mirror: route.mirror.map(|name| PyString::new(py, name).unbind()),
+        paused: route.paused,
         also: route.also.map(|name| PyString::new(py, name).unbind()),
         version: route.version,
     })
@@ -191,6 +196,18 @@ impl Router {
     #[pyo3(signature = (order_no, /))]
     fn route_order_no(&self, py: Python<'_>, order_no: &Bound<'_, PyAny>) -> PyResult<Route> {
         answer(py, order_numbers::route(&self.router, order_no)?)
+    }
+
+    /// Whether a write by this route may still be committed: the present table says the same about where the ids of its gene are written, and
+    /// while the range moves, this process may answer for it. Asks no store. A write while the range moves holds a transaction open on both
+    /// shards, and asks this before it commits `write`, then `mirror`. If not, roll both back and take a new route.
+    #[pyo3(signature = (route, /))]
+    fn is_current(&self, py: Python<'_>, route: &Route) -> PyResult<bool> {
+        let name = |name: &Option<Py<PyString>>| {
+            name.as_ref().map(|name| name.bind(py).to_cow().map(Cow::into_owned)).transpose()
+        };
+        let (write, mirror) = (name(&route.write)?, name(&route.mirror)?);
+        Ok(self.router.writes_to(route.gene, write.as_deref(), mirror.as_deref()))
     }
 
     /// The version of the present table.

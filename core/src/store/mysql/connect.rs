@@ -8,11 +8,11 @@ use mysql::{Conn, DriverError, Error, OptsBuilder};
 use super::Mysql;
 use super::Phase;
 use super::mysql_dialect::refuses_login;
-use super::mysql_error::{SILENT, is_silent, judge_error};
+use super::mysql_error::{SILENT, broken_by, is_silent, judge_error};
 use super::mysql_session::{MysqlServer, MysqlSession};
 use super::settings_check::SettingsCheck;
 use super::tunnel::Tunnel;
-use crate::store::server::{FailedTargets, ServerOptions, Target, login_refused};
+use crate::store::server::{CLOSED_EARLY, FailedTargets, ServerOptions, Target, is_closed, login_refused};
 use crate::store::socket::AT_LEAST;
 use crate::store::sql::remote::Driver;
 use crate::store::sql::{Dialect, State};
@@ -169,6 +169,9 @@ fn not_connected(error: Error, line: &mut Tunnel, options: &ServerOptions, mode:
             "{SILENT}: no MySQL greeting came within {:?}; is it a MySQL or MariaDB server, and awake?",
             options.read_timeout
         )),
+        error if broken_by(error).is_some_and(|broken| is_closed(broken.kind())) => {
+            fault.and(&format!("; {CLOSED_EARLY}"))
+        }
         _ => fault,
     }
 }

@@ -15,6 +15,8 @@ pub(super) const SILENT: &str = "the server did not answer in time";
 /// Error text for an address at which no server accepts the connection.
 pub(super) const UNHEARD: &str = "the server did not answer in time: the connection was not accepted; is the address right, and no firewall in between?";
 pub(super) const NOT_MYSQL: &str = "the answer is not of the MySQL protocol";
+/// Error text for the port 33060 of a MySQL.
+pub(super) const IS_X: &str = "this is the port of MySQL's X protocol (`mysqlx_port`), which keymill does not speak; the server's other port is its `port`, 3306 unless it was set";
 /// The question behind it.
 pub(super) const IS_IT: &str = "is it a MySQL or MariaDB server?";
 

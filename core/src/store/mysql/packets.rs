@@ -47,6 +47,9 @@ impl Packets {
     }
 }
 
+/// The first packet of MySQL's X protocol, as the classic one reads it: a notice of kind 5, `ServerHello`.
+pub(super) const GREETING_OF_X: [u8; 5] = [0x0b, 0x08, 0x05, 0x1a, 0x00];
+
 /// The capabilities in a server's greeting; `None` if it is no greeting of version 10.
 pub(super) fn capabilities(greeting: &[u8]) -> Option<u32> {
     let (10, rest) = greeting.split_first()? else { return None };

@@ -29,7 +29,7 @@ use rustls::ClientConfig;
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
-use super::mysql_error::{IS_IT, NOT_MYSQL, UNHEARD};
+use super::mysql_error::{IS_IT, IS_X, NOT_MYSQL, UNHEARD};
 use super::packets::{self, CLIENT_MULTI_STATEMENTS, CLIENT_SSL, LOGIN_HEAD, Packets, PasswordRequest};
 use crate::process::thread;
 use crate::store::server::{self, ServerOptions, Target, unreached};
@@ -363,8 +363,14 @@ impl Carrier {
             Err(io::ErrorKind::ConnectionAborted.into())
         };
         let Some(known) = packets::capabilities(&greeting) else {
-            // An error, or another protocol: the driver reports it.
-            return self.send_driver(&from_server, &greeting);
+            if greeting == packets::GREETING_OF_X {
+                return refuse(Fault::new(FaultKind::Unavailable, IS_X));
+            }
+            // An error: the driver reports it.
+            return match greeting.first() {
+                Some(0xff) => self.send_driver(&from_server, &greeting),
+                _ => Err(io::ErrorKind::InvalidData.into()),
+            };
         };
         note(found, |found| {
             found.greeted = true;

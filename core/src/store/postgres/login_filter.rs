@@ -21,6 +21,10 @@ pub(super) struct LoginFilter<S> {
 /// The longest message of a login, in bytes: the driver keeps a message until it has all of it.
 const LONGEST: usize = 1 << 16;
 
+/// What a server may send until it has logged a client in: `Authentication…`, an error, a notice, the versions that it knows, parameters,
+/// the key of the session, and that it is ready.
+const KINDS: &[u8] = b"RENvSKZ";
+
 /// How far the login is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -47,6 +51,7 @@ impl Stage {
             match self {
                 Stage::Open => break,
                 Stage::Offer { .. } if *byte == b'S' => *self = Stage::Open,
+                Stage::Offer { .. } if !matches!(byte, b'N' | b'E') => return Err(Objection::NotPostgres),
                 Stage::Offer { required: true } => return Err(Objection::NoTls),
                 Stage::Offer { required: false } => *self = Stage::UNPROTECTED,
                 Stage::Login { left, .. } if *left > 0 => *left -= 1,
@@ -58,6 +63,7 @@ impl Stage {
                     match (*head, *seen) {
                         ([b'R', _, _, _, _, 0, 0, 0, 3], 9) if !*may_send => return Err(Objection::Password),
                         ([b'R', _, _, _, _, 0, 0, 0, 0], 9) => *self = Stage::Open,
+                        ([kind, ..], 1) if !KINDS.contains(&kind) => return Err(Objection::NotPostgres),
                         (_, 5) if length > LONGEST => return Err(Objection::TooLong),
                         ([b'R', ..], 5..9) if length >= 8 => {}
                         (_, 5..) => (*seen, *left) = (0, (length + 1).saturating_sub(*seen)),
@@ -79,6 +85,8 @@ pub(super) enum Objection {
     NoTls,
     /// A message that no server sends.
     TooLong,
+    /// An answer of another protocol.
+    NotPostgres,
 }
 
 impl fmt::Display for Objection {
@@ -88,6 +96,9 @@ impl fmt::Display for Objection {
             Objection::NoTls => "the server offers no TLS",
             Objection::TooLong => {
                 "the server began a message of more than 64 KiB before the login; is it a PostgreSQL server?"
+            }
+            Objection::NotPostgres => {
+                "the answer is not of the PostgreSQL protocol; is it a PostgreSQL server?"
             }
         })
     }
@@ -238,6 +249,16 @@ mod tests {
         assert_eq!(seen(offer, &[b"S", clear.as_slice()].concat()), (Stage::Open, false));
         assert_eq!(seen(demand, b"S"), (Stage::Open, false));
         assert!(seen(demand, b"N").1);
+        // The first bytes of a MySQL, of its X protocol, of a Redis and of HTTP.
+        for other in
+            [&b"\x4a\0\0\0\x0a9.7.4"[..], b"\x05\0\0\0\x0b\x08\x05\x1a\0", b"-ERR unknown", b"HTTP/1.1 400"]
+        {
+            for mut stage in
+                [offer, demand, Stage::UNPROTECTED, Stage::login(Mode::Require, Protection::Encrypted)]
+            {
+                assert_eq!(stage.see(other), Err(Objection::NotPostgres), "{stage:?}");
+            }
+        }
         // The driver would wait for all of it.
         let long = [b'E', 0x7f, 0xff, 0xff, 0xff];
         assert!(seen(Stage::UNPROTECTED, &long).1);
@@ -250,7 +271,7 @@ mod tests {
             seen(inside_tls, &[clear.as_slice(), &message(b'R', &[0; 4]), &long].concat()),
             (Stage::Open, false)
         );
-        // An impossible length.
-        assert!(!seen(Stage::UNPROTECTED, &[b'R', 0, 0, 0, 0, 0, 0, 0, 3]).1);
+        // An impossible length: what follows begins no message.
+        assert!(seen(Stage::UNPROTECTED, &[b'R', 0, 0, 0, 0, 0, 0, 0, 3]).1);
     }
 }

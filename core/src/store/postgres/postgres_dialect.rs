@@ -223,10 +223,12 @@ pub(super) fn meaning(code: &str, phase: Phase) -> Meaning {
         "53100" => plain(FaultKind::Unavailable, false, "the server's disk is full; make room"),
         "57014" => plain(FaultKind::Unavailable, false, "the server ended the statement"),
         "57P01" | "57P02" | "57P05" => plain(FaultKind::Unavailable, true, "the server ended the session"),
-        // PgBouncer in statement mode; from other servers, a protocol mismatch between server and driver.
-        "08P01" => {
-            plain(FaultKind::Unavailable, true, "behind a pooler, use its transaction or session mode")
-        }
+        // PgBouncer; from other servers, a protocol mismatch between server and driver.
+        "08P01" => plain(
+            FaultKind::Unavailable,
+            true,
+            "a pooler says so where no server is behind it, where its pool has no free connection, and in statement mode: use its transaction or session mode",
+        ),
         "57P03" => plain(FaultKind::Unavailable, true, "the server is starting up or shutting down"),
         "25006" => plain(FaultKind::Unavailable, true, READ_ONLY),
         "25P02" | "25P03" | "25P04" => plain(FaultKind::Unavailable, true, ""),

@@ -7,7 +7,7 @@ use tokio_postgres::error::Severity;
 use super::login_filter::Objection;
 use super::postgres_dialect::{self, MISSING_TABLE};
 use super::postgres_wire::Failed;
-use crate::store::server::{self, Phase, ServerOptions, hide, login_refused, unreached};
+use crate::store::server::{self, CLOSED_EARLY, Phase, ServerOptions, hide, login_refused, unreached};
 use crate::store::sql::judgement::{Judged, Meaning, missing_table};
 use crate::store::tls::{Mode, not_offered, password_withheld};
 use crate::store::{Fault, FaultKind, Secret};
@@ -86,7 +86,9 @@ pub(super) fn not_connected(options: &ServerOptions, mode: Mode, failed: Failed)
         match stopped {
             Some(Objection::Password) => return password_withheld("the password in clear", mode),
             Some(Objection::NoTls) => return not_offered(),
-            Some(Objection::TooLong) => return Fault::new(FaultKind::Unavailable, broken.to_string()),
+            Some(Objection::TooLong | Objection::NotPostgres) => {
+                return Fault::new(FaultKind::Unavailable, broken.to_string());
+            }
             None => {}
         }
         // Another attempt would fail too.
@@ -103,13 +105,23 @@ pub(super) fn not_connected(options: &ServerOptions, mode: Mode, failed: Failed)
                 fault = fault.and(&format!("; the server says: {words}"));
             }
         }
+        // PgBouncer's answer to a wrong password, an unknown database, and a server behind it that is not there.
+        (Some(said), _) if said.code().code() == "08P01" => {
+            let words = hide(said.message(), &options.password);
+            fault = fault.because(format!(
+                "error 08P01: {words}; a pooler says so of the user, the password or the database, or of the server behind it"
+            ));
+        }
         (None, Some(broken)) if broken.kind() == io::ErrorKind::InvalidData => {
             fault = fault.because(format!(
                 "it does not answer as PostgreSQL does ({broken}); is it a PostgreSQL server?"
             ));
         }
+        (None, Some(broken)) if server::is_closed(broken.kind()) => {
+            fault = fault.and(&format!("; {CLOSED_EARLY}"));
+        }
+        (None, None) if error.is_closed() => fault = fault.and(&format!("; {CLOSED_EARLY}")),
         (Some(_), _) | (None, Some(_)) => {}
-        (None, None) if error.is_closed() => {}
         // An unsupported login method, or a server of another protocol.
         (None, None) => {
             fault.kind = FaultKind::Refused;

@@ -121,7 +121,7 @@ impl RedisWire {
             "; does the server speak TLS on this port?"
         } else if self.hung_up {
             // A full server's error is mostly lost when it closes the connection.
-            "; the server may have too many clients (`maxclients`), demand TLS (`rediss://`), or be no Redis server"
+            "; the server may have too many clients (`maxclients`), demand TLS (`rediss://`), or be no Redis server; a proxy may have no server behind it"
         } else {
             "; is it a Redis server, and awake?"
         }

@@ -6,16 +6,18 @@ import java.util.Optional;
 public final class Route {
     private final int gene;
     private final String shard;
-    private final String serves;
+    private final String read;
     private final String mirror;
+    private final boolean paused;
     private final String also;
     private final long version;
 
-    Route(int gene, String shard, String serves, String mirror, String also, long version) {
+    Route(int gene, String shard, String read, String mirror, boolean paused, String also, long version) {
         this.gene = gene;
         this.shard = shard;
-        this.serves = serves;
+        this.read = read;
         this.mirror = mirror;
+        this.paused = paused;
         this.also = also;
         this.version = version;
     }
@@ -44,25 +46,36 @@ public final class Route {
      * @return the name
      */
     public String read() {
-        return serves;
+        return read;
     }
 
     /**
-     * The shard to write to, whose answer counts.
+     * The shard that decides a write: {@link #shard}, until a move is finished.
      *
-     * @return the name
+     * @return the name; nothing while the route is {@link #paused}
      */
-    public String write() {
-        return serves;
+    public Optional<String> write() {
+        return paused ? Optional.empty() : Optional.of(shard);
     }
 
     /**
-     * The second shard to write to, while the range moves: a write is acknowledged when both have it.
+     * The second shard to write to, while the range moves: it follows {@link #write}, and a write is acknowledged when both have it. See
+     * {@link Router#isCurrent}.
      *
      * @return the name, where there is one
      */
     public Optional<String> mirror() {
         return Optional.ofNullable(mirror);
+    }
+
+    /**
+     * Whether writes of the range wait, because its move is about to be finished: for a second at most where all processes live. Take another
+     * route then; reads go on.
+     *
+     * @return whether they wait
+     */
+    public boolean paused() {
+        return paused;
     }
 
     /**
@@ -85,7 +98,8 @@ public final class Route {
 
     @Override
     public String toString() {
-        return "Route(gene=" + gene + ", shard=" + shard + ", read=" + serves + ", write=" + serves
+        return "Route(gene=" + gene + ", shard=" + shard + ", read=" + read
+                + (paused ? ", paused" : ", write=" + shard)
                 + (mirror == null ? "" : ", mirror=" + mirror)
                 + (also == null ? "" : ", also=" + also) + ", version=" + version + ")";
     }

@@ -163,6 +163,23 @@ public final class Router {
     }
 
     /**
+     * Whether a write by this route may still be committed: the present table says the same about where the ids of its gene are written, and
+     * while the range moves, this process may answer for it. Steps that move only reads do not count. Asks no store and takes no lock.
+     *
+     * <p>A write while the range moves holds a transaction open on both shards, and asks this before it commits {@link Route#write}, then
+     * {@link Route#mirror}. If the answer is no, roll both back, take a new route, and do the work again. A paused route is never current.
+     *
+     * @param route a route of this router
+     * @return whether it may
+     */
+    public boolean isCurrent(Route route) {
+        if (route == null) {
+            throw KeymillException.argument("route is null");
+        }
+        return box.isCurrent(route);
+    }
+
+    /**
      * The version of the present table.
      *
      * @return the version

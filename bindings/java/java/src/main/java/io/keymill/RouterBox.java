@@ -1,5 +1,6 @@
 package io.keymill;
 
+import java.util.Optional;
 import java.util.concurrent.atomic.AtomicReferenceArray;
 
 /** What a router holds in native memory, freed when the collector finds that it cannot be reached: as {@link MillBox}. */
@@ -8,6 +9,10 @@ final class RouterBox {
 
     /** Names have 16 bits of a number; as many of them are kept as strings. */
     private static final int KEPT_NAMES = 1 << 10;
+
+    private static final long HAS_MIRROR = 1L << 48;
+    private static final long ALSO_THERE = 1L << 49;
+    private static final long PAUSED = 1L << 50;
 
     private final long address;
     /** The names of shards by their numbers, which never change. */
@@ -74,6 +79,14 @@ final class RouterBox {
         return route(out);
     }
 
+    boolean isCurrent(Route route) {
+        return isCurrent(address, route.gene(), bytes(route.write()), bytes(route.mirror()));
+    }
+
+    private static byte[] bytes(Optional<String> name) {
+        return name.map(text -> Native.utf8(text, "the route")).orElse(null);
+    }
+
     long version() {
         return version(address);
     }
@@ -85,11 +98,12 @@ final class RouterBox {
     /** From gene, version, and the numbers of the names. */
     private Route route(long[] out) {
         int shard = (int) out[2] & 0xFFFF;
-        int serves = (int) (out[2] >>> 16) & 0xFFFF;
+        int read = (int) (out[2] >>> 16) & 0xFFFF;
         String name = name(shard);
-        String mirror = (out[2] >>> 48) == 0 ? null : name((int) (out[2] >>> 32) & 0xFFFF);
-        String also = (out[2] >>> 49) == 0 ? null : mirror;
-        return new Route((int) out[0], name, serves == shard ? name : name(serves), mirror, also, out[1]);
+        String mirror = (out[2] & HAS_MIRROR) == 0 ? null : name((int) (out[2] >>> 32) & 0xFFFF);
+        String also = (out[2] & ALSO_THERE) == 0 ? null : mirror;
+        boolean paused = (out[2] & PAUSED) != 0;
+        return new Route((int) out[0], name, read == shard ? name : name(read), mirror, paused, also, out[1]);
     }
 
     private String name(int number) {
@@ -129,6 +143,8 @@ final class RouterBox {
     private native void routeOrderNo8(long address, long orderNo, long[] out);
 
     private native void routeOrderNoText(long address, byte[] text, long[] out);
+
+    private native boolean isCurrent(long address, int gene, byte[] write, byte[] mirror);
 
     private native String name(long address, int number);
 

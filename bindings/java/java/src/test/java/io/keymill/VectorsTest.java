@@ -190,6 +190,11 @@ class VectorsTest {
                     return null;
                 case "route":
                     return shown(router(step).route(Long.parseUnsignedLong(text(step, "id"))));
+                case "is_current": {
+                    Route route = router(step).route(Long.parseUnsignedLong(text(step, "id")));
+                    router(step).load(text(step, "table"));
+                    return new JsonPrimitive(router(step).isCurrent(route) ? "yes" : "no");
+                }
                 case "route_wide":
                     return shown(router(step).routeWide(new BigInteger(text(step, "id"))));
                 case "route_key":
@@ -415,7 +420,10 @@ class VectorsTest {
             parts.addProperty("gene", Integer.toString(route.gene()));
             parts.addProperty("shard", route.shard());
             parts.addProperty("read", route.read());
-            parts.addProperty("write", route.write());
+            route.write().ifPresent(write -> parts.addProperty("write", write));
+            if (route.paused()) {
+                parts.addProperty("paused", "yes");
+            }
             route.mirror().ifPresent(mirror -> parts.addProperty("mirror", mirror));
             route.also().ifPresent(also -> parts.addProperty("also", also));
             parts.addProperty("version", Long.toString(route.version()));
