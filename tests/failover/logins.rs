@@ -354,7 +354,7 @@ fn every_login_of_redis_works_after_a_start_of_the_server_or_says_why_not() {
     let encrypted = free.expect("a free port").port();
     let users = tempfile::tempdir().expect("a folder");
     let rules = users.path().join("users.acl");
-    std::fs::write(&rules, "user default on >secret ~* &* +@all\nuser app on >secret ~* &* +@all\n")
+    std::fs::write(&rules, "user default on >secret ~* +@all\nuser app on >secret ~* +@all\n")
         .expect("the users");
     let server = redis::Private::start(&format!(
         "--tls-port {encrypted} --tls-cert-file {} --tls-key-file {} --tls-ca-cert-file {} --tls-auth-clients no --aclfile {}",

@@ -166,7 +166,9 @@ impl RedisServer {
 
     /// Why this server keeps no rows (a cluster, a Sentinel).
     pub(super) fn is_no_store(&self) -> Option<&'static str> {
-        match self.info("redis_mode") {
+        // Valkey calls it `server_mode`.
+        let mode = self.info.get("redis_mode").or_else(|| self.info.get("server_mode"));
+        match mode.map_or("", String::as_str) {
             "cluster" => Some(
                 "this is a node of a Redis Cluster, which is not supported: use a server of its own, with replicas followed by Sentinel",
             ),
@@ -395,6 +397,11 @@ mod tests {
 
     #[test]
     fn clusters_and_sentinels_keep_no_rows() {
+        assert!(
+            RedisServer::new("valkey_version:9.1.2\r\nserver_mode:cluster")
+                .is_no_store()
+                .is_some_and(|why| why.contains("Cluster"))
+        );
         assert!(
             RedisServer::new("redis_mode:cluster").is_no_store().is_some_and(|why| why.contains("Cluster"))
         );
