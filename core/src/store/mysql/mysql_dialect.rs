@@ -209,9 +209,8 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
         // A commit that failed. The text names the storage engine's own error. A deadlock stands there where a transaction lost
         // the certification of group replication and was rolled back.
         1180 if first_number(message) == Some(ENGINE_DEADLOCK) => Meaning::Conflict,
-        1180 => Meaning::Unknown,
-        // A hook of group replication failed at the commit: the member has lost its group, or left it.
-        3100 => Meaning::Unknown,
+        // And a hook of group replication that failed at the commit: the member has lost its group, or left it.
+        1180 | 3100 => Meaning::Unknown,
         1123 => plain(FaultKind::Unavailable, true, OUTSIDE_GROUP),
         // Killed or shut down in the middle, TiKV or its placement driver did not answer; TiDB also says
         // 1105 for what has no number of its own, an undetermined commit among it.
