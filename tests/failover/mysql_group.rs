@@ -6,6 +6,7 @@
 
 use std::time::Instant;
 
+use keymill::{Code, Mill};
 use keymill_tests::{assert_disjoint, schemes};
 
 use crate::cluster::Cluster;
@@ -25,6 +26,30 @@ fn a_primary_that_is_cut_off_gives_no_number_when_it_is_back() {
 #[test]
 fn a_lost_quorum_is_an_outage_that_heals_by_itself() {
     GROUP.freeze_the_others();
+}
+
+/// Outside its group a member takes writes unless its settings say otherwise, and the group goes on without it.
+#[test]
+fn a_member_that_has_left_its_group_and_takes_writes_gives_no_number() {
+    let left = GROUP.primary();
+    let url = GROUP.url_from(left, 2);
+    let spec = "segment:left?step=10&deadline=240s";
+    let mill = Mill::open(&url).expect("a mill");
+    let source = mill.source(spec).expect("a source");
+    let mut ids = source.take(100).expect("ids");
+    GROUP.run("leave", left);
+    ids.extend(source.take(100).expect("the others go on"));
+    let alone = Mill::open(&GROUP.url_from(left, 0)).expect("a mill");
+    let refused =
+        alone.source("segment:left?deadline=5s").and_then(|source| source.take(1)).expect_err("no number");
+    assert!(refused.code == Code::StoreUnavailable && refused.message.contains("not in it"), "{refused}");
+    let other = Mill::open(&url).expect("a mill");
+    ids.extend(other.source(spec).expect("a source").take(100).expect("ids"));
+    GROUP.run("start-member", left);
+    ids.extend(source.take(100).expect("ids"));
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 400, "none comes twice");
 }
 
 /// Run on a group in which every member takes writes (`group_replication_single_primary_mode=OFF`).

@@ -511,3 +511,33 @@ fn a_comparison_that_is_over_before_readers_follow_waits_for_them_and_is_recorde
         assert!(found.expect("a comparison").recorded.is_some());
     }
 }
+
+/// A replica that lags, or whose programs write to it: neither has the rows of its primary.
+#[test]
+fn a_replica_is_no_shard_whether_it_follows_or_has_stopped() {
+    let shards = MariaDb::start();
+    let Stage { moves, .. } = &Stage::new(&shards);
+    let replica = mariadb::Private::start("--log-bin=binlog --server-id=2 --log-slave-updates");
+    let primary = mariadb::Private::start("--log-bin=binlog --server-id=1");
+    replica.follow(&primary);
+    let [from, to] = shards.urls();
+    let of_replica = replica.url();
+    replica
+        .root()
+        .query_drop("GRANT REPLICATION CLIENT, SLAVE MONITOR ON *.* TO keymill@'%'")
+        .expect("a grant");
+    for stops in [false, true] {
+        if stops {
+            replica.root().query_drop("STOP SLAVE").expect("root may stop it");
+        }
+        for (from, to) in [(&of_replica, &to), (&from, &of_replica)] {
+            let rows =
+                MovedRows::new(&format!("s1={from}"), &format!("s2={to}")).table("t_order", "order_id");
+            let refused = moves.copy(&rows, Change::Apply, &mut goes_on).expect_err("a replica");
+            assert!(
+                refused.code == Code::StoreRefused && refused.message.contains("name the primary"),
+                "{refused}"
+            );
+        }
+    }
+}

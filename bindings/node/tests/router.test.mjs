@@ -28,7 +28,7 @@ test('what is no id is refused', () => {
 test('ids as bigints and as bytes find the shard of their key', () => {
   const router = Router.fromText(table(3))
   const key = router.routeKey('buyer-42')
-  assert.deepEqual(key, { gene: 56443, shard: 's3', read: 's3', write: 's3', version: 3 })
+  assert.deepEqual(key, { gene: 56443, shard: 's3', read: 's3', write: 's3', paused: false, version: 3 })
   const bytes = (id, size) => Buffer.from(id.toString(16).padStart(2 * size, '0'), 'hex')
   const narrow = (56443n << 47n) | 9n
   const wide = (56443n << 111n) | 9n

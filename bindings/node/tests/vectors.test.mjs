@@ -16,7 +16,7 @@ const { native } = require(join(require.resolve('keymill/package.json'), '..', '
 
 const text = (id) => String(id)
 const key = (step) => (step.key_text === undefined ? BigInt(step.key) : step.key_text.repeat(Number(step.times ?? 1)))
-const texts = (route) => Object.fromEntries(Object.entries(route).map(([name, value]) => [name, text(value)]))
+const texts = ({ paused, ...route }) => ({ ...Object.fromEntries(Object.entries(route).map(([name, value]) => [name, text(value)])), ...(paused ? { paused: 'yes' } : {}) })
 
 /** What each step does, with what the case has so far. */
 const steps = {

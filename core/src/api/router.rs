@@ -122,11 +122,19 @@ impl Router {
         Ok(Router { live: Arc::new(LiveTable::new(&RouteTable::parse(text)?)?) })
     }
 
-    /// Replaces the table. `false`: this table is the present one, and nothing was changed.
+    /// Replaces the table of a router from a file or a text. `false`: this table is the present one, and nothing was changed.
     ///
     /// # Errors
-    /// `INVALID_CONFIG`: every fault of the table, or its version is not higher than the present one. The old table stays.
+    /// `INVALID_ARGUMENT`: the router follows the table of a store. `INVALID_CONFIG`: every fault of the table, or its version is not higher
+    /// than the present one. The old table stays.
     pub fn load(&self, text: &str) -> Result<bool> {
+        // Another version than the store's would say that the store went back.
+        if !self.live.router().is_empty() {
+            return Err(Error::argument(format!(
+                "router `{}` follows the table of its store; store another one with `keymill route put`",
+                shown(self.live.router())
+            )));
+        }
         self.live.replace(&RouteTable::parse(text)?)
     }
 

@@ -370,7 +370,8 @@ impl FailedTargets {
 
 /// Error text for a read-only server.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) const READ_ONLY: &str = "the server is read-only: a replica, or in maintenance";
+pub(crate) const READ_ONLY: &str =
+    "the server is read-only: a replica, in maintenance, or by a setting of this login";
 
 /// Warning text of `status` for a read-only server.
 #[cfg(any(feature = "mysql", feature = "postgres"))]

@@ -317,3 +317,16 @@ fn a_keeper_that_is_never_idle_reads_a_table_while_a_range_moves() {
     });
     assert!(seen_after < REQUESTS, "the router had version 1 for as long as the keeper had work");
 }
+
+#[test]
+fn a_router_that_follows_a_store_is_given_no_other_table() {
+    let mill = Mill::open("memory:router-loaded").expect("a mill");
+    mill.put_routes("orders", &table(1), Change::Apply).expect("stored");
+    let router = mill.router("orders").expect("a router");
+    let refused = router.load(&table(9)).expect_err("the store has version 1");
+    assert!(
+        refused.code == Code::InvalidArgument && refused.message.contains("keymill route put"),
+        "{refused}"
+    );
+    assert_eq!(router.version(), 1);
+}

@@ -414,6 +414,7 @@ fn routes_and_rows(verbs: &mut Verbs<'_>, turn: usize) {
     for _ in 0..4 {
         verbs.done(&["move", "next", router, "--wait", "--yes"]);
     }
+    verbs.done(&[&["move", "verify", router, "--wait", "--yes"][..], &rows].concat());
     verbs.done(&["move", "finish", router, "--wait", "--yes"]);
     let cleaned =
         verbs.done(&[&["move", "clean", router, "--older-than", "0s", "--yes"][..], &rows].concat());

@@ -111,6 +111,7 @@ natives! {
         c"load", c"(J[B)Z", Java_io_keymill_RouterBox_load;
         c"route", c"(JJ[J)V", Java_io_keymill_RouterBox_route;
         c"routeBytes", c"(J[B[J)V", Java_io_keymill_RouterBox_routeBytes;
+        c"isCurrent", c"(JI[B[B)Z", Java_io_keymill_RouterBox_isCurrent;
         c"routeKey", c"(JJ[J)V", Java_io_keymill_RouterBox_routeKey;
         c"routeText", c"(J[B[J)V", Java_io_keymill_RouterBox_routeText;
         c"routeOrderNo", c"(J[B[J)V", Java_io_keymill_RouterBox_routeOrderNo;

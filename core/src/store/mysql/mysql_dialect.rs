@@ -189,6 +189,10 @@ pub(super) const NOT_READY: &str =
 /// Error text for a Galera node that has not applied in time what the other nodes committed.
 pub(super) const NOT_CAUGHT_UP: &str = "the server did not begin a transaction in time: this node of the cluster lags behind the others, or has lost them";
 
+/// A function that only a member of a group can carry out that is online and has the majority with it, for any login.
+pub(super) const IN_GROUP: &str = "group_replication_get_write_concurrency()";
+const OUTSIDE_GROUP: &str = "the server is set up as a member of a replication group and is not in it, or without the majority: what it writes the group does not have, and numbers would come twice; START GROUP_REPLICATION, and set super_read_only=ON in its settings so that it takes no writes before that";
+
 /// The meaning of an error number.
 pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
     let plain = Meaning::plain;
@@ -205,7 +209,9 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
         // A commit that failed. The text names the storage engine's own error. A deadlock stands there where a transaction lost
         // the certification of group replication and was rolled back.
         1180 if first_number(message) == Some(ENGINE_DEADLOCK) => Meaning::Conflict,
-        1180 => Meaning::Unknown,
+        // And a hook of group replication that failed at the commit: the member has lost its group, or left it.
+        1180 | 3100 => Meaning::Unknown,
+        1123 => plain(FaultKind::Unavailable, true, OUTSIDE_GROUP),
         // Killed or shut down in the middle, TiKV or its placement driver did not answer; TiDB also says
         // 1105 for what has no number of its own, an undetermined commit among it.
         1053 | 1105 | 1317 | 1927 | 1969 | 3024 | 4031 | 9001..=9005 | 9008 if committing => Meaning::Unknown,
@@ -219,7 +225,8 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
         1037 | 1038 | 1041 | 1135 | 1206 | 1637 => {
             plain(FaultKind::Unavailable, true, "the server has run out of something; see its log")
         }
-        1040 | 1203 | 1226 => plain(FaultKind::Unavailable, true, "the server has too many connections"),
+        1040 | 1203 => plain(FaultKind::Unavailable, true, "the server has too many connections"),
+        1226 => plain(FaultKind::Unavailable, true, "a limit of the user's account is used up"),
         1047 => plain(FaultKind::Unavailable, true, NOT_READY),
         1290 | 1792 | 1836 | 3989 => plain(FaultKind::Unavailable, true, READ_ONLY),
         // MySQL in maintenance mode, or a node that left its group: logins are rejected, another host may serve.
@@ -298,6 +305,8 @@ mod tests {
             Meaning::Unknown
         );
         assert_eq!(meaning(1317, "Query execution was interrupted", Phase::Commit), Meaning::Unknown);
+        let hook = "Error on observer while running replication hook 'before_commit'.";
+        assert_eq!(meaning(3100, hook, Phase::Write), Meaning::Unknown);
         // MySQL 8.0.24 and later say so before they close a connection that was silent for `wait_timeout`.
         assert_eq!(meaning(4031, "disconnected because of inactivity", Phase::Commit), Meaning::Unknown);
         assert!(matches!(

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mysql::{Conn, Error};
 
 use super::mysql_dialect::{
-    MISSING_TABLE, NOT_CAUGHT_UP, NOT_READY, OUT_OF_TIME, REPLICATES, Safe, wait_timeout,
+    IN_GROUP, MISSING_TABLE, NOT_CAUGHT_UP, NOT_READY, OUT_OF_TIME, REPLICATES, Safe, wait_timeout,
 };
 use super::mysql_error::judge_error;
 use super::mysql_values::written_out;
@@ -437,6 +437,7 @@ impl MysqlSession {
             self.say(&setting, Phase::Ask)?;
         }
         let in_cluster = self.join_cluster()?;
+        self.join_group()?;
         self.server.in_cluster = in_cluster;
         self.check_read_only()?;
         self.check_durability(log_bin)?;
@@ -498,6 +499,29 @@ impl MysqlSession {
         self.test_always("@@SESSION.wsrep_on".to_owned(), "= 1".to_owned(), Some("1".to_owned()));
         self.say("SET SESSION wsrep_sync_wait = 1, wsrep_retry_autocommit = 0", Phase::Ask)?;
         Ok(true)
+    }
+
+    /// Group Replication. A member that left its group, or was started outside it, takes writes unless its settings say otherwise: only one
+    /// that is online in the majority is used, now and with each change.
+    ///
+    /// Where several members take writes, one may answer before it has carried out what another one committed, as in
+    /// [`join_cluster`](Self::join_cluster). So each transaction waits until it has.
+    fn join_group(&mut self) -> Result<(), Fault> {
+        if self.server.dialect != Dialect::MySql
+            || self.variable("group_replication_group_name")?.is_none_or(|name| name.is_empty())
+        {
+            return Ok(());
+        }
+        self.query(&format!("SELECT {IN_GROUP}"), &[])?;
+        self.test_always(IN_GROUP.to_owned(), "> 0".to_owned(), None);
+        let single = "group_replication_single_primary_mode";
+        let is_single = self.variable(single)?.is_some_and(|on| is_on(&on));
+        if !is_single {
+            self.say("SET SESSION group_replication_consistency = 'BEFORE'", Phase::Ask)?;
+        }
+        // A group may change from one to several while it runs.
+        self.test_always(format!("@@GLOBAL.{single}"), format!("= {}", u8::from(is_single)), None);
+        Ok(())
     }
 
     /// Whether this server and driver need `NOWAIT` in each statement, while locked rows are not waited for.

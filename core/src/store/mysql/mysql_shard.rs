@@ -5,13 +5,16 @@ use std::time::Duration;
 use super::answers;
 use super::mysql_session::MysqlSession;
 use super::{Mysql, Phase};
-use crate::store::Fault;
 use crate::store::model::value::text;
 use crate::store::server::ServerOptions;
 use crate::store::shard_session::{Cells, ShardSession, ShardTable};
-use crate::store::sql::Connection;
 use crate::store::sql::remote::Driver;
 use crate::store::sql::sql_slots::now_ms;
+use crate::store::sql::{Connection, Dialect};
+use crate::store::{Fault, FaultKind};
+
+/// Why no rows are moved from such a server, nor to it.
+const REPLICA: &str = "this server replicates from another one: its rows may be those of a moment ago, and rows that are written to it are not on its primary; name the primary (a server that is no replica any more: `STOP REPLICA; RESET REPLICA ALL`)";
 
 /// Values cross as the bytes that the columns hold, and times in UTC. A zero, and a date that no calendar has, stay what they are.
 const EXACT: &str = "SET NAMES binary; SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', max_statement_time = 0";
@@ -22,9 +25,12 @@ impl Mysql {
         let mut driver = Mysql { largest_packet: 1 << 30, one_by_one: true, ..Mysql::default() };
         let mut session = driver.connect(options)?;
         session.writable()?;
+        if session.server.replicates || session.is_set_up_as_replica()? {
+            return Err(Fault::new(FaultKind::Refused, REPLICA));
+        }
         let exact = EXACT.split("; ").map(|words| match session.dialect() {
             // MySQL has another name for it, and no limit on changes.
-            crate::store::sql::Dialect::MariaDb => words,
+            Dialect::MariaDb => words,
             _ => words.trim_end_matches(", max_statement_time = 0"),
         });
         for words in exact.collect::<Vec<_>>() {
@@ -33,6 +39,28 @@ impl Mysql {
         // Statements are good until a time of this clock.
         now_ms(&mut session)?;
         Ok(session)
+    }
+}
+
+impl MysqlSession {
+    /// Whether it follows another server, or would if it was told to go on. `false` where the login may not see that.
+    fn is_set_up_as_replica(&mut self) -> Result<bool, Fault> {
+        let sql = match self.dialect() {
+            Dialect::MariaDb => "SHOW ALL SLAVES STATUS",
+            // A member of a group follows the others by channels of that name.
+            Dialect::MySql => {
+                "SELECT 1 FROM performance_schema.replication_connection_configuration \
+                 WHERE CHANNEL_NAME NOT LIKE 'group_replication%'"
+            }
+            _ => return Ok(false),
+        };
+        let mut found = false;
+        let (_, read) = answers::read(&mut self.connection, sql, |_| found = true);
+        match read {
+            Ok(()) => Ok(found),
+            Err(mysql::Error::MySqlError(_)) => Ok(false),
+            Err(error) => Err(self.failed(&error, Phase::Ask)),
+        }
     }
 }
 

@@ -190,13 +190,16 @@ public final class KeymillGene implements ComplexKeysShardingAlgorithm<Comparabl
     }
 
     private void add(Set<String> found, Collection<String> targets, Route route) {
+        if (route.paused()) {
+            throw new IllegalStateException("gene " + route.gene() + ": the move of its range is about to be finished, and its writes wait; ShardingSphere does not say whether a statement writes, so try it again in a second");
+        }
         found.add(target(targets, route.read()));
         route.also().ifPresent(also -> found.add(target(targets, also)));
         if (route.mirror().isPresent()) {
             if (!both) {
-                throw new IllegalStateException("gene " + route.gene() + " is written to two shards, " + route.write() + " and " + route.mirror().get() + ", while its range moves, and ShardingSphere does not say whether a statement reads or writes; wait for the move's end, or set while-moving=both where rows that are found twice do no harm");
+                throw new IllegalStateException("gene " + route.gene() + " is written to two shards, " + route.shard() + " and " + route.mirror().get() + ", while its range moves, and ShardingSphere does not say whether a statement reads or writes; wait for the move's end, or set while-moving=both where rows that are found twice do no harm");
             }
-            found.add(target(targets, route.write()));
+            found.add(target(targets, route.shard()));
             found.add(target(targets, route.mirror().get()));
         }
     }
