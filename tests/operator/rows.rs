@@ -368,6 +368,25 @@ fn a_login_for_which_the_clock_stands_still_moves_no_rows() {
     assert_eq!(shards.open(1)("SELECT COUNT(*) FROM t_order"), ["0"]);
 }
 
+/// A bare `COMMIT` begins the next transaction there, in which later writes would wait for an end that never comes.
+#[test]
+fn rows_are_copied_and_repaired_whatever_completion_type_a_server_has() {
+    let shards = MariaDb::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    shards.0.root().query_drop("SET GLOBAL completion_type = 'CHAIN'").expect("root may set that");
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    let mut new = shards.open(1);
+    new("SET completion_type = 'NO_CHAIN'");
+    for id in [FIRST + 3 * ROWS, FIRST + 3 * ROWS + 1] {
+        new(&format!("INSERT INTO t_order VALUES ({id}, 1, 1)"));
+    }
+    new(&format!("DELETE FROM t_order WHERE order_id = {FIRST}"));
+    let found =
+        moves.verify(rows, RowRepair::BringAndDelete, Change::Apply, &mut goes_on).expect("a comparison");
+    assert!(found.is_alike() && found.tables[0].repaired == 3, "{found:?}");
+    assert_eq!(new("SELECT COUNT(*) FROM t_order"), [ROWS.to_string()]);
+}
+
 #[test]
 fn a_copy_after_a_clean_comparison_needs_another_one() {
     let shards = Postgres::start();

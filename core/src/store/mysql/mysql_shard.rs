@@ -16,8 +16,9 @@ use crate::store::{Fault, FaultKind};
 /// Why no rows are moved from such a server, nor to it.
 const REPLICA: &str = "this server replicates from another one: its rows may be those of a moment ago, and rows that are written to it are not on its primary; name the primary (a server that is no replica any more: `STOP REPLICA; RESET REPLICA ALL`)";
 
-/// Values cross as the bytes that the columns hold, and times in UTC. A zero, and a date that no calendar has, stay what they are.
-const EXACT: &str = "SET NAMES binary; SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', max_statement_time = 0";
+/// Values cross as the bytes that the columns hold, and times in UTC. A zero, and a date that no calendar has, stay what they are. A commit begins
+/// no transaction after it.
+const EXACT: &str = "SET NAMES binary; SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', completion_type = 0, max_statement_time = 0";
 
 impl Mysql {
     /// Connects to the server of a shard that takes writes.
