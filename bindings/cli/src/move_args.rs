@@ -64,8 +64,8 @@ pub enum MoveVerb {
 Compare the rows of both shards, and record that they are alike.
 
 A comparison counts that begins `settle` after every reader writes to both shards, for the first percentage, or reads all
-ids from the new one, for `finish`; with --yes this command records that they do and waits for it. Sub-ranges are compared by count and checksum, and row by row where those differ; rows that
-differ are read again after `settle`. What still differs is printed, and the exit code is 1. Name all tables of the
+ids from the new one, for `finish`; with --yes this command records that they do and waits for it. Sub-ranges are
+compared by count and checksum, and row by row where those differ; rows that differ are read again after `settle`. What still differs is printed, and the exit code is 1. Name all tables of the
 range: only a comparison of all of them allows the next step.
 
 Without --table it only waits and prints the time of the store: compare by other means then, and where both shards are

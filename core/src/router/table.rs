@@ -173,10 +173,8 @@ impl RouteTable {
 
     /// Whether writes of a range wait, or will with the next step.
     pub(crate) fn pauses(&self) -> bool {
-        let moves = self.ranges.iter().filter_map(|range| range.moves.as_ref());
-        moves
-            .into_iter()
-            .any(|moves| moves.is_paused || moves.percent == 100 && moves.progress.verified_at.is_some())
+        let mut moves = self.ranges.iter().filter_map(|range| range.moves.as_ref());
+        moves.any(|moves| moves.is_paused || moves.percent == 100 && moves.progress.verified_at.is_some())
     }
 
     /// A word for each gene, with the numbers of names.

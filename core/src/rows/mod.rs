@@ -246,9 +246,10 @@ fn check_apart(
         }
         ShardKind::Postgres => {
             let lock = format!("pg_catalog.hashtextextended('{secret}', 0)");
-            from.read(&format!("BEGIN; SELECT pg_catalog.pg_advisory_xact_lock({lock})"), |_| {})?;
-            let free = copy::number(to, &format!("SELECT pg_catalog.pg_try_advisory_xact_lock({lock})::int"));
-            from.read("ROLLBACK", |_| {})?;
+            let free = from.transaction(|from| {
+                from.read(&format!("SELECT pg_catalog.pg_advisory_xact_lock({lock})"), |_| {})?;
+                copy::number(to, &format!("SELECT pg_catalog.pg_try_advisory_xact_lock({lock})::int"))
+            });
             free? == 0 && old.quoted == new.quoted
         }
     };

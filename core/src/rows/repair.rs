@@ -1,7 +1,7 @@
 //! Makes rows of the new shard what they are in the old one.
 //!
-//! A row that is brought over is locked in the old shard meanwhile. One that the old shard does not have is locked in the new one first, and then the
-//! old one is asked again.
+//! While a row is brought over, the old shard has it locked. A row that only the new shard has is locked there first; then the old shard is
+//! asked again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,8 +26,8 @@ enum Cure {
     Delete,
 }
 
-fn cure(of: &Difference, deletes: bool) -> Option<Cure> {
-    match of.how {
+fn cure(row: &Difference, deletes: bool) -> Option<Cure> {
+    match row.how {
         Differs::OnlyOld | Differs::OldNewer | Differs::NewNewer | Differs::Content => Some(Cure::Bring),
         // It was deleted in the old shard, or its write there failed and was not acknowledged.
         Differs::OnlyNew => deletes.then_some(Cure::Delete),
@@ -42,7 +42,8 @@ pub fn repair(
     permit: &Permit<'_>,
 ) -> Result<Vec<Difference>> {
     let ids: BTreeSet<Id> = found.iter().map(|of| of.id.clone()).collect();
-    let with = |wanted| found.iter().filter(move |of| cure(of, deletes) == Some(wanted)).collect::<Vec<_>>();
+    let with =
+        |wanted| found.iter().filter(move |row| cure(row, deletes) == Some(wanted)).collect::<Vec<_>>();
     let (brought, deleted) = (with(Cure::Bring), with(Cure::Delete));
     let (longest, watch) = ((both.longest, both.wording), both.watch);
     let mut reasons = Reasons::new();

@@ -160,35 +160,36 @@ impl MovedTable {
         format!("SELECT COUNT(*) FROM {} WHERE {}", self.quoted, self.is_row(primary))
     }
 
+    fn primary_columns(&self) -> impl Iterator<Item = &Column> {
+        self.primary.iter().filter_map(|at| self.columns.get(*at))
+    }
+
+    /// The values of a primary key, in the order of its columns.
+    fn primary_literals(&self, primary: &[Vec<u8>]) -> Vec<String> {
+        let literal = |(column, bytes): (&Column, &Vec<u8>)| {
+            if let Some(id) = self.read_id(bytes).filter(|_| column.name == self.key()) {
+                return self.id(&id);
+            }
+            let mut literal = String::new();
+            write_literal(&mut literal, self.kind, &column.charset, bytes);
+            literal
+        };
+        self.primary_columns().zip(primary).map(literal).collect()
+    }
+
     /// The condition of a primary key.
     fn is_row(&self, primary: &[Vec<u8>]) -> String {
-        let columns = self.primary.iter().filter_map(|at| self.columns.get(*at));
-        let is = |(column, bytes): (&Column, &Vec<u8>)| {
-            let mut literal = String::new();
-            match self.read_id(bytes).filter(|_| column.name == self.key()) {
-                Some(id) => literal = self.id(&id),
-                None => write_literal(&mut literal, self.kind, &column.charset, bytes),
-            }
-            format!("{} = {literal}", self.name_of(column))
-        };
-        columns.zip(primary).map(is).collect::<Vec<_>>().join(" AND ")
+        let columns = self.primary_columns().zip(self.primary_literals(primary));
+        let is = |(column, literal)| format!("{} = {literal}", self.name_of(column));
+        columns.map(is).collect::<Vec<_>>().join(" AND ")
     }
 
     /// Deletes rows that still have their versions, where a condition holds.
     pub fn delete(&self, rows: &[(&Vec<Vec<u8>>, i128)], condition: &str) -> String {
-        let columns = || self.primary.iter().filter_map(|at| self.columns.get(*at));
-        let version = self.columns.get(self.version).map(|column| self.name_of(column)).unwrap_or_default();
-        let names: Vec<_> = columns().map(|column| self.name_of(column)).chain([version]).collect();
+        let columns = self.primary_columns().chain(self.columns.get(self.version));
+        let names: Vec<_> = columns.map(|column| self.name_of(column)).collect();
         let row = |(primary, version): &(&Vec<Vec<u8>>, i128)| {
-            let mut out = "(".to_owned();
-            for (column, bytes) in columns().zip(primary.iter()) {
-                match self.id_of(primary).filter(|_| column.name == self.key()) {
-                    Some(id) => out.push_str(&self.id(&id)),
-                    None => write_literal(&mut out, self.kind, &column.charset, bytes),
-                }
-                out.push_str(", ");
-            }
-            format!("{out}{version})")
+            format!("({}, {version})", self.primary_literals(primary).join(", "))
         };
         let rows: Vec<_> = rows.iter().map(row).collect();
         format!(
@@ -214,8 +215,7 @@ impl MovedTable {
                 .filter(|column| !column.is_identity)
                 .map(|column| self.name_of(column))
         };
-        let keys =
-            || self.primary.iter().filter_map(|at| self.columns.get(*at)).map(|column| self.name_of(column));
+        let keys = || self.primary_columns().map(|column| self.name_of(column));
         match self.kind {
             // MySQL gets here by any unique key: a row of another id is left alone.
             ShardKind::MySql => {

@@ -1,6 +1,6 @@
-"""Processes that `multiprocessing` starts end without the exit of an interpreter: its finalizers close their mills.
+"""Closes the mills of processes that `multiprocessing` starts, which end without the exit of an interpreter.
 
-A finalizer is registered in the child itself, after `multiprocessing` has forgotten those of the parent.
+Its finalizers do so. The child registers one for itself, because `multiprocessing` forgets those of the parent there.
 """
 
 import os

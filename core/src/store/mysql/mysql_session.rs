@@ -16,7 +16,7 @@ use super::mysql_values::written_out;
 use super::settings_check::{Condition, NOT_PASSED, SettingsCheck};
 use super::tunnel::Tunnel;
 use super::{Secret, answers};
-use crate::store::model::value::{ColumnValue, Value, number, text};
+use crate::store::model::value::{ColumnValue, Value, text};
 use crate::store::server::{Phase, READ_ONLY, ServerOptions};
 use crate::store::sql::{Changed, Connection, Dialect, State, refused_setting};
 use crate::store::tls::Protection;
@@ -396,19 +396,24 @@ impl MysqlSession {
         }
         if self.server.dialect == Dialect::MySql && !replicates {
             // Readable only with that right. Group replication makes its secondaries read-only itself.
-            let sql = "SELECT COUNT(*) FROM performance_schema.replication_connection_status \
-                       WHERE SERVICE_STATE = 'ON' AND CHANNEL_NAME NOT LIKE 'group_replication%'";
-            let mut count = 0;
-            let (_, read) =
-                answers::read(&mut self.connection, sql, |row| count = number(&row, 0).unwrap_or_default());
-            replicates = match read {
-                Ok(()) => count > 0,
-                Err(Error::MySqlError(_)) => false,
-                Err(error) => return Err(self.failed(&error, Phase::Ask)),
-            };
+            replicates = self.finds(
+                "SELECT 1 FROM performance_schema.replication_connection_status \
+                 WHERE SERVICE_STATE = 'ON' AND CHANNEL_NAME NOT LIKE 'group_replication%'",
+            )?;
         }
         self.server.replicates = replicates;
         Ok(())
+    }
+
+    /// Whether a question has a row for an answer; `false` where this login may not ask it.
+    pub(super) fn finds(&mut self, sql: &str) -> Result<bool, Fault> {
+        let mut found = false;
+        let (_, read) = answers::read(&mut self.connection, sql, |_| found = true);
+        match read {
+            Ok(()) => Ok(found),
+            Err(Error::MySqlError(_)) => Ok(false),
+            Err(error) => Err(self.failed(&error, Phase::Ask)),
+        }
     }
 }
 

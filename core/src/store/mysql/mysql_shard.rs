@@ -55,13 +55,7 @@ impl MysqlSession {
             }
             _ => return Ok(false),
         };
-        let mut found = false;
-        let (_, read) = answers::read(&mut self.connection, sql, |_| found = true);
-        match read {
-            Ok(()) => Ok(found),
-            Err(mysql::Error::MySqlError(_)) => Ok(false),
-            Err(error) => Err(self.failed(&error, Phase::Ask)),
-        }
+        self.finds(sql)
     }
 }
 

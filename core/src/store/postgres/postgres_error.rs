@@ -68,8 +68,8 @@ pub(super) fn not_connected(options: &ServerOptions, mode: Mode, failed: Failed)
     let stopped = objection(&failed);
     let Failed::Postgres(error) = &failed else { return fault };
     let source = std::error::Error::source(error);
-    // The driver hides the kind of its error, but not its words. The server's part of SCRAM failed, by an error like that of a broken
-    // connection: another attempt would tell a program in the server's place no less than this one did.
+    // The server's part of SCRAM failed. The driver shows no kind of its errors, only these words. No second attempt: it would show
+    // another program in the server's place one more proof.
     if error.to_string() == "authentication error"
         && let Some(why) = source
     {
