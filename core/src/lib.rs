@@ -23,7 +23,7 @@
 
 // Floors, each of which names only itself and what is under it, and no two modules here name each other:
 //
-//     4  api rows binding          the public verbs, which every language translates; rows of moves
+//     4  api rows shards binding   the public verbs, which every language translates; rows of moves
 //     3  engine keeper config      assembly, and the one thread
 //     2  store monitoring          all I/O; events and counters for operators
 //     1  planner segment snowflake bank callers router moves   state machines; no I/O, time is passed in
@@ -66,6 +66,8 @@ mod router;
 mod rows;
 mod segment;
 pub mod serial;
+#[cfg(all(feature = "moves", any(feature = "mysql", feature = "postgres")))]
+mod shards;
 /// What `tests/simulation` drives: sources and generators without threads, specs without a mill.
 #[cfg(feature = "internals")]
 #[doc(hidden)]
@@ -124,6 +126,8 @@ pub use rows::{
     RowsEvent, RowsTask,
 };
 pub use serial::SerialPattern;
+#[cfg(all(feature = "moves", any(feature = "mysql", feature = "postgres")))]
+pub use shards::{ShardConnection, ShardFailure, ShardKind, ShardRow, Shards, WorkError};
 pub use snowflake::{Layout, scatter};
 pub use store::{BankChange, Facts, Import, Mark, Row, Scheme};
 

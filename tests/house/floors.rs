@@ -34,6 +34,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("engine", 3),
     ("api", 4),
     ("rows", 4),
+    ("shards", 4),
     ("binding", 4),
 ];
 

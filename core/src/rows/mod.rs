@@ -27,12 +27,18 @@ use crate::api::{Change, MoveStatus, Moves, Moving};
 use crate::error::{Code, Error, Result, shown};
 use crate::moves::{MovePhase, PlannedMove};
 use key::IdRange;
-use moved_table::{MovedTable, texts};
+use moved_table::texts;
 use permit::Permit;
-use shard::{Cells, Shard, ShardKind};
+use shard::{Cells, Shard};
 use sides::check_sides;
 use watch::Watch;
-use wording::Wording;
+
+pub(crate) use crate::store::shard_session::ShardTable;
+pub(crate) use key::Id;
+pub(crate) use moved_table::{Class, Column, MovedTable, check_kind, questions};
+pub use shard::ShardKind;
+pub(crate) use sql::{quoted, text_literal};
+pub(crate) use wording::Wording;
 
 pub use clean::RemovedRows;
 pub use compare::Differs;

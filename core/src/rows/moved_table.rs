@@ -64,10 +64,29 @@ impl MovedTable {
     /// `STORE_REFUSED`: no such table, or one whose rows cannot be moved.
     pub fn read(shard: &mut Shard, name: &str, key: &str, wording: Wording) -> Result<MovedTable> {
         let at = shard.at();
-        let (quoted, columns, primary) = match shard.kind() {
-            ShardKind::MySql => mysql(shard, name)?,
-            ShardKind::Postgres => postgres(shard, name)?,
+        let found = found(shard, name)?;
+        let [columns, primary] = questions(shard.kind(), name, &found);
+        let answers = [texts(shard, &columns)?, texts(shard, &primary)?];
+        Self::of_catalogue(shard.kind(), (&at, wording), found.quoted, (name, key), &answers)
+    }
+
+    /// The table that the answers to the two [`questions`] describe.
+    ///
+    /// # Errors
+    /// `STORE_REFUSED`: one whose rows cannot be moved.
+    pub fn of_catalogue(
+        kind: ShardKind,
+        (at, wording): (&str, Wording),
+        quoted: String,
+        (name, key): (&str, &str),
+        [columns, primary]: &[Vec<Vec<String>>; 2],
+    ) -> Result<MovedTable> {
+        let column = match kind {
+            ShardKind::MySql => mysql_column,
+            ShardKind::Postgres => postgres_column,
         };
+        let columns: Vec<Column> = columns.iter().map(|row| column(row)).collect();
+        let primary: Vec<&str> = primary.iter().map(|row| cell(row, 0)).collect();
         let position = |name: &str| columns.iter().position(|column| column.name == name);
         let Some(at_key) = position(key) else {
             return Err(refused(format!(
@@ -99,15 +118,7 @@ impl MovedTable {
                 "{at}: table `{name}` has no column `{VERSION}` of whole numbers, NOT NULL, which rises with each change of a row; without it a copy could overwrite a newer row: ALTER TABLE {quoted} ADD COLUMN {VERSION} BIGINT NOT NULL DEFAULT 0, and let each UPDATE add 1"
             )));
         };
-        Ok(MovedTable {
-            kind: shard.kind(),
-            name: name.to_owned(),
-            quoted,
-            columns,
-            primary,
-            version,
-            is_wide,
-        })
+        Ok(MovedTable { kind, name: name.to_owned(), quoted, columns, primary, version, is_wide })
     }
 
     /// The columns that this table and another one share must be of one type: what does not fit would be changed in silence.
@@ -195,33 +206,61 @@ fn cell(row: &[String], at: usize) -> &str {
     row.get(at).map_or("", String::as_str)
 }
 
-type OfCatalogue = (String, Vec<Column>, Vec<String>);
+/// The table of this name.
+fn found(shard: &mut Shard, name: &str) -> Result<ShardTable> {
+    let at = shard.at();
+    let table = shard.table(name)?;
+    check_kind(shard.kind(), &at, name, table)
+}
 
-/// The table of this name, which is one of these kinds.
-fn found(shard: &mut Shard, name: &str, kinds: &[&str]) -> Result<ShardTable> {
-    match shard.table(name)? {
+/// Refuses what is no table.
+///
+/// # Errors
+/// `STORE_REFUSED`.
+pub fn check_kind(kind: ShardKind, at: &str, name: &str, found: Option<ShardTable>) -> Result<ShardTable> {
+    let kinds = match kind {
+        ShardKind::MySql => ["BASE TABLE", "SYSTEM VERSIONED"],
+        ShardKind::Postgres => ["r", "p"],
+    };
+    match found {
         Some(table) if kinds.contains(&table.kind.as_str()) => Ok(table),
         Some(table) if table.kind.len() > 1 => {
-            Err(refused(format!("{}: `{name}` is no table, but a {}", shard.at(), table.kind)))
+            Err(refused(format!("{at}: `{name}` is no table, but a {}", table.kind)))
         }
-        Some(_) => Err(refused(format!("{}: `{name}` is no table", shard.at()))),
-        None => Err(refused(format!("{}: there is no table `{name}`", shard.at()))),
+        Some(_) => Err(refused(format!("{at}: `{name}` is no table"))),
+        None => Err(refused(format!("{at}: there is no table `{name}`"))),
     }
 }
 
-fn mysql(shard: &mut Shard, name: &str) -> Result<OfCatalogue> {
-    let ShardTable { quoted, .. } = found(shard, name, &["BASE TABLE", "SYSTEM VERSIONED"])?;
-    let named =
-        format!("TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {}", text_literal(ShardKind::MySql, name));
-    let question = format!(
-        "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, COALESCE(CHARACTER_SET_NAME, ''), COALESCE(COLLATION_NAME, ''), IS_NULLABLE FROM information_schema.COLUMNS WHERE {named} AND COALESCE(GENERATION_EXPRESSION, '') = '' ORDER BY ORDINAL_POSITION"
-    );
-    let columns = texts(shard, &question)?.iter().map(|row| mysql_column(row)).collect();
-    let question = format!(
-        "SELECT COLUMN_NAME FROM information_schema.STATISTICS WHERE {named} AND INDEX_NAME = 'PRIMARY' ORDER BY SEQ_IN_INDEX"
-    );
-    let primary = texts(shard, &question)?.iter().map(|row| cell(row, 0).to_owned()).collect();
-    Ok((quoted, columns, primary))
+/// What the catalogue is asked about a table: its columns, and those of its primary key.
+pub fn questions(kind: ShardKind, name: &str, table: &ShardTable) -> [String; 2] {
+    match kind {
+        ShardKind::MySql => {
+            let named = format!(
+                "TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {}",
+                text_literal(ShardKind::MySql, name)
+            );
+            [
+                format!(
+                    "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, COALESCE(CHARACTER_SET_NAME, ''), COALESCE(COLLATION_NAME, ''), IS_NULLABLE FROM information_schema.COLUMNS WHERE {named} AND COALESCE(GENERATION_EXPRESSION, '') = '' ORDER BY ORDINAL_POSITION"
+                ),
+                format!(
+                    "SELECT COLUMN_NAME FROM information_schema.STATISTICS WHERE {named} AND INDEX_NAME = 'PRIMARY' ORDER BY SEQ_IN_INDEX"
+                ),
+            ]
+        }
+        ShardKind::Postgres => {
+            let oid = table.oid;
+            [
+                format!(
+                    "SELECT a.attname::pg_catalog.text, CASE WHEN t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace THEN pg_catalog.format_type(a.atttypid, a.atttypmod) ELSE t.typname || ' ' || a.atttypmod END, CASE WHEN a.attnotnull THEN 't' ELSE '' END, a.attidentity::pg_catalog.text, t.typcategory::pg_catalog.text, t.typname::pg_catalog.text FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum"
+                ),
+                format!(
+                    "SELECT a.attname::pg_catalog.text FROM pg_catalog.pg_index i CROSS JOIN LATERAL pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH ORDINALITY k(attnum, at) JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE i.indrelid = {oid} AND i.indisprimary AND k.at <= i.indnkeyatts ORDER BY k.at"
+                ),
+            ]
+        }
+    }
 }
 
 fn mysql_column(row: &[String]) -> Column {
@@ -262,19 +301,6 @@ fn mysql_column(row: &[String]) -> Column {
         is_identity: false,
         is_nullable: cell(row, 5) != "NO",
     }
-}
-
-fn postgres(shard: &mut Shard, name: &str) -> Result<OfCatalogue> {
-    let ShardTable { quoted, oid, .. } = found(shard, name, &["r", "p"])?;
-    let question = format!(
-        "SELECT a.attname, CASE WHEN t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace THEN pg_catalog.format_type(a.atttypid, a.atttypmod) ELSE t.typname || ' ' || a.atttypmod END, a.attnotnull, a.attidentity, t.typcategory, t.typname FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum"
-    );
-    let columns = texts(shard, &question)?.iter().map(|row| postgres_column(row)).collect();
-    let question = format!(
-        "SELECT a.attname FROM pg_catalog.pg_index i CROSS JOIN LATERAL pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH ORDINALITY k(attnum, at) JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE i.indrelid = {oid} AND i.indisprimary AND k.at <= i.indnkeyatts ORDER BY k.at"
-    );
-    let primary = texts(shard, &question)?.iter().map(|row| cell(row, 0).to_owned()).collect();
-    Ok((quoted, columns, primary))
 }
 
 fn postgres_column(row: &[String]) -> Column {

@@ -75,7 +75,8 @@ impl MovedTable {
         quoted(self.kind, self.key())
     }
 
-    fn id(&self, id: &Id) -> String {
+    /// An id in SQL.
+    pub fn id(&self, id: &Id) -> String {
         match (id, self.kind) {
             (Id::Number(number), _) => number.to_string(),
             (Id::Bytes(_), ShardKind::MySql) => format!("X'{}'", &id.to_string()[2..]),

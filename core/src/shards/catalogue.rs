@@ -1,0 +1,163 @@
+//! The columns of the tables on each shard: asked for once, and again where a statement finds that they have changed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::{Code, Error, Result};
+use crate::rows::{MovedTable, ShardKind, ShardTable, Wording, check_kind, questions, text_literal};
+
+use super::ShardRow;
+
+/// A table of a shard.
+#[derive(Clone, Debug)]
+pub(super) struct KnownTable {
+    pub(super) table: MovedTable,
+    /// How many columns `SELECT *` has, those that are not copied among them.
+    pub(super) all_columns: usize,
+}
+
+/// The tables of a shard, in the order in which they were named.
+#[derive(Debug)]
+pub(super) struct KnownShard {
+    pub(super) tables: Vec<KnownTable>,
+}
+
+/// What is known of the shards, by their names.
+#[derive(Debug, Default)]
+pub(super) struct Catalogue(Mutex<HashMap<String, Arc<KnownShard>>>);
+
+impl Catalogue {
+    pub(super) fn get(&self, shard: &str) -> Option<Arc<KnownShard>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(shard).cloned()
+    }
+
+    pub(super) fn set(&self, shard: &str, known: KnownShard) -> Arc<KnownShard> {
+        let known = Arc::new(known);
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(shard.to_owned(), Arc::clone(&known));
+        known
+    }
+
+    pub(super) fn forget(&self, shard: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(shard);
+    }
+}
+
+/// The questions to the catalogue of a shard, one after the other.
+#[derive(Debug)]
+pub(super) struct Learning {
+    kind: ShardKind,
+    shard: String,
+    known: Vec<KnownTable>,
+    found: Option<(ShardTable, usize)>,
+    columns: Option<Vec<Vec<String>>>,
+}
+
+impl Learning {
+    pub(super) fn new(kind: ShardKind, shard: &str) -> Learning {
+        Learning { kind, shard: shard.to_owned(), known: Vec::new(), found: None, columns: None }
+    }
+
+    /// The next question; `None`: all is known.
+    pub(super) fn question(&self, tables: &[(String, String)]) -> Option<String> {
+        let (name, _) = tables.get(self.known.len())?;
+        let Some((found, _)) = &self.found else { return Some(which(self.kind, name)) };
+        let [columns, primary] = questions(self.kind, name, found);
+        Some(if self.columns.is_none() { columns } else { primary })
+    }
+
+    pub(super) fn answer(&mut self, tables: &[(String, String)], rows: &[ShardRow]) -> Result<()> {
+        let Some((name, key)) = tables.get(self.known.len()) else { return Ok(()) };
+        let rows = texts(rows);
+        let Some((found, all_columns)) = &self.found else {
+            let found = rows.first().map(|row| found(self.kind, name, row));
+            let all_columns = rows.first().and_then(|row| cell(row, 3).parse().ok()).unwrap_or(0);
+            self.found = Some((check_kind(self.kind, &self.shard, name, found)?, all_columns));
+            return Ok(());
+        };
+        let Some(columns) = self.columns.take() else {
+            self.columns = Some(rows);
+            return Ok(());
+        };
+        let table = MovedTable::of_catalogue(
+            self.kind,
+            (&self.shard, Wording::Program),
+            found.quoted.clone(),
+            (name, key),
+            &[columns, rows],
+        )?;
+        self.known.push(KnownTable { table, all_columns: *all_columns });
+        self.found = None;
+        Ok(())
+    }
+
+    pub(super) fn known(self) -> KnownShard {
+        KnownShard { tables: self.known }
+    }
+}
+
+fn cell(row: &[String], at: usize) -> &str {
+    row.get(at).map_or("", String::as_str)
+}
+
+fn texts(rows: &[ShardRow]) -> Vec<Vec<String>> {
+    let text = |cell: &Option<Vec<u8>>| {
+        cell.as_deref().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
+    };
+    rows.iter().map(|row| row.iter().map(text).collect()).collect()
+}
+
+/// Which table a program means by this name: its schema, what it is, its `oid`, and how many columns `SELECT *` has.
+fn which(kind: ShardKind, name: &str) -> String {
+    let literal = text_literal(kind, name);
+    match kind {
+        ShardKind::MySql => format!(
+            "SELECT t.TABLE_SCHEMA, t.TABLE_TYPE, '0', (SELECT CAST(COUNT(*) AS CHAR) FROM information_schema.COLUMNS c WHERE c.TABLE_SCHEMA = DATABASE() AND c.TABLE_NAME = {literal} AND c.EXTRA NOT LIKE '%INVISIBLE%') FROM information_schema.TABLES t WHERE t.TABLE_SCHEMA = DATABASE() AND t.TABLE_NAME = {literal}"
+        ),
+        ShardKind::Postgres => format!(
+            "SELECT n.nspname::pg_catalog.text, c.relkind::pg_catalog.text, c.oid::pg_catalog.text, (SELECT pg_catalog.count(*) FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)::pg_catalog.text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = pg_catalog.to_regclass(pg_catalog.quote_ident({literal}))"
+        ),
+    }
+}
+
+fn found(kind: ShardKind, name: &str, row: &[String]) -> ShardTable {
+    ShardTable {
+        quoted: format!("{}.{}", crate::rows::quoted(kind, cell(row, 0)), crate::rows::quoted(kind, name)),
+        kind: cell(row, 1).to_owned(),
+        oid: cell(row, 2).parse().unwrap_or(0),
+    }
+}
+
+/// The shards have the columns alike: the new one may have more, where an application adds one there first.
+pub(super) fn check_alike(shards: [&str; 2], old: &KnownTable, new: &KnownTable) -> Result<()> {
+    let [at_old, at_new] = shards;
+    let (old, new) = (&old.table, &new.table);
+    let refused = |what: String| Err(Error::new(Code::StoreRefused, what));
+    for column in &old.columns {
+        match new.columns.iter().find(|other| other.name == column.name) {
+            None => {
+                return refused(format!(
+                    "column `{}` of `{}` is in shard `{at_old}` and not in `{at_new}`; while a range moves add a column to the new shard first",
+                    column.name, old.name
+                ));
+            }
+            Some(other) if other.kind != column.kind => {
+                return refused(format!(
+                    "column `{}` of `{}` is {} in shard `{at_old}` and {} in `{at_new}`; make both alike",
+                    column.name, old.name, column.kind, other.kind
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    let primary = |of: &MovedTable| -> Vec<String> {
+        of.primary.iter().filter_map(|at| of.columns.get(*at)).map(|column| column.name.clone()).collect()
+    };
+    if primary(old) != primary(new) {
+        return refused(format!(
+            "`{}` has another primary key in shard `{at_old}` than in `{at_new}`; make both alike",
+            old.name
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! [`Shards`]: the machine over the connections of a Rust program.
+
+use std::collections::HashMap;
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use crate::api::Router;
+use crate::error::{Error, Result, shown};
+
+use super::{ShardAction, ShardAnswer, ShardFailure, ShardKind, ShardRow, ShardTables, ShardWrite, Side};
+
+/// The error of a program's work, or keymill's own [`Error`].
+pub type WorkError = Box<dyn StdError + Send + Sync>;
+
+/// A connection to the database of a shard. Those of the crates `mysql` and, with the feature `postgres-client`, `postgres` are such connections;
+/// it is implemented for others by two functions.
+pub trait ShardConnection {
+    /// What the server speaks.
+    fn kind(&self) -> ShardKind;
+
+    /// Runs a statement that has no parameters, and answers with its rows, each value as bytes; a text is in UTF-8.
+    ///
+    /// # Errors
+    /// What the database says.
+    fn ask(&mut self, sql: &str) -> std::result::Result<Vec<ShardRow>, ShardFailure>;
+
+    /// What an error of the work says about the database, where it is an error of this driver.
+    fn failure(error: &(dyn StdError + 'static)) -> Option<ShardFailure>;
+}
+
+type Connect<C> = Box<dyn Fn() -> std::result::Result<C, WorkError> + Send + Sync>;
+
+/// Writes and reads over the program's own connections, each on the shard where its id is, also while a range moves.
+///
+/// A [`write`](Shards::write) runs the program's work in a transaction on the shard that decides. While the id's range moves, the rows of the id
+/// in the named tables are made the same on the other shard, and both are committed. Without a move it adds nothing but the route.
+pub struct Shards<C> {
+    tables: Option<ShardTables>,
+    router: Router,
+    named: Vec<(String, String)>,
+    deadline: Option<Duration>,
+    connect: HashMap<String, Connect<C>>,
+}
+
+impl<C> fmt::Debug for Shards<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shards").field("tables", &self.named).finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    /// A write of this thread is under way.
+    static WRITES: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Ends with the write.
+struct Writing;
+
+impl Writing {
+    fn begin() -> Result<Writing> {
+        if WRITES.replace(true) {
+            return Err(Error::argument(
+                "a write inside another one would wait for its locks; end the first one before, or write both ids' rows by one work if they are of one id",
+            ));
+        }
+        Ok(Writing)
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        WRITES.set(false);
+    }
+}
+
+impl<C: ShardConnection> Shards<C> {
+    /// Over the shards of a router's table.
+    #[must_use]
+    pub fn new(router: &Router) -> Shards<C> {
+        Shards {
+            tables: None,
+            router: router.clone(),
+            named: Vec::new(),
+            deadline: None,
+            connect: HashMap::new(),
+        }
+    }
+
+    /// How to get a connection to a shard: from a pool, or a new one. It is dropped after the write.
+    #[must_use]
+    pub fn shard<E: Into<WorkError>>(
+        mut self,
+        name: &str,
+        connect: impl Fn() -> std::result::Result<C, E> + Send + Sync + 'static,
+    ) -> Shards<C> {
+        self.connect.insert(name.to_owned(), Box::new(move || connect().map_err(Into::into)));
+        self
+    }
+
+    /// One more table, and the column that holds the id: the first of its primary key. The first table is the root: each id that has rows has
+    /// one there. Tables to which foreign keys lead come first.
+    #[must_use]
+    pub fn table(mut self, name: &str, key: &str) -> Shards<C> {
+        self.named.push((name.to_owned(), key.to_owned()));
+        self.tables = None;
+        self
+    }
+
+    /// How long a write is tried again, 15 s unless it is called. A statement that waits for a lock is not cut short.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Shards<C> {
+        self.deadline = Some(deadline);
+        self.tables = None;
+        self
+    }
+
+    /// Checks what was named. The first write does it too.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG`: no table, or one that is named twice.
+    pub fn checked(mut self) -> Result<Shards<C>> {
+        self.tables = Some(self.made()?);
+        Ok(self)
+    }
+
+    fn made(&self) -> Result<ShardTables> {
+        let tables = ShardTables::new(&self.router, self.named.clone())?;
+        Ok(match self.deadline {
+            Some(deadline) => tables.with_deadline(deadline),
+            None => tables,
+        })
+    }
+
+    fn tables(&self) -> Result<ShardTables> {
+        self.tables.clone().map_or_else(|| self.made(), Ok)
+    }
+
+    /// Does the work in a transaction on the shard that decides where this id is written. It is done again where a step of a move came in
+    /// between, or the database ended the transaction in favour of another one; so it changes nothing but this transaction.
+    ///
+    /// # Errors
+    /// The work's own; then nothing is left of it. keymill's [`Error`]: `NOT_READY`, `STORE_UNAVAILABLE`, `STORE_REFUSED`; the message says whether
+    /// something may have been written.
+    pub fn write<T>(
+        &self,
+        id: u64,
+        work: impl FnMut(&mut C) -> std::result::Result<T, WorkError>,
+    ) -> std::result::Result<T, WorkError> {
+        let _writing = Writing::begin()?;
+        self.run(self.tables()?.write(id), work)
+    }
+
+    /// As [`Shards::write`], of an id of 128 bits.
+    ///
+    /// # Errors
+    /// As [`Shards::write`].
+    pub fn write_wide<T>(
+        &self,
+        id: u128,
+        work: impl FnMut(&mut C) -> std::result::Result<T, WorkError>,
+    ) -> std::result::Result<T, WorkError> {
+        let _writing = Writing::begin()?;
+        self.run(self.tables()?.write_wide(id), work)
+    }
+
+    /// Does the work on the shard from which this id is read.
+    ///
+    /// # Errors
+    /// The work's own. keymill's [`Error`]: `LEASE_LOST`, `STORE_UNAVAILABLE`.
+    pub fn read<T>(
+        &self,
+        id: u64,
+        work: impl FnMut(&mut C) -> std::result::Result<T, WorkError>,
+    ) -> std::result::Result<T, WorkError> {
+        self.run(self.tables()?.read(id), work)
+    }
+
+    fn run<T>(
+        &self,
+        mut write: ShardWrite,
+        mut work: impl FnMut(&mut C) -> std::result::Result<T, WorkError>,
+    ) -> std::result::Result<T, WorkError> {
+        let (mut old, mut new): (Option<C>, Option<C>) = (None, None);
+        let (mut value, mut thrown) = (None, None);
+        let mut answer = ShardAnswer::Ready;
+        loop {
+            let action = write.next(answer)?;
+            let mut on = |side: Side, sql: &str| {
+                let connection = if side == Side::Old { old.as_mut() } else { new.as_mut() };
+                match connection.map(|connection| connection.ask(sql)) {
+                    Some(Ok(rows)) => ShardAnswer::Rows(rows),
+                    Some(Err(failure)) => ShardAnswer::Failed(failure),
+                    None => ShardAnswer::Failed(ShardFailure::default()),
+                }
+            };
+            answer = match action {
+                ShardAction::Open(side, shard) => match self.connect.get(&shard).map(|connect| connect()) {
+                    None => ShardAnswer::Refused(Error::config(format!(
+                        "the route table names shard `{}`, for which there is no connection; add it by `shard(name, connect)`",
+                        shown(&shard)
+                    ))),
+                    Some(Ok(connection)) => {
+                        let kind = connection.kind();
+                        *(if side == Side::Old { &mut old } else { &mut new }) = Some(connection);
+                        ShardAnswer::Opened(kind)
+                    }
+                    Some(Err(error)) => {
+                        let failure = failure_of::<C>(error.as_ref());
+                        ShardAnswer::Failed(failure.unwrap_or_else(|| ShardFailure {
+                            message: error.to_string(),
+                            ..ShardFailure::default()
+                        }))
+                    }
+                },
+                ShardAction::Begin(side) => on(side, "BEGIN"),
+                ShardAction::Ask(side, sql) => on(side, &sql),
+                ShardAction::Commit(side) => on(side, "COMMIT"),
+                ShardAction::Rollback(side) => on(side, "ROLLBACK"),
+                ShardAction::Close(side, _) => {
+                    *(if side == Side::Old { &mut old } else { &mut new }) = None;
+                    ShardAnswer::Ready
+                }
+                ShardAction::Wait(time) => {
+                    std::thread::sleep(time);
+                    ShardAnswer::Ready
+                }
+                ShardAction::Work => match old.as_mut().map(&mut work) {
+                    Some(Ok(done)) => {
+                        value = Some(done);
+                        ShardAnswer::Ready
+                    }
+                    Some(Err(error)) => {
+                        let failure = failure_of::<C>(error.as_ref()).unwrap_or_default();
+                        thrown = Some(error);
+                        ShardAnswer::Failed(failure)
+                    }
+                    None => ShardAnswer::Failed(ShardFailure::default()),
+                },
+                ShardAction::Throw => {
+                    return Err(thrown.unwrap_or_else(|| Error::argument("the work has failed").into()));
+                }
+                ShardAction::Done => {
+                    return value.ok_or_else(|| Error::argument("the work has not run").into());
+                }
+            };
+        }
+    }
+}
+
+/// The database's part of an error, wherever in it that is.
+fn failure_of<C: ShardConnection>(error: &(dyn StdError + 'static)) -> Option<ShardFailure> {
+    let mut at = Some(error);
+    while let Some(one) = at {
+        let own = || one.downcast_ref::<ShardFailure>().cloned();
+        if let Some(failure) = own().or_else(|| C::failure(one)) {
+            return Some(failure);
+        }
+        at = one.source();
+    }
+    None
+}

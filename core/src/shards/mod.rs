@@ -1,0 +1,88 @@
+//! Writes of ids whose rows lie on several databases, also while a range of them moves: the protocol of `docs/live-moves.md`.
+//!
+//! * `shard_write` is one write of one id as a state machine. It does no I/O: it says what to do on which connection, and is told what came
+//!   of it. Every language runs the same machine over the connections of its own drivers.
+//! * `carried` has the statements: an id's rows are locked and read on both shards, and the new shard's rows become what they are on the old one.
+//! * `catalogue` finds out what columns the tables have, and remembers it.
+//! * `client` is the machine over a Rust program's connections; `mysql_client` and `postgres_client` are these.
+//! * `failure` says what a driver's error means.
+
+mod carried;
+mod catalogue;
+mod client;
+mod failure;
+#[cfg(feature = "mysql")]
+mod mysql_client;
+#[cfg(feature = "postgres-client")]
+mod postgres_client;
+mod shard_write;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::Router;
+use crate::error::{Error, Result, shown};
+
+pub use crate::rows::ShardKind;
+use catalogue::Catalogue;
+pub use client::{ShardConnection, Shards, WorkError};
+pub use failure::ShardFailure;
+pub use shard_write::{ShardAction, ShardAnswer, ShardRow, ShardWrite, Side};
+
+/// How long a write is tried, unless it is said otherwise: a pause lasts as long as the lease of a reader that has died, 10 s by default.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// A router, and the tables whose rows belong to its ids: what the writes of one program share.
+///
+/// Copies share what was learned of the tables.
+#[derive(Clone, Debug)]
+pub struct ShardTables {
+    router: Router,
+    tables: Arc<[(String, String)]>,
+    deadline: Duration,
+    catalogue: Arc<Catalogue>,
+}
+
+impl ShardTables {
+    /// The tables, each with the column that holds the id: the first of its primary key. The first table is the root: each id that has rows
+    /// has one there. Tables to which foreign keys lead come first.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG`: no table, an empty name, or a table that is named twice.
+    pub fn new(router: &Router, tables: Vec<(String, String)>) -> Result<ShardTables> {
+        if tables.is_empty() {
+            return Err(Error::config(
+                "name the tables whose rows move with an id, and the column of the id in each",
+            ));
+        }
+        for (at, (name, key)) in tables.iter().enumerate() {
+            if name.is_empty() || key.is_empty() {
+                return Err(Error::config("a table and the column of its ids have names that are not empty"));
+            }
+            if tables.iter().take(at).any(|(other, _)| other == name) {
+                return Err(Error::config(format!("table `{}` is named twice; name it once", shown(name))));
+            }
+        }
+        Ok(ShardTables {
+            router: router.clone(),
+            tables: tables.into(),
+            deadline: DEADLINE,
+            catalogue: Arc::default(),
+        })
+    }
+
+    /// How long a write is tried again while its range pauses, or because a step came in between; 15 s unless it is called.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Duration) -> ShardTables {
+        self.deadline = deadline;
+        self
+    }
+
+    /// The router.
+    #[must_use]
+    pub fn router(&self) -> &Router {
+        &self.router
+    }
+}

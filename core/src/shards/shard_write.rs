@@ -1,0 +1,818 @@
+//! One write of one id, or a read: what to do on which connection, step by step.
+//!
+//! The protocol is that of `docs/live-moves.md`: the work runs on the shard that decides, in a transaction that holds the id's lock; the rows
+//! of the new shard become what they are on the old one; the route is asked whether it is still current; the old shard commits first.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::{Code, Error, Result, shown};
+use crate::gene::Gene;
+use crate::rows::{Column, Id, ShardKind};
+
+use super::ShardTables;
+use super::carried::{self, Sides, Unread};
+use super::catalogue::{KnownShard, Learning, check_alike};
+use super::failure::ShardFailure;
+
+/// How long to wait where a range pauses, or another writer was in the way.
+const PAUSE: Duration = Duration::from_millis(50);
+const SOON: Duration = Duration::from_millis(5);
+
+/// A row as bytes; `None` is NULL.
+pub type ShardRow = Vec<Option<Vec<u8>>>;
+
+/// A connection of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// To the shard that decides.
+    Old,
+    /// To the shard that follows.
+    New,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShardAction {
+    /// Open a connection to this shard. Answered by [`ShardAnswer::Opened`].
+    Open(Side, String),
+    /// Begin a transaction.
+    Begin(Side),
+    /// Run a statement. Answered by its rows, which may be none.
+    Ask(Side, String),
+    /// Do the program's work on the old side.
+    Work,
+    /// Commit.
+    Commit(Side),
+    /// Roll back.
+    Rollback(Side),
+    /// Give a connection back; `true`: end it, so that nobody gets it again.
+    Close(Side, bool),
+    /// Wait.
+    Wait(Duration),
+    /// The work has failed, and nothing is left of it: pass its error on.
+    Throw,
+    /// The write is acknowledged.
+    Done,
+}
+
+/// What came of an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShardAnswer {
+    /// It is done.
+    Ready,
+    /// The connection is there, to a server of this kind.
+    Opened(ShardKind),
+    /// The rows of a statement.
+    Rows(Vec<ShardRow>),
+    /// The database has failed, or the work has.
+    Failed(ShardFailure),
+    /// The action cannot be done, and trying again does not help.
+    Refused(Error),
+}
+
+/// Where an id is written.
+#[derive(Clone, Debug)]
+struct Place {
+    gene: Gene,
+    write: String,
+    mirror: Option<String>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Route,
+    Open(Side),
+    Begin(Side),
+    Learn(Side, Learning),
+    EndLearning(Side),
+    LockOld,
+    Work,
+    PinOld,
+    ReadOld,
+    PinNew(VecDeque<String>),
+    ReadNew,
+    AskOldAgain,
+    Change(VecDeque<String>),
+    UndoChanges,
+    BeginAgain,
+    CommitOld,
+    CommitNew,
+    Ending(VecDeque<ShardAction>, End),
+    Over,
+}
+
+/// How an attempt ends, after its connections were given back.
+#[derive(Debug)]
+enum End {
+    Done,
+    Again(Duration),
+    Throw,
+    Fail(Error),
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    kind: Option<ShardKind>,
+    in_transaction: bool,
+    is_pinned: bool,
+    is_spoilt: bool,
+}
+
+/// One write.
+#[derive(Debug)]
+pub struct ShardWrite {
+    shards: ShardTables,
+    id: Id,
+    began: Instant,
+    /// Nothing is written.
+    only_reads: bool,
+    /// The work cannot be run again.
+    runs_once: bool,
+    has_run: bool,
+    stage: Stage,
+    place: Option<Place>,
+    held: [Held; 2],
+    known: [Option<Arc<KnownShard>>; 2],
+    rows: [Vec<Vec<ShardRow>>; 2],
+    /// The rows of the id are written anew, because two of them exchange a value that may be there once.
+    replaces: bool,
+    /// Why it was tried again last.
+    why: Option<String>,
+}
+
+impl ShardTables {
+    /// A write of an id of 64 bits.
+    #[must_use]
+    pub fn write(&self, id: u64) -> ShardWrite {
+        self.begin(Id::Number(id))
+    }
+
+    /// A write of an id of 128 bits.
+    #[must_use]
+    pub fn write_wide(&self, id: u128) -> ShardWrite {
+        self.begin(Id::Bytes(id.to_be_bytes().to_vec()))
+    }
+
+    /// Reads an id of 64 bits: the work runs on the shard from which it is read.
+    #[must_use]
+    pub fn read(&self, id: u64) -> ShardWrite {
+        ShardWrite { only_reads: true, ..self.begin(Id::Number(id)) }
+    }
+
+    /// Reads an id of 128 bits.
+    #[must_use]
+    pub fn read_wide(&self, id: u128) -> ShardWrite {
+        ShardWrite { only_reads: true, ..self.begin(Id::Bytes(id.to_be_bytes().to_vec())) }
+    }
+
+    fn begin(&self, id: Id) -> ShardWrite {
+        ShardWrite {
+            shards: self.clone(),
+            id,
+            began: Instant::now(),
+            only_reads: false,
+            runs_once: false,
+            has_run: false,
+            stage: Stage::Route,
+            place: None,
+            held: Default::default(),
+            known: [None, None],
+            rows: [Vec::new(), Vec::new()],
+            replaces: false,
+            why: None,
+        }
+    }
+}
+
+/// A failure of an action on a side.
+enum Failed {
+    Database(Side, ShardFailure),
+    Refused(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed::Refused(error)
+    }
+}
+
+impl ShardWrite {
+    /// The work runs once at most: where it would have to run again, the write ends with `NOT_READY` and nothing of it is left.
+    #[must_use]
+    pub fn once(mut self) -> ShardWrite {
+        self.runs_once = true;
+        self
+    }
+
+    /// The name of the shard on this side.
+    #[must_use]
+    pub fn shard(&self, side: Side) -> &str {
+        let place = self.place.as_ref();
+        match side {
+            Side::Old => place.map_or("", |place| &place.write),
+            Side::New => place.and_then(|place| place.mirror.as_deref()).unwrap_or_default(),
+        }
+    }
+
+    /// What to do next. The first answer is [`ShardAnswer::Ready`]. After [`ShardAction::Done`], [`ShardAction::Throw`] and an error it is
+    /// over, and no connection is held.
+    ///
+    /// # Errors
+    /// `NOT_READY`: a step of the move came in between, and the deadline has passed. `LEASE_LOST`: likewise, and this process could not tell
+    /// the store that it follows. `STORE_REFUSED`: the rows cannot be written to the new shard; nothing was written. `STORE_UNAVAILABLE`: a
+    /// shard does not answer, or it is not known whether it has committed. `INVALID_CONFIG`: the isolation of a transaction.
+    pub fn next(&mut self, answer: ShardAnswer) -> Result<ShardAction> {
+        match self.step(answer) {
+            Ok(action) => Ok(action),
+            Err(Failed::Refused(error)) => self.end(End::Fail(error)),
+            Err(Failed::Database(side, failure)) => self.failed(side, &failure),
+        }
+    }
+
+    fn step(&mut self, answer: ShardAnswer) -> std::result::Result<ShardAction, Failed> {
+        let rows = match answer {
+            ShardAnswer::Failed(failure) => return self.failure(failure),
+            ShardAnswer::Refused(error) => return Err(Failed::Refused(error)),
+            ShardAnswer::Rows(rows) => rows,
+            ShardAnswer::Opened(kind) => {
+                *self.held_mut(self.side()) = Held { kind: Some(kind), ..Held::default() };
+                Vec::new()
+            }
+            ShardAnswer::Ready => Vec::new(),
+        };
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Route => Ok(self.route()?),
+            Stage::Open(side) => {
+                self.stage = Stage::Begin(side);
+                Ok(ShardAction::Begin(side))
+            }
+            Stage::Begin(side) => self.begun(side),
+            Stage::Learn(side, mut learning) => {
+                learning.answer(&self.shards.tables, &rows)?;
+                Ok(self.learn(side, learning))
+            }
+            Stage::EndLearning(side) => {
+                self.held_mut(side).in_transaction = false;
+                self.stage = Stage::Begin(side);
+                Ok(ShardAction::Begin(side))
+            }
+            Stage::LockOld => {
+                self.check_isolation(Side::Old, &rows)?;
+                Ok(self.work())
+            }
+            Stage::Work => self.worked(),
+            Stage::PinOld => {
+                self.held_mut(Side::Old).is_pinned = true;
+                Ok(self.read(Side::Old))
+            }
+            Stage::ReadOld => self.have_read(Side::Old, rows),
+            Stage::PinNew(left) => {
+                self.held_mut(Side::New).is_pinned = true;
+                if self.held(Side::New).kind == Some(ShardKind::Postgres) {
+                    self.check_isolation(Side::New, &rows)?;
+                }
+                self.pin_new(left)
+            }
+            Stage::ReadNew => self.have_read(Side::New, rows),
+            Stage::AskOldAgain if !rows.is_empty() => Ok(self.end(End::Again(SOON))?),
+            Stage::AskOldAgain => self.change(),
+            Stage::Change(left) => self.changing(left),
+            Stage::UndoChanges => {
+                self.stage = Stage::BeginAgain;
+                Ok(ShardAction::Begin(Side::New))
+            }
+            Stage::BeginAgain => {
+                self.held_mut(Side::New).in_transaction = true;
+                let [_, new] = &mut self.rows;
+                new.clear();
+                self.lock_new()
+            }
+            Stage::CommitOld => {
+                self.held_mut(Side::Old).in_transaction = false;
+                if self.is_mirrored() {
+                    self.stage = Stage::CommitNew;
+                    return Ok(ShardAction::Commit(Side::New));
+                }
+                Ok(self.end(End::Done)?)
+            }
+            Stage::CommitNew => {
+                self.held_mut(Side::New).in_transaction = false;
+                Ok(self.end(End::Done)?)
+            }
+            Stage::Ending(left, end) => Ok(self.ending(left, end)?),
+            Stage::Over => {
+                Err(Failed::Refused(Error::new(Code::Closed, "this write is over; begin another one")))
+            }
+        }
+    }
+
+    fn held(&self, side: Side) -> &Held {
+        let [old, new] = &self.held;
+        if side == Side::Old { old } else { new }
+    }
+
+    fn held_mut(&mut self, side: Side) -> &mut Held {
+        let [old, new] = &mut self.held;
+        if side == Side::Old { old } else { new }
+    }
+
+    fn known(&self, side: Side) -> Option<&Arc<KnownShard>> {
+        let [old, new] = &self.known;
+        if side == Side::Old { old.as_ref() } else { new.as_ref() }
+    }
+
+    fn is_mirrored(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.mirror.is_some())
+    }
+
+    fn ask(&mut self, side: Side, sql: String, stage: Stage) -> ShardAction {
+        self.stage = stage;
+        ShardAction::Ask(side, sql)
+    }
+
+    fn left(&self) -> Duration {
+        self.shards.deadline.saturating_sub(self.began.elapsed())
+    }
+
+    /// Finds out where the id is written now.
+    fn route(&mut self) -> Result<ShardAction> {
+        let router = &self.shards.router;
+        let route = match &self.id {
+            Id::Number(id) => router.route(*id),
+            Id::Bytes(bytes) => router.route_bytes(bytes),
+        };
+        let route = match route {
+            Ok(route) => route,
+            // This process may follow again in a moment.
+            Err(error) if error.code == Code::LeaseLost && !self.left().is_zero() => {
+                return self.wait(PAUSE, &error.message);
+            }
+            Err(error) => return Err(error),
+        };
+        if self.only_reads {
+            self.place = Some(Place { gene: route.gene, write: route.read.to_owned(), mirror: None });
+            return Ok(self.open(Side::Old));
+        }
+        let Some(write) = route.write else {
+            let error = Error::new(
+                Code::NotReady,
+                "writes of this range wait, because its move is about to be finished; try again",
+            );
+            if self.left().is_zero() {
+                return Err(error.after(PAUSE));
+            }
+            return self.wait(PAUSE, &error.message);
+        };
+        self.place = Some(Place {
+            gene: route.gene,
+            write: write.to_owned(),
+            mirror: route.mirror.map(str::to_owned),
+        });
+        Ok(self.open(Side::Old))
+    }
+
+    fn open(&mut self, side: Side) -> ShardAction {
+        self.stage = Stage::Open(side);
+        ShardAction::Open(side, self.shard(side).to_owned())
+    }
+
+    fn wait(&mut self, time: Duration, why: &str) -> Result<ShardAction> {
+        self.why = Some(why.to_owned());
+        self.stage = Stage::Route;
+        Ok(ShardAction::Wait(time.min(self.left().max(Duration::from_millis(1)))))
+    }
+
+    /// A transaction has begun: what is not known of the shard's tables is asked for, before anything is locked.
+    fn begun(&mut self, side: Side) -> std::result::Result<ShardAction, Failed> {
+        self.held_mut(side).in_transaction = true;
+        if !self.is_mirrored() {
+            return Ok(self.work());
+        }
+        let Some(kind) = self.held(side).kind else {
+            return Err(Failed::Refused(Error::argument("`Open` is answered with the kind of the server")));
+        };
+        let shard = self.shard(side).to_owned();
+        let known = self.shards.catalogue.get(&shard);
+        let Some(known) = known else { return Ok(self.learn(side, Learning::new(kind, &shard))) };
+        let [old, new] = &mut self.known;
+        *(if side == Side::Old { old } else { new }) = Some(known);
+        match side {
+            Side::Old => {
+                let Some(sql) = self.root(Side::Old).map(|root| carried::lock(&root.table, &self.id)) else {
+                    return Ok(self.work());
+                };
+                Ok(self.ask(Side::Old, sql, Stage::LockOld))
+            }
+            Side::New => {
+                self.check_alike()?;
+                self.lock_new()
+            }
+        }
+    }
+
+    fn root(&self, side: Side) -> Option<&super::catalogue::KnownTable> {
+        self.known(side)?.tables.first()
+    }
+
+    fn learn(&mut self, side: Side, learning: Learning) -> ShardAction {
+        match learning.question(&self.shards.tables) {
+            Some(question) => self.ask(side, question, Stage::Learn(side, learning)),
+            None => {
+                let shard = self.shard(side).to_owned();
+                self.shards.catalogue.set(&shard, learning.known());
+                // A transaction that has read sees what was there then.
+                self.stage = Stage::EndLearning(side);
+                ShardAction::Rollback(side)
+            }
+        }
+    }
+
+    fn check_alike(&self) -> Result<()> {
+        let (Some(old), Some(new)) = (self.known(Side::Old), self.known(Side::New)) else { return Ok(()) };
+        if self.held(Side::Old).kind != self.held(Side::New).kind {
+            return Err(Error::config(format!(
+                "shard `{}` is {:?} and `{}` is {:?}: rows move between databases of one kind",
+                self.shard(Side::Old),
+                self.held(Side::Old).kind,
+                self.shard(Side::New),
+                self.held(Side::New).kind
+            )));
+        }
+        old.tables
+            .iter()
+            .zip(&new.tables)
+            .try_for_each(|(old, new)| check_alike([self.shard(Side::Old), self.shard(Side::New)], old, new))
+    }
+
+    fn check_isolation(&self, side: Side, rows: &[ShardRow]) -> Result<()> {
+        if self.held(side).kind != Some(ShardKind::Postgres) {
+            return Ok(());
+        }
+        let said = rows.first().and_then(|row| row.first()).and_then(Option::as_deref).unwrap_or_default();
+        if said == b"read committed" {
+            return Ok(());
+        }
+        Err(Error::config(format!(
+            "a transaction on shard `{}` is `{}`: while a range moves its writes are READ COMMITTED, because a snapshot may be older than the lock of the id, and rows would be lost; set the isolation of these connections",
+            self.shard(side),
+            shown(&String::from_utf8_lossy(said))
+        )))
+    }
+
+    fn work(&mut self) -> ShardAction {
+        self.has_run = true;
+        self.stage = Stage::Work;
+        ShardAction::Work
+    }
+
+    fn worked(&mut self) -> std::result::Result<ShardAction, Failed> {
+        if !self.is_mirrored() {
+            return Ok(self.commit()?);
+        }
+        let depends = self
+            .known(Side::Old)
+            .is_some_and(|known| known.tables.iter().any(|table| carried::depends_on_zone(&table.table)));
+        match self.held(Side::Old).kind {
+            Some(kind) if depends => {
+                let pin = carried::pin(kind, self.left());
+                Ok(self.ask(Side::Old, pin, Stage::PinOld))
+            }
+            _ => Ok(self.read(Side::Old)),
+        }
+    }
+
+    /// The columns that both shards have, in the order of the old one.
+    fn shape(&self, table: usize) -> Vec<Column> {
+        let known = self.known(Side::Old).and_then(|known| known.tables.get(table));
+        known.map(|known| known.table.columns.clone()).unwrap_or_default()
+    }
+
+    /// Reads the next table of a side.
+    fn read(&mut self, side: Side) -> ShardAction {
+        let [old, new] = &self.rows;
+        let table = if side == Side::Old { old.len() } else { new.len() };
+        let shape = self.shape(table);
+        let known = self.known(side).and_then(|known| known.tables.get(table));
+        let sql = known.map(|known| carried::read(known, &shape, &self.id)).unwrap_or_default();
+        self.ask(side, sql, if side == Side::Old { Stage::ReadOld } else { Stage::ReadNew })
+    }
+
+    fn have_read(&mut self, side: Side, rows: Vec<ShardRow>) -> std::result::Result<ShardAction, Failed> {
+        let [old, new] = &self.rows;
+        let at = if side == Side::Old { old.len() } else { new.len() };
+        let shape = self.shape(at).len();
+        let Some(known) = self.known(side).and_then(|known| known.tables.get(at)) else {
+            return Ok(self.end(End::Again(SOON))?);
+        };
+        let rows = match carried::values(known, shape, rows) {
+            Ok(rows) => rows,
+            Err(Unread::Schema) => {
+                let shard = self.shard(side).to_owned();
+                self.shards.catalogue.forget(&shard);
+                return Ok(self.again(&format!("`{shard}` has other columns than before"))?);
+            }
+            Err(Unread::TooLong) => {
+                return Err(Failed::Refused(Error::new(
+                    Code::StoreRefused,
+                    format!(
+                        "a value of `{}` is longer than shard `{}` sends; raise its `max_allowed_packet`; nothing was written",
+                        known.table.name,
+                        self.shard(side)
+                    ),
+                )));
+            }
+        };
+        let [old, new] = &mut self.rows;
+        let all = if side == Side::Old { old } else { new };
+        all.push(rows);
+        if all.len() < self.shards.tables.len() {
+            return Ok(self.read(side));
+        }
+        if side == Side::Old {
+            self.check_roots()?;
+            return Ok(self.open(Side::New));
+        }
+        self.ask_old_again()
+    }
+
+    /// The root's row is the lock of an id in MySQL.
+    fn check_roots(&self) -> Result<()> {
+        let [old, _] = &self.rows;
+        let is_mysql = self.held(Side::Old).kind == Some(ShardKind::MySql);
+        let Some((root, others)) = old.split_first().filter(|(root, _)| is_mysql && root.is_empty()) else {
+            return Ok(());
+        };
+        debug_assert!(root.is_empty());
+        match others.iter().position(|rows| !rows.is_empty()) {
+            None => Ok(()),
+            Some(at) => {
+                let name = |at: usize| self.shards.tables.get(at).map_or("", |(name, _)| name.as_str());
+                Err(Error::new(
+                    Code::StoreRefused,
+                    format!(
+                        "the work leaves rows of id {} in `{}` and none in `{}`, whose row locks the id; nothing was written",
+                        self.id,
+                        name(at + 1),
+                        name(0)
+                    ),
+                ))
+            }
+        }
+    }
+
+    /// What the new shard has of an id that the old one has not is locked now. Another writer may have inserted the id on the old shard before
+    /// that: its row is not there for this write, and must not be deleted.
+    fn ask_old_again(&mut self) -> std::result::Result<ShardAction, Failed> {
+        let [old, new] = &self.rows;
+        let is_mysql = self.held(Side::Old).kind == Some(ShardKind::MySql);
+        let is_gone = old.iter().all(Vec::is_empty) && new.iter().any(|rows| !rows.is_empty());
+        let sql = self.root(Side::Old).filter(|_| is_mysql && is_gone);
+        match sql.map(|root| carried::is_absent(&root.table, &self.id)) {
+            Some(sql) => Ok(self.ask(Side::Old, sql, Stage::AskOldAgain)),
+            None => self.change(),
+        }
+    }
+
+    fn lock_new(&mut self) -> std::result::Result<ShardAction, Failed> {
+        let wait = self.left();
+        let root = self.root(Side::New);
+        let statements =
+            root.map(|root| carried::pin_and_lock(&root.table, &self.id, wait)).unwrap_or_default();
+        self.pin_new(statements.into())
+    }
+
+    fn pin_new(&mut self, mut left: VecDeque<String>) -> std::result::Result<ShardAction, Failed> {
+        match left.pop_front() {
+            Some(sql) => Ok(self.ask(Side::New, sql, Stage::PinNew(left))),
+            None => Ok(self.read(Side::New)),
+        }
+    }
+
+    fn change(&mut self) -> std::result::Result<ShardAction, Failed> {
+        let (mut deletes, mut writes) = (Vec::new(), Vec::new());
+        let [old, new] = &self.rows;
+        let is_same = (0..self.shards.tables.len()).all(|at| {
+            let sorted = |rows: &[Vec<ShardRow>]| {
+                let mut rows = rows.get(at).cloned().unwrap_or_default();
+                rows.sort();
+                rows
+            };
+            sorted(old) == sorted(new)
+        });
+        if !is_same {
+            for at in 0..self.shards.tables.len() {
+                let Some(known) = self.known(Side::New).and_then(|known| known.tables.get(at)) else {
+                    continue;
+                };
+                let empty = Vec::new();
+                let sides = Sides { old: old.get(at).unwrap_or(&empty), new: new.get(at).unwrap_or(&empty) };
+                let [gone, written] = carried::changes(&known.table, &self.shape(at), &sides, self.replaces);
+                // Children go first.
+                deletes.splice(0..0, gone);
+                writes.extend(written);
+            }
+        }
+        self.changing(deletes.into_iter().chain(writes).collect())
+    }
+
+    fn changing(&mut self, mut left: VecDeque<String>) -> std::result::Result<ShardAction, Failed> {
+        match left.pop_front() {
+            Some(sql) => Ok(self.ask(Side::New, sql, Stage::Change(left))),
+            None => Ok(self.commit()?),
+        }
+    }
+
+    /// Commits, if the route is still the one that was asked for.
+    fn commit(&mut self) -> Result<ShardAction> {
+        let is_current = self.place.as_ref().is_some_and(|place| {
+            self.only_reads
+                || self.shards.router.writes(place.gene, Some(&place.write), place.mirror.as_deref())
+        });
+        if !is_current {
+            return self.again("a step of the move came in between");
+        }
+        self.stage = Stage::CommitOld;
+        Ok(ShardAction::Commit(Side::Old))
+    }
+
+    /// Ends this attempt, and begins another one within the deadline.
+    fn again(&mut self, why: &str) -> Result<ShardAction> {
+        self.why = Some(why.to_owned());
+        if self.runs_once && self.has_run {
+            return self.end(End::Fail(
+                Error::new(Code::NotReady, format!("{why}; nothing was written, write again")).after(SOON),
+            ));
+        }
+        if self.left().is_zero() {
+            return self.end(End::Fail(
+                Error::new(
+                    Code::NotReady,
+                    format!("{why}, and the deadline has passed; nothing was written, try again later"),
+                )
+                .after(PAUSE),
+            ));
+        }
+        self.end(End::Again(SOON))
+    }
+
+    /// Gives both connections back, and does then what `end` says.
+    fn end(&mut self, end: End) -> Result<ShardAction> {
+        let mut left = VecDeque::new();
+        for side in [Side::New, Side::Old] {
+            let held = self.held(side);
+            let Some(kind) = held.kind else { continue };
+            if !held.is_spoilt {
+                if held.in_transaction {
+                    left.push_back(ShardAction::Rollback(side));
+                }
+                if let Some(sql) = carried::restore(kind).filter(|_| held.is_pinned) {
+                    left.push_back(ShardAction::Ask(side, sql.to_owned()));
+                }
+            }
+            left.push_back(ShardAction::Close(side, held.is_spoilt));
+        }
+        self.ending(left, end)
+    }
+
+    fn ending(&mut self, mut left: VecDeque<ShardAction>, end: End) -> Result<ShardAction> {
+        if let Some(action) = left.pop_front() {
+            if let ShardAction::Close(side, _) = action {
+                let spoilt = self.held(side).is_spoilt;
+                *self.held_mut(side) = Held::default();
+                self.stage = Stage::Ending(left, end);
+                return Ok(ShardAction::Close(side, spoilt));
+            }
+            // Where this fails, the connection is ended.
+            self.stage = Stage::Ending(left, end);
+            return Ok(action);
+        }
+        self.rows = [Vec::new(), Vec::new()];
+        self.known = [None, None];
+        match end {
+            End::Done => {
+                self.stage = Stage::Over;
+                Ok(ShardAction::Done)
+            }
+            End::Throw => {
+                self.stage = Stage::Over;
+                Ok(ShardAction::Throw)
+            }
+            End::Fail(error) => {
+                self.stage = Stage::Over;
+                Err(error)
+            }
+            End::Again(time) => {
+                self.stage = Stage::Route;
+                Ok(ShardAction::Wait(time))
+            }
+        }
+    }
+
+    /// On which side the present action runs.
+    fn side(&self) -> Side {
+        match &self.stage {
+            Stage::Open(side) | Stage::Begin(side) | Stage::Learn(side, _) | Stage::EndLearning(side) => {
+                *side
+            }
+            Stage::PinNew(_)
+            | Stage::ReadNew
+            | Stage::Change(_)
+            | Stage::UndoChanges
+            | Stage::BeginAgain
+            | Stage::CommitNew => Side::New,
+            _ => Side::Old,
+        }
+    }
+
+    fn failure(&mut self, failure: ShardFailure) -> std::result::Result<ShardAction, Failed> {
+        let side = self.side();
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            // It is ended instead of given back.
+            Stage::Ending(mut left, end) => {
+                let side = left.iter().find_map(|action| match action {
+                    ShardAction::Close(side, _) => Some(*side),
+                    _ => None,
+                });
+                if let Some(side) = side {
+                    self.held_mut(side).is_spoilt = true;
+                    while left.front().is_some_and(|action| !matches!(action, ShardAction::Close(..))) {
+                        left.pop_front();
+                    }
+                }
+                Ok(self.ending(left, end)?)
+            }
+            Stage::Over => {
+                Err(Failed::Refused(Error::new(Code::Closed, "this write is over; begin another one")))
+            }
+            stage => {
+                self.stage = stage;
+                Err(Failed::Database(side, failure))
+            }
+        }
+    }
+
+    fn failed(&mut self, side: Side, failure: &ShardFailure) -> Result<ShardAction> {
+        let kind = self.held(side).kind.unwrap_or(ShardKind::MySql);
+        let shard = self.shard(side).to_owned();
+        let words = shown(&failure.message);
+        if failure.is_unknown() {
+            self.held_mut(side).is_spoilt = true;
+        }
+        match self.stage {
+            Stage::Work => {
+                if failure.is_conflict(kind) && !self.runs_once && !self.left().is_zero() {
+                    return self.again(&format!("shard `{shard}`: {words}"));
+                }
+                return self.end(End::Throw);
+            }
+            Stage::CommitOld if failure.is_unknown() => {
+                let also = match self.is_mirrored() {
+                    true => format!(", `{}` has not", self.shard(Side::New)),
+                    false => String::new(),
+                };
+                return self.end(End::Fail(Error::new(
+                    Code::StoreUnavailable,
+                    format!(
+                        "shard `{shard}` did not answer the commit: {words}; the write is not acknowledged: `{shard}` may have it{also}; read the id before it is written again"
+                    ),
+                )));
+            }
+            Stage::CommitNew => {
+                self.held_mut(side).is_spoilt = true;
+                let old = self.shard(Side::Old).to_owned();
+                return self.end(End::Fail(Error::new(
+                    Code::StoreUnavailable,
+                    format!(
+                        "shard `{shard}` did not commit: {words}; the write is not acknowledged: `{old}` has it, and `{shard}` may lack it until the next write of the id or `keymill move verify --repair`"
+                    ),
+                )));
+            }
+            Stage::Change(_) if failure.is_not_unique(kind) && !self.replaces => {
+                self.replaces = true;
+                self.held_mut(side).in_transaction = false;
+                self.stage = Stage::UndoChanges;
+                return Ok(ShardAction::Rollback(side));
+            }
+            _ => {}
+        }
+        if failure.is_of_schema(kind) {
+            self.shards.catalogue.forget(&shard);
+        }
+        let helps = failure.is_unknown() || failure.is_conflict(kind) || failure.is_of_schema(kind);
+        let may_run = !(self.runs_once && self.has_run);
+        if helps && may_run && !self.left().is_zero() {
+            return self.again(&format!("shard `{shard}`: {words}"));
+        }
+        let (code, advice) = match failure.is_unknown() || failure.is_conflict(kind) {
+            true => (Code::StoreUnavailable, "nothing was written"),
+            false if failure.is_not_unique(kind) => (
+                Code::StoreRefused,
+                "a row of another id has this value there; nothing was written; `keymill move verify --repair` brings that row over",
+            ),
+            false => (Code::StoreRefused, "nothing was written"),
+        };
+        self.end(End::Fail(Error::new(code, format!("shard `{shard}`: {words}; {advice}"))))
+    }
+}

@@ -1,0 +1,1 @@
+//! The machine against databases that are played.
