@@ -1,1 +1,5 @@
-fn main() {}
+//! `Shards`: writes of ids whose rows lie on two databases, while a range moves from one to the other.
+
+mod databases;
+mod refusals;
+mod story;
