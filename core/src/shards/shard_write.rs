@@ -138,8 +138,6 @@ pub struct ShardWrite {
     rows: [Vec<Vec<ShardRow>>; 2],
     /// The rows of the id are written anew, because two of them exchange a value that may be there once.
     replaces: bool,
-    /// Why it was tried again last.
-    why: Option<String>,
 }
 
 impl ShardTables {
@@ -181,20 +179,7 @@ impl ShardTables {
             known: [None, None],
             rows: [Vec::new(), Vec::new()],
             replaces: false,
-            why: None,
         }
-    }
-}
-
-/// A failure of an action on a side.
-enum Failed {
-    Database(Side, ShardFailure),
-    Refused(Error),
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Failed {
-        Failed::Refused(error)
     }
 }
 
@@ -224,26 +209,25 @@ impl ShardWrite {
     /// the store that it follows. `STORE_REFUSED`: the rows cannot be written to the new shard; nothing was written. `STORE_UNAVAILABLE`: a
     /// shard does not answer, or it is not known whether it has committed. `INVALID_CONFIG`: the isolation of a transaction.
     pub fn next(&mut self, answer: ShardAnswer) -> Result<ShardAction> {
-        match self.step(answer) {
-            Ok(action) => Ok(action),
-            Err(Failed::Refused(error)) => self.end(End::Fail(error)),
-            Err(Failed::Database(side, failure)) => self.failed(side, &failure),
-        }
+        let done = match answer {
+            ShardAnswer::Failed(failure) => return self.failure(&failure),
+            ShardAnswer::Refused(error) => Err(error),
+            answer => self.step(answer),
+        };
+        done.or_else(|error| self.end(End::Fail(error)))
     }
 
-    fn step(&mut self, answer: ShardAnswer) -> std::result::Result<ShardAction, Failed> {
+    fn step(&mut self, answer: ShardAnswer) -> Result<ShardAction> {
         let rows = match answer {
-            ShardAnswer::Failed(failure) => return self.failure(failure),
-            ShardAnswer::Refused(error) => return Err(Failed::Refused(error)),
             ShardAnswer::Rows(rows) => rows,
             ShardAnswer::Opened(kind) => {
                 *self.held_mut(self.side()) = Held { kind: Some(kind), ..Held::default() };
                 Vec::new()
             }
-            ShardAnswer::Ready => Vec::new(),
+            ShardAnswer::Ready | ShardAnswer::Failed(_) | ShardAnswer::Refused(_) => Vec::new(),
         };
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Route => Ok(self.route()?),
+            Stage::Route => self.route(),
             Stage::Open(side) => {
                 self.stage = Stage::Begin(side);
                 Ok(ShardAction::Begin(side))
@@ -273,10 +257,10 @@ impl ShardWrite {
                 if self.held(Side::New).kind == Some(ShardKind::Postgres) {
                     self.check_isolation(Side::New, &rows)?;
                 }
-                self.pin_new(left)
+                Ok(self.pin_new(left))
             }
             Stage::ReadNew => self.have_read(Side::New, rows),
-            Stage::AskOldAgain if !rows.is_empty() => Ok(self.end(End::Again(SOON))?),
+            Stage::AskOldAgain if !rows.is_empty() => self.end(End::Again(SOON)),
             Stage::AskOldAgain => self.change(),
             Stage::Change(left) => self.changing(left),
             Stage::UndoChanges => {
@@ -287,7 +271,7 @@ impl ShardWrite {
                 self.held_mut(Side::New).in_transaction = true;
                 let [_, new] = &mut self.rows;
                 new.clear();
-                self.lock_new()
+                Ok(self.lock_new())
             }
             Stage::CommitOld => {
                 self.held_mut(Side::Old).in_transaction = false;
@@ -295,16 +279,14 @@ impl ShardWrite {
                     self.stage = Stage::CommitNew;
                     return Ok(ShardAction::Commit(Side::New));
                 }
-                Ok(self.end(End::Done)?)
+                self.end(End::Done)
             }
             Stage::CommitNew => {
                 self.held_mut(Side::New).in_transaction = false;
-                Ok(self.end(End::Done)?)
+                self.end(End::Done)
             }
-            Stage::Ending(left, end) => Ok(self.ending(left, end)?),
-            Stage::Over => {
-                Err(Failed::Refused(Error::new(Code::Closed, "this write is over; begin another one")))
-            }
+            Stage::Ending(left, end) => self.ending(left, end),
+            Stage::Over => Err(Error::new(Code::Closed, "this write is over; begin another one")),
         }
     }
 
@@ -347,7 +329,7 @@ impl ShardWrite {
             Ok(route) => route,
             // This process may follow again in a moment.
             Err(error) if error.code == Code::LeaseLost && !self.left().is_zero() => {
-                return self.wait(PAUSE, &error.message);
+                return Ok(self.wait(PAUSE));
             }
             Err(error) => return Err(error),
         };
@@ -363,7 +345,7 @@ impl ShardWrite {
             if self.left().is_zero() {
                 return Err(error.after(PAUSE));
             }
-            return self.wait(PAUSE, &error.message);
+            return Ok(self.wait(PAUSE));
         };
         self.place = Some(Place {
             gene: route.gene,
@@ -378,20 +360,19 @@ impl ShardWrite {
         ShardAction::Open(side, self.shard(side).to_owned())
     }
 
-    fn wait(&mut self, time: Duration, why: &str) -> Result<ShardAction> {
-        self.why = Some(why.to_owned());
+    fn wait(&mut self, time: Duration) -> ShardAction {
         self.stage = Stage::Route;
-        Ok(ShardAction::Wait(time.min(self.left().max(Duration::from_millis(1)))))
+        ShardAction::Wait(time.min(self.left().max(Duration::from_millis(1))))
     }
 
     /// A transaction has begun: what is not known of the shard's tables is asked for, before anything is locked.
-    fn begun(&mut self, side: Side) -> std::result::Result<ShardAction, Failed> {
+    fn begun(&mut self, side: Side) -> Result<ShardAction> {
         self.held_mut(side).in_transaction = true;
         if !self.is_mirrored() {
             return Ok(self.work());
         }
         let Some(kind) = self.held(side).kind else {
-            return Err(Failed::Refused(Error::argument("`Open` is answered with the kind of the server")));
+            return Err(Error::argument("`Open` is answered with the kind of the server"));
         };
         let shard = self.shard(side).to_owned();
         let known = self.shards.catalogue.get(&shard);
@@ -407,7 +388,7 @@ impl ShardWrite {
             }
             Side::New => {
                 self.check_alike()?;
-                self.lock_new()
+                Ok(self.lock_new())
             }
         }
     }
@@ -467,9 +448,9 @@ impl ShardWrite {
         ShardAction::Work
     }
 
-    fn worked(&mut self) -> std::result::Result<ShardAction, Failed> {
+    fn worked(&mut self) -> Result<ShardAction> {
         if !self.is_mirrored() {
-            return Ok(self.commit()?);
+            return self.commit();
         }
         let depends = self
             .known(Side::Old)
@@ -499,29 +480,29 @@ impl ShardWrite {
         self.ask(side, sql, if side == Side::Old { Stage::ReadOld } else { Stage::ReadNew })
     }
 
-    fn have_read(&mut self, side: Side, rows: Vec<ShardRow>) -> std::result::Result<ShardAction, Failed> {
+    fn have_read(&mut self, side: Side, rows: Vec<ShardRow>) -> Result<ShardAction> {
         let [old, new] = &self.rows;
         let at = if side == Side::Old { old.len() } else { new.len() };
         let shape = self.shape(at).len();
         let Some(known) = self.known(side).and_then(|known| known.tables.get(at)) else {
-            return Ok(self.end(End::Again(SOON))?);
+            return self.end(End::Again(SOON));
         };
         let rows = match carried::values(known, shape, rows) {
             Ok(rows) => rows,
             Err(Unread::Schema) => {
                 let shard = self.shard(side).to_owned();
                 self.shards.catalogue.forget(&shard);
-                return Ok(self.again(&format!("`{shard}` has other columns than before"))?);
+                return self.again(&format!("`{shard}` has other columns than before"));
             }
             Err(Unread::TooLong) => {
-                return Err(Failed::Refused(Error::new(
+                return Err(Error::new(
                     Code::StoreRefused,
                     format!(
                         "a value of `{}` is longer than shard `{}` sends; raise its `max_allowed_packet`; nothing was written",
                         known.table.name,
                         self.shard(side)
                     ),
-                )));
+                ));
             }
         };
         let [old, new] = &mut self.rows;
@@ -564,7 +545,7 @@ impl ShardWrite {
 
     /// What the new shard has of an id that the old one has not is locked now. Another writer may have inserted the id on the old shard before
     /// that: its row is not there for this write, and must not be deleted.
-    fn ask_old_again(&mut self) -> std::result::Result<ShardAction, Failed> {
+    fn ask_old_again(&mut self) -> Result<ShardAction> {
         let [old, new] = &self.rows;
         let is_mysql = self.held(Side::Old).kind == Some(ShardKind::MySql);
         let is_gone = old.iter().all(Vec::is_empty) && new.iter().any(|rows| !rows.is_empty());
@@ -575,7 +556,7 @@ impl ShardWrite {
         }
     }
 
-    fn lock_new(&mut self) -> std::result::Result<ShardAction, Failed> {
+    fn lock_new(&mut self) -> ShardAction {
         let wait = self.left();
         let root = self.root(Side::New);
         let statements =
@@ -583,14 +564,14 @@ impl ShardWrite {
         self.pin_new(statements.into())
     }
 
-    fn pin_new(&mut self, mut left: VecDeque<String>) -> std::result::Result<ShardAction, Failed> {
+    fn pin_new(&mut self, mut left: VecDeque<String>) -> ShardAction {
         match left.pop_front() {
-            Some(sql) => Ok(self.ask(Side::New, sql, Stage::PinNew(left))),
-            None => Ok(self.read(Side::New)),
+            Some(sql) => self.ask(Side::New, sql, Stage::PinNew(left)),
+            None => self.read(Side::New),
         }
     }
 
-    fn change(&mut self) -> std::result::Result<ShardAction, Failed> {
+    fn change(&mut self) -> Result<ShardAction> {
         let (mut deletes, mut writes) = (Vec::new(), Vec::new());
         let [old, new] = &self.rows;
         let is_same = (0..self.shards.tables.len()).all(|at| {
@@ -617,10 +598,10 @@ impl ShardWrite {
         self.changing(deletes.into_iter().chain(writes).collect())
     }
 
-    fn changing(&mut self, mut left: VecDeque<String>) -> std::result::Result<ShardAction, Failed> {
+    fn changing(&mut self, mut left: VecDeque<String>) -> Result<ShardAction> {
         match left.pop_front() {
             Some(sql) => Ok(self.ask(Side::New, sql, Stage::Change(left))),
-            None => Ok(self.commit()?),
+            None => self.commit(),
         }
     }
 
@@ -639,7 +620,6 @@ impl ShardWrite {
 
     /// Ends this attempt, and begins another one within the deadline.
     fn again(&mut self, why: &str) -> Result<ShardAction> {
-        self.why = Some(why.to_owned());
         if self.runs_once && self.has_run {
             return self.end(End::Fail(
                 Error::new(Code::NotReady, format!("{why}; nothing was written, write again")).after(SOON),
@@ -726,7 +706,7 @@ impl ShardWrite {
         }
     }
 
-    fn failure(&mut self, failure: ShardFailure) -> std::result::Result<ShardAction, Failed> {
+    fn failure(&mut self, failure: &ShardFailure) -> Result<ShardAction> {
         let side = self.side();
         match std::mem::replace(&mut self.stage, Stage::Over) {
             // It is ended instead of given back.
@@ -741,14 +721,12 @@ impl ShardWrite {
                         left.pop_front();
                     }
                 }
-                Ok(self.ending(left, end)?)
+                self.ending(left, end)
             }
-            Stage::Over => {
-                Err(Failed::Refused(Error::new(Code::Closed, "this write is over; begin another one")))
-            }
+            Stage::Over => Err(Error::new(Code::Closed, "this write is over; begin another one")),
             stage => {
                 self.stage = stage;
-                Err(Failed::Database(side, failure))
+                self.failed(side, failure)
             }
         }
     }
@@ -768,10 +746,10 @@ impl ShardWrite {
                 return self.end(End::Throw);
             }
             Stage::CommitOld if failure.is_unknown() => {
-                let also = match self.is_mirrored() {
-                    true => format!(", `{}` has not", self.shard(Side::New)),
-                    false => String::new(),
-                };
+                let mut also = String::new();
+                if self.is_mirrored() {
+                    also = format!(", `{}` has not", self.shard(Side::New));
+                }
                 return self.end(End::Fail(Error::new(
                     Code::StoreUnavailable,
                     format!(
@@ -805,13 +783,15 @@ impl ShardWrite {
         if helps && may_run && !self.left().is_zero() {
             return self.again(&format!("shard `{shard}`: {words}"));
         }
-        let (code, advice) = match failure.is_unknown() || failure.is_conflict(kind) {
-            true => (Code::StoreUnavailable, "nothing was written"),
-            false if failure.is_not_unique(kind) => (
+        let (code, advice) = if failure.is_unknown() || failure.is_conflict(kind) {
+            (Code::StoreUnavailable, "nothing was written")
+        } else if failure.is_not_unique(kind) {
+            (
                 Code::StoreRefused,
                 "a row of another id has this value there; nothing was written; `keymill move verify --repair` brings that row over",
-            ),
-            false => (Code::StoreRefused, "nothing was written"),
+            )
+        } else {
+            (Code::StoreRefused, "nothing was written")
         };
         self.end(End::Fail(Error::new(code, format!("shard `{shard}`: {words}; {advice}"))))
     }
