@@ -18,8 +18,8 @@
 //! # Features
 //!
 //! `memory:` is always there, and `sqlite` is a default feature. Servers are the features `mysql` (MariaDB and TiDB too), `postgres`
-//! and `redis`, each with TLS. `moves` has the verbs for operators who move ranges between shards ([`Mill::moves`]); a program that
-//! follows a route table needs it not.
+//! and `redis`, each with TLS. `moves` has the verbs for operators who move ranges between shards ([`Mill::moves`]), and [`Shards`] for programs that write while
+//! ranges move; a program that only follows a route table does not need it. `postgres-client` is for `Shards` over the crate `postgres`.
 
 // Floors, each of which names only itself and what is under it, and no two modules here name each other:
 //

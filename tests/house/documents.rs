@@ -222,7 +222,10 @@ fn features() -> String {
             "mysql" => "MySQL, MariaDB, TiDB, with TLS",
             "postgres" => "PostgreSQL, with TLS",
             "redis" => "Redis, Valkey, with TLS",
-            "moves" => "for operators: ranges [move](#a-move-in-a-program) between shards, and their rows",
+            "moves" => {
+                "ranges [move](#a-move-in-a-program) between shards, and their rows; [`Shards`](#shards) writes meanwhile"
+            }
+            "postgres-client" => "[`Shards`](#shards) over the clients of the crate `postgres`",
             other => panic!("`{other}` is a feature without a word about it"),
         };
         let is_default = if default.iter().any(|one| one.as_str() == Some(name)) { "yes" } else { "" };

@@ -195,12 +195,46 @@ fn a_range_that_pauses_is_waited_for_until_the_deadline() {
 }
 
 #[test]
+fn a_write_in_which_a_step_comes_is_done_again_on_the_shard_that_decides_now() {
+    fn again<D: Database>(database: D) {
+        let stage = Stage::new(database);
+        for (table, next, both) in [
+            // The move is finished meanwhile, or has begun, or has gone back.
+            (MOVING, "version = 2\n[[range]]\nupper = 65535\nshard = \"s2\"\n", ["0", "0", "1", "2"]),
+            (STAYING, &*MOVING.replace("version = 1", "version = 2"), ["1", "2", "2", "4"]),
+            (MOVING, &*STAYING.replace("version = 1", "version = 2"), ["2", "4", "2", "4"]),
+            // A step that moves reads only is none.
+            (
+                MOVING,
+                &*MOVING.replace("version = 1", "version = 2\n").replace("to =", "percent = 50\nto ="),
+                ["3", "6", "3", "6"],
+            ),
+        ] {
+            let router = router(table);
+            let mut runs = 0;
+            let id = FIRST + router.version() + fastrand::u64(1..1 << 30);
+            let written = stage.shards(&router).write(id, |connection| {
+                insert(connection, id)?;
+                runs += 1;
+                router.load(next)?;
+                Ok(())
+            });
+            written.expect("a write");
+            assert_eq!(runs, if next.contains("percent") { 1 } else { 2 }, "{next}");
+            assert_eq!(counts(&stage.database), both, "{next}");
+        }
+    }
+    again(MariaDb::new());
+    again(Postgres::new());
+}
+
+#[test]
 fn what_is_not_there_is_named() {
     let database = MariaDb::new();
     let moving = router(MOVING);
     let shards = |moving: &Router| Shards::new(moving).shard("s1", database.connect(0));
     for (shards, code, says) in [
-        (shards(&moving), Code::InvalidConfig, "name the tables"),
+        (shards(&moving), Code::InvalidConfig, "no table is named"),
         (shards(&moving).table("t", "id").table("t", "id"), Code::InvalidConfig, "table `t` is named twice"),
         (shards(&moving).table("none", "id"), Code::StoreRefused, "there is no table `none`"),
         (

@@ -47,15 +47,20 @@ fn numbers<C: ShardConnection>(connection: &mut C, sql: &str) -> Result<Vec<u64>
 /// A change of the order and its items: rows come, change, exchange their seats, go, and come back.
 fn work<C: ShardConnection>(connection: &mut C, id: u64) -> Result<Done, WorkError> {
     let mut done = Done::default();
-    let is_there =
-        !numbers(connection, &format!("SELECT order_id FROM t_order WHERE order_id = {id} FOR UPDATE"))?
-            .is_empty();
+    // Half of the programs lock nothing by themselves.
+    let lock = if fastrand::bool() { " FOR UPDATE" } else { "" };
+    let root = numbers(connection, &format!("SELECT order_id FROM t_order WHERE order_id = {id}{lock}"))?;
+    let is_there = !root.is_empty();
     if !is_there {
         connection.ask(&format!(
             "INSERT INTO t_order (order_id, note, amount, ratio, at, bytes) VALUES ({id}, 'caf\u{e9} ''{}', {}.25, 0.1, '2026-10-25 02:30:00.123456', '\\\\x00')",
             fastrand::u32(..),
             fastrand::u32(..)
         ))?;
+    }
+    // A process that is frozen for as long as a step takes.
+    if fastrand::u8(..50) == 0 {
+        std::thread::sleep(Duration::from_millis(fastrand::u64(300..1500)));
     }
     let items = numbers(connection, &format!("SELECT n FROM t_item WHERE item_of = {id} ORDER BY n"))?;
     match fastrand::u8(..10) {

@@ -34,6 +34,7 @@ use sides::check_sides;
 use watch::Watch;
 
 pub(crate) use crate::store::shard_session::ShardTable;
+pub(crate) use digest::Primary;
 pub(crate) use key::Id;
 pub(crate) use moved_table::{Class, Column, MovedTable, check_kind, questions};
 pub use shard::ShardKind;

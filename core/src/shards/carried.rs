@@ -7,16 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::rows::{Class, Column, Id, MovedTable, ShardKind, quoted};
+use crate::rows::{Class, Column, Id, MovedTable, Primary, ShardKind, quoted};
 
 use super::ShardRow;
-use super::catalogue::KnownTable;
+use super::known_shards::KnownTable;
 
 /// The most bytes of an insert, unless one row has more.
 const INSERT: usize = 1 << 18;
-
-/// The values of the primary key.
-type Primary = Vec<Vec<u8>>;
 
 /// Locks an id. PostgreSQL also says the isolation of the transaction.
 pub(super) fn lock(root: &MovedTable, id: &Id) -> String {

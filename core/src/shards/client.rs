@@ -29,7 +29,7 @@ pub trait ShardConnection {
     fn failure(error: &(dyn StdError + 'static)) -> Option<ShardFailure>;
 }
 
-type Connect<C> = Box<dyn Fn() -> std::result::Result<C, WorkError> + Send + Sync>;
+type ConnectShard<C> = Box<dyn Fn() -> std::result::Result<C, WorkError> + Send + Sync>;
 
 /// Writes and reads over the program's own connections, each on the shard where its id is, also while a range moves.
 ///
@@ -40,7 +40,7 @@ pub struct Shards<C> {
     router: Router,
     named: Vec<(String, String)>,
     deadline: Option<Duration>,
-    connect: HashMap<String, Connect<C>>,
+    connect: HashMap<String, ConnectShard<C>>,
 }
 
 impl<C> fmt::Debug for Shards<C> {
@@ -61,7 +61,7 @@ impl Writing {
     fn begin() -> Result<Writing> {
         if WRITES.replace(true) {
             return Err(Error::argument(
-                "a write inside another one would wait for its locks; end the first one before, or write both ids' rows by one work if they are of one id",
+                "a write inside another one would wait for its locks: this thread's first write has not ended",
             ));
         }
         Ok(Writing)
@@ -197,7 +197,7 @@ impl<C: ShardConnection> Shards<C> {
             answer = match action {
                 ShardAction::Open(side, shard) => match self.connect.get(&shard).map(|connect| connect()) {
                     None => ShardAnswer::Refused(Error::config(format!(
-                        "the route table names shard `{}`, for which there is no connection; add it by `shard(name, connect)`",
+                        "the route table names shard `{}`, for which there is no connection: `shard(name, connect)` says how to get one",
                         shown(&shard)
                     ))),
                     Some(Ok(connection)) => {

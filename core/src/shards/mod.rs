@@ -3,14 +3,14 @@
 //! * `shard_write` is one write of one id as a state machine. It does no I/O: it says what to do on which connection, and is told what came
 //!   of it. Every language runs the same machine over the connections of its own drivers.
 //! * `carried` has the statements: an id's rows are locked and read on both shards, and the new shard's rows become what they are on the old one.
-//! * `catalogue` finds out what columns the tables have, and remembers it.
+//! * `known_shards` finds out what columns the tables have, and remembers it.
 //! * `client` is the machine over a Rust program's connections; `mysql_client` and `postgres_client` are these.
 //! * `failure` says what a driver's error means.
 
 mod carried;
-mod catalogue;
 mod client;
 mod failure;
+mod known_shards;
 #[cfg(feature = "mysql")]
 mod mysql_client;
 #[cfg(feature = "postgres-client")]
@@ -26,9 +26,9 @@ use crate::api::Router;
 use crate::error::{Error, Result, shown};
 
 pub use crate::rows::ShardKind;
-use catalogue::Catalogue;
 pub use client::{ShardConnection, Shards, WorkError};
 pub use failure::ShardFailure;
+use known_shards::KnownShards;
 pub use shard_write::{ShardAction, ShardAnswer, ShardRow, ShardWrite, Side};
 
 /// How long a write is tried, unless it is said otherwise: a pause lasts as long as the lease of a reader that has died, 10 s by default.
@@ -42,7 +42,7 @@ pub struct ShardTables {
     router: Router,
     tables: Arc<[(String, String)]>,
     deadline: Duration,
-    catalogue: Arc<Catalogue>,
+    known: Arc<KnownShards>,
 }
 
 impl ShardTables {
@@ -54,7 +54,7 @@ impl ShardTables {
     pub fn new(router: &Router, tables: Vec<(String, String)>) -> Result<ShardTables> {
         if tables.is_empty() {
             return Err(Error::config(
-                "name the tables whose rows move with an id, and the column of the id in each",
+                "no table is named; the tables whose rows move with an id are named, each with the column of the id",
             ));
         }
         for (at, (name, key)) in tables.iter().enumerate() {
@@ -62,14 +62,14 @@ impl ShardTables {
                 return Err(Error::config("a table and the column of its ids have names that are not empty"));
             }
             if tables.iter().take(at).any(|(other, _)| other == name) {
-                return Err(Error::config(format!("table `{}` is named twice; name it once", shown(name))));
+                return Err(Error::config(format!("table `{}` is named twice", shown(name))));
             }
         }
         Ok(ShardTables {
             router: router.clone(),
             tables: tables.into(),
             deadline: DEADLINE,
-            catalogue: Arc::default(),
+            known: Arc::default(),
         })
     }
 

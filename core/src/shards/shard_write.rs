@@ -13,8 +13,8 @@ use crate::rows::{Column, Id, ShardKind};
 
 use super::ShardTables;
 use super::carried::{self, Sides, Unread};
-use super::catalogue::{KnownShard, Learning, check_alike};
 use super::failure::ShardFailure;
+use super::known_shards::{KnownShard, Learning, check_alike};
 
 /// How long to wait where a range pauses, or another writer was in the way.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -74,14 +74,14 @@ pub enum ShardAnswer {
 
 /// Where an id is written.
 #[derive(Clone, Debug)]
-struct Place {
+struct WrittenTo {
     gene: Gene,
     write: String,
     mirror: Option<String>,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum WriteStage {
     Route,
     Open(Side),
     Begin(Side),
@@ -131,8 +131,8 @@ pub struct ShardWrite {
     /// The work cannot be run again.
     runs_once: bool,
     has_run: bool,
-    stage: Stage,
-    place: Option<Place>,
+    stage: WriteStage,
+    place: Option<WrittenTo>,
     held: [Held; 2],
     known: [Option<Arc<KnownShard>>; 2],
     rows: [Vec<Vec<ShardRow>>; 2],
@@ -173,7 +173,7 @@ impl ShardTables {
             only_reads: false,
             runs_once: false,
             has_run: false,
-            stage: Stage::Route,
+            stage: WriteStage::Route,
             place: None,
             held: Default::default(),
             known: [None, None],
@@ -226,67 +226,67 @@ impl ShardWrite {
             }
             ShardAnswer::Ready | ShardAnswer::Failed(_) | ShardAnswer::Refused(_) => Vec::new(),
         };
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Route => self.route(),
-            Stage::Open(side) => {
-                self.stage = Stage::Begin(side);
+        match std::mem::replace(&mut self.stage, WriteStage::Over) {
+            WriteStage::Route => self.route(),
+            WriteStage::Open(side) => {
+                self.stage = WriteStage::Begin(side);
                 Ok(ShardAction::Begin(side))
             }
-            Stage::Begin(side) => self.begun(side),
-            Stage::Learn(side, mut learning) => {
+            WriteStage::Begin(side) => self.begun(side),
+            WriteStage::Learn(side, mut learning) => {
                 learning.answer(&self.shards.tables, &rows)?;
                 Ok(self.learn(side, learning))
             }
-            Stage::EndLearning(side) => {
+            WriteStage::EndLearning(side) => {
                 self.held_mut(side).in_transaction = false;
-                self.stage = Stage::Begin(side);
+                self.stage = WriteStage::Begin(side);
                 Ok(ShardAction::Begin(side))
             }
-            Stage::LockOld => {
+            WriteStage::LockOld => {
                 self.check_isolation(Side::Old, &rows)?;
                 Ok(self.work())
             }
-            Stage::Work => self.worked(),
-            Stage::PinOld => {
+            WriteStage::Work => self.worked(),
+            WriteStage::PinOld => {
                 self.held_mut(Side::Old).is_pinned = true;
                 Ok(self.read(Side::Old))
             }
-            Stage::ReadOld => self.have_read(Side::Old, rows),
-            Stage::PinNew(left) => {
+            WriteStage::ReadOld => self.have_read(Side::Old, rows),
+            WriteStage::PinNew(left) => {
                 self.held_mut(Side::New).is_pinned = true;
                 if self.held(Side::New).kind == Some(ShardKind::Postgres) {
                     self.check_isolation(Side::New, &rows)?;
                 }
                 Ok(self.pin_new(left))
             }
-            Stage::ReadNew => self.have_read(Side::New, rows),
-            Stage::AskOldAgain if !rows.is_empty() => self.end(End::Again(SOON)),
-            Stage::AskOldAgain => self.change(),
-            Stage::Change(left) => self.changing(left),
-            Stage::UndoChanges => {
-                self.stage = Stage::BeginAgain;
+            WriteStage::ReadNew => self.have_read(Side::New, rows),
+            WriteStage::AskOldAgain if !rows.is_empty() => self.end(End::Again(SOON)),
+            WriteStage::AskOldAgain => self.change(),
+            WriteStage::Change(left) => self.changing(left),
+            WriteStage::UndoChanges => {
+                self.stage = WriteStage::BeginAgain;
                 Ok(ShardAction::Begin(Side::New))
             }
-            Stage::BeginAgain => {
+            WriteStage::BeginAgain => {
                 self.held_mut(Side::New).in_transaction = true;
                 let [_, new] = &mut self.rows;
                 new.clear();
                 Ok(self.lock_new())
             }
-            Stage::CommitOld => {
+            WriteStage::CommitOld => {
                 self.held_mut(Side::Old).in_transaction = false;
                 if self.is_mirrored() {
-                    self.stage = Stage::CommitNew;
+                    self.stage = WriteStage::CommitNew;
                     return Ok(ShardAction::Commit(Side::New));
                 }
                 self.end(End::Done)
             }
-            Stage::CommitNew => {
+            WriteStage::CommitNew => {
                 self.held_mut(Side::New).in_transaction = false;
                 self.end(End::Done)
             }
-            Stage::Ending(left, end) => self.ending(left, end),
-            Stage::Over => Err(Error::new(Code::Closed, "this write is over; begin another one")),
+            WriteStage::Ending(left, end) => self.ending(left, end),
+            WriteStage::Over => Err(Error::new(Code::Closed, "this write is over")),
         }
     }
 
@@ -309,7 +309,7 @@ impl ShardWrite {
         self.place.as_ref().is_some_and(|place| place.mirror.is_some())
     }
 
-    fn ask(&mut self, side: Side, sql: String, stage: Stage) -> ShardAction {
+    fn ask(&mut self, side: Side, sql: String, stage: WriteStage) -> ShardAction {
         self.stage = stage;
         ShardAction::Ask(side, sql)
     }
@@ -334,20 +334,20 @@ impl ShardWrite {
             Err(error) => return Err(error),
         };
         if self.only_reads {
-            self.place = Some(Place { gene: route.gene, write: route.read.to_owned(), mirror: None });
+            self.place = Some(WrittenTo { gene: route.gene, write: route.read.to_owned(), mirror: None });
             return Ok(self.open(Side::Old));
         }
         let Some(write) = route.write else {
             let error = Error::new(
                 Code::NotReady,
-                "writes of this range wait, because its move is about to be finished; try again",
+                "writes of this range wait, because its move is about to be finished",
             );
             if self.left().is_zero() {
                 return Err(error.after(PAUSE));
             }
             return Ok(self.wait(PAUSE));
         };
-        self.place = Some(Place {
+        self.place = Some(WrittenTo {
             gene: route.gene,
             write: write.to_owned(),
             mirror: route.mirror.map(str::to_owned),
@@ -356,12 +356,12 @@ impl ShardWrite {
     }
 
     fn open(&mut self, side: Side) -> ShardAction {
-        self.stage = Stage::Open(side);
+        self.stage = WriteStage::Open(side);
         ShardAction::Open(side, self.shard(side).to_owned())
     }
 
     fn wait(&mut self, time: Duration) -> ShardAction {
-        self.stage = Stage::Route;
+        self.stage = WriteStage::Route;
         ShardAction::Wait(time.min(self.left().max(Duration::from_millis(1))))
     }
 
@@ -375,7 +375,7 @@ impl ShardWrite {
             return Err(Error::argument("`Open` is answered with the kind of the server"));
         };
         let shard = self.shard(side).to_owned();
-        let known = self.shards.catalogue.get(&shard);
+        let known = self.shards.known.get(&shard);
         let Some(known) = known else { return Ok(self.learn(side, Learning::new(kind, &shard))) };
         let [old, new] = &mut self.known;
         *(if side == Side::Old { old } else { new }) = Some(known);
@@ -384,7 +384,7 @@ impl ShardWrite {
                 let Some(sql) = self.root(Side::Old).map(|root| carried::lock(&root.table, &self.id)) else {
                     return Ok(self.work());
                 };
-                Ok(self.ask(Side::Old, sql, Stage::LockOld))
+                Ok(self.ask(Side::Old, sql, WriteStage::LockOld))
             }
             Side::New => {
                 self.check_alike()?;
@@ -393,18 +393,18 @@ impl ShardWrite {
         }
     }
 
-    fn root(&self, side: Side) -> Option<&super::catalogue::KnownTable> {
+    fn root(&self, side: Side) -> Option<&super::known_shards::KnownTable> {
         self.known(side)?.tables.first()
     }
 
     fn learn(&mut self, side: Side, learning: Learning) -> ShardAction {
         match learning.question(&self.shards.tables) {
-            Some(question) => self.ask(side, question, Stage::Learn(side, learning)),
+            Some(question) => self.ask(side, question, WriteStage::Learn(side, learning)),
             None => {
                 let shard = self.shard(side).to_owned();
-                self.shards.catalogue.set(&shard, learning.known());
+                self.shards.known.set(&shard, learning.known());
                 // A transaction that has read sees what was there then.
-                self.stage = Stage::EndLearning(side);
+                self.stage = WriteStage::EndLearning(side);
                 ShardAction::Rollback(side)
             }
         }
@@ -436,7 +436,7 @@ impl ShardWrite {
             return Ok(());
         }
         Err(Error::config(format!(
-            "a transaction on shard `{}` is `{}`: while a range moves its writes are READ COMMITTED, because a snapshot may be older than the lock of the id, and rows would be lost; set the isolation of these connections",
+            "a transaction on shard `{}` is `{}`: while a range moves its writes are READ COMMITTED, because a snapshot may be older than the lock of the id, and rows would be lost",
             self.shard(side),
             shown(&String::from_utf8_lossy(said))
         )))
@@ -444,7 +444,7 @@ impl ShardWrite {
 
     fn work(&mut self) -> ShardAction {
         self.has_run = true;
-        self.stage = Stage::Work;
+        self.stage = WriteStage::Work;
         ShardAction::Work
     }
 
@@ -458,7 +458,7 @@ impl ShardWrite {
         match self.held(Side::Old).kind {
             Some(kind) if depends => {
                 let pin = carried::pin(kind, self.left());
-                Ok(self.ask(Side::Old, pin, Stage::PinOld))
+                Ok(self.ask(Side::Old, pin, WriteStage::PinOld))
             }
             _ => Ok(self.read(Side::Old)),
         }
@@ -477,7 +477,7 @@ impl ShardWrite {
         let shape = self.shape(table);
         let known = self.known(side).and_then(|known| known.tables.get(table));
         let sql = known.map(|known| carried::read(known, &shape, &self.id)).unwrap_or_default();
-        self.ask(side, sql, if side == Side::Old { Stage::ReadOld } else { Stage::ReadNew })
+        self.ask(side, sql, if side == Side::Old { WriteStage::ReadOld } else { WriteStage::ReadNew })
     }
 
     fn have_read(&mut self, side: Side, rows: Vec<ShardRow>) -> Result<ShardAction> {
@@ -491,14 +491,14 @@ impl ShardWrite {
             Ok(rows) => rows,
             Err(Unread::Schema) => {
                 let shard = self.shard(side).to_owned();
-                self.shards.catalogue.forget(&shard);
+                self.shards.known.forget(&shard);
                 return self.again(&format!("`{shard}` has other columns than before"));
             }
             Err(Unread::TooLong) => {
                 return Err(Error::new(
                     Code::StoreRefused,
                     format!(
-                        "a value of `{}` is longer than shard `{}` sends; raise its `max_allowed_packet`; nothing was written",
+                        "a value of `{}` is longer than the `max_allowed_packet` of shard `{}`; nothing was written",
                         known.table.name,
                         self.shard(side)
                     ),
@@ -551,7 +551,7 @@ impl ShardWrite {
         let is_gone = old.iter().all(Vec::is_empty) && new.iter().any(|rows| !rows.is_empty());
         let sql = self.root(Side::Old).filter(|_| is_mysql && is_gone);
         match sql.map(|root| carried::is_absent(&root.table, &self.id)) {
-            Some(sql) => Ok(self.ask(Side::Old, sql, Stage::AskOldAgain)),
+            Some(sql) => Ok(self.ask(Side::Old, sql, WriteStage::AskOldAgain)),
             None => self.change(),
         }
     }
@@ -566,7 +566,7 @@ impl ShardWrite {
 
     fn pin_new(&mut self, mut left: VecDeque<String>) -> ShardAction {
         match left.pop_front() {
-            Some(sql) => self.ask(Side::New, sql, Stage::PinNew(left)),
+            Some(sql) => self.ask(Side::New, sql, WriteStage::PinNew(left)),
             None => self.read(Side::New),
         }
     }
@@ -600,7 +600,7 @@ impl ShardWrite {
 
     fn changing(&mut self, mut left: VecDeque<String>) -> Result<ShardAction> {
         match left.pop_front() {
-            Some(sql) => Ok(self.ask(Side::New, sql, Stage::Change(left))),
+            Some(sql) => Ok(self.ask(Side::New, sql, WriteStage::Change(left))),
             None => self.commit(),
         }
     }
@@ -614,7 +614,7 @@ impl ShardWrite {
         if !is_current {
             return self.again("a step of the move came in between");
         }
-        self.stage = Stage::CommitOld;
+        self.stage = WriteStage::CommitOld;
         Ok(ShardAction::Commit(Side::Old))
     }
 
@@ -622,14 +622,14 @@ impl ShardWrite {
     fn again(&mut self, why: &str) -> Result<ShardAction> {
         if self.runs_once && self.has_run {
             return self.end(End::Fail(
-                Error::new(Code::NotReady, format!("{why}; nothing was written, write again")).after(SOON),
+                Error::new(Code::NotReady, format!("{why}; nothing was written")).after(SOON),
             ));
         }
         if self.left().is_zero() {
             return self.end(End::Fail(
                 Error::new(
                     Code::NotReady,
-                    format!("{why}, and the deadline has passed; nothing was written, try again later"),
+                    format!("{why}, and the deadline has passed; nothing was written"),
                 )
                 .after(PAUSE),
             ));
@@ -661,30 +661,30 @@ impl ShardWrite {
             if let ShardAction::Close(side, _) = action {
                 let spoilt = self.held(side).is_spoilt;
                 *self.held_mut(side) = Held::default();
-                self.stage = Stage::Ending(left, end);
+                self.stage = WriteStage::Ending(left, end);
                 return Ok(ShardAction::Close(side, spoilt));
             }
             // Where this fails, the connection is ended.
-            self.stage = Stage::Ending(left, end);
+            self.stage = WriteStage::Ending(left, end);
             return Ok(action);
         }
         self.rows = [Vec::new(), Vec::new()];
         self.known = [None, None];
         match end {
             End::Done => {
-                self.stage = Stage::Over;
+                self.stage = WriteStage::Over;
                 Ok(ShardAction::Done)
             }
             End::Throw => {
-                self.stage = Stage::Over;
+                self.stage = WriteStage::Over;
                 Ok(ShardAction::Throw)
             }
             End::Fail(error) => {
-                self.stage = Stage::Over;
+                self.stage = WriteStage::Over;
                 Err(error)
             }
             End::Again(time) => {
-                self.stage = Stage::Route;
+                self.stage = WriteStage::Route;
                 Ok(ShardAction::Wait(time))
             }
         }
@@ -693,24 +693,25 @@ impl ShardWrite {
     /// On which side the present action runs.
     fn side(&self) -> Side {
         match &self.stage {
-            Stage::Open(side) | Stage::Begin(side) | Stage::Learn(side, _) | Stage::EndLearning(side) => {
-                *side
-            }
-            Stage::PinNew(_)
-            | Stage::ReadNew
-            | Stage::Change(_)
-            | Stage::UndoChanges
-            | Stage::BeginAgain
-            | Stage::CommitNew => Side::New,
+            WriteStage::Open(side)
+            | WriteStage::Begin(side)
+            | WriteStage::Learn(side, _)
+            | WriteStage::EndLearning(side) => *side,
+            WriteStage::PinNew(_)
+            | WriteStage::ReadNew
+            | WriteStage::Change(_)
+            | WriteStage::UndoChanges
+            | WriteStage::BeginAgain
+            | WriteStage::CommitNew => Side::New,
             _ => Side::Old,
         }
     }
 
     fn failure(&mut self, failure: &ShardFailure) -> Result<ShardAction> {
         let side = self.side();
-        match std::mem::replace(&mut self.stage, Stage::Over) {
+        match std::mem::replace(&mut self.stage, WriteStage::Over) {
             // It is ended instead of given back.
-            Stage::Ending(mut left, end) => {
+            WriteStage::Ending(mut left, end) => {
                 let side = left.iter().find_map(|action| match action {
                     ShardAction::Close(side, _) => Some(*side),
                     _ => None,
@@ -723,7 +724,7 @@ impl ShardWrite {
                 }
                 self.ending(left, end)
             }
-            Stage::Over => Err(Error::new(Code::Closed, "this write is over; begin another one")),
+            WriteStage::Over => Err(Error::new(Code::Closed, "this write is over")),
             stage => {
                 self.stage = stage;
                 self.failed(side, failure)
@@ -739,13 +740,13 @@ impl ShardWrite {
             self.held_mut(side).is_spoilt = true;
         }
         match self.stage {
-            Stage::Work => {
+            WriteStage::Work => {
                 if failure.is_conflict(kind) && !self.runs_once && !self.left().is_zero() {
                     return self.again(&format!("shard `{shard}`: {words}"));
                 }
                 return self.end(End::Throw);
             }
-            Stage::CommitOld if failure.is_unknown() => {
+            WriteStage::CommitOld if failure.is_unknown() => {
                 let mut also = String::new();
                 if self.is_mirrored() {
                     also = format!(", `{}` has not", self.shard(Side::New));
@@ -757,7 +758,7 @@ impl ShardWrite {
                     ),
                 )));
             }
-            Stage::CommitNew => {
+            WriteStage::CommitNew => {
                 self.held_mut(side).is_spoilt = true;
                 let old = self.shard(Side::Old).to_owned();
                 return self.end(End::Fail(Error::new(
@@ -767,16 +768,16 @@ impl ShardWrite {
                     ),
                 )));
             }
-            Stage::Change(_) if failure.is_not_unique(kind) && !self.replaces => {
+            WriteStage::Change(_) if failure.is_not_unique(kind) && !self.replaces => {
                 self.replaces = true;
                 self.held_mut(side).in_transaction = false;
-                self.stage = Stage::UndoChanges;
+                self.stage = WriteStage::UndoChanges;
                 return Ok(ShardAction::Rollback(side));
             }
             _ => {}
         }
         if failure.is_of_schema(kind) {
-            self.shards.catalogue.forget(&shard);
+            self.shards.known.forget(&shard);
         }
         let helps = failure.is_unknown() || failure.is_conflict(kind) || failure.is_of_schema(kind);
         let may_run = !(self.runs_once && self.has_run);

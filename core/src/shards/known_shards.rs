@@ -24,9 +24,9 @@ pub(super) struct KnownShard {
 
 /// What is known of the shards, by their names.
 #[derive(Debug, Default)]
-pub(super) struct Catalogue(Mutex<HashMap<String, Arc<KnownShard>>>);
+pub(super) struct KnownShards(Mutex<HashMap<String, Arc<KnownShard>>>);
 
-impl Catalogue {
+impl KnownShards {
     pub(super) fn get(&self, shard: &str) -> Option<Arc<KnownShard>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(shard).cloned()
     }
@@ -137,13 +137,13 @@ pub(super) fn check_alike(shards: [&str; 2], old: &KnownTable, new: &KnownTable)
         match new.columns.iter().find(|other| other.name == column.name) {
             None => {
                 return refused(format!(
-                    "column `{}` of `{}` is in shard `{at_old}` and not in `{at_new}`; while a range moves add a column to the new shard first",
+                    "column `{}` of `{}` is in shard `{at_old}` and not in `{at_new}`; a column that comes while a range moves is added in the new shard first",
                     column.name, old.name
                 ));
             }
             Some(other) if other.kind != column.kind => {
                 return refused(format!(
-                    "column `{}` of `{}` is {} in shard `{at_old}` and {} in `{at_new}`; make both alike",
+                    "column `{}` of `{}` is {} in shard `{at_old}` and {} in `{at_new}`; `ALTER TABLE` makes them alike",
                     column.name, old.name, column.kind, other.kind
                 ));
             }
@@ -155,7 +155,7 @@ pub(super) fn check_alike(shards: [&str; 2], old: &KnownTable, new: &KnownTable)
     };
     if primary(old) != primary(new) {
         return refused(format!(
-            "`{}` has another primary key in shard `{at_old}` than in `{at_new}`; make both alike",
+            "`{}` has another primary key in shard `{at_old}` than in `{at_new}`; `ALTER TABLE` makes them alike",
             old.name
         ));
     }
