@@ -66,7 +66,10 @@ fn work<C: ShardConnection>(connection: &mut C, id: u64) -> Result<Done, WorkErr
     match fastrand::u8(..10) {
         // The whole order goes.
         0 if is_there => {
-            connection.ask(&format!("DELETE FROM t_item WHERE item_of = {id}"))?;
+            // Those that it has seen: another program's item makes the delete of the order fail.
+            for n in &items {
+                connection.ask(&format!("DELETE FROM t_item WHERE item_of = {id} AND n = {n}"))?;
+            }
             connection.ask(&format!("DELETE FROM t_order WHERE order_id = {id}"))?;
             done.deleted = items;
         }
@@ -78,7 +81,8 @@ fn work<C: ShardConnection>(connection: &mut C, id: u64) -> Result<Done, WorkErr
         2 | 3 if items.len() > 1 => {
             let seat = |n: u64| format!("SELECT seat FROM t_item WHERE item_of = {id} AND n = {n}");
             let (one, two) = (items[0], items[items.len() - 1]);
-            let (a, b) = (numbers(connection, &seat(one))?[0], numbers(connection, &seat(two))?[0]);
+            let (a, b) = (numbers(connection, &seat(one))?, numbers(connection, &seat(two))?);
+            let ([a], [b]) = (&a[..], &b[..]) else { return Ok(done) };
             for (n, seat) in [(one, "NULL".to_owned()), (two, a.to_string()), (one, b.to_string())] {
                 connection
                     .ask(&format!("UPDATE t_item SET seat = {seat} WHERE item_of = {id} AND n = {n}"))?;
