@@ -1,5 +1,5 @@
 //! `Shards`: writes of ids whose rows lie on two databases, while a range moves from one to the other.
 
 mod databases;
-mod refusals;
 mod story;
+mod writes;

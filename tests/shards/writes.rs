@@ -1,4 +1,4 @@
-//! What is refused, and what it leaves behind.
+//! What one write does, what is refused, and what it leaves behind.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
