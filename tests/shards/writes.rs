@@ -267,6 +267,35 @@ fn a_transaction_of_postgresql_that_is_not_read_committed_is_refused() {
     assert_eq!(counts(&stage.database), ["0", "0", "0", "0"]);
 }
 
+/// An id that has no row cannot be locked there.
+#[test]
+fn a_write_of_a_missing_id_deletes_no_row_that_another_program_inserts_meanwhile_on_mariadb() {
+    let stage = Stage::new(MariaDb::new());
+    let router = &router(MOVING);
+    let (first, second) = (stage.database.connect(0), stage.database.connect(1));
+    let other = Arc::new(stage.shards(router));
+    let inserts = Arc::new(AtomicUsize::new(0));
+    let shards = stage
+        .shards(router)
+        .shard("s1", move || {
+            let mut connection = first()?;
+            connection.ask("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")?;
+            Ok::<_, WorkError>(connection)
+        })
+        .shard("s2", move || {
+            // ordering: Relaxed — a count.
+            if inserts.fetch_add(1, Ordering::Relaxed) == 0 {
+                let other = Arc::clone(&other);
+                let inserts = move || other.write(FIRST, |connection| insert(connection, FIRST));
+                std::thread::spawn(inserts).join().expect("a thread")?;
+            }
+            second()
+        });
+    let delete = format!("DELETE FROM t_order WHERE order_id = {FIRST} AND version = 7");
+    shards.write(FIRST, |connection| Ok(connection.ask(&delete)?)).expect("a write");
+    assert_eq!(counts(&stage.database), ["1", "2", "1", "2"]);
+}
+
 #[test]
 fn rows_without_a_root_are_refused_on_mariadb() {
     let stage = Stage::new(MariaDb::new());

@@ -82,19 +82,17 @@ pub(super) fn pin(kind: ShardKind, lock_wait: Duration) -> String {
     }
 }
 
-/// As [`pin`] and [`lock`] of the new shard, in as few statements as there can be.
-pub(super) fn pin_and_lock(root: &MovedTable, id: &Id, lock_wait: Duration) -> Vec<String> {
-    match root.kind {
-        ShardKind::MySql => vec![pin(root.kind, lock_wait), lock(root, id)],
-        ShardKind::Postgres => {
-            let wait = lock_wait.as_millis().max(1);
-            let pin = pin(root.kind, lock_wait);
-            let pin = pin.trim_start_matches("SELECT ");
-            let lock = advisory(id, "-");
-            vec![format!(
-                "SELECT {ISOLATION}, {pin}, pg_catalog.set_config('lock_timeout', '{wait}', true), {lock}"
-            )]
-        }
+/// As [`pin`] and [`lock`] of the new shard. In MySQL the first table's rows are locked when they are read.
+pub(super) fn pin_and_lock(kind: ShardKind, id: &Id, lock_wait: Duration) -> String {
+    let pin = pin(kind, lock_wait);
+    match kind {
+        ShardKind::MySql => pin,
+        ShardKind::Postgres => format!(
+            "SELECT {ISOLATION}, {}, pg_catalog.set_config('lock_timeout', '{}', true), {}",
+            pin.trim_start_matches("SELECT "),
+            lock_wait.as_millis().max(1),
+            advisory(id, "-")
+        ),
     }
 }
 

@@ -5,6 +5,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
+use once_cell::sync::OnceCell;
+
 use crate::api::Router;
 use crate::error::{Error, Result, shown};
 
@@ -36,7 +38,8 @@ type ConnectShard<C> = Box<dyn Fn() -> std::result::Result<C, WorkError> + Send 
 /// A [`write`](Shards::write) runs the program's work in a transaction on the shard that decides. While the id's range moves, the rows of the id
 /// in the named tables are made the same on the other shard, and both are committed. Without a move it adds nothing but the route.
 pub struct Shards<C> {
-    tables: Option<ShardTables>,
+    /// Made by the first write.
+    tables: OnceCell<ShardTables>,
     router: Router,
     named: Vec<(String, String)>,
     deadline: Option<Duration>,
@@ -79,7 +82,7 @@ impl<C: ShardConnection> Shards<C> {
     #[must_use]
     pub fn new(router: &Router) -> Shards<C> {
         Shards {
-            tables: None,
+            tables: OnceCell::new(),
             router: router.clone(),
             named: Vec::new(),
             deadline: None,
@@ -103,7 +106,7 @@ impl<C: ShardConnection> Shards<C> {
     #[must_use]
     pub fn table(mut self, name: &str, key: &str) -> Shards<C> {
         self.named.push((name.to_owned(), key.to_owned()));
-        self.tables = None;
+        self.tables = OnceCell::new();
         self
     }
 
@@ -111,29 +114,18 @@ impl<C: ShardConnection> Shards<C> {
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Shards<C> {
         self.deadline = Some(deadline);
-        self.tables = None;
+        self.tables = OnceCell::new();
         self
     }
 
-    /// Checks what was named. The first write does it too.
-    ///
-    /// # Errors
-    /// `INVALID_CONFIG`: no table, or one that is named twice.
-    pub fn checked(mut self) -> Result<Shards<C>> {
-        self.tables = Some(self.made()?);
-        Ok(self)
-    }
-
-    fn made(&self) -> Result<ShardTables> {
-        let tables = ShardTables::new(&self.router, self.named.clone())?;
-        Ok(match self.deadline {
-            Some(deadline) => tables.with_deadline(deadline),
-            None => tables,
+    fn tables(&self) -> Result<&ShardTables> {
+        self.tables.get_or_try_init(|| {
+            let tables = ShardTables::new(&self.router, self.named.clone())?;
+            Ok(match self.deadline {
+                Some(deadline) => tables.with_deadline(deadline),
+                None => tables,
+            })
         })
-    }
-
-    fn tables(&self) -> Result<ShardTables> {
-        self.tables.clone().map_or_else(|| self.made(), Ok)
     }
 
     /// Does the work in a transaction on the shard that decides where this id is written. It is done again where a step of a move came in

@@ -91,7 +91,7 @@ enum WriteStage {
     Work,
     PinOld,
     ReadOld,
-    PinNew(VecDeque<String>),
+    PinNew,
     ReadNew,
     AskOldAgain,
     Change(VecDeque<String>),
@@ -131,6 +131,8 @@ pub struct ShardWrite {
     /// The work cannot be run again.
     runs_once: bool,
     has_run: bool,
+    /// The tables were not alike, and were asked for again.
+    has_asked_again: bool,
     stage: WriteStage,
     place: Option<WrittenTo>,
     held: [Held; 2],
@@ -173,6 +175,7 @@ impl ShardTables {
             only_reads: false,
             runs_once: false,
             has_run: false,
+            has_asked_again: false,
             stage: WriteStage::Route,
             place: None,
             held: Default::default(),
@@ -252,12 +255,10 @@ impl ShardWrite {
                 Ok(self.read(Side::Old))
             }
             WriteStage::ReadOld => self.have_read(Side::Old, rows),
-            WriteStage::PinNew(left) => {
+            WriteStage::PinNew => {
                 self.held_mut(Side::New).is_pinned = true;
-                if self.held(Side::New).kind == Some(ShardKind::Postgres) {
-                    self.check_isolation(Side::New, &rows)?;
-                }
-                Ok(self.pin_new(left))
+                self.check_isolation(Side::New, &rows)?;
+                Ok(self.read(Side::New))
             }
             WriteStage::ReadNew => self.have_read(Side::New, rows),
             WriteStage::AskOldAgain if !rows.is_empty() => self.end(End::Again(SOON)),
@@ -387,7 +388,9 @@ impl ShardWrite {
                 Ok(self.ask(Side::Old, sql, WriteStage::LockOld))
             }
             Side::New => {
-                self.check_alike()?;
+                if let Err(error) = self.check_alike() {
+                    return self.not_alike(error);
+                }
                 Ok(self.lock_new())
             }
         }
@@ -425,6 +428,18 @@ impl ShardWrite {
             .iter()
             .zip(&new.tables)
             .try_for_each(|(old, new)| check_alike([self.shard(Side::Old), self.shard(Side::New)], old, new))
+    }
+
+    /// What is known may be of a moment ago: it is asked for once more.
+    fn not_alike(&mut self, error: Error) -> Result<ShardAction> {
+        for side in [Side::Old, Side::New] {
+            self.shards.known.forget(self.shard(side));
+        }
+        if self.has_asked_again {
+            return Err(error);
+        }
+        self.has_asked_again = true;
+        self.again(&error.message)
     }
 
     fn check_isolation(&self, side: Side, rows: &[ShardRow]) -> Result<()> {
@@ -557,18 +572,9 @@ impl ShardWrite {
     }
 
     fn lock_new(&mut self) -> ShardAction {
-        let wait = self.left();
-        let root = self.root(Side::New);
-        let statements =
-            root.map(|root| carried::pin_and_lock(&root.table, &self.id, wait)).unwrap_or_default();
-        self.pin_new(statements.into())
-    }
-
-    fn pin_new(&mut self, mut left: VecDeque<String>) -> ShardAction {
-        match left.pop_front() {
-            Some(sql) => self.ask(Side::New, sql, WriteStage::PinNew(left)),
-            None => self.read(Side::New),
-        }
+        let kind = self.held(Side::New).kind.unwrap_or(ShardKind::MySql);
+        let sql = carried::pin_and_lock(kind, &self.id, self.left());
+        self.ask(Side::New, sql, WriteStage::PinNew)
     }
 
     fn change(&mut self) -> Result<ShardAction> {
@@ -697,7 +703,7 @@ impl ShardWrite {
             | WriteStage::Begin(side)
             | WriteStage::Learn(side, _)
             | WriteStage::EndLearning(side) => *side,
-            WriteStage::PinNew(_)
+            WriteStage::PinNew
             | WriteStage::ReadNew
             | WriteStage::Change(_)
             | WriteStage::UndoChanges
