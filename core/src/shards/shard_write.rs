@@ -748,8 +748,7 @@ impl ShardWrite {
         let shard = self.shard(side).to_owned();
         let words = shown(&failure.message);
         // A work fails by itself too, and says nothing of the database then: the connection serves the next one.
-        let is_the_works_own =
-            matches!(self.stage, WriteStage::Work) && *failure == ShardFailure::default();
+        let is_the_works_own = matches!(self.stage, WriteStage::Work) && *failure == ShardFailure::default();
         if failure.is_unknown() && !is_the_works_own {
             self.held_mut(side).is_spoilt = true;
         }

@@ -23,7 +23,7 @@ struct Tables {
 
 /// A write under way, and the text of its last action.
 struct Write {
-    write: ShardWrite,
+    machine: ShardWrite,
     shards: Arc<HashMap<String, u32>>,
     text: String,
 }
@@ -54,7 +54,7 @@ impl Write {
         match action {
             ShardAction::Open(side, shard) => {
                 let number = self.shards.get(&shard).map_or(0, |number| i64::from(*number) << action::SHIFT);
-                let mirrored = if self.write.shard(Side::New).is_empty() { 0 } else { action::MARK };
+                let mirrored = if self.machine.shard(Side::New).is_empty() { 0 } else { action::MARK };
                 self.text = shard;
                 action::OPEN | on(side) | mirrored | number
             }
@@ -66,9 +66,7 @@ impl Write {
             ShardAction::Work => action::WORK,
             ShardAction::Commit(side) => action::COMMIT | on(side),
             ShardAction::Rollback(side) => action::ROLLBACK | on(side),
-            ShardAction::Close(side, ends) => {
-                action::CLOSE | on(side) | if ends { action::MARK } else { 0 }
-            }
+            ShardAction::Close(side, ends) => action::CLOSE | on(side) | if ends { action::MARK } else { 0 },
             ShardAction::Wait(time) => {
                 let micros = time.as_micros().clamp(1, 1 << 46) as i64;
                 action::WAIT | micros << action::SHIFT
@@ -83,41 +81,50 @@ impl Write {
 struct Input<'b>(&'b [u8]);
 
 impl<'b> Input<'b> {
-    fn number(&mut self) -> Option<i32> {
-        let (number, rest) = self.0.split_first_chunk::<4>()?;
+    fn number(&mut self) -> Result<i32> {
+        let (number, rest) = self.0.split_first_chunk::<4>().ok_or_else(unreadable)?;
         self.0 = rest;
-        Some(i32::from_be_bytes(*number))
+        Ok(i32::from_be_bytes(*number))
     }
 
     /// The bytes after their length; -1 is NULL.
-    fn bytes(&mut self) -> Option<Option<&'b [u8]>> {
-        let Ok(length) = usize::try_from(self.number()?) else { return Some(None) };
-        let (bytes, rest) = self.0.split_at_checked(length)?;
+    fn bytes(&mut self) -> Result<Option<&'b [u8]>> {
+        let Ok(length) = usize::try_from(self.number()?) else { return Ok(None) };
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or_else(unreadable)?;
         self.0 = rest;
-        Some(Some(bytes))
+        Ok(Some(bytes))
     }
 
-    fn text(&mut self) -> Option<String> {
-        Some(String::from_utf8_lossy(self.bytes()??).into_owned())
+    /// No text is the empty one.
+    fn text(&mut self) -> Result<String> {
+        Ok(String::from_utf8_lossy(self.bytes()?.unwrap_or_default()).into_owned())
     }
 
-    fn row(&mut self) -> Option<ShardRow> {
+    fn texts(&mut self) -> Result<Vec<String>> {
+        let mut texts = Vec::new();
+        while !self.0.is_empty() {
+            texts.push(self.text()?);
+        }
+        Ok(texts)
+    }
+
+    fn row(&mut self) -> Result<ShardRow> {
         let cells = self.number()?;
-        (0..cells).map(|_| Some(self.bytes()?.map(<[u8]>::to_vec))).collect()
+        (0..cells).map(|_| Ok(self.bytes()?.map(<[u8]>::to_vec))).collect()
     }
 
-    fn rows(&mut self) -> Option<Vec<ShardRow>> {
+    fn rows(&mut self) -> Result<Vec<ShardRow>> {
         let mut rows = Vec::new();
         while !self.0.is_empty() {
             rows.push(self.row()?);
         }
-        Some(rows)
+        Ok(rows)
     }
 
-    fn failure(&mut self) -> Option<ShardFailure> {
+    fn failure(&mut self) -> Result<ShardFailure> {
         let (state, number) = (self.text()?, self.number()?);
         let (message, broken) = (self.text()?, self.number()?);
-        Some(ShardFailure {
+        Ok(ShardFailure {
             state,
             number: u32::try_from(number).unwrap_or(0),
             message,
@@ -126,23 +133,26 @@ impl<'b> Input<'b> {
     }
 }
 
+fn unreadable() -> Error {
+    Error::new(Code::Internal, "an answer of Java cannot be read")
+}
+
 /// An answer: what it is, and its bytes.
 fn answer(kind: jint, bytes: &[u8]) -> Result<ShardAnswer> {
     let mut input = Input(bytes);
-    let answer = match kind {
-        0 => Some(ShardAnswer::Ready),
-        1 => Some(ShardAnswer::Opened(ShardKind::MySql)),
-        2 => Some(ShardAnswer::Opened(ShardKind::Postgres)),
-        3 => input.rows().map(ShardAnswer::Rows),
-        4 => input.failure().map(ShardAnswer::Failed),
-        5 => input.text().map(|message| ShardAnswer::Refused(Error::new(Code::InvalidConfig, message))),
-        6 => input.text().map(|message| ShardAnswer::Refused(Error::new(Code::InvalidArgument, message))),
-        _ => None,
-    };
-    answer.ok_or_else(|| Error::new(Code::Internal, "an answer of Java cannot be read"))
+    Ok(match kind {
+        0 => ShardAnswer::Ready,
+        1 => ShardAnswer::Opened(ShardKind::MySql),
+        2 => ShardAnswer::Opened(ShardKind::Postgres),
+        3 => ShardAnswer::Rows(input.rows()?),
+        4 => ShardAnswer::Failed(input.failure()?),
+        5 => ShardAnswer::Refused(Error::new(Code::InvalidConfig, input.text()?)),
+        6 => ShardAnswer::Refused(Error::new(Code::InvalidArgument, input.text()?)),
+        _ => return Err(unreadable()),
+    })
 }
 
-/// `static long open(long router, byte[] tables, byte[] shards, long deadlineMs)`: texts after their lengths; names and keys of the tables by turns. A
+/// `long shards(long address, byte[] tables, byte[] shards, long deadlineMs)`: texts after their lengths; names and keys of the tables by turns. A
 /// negative deadline is the default.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_keymill_RouterBox_shards<'local>(
@@ -155,9 +165,7 @@ extern "system" fn Java_io_keymill_RouterBox_shards<'local>(
 ) -> jlong {
     enter_with(&mut env, 0, |env| {
         let texts = |env: &Env<'_>, bytes: &JByteArray<'_>| -> std::result::Result<Vec<String>, CallError> {
-            let bytes = env.convert_byte_array(bytes)?;
-            let mut input = Input(&bytes);
-            Ok(std::iter::from_fn(|| input.text()).collect())
+            Ok(Input(&env.convert_byte_array(bytes)?).texts()?)
         };
         let words = texts(env, &tables)?;
         let named = words.chunks_exact(2).filter_map(|pair| match pair {
@@ -184,7 +192,7 @@ extern "system" fn Java_io_keymill_ShardsBox_free(mut env: EnvUnowned<'_>, _: JC
 }
 
 fn begun(tables: &Tables, write: ShardWrite) -> jlong {
-    boxed(Write { write, shards: Arc::clone(&tables.shards), text: String::new() })
+    boxed(Write { machine: write, shards: Arc::clone(&tables.shards), text: String::new() })
 }
 
 /// `long begin(long address, long id, boolean reads)`: a write, or a read; `end` frees it.
@@ -238,7 +246,7 @@ extern "system" fn Java_io_keymill_ShardsBox_next<'local>(
     let step = |bytes: &[u8]| {
         // SAFETY: from `begun`; one thread of Java has it, which frees it afterwards by `end`.
         let write = unsafe { &mut *(write as *mut Write) };
-        let action = write.write.next(answer(kind, bytes)?)?;
+        let action = write.machine.next(answer(kind, bytes)?)?;
         Ok(write.number(action))
     };
     if bytes.is_null() {

@@ -161,7 +161,7 @@ final class ShardRun {
                             + ": rows are carried over between servers of MySQL, MariaDB or PostgreSQL");
                 }
                 // Without a second shard no statement is keymill's own.
-                kind = ShardKind.POSTGRES;
+                kind = ShardKind.MYSQL;
             }
             return kind.answer;
         } catch (SQLException | RuntimeException e) {
