@@ -317,6 +317,88 @@ fn a_write_of_a_missing_id_deletes_no_row_that_another_program_inserts_meanwhile
 }
 
 #[test]
+fn a_work_that_ends_its_transaction_is_refused_on_postgresql() {
+    let stage = Stage::new(Postgres::new());
+    let shards = stage.shards(&router(MOVING));
+    for end in ["COMMIT", "ROLLBACK"] {
+        let error = shards.write(FIRST, |connection| Ok(connection.ask(&format!("{end}; BEGIN"))?));
+        let error = error.expect_err("the lock is gone");
+        let error = ours(&error);
+        assert!(
+            error.code == Code::InvalidArgument && error.message.contains("has ended its transaction"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn ids_of_16_bytes_are_written_to_both_shards() {
+    fn wide<D: Database>(database: D, bytes: &str, literal: fn(&str) -> String) {
+        let stage = Stage::new(database);
+        for shard in [0, 1] {
+            ask(
+                &stage.database,
+                shard,
+                &format!(
+                    "CREATE TABLE wide (id {bytes} PRIMARY KEY, n INT, version BIGINT NOT NULL DEFAULT 0)"
+                ),
+            );
+        }
+        let router = router(MOVING);
+        let shards = Shards::new(&router)
+            .shard("s1", stage.database.connect(0))
+            .shard("s2", stage.database.connect(1))
+            .table("wide", "id");
+        let id = (u128::from(FIRST) << 64) + 77;
+        let key = literal(&format!("{id:032x}"));
+        for n in [1, 2] {
+            shards
+                .write_wide(id, |connection| {
+                    connection.ask(&format!("DELETE FROM wide WHERE id = {key}"))?;
+                    Ok(connection.ask(&format!("INSERT INTO wide (id, n) VALUES ({key}, {n})"))?)
+                })
+                .expect("a write");
+            for shard in [0, 1] {
+                assert_eq!(ask(&stage.database, shard, "SELECT n FROM wide"), [[n.to_string()]]);
+            }
+        }
+        // An id of 64 bits in the same column.
+        let key = literal(&format!("{FIRST:016x}"));
+        shards
+            .write(FIRST, |connection| {
+                Ok(connection.ask(&format!("INSERT INTO wide (id, n) VALUES ({key}, 3)"))?)
+            })
+            .expect("a write");
+        assert_eq!(ask(&stage.database, 1, "SELECT COUNT(*) FROM wide"), [["2"]]);
+    }
+    wide(MariaDb::new(), "VARBINARY(16)", |digits| format!("X'{digits}'"));
+    wide(Postgres::new(), "BYTEA", |digits| format!("'\\x{digits}'::bytea"));
+}
+
+#[test]
+fn a_shard_that_is_away_is_tried_again_and_then_said() {
+    let stage = Stage::new(MariaDb::new());
+    let tries = Arc::new(AtomicUsize::new(0));
+    let opened = Arc::clone(&tries);
+    let away = move || {
+        // ordering: Relaxed — a count.
+        opened.fetch_add(1, Ordering::Relaxed);
+        Err::<mysql::Conn, _>(WorkError::from("nobody is there"))
+    };
+    let moving = router(MOVING);
+    let shards = stage.shards(&moving).shard("s2", away).deadline(Duration::from_millis(600));
+    let error = shards.write(FIRST, |connection| insert(connection, FIRST)).expect_err("it is away");
+    let error = ours(&error);
+    assert!(
+        error.code == Code::StoreUnavailable && error.message.contains("shard `s2`: nobody is there"),
+        "{error}"
+    );
+    assert_eq!(counts(&stage.database), ["0", "0", "0", "0"]);
+    // ordering: Relaxed — a count.
+    assert!((2..30).contains(&tries.load(Ordering::Relaxed)), "not all the time: {tries:?}");
+}
+
+#[test]
 fn rows_without_a_root_are_refused_on_mariadb() {
     let stage = Stage::new(MariaDb::new());
     let shards = stage.shards(&router(MOVING));

@@ -19,9 +19,14 @@ const INSERT: usize = 1 << 18;
 pub(super) fn lock(root: &MovedTable, id: &Id) -> String {
     match root.kind {
         ShardKind::MySql => format!("SELECT '1' FROM {} WHERE {} FOR UPDATE", root.quoted, is(root, id)),
-        ShardKind::Postgres => format!("SELECT {}, {}", ISOLATION, advisory(id, "")),
+        ShardKind::Postgres => {
+            format!("SELECT {ISOLATION}, {}, pg_catalog.set_config('{MARK}', '{id}', true)", advisory(id, ""))
+        }
     }
 }
+
+/// A setting that ends with the transaction.
+const MARK: &str = "keymill.id";
 
 const ISOLATION: &str = "pg_catalog.current_setting('transaction_isolation')";
 
@@ -78,6 +83,18 @@ pub(super) fn pin(kind: ShardKind, lock_wait: Duration) -> String {
             let set =
                 |(name, value): &(&str, &str)| format!("pg_catalog.set_config('{name}', '{value}', true)");
             format!("SELECT {}", POSTGRES.iter().map(set).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// As [`pin`], on the old shard; PostgreSQL also says which id the transaction has locked.
+pub(super) fn pin_old(kind: ShardKind, lock_wait: Duration) -> String {
+    let pin = pin(kind, lock_wait);
+    match kind {
+        ShardKind::MySql => pin,
+        ShardKind::Postgres => {
+            let rest = pin.trim_start_matches("SELECT ");
+            format!("SELECT pg_catalog.current_setting('{MARK}', true), {rest}")
         }
     }
 }

@@ -131,6 +131,8 @@ pub struct ShardWrite {
     /// The work cannot be run again.
     runs_once: bool,
     has_run: bool,
+    /// How often it was tried again.
+    attempts: u32,
     /// The tables were not alike, and were asked for again.
     has_asked_again: bool,
     stage: WriteStage,
@@ -175,6 +177,7 @@ impl ShardTables {
             only_reads: false,
             runs_once: false,
             has_run: false,
+            attempts: 0,
             has_asked_again: false,
             stage: WriteStage::Route,
             place: None,
@@ -252,6 +255,7 @@ impl ShardWrite {
             WriteStage::Work => self.worked(),
             WriteStage::PinOld => {
                 self.held_mut(Side::Old).is_pinned = true;
+                self.check_transaction(&rows)?;
                 Ok(self.read(Side::Old))
             }
             WriteStage::ReadOld => self.have_read(Side::Old, rows),
@@ -261,7 +265,7 @@ impl ShardWrite {
                 Ok(self.read(Side::New))
             }
             WriteStage::ReadNew => self.have_read(Side::New, rows),
-            WriteStage::AskOldAgain if !rows.is_empty() => self.end(End::Again(SOON)),
+            WriteStage::AskOldAgain if !rows.is_empty() => self.again("another program has inserted the id"),
             WriteStage::AskOldAgain => self.change(),
             WriteStage::Change(left) => self.changing(left),
             WriteStage::UndoChanges => {
@@ -442,6 +446,21 @@ impl ShardWrite {
         self.again(&error.message)
     }
 
+    /// The transaction is the one in which the id was locked.
+    fn check_transaction(&self, rows: &[ShardRow]) -> Result<()> {
+        let said = rows.first().and_then(|row| row.first()).and_then(Option::as_deref);
+        if self.held(Side::Old).kind != Some(ShardKind::Postgres)
+            || said == Some(self.id.to_string().as_bytes())
+        {
+            return Ok(());
+        }
+        Err(Error::argument(format!(
+            "the work has ended its transaction on shard `{}`, which may have what it wrote, and `{}` has not: a work does not commit or roll back",
+            self.shard(Side::Old),
+            self.shard(Side::New)
+        )))
+    }
+
     fn check_isolation(&self, side: Side, rows: &[ShardRow]) -> Result<()> {
         if self.held(side).kind != Some(ShardKind::Postgres) {
             return Ok(());
@@ -472,7 +491,7 @@ impl ShardWrite {
             .is_some_and(|known| known.tables.iter().any(|table| carried::depends_on_zone(&table.table)));
         match self.held(Side::Old).kind {
             Some(kind) if depends => {
-                let pin = carried::pin(kind, self.left());
+                let pin = carried::pin_old(kind, self.left());
                 Ok(self.ask(Side::Old, pin, WriteStage::PinOld))
             }
             _ => Ok(self.read(Side::Old)),
@@ -500,7 +519,7 @@ impl ShardWrite {
         let at = if side == Side::Old { old.len() } else { new.len() };
         let shape = self.shape(at).len();
         let Some(known) = self.known(side).and_then(|known| known.tables.get(at)) else {
-            return self.end(End::Again(SOON));
+            return self.again("the tables have been forgotten");
         };
         let rows = match carried::values(known, shape, rows) {
             Ok(rows) => rows,
@@ -645,7 +664,10 @@ impl ShardWrite {
                 .after(PAUSE),
             ));
         }
-        self.end(End::Again(SOON))
+        // Others get on meanwhile, and a server that is away is not asked all the time.
+        let wait = SOON * (1 << self.attempts.min(7));
+        self.attempts += 1;
+        self.end(End::Again(wait.min(self.left())))
     }
 
     /// Gives both connections back, and does then what `end` says.
@@ -793,8 +815,8 @@ impl ShardWrite {
             self.shards.known.forget(&shard);
         }
         let helps = failure.is_unknown() || failure.is_conflict(kind) || failure.is_of_schema(kind);
-        let may_run = !(self.runs_once && self.has_run);
-        if helps && may_run && !self.left().is_zero() {
+        // Without a move it is the program's own affair.
+        if helps && self.is_mirrored() && !self.left().is_zero() {
             return self.again(&format!("shard `{shard}`: {words}"));
         }
         let (code, advice) = if failure.is_unknown() || failure.is_conflict(kind) {
