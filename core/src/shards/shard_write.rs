@@ -39,7 +39,7 @@ pub enum ShardAction {
     Open(Side, String),
     /// Begin a transaction.
     Begin(Side),
-    /// Run a statement. Answered by its rows, which may be none.
+    /// Run a statement, or two in one message. Answered by its rows, which may be none.
     Ask(Side, String),
     /// Do the program's work on the old side.
     Work,
@@ -640,6 +640,11 @@ impl ShardWrite {
             return self.again("a step of the move came in between");
         }
         self.stage = WriteStage::CommitOld;
+        // A statement of the work may have failed without an error of the work. PostgreSQL rolls back then, and says so in no error: the first of
+        // these two statements fails, and nothing is committed. Where rows were carried over, reading them has failed before.
+        if self.held(Side::Old).kind == Some(ShardKind::Postgres) && !self.only_reads && !self.is_mirrored() {
+            return Ok(ShardAction::Ask(Side::Old, "SELECT 1; COMMIT".to_owned()));
+        }
         Ok(ShardAction::Commit(Side::Old))
     }
 
@@ -764,7 +769,9 @@ impl ShardWrite {
         let kind = self.held(side).kind.unwrap_or(ShardKind::MySql);
         let shard = self.shard(side).to_owned();
         let words = shown(&failure.message);
-        if failure.is_unknown() {
+        // A work fails by itself too, and says nothing of the database then: the connection serves the next one.
+        let is_the_works_own = matches!(self.stage, WriteStage::Work) && *failure == ShardFailure::default();
+        if failure.is_unknown() && !is_the_works_own {
             self.held_mut(side).is_spoilt = true;
         }
         match self.stage {
