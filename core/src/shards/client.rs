@@ -176,6 +176,7 @@ impl<C: ShardConnection> Shards<C> {
         let (mut old, mut new): (Option<C>, Option<C>) = (None, None);
         let (mut value, mut thrown) = (None, None);
         let mut answer = ShardAnswer::Ready;
+        let mut commit = "COMMIT";
         loop {
             let action = write.next(answer)?;
             let mut on = |side: Side, sql: &str| {
@@ -207,7 +208,7 @@ impl<C: ShardConnection> Shards<C> {
                 },
                 ShardAction::Begin(side) => on(side, "BEGIN"),
                 ShardAction::Ask(side, sql) => on(side, &sql),
-                ShardAction::Commit(side) => on(side, "COMMIT"),
+                ShardAction::Commit(side) => on(side, commit),
                 ShardAction::Rollback(side) => on(side, "ROLLBACK"),
                 ShardAction::Close(side, _) => {
                     *(if side == Side::Old { &mut old } else { &mut new }) = None;
