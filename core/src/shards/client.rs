@@ -195,6 +195,10 @@ impl<C: ShardConnection> Shards<C> {
                     ))),
                     Some(Ok(connection)) => {
                         let kind = connection.kind();
+                        if kind == ShardKind::Postgres {
+                            // Where a statement of the work has failed, which the work did not say, the first one fails.
+                            commit = "SELECT 1; COMMIT";
+                        }
                         *(if side == Side::Old { &mut old } else { &mut new }) = Some(connection);
                         ShardAnswer::Opened(kind)
                     }
