@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::rows::{Class, Column, Id, MovedTable, Primary, ShardKind, quoted};
 
-use super::ShardRow;
+use super::{ShardRow, Side};
 use super::known_shards::KnownTable;
 
 /// The most bytes of an insert, unless one row has more.
@@ -127,7 +127,7 @@ pub(super) fn depends_on_zone(table: &MovedTable) -> bool {
 }
 
 /// The rows of an id, in the columns of `shape`; the last cells say which values are NULL, and whether the table has the columns that it had.
-pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id) -> String {
+pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id, side: Side) -> String {
     let table = &known.table;
     let value = |column: &Column| {
         let name = quoted(table.kind, &column.name);
@@ -157,8 +157,10 @@ pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id) -> String {
         }
         ShardKind::Postgres => {
             let literal = crate::rows::text_literal(table.kind, &table.quoted);
+            // `verify --repair` deletes a row of the new shard that the old one lacks. It holds the row's lock, and not the id's.
+            let lock = if side == Side::New { " FOR UPDATE" } else { "" };
             format!(
-                "SELECT {values}, (SELECT pg_catalog.count(*) FROM pg_catalog.pg_attribute a WHERE a.attrelid = {literal}::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped)::pg_catalog.text FROM {} WHERE {}",
+                "SELECT {values}, (SELECT pg_catalog.count(*) FROM pg_catalog.pg_attribute a WHERE a.attrelid = {literal}::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped)::pg_catalog.text FROM {} WHERE {}{lock}",
                 table.quoted,
                 is(table, id)
             )

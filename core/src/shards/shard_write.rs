@@ -510,7 +510,7 @@ impl ShardWrite {
         let table = if side == Side::Old { old.len() } else { new.len() };
         let shape = self.shape(table);
         let known = self.known(side).and_then(|known| known.tables.get(table));
-        let sql = known.map(|known| carried::read(known, &shape, &self.id)).unwrap_or_default();
+        let sql = known.map(|known| carried::read(known, &shape, &self.id, side)).unwrap_or_default();
         self.ask(side, sql, if side == Side::Old { WriteStage::ReadOld } else { WriteStage::ReadNew })
     }
 
