@@ -1,16 +1,20 @@
 //! A program stands still in the middle of a write, and an operator goes on.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::error::Error as StdError;
 use std::ops::ControlFlow;
 
-use keymill::{Change, RowRepair, ShardConnection, ShardFailure, ShardKind, ShardRow, Shards, WorkError};
+use keymill::{
+    Change, Router, RowRepair, ShardConnection, ShardFailure, ShardKind, ShardRow, Shards, WorkError,
+};
 
 use super::databases::{Database, FIRST, MariaDb, Postgres, Stage, ask, in_time};
 
 type Then = RefCell<Option<Box<dyn FnOnce()>>>;
 
 thread_local! {
+    /// The answer of the next commit of the old shard is lost.
+    static IS_LOST: Cell<bool> = const { Cell::new(false) };
     /// What happens before the next statement that writes to the new shard.
     static BEFORE_CHANGE: Then = const { RefCell::new(None) };
 }
@@ -29,7 +33,11 @@ impl<C: ShardConnection> ShardConnection for Frozen<C> {
                 then();
             }
         }
-        self.0.ask(sql)
+        let answer = self.0.ask(sql);
+        if !self.1 && sql.ends_with("COMMIT") && IS_LOST.replace(false) {
+            return Err(ShardFailure { is_broken: true, ..ShardFailure::default() });
+        }
+        answer
     }
 
     fn failure(error: &(dyn StdError + 'static)) -> Option<ShardFailure> {
@@ -109,4 +117,41 @@ fn an_id_that_comes_back_while_rows_are_repaired_is_not_deleted_on_mariadb() {
 #[test]
 fn an_id_that_comes_back_while_rows_are_repaired_is_not_deleted_on_postgresql() {
     an_id_that_comes_back_is_not_deleted(Postgres::new());
+}
+
+/// While reads go to the new shard, a read does not see what only the old one has.
+fn the_work_of_the_next_write_sees_what_was_not_acknowledged<D: Database>(database: D) {
+    let stage = Stage::new(database);
+    let moving = "version = 1\n[[range]]\nupper = 65535\nshard = \"s1\"\nto = \"s2\"\npercent = 100\n";
+    let router = Router::from_text(moving).expect("a table");
+    let connect = |shard: usize| {
+        let connect = stage.database.connect(shard);
+        move || Ok::<_, WorkError>(Frozen(connect()?, shard == 1))
+    };
+    let shards = Shards::new(&router)
+        .shard("s1", connect(0))
+        .shard("s2", connect(1))
+        .table("t_order", "order_id")
+        .table("t_item", "item_of");
+    let insert = format!("INSERT INTO t_order (order_id, note) VALUES ({FIRST}, 'paid')");
+    let looks = format!("SELECT order_id FROM t_order WHERE order_id = {FIRST}");
+    let error = shards.write(FIRST, |connection| {
+        connection.ask(&insert)?;
+        IS_LOST.set(true);
+        Ok(())
+    });
+    let error = error.expect_err("the answer is lost").to_string();
+    assert!(
+        error.contains("the work of the next write sees whether it is there, and a read may not"),
+        "{error}"
+    );
+    assert_eq!(shards.read(FIRST, |connection| Ok(connection.ask(&looks)?)).expect("a read").len(), 0);
+    assert_eq!(shards.write(FIRST, |connection| Ok(connection.ask(&looks)?)).expect("a write").len(), 1);
+    assert_eq!(shards.read(FIRST, |connection| Ok(connection.ask(&looks)?)).expect("a read").len(), 1);
+}
+
+#[test]
+fn after_a_commit_without_an_answer_the_work_of_the_next_write_sees_whether_it_is_there() {
+    the_work_of_the_next_write_sees_what_was_not_acknowledged(MariaDb::new());
+    the_work_of_the_next_write_sees_what_was_not_acknowledged(Postgres::new());
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use keymill::binding::read_document;
 use keymill::{
-    Change, Code, Error, Mill, MoveOptions, MovePhase, MovePlan, MoveStatus, Moves, PlannedMove, Reader, Result, Router,
-    RowRepair,
+    Change, Code, Error, Mill, MoveOptions, MovePhase, MovePlan, MoveStatus, Moves, PlannedMove, Reader,
+    Result, Router, RowRepair,
 };
 use serde_json::{Value, json};
 

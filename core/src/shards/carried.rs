@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::rows::{Class, Column, Id, MovedTable, Primary, ShardKind, quoted};
 
-use super::{ShardRow, Side};
 use super::known_shards::KnownTable;
+use super::{ShardRow, Side};
 
 /// The most bytes of an insert, unless one row has more.
 const INSERT: usize = 1 << 18;

@@ -116,7 +116,10 @@ fn a_finish_from_whose_pause_another_operator_went_back_does_not_say_that_writes
     home.file("back.toml", table);
     home.run(&["route", "put", "orders", "back.toml", "--yes"]).done();
     let refused = Ran::from(finish.wait_with_output().unwrap()).refused("STORE_REFUSED");
-    assert!(refused.contains("another operator has made a step meanwhile, from `pausing` to `mirror`"), "{refused}");
+    assert!(
+        refused.contains("another operator has made a step meanwhile, from `pausing` to `mirror`"),
+        "{refused}"
+    );
     assert!(!refused.contains("keymill move back"), "{refused}");
 }
 
