@@ -152,6 +152,11 @@ final class ShardRun {
                         + "` has the connection of the shard that it takes the rows from: each shard has a `DataSource` that gives connections of its own");
             }
             held.wasAutoCommit = connection.getAutoCommit();
+            if (!held.wasAutoCommit && isSpringsOwn(connection)) {
+                give(held);
+                return refused(BAD_CONFIG, "shard `" + text()
+                        + "` has the connection of a transaction that Spring has begun, and would end it: the map of `Shards.of` has the pool's own `DataSource`, not a proxy of it");
+            }
             ShardKind kind = shards.kind(number, connection);
             if (kind == ShardKind.OTHER) {
                 if (isMirrored) {
@@ -168,6 +173,16 @@ final class ShardRun {
             close(held, true);
             return failed(e, e.getMessage());
         }
+    }
+
+    /** Whether a {@code TransactionAwareDataSourceProxy} gave it: in the midst of a transaction its work would be rolled back or committed here. */
+    private static boolean isSpringsOwn(Connection connection) {
+        for (Class<?> type : connection.getClass().getInterfaces()) {
+            if (type.getName().equals("org.springframework.jdbc.datasource.ConnectionProxy")) {
+                return true;
+            }
+        }
+        return false;
     }
 
     /** Whether a pool has given one connection twice, in whatever it wraps it. */
