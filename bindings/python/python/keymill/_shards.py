@@ -21,17 +21,111 @@ POSTGRES = ("psycopg", "psycopg2", "psycopg2cffi", "pg8000")
 _writes: ContextVar[bool] = ContextVar("keymill_writes", default=False)
 
 
-def _raw(connection: Any) -> Any:
-    """The driver's own connection inside one of SQLAlchemy's pool, or the connection itself."""
-    return getattr(connection, "driver_connection", None) or connection
+class _Held:
+    """A connection of a driver, or of a pool that wraps one as SQLAlchemy's `raw_connection` does."""
+
+    def __init__(self, connection: Any, pool: Any) -> None:
+        self.connection, self.pool = connection, pool
+        self.raw = getattr(connection, "driver_connection", None) or connection
+        self.had_autocommit = False
+
+    def begin(self) -> None:
+        # The first statement begins a transaction.
+        raw = self.raw
+        has = raw.get_autocommit() if hasattr(raw, "get_autocommit") else getattr(raw, "autocommit", False)
+        if has:
+            self.had_autocommit = True
+            self.set_autocommit(False)
+
+    def set_autocommit(self, to: bool) -> None:
+        if callable(getattr(self.raw, "autocommit", None)):
+            self.raw.autocommit(to)
+        else:
+            self.raw.autocommit = to
+
+    def commit(self) -> None:
+        self.raw.commit()
+
+    def rollback(self) -> None:
+        self.raw.rollback()
+
+    def give_back(self) -> None:
+        if self.had_autocommit:
+            self.set_autocommit(True)
+        if self.pool is None:
+            self.connection.close()
+        else:
+            self.pool.putconn(self.connection)
+
+    def end(self) -> None:
+        """Nobody gets it again."""
+        if hasattr(self.connection, "invalidate"):
+            self.connection.invalidate()
+        self.connection.close()
+        if self.pool is not None:
+            self.pool.putconn(self.connection)
+
+
+class _HeldSqlalchemy(_Held):
+    """A `Connection` of SQLAlchemy: a `Session` that is bound to it joins the transaction."""
+
+    def __init__(self, connection: Any, pool: Any) -> None:
+        super().__init__(connection, pool)
+        self.raw = connection.connection.driver_connection
+
+    def begin(self) -> None:
+        super().begin()
+        self.connection.begin()
+
+    def commit(self) -> None:
+        self.connection.commit()
+
+    def rollback(self) -> None:
+        self.connection.rollback()
+
+
+class _HeldDjango(_Held):
+    """A connection of `django.db.connections`, which is the thread's own and stays open."""
+
+    def __init__(self, connection: Any, pool: Any) -> None:
+        connection.ensure_connection()
+        super().__init__(connection, pool)
+        self.raw = connection.connection
+
+    def begin(self) -> None:
+        if not self.connection.get_autocommit():
+            return
+        self.had_autocommit = True
+        self.connection.set_autocommit(False)
+
+    def commit(self) -> None:
+        self.connection.commit()
+
+    def rollback(self) -> None:
+        self.connection.rollback()
+
+    def give_back(self) -> None:
+        if self.had_autocommit:
+            self.connection.set_autocommit(True)
+
+    def end(self) -> None:
+        self.connection.close()
+
+
+def _held(connection: Any, pool: Any) -> _Held:
+    if hasattr(connection, "ensure_connection") and hasattr(connection, "alias"):
+        return _HeldDjango(connection, pool)
+    if hasattr(connection, "get_transaction") and hasattr(connection, "connection"):
+        return _HeldSqlalchemy(connection, pool)
+    return _Held(connection, pool)
 
 
 def _module(kind: type) -> str:
     return kind.__module__.partition(".")[0]
 
 
-def _is_postgres(connection: Any) -> bool | None:
-    for kind in type(_raw(connection)).__mro__:
+def _is_postgres(raw: Any) -> bool | None:
+    for kind in type(raw).__mro__:
         if _module(kind) in POSTGRES:
             return True
         if _module(kind) in MYSQL:
@@ -39,9 +133,8 @@ def _is_postgres(connection: Any) -> bool | None:
     return None
 
 
-def _cursor(connection: Any) -> Any:
+def _cursor(raw: Any) -> Any:
     """A cursor whose rows are tuples and that has no values to put in, whatever the program has set."""
-    raw = _raw(connection)
     for kind in type(raw).__mro__:
         module = _module(kind)
         if module in ("pymysql", "MySQLdb"):
@@ -51,7 +144,8 @@ def _cursor(connection: Any) -> Any:
         if module == "psycopg2":
             return raw.cursor(cursor_factory=sys.modules["psycopg2.extensions"].cursor)
         if module == "psycopg":
-            return raw.cursor(row_factory=sys.modules["psycopg.rows"].tuple_row)
+            # A cursor of the client has the simple protocol's texts, whatever class the program uses.
+            return sys.modules["psycopg"].Cursor(raw, row_factory=sys.modules["psycopg.rows"].tuple_row)
     return raw.cursor()
 
 
@@ -63,8 +157,8 @@ def _cell(value: Any) -> bytes | None:
     return str(value).encode()
 
 
-def _ask(connection: Any, sql: str) -> list[list[bytes | None]]:
-    cursor = _cursor(connection)
+def _ask(raw: Any, sql: str) -> list[list[bytes | None]]:
+    cursor = _cursor(raw)
     try:
         cursor.execute(sql)
         if cursor.description is None:
@@ -74,30 +168,14 @@ def _ask(connection: Any, sql: str) -> list[list[bytes | None]]:
         cursor.close()
 
 
-def _autocommit(connection: Any) -> bool:
-    raw = _raw(connection)
-    if hasattr(raw, "get_autocommit"):
-        return bool(raw.get_autocommit())
-    return bool(getattr(raw, "autocommit", False))
-
-
-def _set_autocommit(connection: Any, to: bool) -> None:
-    raw = _raw(connection)
-    if callable(getattr(raw, "autocommit", None)):
-        raw.autocommit(to)
-    else:
-        raw.autocommit = to
-
-
-def _is_over(connection: Any) -> bool:
-    raw = _raw(connection)
+def _is_over(raw: Any) -> bool:
     # PyMySQL and mysqlclient say whether it is open, psycopg whether it is closed.
     if hasattr(raw, "open"):
         return not raw.open
     return bool(getattr(raw, "closed", False))
 
 
-def _failure(error: BaseException, connection: Any) -> tuple[str, int, str, bool]:
+def _failure(error: BaseException, held: _Held | None) -> tuple[str, int, str, bool]:
     """What an exception says about the database: SQLSTATE, number, words, and whether the connection is broken."""
     one: BaseException | None = error
     seen = 0
@@ -105,10 +183,10 @@ def _failure(error: BaseException, connection: Any) -> tuple[str, int, str, bool
         module = _module(type(one))
         if module in POSTGRES:
             state = getattr(one, "sqlstate", None) or getattr(one, "pgcode", None) or ""
-            return state, 0, str(one).strip() or type(one).__name__, connection is None or _is_over(connection)
+            return state, 0, str(one).strip() or type(one).__name__, held is None or _is_over(held.raw)
         if module in MYSQL:
             number = one.args[0] if one.args and isinstance(one.args[0], int) else 0
-            return getattr(one, "sqlstate", None) or "", max(number, 0), str(one), connection is not None and _is_over(connection)
+            return getattr(one, "sqlstate", None) or "", max(number, 0), str(one), held is not None and _is_over(held.raw)
         # SQLAlchemy and Django wrap the driver's.
         one = getattr(one, "orig", None) or one.__cause__
         seen += 1
@@ -120,10 +198,13 @@ class _Run:
 
     def __init__(self, connect: Mapping[str, Any], write: _ShardWrite) -> None:
         self.connect, self.write = connect, write
-        self.connections: list[Any] = [None, None]
-        self.pools: list[Any] = [None, None]
-        self.autocommit = [False, False]
+        self.held: list[_Held | None] = [None, None]
         self.error: BaseException | None = None
+
+    def connection(self) -> Any:
+        """What the work gets."""
+        held = self.held[0]
+        return held and held.connection
 
     def until_work(self, answer: tuple[str, int, str, float]) -> str:
         """Goes on to the work, or to the end."""
@@ -140,12 +221,12 @@ class _Run:
                 if _module(type(error)) == __name__.partition(".")[0]:
                     raise
                 self.error = error
-                answer = self.write.failed(*_failure(error, self.connections[side]))
+                answer = self.write.failed(*_failure(error, self.held[side]))
 
     def failed(self, error: BaseException) -> tuple[str, int, str, float]:
         """The work has raised this."""
         self.error = error
-        state, number, message, broken = _failure(error, self.connections[0])
+        state, number, message, broken = _failure(error, self.held[0])
         return self.write.failed(state, number, message, broken)
 
     def _open(self, side: int, shard: str, _: float) -> tuple[str, int, str, float]:
@@ -154,37 +235,39 @@ class _Run:
             return self.write.refused(
                 f"the route table names shard `{shard}`, for which there is no connection: the mapping of `Shards` says how to get one"
             )
-        connection = source.getconn() if hasattr(source, "getconn") else source()
-        self.pools[side] = source if hasattr(source, "putconn") else None
-        is_postgres = _is_postgres(connection)
-        other = self.connections[1 - side]
-        if other is not None and _raw(other) is _raw(connection):
+        is_pool = hasattr(source, "getconn")
+        held = _held(source.getconn() if is_pool else source(), source if is_pool else None)
+        other = self.held[1 - side]
+        if other is not None and other.raw is held.raw:
             return self.write.refused(
                 f"shard `{shard}` got the connection that the other shard has: each shard has connections of its own"
             )
-        self.connections[side] = connection
+        self.held[side] = held
+        is_postgres = _is_postgres(held.raw)
         if is_postgres is None:
             return self.write.refused(
-                f"a connection of {type(_raw(connection)).__module__} is of no known driver: PyMySQL, mysqlclient, mysql-connector, psycopg, psycopg2, pg8000"
+                f"a connection of {type(held.raw).__module__} is of no known driver: PyMySQL, mysqlclient, mysql-connector, psycopg, psycopg2, pg8000"
             )
-        self.autocommit[side] = _autocommit(connection)
-        if self.autocommit[side]:
-            _set_autocommit(connection, False)
         return self.write.opened(is_postgres)
 
+    def _on(self, side: int) -> _Held:
+        held = self.held[side]
+        assert held is not None
+        return held
+
     def _begin(self, side: int, _: str, __: float) -> tuple[str, int, str, float]:
-        # The first statement begins a transaction.
+        self._on(side).begin()
         return self.write.ready()
 
     def _ask(self, side: int, sql: str, _: float) -> tuple[str, int, str, float]:
-        return self.write.rows(_ask(self.connections[side], sql))
+        return self.write.rows(_ask(self._on(side).raw, sql))
 
     def _commit(self, side: int, _: str, __: float) -> tuple[str, int, str, float]:
-        _raw(self.connections[side]).commit()
+        self._on(side).commit()
         return self.write.ready()
 
     def _rollback(self, side: int, _: str, __: float) -> tuple[str, int, str, float]:
-        _raw(self.connections[side]).rollback()
+        self._on(side).rollback()
         return self.write.ready()
 
     def _close(self, side: int, _: str, ends: float) -> tuple[str, int, str, float]:
@@ -196,22 +279,18 @@ class _Run:
         return self.write.ready()
 
     def close(self, side: int, ends: bool) -> None:
-        connection, pool = self.connections[side], self.pools[side]
-        self.connections[side] = self.pools[side] = None
-        if connection is None:
+        held = self.held[side]
+        self.held[side] = None
+        if held is None:
             return
+        if not ends:
+            try:
+                return held.give_back()
+            except Exception:
+                # It is ended instead.
+                pass
         try:
-            if not ends and self.autocommit[side]:
-                _set_autocommit(connection, True)
-        except Exception:
-            ends = True
-        try:
-            if ends and hasattr(connection, "invalidate"):
-                connection.invalidate()
-            elif ends or pool is None:
-                connection.close()
-            if pool is not None:
-                pool.putconn(connection)
+            held.end()
         except Exception:
             # It was broken.
             pass
@@ -227,7 +306,8 @@ class Shards:
 
     `shards` says how to get a connection to each shard of the router's table: a function that returns a connection of PyMySQL, mysqlclient,
     mysql-connector, psycopg, psycopg2 or pg8000, such as `engine.raw_connection` of SQLAlchemy, which is closed after the write; or a pool with
-    `getconn` and `putconn`. `tables` names the tables of the ids, each with the column of the id, the first of its primary key. The first table is the
+    `getconn` and `putconn`. `engine.connect` gives connections of SQLAlchemy, to which a `Session` may be bound, and `lambda: django.db.connections["s1"]`
+    those of Django, whose models are used with `using=connection.alias`. `tables` names the tables of the ids, each with the column of the id, the first of its primary key. The first table is the
     root: each id that has rows has one there. Tables to which foreign keys lead come first. `deadline`: for how many seconds a write is tried again.
 
     While the id's range moves, a write makes the rows of the id the same on the second shard, and commits both. Any thread may use it.
@@ -279,7 +359,7 @@ class Shards:
                 answer = run.write.ready()
                 while run.until_work(answer) == "work":
                     try:
-                        value = work(run.connections[0])
+                        value = work(run.connection())
                     except Exception as error:
                         answer = run.failed(error)
                     else:
@@ -294,7 +374,7 @@ class Shards:
         try:
             run.until_work(run.write.ready())
             try:
-                yield run.connections[0]
+                yield run.connection()
             except Exception as error:
                 run.until_work(run.failed(error))
                 raise
