@@ -183,6 +183,27 @@ def test_a_work_that_raises_leaves_nothing_and_its_exception_comes_back(database
     assert shards.run(FIRST, lambda connection: insert(connection, FIRST)) == FIRST
 
 
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2", "psycopg-autocommit"])
+@pytest.mark.parametrize("table", [STAYING, MOVING])
+def test_a_work_that_hides_a_failed_statement_is_not_acknowledged(driver, table):
+    database = DRIVERS[driver]()
+
+    def work(connection):
+        insert(connection, FIRST)
+        try:
+            insert(connection, FIRST)
+        except Exception:
+            # PostgreSQL takes no more of this transaction.
+            pass
+
+    shards = database.shards(router(table))
+    with pytest.raises(keymill.StoreError, match="nothing was written"):
+        shards.run(FIRST, work)
+    with pytest.raises(keymill.StoreError), shards.write(FIRST) as connection:
+        work(connection)
+    assert database.all(0) == database.all(1) == ([], [])
+
+
 def test_a_step_that_comes_in_between_runs_the_work_again_and_ends_a_block(database):
     table = router(MOVING)
     shards, runs = database.shards(table), []

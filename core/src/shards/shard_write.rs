@@ -39,11 +39,11 @@ pub enum ShardAction {
     Open(Side, String),
     /// Begin a transaction.
     Begin(Side),
-    /// Run a statement, or two in one message. Answered by its rows, which may be none.
+    /// Run a statement. Answered by its rows, which may be none.
     Ask(Side, String),
     /// Do the program's work on the old side.
     Work,
-    /// Commit.
+    /// Commit. PostgreSQL rolls back where a statement has failed, and calls that no error: it is one here.
     Commit(Side),
     /// Roll back.
     Rollback(Side),
@@ -640,11 +640,6 @@ impl ShardWrite {
             return self.again("a step of the move came in between");
         }
         self.stage = WriteStage::CommitOld;
-        // A statement of the work may have failed without an error of the work. PostgreSQL rolls back then, and says so in no error: the first of
-        // these two statements fails, and nothing is committed. Where rows were carried over, reading them has failed before.
-        if self.held(Side::Old).kind == Some(ShardKind::Postgres) && !self.only_reads && !self.is_mirrored() {
-            return Ok(ShardAction::Ask(Side::Old, "SELECT 1; COMMIT".to_owned()));
-        }
         Ok(ShardAction::Commit(Side::Old))
     }
 

@@ -122,8 +122,6 @@ impl Play {
         for at in 0.. {
             assert!(at < 200, "it does not end: {:?}", self.said);
             let action = match write.next(answer) {
-                // It commits too, in one message with what says whether it can.
-                Ok(ShardAction::Ask(side, sql)) if sql == "SELECT 1; COMMIT" => ShardAction::Commit(side),
                 Ok(action) => action,
                 Err(error) => {
                     self.nothing_is_held();

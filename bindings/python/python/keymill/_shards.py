@@ -17,6 +17,9 @@ T = TypeVar("T")
 MYSQL = ("pymysql", "MySQLdb", "mysql", "mariadb", "asyncmy")
 POSTGRES = ("psycopg", "psycopg2", "psycopg2cffi", "pg8000")
 
+# libpq's PQTRANS_INERROR
+IN_ERROR = 3
+
 # A write is under way in this thread or task.
 _writes: ContextVar[bool] = ContextVar("keymill_writes", default=False)
 
@@ -45,6 +48,14 @@ class _Held:
 
     def commit(self) -> None:
         self.raw.commit()
+
+    def check(self) -> None:
+        """PostgreSQL rolls back at a commit where a statement has failed, and calls that no error. This one fails then."""
+        status = getattr(self.raw, "get_transaction_status", None)
+        status = status() if status else getattr(getattr(self.raw, "info", None), "transaction_status", None)
+        # psycopg and psycopg2 know it; of other drivers the server is asked.
+        if status == IN_ERROR or status is None and _is_postgres(self.raw):
+            _ask(self.raw, "SELECT 1")
 
     def rollback(self) -> None:
         self.raw.rollback()
@@ -263,7 +274,9 @@ class _Run:
         return self.write.rows(_ask(self._on(side).raw, sql))
 
     def _commit(self, side: int, _: str, __: float) -> tuple[str, int, str, float]:
-        self._on(side).commit()
+        held = self._on(side)
+        held.check()
+        held.commit()
         return self.write.ready()
 
     def _rollback(self, side: int, _: str, __: float) -> tuple[str, int, str, float]:
