@@ -49,6 +49,7 @@ final class ShardRun {
         Connection connection;
         boolean wasAutoCommit;
         boolean hasBegun;
+        boolean isPostgres;
     }
 
     ShardRun(Shards shards, long write) {
@@ -168,6 +169,7 @@ final class ShardRun {
                 // Without a second shard no statement is keymill's own.
                 kind = ShardKind.MYSQL;
             }
+            held.isPostgres = kind == ShardKind.POSTGRES;
             return kind.answer;
         } catch (SQLException | RuntimeException e) {
             close(held, true);
@@ -216,7 +218,7 @@ final class ShardRun {
                 case ASK:
                     return ask(held.connection, text());
                 case COMMIT:
-                    held.connection.commit();
+                    commit(held);
                     return READY;
                 case ROLLBACK:
                     held.connection.rollback();
@@ -241,6 +243,20 @@ final class ShardRun {
             held.connection.rollback();
         }
         held.hasBegun = true;
+    }
+
+    /**
+     * PostgreSQL rolls back where a statement has failed whose exception the work has swallowed, and neither it nor its driver calls that an error.
+     * The first of two statements in one message is one.
+     */
+    private static void commit(Held held) throws SQLException {
+        if (held.isPostgres) {
+            try (Statement statement = held.connection.createStatement()) {
+                statement.execute("SELECT 1; COMMIT");
+            }
+        }
+        // After that one the driver knows that there is nothing left, and a pool sees a commit.
+        held.connection.commit();
     }
 
     private int ask(Connection connection, String sql) throws SQLException {
