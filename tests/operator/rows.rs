@@ -424,6 +424,42 @@ fn a_clean_removes_nothing_once_the_range_moves_back() {
     assert_eq!(Some(shards.open(0)("SELECT COUNT(*) FROM t_order")), removed_before);
 }
 
+/// The row was looked at, and its statement waits for a program that changes it.
+#[test]
+fn a_row_of_the_old_shard_that_is_changed_while_it_would_be_removed_stays() {
+    for shards in [&Postgres::start() as &dyn Shards, &MariaDb::start()] {
+        let Stage { moves, rows, .. } = &Stage::new(shards);
+        moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+        moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+        finished(moves);
+        let mut program = shards.open(0);
+        program("BEGIN");
+        program(&format!("UPDATE t_order SET buyer = buyer + 1 WHERE order_id = {}", FIRST + 2));
+        let waited = AtomicBool::new(false);
+        let removed = std::thread::scope(|scope| {
+            let clean = scope.spawn(|| {
+                let mut on_event = |event: RowsEvent<'_>| {
+                    // ordering: Relaxed — a flag that carries nothing else.
+                    waited.fetch_or(matches!(event, RowsEvent::Retries(_)), Ordering::Relaxed);
+                    ControlFlow::Continue(())
+                };
+                moves.clean(rows, Duration::ZERO, Change::Apply, &mut on_event)
+            });
+            // ordering: Relaxed — see above.
+            while !waited.load(Ordering::Relaxed) {
+                assert!(!clean.is_finished(), "it waits for the lock");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            program("COMMIT");
+            clean.join().expect("no panic")
+        });
+        let refused = removed.expect_err("a row is left");
+        assert!(refused.message.contains("1 rows of `t_order` are left in the old shard"), "{refused}");
+        let left = program(&format!("SELECT order_id FROM t_order WHERE order_id >= {FIRST}"));
+        assert_eq!(left, [(FIRST + 2).to_string()]);
+    }
+}
+
 /// A process that is stopped between its look at the move and its write wakes at any time: the database refuses the write then.
 #[test]
 fn a_write_that_comes_later_than_settle_changes_nothing() {

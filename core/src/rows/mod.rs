@@ -64,6 +64,7 @@ pub struct MovedRows {
     to: String,
     tables: Vec<(String, String)>,
     per_second: u64,
+    has_changed: bool,
     wording: Wording,
 }
 
@@ -84,6 +85,7 @@ impl MovedRows {
             to: to.to_owned(),
             tables: Vec::new(),
             per_second: ROWS_PER_SECOND,
+            has_changed: false,
             wording: Wording::default(),
         }
     }
@@ -99,6 +101,14 @@ impl MovedRows {
     #[must_use]
     pub fn rows_per_second(mut self, rows: u64) -> MovedRows {
         self.per_second = rows.max(1);
+        self
+    }
+
+    /// Rows of the new shard with other values than the old one's were changed there since the move: [`Moves::clean`] removes the old ones, too.
+    /// Otherwise it refuses, because a program that did not follow the move may have written them to the old shard.
+    #[must_use]
+    pub fn changed_too(mut self) -> MovedRows {
+        self.has_changed = true;
         self
     }
 
@@ -194,16 +204,15 @@ fn too_long(at: &str, table: &MovedTable, row: Cells<'_>, bytes: usize, wording:
     )
 }
 
-/// A row whose version is no number.
-fn no_version(at: &str, table: &MovedTable, row: Cells<'_>) -> Error {
-    let primary = table.primary_of(row).map_or_else(String::new, |primary| table.shown(&primary));
-    let version = row.get(table.version).copied().flatten().map(String::from_utf8_lossy);
+/// A row whose key is no id.
+fn no_id(at: &str, table: &MovedTable, row: Cells<'_>) -> Error {
+    let key = table.primary.first().and_then(|at| row.get(*at).copied().flatten());
     Error::new(
         Code::StoreRefused,
         format!(
-            "{at}: row {primary} of `{}` has the version `{}`, which is no whole number; nothing of it was written",
+            "{at}: a row of `{}` has the key `{}`, which is no id; nothing of it was written",
             table.name,
-            shown(&version.unwrap_or_default())
+            shown(&String::from_utf8_lossy(key.unwrap_or_default()))
         ),
     )
 }
