@@ -400,6 +400,32 @@ fn a_copy_after_a_clean_comparison_needs_another_one() {
     moves.next(None, Change::Apply).expect("a step");
 }
 
+/// The statement of a copy whose connection to the old shard was lost may reach the new one behind the comparison.
+#[test]
+fn a_comparison_beside_which_rows_are_copied_does_not_count() {
+    let shards = Postgres::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    let mut has_copied = false;
+    let mut other_operator = |event: RowsEvent<'_>| {
+        if matches!(event, RowsEvent::Progress { .. }) && !has_copied {
+            has_copied = true;
+            let mut settles = 0;
+            let mut counts = |event: RowsEvent<'_>| {
+                settles += u32::from(matches!(event, RowsEvent::Settles(_)));
+                ControlFlow::Continue(())
+            };
+            moves.copy(rows, Change::Apply, &mut counts).expect("another copy");
+            assert_eq!(settles, 0, "all readers have written to both shards for long");
+        }
+        ControlFlow::Continue(())
+    };
+    let refused = moves.verify(rows, RowRepair::Named, Change::Apply, &mut other_operator);
+    let refused = refused.expect_err("a copy began beside it");
+    assert!(has_copied && refused.message.contains("one that counts begins from"), "{refused}");
+    moves.next(None, Change::Apply).expect_err("no comparison was recorded");
+}
+
 #[test]
 fn a_clean_removes_nothing_once_the_range_moves_back() {
     let shards = Postgres::start();
