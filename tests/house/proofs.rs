@@ -16,7 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The test programs of Rust: their name, the file of their root, and how a step names them.
-const PROGRAMS: [(&str, &str, &str); 14] = [
+const PROGRAMS: [(&str, &str, &str); 15] = [
     ("core", "core/src/lib.rs", "--package keymill"),
     ("api", "core/tests/api/main.rs", "--package keymill"),
     ("fork", "core/tests/fork.rs", "--package keymill"),
@@ -30,6 +30,7 @@ const PROGRAMS: [(&str, &str, &str); 14] = [
     ("interleave", "tests/interleave/main.rs", "--test interleave"),
     ("languages", "tests/languages/main.rs", "--test languages"),
     ("operator", "tests/operator/main.rs", "--test operator"),
+    ("shards", "tests/shards/main.rs", "--test shards"),
     ("simulation", "tests/simulation/test.rs", "--test simulation"),
 ];
 

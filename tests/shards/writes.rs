@@ -109,6 +109,26 @@ fn a_write_makes_the_rows_of_its_id_the_same_on_both_shards_of_postgresql() {
     works(Postgres::new());
 }
 
+/// A transaction of PostgreSQL in which a statement has failed is rolled back by its COMMIT, without an error.
+#[test]
+fn a_work_that_goes_on_after_a_failed_statement_is_not_acknowledged_on_postgresql() {
+    let stage = Stage::new(Postgres::new());
+    for table in [STAYING, MOVING] {
+        let error = stage.shards(&router(table)).write(FIRST, |connection| {
+            insert(connection, FIRST)?;
+            insert(connection, FIRST).expect_err("it is there");
+            Ok(())
+        });
+        let error = error.expect_err("nothing can be committed");
+        let error = ours(&error);
+        assert!(
+            error.code == Code::StoreRefused && error.message.contains("transaction is aborted"),
+            "{table}: {error}"
+        );
+        assert_eq!(counts(&stage.database), ["0", "0", "0", "0"]);
+    }
+}
+
 #[test]
 fn writes_of_one_id_come_one_after_the_other() {
     fn serial<D: Database>(database: D) {

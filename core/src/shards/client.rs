@@ -176,6 +176,7 @@ impl<C: ShardConnection> Shards<C> {
         let (mut old, mut new): (Option<C>, Option<C>) = (None, None);
         let (mut value, mut thrown) = (None, None);
         let mut answer = ShardAnswer::Ready;
+        let mut commit = "COMMIT";
         loop {
             let action = write.next(answer)?;
             let mut on = |side: Side, sql: &str| {
@@ -194,6 +195,10 @@ impl<C: ShardConnection> Shards<C> {
                     ))),
                     Some(Ok(connection)) => {
                         let kind = connection.kind();
+                        if kind == ShardKind::Postgres {
+                            // Where a statement of the work has failed, which the work did not say, the first one fails.
+                            commit = "SELECT 1; COMMIT";
+                        }
                         *(if side == Side::Old { &mut old } else { &mut new }) = Some(connection);
                         ShardAnswer::Opened(kind)
                     }
@@ -207,7 +212,7 @@ impl<C: ShardConnection> Shards<C> {
                 },
                 ShardAction::Begin(side) => on(side, "BEGIN"),
                 ShardAction::Ask(side, sql) => on(side, &sql),
-                ShardAction::Commit(side) => on(side, "COMMIT"),
+                ShardAction::Commit(side) => on(side, commit),
                 ShardAction::Rollback(side) => on(side, "ROLLBACK"),
                 ShardAction::Close(side, _) => {
                     *(if side == Side::Old { &mut old } else { &mut new }) = None;

@@ -43,7 +43,7 @@ pub enum ShardAction {
     Ask(Side, String),
     /// Do the program's work on the old side.
     Work,
-    /// Commit.
+    /// Commit. PostgreSQL rolls back where a statement has failed, and calls that no error: it is one here.
     Commit(Side),
     /// Roll back.
     Rollback(Side),
@@ -764,7 +764,9 @@ impl ShardWrite {
         let kind = self.held(side).kind.unwrap_or(ShardKind::MySql);
         let shard = self.shard(side).to_owned();
         let words = shown(&failure.message);
-        if failure.is_unknown() {
+        // A work fails by itself too, and says nothing of the database then: the connection serves the next one.
+        let is_the_works_own = matches!(self.stage, WriteStage::Work) && *failure == ShardFailure::default();
+        if failure.is_unknown() && !is_the_works_own {
             self.held_mut(side).is_spoilt = true;
         }
         match self.stage {

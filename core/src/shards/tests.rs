@@ -1,1 +1,306 @@
-//! The machine against databases that are played.
+//! The machine against databases that are played: it fails at every step in every way, and no connection is left behind.
+
+use std::time::Duration;
+
+use crate::api::Router;
+use crate::error::{Code, Error};
+
+use super::{ShardAction, ShardAnswer, ShardFailure, ShardKind, ShardTables, ShardWrite, Side};
+
+const ID: u64 = 7 << 47 | 1;
+const STAYS: &str = "version = 1\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
+const MOVES: &str = "version = 1\n[[range]]\nupper = 65535\nshard = \"s1\"\nto = \"s2\"\n";
+
+/// How one action fails.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fails {
+    Broken,
+    Conflict,
+    NotUnique,
+    Schema,
+    Refused,
+    ByItself,
+}
+
+const ALL: [Fails; 6] =
+    [Fails::Broken, Fails::Conflict, Fails::NotUnique, Fails::Schema, Fails::Refused, Fails::ByItself];
+
+impl Fails {
+    fn answer(self, kind: ShardKind) -> ShardAnswer {
+        let (number, state) = match (self, kind) {
+            (Fails::Broken | Fails::ByItself, _) => (0, ""),
+            (Fails::Conflict, ShardKind::MySql) => (1213, "40001"),
+            (Fails::Conflict, ShardKind::Postgres) => (0, "40P01"),
+            (Fails::NotUnique, ShardKind::MySql) => (1062, "23000"),
+            (Fails::NotUnique, ShardKind::Postgres) => (0, "23505"),
+            (Fails::Schema, ShardKind::MySql) => (1054, "42S22"),
+            (Fails::Schema, ShardKind::Postgres) => (0, "42703"),
+            (Fails::Refused, ShardKind::MySql) => (1142, "42000"),
+            (Fails::Refused, ShardKind::Postgres) => (0, "42501"),
+        };
+        if self == Fails::ByItself {
+            return ShardAnswer::Refused(Error::config("there is no such connection"));
+        }
+        ShardAnswer::Failed(ShardFailure {
+            state: state.to_owned(),
+            number,
+            message: format!("{self:?}"),
+            is_broken: self == Fails::Broken,
+        })
+    }
+}
+
+/// A connection as a driver sees it.
+#[derive(Debug, Default)]
+struct Connection {
+    is_open: bool,
+    in_transaction: bool,
+    has_committed: bool,
+    is_pinned: bool,
+    /// Something failed on it, after which only an end is sure.
+    is_broken: bool,
+}
+
+/// Plays both databases. `t` has the columns `id` and `n`; the old shard has the row (ID, 1), the new one (ID, 0).
+struct Play {
+    kind: ShardKind,
+    sides: [Connection; 2],
+    /// All actions, in order.
+    said: Vec<ShardAction>,
+    works: usize,
+}
+
+enum Ends {
+    Done,
+    Threw,
+    Failed(Error),
+}
+
+impl Play {
+    fn new(kind: ShardKind) -> Play {
+        Play { kind, sides: Default::default(), said: Vec::new(), works: 0 }
+    }
+
+    fn on(&mut self, side: Side) -> &mut Connection {
+        let [old, new] = &mut self.sides;
+        if side == Side::Old { old } else { new }
+    }
+
+    fn rows(&self, side: Side, sql: &str) -> Vec<Vec<Option<Vec<u8>>>> {
+        let row =
+            |cells: &[&str]| cells.iter().map(|cell| Some(cell.as_bytes().to_vec())).collect::<Vec<_>>();
+        let n = if side == Side::Old { "1" } else { "0" };
+        let id = ID.to_string();
+        match self.kind {
+            ShardKind::MySql if sql.contains("TABLE_TYPE") => vec![row(&["db", "BASE TABLE", "0", "3"])],
+            ShardKind::MySql if sql.contains("DATA_TYPE") => vec![
+                row(&["id", "bigint", "bigint", "", "", "NO"]),
+                row(&["n", "int", "int", "", "", "NO"]),
+                row(&["version", "int", "int", "", "", "NO"]),
+            ],
+            ShardKind::MySql if sql.contains("STATISTICS") => vec![row(&["id"])],
+            ShardKind::MySql if sql.contains("CAST(") => vec![row(&[&id, n, "0", "000", "0"])],
+            ShardKind::Postgres if sql.contains("to_regclass") => vec![row(&["public", "r", "1", "3"])],
+            ShardKind::Postgres if sql.contains("format_type") => vec![
+                row(&["id", "bigint", "t", "", "N", "int8"]),
+                row(&["n", "integer", "t", "", "N", "int4"]),
+                row(&["version", "integer", "t", "", "N", "int4"]),
+            ],
+            ShardKind::Postgres if sql.contains("indisprimary") => vec![row(&["id"])],
+            ShardKind::Postgres if sql.contains("transaction_isolation") => vec![row(&["read committed"])],
+            ShardKind::Postgres if sql.contains("current_setting('keymill.id'") => vec![row(&[&id])],
+            ShardKind::Postgres if sql.contains("::pg_catalog.text, (SELECT") => {
+                vec![row(&[&id, n, "0", "3"])]
+            }
+            ShardKind::MySql | ShardKind::Postgres => Vec::new(),
+        }
+    }
+
+    /// Runs a write, in which the action with this number fails, and checks what every driver relies on.
+    fn run(&mut self, mut write: ShardWrite, fails: Option<(usize, Fails)>) -> Ends {
+        let mut answer = ShardAnswer::Ready;
+        for at in 0.. {
+            assert!(at < 200, "it does not end: {:?}", self.said);
+            let action = match write.next(answer) {
+                Ok(action) => action,
+                Err(error) => {
+                    self.nothing_is_held();
+                    return Ends::Failed(error);
+                }
+            };
+            self.said.push(action.clone());
+            let failure = fails.filter(|(step, _)| *step == at).map(|(_, how)| how);
+            if let Some(how) = failure.filter(|_| {
+                !matches!(
+                    action,
+                    ShardAction::Close(..) | ShardAction::Wait(_) | ShardAction::Done | ShardAction::Throw
+                )
+            }) {
+                if let ShardAction::Ask(side, _)
+                | ShardAction::Begin(side)
+                | ShardAction::Commit(side)
+                | ShardAction::Rollback(side) = action
+                {
+                    self.on(side).is_broken |= how == Fails::Broken;
+                }
+                answer = how.answer(self.kind);
+                continue;
+            }
+            answer = ShardAnswer::Ready;
+            match action {
+                ShardAction::Open(side, shard) => {
+                    assert_eq!(shard, if side == Side::Old { "s1" } else { "s2" });
+                    assert!(!self.on(side).is_open, "{side:?} is opened twice");
+                    *self.on(side) = Connection { is_open: true, ..Connection::default() };
+                    answer = ShardAnswer::Opened(self.kind);
+                }
+                ShardAction::Begin(side) => {
+                    assert!(self.on(side).is_open && !self.on(side).in_transaction, "{:?}", self.said);
+                    self.on(side).in_transaction = true;
+                }
+                ShardAction::Ask(side, sql) => {
+                    assert!(self.on(side).is_open, "{:?}", self.said);
+                    if sql.starts_with("SET @keymill_zone") {
+                        self.on(side).is_pinned = true;
+                    } else if sql.starts_with("SET SESSION time_zone = @keymill") {
+                        self.on(side).is_pinned = false;
+                    } else {
+                        assert!(self.on(side).in_transaction, "{sql} outside of a transaction");
+                    }
+                    answer = ShardAnswer::Rows(self.rows(side, &sql));
+                }
+                ShardAction::Work => {
+                    assert!(self.on(Side::Old).in_transaction && !self.on(Side::New).is_open);
+                    self.works += 1;
+                }
+                ShardAction::Commit(side) => {
+                    assert!(self.on(side).in_transaction);
+                    assert!(
+                        side == Side::Old || self.on(Side::Old).has_committed,
+                        "the old shard commits first"
+                    );
+                    self.on(side).in_transaction = false;
+                    self.on(side).has_committed = true;
+                }
+                ShardAction::Rollback(side) => self.on(side).in_transaction = false,
+                ShardAction::Close(side, ends) => {
+                    let connection = self.on(side);
+                    assert!(connection.is_open);
+                    let is_clean =
+                        !connection.in_transaction && !connection.is_pinned && !connection.is_broken;
+                    assert!(ends || is_clean, "{side:?} is given back: {connection:?}");
+                    *self.on(side) =
+                        Connection { has_committed: self.on(side).has_committed, ..Connection::default() };
+                }
+                ShardAction::Wait(_) => self.nothing_is_held(),
+                ShardAction::Throw => {
+                    self.nothing_is_held();
+                    assert!(!self.on(Side::Old).has_committed);
+                    return Ends::Threw;
+                }
+                ShardAction::Done => {
+                    self.nothing_is_held();
+                    return Ends::Done;
+                }
+            }
+        }
+        unreachable!("it has ended")
+    }
+
+    fn nothing_is_held(&self) {
+        assert!(self.sides.iter().all(|side| !side.is_open), "{:?}", self.said);
+    }
+}
+
+fn tables(routes: &str) -> ShardTables {
+    let router = Router::from_text(routes).expect("a table");
+    let tables = ShardTables::new(&router, vec![("t".to_owned(), "id".to_owned())]).expect("tables");
+    tables.with_deadline(Duration::from_secs(60))
+}
+
+#[test]
+fn wherever_a_write_fails_no_connection_is_left_and_what_it_says_is_true() {
+    for kind in [ShardKind::MySql, ShardKind::Postgres] {
+        for routes in [STAYS, MOVES] {
+            let mut whole = Play::new(kind);
+            assert!(matches!(whole.run(tables(routes).write(ID), None), Ends::Done));
+            assert_eq!(whole.works, 1);
+            let is_mirrored = routes == MOVES;
+            assert_eq!(
+                whole.said.iter().filter(|said| matches!(said, ShardAction::Commit(_))).count(),
+                1 + usize::from(is_mirrored)
+            );
+            for step in 0..whole.said.len() {
+                for how in ALL {
+                    for once in [false, true] {
+                        let mut play = Play::new(kind);
+                        let write = tables(routes).write(ID);
+                        let write = if once { write.once() } else { write };
+                        let ends = play.run(write, Some((step, how)));
+                        let shown = format!(
+                            "{kind:?} {how:?} at {step}, {:?}: {:?}",
+                            whole.said.get(step),
+                            play.said
+                        );
+                        let committed = [Side::Old, Side::New].map(|side| play.on(side).has_committed);
+                        assert!(play.works < 2 || !once, "it ran twice: {shown}");
+                        match ends {
+                            Ends::Done => assert_eq!(committed, [true, is_mirrored], "{shown}"),
+                            Ends::Threw => assert!(matches!(whole.said[step], ShardAction::Work), "{shown}"),
+                            Ends::Failed(error) if error.message.contains("nothing was written") => {
+                                assert_eq!(committed, [false, false], "{error}: {shown}");
+                            }
+                            Ends::Failed(error) => {
+                                let is_commit = matches!(whole.said[step], ShardAction::Commit(_));
+                                let unknown = error.code == Code::StoreUnavailable
+                                    && error.message.contains("not acknowledged");
+                                assert!(how == Fails::ByItself || is_commit && unknown, "{error}: {shown}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_that_differs_is_updated_and_the_old_shard_commits_first() {
+    let mut play = Play::new(ShardKind::MySql);
+    assert!(matches!(play.run(tables(MOVES).write(ID), None), Ends::Done));
+    let said: Vec<String> = play
+        .said
+        .iter()
+        .filter_map(|action| match action {
+            ShardAction::Ask(Side::New, sql) if sql.starts_with("UPDATE") => Some(sql.clone()),
+            ShardAction::Commit(side) => Some(format!("{side:?}")),
+            _ => None,
+        })
+        .collect();
+    let update =
+        format!("UPDATE `db`.`t` SET `n` = _latin1 '1', `version` = _latin1 '0' WHERE `id` = _latin1 '{ID}'");
+    assert_eq!(said, [update.as_str(), "Old", "New"]);
+}
+
+#[test]
+fn two_rows_that_exchange_a_value_are_written_anew() {
+    let mut play = Play::new(ShardKind::Postgres);
+    let mut whole = Play::new(ShardKind::Postgres);
+    assert!(matches!(whole.run(tables(MOVES).write(ID), None), Ends::Done));
+    let is_update =
+        |said: &ShardAction| matches!(said, ShardAction::Ask(Side::New, sql) if sql.starts_with("UPDATE"));
+    let at = whole.said.iter().position(is_update).expect("an update");
+    assert!(matches!(play.run(tables(MOVES).write(ID), Some((at, Fails::NotUnique))), Ends::Done));
+    let written: Vec<&str> = play
+        .said
+        .iter()
+        .skip(at + 1)
+        .filter_map(|action| match action {
+            ShardAction::Ask(Side::New, sql) => sql.split(' ').next(),
+            ShardAction::Rollback(Side::New) => Some("ROLLBACK"),
+            ShardAction::Begin(Side::New) => Some("BEGIN"),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(written, ["ROLLBACK", "BEGIN", "SELECT", "SELECT", "DELETE", "INSERT"]);
+}

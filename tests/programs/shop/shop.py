@@ -21,93 +21,63 @@ BUYERS = 2000
 WRITE = """INSERT INTO t_order (order_id, order_no, order_no_kv, buyer_id, version, created_at)
 VALUES (%s, %s, %s, %s, %s, FROM_UNIXTIME(%s / 1000))
 ON DUPLICATE KEY UPDATE version = VALUES(version)"""
-LOCK = "SELECT order_id, order_no, order_no_kv, buyer_id, version, created_at FROM t_order WHERE order_id = %s FOR UPDATE"
-# What the other shard has, as the one that decides has it.
-SAME = """INSERT INTO t_order (order_id, order_no, order_no_kv, buyer_id, version, created_at)
-VALUES (%s, %s, %s, %s, %s, %s) ON DUPLICATE KEY UPDATE version = VALUES(version)"""
 READ = "SELECT version FROM t_order WHERE order_id = %s"
 
 config, keys, shards, log_file, seed = sys.argv[1:]
-# A write takes less than `settle` of the route table, or it does not count.
-SETTLE = 2.0
 chance = random.Random(int(seed))
 weights = list(itertools.accumulate(1 / (rank + 1) for rank in range(BUYERS)))
-places = dict(shard.split("=") for shard in shards.split(","))
-connections = {}
 
 
-def database(shard):
-    if shard not in connections:
-        host, rest = places[shard].split(":")
-        port, name = rest.split("/")
-        connections[shard] = pymysql.connect(
-            host=host, port=int(port), user="keymill", password="secret", database=name,
-            autocommit=True, connect_timeout=2, read_timeout=2, write_timeout=2,
+class Database:
+    """The connections to a shard."""
+
+    def __init__(self, place):
+        self.host, rest = place.split(":")
+        port, self.name = rest.split("/")
+        self.port, self.free = int(port), []
+
+    def getconn(self):
+        if self.free:
+            return self.free.pop()
+        return pymysql.connect(
+            host=self.host, port=self.port, user="keymill", password="secret", database=self.name,
+            connect_timeout=2, read_timeout=2, write_timeout=2,
             # Otherwise writers of new ids wait for each other's gaps.
             init_command="SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-    return connections[shard]
+
+    def putconn(self, connection):
+        if connection.open:
+            self.free.append(connection)
 
 
-def ask(shard, statement, values=()):
-    try:
-        with database(shard).cursor() as cursor:
-            cursor.execute(statement, values)
-            return cursor.fetchone()
-    except Exception:
-        forget(shard)
-        raise
+places = {name: Database(place) for name, place in (shard.split("=") for shard in shards.split(","))}
 
 
-def forget(shard):
-    """Ends the connection, and with it what is not committed."""
-    if shard in connections:
-        connections.pop(shard)._force_close()
+def write(orders, router, id, row):
+    """Writes the order, until it is acknowledged; answers with the shard that decides."""
+    def work(connection):
+        with connection.cursor() as cursor:
+            cursor.execute(WRITE, row)
 
-
-def route(router, id):
-    """Where an order is now. A process that lost its lease waits until the store has answered it again."""
     while True:
         try:
-            return router.route(id)
-        except keymill.KeymillError as error:
-            if error.code != "LEASE_LOST":
-                raise
+            orders.run(id, work)
+            return router.route(id).shard
+        except (keymill.KeymillError, pymysql.MySQLError):
+            # The same row again is no other one.
             time.sleep(0.05)
 
 
-def write(router, id, row):
-    """Writes the order to the shard that decides, and makes the row of the other one the same; again, by a new route, until both are committed."""
-    while True:
-        began = time.monotonic()
-        place = route(router, id)
-        if place.paused:
-            time.sleep(0.05)
-            continue
-        shards = [shard for shard in (place.write, place.mirror) if shard]
-        try:
-            for shard in shards:
-                ask(shard, "START TRANSACTION")
-            ask(place.write, LOCK, (id,))
-            ask(place.write, WRITE, row)
-            if place.mirror:
-                same = ask(place.write, LOCK, (id,))
-                ask(place.mirror, LOCK, (id,))
-                ask(place.mirror, SAME, same)
-            if router.is_current(place) if place.mirror else time.monotonic() - began < SETTLE:
-                for shard in shards:
-                    ask(shard, "COMMIT")
-                return place.write
-            for shard in shards:
-                ask(shard, "ROLLBACK")
-        except pymysql.MySQLError:
-            for shard in shards:
-                forget(shard)
-            time.sleep(0.05)
+def read(orders, id):
+    with orders.read(id) as connection, connection.cursor() as cursor:
+        cursor.execute(READ, (id,))
+        return cursor.fetchone()
 
 
 def shop(mill, log):
     router, numbers = mill.router("orders"), keymill.OrderNumbers.open(keys, "acme", "t_order")
-    orders, mine = mill.business("order", counters=1024, deadline="60s"), []
+    ids, mine = mill.business("order", counters=1024, deadline="60s"), []
+    orders = keymill.Shards(router, places, tables={"t_order": "order_id"})
     while not os.path.exists(log_file + ".stop"):
         now = round(time.time() * 1000)
         if mine and chance.random() < 0.2:
@@ -116,23 +86,21 @@ def shop(mill, log):
             verb = "changed"
         else:
             buyer = bisect.bisect(weights, chance.random() * weights[-1]) + 1
-            id = orders.next(buyer)
+            id = ids.next(buyer)
             order = [id, numbers.seal(id), buyer, 1, now]
             verb = "placed"
         id, number, buyer, version, created = order
-        shard = write(router, id, (id, number, numbers.version, buyer, version, created))
+        shard = write(orders, router, id, (id, number, numbers.version, buyer, version, created))
         print(round(time.time() * 1000), verb, id, number.hex(), buyer, version, shard, file=log, flush=True)
         if verb == "placed":
             mine.append(order)
         id, _, _, version, _ = chance.choice(mine)
-        found = None
         try:
-            place = route(router, id)
-            found = ask(place.read, READ, (id,))
-        except pymysql.MySQLError:
+            found = read(orders, id)
+        except (keymill.KeymillError, pymysql.MySQLError):
             continue
         if found != (version,):
-            print("WRONG", id, f"version {version}, read {found} from {place}", file=log, flush=True)
+            print("WRONG", id, f"version {version}, read {found}", file=log, flush=True)
         time.sleep(0.005)
 
 

@@ -5,6 +5,7 @@
 //! * `mill`, `source`, `business`: the verbs, as natives of `io.keymill.MillBox` and `io.keymill.SourceBox`.
 //! * `waiters`: natives for `io.keymill.Waiters`, and how a caller of a `SourceBox` registers for news.
 //! * `router`, `order_numbers`: natives of `io.keymill.RouterBox` and `io.keymill.OrderNumbers`.
+//! * `shards`: natives of `io.keymill.ShardsBox`: writes over the connections of Java.
 //! * `natives`: binds all of them for the class loaders that come later.
 //! * `library`: natives of `io.keymill.Native`, which belong to no mill.
 //!
@@ -27,5 +28,6 @@ mod mill;
 mod natives;
 mod order_numbers;
 mod router;
+mod shards;
 mod source;
 mod waiters;

@@ -120,6 +120,15 @@ natives! {
         c"name", c"(JI)Ljava/lang/String;", Java_io_keymill_RouterBox_name;
         c"version", c"(J)J", Java_io_keymill_RouterBox_version;
         c"age", c"(J)J", Java_io_keymill_RouterBox_age;
+        c"shards", c"(J[B[BJ)J", Java_io_keymill_RouterBox_shards;
+    }
+    c"io/keymill/ShardsBox" {
+        c"free", c"(J)V", Java_io_keymill_ShardsBox_free;
+        c"begin", c"(JJZ)J", Java_io_keymill_ShardsBox_begin;
+        c"beginBytes", c"(J[BZ)J", Java_io_keymill_ShardsBox_beginBytes;
+        c"next", c"(JI[B)J", Java_io_keymill_ShardsBox_next;
+        c"text", c"(J)[B", Java_io_keymill_ShardsBox_text;
+        c"end", c"(J)V", Java_io_keymill_ShardsBox_end;
     }
     c"io/keymill/SourceBox" {
         c"tryLease", c"(JJJJJ)J", Java_io_keymill_SourceBox_tryLease;

@@ -30,6 +30,7 @@ except ImportError as error:
     raise ImportError(_load.reason(error), name=error.name, path=error.path) from error
 _load.check_version(__version__)
 from . import _children  # noqa: E402
+from ._shards import Shards  # noqa: E402
 from ._store import store_of  # noqa: E402
 
 _children.install()
@@ -50,6 +51,7 @@ __all__ = [
     "OrderNumbers",
     "Route",
     "Router",
+    "Shards",
     "Source",
     "StoreError",
     "__version__",

@@ -1,4 +1,5 @@
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from os import PathLike
 from types import TracebackType
@@ -31,6 +32,7 @@ __all__ = [
     "OrderNumbers",
     "Route",
     "Router",
+    "Shards",
     "Source",
     "StoreError",
     "__version__",
@@ -50,6 +52,7 @@ CODES: Final[Mapping[str, int]]
 
 # int where a source hands out numbers, str where it hands out serial numbers.
 _Id = TypeVar("_Id", int, str)
+_T = TypeVar("_T")
 _Key: TypeAlias = Union[SupportsIndex, str, bytes]
 _Bytes: TypeAlias = Union[bytes, bytearray, memoryview]
 _Option: TypeAlias = Union[str, bool, int, float, timedelta, None]
@@ -204,6 +207,19 @@ class Route:
     def also(self) -> str | None: ...
     @property
     def version(self) -> int: ...
+
+class Shards:
+    def __init__(
+        self,
+        router: Router,
+        shards: Mapping[str, Any],
+        *,
+        tables: Mapping[str, str],
+        deadline: float = 15.0,
+    ) -> None: ...
+    def write(self, id: int | bytes) -> AbstractContextManager[Any]: ...
+    def read(self, id: int | bytes) -> AbstractContextManager[Any]: ...
+    def run(self, id: int | bytes, work: Callable[[Any], _T]) -> _T: ...
 
 @final
 class Router:

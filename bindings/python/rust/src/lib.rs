@@ -7,6 +7,7 @@
 //! * `notifier`: how a loop of asyncio learns which of its tasks have news.
 //! * `wait`: pauses without the lock, in which signals are handled.
 //! * `mill`, `source`, `handle`, `business`, `router`, `order_numbers`: the classes.
+//! * `shards`: writes over the program's own connections, which `_shards.py` runs.
 //! * `lazy`: the shared mill, and sources that are declared before it is open.
 //! * `buffer`, `dicts`, `value`, `error`: what crosses.
 //! * `command`: the command `keymill`, which the package brings along.
@@ -27,6 +28,7 @@ mod mill;
 mod notifier;
 mod order_numbers;
 mod router;
+mod shards;
 mod source;
 mod value;
 mod wait;
@@ -72,6 +74,8 @@ fn python_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<notifier::Notifier>()?;
     module.add_class::<router::Router>()?;
     module.add_class::<router::Route>()?;
+    module.add_class::<shards::ShardTables>()?;
+    module.add_class::<shards::ShardWrite>()?;
     module.add_class::<order_numbers::OrderNumbers>()?;
     fast::install(py)?;
     module.add_function(wrap_pyfunction!(mill::open, module)?)?;

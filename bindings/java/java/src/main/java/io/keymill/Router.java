@@ -23,6 +23,10 @@ public final class Router {
         this.box = box;
     }
 
+    RouterBox box() {
+        return box;
+    }
+
     /**
      * A router whose table is in a file, TOML or JSON. The file is read once; {@link #load} replaces the table.
      *

@@ -87,6 +87,11 @@ final class RouterBox {
         return name.map(text -> Native.utf8(text, "the route")).orElse(null);
     }
 
+    /** The address of what a {@link ShardsBox} holds. */
+    long shards(byte[] tables, byte[] shards, long deadlineMs) {
+        return shards(address, tables, shards, deadlineMs);
+    }
+
     long version() {
         return version(address);
     }
@@ -151,4 +156,6 @@ final class RouterBox {
     private native long version(long address);
 
     private native long age(long address);
+
+    private native long shards(long address, byte[] tables, byte[] shards, long deadlineMs);
 }

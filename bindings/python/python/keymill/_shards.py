@@ -1,0 +1,411 @@
+"""Writes of ids whose rows lie on several databases, over the program's own connections."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from ._errors import ArgumentError
+from ._keymill import Router, _ShardTables, _ShardWrite
+
+T = TypeVar("T")
+
+MYSQL = ("pymysql", "MySQLdb", "mysql", "mariadb", "asyncmy")
+POSTGRES = ("psycopg", "psycopg2", "psycopg2cffi", "pg8000")
+
+# libpq's PQTRANS_INERROR
+IN_ERROR = 3
+
+# A write is under way in this thread or task.
+_writes: ContextVar[bool] = ContextVar("keymill_writes", default=False)
+
+
+class _Held:
+    """A connection of a driver, or of a pool that wraps one as SQLAlchemy's `raw_connection` does."""
+
+    def __init__(self, connection: Any, pool: Any) -> None:
+        self.connection, self.pool = connection, pool
+        self.raw = getattr(connection, "driver_connection", None) or connection
+        self.had_autocommit = False
+
+    def begin(self) -> None:
+        # The first statement begins a transaction.
+        raw = self.raw
+        has = raw.get_autocommit() if hasattr(raw, "get_autocommit") else getattr(raw, "autocommit", False)
+        if has:
+            self.had_autocommit = True
+            self.set_autocommit(False)
+
+    def set_autocommit(self, to: bool) -> None:
+        if callable(getattr(self.raw, "autocommit", None)):
+            self.raw.autocommit(to)
+        else:
+            self.raw.autocommit = to
+
+    def commit(self) -> None:
+        self.raw.commit()
+
+    def check(self) -> None:
+        """PostgreSQL rolls back at a commit where a statement has failed, and calls that no error. This one fails then."""
+        status = getattr(self.raw, "get_transaction_status", None)
+        status = status() if status else getattr(getattr(self.raw, "info", None), "transaction_status", None)
+        # psycopg and psycopg2 know it; of other drivers the server is asked.
+        if status == IN_ERROR or status is None and _is_postgres(self.raw):
+            _ask(self.raw, "SELECT 1")
+
+    def rollback(self) -> None:
+        self.raw.rollback()
+
+    def give_back(self) -> None:
+        if self.had_autocommit:
+            self.set_autocommit(True)
+        if self.pool is None:
+            self.connection.close()
+        else:
+            self.pool.putconn(self.connection)
+
+    def end(self) -> None:
+        """Nobody gets it again."""
+        if hasattr(self.connection, "invalidate"):
+            self.connection.invalidate()
+        self.connection.close()
+        if self.pool is not None:
+            self.pool.putconn(self.connection)
+
+
+class _HeldSqlalchemy(_Held):
+    """A `Connection` of SQLAlchemy: a `Session` that is bound to it joins the transaction."""
+
+    def __init__(self, connection: Any, pool: Any) -> None:
+        super().__init__(connection, pool)
+        self.raw = connection.connection.driver_connection
+
+    def begin(self) -> None:
+        super().begin()
+        self.connection.begin()
+
+    def commit(self) -> None:
+        self.connection.commit()
+
+    def rollback(self) -> None:
+        self.connection.rollback()
+
+
+class _HeldDjango(_Held):
+    """A connection of `django.db.connections`, which is the thread's own and stays open."""
+
+    def __init__(self, connection: Any, pool: Any) -> None:
+        connection.ensure_connection()
+        super().__init__(connection, pool)
+        self.raw = connection.connection
+
+    def begin(self) -> None:
+        if not self.connection.get_autocommit():
+            return
+        self.had_autocommit = True
+        self.connection.set_autocommit(False)
+
+    def commit(self) -> None:
+        self.connection.commit()
+
+    def rollback(self) -> None:
+        self.connection.rollback()
+
+    def give_back(self) -> None:
+        if self.had_autocommit:
+            self.connection.set_autocommit(True)
+
+    def end(self) -> None:
+        self.connection.close()
+
+
+def _held(connection: Any, pool: Any) -> _Held:
+    if hasattr(connection, "ensure_connection") and hasattr(connection, "alias"):
+        return _HeldDjango(connection, pool)
+    if hasattr(connection, "get_transaction") and hasattr(connection, "connection"):
+        return _HeldSqlalchemy(connection, pool)
+    return _Held(connection, pool)
+
+
+def _module(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
+
+
+def _is_postgres(raw: Any) -> bool | None:
+    for kind in type(raw).__mro__:
+        if _module(kind) in POSTGRES:
+            return True
+        if _module(kind) in MYSQL:
+            return False
+    return None
+
+
+def _cursor(raw: Any) -> Any:
+    """A cursor whose rows are tuples and that has no values to put in, whatever the program has set."""
+    for kind in type(raw).__mro__:
+        module = _module(kind)
+        if module in ("pymysql", "MySQLdb"):
+            return raw.cursor(sys.modules[module + ".cursors"].Cursor)
+        if module == "mysql":
+            return raw.cursor(raw=False, dictionary=False, buffered=True)
+        if module == "psycopg2":
+            return raw.cursor(cursor_factory=sys.modules["psycopg2.extensions"].cursor)
+        if module == "psycopg":
+            # A cursor of the client has the simple protocol's texts, whatever class the program uses.
+            return sys.modules["psycopg"].Cursor(raw, row_factory=sys.modules["psycopg.rows"].tuple_row)
+    return raw.cursor()
+
+
+def _cell(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    return str(value).encode()
+
+
+def _ask(raw: Any, sql: str) -> list[list[bytes | None]]:
+    cursor = _cursor(raw)
+    try:
+        cursor.execute(sql)
+        if cursor.description is None:
+            return []
+        return [[_cell(value) for value in row] for row in cursor.fetchall()]
+    finally:
+        cursor.close()
+
+
+def _is_over(raw: Any) -> bool:
+    # PyMySQL and mysqlclient say whether it is open, psycopg whether it is closed.
+    if hasattr(raw, "open"):
+        return not raw.open
+    return bool(getattr(raw, "closed", False))
+
+
+def _failure(error: BaseException, held: _Held | None) -> tuple[str, int, str, bool]:
+    """What an exception says about the database: SQLSTATE, number, words, and whether the connection is broken."""
+    one: BaseException | None = error
+    seen = 0
+    while one is not None and seen < 16:
+        module = _module(type(one))
+        if module in POSTGRES:
+            state = getattr(one, "sqlstate", None) or getattr(one, "pgcode", None) or ""
+            return state, 0, str(one).strip() or type(one).__name__, held is None or _is_over(held.raw)
+        if module in MYSQL:
+            number = one.args[0] if one.args and isinstance(one.args[0], int) else 0
+            return getattr(one, "sqlstate", None) or "", max(number, 0), str(one), held is not None and _is_over(held.raw)
+        # SQLAlchemy and Django wrap the driver's.
+        one = getattr(one, "orig", None) or one.__cause__
+        seen += 1
+    return "", 0, f"{type(error).__name__}: {error}", False
+
+
+class _Run:
+    """One write: what the core says is done on the program's connections."""
+
+    def __init__(self, connect: Mapping[str, Any], write: _ShardWrite) -> None:
+        self.connect, self.write = connect, write
+        self.held: list[_Held | None] = [None, None]
+        self.error: BaseException | None = None
+
+    def connection(self) -> Any:
+        """What the work gets."""
+        held = self.held[0]
+        return held and held.connection
+
+    def until_work(self, answer: tuple[str, int, str, float]) -> str:
+        """Goes on to the work, or to the end."""
+        while True:
+            name, side, text, number = answer
+            if name in ("work", "done"):
+                return name
+            if name == "throw":
+                assert self.error is not None
+                raise self.error
+            try:
+                answer = getattr(self, "_" + name)(side, text, number)
+            except Exception as error:
+                if _module(type(error)) == __name__.partition(".")[0]:
+                    raise
+                self.error = error
+                answer = self.write.failed(*_failure(error, self.held[side]))
+
+    def failed(self, error: BaseException) -> tuple[str, int, str, float]:
+        """The work has raised this."""
+        self.error = error
+        state, number, message, broken = _failure(error, self.held[0])
+        return self.write.failed(state, number, message, broken)
+
+    def _open(self, side: int, shard: str, _: float) -> tuple[str, int, str, float]:
+        source = self.connect.get(shard)
+        if source is None:
+            return self.write.refused(
+                f"the route table names shard `{shard}`, for which there is no connection: the mapping of `Shards` says how to get one"
+            )
+        is_pool = hasattr(source, "getconn")
+        held = _held(source.getconn() if is_pool else source(), source if is_pool else None)
+        other = self.held[1 - side]
+        if other is not None and other.raw is held.raw:
+            return self.write.refused(
+                f"shard `{shard}` got the connection that the other shard has: each shard has connections of its own"
+            )
+        self.held[side] = held
+        is_postgres = _is_postgres(held.raw)
+        if is_postgres is None:
+            return self.write.refused(
+                f"a connection of {type(held.raw).__module__} is of no known driver: PyMySQL, mysqlclient, mysql-connector, psycopg, psycopg2, pg8000"
+            )
+        return self.write.opened(is_postgres)
+
+    def _on(self, side: int) -> _Held:
+        held = self.held[side]
+        assert held is not None
+        return held
+
+    def _begin(self, side: int, _: str, __: float) -> tuple[str, int, str, float]:
+        self._on(side).begin()
+        return self.write.ready()
+
+    def _ask(self, side: int, sql: str, _: float) -> tuple[str, int, str, float]:
+        return self.write.rows(_ask(self._on(side).raw, sql))
+
+    def _commit(self, side: int, _: str, __: float) -> tuple[str, int, str, float]:
+        held = self._on(side)
+        held.check()
+        held.commit()
+        return self.write.ready()
+
+    def _rollback(self, side: int, _: str, __: float) -> tuple[str, int, str, float]:
+        self._on(side).rollback()
+        return self.write.ready()
+
+    def _close(self, side: int, _: str, ends: float) -> tuple[str, int, str, float]:
+        self.close(side, bool(ends))
+        return self.write.ready()
+
+    def _wait(self, side: int, _: str, seconds: float) -> tuple[str, int, str, float]:
+        time.sleep(seconds)
+        return self.write.ready()
+
+    def close(self, side: int, ends: bool) -> None:
+        held = self.held[side]
+        self.held[side] = None
+        if held is None:
+            return
+        if not ends:
+            try:
+                return held.give_back()
+            except Exception:
+                # It is ended instead.
+                pass
+        try:
+            held.end()
+        except Exception:
+            # It was broken.
+            pass
+
+    def give_up(self) -> None:
+        """Something interrupts the program: nothing that is open stays."""
+        for side in (0, 1):
+            self.close(side, True)
+
+
+class Shards:
+    """Writes and reads ids on the shard where they are, over the program's own connections, also while a range of them moves.
+
+    `shards` says how to get a connection to each shard of the router's table: a function that returns a connection of PyMySQL, mysqlclient,
+    mysql-connector, psycopg, psycopg2 or pg8000, such as `engine.raw_connection` of SQLAlchemy, which is closed after the write; or a pool with
+    `getconn` and `putconn`. `engine.connect` gives connections of SQLAlchemy, to which a `Session` may be bound, and `lambda: django.db.connections["s1"]`
+    those of Django, whose models are used with `using=connection.alias`. `tables` names the tables of the ids, each with the column of the id, the first of its primary key. The first table is the
+    root: each id that has rows has one there. Tables to which foreign keys lead come first. `deadline`: for how many seconds a write is tried again.
+
+    While the id's range moves, a write makes the rows of the id the same on the second shard, and commits both. Any thread may use it.
+
+        shards = keymill.Shards(router, {"s1": connect_1, "s2": connect_2}, tables={"t_order": "order_id", "t_item": "item_of"})
+        with shards.write(id) as connection, connection.cursor() as cursor:
+            cursor.execute("INSERT INTO t_order (order_id, buyer) VALUES (%s, %s)", (id, 42))
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        shards: Mapping[str, Any],
+        *,
+        tables: Mapping[str, str],
+        deadline: float = 15.0,
+    ) -> None:
+        for name, source in shards.items():
+            if not callable(source) and not hasattr(source, "getconn"):
+                raise ArgumentError(
+                    "INVALID_ARGUMENT",
+                    f"shard `{name}` has {type(source).__name__}, which is neither a function that returns a connection nor a pool with `getconn`",
+                )
+        self._shards = dict(shards)
+        self._tables = _ShardTables(router, list(tables.items()), deadline)
+
+    @contextmanager
+    def write(self, id: int | bytes) -> Iterator[Any]:
+        """The connection to the shard that decides where this id is written, in a transaction that is committed at the end of the block.
+
+        The block runs once: where it would have to run again, because a step of a move came in between or the database ended the transaction
+        in favour of another one, `DeadlineError` with the code NOT_READY says so, and nothing was written. `run` does it again by itself.
+        """
+        run = self._begin(id, reads=False, once=True)
+        with _one_write():
+            yield from run
+
+    @contextmanager
+    def read(self, id: int | bytes) -> Iterator[Any]:
+        """A connection to the shard from which this id is read."""
+        yield from self._begin(id, reads=True, once=True)
+
+    def run(self, id: int | bytes, work: Callable[[Any], T]) -> T:
+        """Runs `work(connection)` as `write` does, and answers with its value. It runs again within the deadline, where it has to: so it changes
+        nothing but this transaction."""
+        run = _Run(self._shards, self._tables.begin(id, False, False))
+        with _one_write():
+            try:
+                answer = run.write.ready()
+                while run.until_work(answer) == "work":
+                    try:
+                        value = work(run.connection())
+                    except Exception as error:
+                        answer = run.failed(error)
+                    else:
+                        answer = run.write.ready()
+                return value
+            except BaseException:
+                run.give_up()
+                raise
+
+    def _begin(self, id: int | bytes, reads: bool, once: bool) -> Iterator[Any]:
+        run = _Run(self._shards, self._tables.begin(id, reads, once))
+        try:
+            run.until_work(run.write.ready())
+            try:
+                yield run.connection()
+            except Exception as error:
+                run.until_work(run.failed(error))
+                raise
+            run.until_work(run.write.ready())
+        except BaseException:
+            run.give_up()
+            raise
+
+
+@contextmanager
+def _one_write() -> Iterator[None]:
+    if _writes.get():
+        raise ArgumentError(
+            "INVALID_ARGUMENT",
+            "a write inside another one would wait for its locks: this thread's or task's first write has not ended",
+        )
+    token = _writes.set(True)
+    try:
+        yield
+    finally:
+        _writes.reset(token)

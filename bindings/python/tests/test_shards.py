@@ -1,0 +1,423 @@
+"""Writes on two databases while a range moves from one to the other."""
+
+import os
+import subprocess
+import sys
+import threading
+import uuid
+
+import pytest
+
+import keymill
+
+pymysql = pytest.importorskip("pymysql")
+psycopg = pytest.importorskip("psycopg")
+psycopg2 = pytest.importorskip("psycopg2")
+sqlalchemy = pytest.importorskip("sqlalchemy")
+
+FIRST = 7 << 47
+STAYING = 'version = {}\n[[range]]\nupper = 65535\nshard = "s1"\n'
+MOVING = STAYING + 'to = "s2"\n'
+TABLES = {"t_order": "order_id", "t_item": "item_of"}
+ORDERS = "CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, note VARCHAR(40), version BIGINT NOT NULL DEFAULT 0)"
+ITEMS = (
+    "CREATE TABLE t_item (item_of BIGINT REFERENCES t_order (order_id), n BIGINT, seat BIGINT UNIQUE,"
+    " version BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (item_of, n))"
+)
+
+
+class Database:
+    """Two databases of a server, and how a driver gets a connection to each."""
+
+    def __init__(self, connect):
+        self.connect = connect
+        for shard in (0, 1):
+            self.ask(shard, ORDERS)
+            self.ask(shard, ITEMS)
+
+    def ask(self, shard, *statements):
+        connection = self.connect(shard)()
+        try:
+            cursor = connection.cursor()
+            for statement in statements:
+                cursor.execute(statement)
+            rows = cursor.fetchall() if cursor.description else []
+            connection.commit()
+            return [tuple(row.values()) if isinstance(row, dict) else tuple(row) for row in rows]
+        finally:
+            connection.close()
+
+    def all(self, shard):
+        return self.ask(shard, "SELECT order_id, note FROM t_order ORDER BY 1"), self.ask(
+            shard, "SELECT item_of, n, seat FROM t_item ORDER BY 1, 2"
+        )
+
+    def shards(self, router, **options):
+        return keymill.Shards(router, {"s1": self.connect(0), "s2": self.connect(1)}, tables=TABLES, **options)
+
+
+def parts(url):
+    user, rest = url.split("://")[1].split("@")
+    name, password = user.split(":")
+    address, database = rest.split("/")
+    host, port = address.split(":")
+    return {"host": host, "port": int(port), "user": name, "password": password, "database": database}
+
+
+def mysql_like(connector, **options):
+    url = os.environ.get("KEYMILL_TEST_MYSQL")
+    if not url:
+        pytest.skip("KEYMILL_TEST_MYSQL names no server")
+    names = [f"shards_{uuid.uuid4().hex[:12]}" for _ in range(2)]
+    root = pymysql.connect(**{**parts(url), "user": "root", "password": ""})
+    with root.cursor() as cursor:
+        for name in names:
+            cursor.execute(f"CREATE DATABASE {name}")
+            cursor.execute(f"GRANT ALL ON {name}.* TO keymill@'%'")
+    root.close()
+    return Database(lambda shard: lambda: connector(**{**parts(url), "database": names[shard]}, **options))
+
+
+def postgres_like(connector, **options):
+    url = os.environ.get("KEYMILL_TEST_POSTGRES")
+    if not url:
+        pytest.skip("KEYMILL_TEST_POSTGRES names no server")
+    names = [f"shards_{uuid.uuid4().hex[:12]}" for _ in range(2)]
+    place = parts(url)
+    place["dbname"] = place.pop("database")
+    with psycopg.connect(**place) as root:
+        for name in names:
+            root.execute(f"CREATE SCHEMA {name}")
+    return Database(
+        lambda shard: lambda: connector(**place, options=f"-c search_path={names[shard]}", **options)
+    )
+
+
+def of_sqlalchemy(connector):
+    """The raw connections of an engine's pool."""
+    engines = {}
+
+    def connect(shard):
+        if shard not in engines:
+            engines[shard] = sqlalchemy.create_engine("postgresql+psycopg://", creator=base.connect(shard))
+        return engines[shard].raw_connection
+
+    base = postgres_like(connector)
+    base.connect, connect_raw = base.connect, connect
+    database = object.__new__(Database)
+    database.connect = connect_raw
+    return database
+
+
+def autocommit(**place):
+    connection = psycopg.connect(**place)
+    connection.autocommit = True
+    return connection
+
+
+DRIVERS = {
+    "pymysql": lambda: mysql_like(pymysql.connect),
+    "pymysql-dict": lambda: mysql_like(pymysql.connect, cursorclass=pymysql.cursors.DictCursor, autocommit=True),
+    "psycopg": lambda: postgres_like(psycopg.connect),
+    "psycopg-autocommit": lambda: postgres_like(autocommit),
+    "psycopg2": lambda: postgres_like(psycopg2.connect),
+    "sqlalchemy": lambda: of_sqlalchemy(psycopg.connect),
+}
+
+
+@pytest.fixture(params=DRIVERS)
+def database(request):
+    return DRIVERS[request.param]()
+
+
+def router(table):
+    return keymill.Router.from_text(table.format(1))
+
+
+def insert(connection, id):
+    cursor = connection.cursor()
+    cursor.execute("INSERT INTO t_order (order_id, note) VALUES (%s, %s)", (id, "100 % café"))
+    cursor.execute("INSERT INTO t_item (item_of, n, seat) VALUES (%s, 1, %s), (%s, 2, %s)", (id, id, id, -id))
+    return id
+
+
+def test_a_write_makes_the_rows_of_its_id_the_same_on_both_shards(database):
+    shards = database.shards(router(MOVING))
+    assert shards.run(FIRST, lambda connection: insert(connection, FIRST)) == FIRST
+    assert database.all(0) == database.all(1) == ([(FIRST, "100 % café")], [(FIRST, 1, FIRST), (FIRST, 2, -FIRST)])
+    # Two rows exchange a value of which there is one.
+    with shards.write(FIRST) as connection:
+        cursor = connection.cursor()
+        for n, seat in ((1, None), (2, FIRST), (1, -FIRST)):
+            cursor.execute("UPDATE t_item SET seat = %s WHERE item_of = %s AND n = %s", (seat, FIRST, n))
+    assert database.all(0) == database.all(1)
+    with shards.write(FIRST) as connection:
+        cursor = connection.cursor()
+        cursor.execute("DELETE FROM t_item")
+        cursor.execute("DELETE FROM t_order")
+    assert database.all(0) == database.all(1) == ([], [])
+    with shards.read(FIRST) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT COUNT(*) AS c FROM t_order")
+        assert list(cursor.fetchall())
+
+
+def test_a_work_that_raises_leaves_nothing_and_its_exception_comes_back(database):
+    shards = database.shards(router(MOVING))
+
+    class NoSeat(Exception):
+        pass
+
+    def fails(connection):
+        insert(connection, FIRST)
+        raise NoSeat("none is free")
+
+    with pytest.raises(NoSeat, match="none is free"):
+        shards.run(FIRST, fails)
+    with pytest.raises(NoSeat), shards.write(FIRST) as connection:
+        fails(connection)
+    with pytest.raises(KeyboardInterrupt), shards.write(FIRST) as connection:
+        insert(connection, FIRST)
+        raise KeyboardInterrupt
+    assert database.all(0) == database.all(1) == ([], [])
+    assert shards.run(FIRST, lambda connection: insert(connection, FIRST)) == FIRST
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2", "psycopg-autocommit"])
+@pytest.mark.parametrize("table", [STAYING, MOVING])
+def test_a_work_that_hides_a_failed_statement_is_not_acknowledged(driver, table):
+    database = DRIVERS[driver]()
+
+    def work(connection):
+        insert(connection, FIRST)
+        try:
+            insert(connection, FIRST)
+        except Exception:
+            # PostgreSQL takes no more of this transaction.
+            pass
+
+    shards = database.shards(router(table))
+    with pytest.raises(keymill.StoreError, match="nothing was written"):
+        shards.run(FIRST, work)
+    with pytest.raises(keymill.StoreError), shards.write(FIRST) as connection:
+        work(connection)
+    assert database.all(0) == database.all(1) == ([], [])
+
+
+def test_a_step_that_comes_in_between_runs_the_work_again_and_ends_a_block(database):
+    table = router(MOVING)
+    shards, runs = database.shards(table), []
+
+    def work(connection):
+        insert(connection, FIRST)
+        runs.append(1)
+        table.load('version = 2\n[[range]]\nupper = 65535\nshard = "s2"\n')
+
+    shards.run(FIRST, work)
+    assert len(runs) == 2
+    assert database.all(0) == ([], [])
+    assert len(database.all(1)[1]) == 2
+    table = router(MOVING)
+    with pytest.raises(keymill.DeadlineError) as raised, database.shards(table).write(FIRST + 1) as connection:
+        insert(connection, FIRST + 1)
+        table.load(STAYING.format(2))
+    assert raised.value.code == "NOT_READY"
+    assert database.all(0) == ([], [])
+
+
+def test_writes_of_one_id_come_one_after_the_other(database):
+    shards = database.shards(router(MOVING), deadline=120)
+    shards.run(FIRST, lambda connection: insert(connection, FIRST))
+    errors = []
+
+    def count(connection):
+        cursor = connection.cursor()
+        cursor.execute("SELECT version AS v FROM t_order WHERE order_id = %s FOR UPDATE", (FIRST,))
+        row = cursor.fetchone()
+        version = row["v"] if isinstance(row, dict) else row[0]
+        cursor.execute("UPDATE t_order SET version = %s WHERE order_id = %s", (version + 1, FIRST))
+
+    def many():
+        try:
+            for _ in range(10):
+                shards.run(FIRST, count)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=many) for _ in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert errors == []
+    for shard in (0, 1):
+        connection = database.connect(shard)()
+        cursor = connection.cursor()
+        cursor.execute("SELECT version AS v FROM t_order")
+        row = cursor.fetchone()
+        assert (row["v"] if isinstance(row, dict) else row[0]) == 40
+        connection.close()
+
+
+def test_without_a_move_one_connection_is_opened():
+    database = DRIVERS["pymysql"]()
+    opened = []
+
+    def connect():
+        opened.append(1)
+        return database.connect(0)()
+
+    shards = keymill.Shards(router(STAYING), {"s1": connect}, tables={"no_such_table": "id"})
+    with shards.write(FIRST) as connection:
+        insert(connection, FIRST)
+    assert len(opened) == 1
+    assert len(database.all(0)[0]) == 1
+
+
+def test_a_connection_is_given_back_as_it_was():
+    database = DRIVERS["pymysql-dict"]()
+    kept = [database.connect(0)(), database.connect(1)()]
+    for connection in kept:
+        connection.query("SET time_zone = '+03:00', sql_mode = 'ANSI_QUOTES'")
+    closes = []
+
+    class Pool:
+        def __init__(self, at):
+            self.at = at
+
+        def getconn(self):
+            return kept[self.at]
+
+        def putconn(self, connection):
+            closes.append(connection)
+
+    shards = keymill.Shards(router(MOVING), {"s1": Pool(0), "s2": Pool(1)}, tables=TABLES)
+    shards.run(FIRST, lambda connection: insert(connection, FIRST))
+    assert sorted(map(id, closes)) == sorted(map(id, kept))
+    for connection in kept:
+        assert connection.get_autocommit()
+        cursor = connection.cursor()
+        cursor.execute("SELECT @@time_zone AS z, @@sql_mode AS m")
+        assert cursor.fetchone() == {"z": "+03:00", "m": "ANSI_QUOTES"}
+        connection.close()
+
+
+def test_what_cannot_be_is_named():
+    database = DRIVERS["pymysql"]()
+    moving = router(MOVING)
+
+    def code(shards, says, id=FIRST):
+        with pytest.raises(keymill.KeymillError) as raised:
+            shards.run(id, lambda connection: None)
+        assert says in str(raised.value), raised.value
+        return raised.value.code
+
+    one = database.connect(0)
+    same = one()
+    assert code(keymill.Shards(moving, {"s1": one}, tables=TABLES), "names shard `s2`") == "INVALID_CONFIG"
+    assert (
+        code(keymill.Shards(moving, {"s1": lambda: same, "s2": lambda: same}, tables=TABLES), "the connection that the other shard has")
+        == "INVALID_CONFIG"
+    )
+    assert code(keymill.Shards(moving, {"s1": one, "s2": one}, tables={"none": "id"}), "no table `none`") == "STORE_REFUSED"
+    assert code(keymill.Shards(moving, {"s1": object}, tables=TABLES), "of no known driver") == "INVALID_CONFIG"
+    shards = database.shards(moving)
+    assert code(shards, "id must", id="5") == "INVALID_ARGUMENT"
+    with pytest.raises(keymill.ConfigError, match="no table is named"):
+        keymill.Shards(moving, {"s1": one}, tables={})
+    with pytest.raises(keymill.ArgumentError, match="neither a function"):
+        keymill.Shards(moving, {"s1": "mysql://"}, tables=TABLES)
+    with pytest.raises(keymill.ArgumentError, match="deadline"):
+        database.shards(moving, deadline=-1)
+    with pytest.raises(keymill.ArgumentError, match="inside another one"):
+        shards.run(FIRST, lambda connection: shards.run(FIRST + 1, lambda connection: None))
+    paused = MOVING.format(1) + "percent = 100\npaused = true\n"
+    shards = database.shards(keymill.Router.from_text(paused), deadline=0.2)
+    assert code(shards, "writes of this range wait") == "NOT_READY"
+
+
+def test_a_session_of_sqlalchemy_writes_to_both_shards():
+    from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+    class Base(DeclarativeBase):
+        pass
+
+    class Order(Base):
+        __tablename__ = "t_order"
+        order_id: Mapped[int] = mapped_column(sqlalchemy.BigInteger, primary_key=True)
+        note: Mapped[str]
+        version: Mapped[int] = mapped_column(sqlalchemy.BigInteger, default=0)
+
+    database = DRIVERS["psycopg"]()
+    engines = [sqlalchemy.create_engine("postgresql+psycopg://", creator=database.connect(at)) for at in (0, 1)]
+    shards = keymill.Shards(router(MOVING), {"s1": engines[0].connect, "s2": engines[1].connect}, tables=TABLES)
+    with shards.write(FIRST) as connection, Session(bind=connection) as session:
+        session.add(Order(order_id=FIRST, note="by a session"))
+        # It joins the transaction, and does not end it.
+        session.commit()
+    assert database.all(0) == database.all(1) == ([(FIRST, "by a session")], [])
+
+    def change(connection):
+        with Session(bind=connection) as session:
+            session.get(Order, FIRST).note = "changed"
+            session.flush()
+            raise ValueError
+
+    with pytest.raises(ValueError):
+        shards.run(FIRST, change)
+    assert database.all(0) == database.all(1) == ([(FIRST, "by a session")], [])
+    with shards.read(FIRST) as connection, Session(bind=connection) as session:
+        assert session.get(Order, FIRST).note == "by a session"
+    assert [engine.pool.checkedout() for engine in engines] == [0, 0]
+
+
+def test_models_of_django_are_written_to_both_shards(tmp_path):
+    database = DRIVERS["psycopg"]()
+    place = parts(os.environ["KEYMILL_TEST_POSTGRES"])
+    paths = [database.ask(at, "SHOW search_path")[0][0] for at in (0, 1)]
+    # Django's settings are those of a process.
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"""
+import django
+from django.conf import settings
+
+def place(path):
+    return dict(ENGINE="django.db.backends.postgresql", HOST={place["host"]!r}, PORT={place["port"]}, USER={place["user"]!r},
+                PASSWORD={place["password"]!r}, NAME={place["database"]!r}, OPTIONS=dict(options="-c search_path=" + path))
+
+settings.configure(DATABASES=dict(default=place({paths[0]!r}), s1=place({paths[0]!r}), s2=place({paths[1]!r})))
+django.setup()
+from django.db import connections, models, transaction
+
+import keymill
+
+class Order(models.Model):
+    order_id = models.BigIntegerField(primary_key=True)
+    note = models.CharField(max_length=40)
+    version = models.BigIntegerField(default=0)
+
+    class Meta:
+        app_label, db_table = "shop", "t_order"
+
+router = keymill.Router.from_text({MOVING.format(1)!r})
+shards = keymill.Shards(router, {{name: lambda name=name: connections[name] for name in ("s1", "s2")}}, tables={TABLES!r})
+
+def work(connection):
+    with transaction.atomic(using=connection.alias):
+        return Order.objects.using(connection.alias).create(order_id={FIRST}, note="by a model").pk
+
+assert shards.run({FIRST}, work) == {FIRST}
+with shards.write({FIRST}) as connection:
+    Order.objects.using(connection.alias).filter(pk={FIRST}).update(note="changed")
+try:
+    with shards.write({FIRST}) as connection:
+        Order.objects.using(connection.alias).all().delete()
+        raise ValueError
+except ValueError:
+    pass
+with shards.read({FIRST}) as connection:
+    assert Order.objects.using(connection.alias).get().note == "changed"
+assert all(connections[name].get_autocommit() for name in ("s1", "s2"))
+"""
+    )
+    subprocess.run([sys.executable, str(program)], check=True, timeout=120)
+    assert database.all(0) == database.all(1) == ([(FIRST, "changed")], [])
