@@ -28,10 +28,10 @@ impl<C: ShardConnection> ShardConnection for Frozen<C> {
     }
 
     fn ask(&mut self, sql: &str) -> Result<Vec<ShardRow>, ShardFailure> {
-        if self.1 && ["INSERT", "UPDATE", "DELETE"].iter().any(|verb| sql.starts_with(verb)) {
-            if let Some(then) = BEFORE_CHANGE.take() {
-                then();
-            }
+        let changes =
+            ["INSERT INTO", "UPDATE `", "UPDATE \"", "DELETE FROM"].iter().any(|verb| sql.contains(verb));
+        if let Some(then) = (self.1 && changes).then(|| BEFORE_CHANGE.take()).flatten() {
+            then();
         }
         let answer = self.0.ask(sql);
         if !self.1 && sql.ends_with("COMMIT") && IS_LOST.replace(false) {
