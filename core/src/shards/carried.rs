@@ -18,12 +18,17 @@ const INSERT: usize = 1 << 18;
 /// Locks an id. PostgreSQL also says the isolation of the transaction.
 pub(super) fn lock(root: &MovedTable, id: &Id) -> String {
     match root.kind {
-        ShardKind::MySql => format!("SELECT '1' FROM {} WHERE {} FOR UPDATE", root.quoted, is(root, id)),
+        ShardKind::MySql => {
+            format!("SELECT '1' FROM {} WHERE {}{ALL} FOR UPDATE", root.quoted, is(root, id))
+        }
         ShardKind::Postgres => {
             format!("SELECT {ISOLATION}, {}, pg_catalog.set_config('{MARK}', '{id}', true)", advisory(id, ""))
         }
     }
 }
+
+/// A session of MySQL may be told how many rows an answer has at most (`sql_select_limit`); what a statement says goes before it.
+pub(super) const ALL: &str = " LIMIT 18446744073709551615";
 
 /// A setting that ends with the transaction.
 const MARK: &str = "keymill.id";
@@ -41,7 +46,7 @@ fn advisory(id: &Id, sign: &str) -> String {
 
 /// Asks again whether an id has no row of the root, and waits for nobody: another writer's row may be there meanwhile.
 pub(super) fn is_absent(root: &MovedTable, id: &Id) -> String {
-    format!("SELECT '1' FROM {} WHERE {} FOR UPDATE NOWAIT", root.quoted, is(root, id))
+    format!("SELECT '1' FROM {} WHERE {}{ALL} FOR UPDATE NOWAIT", root.quoted, is(root, id))
 }
 
 /// The condition that a row belongs to an id.
@@ -120,12 +125,6 @@ pub(super) fn restore(kind: ShardKind) -> Option<&'static str> {
     )
 }
 
-/// Whether what the table's values say depends on the session's zone.
-pub(super) fn depends_on_zone(table: &MovedTable) -> bool {
-    table.kind == ShardKind::Postgres
-        || table.columns.iter().any(|column| column.kind.starts_with("timestamp"))
-}
-
 /// The rows of an id, in the columns of `shape`; the last cells say which values are NULL, and whether the table has the columns that it had.
 pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id) -> String {
     let table = &known.table;
@@ -133,6 +132,10 @@ pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id) -> String {
         let name = quoted(table.kind, &column.name);
         match (table.kind, column.class) {
             (ShardKind::MySql, Class::Float) => format!("CAST({name} + 0e0 AS BINARY)"),
+            // The bytes of these are not what a literal of them says.
+            (ShardKind::MySql, _) if ["uuid", "inet4", "inet6"].contains(&column.kind.as_str()) => {
+                format!("CONCAT({name})")
+            }
             (ShardKind::MySql, _) => format!("CAST({name} AS BINARY)"),
             (ShardKind::Postgres, _) => format!("{name}::pg_catalog.text"),
         }
@@ -147,10 +150,16 @@ pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id) -> String {
                 1 => "NULL".to_owned(),
                 many => format!("ROW({})", vec!["NULL"; many].join(", ")),
             };
+            let charsets: Vec<_> = shape
+                .iter()
+                .filter(|column| has_charset(column))
+                .map(|column| format!("CHARSET({})", quoted(table.kind, &column.name)))
+                .collect();
             // An error where `*` has another number of columns.
             format!(
-                "SELECT {values}, CONCAT({}), CONCAT('', {row} = (SELECT * FROM {quoted} LIMIT 0)) FROM {quoted} WHERE {} FOR UPDATE",
+                "SELECT {values}, CONCAT({}), CONCAT_WS(',', '', {}), CONCAT('', {row} = (SELECT * FROM {quoted} LIMIT 0)) FROM {quoted} WHERE {}{ALL} FOR UPDATE",
                 nulls.join(", "),
+                if charsets.is_empty() { "''".to_owned() } else { charsets.join(", ") },
                 is(table, id),
                 quoted = table.quoted
             )
@@ -176,14 +185,24 @@ pub(super) enum Unread {
 }
 
 /// Takes the last cells from the rows of [`read`].
-pub(super) fn values(known: &KnownTable, shape: usize, rows: Vec<ShardRow>) -> Result<Vec<ShardRow>, Unread> {
+pub(super) fn values(
+    known: &KnownTable,
+    shape: &[Column],
+    rows: Vec<ShardRow>,
+) -> Result<Vec<ShardRow>, Unread> {
+    let charsets = charsets(shape);
     rows.into_iter()
         .map(|mut row| {
-            let checks = row.split_off(shape.min(row.len()));
+            let checks = row.split_off(shape.len().min(row.len()));
             match known.table.kind {
                 ShardKind::MySql => {
                     let said = checks.first().and_then(Option::as_deref).unwrap_or_default();
                     let seen: Vec<u8> = row.iter().map(|cell| b'0' + u8::from(cell.is_none())).collect();
+                    let are = checks.get(1).and_then(Option::as_deref).unwrap_or_default();
+                    // The bytes of a text are written with the character set in which they were read.
+                    if unaliased(&String::from_utf8_lossy(are)) != charsets {
+                        return Err(Unread::Schema);
+                    }
                     if said == seen { Ok(row) } else { Err(Unread::TooLong) }
                 }
                 ShardKind::Postgres => {
@@ -197,6 +216,23 @@ pub(super) fn values(known: &KnownTable, shape: usize, rows: Vec<ShardRow>) -> R
             }
         })
         .collect()
+}
+
+/// The character sets of the texts, as [`read`] says them.
+fn charsets(shape: &[Column]) -> String {
+    let texts = shape.iter().filter(|column| has_charset(column));
+    let all: Vec<_> = texts.map(|column| column.charset.as_str()).collect();
+    unaliased(&format!(",{}", all.join(",")))
+}
+
+/// MySQL's JSON is always of one character set, and calls it `binary`.
+fn has_charset(column: &Column) -> bool {
+    column.class == Class::Text && column.kind != "json"
+}
+
+/// Servers have two names for one character set.
+fn unaliased(charsets: &str) -> String {
+    charsets.replace("utf8mb3", "utf8")
 }
 
 /// The rows of one table on both shards, in the same columns.
@@ -263,6 +299,10 @@ impl Statements<'_> {
     fn literal(&self, at: usize, bytes: &[u8]) -> String {
         let mut out = String::new();
         if let Some(column) = self.shape.get(at) {
+            // MariaDB compares a `BIT` with a number.
+            if self.table.kind == ShardKind::MySql && column.kind.starts_with("bit(") {
+                return bytes.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte)).to_string();
+            }
             write_literal(&mut out, self.table.kind, &column.charset, bytes);
         }
         out

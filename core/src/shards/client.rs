@@ -210,7 +210,8 @@ impl<C: ShardConnection> Shards<C> {
                         }))
                     }
                 },
-                ShardAction::Begin(side) => on(side, "BEGIN"),
+                // In MariaDB's mode `ORACLE` the word `BEGIN` begins a block.
+                ShardAction::Begin(side) => on(side, "START TRANSACTION"),
                 ShardAction::Ask(side, sql) => on(side, &sql),
                 ShardAction::Commit(side) => on(side, commit),
                 ShardAction::Rollback(side) => on(side, "ROLLBACK"),

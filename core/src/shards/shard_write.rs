@@ -140,7 +140,7 @@ pub struct ShardWrite {
     held: [Held; 2],
     known: [Option<Arc<KnownShard>>; 2],
     rows: [Vec<Vec<ShardRow>>; 2],
-    /// The rows of the id are written anew, because two of them exchange a value that may be there once.
+    /// The rows of the id are written anew, because two of them exchange a value that may be there once, or the key of a parent changes.
     replaces: bool,
 }
 
@@ -486,15 +486,12 @@ impl ShardWrite {
         if !self.is_mirrored() {
             return self.commit();
         }
-        let depends = self
-            .known(Side::Old)
-            .is_some_and(|known| known.tables.iter().any(|table| carried::depends_on_zone(&table.table)));
         match self.held(Side::Old).kind {
-            Some(kind) if depends => {
+            Some(kind) => {
                 let pin = carried::pin_old(kind, self.left());
                 Ok(self.ask(Side::Old, pin, WriteStage::PinOld))
             }
-            _ => Ok(self.read(Side::Old)),
+            None => Ok(self.read(Side::Old)),
         }
     }
 
@@ -517,11 +514,11 @@ impl ShardWrite {
     fn have_read(&mut self, side: Side, rows: Vec<ShardRow>) -> Result<ShardAction> {
         let [old, new] = &self.rows;
         let at = if side == Side::Old { old.len() } else { new.len() };
-        let shape = self.shape(at).len();
+        let shape = self.shape(at);
         let Some(known) = self.known(side).and_then(|known| known.tables.get(at)) else {
             return self.again("the tables have been forgotten");
         };
-        let rows = match carried::values(known, shape, rows) {
+        let rows = match carried::values(known, &shape, rows) {
             Ok(rows) => rows,
             Err(Unread::Schema) => {
                 let shard = self.shard(side).to_owned();
@@ -592,6 +589,10 @@ impl ShardWrite {
 
     fn lock_new(&mut self) -> ShardAction {
         let kind = self.held(Side::New).kind.unwrap_or(ShardKind::MySql);
+        // What MySQL's session had before is kept once.
+        if kind == ShardKind::MySql && self.held(Side::New).is_pinned {
+            return self.read(Side::New);
+        }
         let sql = carried::pin_and_lock(kind, &self.id, self.left());
         self.ask(Side::New, sql, WriteStage::PinNew)
     }
@@ -798,7 +799,9 @@ impl ShardWrite {
                     ),
                 )));
             }
-            WriteStage::Change(_) if failure.is_not_unique(kind) && !self.replaces => {
+            WriteStage::Change(_)
+                if (failure.is_not_unique(kind) || failure.is_of_parents(kind)) && !self.replaces =>
+            {
                 self.replaces = true;
                 self.held_mut(side).in_transaction = false;
                 self.stage = WriteStage::UndoChanges;
