@@ -210,7 +210,7 @@ impl<C: ShardConnection> Shards<C> {
                         }))
                     }
                 },
-                // In MariaDB's mode `ORACLE` the word `BEGIN` begins a block.
+                // `BEGIN` begins a block in MariaDB's mode `ORACLE`.
                 ShardAction::Begin(side) => on(side, "START TRANSACTION"),
                 ShardAction::Ask(side, sql) => on(side, &sql),
                 ShardAction::Commit(side) => on(side, commit),

@@ -49,7 +49,7 @@ impl ShardFailure {
     pub(super) fn is_not_unique(&self, kind: ShardKind) -> bool {
         match kind {
             ShardKind::MySql => [1062, 1022, 1586].contains(&self.number),
-            // An exclusion constraint is one of these.
+            // The second is an exclusion constraint.
             ShardKind::Postgres => ["23505", "23P01"].contains(&self.state.as_str()),
         }
     }

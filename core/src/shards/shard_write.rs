@@ -116,7 +116,6 @@ enum End {
 struct Held {
     kind: Option<ShardKind>,
     in_transaction: bool,
-    is_pinned: bool,
     is_spoilt: bool,
 }
 
@@ -140,7 +139,8 @@ pub struct ShardWrite {
     held: [Held; 2],
     known: [Option<Arc<KnownShard>>; 2],
     rows: [Vec<Vec<ShardRow>>; 2],
-    /// The rows of the id are written anew, because two of them exchange a value that may be there once, or the key of a parent changes.
+    /// The rows of the id are written anew, because two of them exchange a value that may be there once, or a
+    /// parent gets another key.
     replaces: bool,
 }
 
@@ -254,13 +254,16 @@ impl ShardWrite {
             }
             WriteStage::Work => self.worked(),
             WriteStage::PinOld => {
-                self.held_mut(Side::Old).is_pinned = true;
                 self.check_transaction(&rows)?;
+                let columns =
+                    rows.first().and_then(|row| row.get(1)).and_then(Option::as_deref).unwrap_or_default();
+                if columns != self.columns_of_old().to_string().as_bytes() {
+                    return self.has_changed(Side::Old);
+                }
                 Ok(self.read(Side::Old))
             }
             WriteStage::ReadOld => self.have_read(Side::Old, rows),
             WriteStage::PinNew => {
-                self.held_mut(Side::New).is_pinned = true;
                 self.check_isolation(Side::New, &rows)?;
                 Ok(self.read(Side::New))
             }
@@ -486,13 +489,24 @@ impl ShardWrite {
         if !self.is_mirrored() {
             return self.commit();
         }
-        match self.held(Side::Old).kind {
-            Some(kind) => {
-                let pin = carried::pin_old(kind, self.left());
+        match self.known(Side::Old) {
+            Some(known) if self.held(Side::Old).kind == Some(ShardKind::Postgres) => {
+                let pin = carried::pin_old(&known.tables);
                 Ok(self.ask(Side::Old, pin, WriteStage::PinOld))
             }
-            None => Ok(self.read(Side::Old)),
+            _ => Ok(self.read(Side::Old)),
         }
+    }
+
+    fn columns_of_old(&self) -> usize {
+        self.known(Side::Old).map_or(0, |known| known.tables.iter().map(|table| table.all_columns).sum())
+    }
+
+    /// The tables of a shard have other columns than before.
+    fn has_changed(&mut self, side: Side) -> Result<ShardAction> {
+        let shard = self.shard(side).to_owned();
+        self.shards.known.forget(&shard);
+        self.again(&format!("`{shard}` has other columns than before"))
     }
 
     /// The columns that both shards have, in the order of the old one.
@@ -507,7 +521,8 @@ impl ShardWrite {
         let table = if side == Side::Old { old.len() } else { new.len() };
         let shape = self.shape(table);
         let known = self.known(side).and_then(|known| known.tables.get(table));
-        let sql = known.map(|known| carried::read(known, &shape, &self.id)).unwrap_or_default();
+        let sql =
+            known.map(|known| carried::read(known, &shape, &self.id, side == Side::Old)).unwrap_or_default();
         self.ask(side, sql, if side == Side::Old { WriteStage::ReadOld } else { WriteStage::ReadNew })
     }
 
@@ -518,20 +533,17 @@ impl ShardWrite {
         let Some(known) = self.known(side).and_then(|known| known.tables.get(at)) else {
             return self.again("the tables have been forgotten");
         };
-        let rows = match carried::values(known, &shape, rows) {
+        let kind = known.table.kind;
+        let rows = match carried::values(kind, &shape, side == Side::Old, rows) {
             Ok(rows) => rows,
-            Err(Unread::Schema) => {
-                let shard = self.shard(side).to_owned();
-                self.shards.known.forget(&shard);
-                return self.again(&format!("`{shard}` has other columns than before"));
-            }
-            Err(Unread::TooLong) => {
+            Err(Unread::Charset) => return self.has_changed(side),
+            Err(Unread::Settings) => {
                 return Err(Error::new(
                     Code::StoreRefused,
                     format!(
-                        "a value of `{}` is longer than the `max_allowed_packet` of shard `{}`; nothing was written",
-                        known.table.name,
-                        self.shard(side)
+                        "shard `{}` does not read `{}` as it is: a value is longer than its `max_allowed_packet`, or it takes no settings for one statement (MySQL from 8.0, MariaDB); nothing was written",
+                        self.shard(side),
+                        known.table.name
                     ),
                 ));
             }
@@ -588,13 +600,13 @@ impl ShardWrite {
     }
 
     fn lock_new(&mut self) -> ShardAction {
-        let kind = self.held(Side::New).kind.unwrap_or(ShardKind::MySql);
-        // What MySQL's session had before is kept once.
-        if kind == ShardKind::MySql && self.held(Side::New).is_pinned {
-            return self.read(Side::New);
+        match self.known(Side::New) {
+            Some(known) if self.held(Side::New).kind == Some(ShardKind::Postgres) => {
+                let sql = carried::pin_new(&known.tables, &self.id, self.left());
+                self.ask(Side::New, sql, WriteStage::PinNew)
+            }
+            _ => self.read(Side::New),
         }
-        let sql = carried::pin_and_lock(kind, &self.id, self.left());
-        self.ask(Side::New, sql, WriteStage::PinNew)
     }
 
     fn change(&mut self) -> Result<ShardAction> {
@@ -615,7 +627,7 @@ impl ShardWrite {
                 };
                 let empty = Vec::new();
                 let sides = Sides { old: old.get(at).unwrap_or(&empty), new: new.get(at).unwrap_or(&empty) };
-                let [gone, written] = carried::changes(&known.table, &self.shape(at), &sides, self.replaces);
+                let [gone, written] = carried::changes(known, &self.shape(at), &sides, self.replaces);
                 // Children go first.
                 deletes.splice(0..0, gone);
                 writes.extend(written);
@@ -671,14 +683,11 @@ impl ShardWrite {
         let mut left = VecDeque::new();
         for side in [Side::New, Side::Old] {
             let held = self.held(side);
-            let Some(kind) = held.kind else { continue };
-            if !held.is_spoilt {
-                if held.in_transaction {
-                    left.push_back(ShardAction::Rollback(side));
-                }
-                if let Some(sql) = carried::restore(kind).filter(|_| held.is_pinned) {
-                    left.push_back(ShardAction::Ask(side, sql.to_owned()));
-                }
+            if held.kind.is_none() {
+                continue;
+            }
+            if held.in_transaction && !held.is_spoilt {
+                left.push_back(ShardAction::Rollback(side));
             }
             left.push_back(ShardAction::Close(side, held.is_spoilt));
         }

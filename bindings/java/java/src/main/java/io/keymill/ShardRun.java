@@ -35,6 +35,9 @@ final class ShardRun {
     private static final int BAD_CONFIG = 5;
     private static final int BAD_ARGUMENT = 6;
 
+    /** How long a server that does not answer is asked to end a session. */
+    private static final int END_MS = 1_000;
+
     private final Shards shards;
     private final long write;
     private final Held old = new Held();
@@ -49,6 +52,8 @@ final class ShardRun {
         Connection connection;
         boolean wasAutoCommit;
         boolean hasBegun;
+        boolean isPostgres;
+        boolean isMySql;
     }
 
     ShardRun(Shards shards, long write) {
@@ -145,6 +150,7 @@ final class ShardRun {
                 return refused(BAD_CONFIG, "the `DataSource` of shard `" + text() + "` gives null; it gives a connection for each call");
             }
             held.connection = connection;
+            held.isMySql = false;
             held.hasBegun = false;
             if (held != old && isSame(old.connection, connection)) {
                 held.connection = null;
@@ -152,7 +158,13 @@ final class ShardRun {
                         + "` has the connection of the shard that it takes the rows from: each shard has a `DataSource` that gives connections of its own");
             }
             held.wasAutoCommit = connection.getAutoCommit();
+            if (!held.wasAutoCommit && isSpringsOwn(connection)) {
+                give(held);
+                return refused(BAD_CONFIG, "shard `" + text()
+                        + "` has the connection of a transaction that Spring has begun, and would end it: the map of `Shards.of` has the pool's own `DataSource`, not a proxy of it");
+            }
             ShardKind kind = shards.kind(number, connection);
+            held.isMySql = kind == ShardKind.MYSQL;
             if (kind == ShardKind.OTHER) {
                 if (isMirrored) {
                     String name = connection.getMetaData().getDatabaseProductName();
@@ -163,11 +175,22 @@ final class ShardRun {
                 // Without a second shard no statement is keymill's own.
                 kind = ShardKind.MYSQL;
             }
+            held.isPostgres = kind == ShardKind.POSTGRES;
             return kind.answer;
         } catch (SQLException | RuntimeException e) {
             close(held, true);
             return failed(e, e.getMessage());
         }
+    }
+
+    /** Whether a {@code TransactionAwareDataSourceProxy} gave it: in the midst of a transaction its work would be rolled back or committed here. */
+    private static boolean isSpringsOwn(Connection connection) {
+        for (Class<?> type : connection.getClass().getInterfaces()) {
+            if (type.getName().equals("org.springframework.jdbc.datasource.ConnectionProxy")) {
+                return true;
+            }
+        }
+        return false;
     }
 
     /** Whether a pool has given one connection twice, in whatever it wraps it. */
@@ -201,7 +224,7 @@ final class ShardRun {
                 case ASK:
                     return ask(held.connection, text());
                 case COMMIT:
-                    held.connection.commit();
+                    commit(held);
                     return READY;
                 case ROLLBACK:
                     held.connection.rollback();
@@ -226,6 +249,20 @@ final class ShardRun {
             held.connection.rollback();
         }
         held.hasBegun = true;
+    }
+
+    /**
+     * PostgreSQL rolls back where a statement has failed whose exception the work has swallowed, and neither it nor its driver calls that an error.
+     * The first of two statements in one message is one.
+     */
+    private static void commit(Held held) throws SQLException {
+        if (held.isPostgres) {
+            try (Statement statement = held.connection.createStatement()) {
+                statement.execute("SELECT 1; COMMIT");
+            }
+        }
+        // After that one the driver knows that there is nothing left, and a pool sees a commit.
+        held.connection.commit();
     }
 
     private int ask(Connection connection, String sql) throws SQLException {
@@ -296,7 +333,7 @@ final class ShardRun {
             return;
         }
         if (ends) {
-            end(held.connection);
+            end(held.connection, held.isMySql);
             held.connection = null;
         } else {
             give(held);
@@ -313,27 +350,38 @@ final class ShardRun {
             }
             connection.close();
         } catch (SQLException | RuntimeException e) {
-            end(connection);
+            end(connection, held.isMySql);
         }
     }
 
-    /** The server rolls back. */
-    private static void end(Connection connection) {
+    /** The server rolls back, and no pool has the session any more. */
+    static void end(Connection connection, boolean isMySql) {
+        if (isMySql) {
+            // The pool of MariaDB's driver takes an `abort` for a `close`: this one ends at the server, and the rollback finds that out.
+            quietly(() -> {
+                connection.setNetworkTimeout(Runnable::run, END_MS);
+                try (Statement statement = connection.createStatement()) {
+                    statement.execute("KILL CONNECTION_ID()");
+                }
+            });
+            quietly(connection::rollback);
+        }
+        quietly(() -> connection.abort(Runnable::run));
+        // A pool drops a connection at which it has seen an error.
+        quietly(connection::rollback);
+        quietly(connection::close);
+    }
+
+    private interface Step {
+        void run() throws SQLException;
+    }
+
+    /** Each step may find that the connection is over, or that its driver lacks it. */
+    private static void quietly(Step step) {
         try {
-            connection.abort(Runnable::run);
+            step.run();
         } catch (SQLException | RuntimeException | LinkageError e) {
-            // The driver has no `abort`, or it is over already.
-        }
-        try {
-            // A pool drops a connection at which it has seen an error.
-            connection.rollback();
-        } catch (SQLException | RuntimeException e) {
-            // It is over.
-        }
-        try {
-            connection.close();
-        } catch (SQLException | RuntimeException e) {
-            // It is over.
+            // The next one goes on.
         }
     }
 

@@ -9,10 +9,12 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.sql.SQLException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Random;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.io.TempDir;
@@ -44,9 +46,10 @@ class ShardsMoveTest {
         type(words.toArray(new String[0]));
     }
 
-    private void rows(String verb) throws Exception {
+    private void rows(String verb, String... more) throws Exception {
         List<String> words = new ArrayList<>(Arrays.asList(TABLES));
         words.addAll(Arrays.asList("--from", "s1=file:s1.toml", "--to", "s2=file:s2.toml", "--wait"));
+        words.addAll(Arrays.asList(more));
         step(verb, words.toArray(new String[0]));
     }
 
@@ -71,6 +74,51 @@ class ShardsMoveTest {
     @ParameterizedTest
     @ValueSource(strings = {"mariadb", "mysql", "postgresql"})
     void no_acknowledged_write_is_lost_while_a_range_moves_there_and_back(String driver) throws Exception {
+        moves(driver, false);
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"mariadb", "mysql", "postgresql"})
+    void no_acknowledged_write_is_lost_where_connections_break(String driver) throws Exception {
+        moves(driver, true);
+    }
+
+    /** Ends sessions of the programs until it is interrupted. */
+    private static Thread breaks(TwoShards two) {
+        Thread breaks = new Thread(() -> {
+            Random chance = new Random();
+            try {
+                while (true) {
+                    Thread.sleep(1 + chance.nextInt(60));
+                    two.breakOne();
+                }
+            } catch (InterruptedException | SQLException e) {
+                // The test is over.
+            }
+        });
+        breaks.start();
+        return breaks;
+    }
+
+    /** Both shards are alike; after broken connections the new one is repaired. */
+    private void alike(boolean breaks) throws Exception {
+        if (!breaks) {
+            rows("verify");
+            return;
+        }
+        for (int turn = 1; ; turn++) {
+            try {
+                rows("verify", "--repair", "--delete");
+                return;
+            } catch (AssertionError e) {
+                // Another connection broke meanwhile.
+                if (turn == 20) throw e;
+            }
+        }
+    }
+
+    private void moves(String driver, boolean breaks) throws Exception {
+        Thread breaking = null;
         store = "sqlite:" + folder.resolve("routes.keymill") + "?busy=5s";
         List<Process> running = new ArrayList<>();
         try (TwoShards two = new TwoShards(driver)) {
@@ -87,17 +135,22 @@ class ShardsMoveTest {
             for (Path log : logs) {
                 Checks.until("a write before the move", 120, () -> log.toFile().length() > 2000);
             }
+            breaking = breaks ? breaks(two) : null;
             String[] plan = {"keymill", "--mill", store, "move", "plan", "orders", "--shards", "s1,s2", "--out", "plan.toml"};
             assertEquals(0, new ProcessBuilder(plan).directory(folder.toFile()).start().waitFor());
             step("start", "--plan", "plan.toml", "--watch", "0s", "--wait");
             rows("copy");
-            rows("verify");
+            alike(breaks);
             cutOver();
             step("back", "--wait");
-            rows("verify");
+            alike(breaks);
             cutOver();
-            rows("verify");
+            alike(breaks);
             step("finish", "--wait");
+            if (breaking != null) {
+                breaking.interrupt();
+                breaking.join();
+            }
             for (Path log : logs) {
                 long length = log.toFile().length();
                 Checks.until("a write after the move", 120, () -> log.toFile().length() > length);
@@ -107,8 +160,11 @@ class ShardsMoveTest {
                 assertTrue(one.waitFor(120, TimeUnit.SECONDS));
                 assertEquals(0, one.exitValue(), Files.readString(Paths.get(logs.get(running.indexOf(one)) + ".said")));
             }
-            compare(driver, two, logs);
+            compare(driver + (breaks ? ", broken" : ""), two, logs);
         } finally {
+            if (breaking != null) {
+                breaking.interrupt();
+            }
             running.forEach(Process::destroyForcibly);
         }
     }

@@ -36,6 +36,8 @@ import javax.sql.DataSource;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
+import org.mariadb.jdbc.MariaDbDataSource;
+import org.mariadb.jdbc.MariaDbPoolDataSource;
 
 /** Writes and reads over JDBC, on MariaDB by two drivers and on PostgreSQL. */
 class ShardsTest {
@@ -321,6 +323,34 @@ class ShardsTest {
             shards.write(FIRST, connection -> ask(connection, "UPDATE t_order SET note = 'e'"));
             two.alike();
         }
+    }
+
+    @Test
+    void a_connection_that_is_in_doubt_and_alive_does_not_go_back_into_its_pool() throws Exception {
+        try (TwoShards maria = new TwoShards("mariadb"); TwoShards mysql = new TwoShards("mysql"); TwoShards postgres = new TwoShards("postgresql")) {
+            for (TwoShards two : Arrays.asList(maria, mysql, postgres)) {
+                try (HikariDataSource pool = pool(two.source(0), true)) {
+                    endsIn(two, pool);
+                }
+            }
+            // Its `abort` gives a connection back.
+            try (MariaDbPoolDataSource pool = new MariaDbPoolDataSource(((MariaDbDataSource) maria.source(0)).getUrl() + "?user=shop&password=secret&maxPoolSize=1")) {
+                endsIn(maria, pool);
+            }
+        }
+    }
+
+    private static void endsIn(TwoShards two, DataSource pool) throws SQLException {
+        Connection connection = pool.getConnection();
+        connection.setAutoCommit(false);
+        String session = two.session(connection);
+        insert(connection, FIRST);
+        ShardRun.end(connection, !two.isPostgres());
+        try (Connection next = pool.getConnection()) {
+            assertNotEquals(session, two.session(next));
+            assertTrue(next.getAutoCommit());
+        }
+        assertEquals("0 0 0 0", two.counts());
     }
 
     @ParameterizedTest

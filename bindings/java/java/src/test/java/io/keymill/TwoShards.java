@@ -10,6 +10,7 @@ import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
 import java.net.URI;
 import java.sql.Connection;
+import java.sql.DriverManager;
 import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.sql.SQLFeatureNotSupportedException;
@@ -58,7 +59,7 @@ final class TwoShards implements AutoCloseable {
                     statement.execute("CREATE SCHEMA " + name);
                 }
             } else {
-                root("CREATE DATABASE " + name + "; GRANT ALL ON " + name + ".* TO keymill@'%'");
+                root("CREATE USER IF NOT EXISTS shop@'%' IDENTIFIED BY 'secret'; CREATE DATABASE " + name + "; GRANT ALL ON " + name + ".* TO keymill@'%', shop@'%'");
             }
         }
         for (int shard = 0; shard < 2; shard++) {
@@ -115,7 +116,7 @@ final class TwoShards implements AutoCloseable {
         return isPostgres() ? server + "?schema=" + names[shard] : server.substring(0, server.lastIndexOf('/') + 1) + names[shard];
     }
 
-    /** The connections of a shard. */
+    /** The connections of a shard. A program is another user than the operator. */
     DataSource source(int shard) throws SQLException {
         return source(names[shard]);
     }
@@ -127,17 +128,17 @@ final class TwoShards implements AutoCloseable {
     private DataSource source(String name) throws SQLException {
         URI uri = URI.create(server());
         String[] user = uri.getUserInfo().split(":");
-        String password = user.length > 1 ? user[1] : "";
+        String password = isPostgres() && user.length < 2 ? "" : isPostgres() ? user[1] : "secret";
         switch (driver) {
             case "mariadb":
                 MariaDbDataSource mariadb = new MariaDbDataSource("jdbc:mariadb://" + uri.getHost() + ":" + uri.getPort() + "/" + name);
-                mariadb.setUser(user[0]);
+                mariadb.setUser("shop");
                 mariadb.setPassword(password);
                 return mariadb;
             case "mysql":
                 MysqlDataSource mysql = new MysqlDataSource();
                 mysql.setUrl("jdbc:mysql://" + uri.getHost() + ":" + uri.getPort() + "/" + name + "?sslMode=DISABLED&allowPublicKeyRetrieval=true");
-                mysql.setUser(user[0]);
+                mysql.setUser("shop");
                 mysql.setPassword(password);
                 return mysql;
             default:
@@ -224,6 +225,25 @@ final class TwoShards implements AutoCloseable {
     /** Ends a session at its server. */
     void kill(String session) throws SQLException {
         ask(0, isPostgres() ? "SELECT pg_terminate_backend(" + session + ")" : "KILL " + session);
+    }
+
+    /** Ends one of the programs' sessions, whatever it does. */
+    void breakOne() throws SQLException {
+        if (isPostgres()) {
+            ask(0, "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity WHERE application_name IN ('" + names[0] + "', '" + names[1]
+                    + "') AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1) one");
+            return;
+        }
+        URI uri = URI.create(server());
+        try (Connection root = DriverManager.getConnection("jdbc:mariadb://" + uri.getHost() + ":" + uri.getPort() + "/?user=root")) {
+            for (String id : ask(root, "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'shop' ORDER BY RAND() LIMIT 1")) {
+                try {
+                    ask(root, "KILL " + id);
+                } catch (SQLException e) {
+                    // It has ended meanwhile.
+                }
+            }
+        }
     }
 
     /** Counts the connections that it gives, and those that came back. */
