@@ -400,6 +400,32 @@ fn a_copy_after_a_clean_comparison_needs_another_one() {
     moves.next(None, Change::Apply).expect("a step");
 }
 
+/// The statement of a copy whose connection to the old shard was lost may reach the new one behind the comparison.
+#[test]
+fn a_comparison_beside_which_rows_are_copied_does_not_count() {
+    let shards = Postgres::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    let mut has_copied = false;
+    let mut other_operator = |event: RowsEvent<'_>| {
+        if matches!(event, RowsEvent::Progress { .. }) && !has_copied {
+            has_copied = true;
+            let mut settles = 0;
+            let mut counts = |event: RowsEvent<'_>| {
+                settles += u32::from(matches!(event, RowsEvent::Settles(_)));
+                ControlFlow::Continue(())
+            };
+            moves.copy(rows, Change::Apply, &mut counts).expect("another copy");
+            assert_eq!(settles, 0, "all readers have written to both shards for long");
+        }
+        ControlFlow::Continue(())
+    };
+    let refused = moves.verify(rows, RowRepair::Named, Change::Apply, &mut other_operator);
+    let refused = refused.expect_err("a copy began beside it");
+    assert!(has_copied && refused.message.contains("one that counts begins from"), "{refused}");
+    moves.next(None, Change::Apply).expect_err("no comparison was recorded");
+}
+
 #[test]
 fn a_clean_removes_nothing_once_the_range_moves_back() {
     let shards = Postgres::start();
@@ -422,6 +448,42 @@ fn a_clean_removes_nothing_once_the_range_moves_back() {
     let refused = refused.expect_err("the range moves back");
     assert!(refused.code == Code::StoreRefused && refused.message.contains("another operator"), "{refused}");
     assert_eq!(Some(shards.open(0)("SELECT COUNT(*) FROM t_order")), removed_before);
+}
+
+/// The row was looked at, and its statement waits for a program that changes it.
+#[test]
+fn a_row_of_the_old_shard_that_is_changed_while_it_would_be_removed_stays() {
+    for shards in [&Postgres::start() as &dyn Shards, &MariaDb::start()] {
+        let Stage { moves, rows, .. } = &Stage::new(shards);
+        moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+        moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+        finished(moves);
+        let mut program = shards.open(0);
+        program("BEGIN");
+        program(&format!("UPDATE t_order SET buyer = buyer + 1 WHERE order_id = {}", FIRST + 2));
+        let waited = AtomicBool::new(false);
+        let removed = std::thread::scope(|scope| {
+            let clean = scope.spawn(|| {
+                let mut on_event = |event: RowsEvent<'_>| {
+                    // ordering: Relaxed — a flag that carries nothing else.
+                    waited.fetch_or(matches!(event, RowsEvent::Retries(_)), Ordering::Relaxed);
+                    ControlFlow::Continue(())
+                };
+                moves.clean(rows, Duration::ZERO, Change::Apply, &mut on_event)
+            });
+            // ordering: Relaxed — see above.
+            while !waited.load(Ordering::Relaxed) {
+                assert!(!clean.is_finished(), "it waits for the lock");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            program("COMMIT");
+            clean.join().expect("no panic")
+        });
+        let refused = removed.expect_err("a row is left");
+        assert!(refused.message.contains("1 rows of `t_order` are left in the old shard"), "{refused}");
+        let left = program(&format!("SELECT order_id FROM t_order WHERE order_id >= {FIRST}"));
+        assert_eq!(left, [(FIRST + 2).to_string()]);
+    }
 }
 
 /// A process that is stopped between its look at the move and its write wakes at any time: the database refuses the write then.

@@ -128,12 +128,13 @@ that has died is waited for until its row ends, and is named meanwhile.")]
     #[command(long_about = "\
 Remove the rows of finished moves from the old shard, those that the new one has.
 
-First the whole range is checked: where the new shard lacks a row, or has an older one, nothing is removed. Then rows go
-in chunks, each only in the version that was checked.")]
+First the whole range is checked: where the new shard lacks a row, or has it with other values, nothing is removed. Rows
+that programs have changed in the new shard since the move have other values there; --changed-too says that this is why. Then
+rows go in chunks, each only with the values that were checked.")]
     #[command(after_help = "\
 Examples:
   keymill move clean orders --table t_order --key order_id --from s1=file:s1.toml --to s2=file:s2.toml
-  keymill move clean orders --table t_order --key order_id --from s1=file:s1.toml --to s2=file:s2.toml --yes")]
+  keymill move clean orders --table t_order --key order_id --from s1=file:s1.toml --to s2=file:s2.toml --changed-too --yes")]
     Clean {
         /// The router's name
         router: String,
@@ -142,6 +143,9 @@ Examples:
         /// Only of moves that were finished so long ago
         #[arg(long, value_name = "TIME", default_value = "7d", value_parser = time)]
         older_than: Duration,
+        /// Rows that differ were changed in the new shard since the move: remove the old ones, too
+        #[arg(long)]
+        changed_too: bool,
         /// The most rows a second
         #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
         rows_per_second: u64,

@@ -69,8 +69,8 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
             })
         }
         MoveVerb::Finish { router, watch, how } => finish(mill, router, *watch, how, json),
-        MoveVerb::Clean { router, rows: of, older_than, rows_per_second, yes } => {
-            rows::clean(mill, router, of, *older_than, *rows_per_second, *yes, json)
+        MoveVerb::Clean { router, rows: of, older_than, changed_too, rows_per_second, yes } => {
+            rows::clean(mill, router, of, *older_than, *rows_per_second, (*changed_too, *yes), json)
         }
         MoveVerb::Status { router } => show(router, &mill.moves(router)?.status()?, json),
     }

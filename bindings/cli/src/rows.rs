@@ -222,10 +222,13 @@ pub fn clean(
     args: &RowsArgs,
     older_than: Duration,
     per_second: u64,
-    yes: bool,
+    (changed, yes): (bool, bool),
     json: bool,
 ) -> Result<()> {
-    let (rows, moves) = (args.rows(per_second)?, mill.moves(router)?);
+    let (mut rows, moves) = (args.rows(per_second)?, mill.moves(router)?);
+    if changed {
+        rows = rows.changed_too();
+    }
     let mut shown = Shown::new(false);
     let removed = moves.clean(&rows, older_than, change(yes), &mut |event| shown.on(event))?;
     drop(shown);

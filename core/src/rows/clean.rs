@@ -1,11 +1,12 @@
 //! Removes the rows of finished moves from the old shard, each only where the new shard has it.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::children::check_children;
 use super::compare::sub_range;
 use super::copy::{behind, number};
-use super::digest::{Primary, digests};
+use super::digest::{Digest, Primary, digests};
 use super::key::IdRange;
 use super::pace::Pace;
 use super::permit::{Permit, Until};
@@ -31,8 +32,8 @@ pub struct RemovedRows {
 
 impl Moves {
     /// Removes the rows of moves that were finished so long ago from the old shard. First the whole range of each table is checked: where
-    /// the new shard lacks a row, or has an older one, nothing is removed. Then rows go in chunks, each only in the version that was
-    /// checked. A dry run checks and counts.
+    /// the new shard lacks a row, or has it with other values, nothing is removed; [`MovedRows::changed_too`] says that such values were
+    /// changed there since the move. Then rows go in chunks, each only with the values that were checked. A dry run checks and counts.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT`: the shards' names are not in front of the URLs, or are those of no finished move. `INVALID_CONFIG`: no move is finished, or
@@ -61,7 +62,8 @@ impl Moves {
             let mut known = 0;
             for range in ranges(&finished, both) {
                 let count = &mut |_: &mut Both<'_>, rows: &KnownRows| Ok(rows.len() as u64);
-                known += each_chunk(both, &range, u64::MAX, RowsTask::Checking, count)?;
+                let how = (u64::MAX, rows.has_changed);
+                known += each_chunk(both, &range, how, RowsTask::Checking, count)?;
             }
             counts.push(known);
         }
@@ -74,7 +76,8 @@ impl Moves {
                 *count = 0;
                 for range in ranges(&finished, both) {
                     let remove = &mut |both: &mut Both<'_>, rows: &KnownRows| remove(both, rows, &permit);
-                    *count += each_chunk(both, &range, rows.per_second, RowsTask::Removing, remove)?;
+                    let how = (rows.per_second, rows.has_changed);
+                    *count += each_chunk(both, &range, how, RowsTask::Removing, remove)?;
                     check_gone(both, &range)?;
                 }
             }
@@ -167,14 +170,14 @@ fn check_routes(routes: &Router, of: &FinishedMove) -> Result<()> {
     Ok(())
 }
 
-/// The old shard's rows of a chunk that the new shard has: their keys and versions.
-type KnownRows = Vec<(Primary, i128)>;
+/// The old shard's rows of a chunk that the new shard has.
+type KnownRows = BTreeMap<Primary, Digest>;
 
 /// Passes the old shard's rows to `then`, chunk by chunk, once the new shard is known to have each of them.
 fn each_chunk(
     both: &mut Both<'_>,
     range: &IdRange,
-    per_second: u64,
+    (per_second, has_changed): (u64, bool),
     task: RowsTask,
     then: &mut dyn FnMut(&mut Both<'_>, &KnownRows) -> Result<u64>,
 ) -> Result<u64> {
@@ -184,7 +187,7 @@ fn each_chunk(
         both.watch.go_on("the same clean goes on from here")?;
         let asked = Instant::now();
         let chunk = sub_range(both, &left, pace.most(CHUNK))?;
-        let rows = known(both, &chunk)?;
+        let rows = known(both, &chunk, has_changed)?;
         let reply = asked.elapsed();
         done += if rows.is_empty() { 0 } else { then(both, &rows)? };
         both.progress(task, range.share(&chunk.last), done, pace.is_easing());
@@ -194,44 +197,53 @@ fn each_chunk(
     Ok(done)
 }
 
-/// The old shard's rows of a chunk. Refuses where the new shard does not have one of them, or an older one.
-fn known(both: &mut Both<'_>, chunk: &IdRange) -> Result<KnownRows> {
+/// The old shard's rows of a chunk. Refuses where the new shard does not have one of them, or has it with other values.
+fn known(both: &mut Both<'_>, chunk: &IdRange, has_changed: bool) -> Result<KnownRows> {
     let old = both.watch.persist(|| digests(&mut both.from, &both.old, &both.old.within(chunk)))?;
     if old.is_empty() {
         return Ok(KnownRows::new());
     }
     let new = both.watch.persist(|| digests(&mut both.to, &both.new, &both.new.within(chunk)))?;
-    let (mut rows, mut unknown) = (KnownRows::new(), Vec::new());
-    for (primary, row) in old {
-        match new.get(&primary) {
-            Some(there) if there.version > row.version || *there == row => rows.push((primary, row.version)),
-            _ => unknown.push(both.old.shown(&primary)),
+    let (mut missing, mut other) = (Vec::new(), Vec::new());
+    for (primary, row) in &old {
+        match new.get(primary) {
+            None => missing.push(both.old.shown(primary)),
+            Some(there) if there != row && !has_changed => other.push(both.old.shown(primary)),
+            Some(_) => {}
         }
     }
-    if unknown.is_empty() {
-        return Ok(rows);
-    }
-    let more = if unknown.len() > NAMED { ", …" } else { "" };
-    unknown.truncate(NAMED);
-    Err(Error::new(
-        Code::StoreRefused,
+    let (from, to, table) = (both.from.at(), both.to.at(), &both.old.name);
+    let what = if !missing.is_empty() {
         format!(
-            "the new shard ({}) does not have these rows of `{}`, or has them in an older version: {}{more}; delete those in the old shard ({}) that were deleted in the new one since the move, and copy the others to the new one, by hand",
-            both.to.at(),
-            both.old.name,
-            unknown.join(", "),
-            both.from.at()
-        ),
-    ))
+            "the new shard ({to}) does not have these rows of `{table}`: {}; delete those in the old shard ({from}) that were deleted in the new one since the move, and copy the others to the new one, by hand",
+            named(missing)
+        )
+    } else if !other.is_empty() {
+        format!(
+            "the new shard ({to}) has these rows of `{table}` with other values than the old one ({from}): {}; they were changed in the new shard since the move, or a program that did not follow it has written to the old one; `{}` says that it is the first, and removes them too",
+            named(other),
+            both.wording.name("changed_too")
+        )
+    } else {
+        return Ok(old);
+    };
+    Err(Error::new(Code::StoreRefused, what))
 }
 
-/// Removes rows that still have the version that was looked at; answers with how many.
+/// The first rows of a list.
+fn named(mut rows: Vec<String>) -> String {
+    let more = if rows.len() > NAMED { ", …" } else { "" };
+    rows.truncate(NAMED);
+    format!("{}{more}", rows.join(", "))
+}
+
+/// Removes rows that still have the values that were looked at; answers with how many.
 fn remove(both: &mut Both<'_>, rows: &KnownRows, permit: &Permit<'_>) -> Result<u64> {
-    let rows: Vec<_> = rows.iter().map(|(primary, version)| (primary, *version)).collect();
+    let rows: Vec<_> = rows.iter().collect();
     let Both { from, old, watch, .. } = both;
     let mut removed = 0;
     for part in rows.chunks(CHUNK as usize) {
-        let delete = |until: &Until| old.delete(part, &until.condition());
+        let delete = |until: &Until| old.delete_unchanged(part, &until.condition());
         removed += watch.persist(|| permit.write(from, watch, &delete))?;
     }
     Ok(removed)

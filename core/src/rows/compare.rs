@@ -10,7 +10,7 @@ use crate::error::{Code, Error, Result};
 
 use super::Both;
 use super::copy::{behind, nth};
-use super::digest::{Primary, RowDigest, checksum, digests};
+use super::digest::{Digest, Primary, checksum, digests};
 use super::key::{Id, IdRange};
 use super::pace::Pace;
 use super::watch::RowsTask;
@@ -30,23 +30,17 @@ pub enum Differs {
     OnlyOld,
     /// The old shard does not have it.
     OnlyNew,
-    /// The old shard's `version` is higher.
-    OldNewer,
-    /// The new shard's `version` is higher.
-    NewNewer,
-    /// The versions are alike, and other values are not.
+    /// Both have it, and not all of its values are alike.
     Content,
 }
 
 impl Differs {
-    fn of(old: Option<&RowDigest>, new: Option<&RowDigest>) -> Option<Differs> {
+    fn of(old: Option<&Digest>, new: Option<&Digest>) -> Option<Differs> {
         match (old, new) {
             (None, None) => None,
             (Some(_), None) => Some(Differs::OnlyOld),
             (None, Some(_)) => Some(Differs::OnlyNew),
-            (Some(old), Some(new)) if old.version > new.version => Some(Differs::OldNewer),
-            (Some(old), Some(new)) if old.version < new.version => Some(Differs::NewNewer),
-            (Some(old), Some(new)) => (old.digest != new.digest).then_some(Differs::Content),
+            (Some(old), Some(new)) => (old != new).then_some(Differs::Content),
         }
     }
 
@@ -56,9 +50,7 @@ impl Differs {
         match self {
             Differs::OnlyOld => "missing in the new shard",
             Differs::OnlyNew => "only in the new shard",
-            Differs::OldNewer => "older in the new shard",
-            Differs::NewNewer => "older in the old shard",
-            Differs::Content => "other values under one version",
+            Differs::Content => "other values in the new shard",
         }
     }
 }
@@ -69,8 +61,6 @@ pub struct Difference {
     pub primary: Primary,
     pub id: Id,
     pub how: Differs,
-    /// Its version: in the new shard, where it is there.
-    pub version: i128,
 }
 
 /// Gets rows that differ, and answers with those that are left.
@@ -85,8 +75,8 @@ pub struct Compared {
 }
 
 fn between(
-    old: &BTreeMap<Primary, RowDigest>,
-    new: &BTreeMap<Primary, RowDigest>,
+    old: &BTreeMap<Primary, Digest>,
+    new: &BTreeMap<Primary, Digest>,
     both: &Both<'_>,
 ) -> Result<Vec<Difference>> {
     let rows: BTreeSet<&Primary> = old.keys().chain(new.keys()).collect();
@@ -96,8 +86,7 @@ fn between(
         let Some(id) = both.old.id_of(primary) else {
             return Err(Error::new(Code::StoreRefused, format!("a key of `{}` is no id", both.old.name)));
         };
-        let version = new.get(primary).or_else(|| old.get(primary)).map_or(0, |row| row.version);
-        found.push(Difference { primary: primary.clone(), id, how, version });
+        found.push(Difference { primary: primary.clone(), id, how });
     }
     Ok(found)
 }

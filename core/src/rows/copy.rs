@@ -16,7 +16,7 @@ use super::pace::Pace;
 use super::permit::{CONDITION, Permit, Until};
 use super::shard::Shard;
 use super::watch::{RowsTask, Watch};
-use super::{Both, Wording, no_version, too_long};
+use super::{Both, Wording, no_id, too_long};
 
 /// Rows of a chunk.
 const CHUNK: u64 = 4000;
@@ -144,14 +144,14 @@ fn named(error: Error, table: &MovedTable, span: &[Option<Primary>; 2]) -> Error
     Error::new(error.code, format!("{} ({rows} were in one statement)", error.message))
 }
 
-/// An insert whose first version is an error once the permit is over.
-pub(super) fn guarded(insert: &str, version: &Range<usize>, until: &Until) -> String {
+/// An insert whose first id is an error once the permit is over.
+pub(super) fn guarded(table: &MovedTable, insert: &str, id: &Range<usize>, until: &Until) -> String {
     let part = |range: Range<usize>| insert.get(range).unwrap_or_default();
     format!(
         "{}{}{}",
-        part(0..version.start),
-        until.guarded(part(version.clone())),
-        part(version.end..insert.len())
+        part(0..id.start),
+        until.guarded(part(id.clone()), table.is_wide),
+        part(id.end..insert.len())
     )
 }
 
@@ -173,14 +173,14 @@ fn send_locked(
     let mut rows = 0;
     let (head, tail) = (new.insert(), new.or_replace());
     let (mut insert, mut values, mut failed) = (head.clone(), String::new(), None);
-    // Where the version of the first row stands.
-    let mut version = 0..0;
+    // Where the id of the first row stands.
+    let mut id = 0..0;
     // The first and the last row of the insert.
     let mut span = [None, None];
     let from_at = from.at();
-    let mut flush = |insert: &mut String, version: &Range<usize>, span: &[Option<Primary>; 2]| {
+    let mut flush = |insert: &mut String, id: &Range<usize>, span: &[Option<Primary>; 2]| {
         insert.push_str(&tail);
-        let sent = permit.write(to, watch, &|until| guarded(insert, version, until)).err();
+        let sent = permit.write(to, watch, &|until| guarded(new, insert, id, until)).err();
         let sent = sent.map(|error| named(error, new, span));
         insert.clear();
         insert.push_str(&head);
@@ -191,18 +191,17 @@ fn send_locked(
             return;
         }
         values.clear();
-        let Some(version_of_row) = old.version_of(row) else {
-            failed = Some(no_version(&from_at, old, row));
+        let Some(at) = new.write_row(&mut values, row) else {
+            failed = Some(no_id(&from_at, old, row));
             return;
         };
-        let at = new.write_row(&mut values, row, version_of_row);
         let alone = head.len() + values.len() + tail.len() + CONDITION;
         if alone > longest {
             failed = Some(too_long(&from_at, old, row, alone, wording));
             return;
         }
         if insert.len() + 1 + values.len() + tail.len() + CONDITION > longest {
-            failed = flush(&mut insert, &version, &span);
+            failed = flush(&mut insert, &id, &span);
             if failed.is_some() {
                 return;
             }
@@ -210,18 +209,18 @@ fn send_locked(
         if insert.len() > head.len() {
             insert.push(',');
         } else {
-            version = head.len() + at.start..head.len() + at.end;
+            id = head.len() + at.start..head.len() + at.end;
             span[0] = old.primary_of(row);
         }
         span[1] = old.primary_of(row);
         insert.push_str(&values);
         rows += 1;
         if insert.len() >= INSERT {
-            failed = flush(&mut insert, &version, &span);
+            failed = flush(&mut insert, &id, &span);
         }
     })?;
     if failed.is_none() && insert.len() > head.len() {
-        failed = flush(&mut insert, &version, &span);
+        failed = flush(&mut insert, &id, &span);
     }
     failed.map_or(Ok(rows), Err)
 }

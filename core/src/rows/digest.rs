@@ -3,6 +3,8 @@
 //! The digest of a row is a hash of its values' texts with commas between them; texts and bytes, which may have commas, stand there as a
 //! hash of their own: SHA-256, since MySQL 9.7 has no `MD5` any more, and MD5 on PostgreSQL. These digests guard against no attacker. A range has the number of its rows, and the sum of the first 60 bits of each.
 
+use std::collections::BTreeMap;
+
 use crate::error::{Code, Error, Result};
 
 use super::key::{Id, IdRange};
@@ -10,15 +12,11 @@ use super::moved_table::{Class, Column, MovedTable};
 use super::shard::{Cells, Shard, ShardKind};
 use super::sql::quoted;
 
-/// A row as it is compared.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RowDigest {
-    pub version: i128,
-    pub digest: Vec<u8>,
-}
-
 /// The values of the primary key, as the server writes them.
 pub type Primary = Vec<Vec<u8>>;
+
+/// All values of a row, as they are compared: hexadecimal digits.
+pub type Digest = Vec<u8>;
 
 impl MovedTable {
     fn digest_of(&self, column: &Column) -> String {
@@ -35,8 +33,8 @@ impl MovedTable {
         }
     }
 
-    /// The digest of a row, in hexadecimal digits.
-    fn digest(&self) -> String {
+    /// The [`Digest`] of a row.
+    pub fn digest(&self) -> String {
         let columns: Vec<_> = self.columns.iter().map(|column| self.digest_of(column)).collect();
         match self.kind {
             ShardKind::MySql => format!("SHA2(CONCAT_WS(',', {}), 256)", columns.join(", ")),
@@ -58,19 +56,18 @@ impl MovedTable {
         format!("SELECT COUNT(*), COALESCE({sum}, 0) FROM {} WHERE {}", self.quoted, self.within(range))
     }
 
-    /// The primary key, the version and the digest of each row.
+    /// The primary key and the digest of each row.
     pub fn digests(&self, condition: &str) -> String {
         let named = |at: &usize| self.columns.get(*at).map(|column| quoted(self.kind, &column.name));
-        let columns: Vec<_> = self.primary.iter().chain([&self.version]).filter_map(named).collect();
+        let columns: Vec<_> = self.primary.iter().filter_map(named).collect();
         format!("SELECT {}, {} FROM {} WHERE {condition}", columns.join(", "), self.digest(), self.quoted)
     }
 
-    /// The primary key and the rest of a row of [`MovedTable::digests`].
-    fn read_digest(&self, row: Cells<'_>) -> Option<(Primary, RowDigest)> {
+    /// A row of [`MovedTable::digests`].
+    fn read_digest(&self, row: Cells<'_>) -> Option<(Primary, Digest)> {
         let keys = self.primary.len();
         let primary = row.get(..keys)?.iter().map(|cell| cell.map(<[u8]>::to_vec)).collect::<Option<_>>()?;
-        let version = std::str::from_utf8((*row.get(keys)?)?).ok()?.parse().ok()?;
-        Some((primary, RowDigest { version, digest: (*row.get(keys + 1)?)?.to_vec() }))
+        Some((primary, (*row.get(keys)?)?.to_vec()))
     }
 
     /// The id of a row by its primary key.
@@ -96,12 +93,8 @@ pub fn checksum(shard: &mut Shard, table: &MovedTable, range: &IdRange) -> Resul
 }
 
 /// The rows that a condition finds.
-pub fn digests(
-    shard: &mut Shard,
-    table: &MovedTable,
-    condition: &str,
-) -> Result<std::collections::BTreeMap<Primary, RowDigest>> {
-    let (mut found, mut strange) = (std::collections::BTreeMap::new(), 0_u64);
+pub fn digests(shard: &mut Shard, table: &MovedTable, condition: &str) -> Result<BTreeMap<Primary, Digest>> {
+    let (mut found, mut strange) = (BTreeMap::new(), 0_u64);
     shard.read(&table.digests(condition), |row| match table.read_digest(row) {
         Some((primary, digest)) => {
             found.insert(primary, digest);
@@ -112,7 +105,7 @@ pub fn digests(
         return Err(Error::new(
             Code::StoreRefused,
             format!(
-                "{}: {strange} rows of `{}` have a version that is no whole number",
+                "{}: {strange} rows of `{}` have no digest; nothing was compared",
                 shard.at(),
                 table.name
             ),

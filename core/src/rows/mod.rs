@@ -64,6 +64,7 @@ pub struct MovedRows {
     to: String,
     tables: Vec<(String, String)>,
     per_second: u64,
+    has_changed: bool,
     wording: Wording,
 }
 
@@ -84,6 +85,7 @@ impl MovedRows {
             to: to.to_owned(),
             tables: Vec::new(),
             per_second: ROWS_PER_SECOND,
+            has_changed: false,
             wording: Wording::default(),
         }
     }
@@ -99,6 +101,14 @@ impl MovedRows {
     #[must_use]
     pub fn rows_per_second(mut self, rows: u64) -> MovedRows {
         self.per_second = rows.max(1);
+        self
+    }
+
+    /// Rows of the new shard with other values than the old one's were changed there since the move: [`Moves::clean`] removes the old ones, too.
+    /// Otherwise it refuses, because a program that did not follow the move may have written them to the old shard.
+    #[must_use]
+    pub fn changed_too(mut self) -> MovedRows {
+        self.has_changed = true;
         self
     }
 
@@ -194,16 +204,15 @@ fn too_long(at: &str, table: &MovedTable, row: Cells<'_>, bytes: usize, wording:
     )
 }
 
-/// A row whose version is no number.
-fn no_version(at: &str, table: &MovedTable, row: Cells<'_>) -> Error {
-    let primary = table.primary_of(row).map_or_else(String::new, |primary| table.shown(&primary));
-    let version = row.get(table.version).copied().flatten().map(String::from_utf8_lossy);
+/// A row whose key is no id.
+fn no_id(at: &str, table: &MovedTable, row: Cells<'_>) -> Error {
+    let key = table.primary.first().and_then(|at| row.get(*at).copied().flatten());
     Error::new(
         Code::StoreRefused,
         format!(
-            "{at}: row {primary} of `{}` has the version `{}`, which is no whole number; nothing of it was written",
+            "{at}: a row of `{}` has the key `{}`, which is no id; nothing of it was written",
             table.name,
-            shown(&version.unwrap_or_default())
+            shown(&String::from_utf8_lossy(key.unwrap_or_default()))
         ),
     )
 }
@@ -303,18 +312,15 @@ impl Moves {
         Ok((moving, status))
     }
 
-    /// Records that every reader writes to both shards, and waits for the routes of before. Answers with the version that it stored, and
-    /// with the time from which on a comparison counts.
-    fn begin(&self, moving: &Moving, watch: &Watch<'_>) -> Result<(u64, u64)> {
+    /// Records that every reader writes to both shards. Answers with the version that it stored, the time from which on a comparison counts,
+    /// and how long until then.
+    fn begin(&self, moving: &Moving, watch: &Watch<'_>) -> Result<(u64, u64, Duration)> {
         let status = watch.patiently(|| self.begin_verify(Change::Apply))?;
         let is_same = |now: &&Moving| now.since == moving.since && now.of == moving.of;
         let Some(began) = status.moving.as_ref().filter(is_same).and_then(|of| of.verify_from) else {
             return Err(self.other_step(status.version));
         };
-        let settle = Duration::from_millis(began.saturating_sub(status.now_ms));
-        watch.say(RowsEvent::Settles(settle));
-        std::thread::sleep(settle);
-        Ok((status.version, began))
+        Ok((status.version, began, Duration::from_millis(began.saturating_sub(status.now_ms))))
     }
 
     /// Copies the rows of the range that moves which were there before it was mirrored, chunk by chunk along the key. The rows of a chunk are
@@ -344,11 +350,17 @@ impl Moves {
         for both in &mut all {
             check_sides(both, &routes, &moving.of, &status.finished)?;
         }
-        // A row that a program writes to the old shard only, behind the place where the copy is, would be missed.
-        let is_mirrored = moving.verify_from.is_some_and(|from| from <= status.now_ms);
-        // A row that a program deletes while it is copied is in the new shard only: what was compared before no longer counts.
-        let begins = !change.is_dry() && (!is_mirrored || moving.verified_at.is_some());
-        let version = if begins { self.begin(&moving, &watch)?.0 } else { status.version };
+        let mut version = status.version;
+        if !change.is_dry() {
+            // Under a version of its own: a comparison that runs meanwhile does not count, nor one of before. If the old shard's locks are lost,
+            // a statement may reach the new shard later than a program's `DELETE`.
+            let (stored, _, settle) = self.begin(&moving, &watch)?;
+            version = stored;
+            // A row that a program writes to the old shard only, behind the place where the copy is, would be missed.
+            if moving.verify_from.is_none_or(|from| from > status.now_ms) {
+                watch.settle(settle);
+            }
+        }
         let still = || self.check_still(version);
         let permit = Permit::new(&still, status.settle);
         let mut answer = Vec::new();

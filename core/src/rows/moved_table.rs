@@ -31,7 +31,6 @@ pub struct Column {
     pub charset: String,
     /// `GENERATED ALWAYS AS IDENTITY`: can be inserted, and never changed.
     pub is_identity: bool,
-    pub is_nullable: bool,
 }
 
 /// A table of a shard.
@@ -45,13 +44,9 @@ pub struct MovedTable {
     pub columns: Vec<Column>,
     /// The columns of the primary key, of which the first holds the id.
     pub primary: Vec<usize>,
-    pub version: usize,
     /// The key holds bytes.
     pub is_wide: bool,
 }
-
-/// What counts the changes of a row.
-const VERSION: &str = "version";
 
 fn refused(message: String) -> Error {
     Error::new(Code::StoreRefused, message)
@@ -110,15 +105,7 @@ impl MovedTable {
                 "{at}: `{key}` of `{name}` is {key_kind}; a key of business ids is a BIGINT, or 16 bytes (VARBINARY(16), BYTEA)"
             )));
         }
-        let version = position(VERSION).filter(|at| {
-            columns.get(*at).is_some_and(|column| is_integer(&column.kind) && !column.is_nullable)
-        });
-        let Some(version) = version else {
-            return Err(refused(format!(
-                "{at}: table `{name}` has no column `{VERSION}` of whole numbers, NOT NULL, which rises with each change of a row; without it a copy could overwrite a newer row: ALTER TABLE {quoted} ADD COLUMN {VERSION} BIGINT NOT NULL DEFAULT 0, and let each UPDATE add 1"
-            )));
-        };
-        Ok(MovedTable { kind, name: name.to_owned(), quoted, columns, primary, version, is_wide })
+        Ok(MovedTable { kind, name: name.to_owned(), quoted, columns, primary, is_wide })
     }
 
     /// The columns that this table and another one share must be of one type: what does not fit would be changed in silence.
@@ -167,7 +154,6 @@ impl MovedTable {
         let find = |name: &str| old.iter().find(|column| column.name == name).cloned();
         self.columns = other.columns.iter().filter_map(|column| find(&column.name)).collect();
         self.primary.clone_from(&other.primary);
-        self.version = other.version;
     }
 
     pub fn key(&self) -> &str {
@@ -177,13 +163,6 @@ impl MovedTable {
 
 fn is_number(kind: &str) -> bool {
     matches!(kind.trim_end_matches(" unsigned"), "bigint")
-}
-
-fn is_integer(kind: &str) -> bool {
-    matches!(
-        kind.trim_end_matches(" unsigned"),
-        "bigint" | "int" | "integer" | "mediumint" | "smallint" | "tinyint"
-    )
 }
 
 fn is_bytes(kind: &str) -> bool {
@@ -293,14 +272,7 @@ fn mysql_column(row: &[String]) -> Column {
         Class::Text => charset,
         Class::Plain | Class::Float => "latin1",
     };
-    Column {
-        name: cell(row, 0).to_owned(),
-        kind,
-        class,
-        charset: charset.to_owned(),
-        is_identity: false,
-        is_nullable: cell(row, 5) != "NO",
-    }
+    Column { name: cell(row, 0).to_owned(), kind, class, charset: charset.to_owned(), is_identity: false }
 }
 
 fn postgres_column(row: &[String]) -> Column {
@@ -318,6 +290,5 @@ fn postgres_column(row: &[String]) -> Column {
         class,
         charset: String::new(),
         is_identity: cell(row, 3) == "a",
-        is_nullable: cell(row, 2) != "t",
     }
 }

@@ -17,7 +17,7 @@ use crate::error::{Code, Error, Result};
 const ATTEMPTS: u32 = 200;
 
 /// Bytes that the condition adds to a statement.
-pub(super) const CONDITION: usize = 256;
+pub(super) const CONDITION: usize = 320;
 
 /// Leave to write.
 pub(super) struct Permit<'p> {
@@ -63,15 +63,26 @@ impl Until {
         format!("{} < {}", time_of_statement(self.kind), self.at_us)
     }
 
-    /// A whole number as a value, which is an error once the permit is over: the statement then changes nothing.
-    pub(super) fn guarded(&self, number: &str) -> String {
+    /// An id as a value, which is an error once the permit is over: the statement then changes nothing.
+    pub(super) fn guarded(&self, id: &str, is_bytes: bool) -> String {
         let condition = self.condition();
-        match self.kind {
-            // A subquery of two rows is an error where it is evaluated.
-            ShardKind::MySql => format!("IF({condition}, {number}, (SELECT 1 UNION ALL SELECT 2))"),
-            ShardKind::Postgres => format!(
-                "CASE WHEN {condition} THEN '{number}'::pg_catalog.int8 ELSE 1 / (pg_catalog.date_part('year', pg_catalog.statement_timestamp())::pg_catalog.int8 * 0) END"
-            ),
+        // A subquery of two rows is an error where it is evaluated, and so is a division by 0. Both have the type of the id.
+        let late = match (self.kind, is_bytes) {
+            (ShardKind::MySql, false) => "(SELECT 1 UNION ALL SELECT 2)",
+            (ShardKind::MySql, true) => "(SELECT X'01' UNION ALL SELECT X'02')",
+            (ShardKind::Postgres, false) => {
+                "1 / (pg_catalog.date_part('year', pg_catalog.statement_timestamp())::pg_catalog.int8 * 0)"
+            }
+            (ShardKind::Postgres, true) => {
+                "pg_catalog.int8send(1 / (pg_catalog.date_part('year', pg_catalog.statement_timestamp())::pg_catalog.int8 * 0))"
+            }
+        };
+        match (self.kind, is_bytes) {
+            (ShardKind::MySql, _) => format!("IF({condition}, {id}, {late})"),
+            (ShardKind::Postgres, false) => {
+                format!("CASE WHEN {condition} THEN '{id}'::pg_catalog.int8 ELSE {late} END")
+            }
+            (ShardKind::Postgres, true) => format!("CASE WHEN {condition} THEN {id} ELSE {late} END"),
         }
     }
 

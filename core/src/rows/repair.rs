@@ -15,7 +15,7 @@ use super::moved_table::MovedTable;
 use super::permit::{CONDITION, Permit, Until};
 use super::shard::Shard;
 use super::watch::{RowsEvent, Watch};
-use super::{Both, Wording, no_version, too_long};
+use super::{Both, Wording, no_id, too_long};
 
 /// What is to be done to a row of the new shard. The old one decides, and nothing is written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ enum Cure {
 
 fn cure(row: &Difference, deletes: bool) -> Option<Cure> {
     match row.how {
-        Differs::OnlyOld | Differs::OldNewer | Differs::NewNewer | Differs::Content => Some(Cure::Bring),
+        Differs::OnlyOld | Differs::Content => Some(Cure::Bring),
         // It was deleted in the old shard, or its write there failed and was not acknowledged.
         Differs::OnlyNew => deletes.then_some(Cure::Delete),
     }
@@ -57,7 +57,7 @@ pub fn repair(
         })?;
     }
     for gone in deleted {
-        let delete = |until: &Until| new.delete(&[(&gone.primary, gone.version)], &until.condition());
+        let delete = |until: &Until| new.delete(&gone.primary, &until.condition());
         watch.persist(|| {
             permit.limit_lock_waits(to)?;
             to.transaction(|to| {
@@ -103,17 +103,16 @@ fn bring(
         }
         // One row a statement: one that another row's unique value keeps out does not keep out the others.
         let mut insert = head.clone();
-        let Some(version) = old.version_of(row) else {
-            reasons.insert(primary, no_version(&from_at, old, row).message);
+        let Some(id) = new.write_row(&mut insert, row) else {
+            reasons.insert(primary, no_id(&from_at, old, row).message);
             return;
         };
-        let at = new.write_row(&mut insert, row, version);
         insert.push_str(&tail);
         if insert.len() + CONDITION > longest {
             reasons.insert(primary, too_long(&from_at, old, row, insert.len(), wording).message);
             return;
         }
-        let statement = |until: &Until| guarded(&insert, &at, until);
+        let statement = |until: &Until| guarded(new, &insert, &id, until);
         let reason = match permit.write(to, watch, &statement) {
             Err(error) if error.code == Code::StoreUnavailable || permit.ask().is_err() => {
                 again = Some(error);
@@ -137,8 +136,8 @@ mod tests {
 
     #[test]
     fn a_row_becomes_what_it_is_in_the_old_shard_and_is_deleted_only_where_that_was_asked_for() {
-        let of = |how| Difference { primary: vec![b"1".to_vec()], id: Id::Number(1), how, version: 1 };
-        for how in [Differs::OnlyOld, Differs::OldNewer, Differs::NewNewer, Differs::Content] {
+        let of = |how| Difference { primary: vec![b"1".to_vec()], id: Id::Number(1), how };
+        for how in [Differs::OnlyOld, Differs::Content] {
             assert_eq!(cure(&of(how), false), Some(Cure::Bring), "{how:?}");
         }
         assert_eq!(cure(&of(Differs::OnlyNew), false), None);

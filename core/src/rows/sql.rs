@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
+use super::digest::{Digest, Primary};
 use super::key::{Id, IdRange};
 use super::moved_table::{Class, Column, MovedTable};
 use super::shard::{Cells, ShardKind};
@@ -185,19 +186,29 @@ impl MovedTable {
         columns.map(is).collect::<Vec<_>>().join(" AND ")
     }
 
-    /// Deletes rows that still have their versions, where a condition holds.
-    pub fn delete(&self, rows: &[(&Vec<Vec<u8>>, i128)], condition: &str) -> String {
-        let columns = self.primary_columns().chain(self.columns.get(self.version));
-        let names: Vec<_> = columns.map(|column| self.name_of(column)).collect();
-        let row = |(primary, version): &(&Vec<Vec<u8>>, i128)| {
-            format!("({}, {version})", self.primary_literals(primary).join(", "))
+    /// Deletes a row where a condition holds.
+    pub fn delete(&self, primary: &Primary, condition: &str) -> String {
+        format!("DELETE FROM {} WHERE {} AND {condition}", self.quoted, self.is_row(primary))
+    }
+
+    /// Deletes rows that still have all their values, where a condition holds. The server looks at the values of a row once it has locked it.
+    pub fn delete_unchanged(&self, rows: &[(&Primary, &Digest)], condition: &str) -> String {
+        let names: Vec<_> = self.primary_columns().map(|column| self.name_of(column)).collect();
+        let literals =
+            |(primary, _): &(&Primary, &Digest)| format!("({})", self.primary_literals(primary).join(", "));
+        // The digests are another server's words: only hexadecimal digits go into a statement. The primary key is one of the values, so no row
+        // has the digest of another one.
+        let digest = |(_, digest): &(&Primary, &Digest)| {
+            let digits = digest.iter().copied().filter(u8::is_ascii_hexdigit).map(char::from);
+            format!("'{}'", digits.collect::<String>())
         };
-        let rows: Vec<_> = rows.iter().map(row).collect();
         format!(
-            "DELETE FROM {} WHERE ({}) IN ({}) AND {condition}",
+            "DELETE FROM {} WHERE ({}) IN ({}) AND {} IN ({}) AND {condition}",
             self.quoted,
             names.join(", "),
-            rows.join(", ")
+            rows.iter().map(literals).collect::<Vec<_>>().join(", "),
+            self.digest(),
+            rows.iter().map(digest).collect::<Vec<_>>().join(", ")
         )
     }
 
@@ -236,14 +247,11 @@ impl MovedTable {
         }
     }
 
-    /// The version of a row of [`MovedTable::select_where`]. The row is another server's, which may say anything: only a number goes
-    /// into a statement without quotes.
-    pub fn version_of(&self, row: Cells<'_>) -> Option<i128> {
-        std::str::from_utf8(row.get(self.version).copied().flatten()?).ok()?.parse().ok()
-    }
-
-    /// Writes a row of [`MovedTable::select`] of this version into an insert; answers with where the version stands.
-    pub fn write_row(&self, out: &mut String, row: Cells<'_>, version: i128) -> Range<usize> {
+    /// Writes a row of [`MovedTable::select_where`] into an insert; answers with where its id stands. `None`: it has none. The row is
+    /// another server's, which may say anything: the id has no quotes, so it has to be one.
+    pub fn write_row(&self, out: &mut String, row: Cells<'_>) -> Option<Range<usize>> {
+        let at_key = *self.primary.first()?;
+        let id = self.id(&self.read_id(row.get(at_key).copied().flatten()?)?);
         let mut place = 0..0;
         out.push('(');
         for (at, (column, value)) in self.columns.iter().zip(row).enumerate() {
@@ -251,14 +259,14 @@ impl MovedTable {
             let begin = out.len();
             match value {
                 None => out.push_str("NULL"),
-                Some(_) if at == self.version => out.push_str(&version.to_string()),
+                Some(_) if at == at_key => out.push_str(&id),
                 Some(bytes) => write_literal(out, self.kind, &column.charset, bytes),
             }
-            if at == self.version {
+            if at == at_key {
                 place = begin..out.len();
             }
         }
         out.push(')');
-        place
+        Some(place)
     }
 }

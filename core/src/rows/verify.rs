@@ -101,7 +101,10 @@ impl Moves {
         let counts = matches!(before.phase, MovePhase::Mirror | MovePhase::CutOver(100));
         let begins = counts && !change.is_dry();
         let (version, began) = match begins.then(|| self.begin(&before, &watch)).transpose()? {
-            Some((version, began)) => (version, Some(began)),
+            Some((version, began, settle)) => {
+                watch.settle(settle);
+                (version, Some(began))
+            }
             None => (status.version, None),
         };
         let repair = if change.is_dry() { RowRepair::Named } else { repair };

@@ -77,6 +77,12 @@ impl<'c> Watch<'c> {
         }
     }
 
+    /// Waits until the routes of before are no longer used.
+    pub fn settle(&self, settle: Duration) {
+        self.say(RowsEvent::Settles(settle));
+        std::thread::sleep(settle);
+    }
+
     /// Refuses once the caller has said stop.
     pub fn go_on(&self, remedy: &str) -> Result<()> {
         if self.is_stopped.get() {

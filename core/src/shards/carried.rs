@@ -57,77 +57,87 @@ fn own_form(table: &MovedTable, id: &Id) -> Id {
     }
 }
 
-/// The settings of a session that change how values are read and written.
-const MODES: &str = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES";
-const POSTGRES: [(&str, &str); 10] = [
+/// A server of MySQL's kind reads and writes values of tables under these settings, which hold for one statement.
+const ZONE: &str = "time_zone = '+00:00'";
+const MODE: &str =
+    "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES'";
+
+/// The settings of PostgreSQL that change how values are written, and as what they are read.
+const VALUES: [(&str, &str); 8] = [
     ("TimeZone", "UTC"),
     ("DateStyle", "ISO, YMD"),
     ("IntervalStyle", "postgres"),
     ("extra_float_digits", "3"),
     ("bytea_output", "hex"),
-    ("standard_conforming_strings", "on"),
     ("array_nulls", "on"),
     ("lc_monetary", "C"),
     ("xmloption", "content"),
-    ("row_security", "off"),
 ];
 
-/// Sets what changes values: in PostgreSQL until the transaction ends, in MySQL until [`restore`].
-pub(super) fn pin(kind: ShardKind, lock_wait: Duration) -> String {
-    match kind {
-        ShardKind::MySql => format!(
-            "SET @keymill_zone = @@SESSION.time_zone, @keymill_mode = @@SESSION.sql_mode, @keymill_wait = @@SESSION.innodb_lock_wait_timeout, SESSION time_zone = '+00:00', SESSION sql_mode = '{MODES}', SESSION innodb_lock_wait_timeout = {}",
-            lock_wait.as_secs().max(1)
-        ),
-        ShardKind::Postgres => {
-            let set =
-                |(name, value): &(&str, &str)| format!("pg_catalog.set_config('{name}', '{value}', true)");
-            format!("SELECT {}", POSTGRES.iter().map(set).collect::<Vec<_>>().join(", "))
-        }
+/// Types of PostgreSQL that none of these settings changes.
+const PLAIN: [&str; 11] = [
+    "bigint",
+    "integer",
+    "smallint",
+    "numeric",
+    "boolean",
+    "text",
+    "character varying",
+    "character",
+    "uuid",
+    "json",
+    "jsonb",
+];
+
+/// A statement of MySQL or MariaDB with settings of its own, whatever those of the session are.
+fn under(is_mariadb: bool, sql: &str) -> String {
+    if is_mariadb {
+        return format!("SET STATEMENT {ZONE}, {MODE} FOR {sql}");
     }
+    let (verb, rest) = sql.split_once(' ').unwrap_or((sql, ""));
+    format!("{verb} /*+ SET_VAR({ZONE}) SET_VAR({MODE}) */ {rest}")
 }
 
-/// As [`pin`], on the old shard; PostgreSQL also says which id the transaction has locked.
-pub(super) fn pin_old(kind: ShardKind, lock_wait: Duration) -> String {
-    let pin = pin(kind, lock_wait);
-    match kind {
-        ShardKind::MySql => pin,
-        ShardKind::Postgres => {
-            let rest = pin.trim_start_matches("SELECT ");
-            format!("SELECT pg_catalog.current_setting('{MARK}', true), {rest}")
-        }
-    }
+/// Sets what changes the values of these tables, until the transaction of PostgreSQL ends. Hidden rows are an error.
+fn settings(tables: &[KnownTable]) -> String {
+    let is_plain = |column: &Column| {
+        PLAIN.iter().any(|kind| {
+            column
+                .kind
+                .strip_prefix(kind)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('(') && rest.ends_with(')'))
+        })
+    };
+    let all_plain = tables.iter().flat_map(|known| &known.table.columns).all(is_plain);
+    let values = VALUES.iter().filter(|_| !all_plain);
+    let set = |(name, value): &(&str, &str)| format!("pg_catalog.set_config('{name}', '{value}', true)");
+    values.chain([&("row_security", "off")]).map(set).collect::<Vec<_>>().join(", ")
 }
 
-/// As [`pin`] and [`lock`] of the new shard. In MySQL the first table's rows are locked when they are read.
-pub(super) fn pin_and_lock(kind: ShardKind, id: &Id, lock_wait: Duration) -> String {
-    let pin = pin(kind, lock_wait);
-    match kind {
-        ShardKind::MySql => pin,
-        ShardKind::Postgres => format!(
-            "SELECT {ISOLATION}, {}, pg_catalog.set_config('lock_timeout', '{}', true), {}",
-            pin.trim_start_matches("SELECT "),
-            lock_wait.as_millis().max(1),
-            advisory(id, "-")
-        ),
-    }
-}
-
-/// Puts back what [`pin`] has set, after the transaction. PostgreSQL does it by itself.
-pub(super) fn restore(kind: ShardKind) -> Option<&'static str> {
-    (kind == ShardKind::MySql).then_some(
-        "SET SESSION time_zone = @keymill_zone, SESSION sql_mode = @keymill_mode, SESSION innodb_lock_wait_timeout = @keymill_wait",
+/// What the old shard of PostgreSQL is asked after the work: which id the transaction has locked, and how many columns the tables have; and the
+/// settings for reading them.
+pub(super) fn pin_old(tables: &[KnownTable]) -> String {
+    let oids: Vec<_> = tables.iter().map(|known| known.oid.to_string()).collect();
+    format!(
+        "SELECT pg_catalog.current_setting('{MARK}', true), (SELECT pg_catalog.sum(c.relnatts)::pg_catalog.text FROM pg_catalog.pg_class c WHERE c.oid IN ({})), {}",
+        oids.join(", "),
+        settings(tables)
     )
 }
 
-/// Whether what the table's values say depends on the session's zone.
-pub(super) fn depends_on_zone(table: &MovedTable) -> bool {
-    table.kind == ShardKind::Postgres
-        || table.columns.iter().any(|column| column.kind.starts_with("timestamp"))
+/// Locks the id on the new shard of PostgreSQL. In MySQL the first table's rows are locked when they are read.
+pub(super) fn pin_new(tables: &[KnownTable], id: &Id, lock_wait: Duration) -> String {
+    format!(
+        "SELECT {ISOLATION}, {}, pg_catalog.set_config('standard_conforming_strings', 'on', true), pg_catalog.set_config('lock_timeout', '{}', true), {}",
+        settings(tables),
+        lock_wait.as_millis().max(1),
+        advisory(id, "-")
+    )
 }
 
-/// The rows of an id, in the columns of `shape`; the last cells say which values are NULL, and whether the table has the columns that it had.
-pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id) -> String {
+/// The rows of an id, in the columns of `shape`. In MySQL a last cell says which values are NULL, and in which zone they were read. With
+/// `counts` it is an error where the table has another number of columns than before.
+pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id, counts: bool) -> String {
     let table = &known.table;
     let value = |column: &Column| {
         let name = quoted(table.kind, &column.name);
@@ -147,56 +157,33 @@ pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id) -> String {
                 1 => "NULL".to_owned(),
                 many => format!("ROW({})", vec!["NULL"; many].join(", ")),
             };
-            // An error where `*` has another number of columns.
-            format!(
-                "SELECT {values}, CONCAT({}), CONCAT('', {row} = (SELECT * FROM {quoted} LIMIT 0)) FROM {quoted} WHERE {} FOR UPDATE",
+            let count = if counts {
+                format!(", CONCAT('', {row} = (SELECT * FROM {} LIMIT 0))", table.quoted)
+            } else {
+                String::new()
+            };
+            let sql = format!(
+                "SELECT {values}, CONCAT({}, @@time_zone){count} FROM {} WHERE {} FOR UPDATE",
                 nulls.join(", "),
-                is(table, id),
-                quoted = table.quoted
-            )
-        }
-        ShardKind::Postgres => {
-            let literal = crate::rows::text_literal(table.kind, &table.quoted);
-            format!(
-                "SELECT {values}, (SELECT pg_catalog.count(*) FROM pg_catalog.pg_attribute a WHERE a.attrelid = {literal}::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped)::pg_catalog.text FROM {} WHERE {}",
                 table.quoted,
                 is(table, id)
-            )
+            );
+            under(known.is_mariadb, &sql)
         }
+        ShardKind::Postgres => format!("SELECT {values} FROM {} WHERE {}", table.quoted, is(table, id)),
     }
 }
 
-/// What is wrong with an answer to [`read`].
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Unread {
-    /// The table has other columns than before.
-    Schema,
-    /// A value is longer than the server sends.
-    TooLong,
-}
-
-/// Takes the last cells from the rows of [`read`].
-pub(super) fn values(known: &KnownTable, shape: usize, rows: Vec<ShardRow>) -> Result<Vec<ShardRow>, Unread> {
-    rows.into_iter()
-        .map(|mut row| {
-            let checks = row.split_off(shape.min(row.len()));
-            match known.table.kind {
-                ShardKind::MySql => {
-                    let said = checks.first().and_then(Option::as_deref).unwrap_or_default();
-                    let seen: Vec<u8> = row.iter().map(|cell| b'0' + u8::from(cell.is_none())).collect();
-                    if said == seen { Ok(row) } else { Err(Unread::TooLong) }
-                }
-                ShardKind::Postgres => {
-                    let said = checks.first().and_then(Option::as_deref).unwrap_or_default();
-                    if said == known.all_columns.to_string().as_bytes() {
-                        Ok(row)
-                    } else {
-                        Err(Unread::Schema)
-                    }
-                }
-            }
-        })
-        .collect()
+/// Takes the last cells from the rows of [`read`]. `None`: a value is longer than the server sends, or it reads values in another zone.
+pub(super) fn values(kind: ShardKind, shape: usize, rows: Vec<ShardRow>) -> Option<Vec<ShardRow>> {
+    let row = |mut row: ShardRow| {
+        let checks = row.split_off(shape.min(row.len()));
+        let said = checks.first().and_then(Option::as_deref).unwrap_or_default();
+        let nulls = row.iter().map(|cell| b'0' + u8::from(cell.is_none()));
+        let seen: Vec<u8> = nulls.chain(*b"+00:00").collect();
+        (kind == ShardKind::Postgres || said == seen).then_some(row)
+    };
+    rows.into_iter().map(row).collect()
 }
 
 /// The rows of one table on both shards, in the same columns.
@@ -207,11 +194,12 @@ pub(super) struct Sides<'r> {
 
 /// The statements that make the rows of the new shard what they are on the old one: first those that take rows away, then those that write.
 pub(super) fn changes(
-    table: &MovedTable,
+    known: &KnownTable,
     shape: &[Column],
     sides: &Sides<'_>,
     replaces: bool,
 ) -> [Vec<String>; 2] {
+    let table = &known.table;
     let primary: Vec<usize> = table
         .primary
         .iter()
@@ -246,7 +234,11 @@ pub(super) fn changes(
     }
     let deletes = gone.chunks(500).map(|keys| statements.delete(keys)).collect();
     writes.extend(statements.inserts(&missing));
-    [deletes, writes]
+    match table.kind {
+        ShardKind::MySql => [deletes, writes]
+            .map(|all: Vec<String>| all.iter().map(|sql| under(known.is_mariadb, sql)).collect()),
+        ShardKind::Postgres => [deletes, writes],
+    }
 }
 
 struct Statements<'t> {

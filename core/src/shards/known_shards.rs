@@ -12,8 +12,12 @@ use super::ShardRow;
 #[derive(Clone, Debug)]
 pub(super) struct KnownTable {
     pub(super) table: MovedTable,
-    /// How many columns `SELECT *` has, those that are not copied among them.
+    /// How many columns it has, those that are not copied among them: in MySQL those of `SELECT *`, in PostgreSQL dropped ones too.
     pub(super) all_columns: usize,
+    /// PostgreSQL's number of it.
+    pub(super) oid: u64,
+    /// The server is a MariaDB.
+    pub(super) is_mariadb: bool,
 }
 
 /// The tables of a shard, in the order in which they were named.
@@ -43,13 +47,21 @@ impl KnownShards {
     }
 }
 
+/// What the first question about a table says.
+#[derive(Debug)]
+struct Found {
+    table: ShardTable,
+    all_columns: usize,
+    is_mariadb: bool,
+}
+
 /// The questions to the catalogue of a shard, one after the other.
 #[derive(Debug)]
 pub(super) struct Learning {
     kind: ShardKind,
     shard: String,
     known: Vec<KnownTable>,
-    found: Option<(ShardTable, usize)>,
+    found: Option<Found>,
     columns: Option<Vec<Vec<String>>>,
 }
 
@@ -61,18 +73,23 @@ impl Learning {
     /// The next question; `None`: all is known.
     pub(super) fn question(&self, tables: &[(String, String)]) -> Option<String> {
         let (name, _) = tables.get(self.known.len())?;
-        let Some((found, _)) = &self.found else { return Some(which(self.kind, name)) };
-        let [columns, primary] = questions(self.kind, name, found);
+        let Some(found) = &self.found else { return Some(which(self.kind, name)) };
+        let [columns, primary] = questions(self.kind, name, &found.table);
         Some(if self.columns.is_none() { columns } else { primary })
     }
 
     pub(super) fn answer(&mut self, tables: &[(String, String)], rows: &[ShardRow]) -> Result<()> {
         let Some((name, key)) = tables.get(self.known.len()) else { return Ok(()) };
         let rows = texts(rows);
-        let Some((found, all_columns)) = &self.found else {
-            let found = rows.first().map(|row| found(self.kind, name, row));
-            let all_columns = rows.first().and_then(|row| cell(row, 3).parse().ok()).unwrap_or(0);
-            self.found = Some((check_kind(self.kind, &self.shard, name, found)?, all_columns));
+        let Some(found) = &self.found else {
+            let row = rows.first().map(Vec::as_slice);
+            let table = check_kind(self.kind, &self.shard, name, row.map(|row| found(self.kind, name, row)))?;
+            let row = row.unwrap_or_default();
+            self.found = Some(Found {
+                table,
+                all_columns: cell(row, 3).parse().unwrap_or(0),
+                is_mariadb: cell(row, 4).ends_with("MariaDB"),
+            });
             return Ok(());
         };
         let Some(columns) = self.columns.take() else {
@@ -82,11 +99,16 @@ impl Learning {
         let table = MovedTable::of_catalogue(
             self.kind,
             (&self.shard, Wording::Program),
-            found.quoted.clone(),
+            found.table.quoted.clone(),
             (name, key),
             &[columns, rows],
         )?;
-        self.known.push(KnownTable { table, all_columns: *all_columns });
+        self.known.push(KnownTable {
+            table,
+            all_columns: found.all_columns,
+            oid: found.table.oid,
+            is_mariadb: found.is_mariadb,
+        });
         self.found = None;
         Ok(())
     }
@@ -107,15 +129,16 @@ fn texts(rows: &[ShardRow]) -> Vec<Vec<String>> {
     rows.iter().map(|row| row.iter().map(text).collect()).collect()
 }
 
-/// Which table a program means by this name: its schema, what it is, its `oid`, and how many columns `SELECT *` has.
+/// Which table a program means by this name: its schema, what it is, its `oid`, how many columns it has, and which server this is. MariaDB alone
+/// runs what stands in `/*M!`.
 fn which(kind: ShardKind, name: &str) -> String {
     let literal = text_literal(kind, name);
     match kind {
         ShardKind::MySql => format!(
-            "SELECT t.TABLE_SCHEMA, t.TABLE_TYPE, '0', (SELECT CAST(COUNT(*) AS CHAR) FROM information_schema.COLUMNS c WHERE c.TABLE_SCHEMA = DATABASE() AND c.TABLE_NAME = {literal} AND c.EXTRA NOT LIKE '%INVISIBLE%') FROM information_schema.TABLES t WHERE t.TABLE_SCHEMA = DATABASE() AND t.TABLE_NAME = {literal}"
+            "SELECT t.TABLE_SCHEMA, t.TABLE_TYPE, '0', (SELECT CAST(COUNT(*) AS CHAR) FROM information_schema.COLUMNS c WHERE c.TABLE_SCHEMA = DATABASE() AND c.TABLE_NAME = {literal} AND c.EXTRA NOT LIKE '%INVISIBLE%'), CONCAT('MySQL' /*M! , ' or MariaDB' */) FROM information_schema.TABLES t WHERE t.TABLE_SCHEMA = DATABASE() AND t.TABLE_NAME = {literal}"
         ),
         ShardKind::Postgres => format!(
-            "SELECT n.nspname::pg_catalog.text, c.relkind::pg_catalog.text, c.oid::pg_catalog.text, (SELECT pg_catalog.count(*) FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)::pg_catalog.text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = pg_catalog.to_regclass(pg_catalog.quote_ident({literal}))"
+            "SELECT n.nspname::pg_catalog.text, c.relkind::pg_catalog.text, c.oid::pg_catalog.text, c.relnatts::pg_catalog.text, '' FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = pg_catalog.to_regclass(pg_catalog.quote_ident({literal}))"
         ),
     }
 }

@@ -12,7 +12,7 @@ use crate::gene::Gene;
 use crate::rows::{Column, Id, ShardKind};
 
 use super::ShardTables;
-use super::carried::{self, Sides, Unread};
+use super::carried::{self, Sides};
 use super::failure::ShardFailure;
 use super::known_shards::{KnownShard, Learning, check_alike};
 
@@ -116,7 +116,6 @@ enum End {
 struct Held {
     kind: Option<ShardKind>,
     in_transaction: bool,
-    is_pinned: bool,
     is_spoilt: bool,
 }
 
@@ -254,13 +253,16 @@ impl ShardWrite {
             }
             WriteStage::Work => self.worked(),
             WriteStage::PinOld => {
-                self.held_mut(Side::Old).is_pinned = true;
                 self.check_transaction(&rows)?;
+                let columns =
+                    rows.first().and_then(|row| row.get(1)).and_then(Option::as_deref).unwrap_or_default();
+                if columns != self.columns_of_old().to_string().as_bytes() {
+                    return self.has_changed(Side::Old);
+                }
                 Ok(self.read(Side::Old))
             }
             WriteStage::ReadOld => self.have_read(Side::Old, rows),
             WriteStage::PinNew => {
-                self.held_mut(Side::New).is_pinned = true;
                 self.check_isolation(Side::New, &rows)?;
                 Ok(self.read(Side::New))
             }
@@ -486,16 +488,24 @@ impl ShardWrite {
         if !self.is_mirrored() {
             return self.commit();
         }
-        let depends = self
-            .known(Side::Old)
-            .is_some_and(|known| known.tables.iter().any(|table| carried::depends_on_zone(&table.table)));
-        match self.held(Side::Old).kind {
-            Some(kind) if depends => {
-                let pin = carried::pin_old(kind, self.left());
+        match self.known(Side::Old) {
+            Some(known) if self.held(Side::Old).kind == Some(ShardKind::Postgres) => {
+                let pin = carried::pin_old(&known.tables);
                 Ok(self.ask(Side::Old, pin, WriteStage::PinOld))
             }
             _ => Ok(self.read(Side::Old)),
         }
+    }
+
+    fn columns_of_old(&self) -> usize {
+        self.known(Side::Old).map_or(0, |known| known.tables.iter().map(|table| table.all_columns).sum())
+    }
+
+    /// The tables of a shard have other columns than before.
+    fn has_changed(&mut self, side: Side) -> Result<ShardAction> {
+        let shard = self.shard(side).to_owned();
+        self.shards.known.forget(&shard);
+        self.again(&format!("`{shard}` has other columns than before"))
     }
 
     /// The columns that both shards have, in the order of the old one.
@@ -510,7 +520,8 @@ impl ShardWrite {
         let table = if side == Side::Old { old.len() } else { new.len() };
         let shape = self.shape(table);
         let known = self.known(side).and_then(|known| known.tables.get(table));
-        let sql = known.map(|known| carried::read(known, &shape, &self.id)).unwrap_or_default();
+        let sql =
+            known.map(|known| carried::read(known, &shape, &self.id, side == Side::Old)).unwrap_or_default();
         self.ask(side, sql, if side == Side::Old { WriteStage::ReadOld } else { WriteStage::ReadNew })
     }
 
@@ -521,23 +532,16 @@ impl ShardWrite {
         let Some(known) = self.known(side).and_then(|known| known.tables.get(at)) else {
             return self.again("the tables have been forgotten");
         };
-        let rows = match carried::values(known, shape, rows) {
-            Ok(rows) => rows,
-            Err(Unread::Schema) => {
-                let shard = self.shard(side).to_owned();
-                self.shards.known.forget(&shard);
-                return self.again(&format!("`{shard}` has other columns than before"));
-            }
-            Err(Unread::TooLong) => {
-                return Err(Error::new(
-                    Code::StoreRefused,
-                    format!(
-                        "a value of `{}` is longer than the `max_allowed_packet` of shard `{}`; nothing was written",
-                        known.table.name,
-                        self.shard(side)
-                    ),
-                ));
-            }
+        let kind = known.table.kind;
+        let Some(rows) = carried::values(kind, shape, rows) else {
+            return Err(Error::new(
+                Code::StoreRefused,
+                format!(
+                    "shard `{}` does not read `{}` as it is: a value is longer than its `max_allowed_packet`, or it takes no settings for one statement (MySQL from 8.0, MariaDB); nothing was written",
+                    self.shard(side),
+                    known.table.name
+                ),
+            ));
         };
         let [old, new] = &mut self.rows;
         let all = if side == Side::Old { old } else { new };
@@ -591,9 +595,13 @@ impl ShardWrite {
     }
 
     fn lock_new(&mut self) -> ShardAction {
-        let kind = self.held(Side::New).kind.unwrap_or(ShardKind::MySql);
-        let sql = carried::pin_and_lock(kind, &self.id, self.left());
-        self.ask(Side::New, sql, WriteStage::PinNew)
+        match self.known(Side::New) {
+            Some(known) if self.held(Side::New).kind == Some(ShardKind::Postgres) => {
+                let sql = carried::pin_new(&known.tables, &self.id, self.left());
+                self.ask(Side::New, sql, WriteStage::PinNew)
+            }
+            _ => self.read(Side::New),
+        }
     }
 
     fn change(&mut self) -> Result<ShardAction> {
@@ -614,7 +622,7 @@ impl ShardWrite {
                 };
                 let empty = Vec::new();
                 let sides = Sides { old: old.get(at).unwrap_or(&empty), new: new.get(at).unwrap_or(&empty) };
-                let [gone, written] = carried::changes(&known.table, &self.shape(at), &sides, self.replaces);
+                let [gone, written] = carried::changes(known, &self.shape(at), &sides, self.replaces);
                 // Children go first.
                 deletes.splice(0..0, gone);
                 writes.extend(written);
@@ -670,14 +678,11 @@ impl ShardWrite {
         let mut left = VecDeque::new();
         for side in [Side::New, Side::Old] {
             let held = self.held(side);
-            let Some(kind) = held.kind else { continue };
-            if !held.is_spoilt {
-                if held.in_transaction {
-                    left.push_back(ShardAction::Rollback(side));
-                }
-                if let Some(sql) = carried::restore(kind).filter(|_| held.is_pinned) {
-                    left.push_back(ShardAction::Ask(side, sql.to_owned()));
-                }
+            if held.kind.is_none() {
+                continue;
+            }
+            if held.in_transaction && !held.is_spoilt {
+                left.push_back(ShardAction::Rollback(side));
             }
             left.push_back(ShardAction::Close(side, held.is_spoilt));
         }

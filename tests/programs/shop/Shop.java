@@ -3,14 +3,12 @@ import io.keymill.Code;
 import io.keymill.KeymillException;
 import io.keymill.Mill;
 import io.keymill.OrderNumbers;
-import io.keymill.Route;
-import io.keymill.Router;
+import io.keymill.Shards;
 import java.io.PrintWriter;
 import java.math.BigInteger;
 import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.sql.Connection;
-import java.sql.DriverManager;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
@@ -19,6 +17,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import javax.sql.DataSource;
+import org.mariadb.jdbc.MariaDbPoolDataSource;
 
 /**
  * Orders of a shop whose rows lie on several databases: placed, changed and read again until a file says stop. shop.py says the arguments.
@@ -27,17 +27,9 @@ import java.util.Random;
  */
 public class Shop {
     private static final int BUYERS = 2000;
-    private static final String COLUMNS = "order_id, order_no, order_no_kv, buyer_id, version, created_at";
-    /** No value is left to the database: two of them would say different times. */
-    private static final String WRITE = "INSERT INTO t_order (" + COLUMNS + ") VALUES (?, ?, ?, ?, ?, FROM_UNIXTIME(? / 1000))"
-            + " ON DUPLICATE KEY UPDATE version = VALUES(version)";
-    private static final String LOCK = "SELECT " + COLUMNS + " FROM t_order WHERE order_id = ? FOR UPDATE";
-    /** What the other shard has, as the one that decides has it. */
-    private static final String SAME =
-            "INSERT INTO t_order (" + COLUMNS + ") VALUES (?, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE version = VALUES(version)";
+    private static final String WRITE = "INSERT INTO t_order (order_id, order_no, order_no_kv, buyer_id, version, created_at)"
+            + " VALUES (?, ?, ?, ?, ?, FROM_UNIXTIME(? / 1000)) ON DUPLICATE KEY UPDATE version = VALUES(version)";
     private static final String READ = "SELECT version FROM t_order WHERE order_id = ?";
-    /** A write takes less than settle of the route table, or it does not count. */
-    private static final long SETTLE_NANOS = 2_000_000_000L;
 
     private static final class Order {
         long id;
@@ -47,35 +39,20 @@ public class Shop {
         final long created = System.currentTimeMillis();
     }
 
-    private final Map<String, String> places = new HashMap<>();
-    private final Map<String, Connection> connections = new HashMap<>();
-    private Router router;
+    /** The names of the shards by those of their databases. */
+    private final Map<String, String> names = new HashMap<>();
+    private Shards shards;
     private int keyVersion;
 
-    private Connection database(String shard) throws SQLException {
-        Connection connection = connections.get(shard);
-        if (connection == null) {
-            String url = "jdbc:mariadb://" + places.get(shard) + "?user=keymill&password=secret&connectTimeout=2000&socketTimeout=2000";
-            connection = DriverManager.getConnection(url);
-            // Otherwise writers of new ids wait for each other's gaps.
-            connection.setTransactionIsolation(Connection.TRANSACTION_READ_COMMITTED);
-            connection.setAutoCommit(false);
-            connections.put(shard, connection);
-        }
-        return connection;
+    private DataSource database(String place) throws SQLException {
+        return new MariaDbPoolDataSource("jdbc:mariadb://" + place + "?user=keymill&password=secret&connectTimeout=2000&socketTimeout=2000&maxPoolSize=2"
+                // Otherwise writers of new ids wait for each other's gaps.
+                + "&transactionIsolation=READ-COMMITTED");
     }
 
-    private void forget(String shard) {
-        Connection connection = connections.remove(shard);
-        try {
-            if (connection != null) connection.close();
-        } catch (SQLException ignored) {
-            // It was broken.
-        }
-    }
-
-    private void write(Connection old, Order order) throws SQLException {
-        try (PreparedStatement statement = old.prepareStatement(WRITE)) {
+    /** The name of the shard to which it was written. */
+    private String write(Connection connection, Order order) throws SQLException {
+        try (PreparedStatement statement = connection.prepareStatement(WRITE)) {
             statement.setLong(1, order.id);
             statement.setBytes(2, order.number);
             statement.setInt(3, keyVersion);
@@ -84,98 +61,55 @@ public class Shop {
             statement.setLong(6, order.created);
             statement.executeUpdate();
         }
-    }
-
-    /** Locks the order on a shard, and makes its row of another shard the same where one is given. */
-    private static void lock(Connection on, long id, Connection other) throws SQLException {
-        try (PreparedStatement locked = on.prepareStatement(LOCK)) {
-            locked.setLong(1, id);
-            ResultSet row = locked.executeQuery();
-            if (other == null || !row.next()) return;
-            try (PreparedStatement same = other.prepareStatement(SAME)) {
-                for (int column = 1; column <= 6; column++) same.setObject(column, row.getObject(column));
-                same.executeUpdate();
-            }
-        }
+        return names.get(connection.getCatalog());
     }
 
     /** The version that a shard has of an order; 0 where it has none. */
-    private long read(String shard, long id) throws SQLException {
-        try (PreparedStatement statement = database(shard).prepareStatement(READ)) {
+    private static long read(Connection connection, long id) throws SQLException {
+        try (PreparedStatement statement = connection.prepareStatement(READ)) {
             statement.setLong(1, id);
             try (ResultSet rows = statement.executeQuery()) {
                 return rows.next() ? rows.getLong(1) : 0;
-            } finally {
-                database(shard).commit();
-            }
-        } catch (SQLException error) {
-            forget(shard);
-            throw error;
-        }
-    }
-
-    /** Where an order is now. A process that lost its lease waits until the store has answered it again. */
-    private Route route(long id) throws InterruptedException {
-        while (true) {
-            try {
-                return router.route(id);
-            } catch (KeymillException error) {
-                if (error.code() != Code.LEASE_LOST) throw error;
-                Thread.sleep(50);
             }
         }
     }
 
-    /** Writes the order to the shard that decides, and makes the row of the other one the same; again, by a new route, until both are committed. */
+    /** Writes the order until that is acknowledged: to write it twice changes nothing. */
     private String write(Order order) throws InterruptedException {
         while (true) {
-            long began = System.nanoTime();
-            Route place = route(order.id);
-            if (place.paused()) {
-                Thread.sleep(50);
-                continue;
-            }
-            String shard = place.write().get();
             try {
-                Connection old = database(shard);
-                Connection other = place.mirror().isPresent() ? database(place.mirror().get()) : null;
-                lock(old, order.id, null);
-                write(old, order);
-                boolean counts;
-                if (other == null) {
-                    counts = System.nanoTime() - began < SETTLE_NANOS;
-                } else {
-                    lock(other, order.id, null);
-                    lock(old, order.id, other);
-                    counts = router.isCurrent(place);
-                }
-                if (counts) {
-                    old.commit();
-                    if (other != null) other.commit();
-                    return shard;
-                }
-                old.rollback();
-                if (other != null) other.rollback();
+                return shards.write(order.id, connection -> write(connection, order));
+            } catch (KeymillException error) {
+                mayPass(error);
             } catch (SQLException error) {
-                forget(shard);
-                place.mirror().ifPresent(this::forget);
-                Thread.sleep(50);
+                // The connection broke in the work.
             }
+            Thread.sleep(50);
         }
+    }
+
+    /** A process that was stopped lost its lease; a shard did not answer; the range paused. */
+    private static void mayPass(KeymillException error) {
+        if (error.code() != Code.LEASE_LOST && error.code() != Code.STORE_UNAVAILABLE && error.code() != Code.NOT_READY) throw error;
     }
 
     public static void main(String[] args) throws Exception {
         new Shop().run(args[0], args[1], args[2], args[3], new Random(Long.parseLong(args[4])));
     }
 
-    private void run(String config, String keys, String shards, String file, Random chance) throws Exception {
-        for (String shard : shards.split(",")) places.put(shard.split("=")[0], shard.split("=")[1]);
+    private void run(String config, String keys, String places, String file, Random chance) throws Exception {
+        Map<String, DataSource> sources = new HashMap<>();
+        for (String shard : places.split(",")) {
+            String[] place = shard.split("=");
+            sources.put(place[0], database(place[1]));
+            names.put(place[1].split("/")[1], place[0]);
+        }
         double[] weights = new double[BUYERS];
         double sum = 0;
         for (int rank = 0; rank < BUYERS; rank++) weights[rank] = sum += 1.0 / (rank + 1);
         List<Order> mine = new ArrayList<>();
         try (Mill mill = Mill.open(config); PrintWriter log = new PrintWriter(file)) {
-            router = mill.router("orders");
+            shards = Shards.of(mill.router("orders"), sources).table("t_order", "order_id");
             OrderNumbers numbers = OrderNumbers.open(keys, "acme", "t_order");
             keyVersion = numbers.version();
             Business orders = mill.business("order?counters=1024&deadline=60s");
@@ -199,12 +133,13 @@ public class Shop {
                 log.flush();
                 if (isNew) mine.add(order);
                 Order one = mine.get(chance.nextInt(mine.size()));
-                Route place = route(one.id);
                 try {
-                    long found = read(place.read(), one.id);
-                    if (found != one.version) log.println("WRONG " + one.id + " version " + one.version + ", read " + found + " from " + place);
+                    long found = shards.read(one.id, connection -> read(connection, one.id));
+                    if (found != one.version) log.println("WRONG " + one.id + " version " + one.version + ", read " + found);
+                } catch (KeymillException error) {
+                    mayPass(error);
                 } catch (SQLException error) {
-                    continue;
+                    // It is read another time.
                 }
                 Thread.sleep(5);
             }

@@ -296,7 +296,7 @@ for program in programs:
 
 say("the old rows are deleted, in small parts")
 for old, new in dict.fromkeys(made):
-    type_in("move", "clean", "orders", "--table", "t_order", "--key", "order_id", "--from", FILES[old], "--to", FILES[new], "--older-than", "0s", "--yes")
+    type_in("move", "clean", "orders", "--table", "t_order", "--key", "order_id", "--from", FILES[old], "--to", FILES[new], "--older-than", "0s", "--changed-too", "--yes")
 orders = orders_of_logs()
 buyers, rows = find_all(orders)
 say(f"{len(orders)} orders of {buyers} buyers: each found by its id, by its order number and by its buyer, none lost, none twice")

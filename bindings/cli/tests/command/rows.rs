@@ -182,29 +182,36 @@ fn cleaned(shop: &Shop) {
     let now = ["--older-than", "0s", "--yes"];
     // A row that only the old shard has, and one that is newer there.
     let one = id(7);
-    for (broken, mended) in [
+    let [lacks, differs] =
+        ["does not have these rows of `t_order`", "these rows of `t_order` with other values"];
+    for (says, broken, mended) in [
         (
+            lacks,
             format!("INSERT INTO t_order (order_id, version) VALUES ({}, 1)", id(5) + 500_000),
             format!("DELETE FROM t_order WHERE order_id = {}", id(5) + 500_000),
         ),
         (
+            differs,
             format!("UPDATE t_order SET version = 9 WHERE order_id = {one}"),
             format!("UPDATE t_order SET version = 1 WHERE order_id = {one}"),
         ),
         (
+            differs,
             format!("UPDATE t_order SET buyer = 'another' WHERE order_id = {one}"),
             format!("UPDATE t_order SET buyer = 'buyer 7' WHERE order_id = {one}"),
         ),
     ] {
         shop.old.say(&broken);
         let refused = shop.run("clean", &now).refused("STORE_REFUSED");
-        assert!(refused.contains("does not have these rows of `t_order`"), "{refused}");
+        assert!(refused.contains(says), "{refused}");
         assert!(count(&shop.old) >= 18_000, "nothing was removed: {broken}");
         shop.old.say(&mended);
     }
     // The new shard's row went on since.
     shop.new.say(&format!("UPDATE t_order SET version = 2 WHERE order_id = {one}"));
-    let dry = shop.run("clean", &["--older-than", "0s"]);
+    let refused = shop.run("clean", &now).refused("STORE_REFUSED");
+    assert!(refused.contains(differs) && refused.contains("`--changed-too`"), "{refused}");
+    let dry = shop.run("clean", &["--older-than", "0s", "--changed-too"]);
     assert!(dry.out.contains("rows to remove: 9000\n") && dry.err.contains("nothing was removed"), "{dry:?}");
     // Without the shards' names, with others, and with both mixed up.
     let (old, new) = (shop.old.url(), shop.new.url());
@@ -394,9 +401,9 @@ fn a_mirror_write_that_failed_is_found_and_repaired() {
         assert!(found.err.contains("NOT_READY: 5 rows are not alike"), "{found:?}");
         for (n, how) in [
             (3001, "missing in the new shard"),
-            (5, "older in the new shard"),
-            (6, "older in the old shard"),
-            (7, "other values under one version"),
+            (5, "other values in the new shard"),
+            (6, "other values in the new shard"),
+            (7, "other values in the new shard"),
             (4000, "only in the new shard"),
         ] {
             assert!(found.out.contains(&format!("row {}: {how}\n", id(n))), "{found:?}");
@@ -673,8 +680,6 @@ fn what_cannot_be_moved_is_refused_and_nothing_is_written() {
     for shop in [Shop::mariadb("rows_refuse", ORDERS), Shop::postgres("rows_refuse", ORDERS)] {
         let shop = shop.filled(3).started();
         for server in [&shop.old, &shop.new] {
-            server.say("CREATE TABLE no_version (order_id BIGINT PRIMARY KEY, at INT)");
-            server.say("CREATE TABLE null_version (order_id BIGINT PRIMARY KEY, version INT)");
             server.say("CREATE TABLE other_key (id INT PRIMARY KEY, order_id BIGINT, version INT NOT NULL)");
             server.say("CREATE TABLE text_key (order_id VARCHAR(40) PRIMARY KEY, version INT NOT NULL)");
             server.say("CREATE VIEW a_view AS SELECT * FROM t_order");
@@ -685,8 +690,6 @@ fn what_cannot_be_moved_is_refused_and_nothing_is_written() {
         shop.new
             .say("CREATE TABLE narrower (order_id BIGINT PRIMARY KEY, version INT NOT NULL, t VARCHAR(10))");
         for (table, says) in [
-            ("no_version", "no column `version`"),
-            ("null_version", "no column `version` of whole numbers, NOT NULL"),
             ("other_key", "not the first column of the primary key of `other_key`, which is (id)"),
             ("text_key", "a key of business ids is a BIGINT, or 16 bytes"),
             ("a_view", "`a_view` is no table"),
@@ -706,9 +709,9 @@ fn what_cannot_be_moved_is_refused_and_nothing_is_written() {
     }
 }
 
-/// The owner of the old table makes `version` a text while its rows are copied, and writes statements for the new shard into it.
+/// The owner of the old table makes a number a text while its rows are copied, and writes statements for the new shard into it.
 #[test]
-fn a_version_that_holds_statements_of_the_old_shards_owner_runs_none_in_the_new_one() {
+fn a_number_that_holds_statements_of_the_old_shards_owner_runs_none_in_the_new_one() {
     for shop in [Shop::mariadb("rows_inject", ORDERS), Shop::postgres("rows_inject", ORDERS)] {
         let shop = shop.started().filled(20);
         shop.new.say("CREATE TABLE accounts (balance BIGINT NOT NULL)");
@@ -729,9 +732,87 @@ fn a_version_that_holds_statements_of_the_old_shards_owner_runs_none_in_the_new_
         ));
         let ran = Ran::from(copy.wait_with_output().unwrap());
         assert_eq!(ran.code, Some(1), "{ran:?}");
-        assert!(ran.err.contains("STORE_REFUSED") && ran.err.contains("no whole number"), "{ran:?}");
+        assert!(ran.err.contains("STORE_REFUSED") && ran.err.contains("were in one statement"), "{ran:?}");
         assert_eq!(shop.new.say("SELECT balance FROM accounts"), "100");
         assert_eq!(shop.new.say("SELECT COUNT(*) FROM t_order WHERE version <> 1"), "0");
+    }
+}
+
+/// As above, in the key, which stands in statements without quotes.
+#[test]
+fn a_key_that_holds_statements_of_the_old_shards_owner_runs_none_in_the_new_one() {
+    let shop = Shop::mariadb("rows_key_text", ORDERS).started().filled(20);
+    shop.new.say("CREATE TABLE accounts (balance BIGINT NOT NULL)");
+    shop.new.say("INSERT INTO accounts VALUES (100)");
+    let copy = shop.spawn("copy", &["--yes", "--rows-per-second", "2"]);
+    until("a row", || count(&shop.new) > 0);
+    shop.old.say("ALTER TABLE t_order MODIFY order_id VARCHAR(200) NOT NULL");
+    // MariaDB reads a number in the range out of it.
+    shop.old.say(
+        "UPDATE t_order SET order_id = CONCAT(order_id, ', 1, ''x''); UPDATE accounts SET balance = 0; SELECT (1')",
+    );
+    let ran = Ran::from(copy.wait_with_output().unwrap());
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("STORE_REFUSED"), "{ran:?}");
+    assert_eq!(shop.new.say("SELECT balance FROM accounts"), "100");
+}
+
+/// Nothing counts the changes of a row: what differs is found, repaired and removed all the same, with keys of numbers and of bytes.
+#[test]
+fn tables_without_a_version_are_copied_compared_repaired_and_removed() {
+    let servers = |name: &str| {
+        let (items, rest) = (
+            "CREATE TABLE t_item (item_of BIGINT NOT NULL, line VARCHAR(20) NOT NULL, what TEXT, PRIMARY KEY (item_of, line))",
+            "what TEXT, PRIMARY KEY (id))",
+        );
+        [
+            Shop::mariadb(name, &format!("{items}; CREATE TABLE t_order (id VARBINARY(16) NOT NULL, {rest}")),
+            Shop::postgres(name, &format!("{items}; CREATE TABLE t_order (id BYTEA NOT NULL, {rest}")),
+        ]
+    };
+    for shop in servers("rows_plain") {
+        let shop = shop.started();
+        let bytes = |n: u64| {
+            let digits = format!("{:032x}", (40_000_u128 << 111) + u128::from(n));
+            match &shop.old {
+                Server::MariaDb { .. } => format!("X'{digits}'"),
+                Server::Postgres { .. } => format!("'\\x{digits}'"),
+            }
+        };
+        for n in 1..=30 {
+            shop.old.say(&format!("INSERT INTO t_order VALUES ({}, 'order {n}')", bytes(n)));
+            shop.old.say(&format!("INSERT INTO t_item VALUES ({0}, 'a', 'x'), ({0}, 'b', NULL)", id(n)));
+        }
+        let tables = ["--table", "t_order", "--key", "id", "--table", "t_item", "--key", "item_of"];
+        let run = |verb: &str, more: &[&str]| shop.run(verb, &[&tables[..], more].concat());
+        let copied = run("copy", &["--wait", "--yes"]).done();
+        assert!(copied.contains("rows copied: 30\n") && copied.contains("rows copied: 60\n"), "{copied}");
+        for sql in [
+            format!("UPDATE t_order SET what = 'other' WHERE id = {}", bytes(3)),
+            format!("DELETE FROM t_order WHERE id = {}", bytes(4)),
+            format!("UPDATE t_item SET what = '' WHERE item_of = {} AND line = 'b'", id(5)),
+            format!("INSERT INTO t_item VALUES ({}, 'c', 'only new')", id(6)),
+        ] {
+            shop.new.say(&sql);
+        }
+        let found = run("verify", &["--wait", "--yes"]);
+        let differs = format!("row {}/b: other values in the new shard\n", id(5));
+        assert!(found.code == Some(1) && found.out.contains(&differs), "{found:?}");
+        let all = run("verify", &["--repair", "--delete", "--wait", "--yes"]).done();
+        assert_eq!(all.matches("repaired: 2\ndiffer: 0\n").count(), 2, "{all}");
+        for _ in 0..4 {
+            shop.home.run(&["move", "next", "orders", "--wait", "--yes"]).done();
+        }
+        run("verify", &["--wait", "--yes"]).done();
+        shop.home.run(&["move", "finish", "orders", "--wait", "--yes"]).done();
+        shop.new.say(&format!("UPDATE t_item SET what = 'went on' WHERE item_of = {}", id(7)));
+        let clean = ["--older-than", "0s", "--yes"];
+        let refused = run("clean", &clean).refused("STORE_REFUSED");
+        assert!(refused.contains(&format!("{}/a", id(7))) && refused.contains("--changed-too"), "{refused}");
+        assert_eq!(count(&shop.old), 30, "nothing was removed");
+        let done = run("clean", &[&clean[..], &["--changed-too"]].concat()).done();
+        assert!(done.contains("rows removed: 30\n") && done.contains("rows removed: 60\n"), "{done}");
+        assert_eq!((count(&shop.old), count(&shop.new)), (0, 30));
     }
 }
 

@@ -49,6 +49,7 @@ final class ShardRun {
         Connection connection;
         boolean wasAutoCommit;
         boolean hasBegun;
+        boolean isPostgres;
     }
 
     ShardRun(Shards shards, long write) {
@@ -152,6 +153,11 @@ final class ShardRun {
                         + "` has the connection of the shard that it takes the rows from: each shard has a `DataSource` that gives connections of its own");
             }
             held.wasAutoCommit = connection.getAutoCommit();
+            if (!held.wasAutoCommit && isSpringsOwn(connection)) {
+                give(held);
+                return refused(BAD_CONFIG, "shard `" + text()
+                        + "` has the connection of a transaction that Spring has begun, and would end it: the map of `Shards.of` has the pool's own `DataSource`, not a proxy of it");
+            }
             ShardKind kind = shards.kind(number, connection);
             if (kind == ShardKind.OTHER) {
                 if (isMirrored) {
@@ -163,11 +169,22 @@ final class ShardRun {
                 // Without a second shard no statement is keymill's own.
                 kind = ShardKind.MYSQL;
             }
+            held.isPostgres = kind == ShardKind.POSTGRES;
             return kind.answer;
         } catch (SQLException | RuntimeException e) {
             close(held, true);
             return failed(e, e.getMessage());
         }
+    }
+
+    /** Whether a {@code TransactionAwareDataSourceProxy} gave it: in the midst of a transaction its work would be rolled back or committed here. */
+    private static boolean isSpringsOwn(Connection connection) {
+        for (Class<?> type : connection.getClass().getInterfaces()) {
+            if (type.getName().equals("org.springframework.jdbc.datasource.ConnectionProxy")) {
+                return true;
+            }
+        }
+        return false;
     }
 
     /** Whether a pool has given one connection twice, in whatever it wraps it. */
@@ -201,7 +218,7 @@ final class ShardRun {
                 case ASK:
                     return ask(held.connection, text());
                 case COMMIT:
-                    held.connection.commit();
+                    commit(held);
                     return READY;
                 case ROLLBACK:
                     held.connection.rollback();
@@ -226,6 +243,20 @@ final class ShardRun {
             held.connection.rollback();
         }
         held.hasBegun = true;
+    }
+
+    /**
+     * PostgreSQL rolls back where a statement has failed whose exception the work has swallowed, and neither it nor its driver calls that an error.
+     * The first of two statements in one message is one.
+     */
+    private static void commit(Held held) throws SQLException {
+        if (held.isPostgres) {
+            try (Statement statement = held.connection.createStatement()) {
+                statement.execute("SELECT 1; COMMIT");
+            }
+        }
+        // After that one the driver knows that there is nothing left, and a pool sees a commit.
+        held.connection.commit();
     }
 
     private int ask(Connection connection, String sql) throws SQLException {
