@@ -1,4 +1,6 @@
 // Connections of the program's own pools, told apart by their shapes: those of `mysql2`, with promises or callbacks, and those of `pg`.
+import { types } from 'node:util'
+
 import type { ShardRow } from './native'
 
 /** What an error says about the database. */
@@ -92,7 +94,8 @@ const texts = { getTypeParser: () => (value: unknown) => value }
 
 function cell(value: unknown): Uint8Array | null {
   if (value === null || value === undefined) return null
-  return value instanceof Uint8Array ? value : Buffer.from(String(value), 'utf8')
+  // A test runner's realm has a `Uint8Array` of its own.
+  return types.isUint8Array(value) ? value : Buffer.from(String(value), 'utf8')
 }
 
 class PgShardConnection implements ShardConnection {

@@ -31,7 +31,8 @@ pub struct ShardStep {
 }
 
 fn step(action: ShardAction) -> ShardStep {
-    let plain = |action, side, text, number| ShardStep { action, side: u32::from(side == Side::New), text, number };
+    let plain =
+        |action, side, text, number| ShardStep { action, side: u32::from(side == Side::New), text, number };
     let none = String::new;
     match action {
         ShardAction::Open(side, shard) => plain("open", side, shard, 0.0),
@@ -81,7 +82,11 @@ fn begun(write: ShardWrite) -> External<ShardWriteBox> {
 
 /// A write or a read of an id of 64 bits.
 #[napi]
-pub fn shard_write(tables: &External<ShardTablesBox>, id: BigInt, reads: bool) -> Result<External<ShardWriteBox>> {
+pub fn shard_write(
+    tables: &External<ShardTablesBox>,
+    id: BigInt,
+    reads: bool,
+) -> Result<External<ShardWriteBox>> {
     enter(|| {
         let id = word(&id);
         Ok(begun(if reads { tables.0.read(id) } else { tables.0.write(id) }))
@@ -124,7 +129,9 @@ pub fn shard_opened(write: &External<ShardWriteBox>, is_postgres: bool) -> Resul
 #[napi]
 pub fn shard_rows(write: &External<ShardWriteBox>, rows: Vec<Vec<Option<Uint8Array>>>) -> Result<ShardStep> {
     next(write, || {
-        let row = |row: Vec<Option<Uint8Array>>| row.into_iter().map(|cell| cell.map(|cell| cell.to_vec())).collect();
+        let row = |row: Vec<Option<Uint8Array>>| {
+            row.into_iter().map(|cell| cell.map(|cell| cell.to_vec())).collect()
+        };
         ShardAnswer::Rows(rows.into_iter().map(row).collect())
     })
 }
