@@ -49,7 +49,7 @@ impl KnownShards {
 
 /// What the first question about a table says.
 #[derive(Debug)]
-struct Found {
+struct FoundTable {
     table: ShardTable,
     all_columns: usize,
     is_mariadb: bool,
@@ -61,7 +61,7 @@ pub(super) struct Learning {
     kind: ShardKind,
     shard: String,
     known: Vec<KnownTable>,
-    found: Option<Found>,
+    found: Option<FoundTable>,
     columns: Option<Vec<Vec<String>>>,
 }
 
@@ -85,7 +85,7 @@ impl Learning {
             let row = rows.first().map(Vec::as_slice);
             let table = check_kind(self.kind, &self.shard, name, row.map(|row| found(self.kind, name, row)))?;
             let row = row.unwrap_or_default();
-            self.found = Some(Found {
+            self.found = Some(FoundTable {
                 table,
                 all_columns: cell(row, 3).parse().unwrap_or(0),
                 is_mariadb: cell(row, 4).ends_with("MariaDB"),
