@@ -2,4 +2,4 @@
 import './unbundled.mjs'
 import keymill from './dist/index.js'
 
-export const { KeymillError, AnySource, Business, Mill, NumberSource, OrderNumbers, Router, Serial, Source, gene, lazy, open, openAsync, shared, storeOf, use, version } = keymill
+export const { KeymillError, AnySource, Business, Mill, NumberSource, OrderNumbers, Router, Serial, Shards, Source, gene, lazy, open, openAsync, shared, storeOf, use, version } = keymill

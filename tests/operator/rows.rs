@@ -400,6 +400,30 @@ fn a_copy_after_a_clean_comparison_needs_another_one() {
     moves.next(None, Change::Apply).expect("a step");
 }
 
+/// A program has freed the value in the old shard, and is about to free it in the new one.
+#[test]
+fn a_chunk_whose_row_another_one_keeps_out_for_a_moment_is_read_again() {
+    for shards in [&Postgres::start() as &dyn Shards, &MariaDb::start()] {
+        let Stage { moves, rows, .. } = &Stage::new(shards);
+        let mut new = shards.open(1);
+        new("CREATE UNIQUE INDEX seat ON t_order (buyer)");
+        new(&format!("INSERT INTO t_order VALUES ({}, 7, 1)", FIRST + 5 * ROWS));
+        let mut retries = 0;
+        let mut program = |event: RowsEvent<'_>| {
+            if matches!(event, RowsEvent::Retries(_)) {
+                retries += 1;
+                if retries == 2 {
+                    new(&format!("DELETE FROM t_order WHERE order_id = {}", FIRST + 5 * ROWS));
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        let copied = moves.copy(rows, Change::Apply, &mut program).expect("a copy");
+        assert_eq!((retries, copied[0].sent), (2, ROWS));
+        assert_eq!(shards.open(1)("SELECT COUNT(*) FROM t_order"), [ROWS.to_string()]);
+    }
+}
+
 /// The statement of a copy whose connection to the old shard was lost may reach the new one behind the comparison.
 #[test]
 fn a_comparison_beside_which_rows_are_copied_does_not_count() {
@@ -424,6 +448,128 @@ fn a_comparison_beside_which_rows_are_copied_does_not_count() {
     let refused = refused.expect_err("a copy began beside it");
     assert!(has_copied && refused.message.contains("one that counts begins from"), "{refused}");
     moves.next(None, Change::Apply).expect_err("no comparison was recorded");
+}
+
+/// A column that comes on both shards during a comparison has values that nobody compared.
+#[test]
+fn a_comparison_beside_which_a_column_comes_is_not_recorded() {
+    for shards in [&Postgres::start() as &dyn Shards, &MariaDb::start()] {
+        let Stage { moves, rows, .. } = &Stage::new(shards);
+        moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+        let mut chunks = 0;
+        let mut application = |event: RowsEvent<'_>| {
+            chunks += u32::from(matches!(event, RowsEvent::Progress { .. }));
+            if chunks == 2 {
+                chunks += 1;
+                for shard in [0, 1] {
+                    shards.open(shard)(&format!("ALTER TABLE t_order ADD COLUMN note INT DEFAULT {shard}"));
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        let refused = moves.verify(rows, RowRepair::Named, Change::Apply, &mut application);
+        let refused = refused.expect_err("a column was not compared");
+        assert!(refused.message.contains("the columns of `t_order` have changed"), "{refused}");
+        moves.next(None, Change::Apply).expect_err("nothing was recorded");
+        let found = moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+        assert!(!found.is_alike(), "each shard has another default");
+    }
+}
+
+/// Two databases of one server, of which the second has settings that change how values are written and read.
+struct Databases([String; 2]);
+
+impl Databases {
+    fn start() -> Databases {
+        let names = ["a", "b"].map(|name| format!("rows_{name}_{}", fastrand::u32(..)));
+        let root = postgres::Sql::root(&postgres::url());
+        for name in &names {
+            root.say(&format!("CREATE DATABASE {name} OWNER keymill"));
+        }
+        for setting in [
+            "array_nulls = off",
+            "DateStyle = 'German'",
+            "IntervalStyle = 'iso_8601'",
+            "extra_float_digits = -15",
+            "standard_conforming_strings = off",
+            "TimeZone = 'Asia/Tokyo'",
+            "bytea_output = 'escape'",
+        ] {
+            root.say(&format!("ALTER DATABASE {} SET {setting}", names[1]));
+        }
+        Databases(names)
+    }
+
+    fn root(&self, shard: usize) -> postgres::Sql {
+        postgres::Sql::root(&self.urls()[shard])
+    }
+}
+
+impl Drop for Databases {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            let _ =
+                postgres::Sql::root(&postgres::url()).try_say(&format!("DROP DATABASE {name} WITH (FORCE)"));
+        }
+    }
+}
+
+impl Shards for Databases {
+    fn urls(&self) -> [String; 2] {
+        let url = postgres::url();
+        let server = url.rsplit_once('/').expect("a database").0;
+        self.0.clone().map(|name| format!("{server}/{name}"))
+    }
+
+    fn open(&self, shard: usize) -> Client {
+        let sql = postgres::Sql::to(&postgres::options_of(&self.urls()[shard]));
+        Box::new(move |statement| {
+            sql.rows(statement).into_iter().filter_map(|row| row.into_iter().next()).collect()
+        })
+    }
+}
+
+#[test]
+fn settings_of_a_database_that_change_values_change_none_that_is_copied() {
+    let shards = Databases::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    for shard in [0, 1] {
+        shards.open(shard)(
+            "ALTER TABLE t_order ADD COLUMN arr TEXT[], ADD COLUMN at TIMESTAMPTZ, ADD COLUMN iv INTERVAL, ADD COLUMN d FLOAT8, ADD COLUMN b BYTEA, ADD COLUMN t TEXT",
+        );
+    }
+    shards.open(0)(&format!(
+        "UPDATE t_order SET arr = ARRAY['a', NULL, 'NULL'], at = '2026-03-04 05:06:07.8+00', iv = '-1 mon 2 days -03:04:05', d = 0.1 + 0.2, b = '\\x005c27', t = 'back\\slash' WHERE order_id = {FIRST}"
+    ));
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    let found = moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+    assert!(found.is_alike(), "{found:?}");
+    let values = [0, 1].map(|shard| {
+        let mut say = shards.open(shard);
+        say("SET extra_float_digits = 3; SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'; SET bytea_output = 'hex'");
+        say(&format!("SELECT ROW(arr, array_position(arr, NULL), at, iv, d, b, t)::text FROM t_order WHERE order_id = {FIRST}"))
+    });
+    assert_eq!(values[0], values[1]);
+    assert!(values[0][0].contains(",2,"), "the second one is NULL: {values:?}");
+}
+
+/// Its rows are its publisher's, of a moment ago.
+#[test]
+fn a_database_that_has_a_subscription_is_no_shard() {
+    let shards = Databases::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    for shard in [0, 1] {
+        let root = shards.root(shard);
+        root.say("CREATE SUBSCRIPTION follows CONNECTION 'dbname=none' PUBLICATION p WITH (connect = false, slot_name = NONE)");
+        let refused = moves.copy(rows, Change::Apply, &mut goes_on).expect_err("it follows another one");
+        assert!(
+            refused.code == Code::StoreRefused
+                && refused.message.contains("this database has a subscription"),
+            "{refused}"
+        );
+        root.say("DROP SUBSCRIPTION follows");
+    }
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("it follows none any more");
 }
 
 #[test]

@@ -7,6 +7,7 @@ export { lazy, shared, use, type LazyBusiness, type LazyOptions, type LazySource
 export { Mill, open, openAsync, storeOf, type AsBigInt, type AsNumber, type DatabaseProperties, type SourceOptions } from './mill'
 export { OrderNumbers, type Bytes } from './order_numbers'
 export { gene, Router, type Key } from './router'
+export { Shards, type ShardsOptions } from './shards'
 export { AnySource, NumberSource, Serial, Source, type Parts } from './source'
 export type { Route, SourceStats }
 

@@ -13,6 +13,22 @@ export type NotifierBox = { [opaque]: 'notifier' }
 export type RegistrationBox = { [opaque]: 'registration' }
 export type RouterBox = { [opaque]: 'router' }
 export type NumbersBox = { [opaque]: 'numbers' }
+export type ShardTablesBox = { [opaque]: 'shard tables' }
+export type ShardWriteBox = { [opaque]: 'shard write' }
+
+/** What a write of `Shards` does next. */
+export interface ShardStep {
+  action: 'open' | 'begin' | 'ask' | 'work' | 'commit' | 'rollback' | 'close' | 'wait' | 'throw' | 'done'
+  /** 0: on the shard that decides; 1: on the one that follows. */
+  side: 0 | 1
+  /** The shard or the statement. */
+  text: string
+  /** Milliseconds of a wait; 1: the connection is ended. */
+  number: number
+}
+
+/** A row: the bytes of its values. */
+export type ShardRow = (Uint8Array | null)[]
 
 /** What the environment has; `keys`: `KEYMILL_ORDER_KEYS`. */
 export type OrderKeys = { keys?: string }
@@ -157,6 +173,14 @@ export interface Native {
   routeIsCurrent(router: RouterBox, gene: number, write: string | undefined, mirror: string | undefined): boolean
   routerVersion(router: RouterBox): number
   routerAge(router: RouterBox): number | null
+  shardTables(router: RouterBox, tables: [name: string, key: string][], deadline: string | undefined): ShardTablesBox
+  shardWrite(tables: ShardTablesBox, id: bigint, reads: boolean): ShardWriteBox
+  shardWriteBytes(tables: ShardTablesBox, id: Uint8Array, reads: boolean): ShardWriteBox
+  shardReady(write: ShardWriteBox): ShardStep
+  shardOpened(write: ShardWriteBox, isPostgres: boolean): ShardStep
+  shardRows(write: ShardWriteBox, rows: ShardRow[]): ShardStep
+  shardFailed(write: ShardWriteBox, state: string, number: number, message: string, isBroken: boolean): ShardStep
+  shardRefused(write: ShardWriteBox, message: string): ShardStep
   openNumbers(file: string, tenant: string, table: string): NumbersBox
   numbersFromVariable(given: OrderKeys | undefined, tenant: string, table: string): NumbersBox
   numbersFromKeys(versions: number[], keys: Uint8Array[], sealWith: number, tenant: string, table: string): NumbersBox

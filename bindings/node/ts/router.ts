@@ -57,6 +57,12 @@ export class Router {
     return new Router(box)
   }
 
+  /** @internal */
+  static boxOf(router: unknown): RouterBox {
+    if (!(router instanceof Router)) throw argument(`a router is opened by Router.open, Router.fromText or mill.router, and not ${shown(router)}`)
+    return router.#box
+  }
+
   /** A router whose table is in a file, TOML or JSON. The file is read once; `load` replaces the table. */
   static open(file: string): Router {
     return asked(() => new Router(native.openRouter(text('a file', file))))

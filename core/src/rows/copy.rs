@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::{Code, Error, Result};
 
@@ -14,12 +14,15 @@ use super::key::{Id, IdRange};
 use super::moved_table::MovedTable;
 use super::pace::Pace;
 use super::permit::{CONDITION, Permit, Until};
-use super::shard::Shard;
-use super::watch::{RowsTask, Watch};
+use super::shard::{RowConflict, Shard};
+use super::watch::{RowsEvent, RowsTask, Watch};
 use super::{Both, Wording, no_id, too_long};
 
 /// Rows of a chunk.
 const CHUNK: u64 = 4000;
+/// So often a chunk is read whose rows another row keeps out: a program may have written that one in one shard only, until now.
+const READS: u32 = 5;
+const BETWEEN_READS: Duration = Duration::from_millis(100);
 /// Bytes of an insert, unless one row has more.
 const INSERT: usize = 1 << 20;
 
@@ -88,7 +91,7 @@ pub fn whole(both: &mut Both<'_>, range: &IdRange, per_second: u64, permit: &Per
         let mut rows = 0;
         if !before.is_all {
             let began = Instant::now();
-            rows = both.watch.persist(|| send(both, &chunk, permit))?;
+            rows = send_whole(both, &chunk, permit)?;
             reply += began.elapsed();
         }
         // A row that was alike is sent again with the others of its chunk, which changes nothing.
@@ -140,8 +143,13 @@ fn named(error: Error, table: &MovedTable, span: &[Option<Primary>; 2]) -> Error
     if error.code != Code::StoreRefused {
         return error;
     }
-    let rows = format!("rows {} to {} of `{}`", table.shown(first), table.shown(last), table.name);
-    Error::new(error.code, format!("{} ({rows} were in one statement)", error.message))
+    let (first, last, name) = (table.shown(first), table.shown(last), &table.name);
+    let rows = if first == last {
+        format!("row {first} of `{name}`")
+    } else {
+        format!("rows {first} to {last} of `{name}` were in one statement")
+    };
+    Error::new(error.code, format!("{} ({rows})", error.message))
 }
 
 /// An insert whose first id is an error once the permit is over.
@@ -155,12 +163,51 @@ pub(super) fn guarded(table: &MovedTable, insert: &str, id: &Range<usize>, until
     )
 }
 
+/// Sends the rows of a chunk. Where another row keeps one out, all are read again; the last time one by one, so that the row is named.
+fn send_whole(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<u64> {
+    for read in 1.. {
+        let is_last = read == READS;
+        let error = match both.watch.persist(|| send(both, chunk, permit, is_last)) {
+            Err(error) if error.code == Code::StoreRefused => error,
+            done => return done,
+        };
+        let Some(conflict) = both.to.take_conflict() else { return Err(error) };
+        if is_last {
+            return Err(kept_out(&error, conflict, both.wording));
+        }
+        both.watch.say(RowsEvent::Retries(&error));
+        both.watch.go_on("what is copied stays, and the same copy goes on from here")?;
+        std::thread::sleep(BETWEEN_READS * read);
+    }
+    Ok(0)
+}
+
+/// A row that the new shard does not take, however often it is sent.
+fn kept_out(error: &Error, conflict: RowConflict, wording: Wording) -> Error {
+    let what = match conflict {
+        RowConflict::Unique => format!(
+            "{}: another row of the new shard has one of its unique values; {} makes the rows there what they are in the old one, and deletes those that it lacks; then copy again",
+            error.message,
+            wording.repairs()
+        ),
+        RowConflict::Parent => format!(
+            "{}: the new shard lacks the row that it refers to; copy the table of that row as well, in front of this one, and {}",
+            error.message,
+            wording.again()
+        ),
+    };
+    Error::new(Code::StoreRefused, what)
+}
+
 /// Sends the rows of a chunk while they are read, and locked: no program deletes or changes one before the new shard has it. Sent again, it
 /// changes nothing more.
-fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<u64> {
+fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>, one_by_one: bool) -> Result<u64> {
     let Both { from, to, old, new, longest, wording, watch } = both;
     permit.limit_lock_waits(from)?;
-    from.transaction(|from| send_locked((from, old), (to, new), chunk, permit, (*longest, *wording, *watch)))
+    let most = if one_by_one { 0 } else { INSERT };
+    from.transaction(|from| {
+        send_locked((from, old), (to, new), chunk, permit, (*longest, most, *wording, *watch))
+    })
 }
 
 fn send_locked(
@@ -168,7 +215,7 @@ fn send_locked(
     (to, new): (&mut Shard, &MovedTable),
     chunk: &IdRange,
     permit: &Permit<'_>,
-    (longest, wording, watch): (usize, Wording, &Watch<'_>),
+    (longest, most, wording, watch): (usize, usize, Wording, &Watch<'_>),
 ) -> Result<u64> {
     let mut rows = 0;
     let (head, tail) = (new.insert(), new.or_replace());
@@ -215,7 +262,7 @@ fn send_locked(
         span[1] = old.primary_of(row);
         insert.push_str(&values);
         rows += 1;
-        if insert.len() >= INSERT {
+        if insert.len() >= most {
             failed = flush(&mut insert, &id, &span);
         }
     })?;

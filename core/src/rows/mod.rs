@@ -11,11 +11,13 @@ mod digest;
 mod key;
 mod moved_table;
 mod pace;
+mod parents;
 mod permit;
 mod repair;
 mod shard;
 mod sides;
 mod sql;
+mod storage;
 mod verify;
 mod watch;
 mod wording;
@@ -28,9 +30,11 @@ use crate::error::{Code, Error, Result, shown};
 use crate::moves::{MovePhase, PlannedMove};
 use key::IdRange;
 use moved_table::texts;
+use parents::check_parents;
 use permit::Permit;
 use shard::{Cells, Shard};
 use sides::check_sides;
+use storage::check_storage;
 use watch::Watch;
 
 pub(crate) use crate::store::shard_session::ShardTable;
@@ -166,11 +170,32 @@ impl<'w> Both<'w> {
         }
         let old = MovedTable::read(&mut from, name, key, wording)?;
         let mut new = MovedTable::read(&mut to, name, key, wording)?;
+        check_storage(&mut from, &old)?;
+        check_storage(&mut to, &new)?;
         check_apart(&mut from, &mut to, &old, &new, wording)?;
         old.check_alike(&from.at(), &new, &to.at())?;
         new.in_order_of(&old);
         let longest = longest(&mut from)?.min(longest(&mut to)?);
         Ok(Both { from, to, old, new, longest, wording, watch })
+    }
+
+    /// Refuses where the table has other columns than when the verb began: those were neither copied nor compared.
+    fn check_columns(&mut self) -> Result<()> {
+        let (name, key) = (self.old.name.clone(), self.old.key().to_owned());
+        let old = MovedTable::read(&mut self.from, &name, &key, self.wording)?;
+        let mut new = MovedTable::read(&mut self.to, &name, &key, self.wording)?;
+        old.check_alike(&self.from.at(), &new, &self.to.at())?;
+        new.in_order_of(&old);
+        if old.columns == self.old.columns && new.columns == self.new.columns {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::StoreRefused,
+            format!(
+                "the columns of `{name}` have changed since the comparison began, and nothing was recorded; {}",
+                self.wording.again()
+            ),
+        ))
     }
 
     /// The parts of the key that the genes of a move are.
@@ -349,6 +374,12 @@ impl Moves {
         let routes = self.routes()?;
         for both in &mut all {
             check_sides(both, &routes, &moving.of, &status.finished)?;
+        }
+        for at in 0..all.len() {
+            let (before, later) = all.split_at_mut(at + 1);
+            let Some(both) = before.last_mut() else { continue };
+            let later: Vec<_> = later.iter().map(|of| &of.new).collect();
+            check_parents(&mut both.to, &both.new, &later)?;
         }
         let mut version = status.version;
         if !change.is_dry() {

@@ -13,7 +13,7 @@ use super::digest::Primary;
 use super::key::Id;
 use super::moved_table::MovedTable;
 use super::permit::{CONDITION, Permit, Until};
-use super::shard::Shard;
+use super::shard::{RowConflict, Shard};
 use super::watch::{RowsEvent, Watch};
 use super::{Both, Wording, no_id, too_long};
 
@@ -118,9 +118,15 @@ fn bring(
                 again = Some(error);
                 return;
             }
-            Err(error) => error.message,
-            // MySQL tells no error where the statement met the row of another id by a unique value.
-            Ok(0) => format!("{to_at} left it out: another row there has one of its unique values"),
+            Err(error) => match to.take_conflict() {
+                Some(RowConflict::Unique) => {
+                    format!("{to_at} left it out: another row there has one of its unique values")
+                }
+                Some(RowConflict::Parent) => {
+                    format!("{to_at} left it out: it lacks the row that this one refers to")
+                }
+                None => error.message,
+            },
             Ok(_) => format!(
                 "it was written to {to_at} and reads otherwise there: a trigger or a program changes it"
             ),

@@ -38,6 +38,29 @@ pub struct Shard {
     is_in_transaction: bool,
     /// A transaction did not end as it should have: it ends with the session.
     is_spoilt: bool,
+    /// What the last refusal of a row was about.
+    conflict: Option<RowConflict>,
+}
+
+/// Another row that keeps out a row, or whose absence does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowConflict {
+    /// It has one of the row's unique values.
+    Unique,
+    /// The row refers to it.
+    Parent,
+}
+
+impl RowConflict {
+    fn of(kind: ShardKind, fault: &Fault) -> Option<RowConflict> {
+        match (kind, fault.native.as_deref()?) {
+            // 1242 is the error of `MovedTable::or_replace`.
+            (ShardKind::MySql, "1062" | "1022" | "1586" | "1242")
+            | (ShardKind::Postgres, "23505" | "23P01") => Some(RowConflict::Unique),
+            (ShardKind::MySql, "1452" | "1216") | (ShardKind::Postgres, "23503") => Some(RowConflict::Parent),
+            _ => None,
+        }
+    }
 }
 
 impl std::fmt::Debug for Shard {
@@ -90,6 +113,7 @@ impl Shard {
             lock_waits: None,
             is_in_transaction: false,
             is_spoilt: false,
+            conflict: None,
         })
     }
 
@@ -135,7 +159,15 @@ impl Shard {
     /// # Errors
     /// `STORE_UNAVAILABLE`: the connection, a lock or the server failed, and it may help to try again. `STORE_REFUSED`.
     pub fn read(&mut self, sql: &str, mut row: impl FnMut(Cells<'_>)) -> Result<u64> {
-        self.connected()?.read(sql, &mut row).map_err(|fault| failed(&fault, &self.options.shown()))
+        self.connected()?.read(sql, &mut row).map_err(|fault| {
+            self.conflict = RowConflict::of(self.kind, &fault);
+            failed(&fault, &self.options.shown())
+        })
+    }
+
+    /// What the last error of [`Shard::read`] was about, once.
+    pub fn take_conflict(&mut self) -> Option<RowConflict> {
+        self.conflict.take()
     }
 
     /// Does the work in a transaction, which is rolled back where the work fails. Locking reads of it lock the rows that they find, and no gaps.

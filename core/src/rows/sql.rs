@@ -218,31 +218,42 @@ impl MovedTable {
         format!("INSERT INTO {} ({}){own} VALUES ", self.quoted, self.names())
     }
 
-    /// The end of an insert: a row that is there already is replaced.
+    /// The end of an insert: a row that is there already is replaced. It is an error where another row has one of its unique values.
     pub fn or_replace(&self) -> String {
-        let is_primary = |at: &usize| self.primary.contains(at);
+        // Texts of a key may be alike and other texts.
+        let is_fixed = |(at, column): &(usize, &Column)| {
+            column.is_identity || self.primary.contains(at) && column.class != Class::Text
+        };
         let others = || {
-            let at = (0..self.columns.len()).filter(|at| !is_primary(at));
-            at.filter_map(|at| self.columns.get(at))
-                .filter(|column| !column.is_identity)
-                .map(|column| self.name_of(column))
+            let others = self.columns.iter().enumerate().filter(|one| !is_fixed(one));
+            others.map(|(_, column)| self.name_of(column))
         };
         let keys = || self.primary_columns().map(|column| self.name_of(column));
         match self.kind {
-            // MySQL gets here by any unique key: a row of another id is left alone.
+            // MySQL gets here by any unique key.
             ShardKind::MySql => {
                 let same: Vec<String> =
                     keys().map(|key| format!("VALUES({key}) = {}.{key}", self.quoted)).collect();
-                let same = same.join(" AND ");
-                let set =
-                    |name: String| format!("{name} = IF({same}, VALUES({name}), {}.{name})", self.quoted);
-                let sets: Vec<_> = others().map(set).collect();
+                let (same, key) = (same.join(" AND "), self.quoted_key());
+                let [one, two] = if self.is_wide { ["X'01'", "X'02'"] } else { ["1", "2"] };
+                // A subquery of two rows is an error where it is evaluated.
+                let only_same = format!(
+                    "{key} = IF({same}, {}.{key}, (SELECT {one} UNION ALL SELECT {two}))",
+                    self.quoted
+                );
+                let sets = others().map(|name| format!("{name} = VALUES({name})"));
+                let sets: Vec<_> = [only_same].into_iter().chain(sets).collect();
                 format!(" ON DUPLICATE KEY UPDATE {}", sets.join(", "))
             }
             ShardKind::Postgres => {
                 let keys: Vec<_> = keys().collect();
                 let sets: Vec<_> = others().map(|name| format!("{name} = EXCLUDED.{name}")).collect();
-                format!(" ON CONFLICT ({}) DO UPDATE SET {}", keys.join(", "), sets.join(", "))
+                let then = if sets.is_empty() {
+                    "NOTHING".to_owned()
+                } else {
+                    format!("UPDATE SET {}", sets.join(", "))
+                };
+                format!(" ON CONFLICT ({}) DO {then}", keys.join(", "))
             }
         }
     }

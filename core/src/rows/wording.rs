@@ -41,6 +41,14 @@ impl Wording {
         }
     }
 
+    /// Rows of the new shard become what they are in the old one, those that it lacks among them.
+    pub(super) fn repairs(self) -> &'static str {
+        match self {
+            Wording::Program => "`verify` with `RowRepair::BringAndDelete`",
+            Wording::Command => "`keymill move verify --repair --delete`",
+        }
+    }
+
     /// What was asked for is asked for once more.
     pub(super) fn again(self) -> &'static str {
         match self {

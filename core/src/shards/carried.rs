@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::rows::{Class, Column, Id, MovedTable, Primary, ShardKind, quoted};
 
+use super::ShardRow;
 use super::known_shards::KnownTable;
-use super::{ShardRow, Side};
 
 /// The most bytes of an insert, unless one row has more.
 const INSERT: usize = 1 << 18;
@@ -18,12 +18,17 @@ const INSERT: usize = 1 << 18;
 /// Locks an id. PostgreSQL also says the isolation of the transaction.
 pub(super) fn lock(root: &MovedTable, id: &Id) -> String {
     match root.kind {
-        ShardKind::MySql => format!("SELECT '1' FROM {} WHERE {} FOR UPDATE", root.quoted, is(root, id)),
+        ShardKind::MySql => {
+            format!("SELECT '1' FROM {} WHERE {}{ALL} FOR UPDATE", root.quoted, is(root, id))
+        }
         ShardKind::Postgres => {
             format!("SELECT {ISOLATION}, {}, pg_catalog.set_config('{MARK}', '{id}', true)", advisory(id, ""))
         }
     }
 }
+
+/// A session of MySQL may have been told how many rows an answer has at most (`sql_select_limit`). What a statement says goes before it.
+pub(super) const ALL: &str = " LIMIT 18446744073709551615";
 
 /// A setting that ends with the transaction.
 const MARK: &str = "keymill.id";
@@ -41,7 +46,7 @@ fn advisory(id: &Id, sign: &str) -> String {
 
 /// Asks again whether an id has no row of the root, and waits for nobody: another writer's row may be there meanwhile.
 pub(super) fn is_absent(root: &MovedTable, id: &Id) -> String {
-    format!("SELECT '1' FROM {} WHERE {} FOR UPDATE NOWAIT", root.quoted, is(root, id))
+    format!("SELECT '1' FROM {} WHERE {}{ALL} FOR UPDATE NOWAIT", root.quoted, is(root, id))
 }
 
 /// The condition that a row belongs to an id.
@@ -135,14 +140,18 @@ pub(super) fn pin_new(tables: &[KnownTable], id: &Id, lock_wait: Duration) -> St
     )
 }
 
-/// The rows of an id, in the columns of `shape`. In MySQL a last cell says which values are NULL, and in which zone they were read. On the old shard
-/// it is an error where the table has another number of columns than before.
-pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id, side: Side) -> String {
+/// The rows of an id, in the columns of `shape`. In MySQL a last cell says which values are NULL, in which zone they were read, and, of the side
+/// that decides, in which character sets. There it is an error where the table has another number of columns than before.
+pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id, decides: bool) -> String {
     let table = &known.table;
     let value = |column: &Column| {
         let name = quoted(table.kind, &column.name);
         match (table.kind, column.class) {
             (ShardKind::MySql, Class::Float) => format!("CAST({name} + 0e0 AS BINARY)"),
+            // As bytes MariaDB gives what it stores, and no text.
+            (ShardKind::MySql, _) if ["uuid", "inet4", "inet6"].contains(&column.kind.as_str()) => {
+                format!("CONCAT({name})")
+            }
             (ShardKind::MySql, _) => format!("CAST({name} AS BINARY)"),
             (ShardKind::Postgres, _) => format!("{name}::pg_catalog.text"),
         }
@@ -157,13 +166,15 @@ pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id, side: Side) ->
                 1 => "NULL".to_owned(),
                 many => format!("ROW({})", vec!["NULL"; many].join(", ")),
             };
-            let count = if side == Side::Old {
+            let charset = |column: &Column| format!(", ',', CHARSET({})", quoted(table.kind, &column.name));
+            let charsets: String = with_charset(shape).filter(|_| decides).map(charset).collect();
+            let count = if decides {
                 format!(", CONCAT('', {row} = (SELECT * FROM {} LIMIT 0))", table.quoted)
             } else {
                 String::new()
             };
             let sql = format!(
-                "SELECT {values}, CONCAT({}, @@time_zone){count} FROM {} WHERE {} FOR UPDATE",
+                "SELECT {values}, CONCAT({}, @@time_zone{charsets}){count} FROM {} WHERE {}{ALL} FOR UPDATE",
                 nulls.join(", "),
                 table.quoted,
                 is(table, id)
@@ -172,20 +183,48 @@ pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id, side: Side) ->
         }
         ShardKind::Postgres => {
             // `verify --repair` deletes a row of the new shard that the old one lacks. It holds the row's lock, and not the id's.
-            let lock = if side == Side::New { " FOR UPDATE" } else { "" };
+            let lock = if decides { "" } else { " FOR UPDATE" };
             format!("SELECT {values} FROM {} WHERE {}{lock}", table.quoted, is(table, id))
         }
     }
 }
 
-/// Takes the last cells from the rows of [`read`]. `None`: a value is longer than the server sends, or it reads values in another zone.
-pub(super) fn values(kind: ShardKind, shape: usize, rows: Vec<ShardRow>) -> Option<Vec<ShardRow>> {
+/// The columns whose literals say their character set. MySQL's JSON always has the same one, and calls it `binary`.
+fn with_charset(shape: &[Column]) -> impl Iterator<Item = &Column> {
+    shape.iter().filter(|column| column.class == Class::Text && column.kind != "json")
+}
+
+/// What is wrong with an answer to [`read`].
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// A value is longer than the server sends, or it reads values in another zone.
+    Settings,
+    /// A text is of another character set than before.
+    Charset,
+}
+
+/// Takes the last cells from the rows of [`read`].
+pub(super) fn values(
+    kind: ShardKind,
+    shape: &[Column],
+    decides: bool,
+    rows: Vec<ShardRow>,
+) -> Result<Vec<ShardRow>, Unread> {
+    // Servers have two names for one of them.
+    let unaliased = |charsets: &str| charsets.replace("utf8mb3", "utf8");
+    let charset = |column: &Column| format!(",{}", column.charset);
+    let charsets = unaliased(&with_charset(shape).filter(|_| decides).map(charset).collect::<String>());
     let row = |mut row: ShardRow| {
-        let checks = row.split_off(shape.min(row.len()));
+        let checks = row.split_off(shape.len().min(row.len()));
         let said = checks.first().and_then(Option::as_deref).unwrap_or_default();
         let nulls = row.iter().map(|cell| b'0' + u8::from(cell.is_none()));
         let seen: Vec<u8> = nulls.chain(*b"+00:00").collect();
-        (kind == ShardKind::Postgres || said == seen).then_some(row)
+        match said.strip_prefix(seen.as_slice()) {
+            _ if kind == ShardKind::Postgres => Ok(row),
+            None => Err(Unread::Settings),
+            Some(are) if unaliased(&String::from_utf8_lossy(are)) != charsets => Err(Unread::Charset),
+            Some(_) => Ok(row),
+        }
     };
     rows.into_iter().map(row).collect()
 }
@@ -259,6 +298,10 @@ impl Statements<'_> {
     fn literal(&self, at: usize, bytes: &[u8]) -> String {
         let mut out = String::new();
         if let Some(column) = self.shape.get(at) {
+            // MariaDB compares a `BIT` with a number only.
+            if self.table.kind == ShardKind::MySql && column.kind.starts_with("bit(") {
+                return bytes.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte)).to_string();
+            }
             write_literal(&mut out, self.table.kind, &column.charset, bytes);
         }
         out

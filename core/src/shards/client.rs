@@ -210,7 +210,8 @@ impl<C: ShardConnection> Shards<C> {
                         }))
                     }
                 },
-                ShardAction::Begin(side) => on(side, "BEGIN"),
+                // `BEGIN` begins a block in MariaDB's mode `ORACLE`.
+                ShardAction::Begin(side) => on(side, "START TRANSACTION"),
                 ShardAction::Ask(side, sql) => on(side, &sql),
                 ShardAction::Commit(side) => on(side, commit),
                 ShardAction::Rollback(side) => on(side, "ROLLBACK"),

@@ -49,7 +49,16 @@ impl ShardFailure {
     pub(super) fn is_not_unique(&self, kind: ShardKind) -> bool {
         match kind {
             ShardKind::MySql => [1062, 1022, 1586].contains(&self.number),
-            ShardKind::Postgres => self.state == "23505",
+            // The second is an exclusion constraint.
+            ShardKind::Postgres => ["23505", "23P01"].contains(&self.state.as_str()),
+        }
+    }
+
+    /// A row refers to one that is not there.
+    pub(super) fn is_of_parents(&self, kind: ShardKind) -> bool {
+        match kind {
+            ShardKind::MySql => [1451, 1452].contains(&self.number),
+            ShardKind::Postgres => ["23503", "23001"].contains(&self.state.as_str()),
         }
     }
 

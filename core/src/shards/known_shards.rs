@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::error::{Code, Error, Result};
 use crate::rows::{MovedTable, ShardKind, ShardTable, Wording, check_kind, questions, text_literal};
 
-use super::ShardRow;
+use super::{ShardRow, carried};
 
 /// A table of a shard.
 #[derive(Clone, Debug)]
@@ -75,7 +75,8 @@ impl Learning {
         let (name, _) = tables.get(self.known.len())?;
         let Some(found) = &self.found else { return Some(which(self.kind, name)) };
         let [columns, primary] = questions(self.kind, name, &found.table);
-        Some(if self.columns.is_none() { columns } else { primary })
+        let question = if self.columns.is_none() { columns } else { primary };
+        Some(if self.kind == ShardKind::MySql { question + carried::ALL } else { question })
     }
 
     pub(super) fn answer(&mut self, tables: &[(String, String)], rows: &[ShardRow]) -> Result<()> {

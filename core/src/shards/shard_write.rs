@@ -12,7 +12,7 @@ use crate::gene::Gene;
 use crate::rows::{Column, Id, ShardKind};
 
 use super::ShardTables;
-use super::carried::{self, Sides};
+use super::carried::{self, Sides, Unread};
 use super::failure::ShardFailure;
 use super::known_shards::{KnownShard, Learning, check_alike};
 
@@ -139,7 +139,8 @@ pub struct ShardWrite {
     held: [Held; 2],
     known: [Option<Arc<KnownShard>>; 2],
     rows: [Vec<Vec<ShardRow>>; 2],
-    /// The rows of the id are written anew, because two of them exchange a value that may be there once.
+    /// The rows of the id are written anew, because two of them exchange a value that may be there once, or a
+    /// parent gets another key.
     replaces: bool,
 }
 
@@ -520,27 +521,32 @@ impl ShardWrite {
         let table = if side == Side::Old { old.len() } else { new.len() };
         let shape = self.shape(table);
         let known = self.known(side).and_then(|known| known.tables.get(table));
-        let sql = known.map(|known| carried::read(known, &shape, &self.id, side)).unwrap_or_default();
+        let sql =
+            known.map(|known| carried::read(known, &shape, &self.id, side == Side::Old)).unwrap_or_default();
         self.ask(side, sql, if side == Side::Old { WriteStage::ReadOld } else { WriteStage::ReadNew })
     }
 
     fn have_read(&mut self, side: Side, rows: Vec<ShardRow>) -> Result<ShardAction> {
         let [old, new] = &self.rows;
         let at = if side == Side::Old { old.len() } else { new.len() };
-        let shape = self.shape(at).len();
+        let shape = self.shape(at);
         let Some(known) = self.known(side).and_then(|known| known.tables.get(at)) else {
             return self.again("the tables have been forgotten");
         };
         let kind = known.table.kind;
-        let Some(rows) = carried::values(kind, shape, rows) else {
-            return Err(Error::new(
-                Code::StoreRefused,
-                format!(
-                    "shard `{}` does not read `{}` as it is: a value is longer than its `max_allowed_packet`, or it takes no settings for one statement (MySQL from 8.0, MariaDB); nothing was written",
-                    self.shard(side),
-                    known.table.name
-                ),
-            ));
+        let rows = match carried::values(kind, &shape, side == Side::Old, rows) {
+            Ok(rows) => rows,
+            Err(Unread::Charset) => return self.has_changed(side),
+            Err(Unread::Settings) => {
+                return Err(Error::new(
+                    Code::StoreRefused,
+                    format!(
+                        "shard `{}` does not read `{}` as it is: a value is longer than its `max_allowed_packet`, or it takes no settings for one statement (MySQL from 8.0, MariaDB); nothing was written",
+                        self.shard(side),
+                        known.table.name
+                    ),
+                ));
+            }
         };
         let [old, new] = &mut self.rows;
         let all = if side == Side::Old { old } else { new };
@@ -802,7 +808,9 @@ impl ShardWrite {
                     ),
                 )));
             }
-            WriteStage::Change(_) if failure.is_not_unique(kind) && !self.replaces => {
+            WriteStage::Change(_)
+                if (failure.is_not_unique(kind) || failure.is_of_parents(kind)) && !self.replaces =>
+            {
                 self.replaces = true;
                 self.held_mut(side).in_transaction = false;
                 self.stage = WriteStage::UndoChanges;

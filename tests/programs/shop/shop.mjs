@@ -3,7 +3,7 @@
 //     node shop.mjs MILL KEYS SHARDS LOG SEED
 import { appendFileSync, existsSync, writeFileSync } from 'node:fs'
 import { setTimeout as pause } from 'node:timers/promises'
-import { KeymillError, open, OrderNumbers } from 'keymill'
+import { open, OrderNumbers, Shards } from 'keymill'
 import mysql from 'mysql2/promise'
 
 const BUYERS = 2000
@@ -11,82 +11,28 @@ const BUYERS = 2000
 const WRITE = `INSERT INTO t_order (order_id, order_no, order_no_kv, buyer_id, version, created_at)
 VALUES (?, ?, ?, ?, ?, FROM_UNIXTIME(? / 1000))
 ON DUPLICATE KEY UPDATE version = VALUES(version)`
-const COLUMNS = 'order_id, order_no, order_no_kv, buyer_id, version, created_at'
-const LOCK = `SELECT ${COLUMNS} FROM t_order WHERE order_id = ? FOR UPDATE`
-// What the other shard has, as the one that decides has it.
-const SAME = `INSERT INTO t_order (${COLUMNS}) VALUES (?) ON DUPLICATE KEY UPDATE version = VALUES(version)`
 const READ = 'SELECT version FROM t_order WHERE order_id = ?'
-// A write takes less than `settle` of the route table, or it does not count.
-const SETTLE_MS = 2000
 
 const [config, keys, shards, log] = process.argv.slice(2)
-const places = new Map(shards.split(',').map((shard) => shard.split('=')))
-const connections = new Map()
 
-async function database(shard) {
-  if (!connections.has(shard)) {
-    const [, host, port, name] = places.get(shard).match(/^(.*):(\d+)\/(.*)$/)
-    const connection = await mysql.createConnection({ host, port: Number(port), user: 'keymill', password: 'secret', database: name, connectTimeout: 2000, supportBigNumbers: true, bigNumberStrings: true, dateStrings: true })
-    // Otherwise writers of new ids wait for each other's gaps.
-    await connection.query('SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED')
-    connection.on('error', () => connections.delete(shard))
-    connections.set(shard, connection)
-  }
-  return connections.get(shard)
+/** The connections to a shard. */
+function database(place) {
+  const [, host, port, name] = place.match(/^(.*):(\d+)\/(.*)$/)
+  const pool = mysql.createPool({ host, port: Number(port), user: 'keymill', password: 'secret', database: name, connectTimeout: 2000, connectionLimit: 2 })
+  // Otherwise writers of new ids wait for each other's gaps.
+  pool.on('connection', (connection) => connection.query('SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED'))
+  return pool
 }
+const places = Object.fromEntries(shards.split(',').map((shard) => shard.split('=')).map(([shard, place]) => [shard, database(place)]))
 
-async function ask(shard, sql, values = []) {
-  try {
-    const [rows] = await (await database(shard)).query({ sql, values, timeout: 2000 })
-    return rows
-  } catch (error) {
-    forget(shard)
-    throw error
-  }
-}
-
-/** Ends the connection, and with it what is not committed. */
-function forget(shard) {
-  connections.get(shard)?.destroy()
-  connections.delete(shard)
-}
-
-/** Where an order is now. A process that lost its lease waits until the store has answered it again. */
-async function route(id) {
-  for (;;) {
-    try {
-      return router.route(id)
-    } catch (error) {
-      if (!(error instanceof KeymillError) || error.code !== 'LEASE_LOST') throw error
-      await pause(50)
-    }
-  }
-}
-
-/** Writes the order to the shard that decides, and makes the row of the other one the same; again, by a new route, until both are committed. */
+/** Writes the order, until it is acknowledged; answers with the shard that decides. */
 async function write(id, row) {
   for (;;) {
-    const began = performance.now()
-    const place = await route(id)
-    if (place.paused) {
-      await pause(50)
-      continue
-    }
-    const shards = [place.write, place.mirror].filter((shard) => shard !== undefined)
     try {
-      for (const shard of shards) await ask(shard, 'START TRANSACTION')
-      await ask(place.write, LOCK, [id])
-      await ask(place.write, WRITE, row)
-      if (place.mirror !== undefined) {
-        const [same] = await ask(place.write, LOCK, [id])
-        await ask(place.mirror, LOCK, [id])
-        await ask(place.mirror, SAME, [Object.values(same)])
-      }
-      const counts = place.mirror === undefined ? performance.now() - began < SETTLE_MS : router.isCurrent(place)
-      for (const shard of shards) await ask(shard, counts ? 'COMMIT' : 'ROLLBACK')
-      if (counts) return place.write
+      await stored.write(id, (connection) => connection.query(WRITE, row))
+      return router.route(id).shard
     } catch {
-      shards.forEach(forget)
+      // The same row again is no other one.
       await pause(50)
     }
   }
@@ -102,6 +48,7 @@ const weights = Array.from({ length: BUYERS }, (_, rank) => (sum += 1 / (rank + 
 const mill = open(config)
 const router = mill.router('orders')
 const numbers = OrderNumbers.open(keys, 'acme', 't_order')
+const stored = new Shards(router, places, { tables: { t_order: 'order_id' } })
 const orders = mill.business('order', { counters: 1024, deadline: '60s' })
 const mine = []
 writeFileSync(log, '')
@@ -120,12 +67,11 @@ while (!existsSync(`${log}.stop`)) {
   appendFileSync(log, `${Date.now()} ${isNew ? 'placed' : 'changed'} ${order.id} ${order.number.toString('hex')} ${order.buyer} ${order.version} ${shard}\n`)
   if (isNew) mine.push(order)
   const one = mine[Math.floor(Math.random() * mine.length)]
-  const place = await route(one.id)
-  const found = await ask(place.read, READ, [one.id]).catch(() => undefined)
-  if (found !== undefined && Number(found[0]?.version) !== one.version) {
-    appendFileSync(log, `WRONG ${one.id} version ${one.version}, read ${JSON.stringify(found)} from ${JSON.stringify(place)}\n`)
+  const found = await stored.read(one.id, (connection) => connection.query(READ, [one.id])).catch(() => undefined)
+  if (found !== undefined && Number(found[0][0]?.version) !== one.version) {
+    appendFileSync(log, `WRONG ${one.id} version ${one.version}, read ${JSON.stringify(found[0])}\n`)
   }
   await pause(5)
 }
 mill.close()
-for (const connection of connections.values()) connection.destroy()
+for (const pool of Object.values(places)) await pool.end()

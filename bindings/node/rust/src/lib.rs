@@ -18,6 +18,7 @@ mod news;
 mod order_numbers;
 mod registry;
 mod router;
+mod shards;
 mod shared;
 mod source;
 mod words;

@@ -12,6 +12,13 @@ type Result<T> = napi::Result<T, Thrown>;
 /// A router.
 pub struct RouterBox(Router);
 
+impl RouterBox {
+    /// The core's router.
+    pub fn router(&self) -> &Router {
+        &self.0
+    }
+}
+
 /// Where an id or a business key belongs.
 #[napi(object)]
 pub struct RouteParts {

@@ -1,4 +1,4 @@
-import { KeymillError, Mill, lazy, shared, use, NumberSource, OrderNumbers, Router, Serial, Source, open, openAsync, version } from 'keymill'
+import { KeymillError, Mill, lazy, shared, use, NumberSource, OrderNumbers, Router, Serial, Shards, Source, open, openAsync, version } from 'keymill'
 import type { Code, Parts, SourceOptions, SourceStats } from 'keymill'
 
 const mill: Mill = open('memory:')
@@ -58,3 +58,7 @@ use(mill)
 const common: Mill = shared()
 use(null)
 void [declared, digits, exact, serials, soon, sale, common]
+const over = new Shards<{ query(sql: string): Promise<number[]> }>(Router.open('routes.toml'), { s1: {} }, { tables: { t_order: 'order_id' }, deadline: '15s' })
+const counted: number[] = await over.write(5n, (client) => client.query('SELECT 1'))
+const seen: string = await over.read(new Uint8Array(16), () => 'seen')
+void [counted, seen]

@@ -7,21 +7,28 @@ use super::owners::{self, RelationUse};
 use super::place::Place;
 use super::postgres_session::PostgresSession;
 use super::{Postgres, ServerOptions};
-use crate::store::Fault;
 use crate::store::server::Phase;
 use crate::store::shard_session::{Cells, ShardSession, ShardTable};
 use crate::store::sql::Connection;
 use crate::store::sql::remote::Driver;
+use crate::store::{Fault, FaultKind};
 
 /// Before each statement and in its transaction, so that a pooler's other clients neither set nor see it: values are written so
 /// that they are read as the same ones, and times in UTC. Where row security would hide rows, the server answers with an error instead.
-const EXACT: &str = "SET LOCAL client_encoding = 'UTF8'; SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL IntervalStyle = 'postgres'; SET LOCAL extra_float_digits = 3; SET LOCAL bytea_output = 'hex'; SET LOCAL standard_conforming_strings = on; SET LOCAL lc_monetary = 'C'; SET LOCAL xmloption = content; SET LOCAL row_security = off; ";
+const EXACT: &str = "SET LOCAL client_encoding = 'UTF8'; SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL IntervalStyle = 'postgres'; SET LOCAL extra_float_digits = 3; SET LOCAL bytea_output = 'hex'; SET LOCAL standard_conforming_strings = on; SET LOCAL array_nulls = on; SET LOCAL lc_monetary = 'C'; SET LOCAL xmloption = content; SET LOCAL row_security = off; ";
+
+/// Why no rows are moved from such a database, nor to it.
+const SUBSCRIBER: &str = "this database has a subscription: its rows may be those that its publisher had a moment ago, and rows that are written to it are not on that one; name the publisher's database (one that follows none any more: `DROP SUBSCRIPTION`)";
 
 impl Postgres {
     /// Connects to the server of a shard that takes writes.
     pub(crate) fn open_shard(options: &ServerOptions) -> Result<PostgresSession, Fault> {
         let mut session = Postgres::default().connect(options)?;
         session.writable()?;
+        let follows = "SELECT subname FROM pg_catalog.pg_subscription WHERE subdbid = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())";
+        if !session.query(follows, &[])?.is_empty() {
+            return Err(Fault::new(FaultKind::Refused, SUBSCRIBER));
+        }
         Ok(session)
     }
 }
