@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use keymill::binding::read_document;
 use keymill::{
-    Change, Code, Error, Mill, MoveOptions, MovePlan, MoveStatus, Moves, PlannedMove, Reader, Result, Router,
-    RowRepair,
+    Change, Code, Error, Mill, MoveOptions, MovePhase, MovePlan, MoveStatus, Moves, PlannedMove, Reader,
+    Result, Router, RowRepair,
 };
 use serde_json::{Value, json};
 
@@ -83,7 +83,9 @@ fn finish(mill: &Mill, router: &str, watch: Option<Duration>, how: &How, json: b
     let mut after = patiently(how, || moves.finish(watch, change(how.yes)))?;
     let (began, mut told) = (Instant::now(), String::new());
     while how.yes && after.moving.is_some() {
-        match moves.finish(watch, Change::Apply) {
+        // Another operator may have gone back from the pause, and come as far again.
+        let paused = check_phase(&moves, &MovePhase::Pausing.to_string());
+        match paused.and_then(|()| moves.finish(watch, Change::Apply)) {
             Ok(status) => after = status,
             Err(error) if error.code == Code::NotReady && began.elapsed() < LONGEST_PAUSE => {
                 if began.elapsed() > LOOK_AGAIN && told != error.message {
@@ -93,15 +95,19 @@ fn finish(mill: &Mill, router: &str, watch: Option<Duration>, how: &How, json: b
                 std::thread::sleep(error.retry_after.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN));
             }
             Err(error) => {
-                let now = moves.status()?;
-                // Another operator has made the step.
-                if now.moving.is_none() {
-                    after = now;
-                    continue;
+                let now = moves.status();
+                match now.as_ref().map(|now| now.moving.as_ref().map(|moving| moving.phase)) {
+                    // Another operator has made the step.
+                    Ok(None) => {
+                        after = now?;
+                        continue;
+                    }
+                    Ok(Some(MovePhase::Mirror | MovePhase::CutOver(_))) => {}
+                    // It pauses, or the store does not say.
+                    Ok(Some(_)) | Err(_) => print::note(
+                        "keymill: writes of the range wait; the same command goes on, and `keymill move back` ends the pause",
+                    ),
                 }
-                print::note(
-                    "keymill: writes of the range wait; the same command goes on, and `keymill move back` ends the pause",
-                );
                 return Err(error);
             }
         }

@@ -13,6 +13,9 @@ const AGAIN_MS: u64 = 1_000;
 /// … while writes wait for them too.
 const AGAIN_PAUSED_MS: u64 = 100;
 
+/// So long writes wait at least where a reader is lost that ran the move: it looks five times until then.
+const LOST_MS: u64 = 1_000;
+
 /// How many readers a message names.
 const NAMED: usize = 5;
 
@@ -174,6 +177,7 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
                 moves.progress.stored_at = Some(readers.now_ms);
                 return Ok(new);
             }
+            check_lost(table, old, readers)?;
             let (from, to) = (std::mem::replace(&mut range.shard, old.to.clone()), old.to.clone());
             range.moves = None;
             Moved::note(&mut new.moved, Moved { first, last, from, to, finished_at: readers.now_ms });
@@ -318,6 +322,26 @@ fn check_settled(moves: &Move, now_ms: u64) -> Result<()> {
     Err(wait(
         format!("the move can be finished in {} s, `settle` after the comparison", left_ms.div_ceil(1000)),
         left_ms,
+    ))
+}
+
+/// Refuses while a lost reader may not have seen that writes wait. The store's clock may have jumped ahead: then the reader lives, and would
+/// write to the old shard what the new one decides by now.
+fn check_lost(table: &RouteTable, moves: &Move, readers: &Readers) -> Result<()> {
+    let version = table.version();
+    let is_lost = |reader: &&Reader| !reader.is_living() && reader.version < version;
+    let lost: Vec<_> = readers.all.iter().filter(is_lost).collect();
+    let since_ms = readers.now_ms.saturating_sub(moves.progress.stored_at.unwrap_or(0));
+    if lost.is_empty() || since_ms >= LOST_MS {
+        return Ok(());
+    }
+    Err(wait(
+        format!(
+            "{} lost to the store, and may live where its clock has jumped: {}; writes wait for {LOST_MS} ms",
+            are(lost.len()),
+            list(&lost)
+        ),
+        AGAIN_PAUSED_MS,
     ))
 }
 
@@ -497,6 +521,12 @@ mod tests {
             "not yet at version",
         );
         assert_eq!(lags, Some(Duration::from_millis(AGAIN_PAUSED_MS)));
+        // The store's clock has jumped ahead, and a reader that lives counts as lost: it looks again before the new shard decides.
+        let lost = [(at.version() - 1, -3_600_000)];
+        let jumped =
+            says(follow(&at, &finish, &readers(now_ms + LOST_MS - 1, &lost)), Code::NotReady, "may live");
+        assert_eq!(jumped, Some(Duration::from_millis(AGAIN_PAUSED_MS)));
+        follow(&at, &finish, &readers(now_ms + LOST_MS, &lost)).expect("it has had its time");
         says(
             follow(&at, &MoveStep::BeginVerify, &readers(now_ms, &[])),
             Code::InvalidConfig,

@@ -181,7 +181,11 @@ pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id, decides: bool)
             );
             under(known.is_mariadb, &sql)
         }
-        ShardKind::Postgres => format!("SELECT {values} FROM {} WHERE {}", table.quoted, is(table, id)),
+        ShardKind::Postgres => {
+            // `verify --repair` deletes a row of the new shard that the old one lacks. It holds the row's lock, and not the id's.
+            let lock = if decides { "" } else { " FOR UPDATE" };
+            format!("SELECT {values} FROM {} WHERE {}{lock}", table.quoted, is(table, id))
+        }
     }
 }
 

@@ -794,7 +794,7 @@ impl ShardWrite {
                 return self.end(End::Fail(Error::new(
                     Code::StoreUnavailable,
                     format!(
-                        "shard `{shard}` did not answer the commit: {words}; the write is not acknowledged: `{shard}` may have it{also}; read the id before it is written again"
+                        "shard `{shard}` did not answer the commit: {words}; the write is not acknowledged: `{shard}` may have it{also}; the work of the next write sees whether it is there, and a read may not"
                     ),
                 )));
             }
@@ -804,7 +804,7 @@ impl ShardWrite {
                 return self.end(End::Fail(Error::new(
                     Code::StoreUnavailable,
                     format!(
-                        "shard `{shard}` did not commit: {words}; the write is not acknowledged: `{old}` has it, and `{shard}` may lack it until the next write of the id or `keymill move verify --repair`"
+                        "shard `{shard}` did not commit: {words}; the write is not acknowledged: `{old}` has it, which the work of the next write sees, and a read may not; while the range moves that write carries it over, or `keymill move verify --repair`"
                     ),
                 )));
             }

@@ -87,6 +87,40 @@ fn a_shard_is_split_by_the_commands_of_the_page() {
     step(&home, &[&start[..], &["--yes"]].concat()).refused("INVALID_CONFIG");
 }
 
+/// Nothing waits any more, and `keymill move back` would end the move.
+#[test]
+fn a_finish_from_whose_pause_another_operator_went_back_does_not_say_that_writes_wait() {
+    let home = planned();
+    let start = ["start", "orders", "--plan", "plan.toml", "--watch", "0s", "--steps", "100", "--yes"];
+    step(&home, &start).done();
+    for _ in 0..2 {
+        step(&home, &["verify", "orders", "--began", &began(&home), "--yes"]).done();
+        if phase(&home) == "mirror" {
+            step(&home, &["next", "orders", "--wait", "--yes"]).done();
+        }
+    }
+    // A program that lives and does not follow.
+    let store = format!("sqlite:{}", home.path().join("keymill.db").display());
+    let mill = keymill::Mill::open(&store).unwrap();
+    let _router = mill.router("orders").unwrap();
+    let file = rusqlite::Connection::open(home.path().join("keymill.db")).unwrap();
+    file.busy_timeout(std::time::Duration::from_secs(60)).unwrap();
+    let stands_still = "INSERT INTO keymill_reader SELECT pool, slot / 2, token, mark, ends_at + 60000, state, source, process, layout, stores, store FROM keymill_reader WHERE state = 'leased'";
+    assert_eq!(file.execute(stands_still, []).unwrap(), 1);
+    let mut finish = home.command(&["move", "finish", "orders", "--wait", "--yes"]);
+    let finish = finish.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    while phase(&home) != "pausing" {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let table = "version = 90\n[[range]]\nupper = 65535\nshard = \"s1\"\nto = \"s2\"\n";
+    home.file("back.toml", table);
+    home.run(&["route", "put", "orders", "back.toml", "--yes"]).done();
+    let ran = Ran::from(finish.wait_with_output().unwrap());
+    let says = "STORE_REFUSED: another operator has made a step meanwhile, from `pausing` to `mirror`";
+    assert!(ran.code == Some(1) && ran.err.contains(says), "{ran:?}");
+    assert!(!ran.err.contains("keymill move back"), "{ran:?}");
+}
+
 #[test]
 fn a_hot_shard_is_split_by_the_ids_that_were_reserved() {
     let home = planned();
