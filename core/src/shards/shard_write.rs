@@ -786,7 +786,7 @@ impl ShardWrite {
                 }
                 return self.end(End::Throw);
             }
-            WriteStage::CommitOld if failure.is_unknown() => {
+            WriteStage::CommitOld if failure.is_unknown() && !self.only_reads => {
                 let mut also = String::new();
                 if self.is_mirrored() {
                     also = format!(", `{}` has not", self.shard(Side::New));

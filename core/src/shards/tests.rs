@@ -259,6 +259,21 @@ fn wherever_a_write_fails_no_connection_is_left_and_what_it_says_is_true() {
 }
 
 #[test]
+fn a_read_that_fails_does_not_speak_of_a_write_that_may_be_there() {
+    for kind in [ShardKind::MySql, ShardKind::Postgres] {
+        let mut whole = Play::new(kind);
+        assert!(matches!(whole.run(tables(MOVES).read(ID), None), Ends::Done));
+        for step in 0..whole.said.len() {
+            for how in ALL {
+                if let Ends::Failed(error) = Play::new(kind).run(tables(MOVES).read(ID), Some((step, how))) {
+                    assert!(!error.message.contains("not acknowledged"), "{:?}: {error}", whole.said[step]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_row_that_differs_is_updated_and_the_old_shard_commits_first() {
     let mut play = Play::new(ShardKind::MySql);
     assert!(matches!(play.run(tables(MOVES).write(ID), None), Ends::Done));
