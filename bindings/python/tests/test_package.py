@@ -39,7 +39,9 @@ def test_every_example_of_the_documentation_runs():
 
 def blocks():
     for document in DOCUMENTS:
-        for block in re.findall(r"^```python\n(.*?)^```", document.read_text(), re.M | re.S):
+        for marker, block in re.findall(r"^(<!-- not run: .*\n)?```python\n(.*?)^```", document.read_text(), re.M | re.S):
+            if marker:
+                continue
             yield pytest.param(block, id=f"{document.relative_to(ROOT)}: {block.splitlines()[0]}")
 
 
