@@ -1,5 +1,6 @@
 """Writes on two databases while a range moves from one to the other."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -421,3 +422,48 @@ assert all(connections[name].get_autocommit() for name in ("s1", "s2"))
     )
     subprocess.run([sys.executable, str(program)], check=True, timeout=120)
     assert database.all(0) == database.all(1) == ([(FIRST, "changed")], [])
+
+
+def test_a_work_that_raises_ends_no_connection_of_a_pool():
+    database = DRIVERS["psycopg2"]()
+    kept = database.connect(0)()
+
+    class Pool:
+        def getconn(self):
+            return kept
+
+        def putconn(self, connection):
+            assert connection is kept
+
+    shards = keymill.Shards(router(STAYING), {"s1": Pool()}, tables=TABLES)
+    shards.run(FIRST, lambda connection: insert(connection, FIRST))
+
+    def fails(connection):
+        insert(connection, FIRST + 1)
+        raise ValueError("no seat")
+
+    for _ in range(2):
+        with pytest.raises(ValueError):
+            shards.run(FIRST + 1, fails)
+    assert not kept.closed and kept.status == psycopg2.extensions.STATUS_READY
+    assert [id for id, _ in database.all(0)[0]] == [FIRST]
+    kept.close()
+
+
+def test_a_task_that_a_write_began_writes_after_it():
+    database = DRIVERS["psycopg"]()
+    shards = database.shards(router(STAYING))
+
+    async def later(go):
+        await go.wait()
+        return shards.run(FIRST + 1, lambda connection: insert(connection, FIRST + 1))
+
+    async def main():
+        go = asyncio.Event()
+        with shards.write(FIRST) as connection:
+            insert(connection, FIRST)
+            task = asyncio.create_task(later(go))
+        go.set()
+        return await task
+
+    assert asyncio.run(main()) == FIRST + 1

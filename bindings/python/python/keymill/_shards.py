@@ -20,8 +20,15 @@ POSTGRES = ("psycopg", "psycopg2", "psycopg2cffi", "pg8000")
 # libpq's PQTRANS_INERROR
 IN_ERROR = 3
 
-# A write is under way in this thread or task.
-_writes: ContextVar[bool] = ContextVar("keymill_writes", default=False)
+
+class _Writing:
+    """A write that is under way. A task that it began has the same object, and may outlive it."""
+
+    is_over = False
+
+
+# The write of this thread or task.
+_writes: ContextVar[_Writing | None] = ContextVar("keymill_writes", default=None)
 
 
 class _Held:
@@ -186,8 +193,8 @@ def _is_over(raw: Any) -> bool:
     return bool(getattr(raw, "closed", False))
 
 
-def _failure(error: BaseException, held: _Held | None) -> tuple[str, int, str, bool]:
-    """What an exception says about the database: SQLSTATE, number, words, and whether the connection is broken."""
+def _failure(error: BaseException, held: _Held | None) -> tuple[str, int, str, bool] | None:
+    """What an exception says about the database: SQLSTATE, number, words, and whether the connection is broken. None: it is of no driver."""
     one: BaseException | None = error
     seen = 0
     while one is not None and seen < 16:
@@ -201,7 +208,7 @@ def _failure(error: BaseException, held: _Held | None) -> tuple[str, int, str, b
         # SQLAlchemy and Django wrap the driver's.
         one = getattr(one, "orig", None) or one.__cause__
         seen += 1
-    return "", 0, f"{type(error).__name__}: {error}", False
+    return None
 
 
 class _Run:
@@ -232,13 +239,14 @@ class _Run:
                 if _module(type(error)) == __name__.partition(".")[0]:
                     raise
                 self.error = error
-                answer = self.write.failed(*_failure(error, self.held[side]))
+                said = _failure(error, self.held[side]) or ("", 0, f"{type(error).__name__}: {error}", False)
+                answer = self.write.failed(*said)
 
     def failed(self, error: BaseException) -> tuple[str, int, str, float]:
         """The work has raised this."""
         self.error = error
-        state, number, message, broken = _failure(error, self.held[0])
-        return self.write.failed(state, number, message, broken)
+        # A work that fails by itself says nothing against its connection.
+        return self.write.failed(*(_failure(error, self.held[0]) or ("", 0, "", False)))
 
     def _open(self, side: int, shard: str, _: float) -> tuple[str, int, str, float]:
         source = self.connect.get(shard)
@@ -399,13 +407,15 @@ class Shards:
 
 @contextmanager
 def _one_write() -> Iterator[None]:
-    if _writes.get():
+    outer = _writes.get()
+    if outer is not None and not outer.is_over:
         raise ArgumentError(
             "INVALID_ARGUMENT",
             "a write inside another one would wait for its locks: this thread's or task's first write has not ended",
         )
-    token = _writes.set(True)
+    writing = _Writing()
+    _writes.set(writing)
     try:
         yield
     finally:
-        _writes.reset(token)
+        writing.is_over = True
