@@ -1,7 +1,7 @@
 //! The statements of a write while its range moves, in the words of MySQL and of PostgreSQL.
 //!
 //! They run in sessions of the program, whose settings are unknown: values are read as bytes and written as literals that mean the same under
-//! every setting, and what changes them is set and put back.
+//! every setting. Settings that change values hold for one statement in MySQL, and until the transaction ends in PostgreSQL.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -249,13 +249,11 @@ pub(super) fn changes(
         .filter_map(|at| table.columns.get(*at))
         .filter_map(|key| shape.iter().position(|column| column.name == key.name))
         .collect();
-    let by_key = |rows: &[ShardRow]| -> BTreeMap<Primary, ShardRow> {
-        let key = |row: &ShardRow| {
-            primary.iter().map(|at| row.get(*at).cloned().flatten().unwrap_or_default()).collect()
-        };
-        rows.iter().map(|row| (key(row), row.clone())).collect()
+    let key = |row: &ShardRow| -> Primary {
+        primary.iter().map(|at| row.get(*at).cloned().flatten().unwrap_or_default()).collect()
     };
-    let (old, new) = (by_key(sides.old), by_key(sides.new));
+    let old: BTreeMap<_, _> = sides.old.iter().map(|row| (key(row), row)).collect();
+    let new: BTreeMap<_, _> = sides.new.iter().map(|row| (key(row), row)).collect();
     let statements = Statements { table, shape, primary: &primary };
     // A column that is GENERATED ALWAYS takes no other value.
     let is_fixed = |is: &ShardRow, row: &ShardRow| {
@@ -272,7 +270,7 @@ pub(super) fn changes(
         match new.get(key) {
             Some(is) if !replaces && is == row => {}
             Some(is) if !replaces && !is_fixed(is, row) => writes.push(statements.update(key, row)),
-            _ => missing.push(row),
+            _ => missing.push(*row),
         }
     }
     let deletes = gone.chunks(500).map(|keys| statements.delete(keys)).collect();

@@ -565,10 +565,9 @@ impl ShardWrite {
     fn check_roots(&self) -> Result<()> {
         let [old, _] = &self.rows;
         let is_mysql = self.held(Side::Old).kind == Some(ShardKind::MySql);
-        let Some((root, others)) = old.split_first().filter(|(root, _)| is_mysql && root.is_empty()) else {
+        let Some((_, others)) = old.split_first().filter(|(root, _)| is_mysql && root.is_empty()) else {
             return Ok(());
         };
-        debug_assert!(root.is_empty());
         match others.iter().position(|rows| !rows.is_empty()) {
             None => Ok(()),
             Some(at) => {
@@ -612,26 +611,16 @@ impl ShardWrite {
     fn change(&mut self) -> Result<ShardAction> {
         let (mut deletes, mut writes) = (Vec::new(), Vec::new());
         let [old, new] = &self.rows;
-        let is_same = (0..self.shards.tables.len()).all(|at| {
-            let sorted = |rows: &[Vec<ShardRow>]| {
-                let mut rows = rows.get(at).cloned().unwrap_or_default();
-                rows.sort();
-                rows
+        for at in 0..self.shards.tables.len() {
+            let Some(known) = self.known(Side::New).and_then(|known| known.tables.get(at)) else {
+                continue;
             };
-            sorted(old) == sorted(new)
-        });
-        if !is_same {
-            for at in 0..self.shards.tables.len() {
-                let Some(known) = self.known(Side::New).and_then(|known| known.tables.get(at)) else {
-                    continue;
-                };
-                let empty = Vec::new();
-                let sides = Sides { old: old.get(at).unwrap_or(&empty), new: new.get(at).unwrap_or(&empty) };
-                let [gone, written] = carried::changes(known, &self.shape(at), &sides, self.replaces);
-                // Children go first.
-                deletes.splice(0..0, gone);
-                writes.extend(written);
-            }
+            let empty = Vec::new();
+            let sides = Sides { old: old.get(at).unwrap_or(&empty), new: new.get(at).unwrap_or(&empty) };
+            let [gone, written] = carried::changes(known, &self.shape(at), &sides, self.replaces);
+            // Children go first.
+            deletes.splice(0..0, gone);
+            writes.extend(written);
         }
         self.changing(deletes.into_iter().chain(writes).collect())
     }
