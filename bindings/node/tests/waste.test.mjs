@@ -58,6 +58,17 @@ for (const [end, answer] of Object.entries({ returns: 0, exits: 0, throws: 1, re
   })
 }
 
+for (const by of ['source', 'handle']) {
+  test(`what is left of a block whose ${by} is garbage goes back`, async () => {
+    const config = `sqlite:${join(scratch(), 'ids.db')}`
+    for (let process = 0; process < 3; process++) {
+      const { code, err } = await run('ends-garbage.mjs', [config, by]).done
+      assert.equal(code, 0, err)
+    }
+    assert.equal(first(config), 901)
+  })
+}
+
 test('a process that exits beside a worker loses no more than the rest of its block', async () => {
   const config = `sqlite:${join(scratch(), 'ids.db')}`
   const { code, err } = await run('ends-open.mjs', [config, 'exits', 'beside']).done

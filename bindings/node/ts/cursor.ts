@@ -31,8 +31,8 @@ export class Cursor {
   contextsAt = 0
   prefix = ''
   width = 1
-  /** How many mills of this context count by it. */
-  users = 0
+  /** How many mills and handles of this context count by it. */
+  #users = 0
   /** Batches that wait: meanwhile ids are taken one by one, so that no batch overtakes a number in the block. */
   batches = 0
   /** The calls that wait off the event loop. */
@@ -45,15 +45,18 @@ export class Cursor {
   /** Takes every id from the core: ids that do not follow each other have no blocks, some runtimes no views. */
   #single: boolean
   #mapped = false
+  readonly #identity: string | undefined
   readonly #owned: boolean
 
-  constructor(readonly source: SourceBox, owned: boolean) {
+  /** The cursor of the source `identity`; without one, a handle's own. */
+  constructor(readonly source: SourceBox, identity?: string) {
     this.facts = native.sourceFacts(source)
     this.queue = new Queue(source)
-    this.#owned = owned
+    this.#identity = identity
+    this.#owned = identity === undefined
     this.#single = !this.facts.counts
     if (this.#single) this.#alwaysDirect()
-    if (this.#single || owned || this.facts.byThread) return
+    if (this.#single || this.#owned || this.facts.byThread) return
     native.join(source)
     const contexts = native.contextsWord(source)
     if (contexts === null) this.#alwaysDirect()
@@ -153,46 +156,44 @@ export class Cursor {
     native.giveBack(this.source, used)
   }
 
-  /** A mill of this context that counted by it is closed. */
+  /** One of its users has ended. */
   leave(): void {
-    this.users -= 1
-    if (this.users > 0) return
+    this.#users -= 1
+    if (this.#users > 0) return
     this.giveBack()
-    forget(this)
+    inUse.delete(this)
+    if (this.#identity !== undefined && byIdentity.get(this.#identity) === this) byIdentity.delete(this.#identity)
     native.leave(this.source)
+  }
+
+  /** It has one user more. */
+  enter(): void {
+    this.#users += 1
+    if (!listens) {
+      process.once('exit', giveAllBack)
+      listens = true
+    }
+    inUse.add(this)
   }
 }
 
-/** The cursors of this context, one per source: asking twice for a source gives one order. */
-const cursors = new Map<string, WeakRef<Cursor>>()
-const gone = new FinalizationRegistry<string>((identity) => {
-  if (cursors.get(identity)?.deref() === undefined) cursors.delete(identity)
-})
-const identities = new WeakMap<Cursor, string>()
+/** The cursors of this context that have users. They are held here, so that what is left of a block outlives its garbage users. */
+const inUse = new Set<Cursor>()
+/** Those that are no handle's, one per source: asking twice for a source gives one order. */
+const byIdentity = new Map<string, Cursor>()
 /** Whether this context listens for its end. */
 let listens = false
 
-function forget(cursor: Cursor): void {
-  const identity = identities.get(cursor)
-  if (identity !== undefined && cursors.get(identity)?.deref() === cursor) cursors.delete(identity)
-}
-
 /** A clean exit: the mills that are still open close after it, and give back what their sources have. */
 function giveAllBack(): void {
-  for (const cursor of cursors.values()) cursor.deref()?.giveBack()
+  for (const cursor of inUse) cursor.giveBack()
 }
 
 export function cursorOf(source: SourceBox): Cursor {
   const identity = native.identity(source)
-  const known = cursors.get(identity)?.deref()
+  const known = byIdentity.get(identity)
   if (known !== undefined) return known
-  const cursor = new Cursor(source, false)
-  if (!listens) {
-    process.once('exit', giveAllBack)
-    listens = true
-  }
-  cursors.set(identity, new WeakRef(cursor))
-  identities.set(cursor, identity)
-  gone.register(cursor, identity)
+  const cursor = new Cursor(source, identity)
+  byIdentity.set(identity, cursor)
   return cursor
 }

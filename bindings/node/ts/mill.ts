@@ -130,11 +130,11 @@ export class Mill {
     }
     try {
       const cursor = cursorOf(native.source(this.#state.mill, spec))
+      this.#state.uses(cursor)
       const { kind, label, fitsNumber } = cursor.facts
       if (as === 'number' && !fitsNumber) {
         throw argument(`ids of \`${label}\` do not fit a number; only a snowflake of layout=js53 may say { as: 'number' }`)
       }
-      this.#state.uses(cursor)
       if (kind === 'business') return made(Business, this.#state, cursor)
       if (kind === 'serial') return made(Serial, this.#state, cursor)
       return as === 'number' ? made(NumberSource, this.#state, cursor) : made(Source, this.#state, cursor)

@@ -235,7 +235,12 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
   handle(): this {
     this.state.check()
     const kind = this.constructor as unknown as new (state: MillState, cursor: Cursor) => this
-    return asked(() => new kind(this.state, new Cursor(native.copySource(this.cursor.source), true)))
+    return asked(() => {
+      const cursor = new Cursor(native.copySource(this.cursor.source))
+      const handle = new kind(this.state, cursor)
+      this.state.lends(cursor, handle)
+      return handle
+    })
   }
 
   /** Ids without end. */

@@ -3,6 +3,13 @@ import type { Cursor } from './cursor'
 import { native, type MillBox } from './native'
 import { wakeAll } from './wait'
 
+/** Ends the use of cursors whose mill, or whose handle, is garbage: what is left of their blocks goes back. */
+const garbage = new FinalizationRegistry<{ all: Set<Cursor>; ended?: Cursor }>(({ all, ended }) => {
+  for (const cursor of ended === undefined ? [...all] : [ended]) {
+    if (all.delete(cursor)) cursor.leave()
+  }
+})
+
 /** What a mill and its sources share: whether it is open. Sources keep their mill alive by it. */
 export class MillState {
   open = true
@@ -11,6 +18,7 @@ export class MillState {
 
   constructor(mill: MillBox) {
     this.#mill = mill
+    garbage.register(this, { all: this.#cursors })
   }
 
   get mill(): MillBox {
@@ -40,7 +48,13 @@ export class MillState {
   uses(cursor: Cursor): void {
     if (this.#cursors.has(cursor)) return
     this.#cursors.add(cursor)
-    cursor.users += 1
+    cursor.enter()
+  }
+
+  /** `handle` counts by a cursor of its own. */
+  lends(cursor: Cursor, handle: object): void {
+    this.uses(cursor)
+    garbage.register(handle, { all: this.#cursors, ended: cursor })
   }
 
   close(): void {
