@@ -43,6 +43,7 @@ pub(crate) use key::Id;
 pub(crate) use moved_table::{Class, Column, MovedTable, check_kind, questions};
 pub use shard::ShardKind;
 pub(crate) use sql::{quoted, text_literal};
+pub(crate) use storage::refused_storage;
 pub(crate) use wording::Wording;
 
 pub use clean::RemovedRows;
