@@ -70,7 +70,8 @@ impl ShardSession for MysqlSession {
                 .collect();
             row(&cells);
         });
-        read.map_err(|error| self.failed(&error, Phase::Write))?;
+        // What is sent again changes nothing more: no outcome is unknown.
+        read.map_err(|error| self.failed(&error, Phase::Ask))?;
         Ok(changed.last().map_or(0, |changed| changed.rows))
     }
 

@@ -48,7 +48,8 @@ impl ShardSession for PostgresSession {
                 (0..answer.len()).map(|column| answer.get(column).map(str::as_bytes)).collect();
             row(&cells);
         });
-        answer.map_err(|failed| self.failed(&failed, Phase::Write))
+        // What is sent again changes nothing more: no outcome is unknown.
+        answer.map_err(|failed| self.failed(&failed, Phase::Ask))
     }
 
     /// The first of the schemas in which this login looks has it, whoever owns it there: programs that name no schema use that one.
