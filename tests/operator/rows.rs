@@ -749,13 +749,15 @@ fn a_replica_is_no_shard_whether_it_follows_or_has_stopped() {
     replica.follow(&primary);
     let [from, to] = shards.urls();
     let of_replica = replica.url();
-    replica
-        .root()
-        .query_drop("GRANT REPLICATION CLIENT, SLAVE MONITOR ON *.* TO keymill@'%'")
-        .expect("a grant");
+    let sees_replication = if mariadb::is_mysql(&mut replica.root()) {
+        "GRANT SELECT ON performance_schema.replication_connection_configuration TO keymill@'%'"
+    } else {
+        "GRANT REPLICATION CLIENT, SLAVE MONITOR ON *.* TO keymill@'%'"
+    };
+    replica.root().query_drop(sees_replication).expect("a grant");
     for stops in [false, true] {
         if stops {
-            replica.root().query_drop("STOP SLAVE").expect("root may stop it");
+            replica.root().query_drop("STOP REPLICA").expect("root may stop it");
         }
         for (from, to) in [(&of_replica, &to), (&from, &of_replica)] {
             let rows =
