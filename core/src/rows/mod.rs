@@ -42,7 +42,7 @@ pub(crate) use digest::Primary;
 pub(crate) use key::Id;
 pub(crate) use moved_table::{Class, Column, MovedTable, check_kind, questions};
 pub use shard::ShardKind;
-pub(crate) use sql::{quoted, text_literal};
+pub(crate) use sql::{bits, quoted, text_literal};
 pub(crate) use storage::refused_storage;
 pub(crate) use wording::Wording;
 

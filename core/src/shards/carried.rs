@@ -10,7 +10,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-use crate::rows::{Class, Column, Id, MovedTable, Primary, ShardKind, quoted};
+use crate::rows::{Class, Column, Id, MovedTable, Primary, ShardKind, bits, quoted};
 
 use super::ShardRow;
 use super::known_shards::KnownTable;
@@ -361,9 +361,8 @@ impl Statements<'_> {
     fn literal(&self, at: usize, bytes: &[u8]) -> String {
         let mut out = String::new();
         if let Some(column) = self.shape.get(at) {
-            // MariaDB compares a `BIT` with a number only.
-            if self.table.kind == ShardKind::MySql && column.kind.starts_with("bit(") {
-                return bytes.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte)).to_string();
+            if let Some(number) = bits(self.table.kind, column, bytes) {
+                return number;
             }
             write_literal(&mut out, self.table.kind, &column.charset, bytes);
         }

@@ -29,8 +29,9 @@ pub(crate) trait ShardSession: Send {
     /// belong to is refused, with its owner.
     fn table(&mut self, name: &str) -> Result<Option<ShardTable>, Fault>;
 
-    /// How long a later statement waits for a lock, about: a server that counts in seconds waits one at least.
-    fn limit_lock_waits(&mut self, limit: Duration) -> Result<(), Fault>;
+    /// How long a later statement waits for a lock, about, and the server for this client before it ends a transaction: a server that counts in
+    /// seconds waits one at least.
+    fn limit_waits(&mut self, for_locks: Duration, for_client: Duration) -> Result<(), Fault>;
 
     /// Whether it has to be made again.
     fn is_broken(&mut self) -> bool;

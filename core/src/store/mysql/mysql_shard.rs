@@ -70,7 +70,8 @@ impl ShardSession for MysqlSession {
                 .collect();
             row(&cells);
         });
-        read.map_err(|error| self.failed(&error, Phase::Write))?;
+        // What is sent again changes nothing more: no outcome is unknown.
+        read.map_err(|error| self.failed(&error, Phase::Ask))?;
         Ok(changed.last().map_or(0, |changed| changed.rows))
     }
 
@@ -86,10 +87,11 @@ impl ShardSession for MysqlSession {
         }))
     }
 
-    fn limit_lock_waits(&mut self, limit: Duration) -> Result<(), Fault> {
-        let seconds = limit.as_secs().max(1);
-        let words =
-            format!("SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}");
+    fn limit_waits(&mut self, for_locks: Duration, for_client: Duration) -> Result<(), Fault> {
+        let [locks, client] = [for_locks, for_client].map(|limit| limit.as_secs().max(1));
+        let words = format!(
+            "SET SESSION innodb_lock_wait_timeout = {locks}, lock_wait_timeout = {locks}, net_write_timeout = {client}, wait_timeout = {client}"
+        );
         self.say(&words, Phase::Ask)
     }
 

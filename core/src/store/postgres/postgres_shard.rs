@@ -35,17 +35,21 @@ impl Postgres {
 
 impl ShardSession for PostgresSession {
     fn read(&mut self, sql: &str, row: &mut dyn FnMut(Cells<'_>)) -> Result<u64, Fault> {
-        let locks = match self.lock_waits {
-            Some(limit) => format!("SET LOCAL lock_timeout = {}; ", limit.as_millis().max(1)),
+        let waits = match self.waits.map(|waits| waits.map(|limit| limit.as_millis().max(1))) {
+            // A client that reads nothing more is not idle: TCP tells it.
+            Some([locks, client]) => format!(
+                "SET LOCAL lock_timeout = {locks}; SET LOCAL idle_in_transaction_session_timeout = {client}; SET LOCAL tcp_user_timeout = {client}; "
+            ),
             None => String::new(),
         };
-        let words = format!("{EXACT}{locks}{sql}");
+        let words = format!("{EXACT}{waits}{sql}");
         let answer = self.wire.stream(self.limit, &words, |answer| {
             let cells: Vec<_> =
                 (0..answer.len()).map(|column| answer.get(column).map(str::as_bytes)).collect();
             row(&cells);
         });
-        answer.map_err(|failed| self.failed(&failed, Phase::Write))
+        // What is sent again changes nothing more: no outcome is unknown.
+        answer.map_err(|failed| self.failed(&failed, Phase::Ask))
     }
 
     /// The first of the schemas in which this login looks has it, whoever owns it there: programs that name no schema use that one.
@@ -59,8 +63,8 @@ impl ShardSession for PostgresSession {
         Ok(Some(ShardTable { quoted, kind: first.kind.clone(), oid: first.oid }))
     }
 
-    fn limit_lock_waits(&mut self, limit: Duration) -> Result<(), Fault> {
-        self.lock_waits = Some(limit);
+    fn limit_waits(&mut self, for_locks: Duration, for_client: Duration) -> Result<(), Fault> {
+        self.waits = Some([for_locks, for_client]);
         Ok(())
     }
 
