@@ -15,7 +15,7 @@ use super::story::no_acknowledged_write_is_lost;
 use super::writes::{insert, ours};
 
 /// Orders of the range before it moves: several chunks.
-const ROWS: u64 = 12_000;
+pub const ROWS: u64 = 12_000;
 
 /// Two servers, each of which is a shard.
 trait Servers: Database {
@@ -205,7 +205,7 @@ impl Servers for TwoPostgres {
 }
 
 /// Orders of before the move, in the old shard only.
-fn fill<D: Database>(database: &D) {
+pub fn fill<D: Database>(database: &D) {
     for from in (0..ROWS).step_by(1000) {
         let values: Vec<String> = (from..from + 1000)
             .map(|n| format!("({}, 'an order of before', {n}.5)", FIRST + 1000 + n))
@@ -218,7 +218,7 @@ fn fill<D: Database>(database: &D) {
     }
 }
 
-fn repaired<D: Database>(stage: &Stage<D>, repair: RowRepair) -> u64 {
+pub fn repaired<D: Database>(stage: &Stage<D>, repair: RowRepair) -> u64 {
     let found = stage.moves.verify(&stage.rows, repair, Change::Apply, &mut goes_on).expect("a comparison");
     assert!(found.is_alike(), "{found:?}");
     found.tables.iter().map(|table| table.repaired).sum()
