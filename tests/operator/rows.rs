@@ -770,3 +770,65 @@ fn a_replica_is_no_shard_whether_it_follows_or_has_stopped() {
         }
     }
 }
+
+/// Servers that know nothing of each other, with the databases that an installation gives them.
+struct Apart([mariadb::Private; 2]);
+
+impl Shards for Apart {
+    fn urls(&self) -> [String; 2] {
+        self.0.each_ref().map(|server| server.url())
+    }
+
+    fn open(&self, shard: usize) -> Client {
+        let mut connection = mariadb::connection_of(&self.urls()[shard]);
+        Box::new(move |sql| {
+            let rows: Vec<mysql::Row> = connection.query(sql).expect("the statement is carried out");
+            rows.into_iter().map(|row| row.get(0).expect("a value")).collect()
+        })
+    }
+}
+
+#[test]
+fn databases_of_one_name_on_two_servers_are_two_shards() {
+    let shards = Apart(["", ""].map(mariadb::Private::start));
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    let found = moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+    assert!(found.is_alike() && found.recorded.is_some(), "{found:?}");
+}
+
+/// A program has deleted an order with its items in the new shard, and is about to insert it there again, or its items were read just before.
+#[test]
+fn a_chunk_whose_rows_refer_to_one_that_comes_a_moment_later_is_read_again() {
+    for shards in [&Postgres::start() as &dyn Shards, &MariaDb::start()] {
+        let Stage { moves, rows, .. } = &Stage::new(shards);
+        for shard in [0, 1] {
+            shards.open(shard)(
+                "CREATE TABLE t_item (item_of BIGINT, n BIGINT, PRIMARY KEY (item_of, n), FOREIGN KEY (item_of) REFERENCES t_order (order_id))",
+            );
+        }
+        shards.open(0)(&format!("INSERT INTO t_item VALUES ({FIRST}, 1)"));
+        let mut new = shards.open(1);
+        let (mut is_away, mut retries) = (false, 0);
+        let mut program = |event: RowsEvent<'_>| {
+            match event {
+                RowsEvent::Progress { table: "t_order", .. } if !is_away => {
+                    is_away = true;
+                    new(&format!("DELETE FROM t_order WHERE order_id = {FIRST}"));
+                }
+                RowsEvent::Retries(_) => {
+                    retries += 1;
+                    if retries == 2 {
+                        new(&format!("INSERT INTO t_order VALUES ({FIRST}, 0, 1)"));
+                    }
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        };
+        let rows = rows.clone().table("t_item", "item_of");
+        let copied = moves.copy(&rows, Change::Apply, &mut program).expect("a copy");
+        assert_eq!((retries, copied[1].sent), (2, 1));
+        assert_eq!(shards.open(1)("SELECT n FROM t_item"), ["1"]);
+    }
+}

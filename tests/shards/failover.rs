@@ -9,8 +9,8 @@ use keymill_tests::takers::until;
 use keymill_tests::{mariadb, postgres};
 use mysql::prelude::Queryable;
 
-use super::databases::{Database, FIRST, MARIADB_TABLES, POSTGRES_TABLES, Stage, ask, goes_on};
 use super::broken::{ROWS, fill, repaired};
+use super::databases::{Database, FIRST, MARIADB_TABLES, POSTGRES_TABLES, Stage, ask, goes_on};
 use super::story::no_acknowledged_write_is_lost;
 use super::writes::insert;
 
@@ -42,7 +42,8 @@ impl MariaDbReplica {
     fn new() -> MariaDbReplica {
         let old = mariadb::Private::start("");
         let new = mariadb::Private::start("--log-bin=binlog --server-id=1");
-        let replica = mariadb::Private::start("--log-bin=binlog --server-id=2 --log-slave-updates --read-only");
+        let replica =
+            mariadb::Private::start("--log-bin=binlog --server-id=2 --log-slave-updates --read-only");
         replica.follow(&new);
         let urls = [old.url(), new.url(), replica.url()];
         MariaDbReplica { urls, _old: old, new, replica }
@@ -202,7 +203,8 @@ fn the_next_copy_brings_what_a_replica_lacks<D: WithReplica>(database: D) {
         }
         ControlFlow::Continue(())
     };
-    let stopped = stage.moves.copy(&stage.rows, Change::Apply, &mut on_event).expect_err("the server is gone");
+    let stopped =
+        stage.moves.copy(&stage.rows, Change::Apply, &mut on_event).expect_err("the server is gone");
     println!("{stopped}");
     assert_eq!(stopped.code, Code::StoreUnavailable, "{stopped}");
     // Typed again too early.
@@ -263,6 +265,7 @@ fn acknowledged_writes_that_a_promoted_replica_lacks_are_in_the_old_shard_and_br
 }
 
 #[test]
-fn no_acknowledged_write_is_lost_where_both_shards_fail_over_to_replicas_that_have_every_commit_on_postgresql() {
+fn no_acknowledged_write_is_lost_where_both_shards_fail_over_to_replicas_that_have_every_commit_on_postgresql()
+ {
     no_acknowledged_write_is_lost(PostgresReplicas::synchronous(), true);
 }

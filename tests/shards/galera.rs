@@ -8,8 +8,8 @@ use keymill::{Change, Code, RowsEvent, WorkError};
 use keymill_tests::mariadb;
 use mysql::prelude::Queryable;
 
-use super::databases::{Database, MARIADB_TABLES, Stage, goes_on};
 use super::broken::{ROWS, fill};
+use super::databases::{Database, MARIADB_TABLES, Stage, goes_on};
 use super::story::no_acknowledged_write_is_lost;
 
 struct Galera {
@@ -98,10 +98,7 @@ fn two_members_of_one_cluster_are_one_database() {
     let stage = Stage::new(Members);
     stage.start();
     let refused = stage.moves.copy(&stage.rows, Change::Apply, &mut goes_on).expect_err("one database");
-    assert!(
-        refused.code == Code::InvalidConfig && refused.message.contains("are one database"),
-        "{refused}"
-    );
+    assert!(refused.code == Code::InvalidConfig && refused.message.contains("are one database"), "{refused}");
 }
 
 /// The member is named, so another one does not take its place: the copy ends, and goes on when the member is back.

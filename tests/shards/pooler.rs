@@ -6,8 +6,8 @@ use std::time::Duration;
 use keymill::{Change, Code, RowRepair, RowsEvent, WorkError};
 use keymill_tests::postgres;
 
-use super::databases::{Database, FIRST, POSTGRES_TABLES, Stage, ask, goes_on};
 use super::broken::{ROWS, fill, repaired};
+use super::databases::{Database, FIRST, POSTGRES_TABLES, Stage, ask, goes_on};
 use super::story::no_acknowledged_write_is_lost;
 use super::writes::{insert, ours};
 

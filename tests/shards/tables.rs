@@ -38,7 +38,12 @@ fn works_alike<D: Database>(database: &D, shards: &Shards<D::Connection>, table:
         Ok(())
     });
     written.unwrap_or_else(|error| panic!("{work:?}: {error}"));
-    let rows = |shard| ask(database, shard, &format!("SELECT * FROM {table} ORDER BY 1, 2"));
+    let rows = |shard| {
+        // MySQL has no room to sort long values.
+        let mut rows = ask(database, shard, &format!("SELECT * FROM {table}"));
+        rows.sort();
+        rows
+    };
     assert_eq!(rows(0), rows(1), "{work:?}");
 }
 
@@ -230,7 +235,12 @@ fn keys_and_values_of_types_that_only_mariadb_has_are_written_to_both_shards() {
 
 /// A write that is refused, with these words, and leaves nothing.
 fn refused<D: Database>(database: &D, shards: &Shards<D::Connection>, table: &str, sql: &str, words: &str) {
-    let rows = |shard| ask(database, shard, &format!("SELECT * FROM {table} ORDER BY 1, 2"));
+    let rows = |shard| {
+        // MySQL has no room to sort long values.
+        let mut rows = ask(database, shard, &format!("SELECT * FROM {table}"));
+        rows.sort();
+        rows
+    };
     let before = [rows(0), rows(1)];
     let error = shards.write(FIRST, |connection| Ok(connection.ask(sql)?)).expect_err(words);
     let error = ours(&error);
