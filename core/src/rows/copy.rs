@@ -152,6 +152,15 @@ fn named(error: Error, table: &MovedTable, span: &[Option<Primary>; 2]) -> Error
     Error::new(error.code, format!("{} ({rows})", error.message))
 }
 
+/// An error of a read that no row has answered.
+fn within(error: Error, table: &MovedTable, chunk: &IdRange) -> Error {
+    if error.code != Code::StoreRefused {
+        return error;
+    }
+    let (first, last) = (&chunk.first, &chunk.last);
+    Error::new(error.code, format!("{} (a row of `{}` from {first} to {last})", error.message, table.name))
+}
+
 /// An insert whose first id is an error once the permit is over.
 pub(super) fn guarded(table: &MovedTable, insert: &str, id: &Range<usize>, until: &Until) -> String {
     let part = |range: Range<usize>| insert.get(range).unwrap_or_default();
@@ -265,7 +274,8 @@ fn send_locked(
         if insert.len() >= most {
             failed = flush(&mut insert, &id, &span);
         }
-    })?;
+    })
+    .map_err(|error| within(error, old, chunk))?;
     if failed.is_none() && insert.len() > head.len() {
         failed = flush(&mut insert, &id, &span);
     }
