@@ -40,7 +40,7 @@ use watch::Watch;
 pub(crate) use crate::store::shard_session::ShardTable;
 pub(crate) use digest::Primary;
 pub(crate) use key::Id;
-pub(crate) use moved_table::{Class, Column, MovedTable, check_kind, questions};
+pub(crate) use moved_table::{Class, Column, MovedTable, cell, check_kind, questions};
 pub use shard::ShardKind;
 pub(crate) use sql::{bits, quoted, text_literal};
 pub(crate) use storage::refused_storage;
