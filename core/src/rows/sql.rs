@@ -168,7 +168,7 @@ impl MovedTable {
         format!("SELECT COUNT(*) FROM {} WHERE {}", self.quoted, self.is_row(primary))
     }
 
-    fn primary_columns(&self) -> impl Iterator<Item = &Column> {
+    pub fn primary_columns(&self) -> impl Iterator<Item = &Column> {
         self.primary.iter().filter_map(|at| self.columns.get(*at))
     }
 

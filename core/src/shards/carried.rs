@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
 use crate::rows::{Class, Column, Id, MovedTable, Primary, ShardKind, bits, quoted};
+use crate::store::shard_session::{MYSQL_VALUES, POSTGRES_VALUES};
 
 use super::ShardRow;
 use super::known_shards::KnownTable;
@@ -77,24 +78,7 @@ fn own_form(table: &MovedTable, id: &Id) -> Id {
     }
 }
 
-/// A server of MySQL's kind reads and writes values of tables under these settings, which hold for one statement.
-const ZONE: &str = "time_zone = '+00:00'";
-const MODE: &str =
-    "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES'";
-
-/// The settings of PostgreSQL that change how values are written, and as what they are read.
-const VALUES: [(&str, &str); 8] = [
-    ("TimeZone", "UTC"),
-    ("DateStyle", "ISO, YMD"),
-    ("IntervalStyle", "postgres"),
-    ("extra_float_digits", "3"),
-    ("bytea_output", "hex"),
-    ("array_nulls", "on"),
-    ("lc_monetary", "C"),
-    ("xmloption", "content"),
-];
-
-/// Types of PostgreSQL that none of these settings changes.
+/// Types of PostgreSQL whose texts no setting changes.
 const PLAIN: [&str; 11] = [
     "bigint",
     "integer",
@@ -109,13 +93,14 @@ const PLAIN: [&str; 11] = [
     "jsonb",
 ];
 
-/// A statement of MySQL or MariaDB with settings of its own, whatever those of the session are.
+/// A statement of MySQL or MariaDB under settings that hold for it alone, whatever those of the session are.
 fn under(is_mariadb: bool, sql: &str) -> String {
+    let set = MYSQL_VALUES.map(|(name, value)| format!("{name} = '{value}'"));
     if is_mariadb {
-        return format!("SET STATEMENT {ZONE}, {MODE} FOR {sql}");
+        return format!("SET STATEMENT {} FOR {sql}", set.join(", "));
     }
     let (verb, rest) = sql.split_once(' ').unwrap_or((sql, ""));
-    format!("{verb} /*+ SET_VAR({ZONE}) SET_VAR({MODE}) */ {rest}")
+    format!("{verb} /*+ SET_VAR({}) */ {rest}", set.join(") SET_VAR("))
 }
 
 /// Whether no setting changes the texts of a column of PostgreSQL.
@@ -131,7 +116,7 @@ fn is_plain(column: &Column) -> bool {
 /// Sets what changes the values of these tables, until the transaction of PostgreSQL ends. Hidden rows are an error.
 fn settings(tables: &[KnownTable]) -> String {
     let all_plain = tables.iter().flat_map(|known| &known.table.columns).all(is_plain);
-    let values = VALUES.iter().filter(|_| !all_plain);
+    let values = POSTGRES_VALUES.iter().filter(|_| !all_plain);
     let set = |(name, value): &(&str, &str)| format!("pg_catalog.set_config('{name}', '{value}', true)");
     values.chain([&("row_security", "off")]).map(set).collect::<Vec<_>>().join(", ")
 }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::error::{Code, Error, Result};
+use crate::error::Result;
 use crate::rows::{
-    MovedTable, ShardKind, ShardTable, Wording, check_kind, questions, refused_storage, text_literal,
+    MovedTable, ShardKind, ShardTable, Wording, cell, check_kind, questions, refused_storage, text_literal,
 };
 
 use super::{ShardRow, carried};
@@ -139,10 +139,6 @@ impl Learning {
     }
 }
 
-fn cell(row: &[String], at: usize) -> &str {
-    row.get(at).map_or("", String::as_str)
-}
-
 fn texts(rows: &[ShardRow]) -> Vec<Vec<String>> {
     let text = |cell: &Option<Vec<u8>>| {
         cell.as_deref().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
@@ -181,38 +177,4 @@ fn found(kind: ShardKind, name: &str, row: &[String]) -> ShardTable {
         kind: cell(row, 1).to_owned(),
         oid: cell(row, 2).parse().unwrap_or(0),
     }
-}
-
-/// The shards have the columns alike: the new one may have more, where an application adds one there first.
-pub(super) fn check_alike(shards: [&str; 2], old: &KnownTable, new: &KnownTable) -> Result<()> {
-    let [at_old, at_new] = shards;
-    let (old, new) = (&old.table, &new.table);
-    let refused = |what: String| Err(Error::new(Code::StoreRefused, what));
-    for column in &old.columns {
-        match new.columns.iter().find(|other| other.name == column.name) {
-            None => {
-                return refused(format!(
-                    "column `{}` of `{}` is in shard `{at_old}` and not in `{at_new}`; a column that comes while a range moves is added in the new shard first",
-                    column.name, old.name
-                ));
-            }
-            Some(other) if other.kind != column.kind => {
-                return refused(format!(
-                    "column `{}` of `{}` is {} in shard `{at_old}` and {} in `{at_new}`; `ALTER TABLE` makes them alike",
-                    column.name, old.name, column.kind, other.kind
-                ));
-            }
-            Some(_) => {}
-        }
-    }
-    let primary = |of: &MovedTable| -> Vec<String> {
-        of.primary.iter().filter_map(|at| of.columns.get(*at)).map(|column| column.name.clone()).collect()
-    };
-    if primary(old) != primary(new) {
-        return refused(format!(
-            "`{}` has another primary key in shard `{at_old}` than in `{at_new}`; `ALTER TABLE` makes them alike",
-            old.name
-        ));
-    }
-    Ok(())
 }

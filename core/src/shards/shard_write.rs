@@ -14,7 +14,7 @@ use crate::rows::{Column, Id, ShardKind};
 use super::ShardTables;
 use super::carried::{self, Sides, Unread};
 use super::failure::ShardFailure;
-use super::known_shards::{KnownShard, Learning, check_alike};
+use super::known_shards::{KnownShard, Learning};
 
 /// How long to wait where a range pauses, or another writer was in the way.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -455,10 +455,11 @@ impl ShardWrite {
                 self.held(Side::New).kind
             )));
         }
-        old.tables
-            .iter()
-            .zip(&new.tables)
-            .try_for_each(|(old, new)| check_alike([self.shard(Side::Old), self.shard(Side::New)], old, new))
+        let [at_old, at_new] = [Side::Old, Side::New].map(|side| format!("shard `{}`", self.shard(side)));
+        // An application adds a column there first.
+        let may_have_more = true;
+        let mut tables = old.tables.iter().zip(&new.tables);
+        tables.try_for_each(|(old, new)| old.table.check_alike(&at_old, &new.table, &at_new, may_have_more))
     }
 
     /// What is known may be of a moment ago: it is asked for once more.

@@ -1,6 +1,7 @@
 //! A session as a connection to a shard's database.
 
 use std::slice;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::owners::{self, RelationUse};
@@ -8,14 +9,19 @@ use super::place::Place;
 use super::postgres_session::PostgresSession;
 use super::{Postgres, ServerOptions};
 use crate::store::server::Phase;
-use crate::store::shard_session::{Cells, ShardSession, ShardTable};
+use crate::store::shard_session::{Cells, POSTGRES_VALUES, ShardSession, ShardTable};
 use crate::store::sql::Connection;
 use crate::store::sql::remote::Driver;
 use crate::store::{Fault, FaultKind};
 
 /// Before each statement and in its transaction, so that a pooler's other clients neither set nor see it: values are written so
 /// that they are read as the same ones, and times in UTC. Where row security would hide rows, the server answers with an error instead.
-const EXACT: &str = "SET LOCAL client_encoding = 'UTF8'; SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL IntervalStyle = 'postgres'; SET LOCAL extra_float_digits = 3; SET LOCAL bytea_output = 'hex'; SET LOCAL standard_conforming_strings = on; SET LOCAL array_nulls = on; SET LOCAL lc_monetary = 'C'; SET LOCAL xmloption = content; SET LOCAL row_security = off; ";
+static EXACT: LazyLock<String> = LazyLock::new(|| {
+    let always =
+        [("client_encoding", "UTF8"), ("standard_conforming_strings", "on"), ("row_security", "off")];
+    let all = always.iter().chain(&POSTGRES_VALUES);
+    all.map(|(name, value)| format!("SET LOCAL {name} = '{value}'; ")).collect()
+});
 
 /// Why no rows are moved from such a database, nor to it.
 const SUBSCRIBER: &str = "this database has a subscription: its rows may be those that its publisher had a moment ago, and rows that are written to it are not on that one; name the publisher's database (one that follows none any more: `DROP SUBSCRIPTION`)";
@@ -42,7 +48,7 @@ impl ShardSession for PostgresSession {
             ),
             None => String::new(),
         };
-        let words = format!("{EXACT}{waits}{sql}");
+        let words = format!("{}{waits}{sql}", *EXACT);
         let answer = self.wire.stream(self.limit, &words, |answer| {
             let cells: Vec<_> =
                 (0..answer.len()).map(|column| answer.get(column).map(str::as_bytes)).collect();
