@@ -1,0 +1,321 @@
+"""Ten programs in four languages change fifty hot ids on two databases, while the range of these ids is moved there and back by the command.
+
+    conduct.py KIND MILL SHARDS FOLDER WRITES LANGUAGE=COMMAND…
+
+KIND is `mysql` or `postgres`. MILL is the store of the routes, SHARDS is `s1=HOST:PORT/DATABASE,s2=…`. Each LANGUAGE has the command line of its
+program, to which the arguments are added that `crowd.py` tells. FOLDER gets the logs. WRITES have to be acknowledged in all.
+
+Meanwhile programs are killed and started again, and connections are broken. Several times all programs hold still, and both shards are looked at
+(`judge.py`). What is typed and answered goes to standard output, and at the end how long writes have taken.
+"""
+
+import contextlib
+import os
+import random
+import re
+import shlex
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psycopg
+import pymysql
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from judge import History, Log
+from stage import Program, Stage
+
+kind, config, places, folder, writes, *commands = sys.argv[1:]
+folder, writes = Path(folder), int(writes)
+PLACES = dict(word.split("=") for word in places.split(","))
+WORKERS = 3
+PROGRAMS = {"rust": 2, "java": 3, "python": 3, "node": 2}
+# All but the last step go back again.
+ROUNDS = [1, 2, 3, 4, 2, 4]
+TABLE = """version = 1
+settle = "1s"
+[[range]]
+upper = 65535
+shard = "s1"
+"""
+TABLES = {
+    "mysql": [
+        "CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, counter BIGINT NOT NULL, token VARCHAR(40) NOT NULL, note VARCHAR(120) CHARACTER SET latin1, amount DECIMAL(24,6))",
+        "CREATE TABLE t_item (item_of BIGINT, n BIGINT, seat BIGINT UNIQUE, name VARCHAR(40) CHARACTER SET utf8mb4, PRIMARY KEY (item_of, n), FOREIGN KEY (item_of) REFERENCES t_order (order_id))",
+    ],
+    "postgres": [
+        "CREATE TABLE t_order (order_id bigint PRIMARY KEY, counter bigint NOT NULL, token varchar(40) NOT NULL, note varchar(120), amount numeric(24,6))",
+        "CREATE TABLE t_item (item_of bigint REFERENCES t_order, n bigint, seat bigint UNIQUE, name varchar(40), PRIMARY KEY (item_of, n))",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON t_order, t_item TO shop",
+    ],
+}
+stage = Stage(folder)
+say, until = stage.say, stage.until
+
+
+class Shard:
+    def __init__(self, name, place):
+        self.name, self.place = name, place
+        self.host, rest = place.split(":")
+        self.port, self.database = rest.split("/")
+        self.file = folder / f"{name}.toml"
+        self.file.touch(mode=0o600)
+        scheme = "mysql" if kind == "mysql" else "postgres"
+        self.file.write_text(f'store = "{scheme}://keymill:secret@{place}?timeout=60s"\n')
+
+    def ask(self, *statements, user="keymill", password="secret"):
+        """Rows of the last statement."""
+        if kind == "mysql":
+            connection = pymysql.connect(host=self.host, port=int(self.port), user=user, password=password, database=self.database, autocommit=True)
+        else:
+            connection = psycopg.connect(host=self.host, port=self.port, user=user, password=password, dbname=self.database, autocommit=True)
+        with connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def break_one(self):
+        """Ends a connection of a program in the middle of what it does."""
+        if kind == "mysql":
+            root = {"user": "root", "password": ""}
+            for (number,) in self.ask("SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'shop' ORDER BY RAND() LIMIT 1", **root):
+                with contextlib.suppress(pymysql.MySQLError):
+                    self.ask(f"KILL {number}", **root)
+        else:
+            self.ask("SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity WHERE usename = 'shop' ORDER BY random() LIMIT 1) one",
+                     user="postgres", password="root")
+
+    def rows(self):
+        """All rows."""
+        return self.ask("SELECT * FROM t_order ORDER BY 1"), self.ask("SELECT * FROM t_item ORDER BY 1, 2")
+
+
+class Runner:
+    """A program that is started again where it was killed."""
+
+    def __init__(self, language, command, number):
+        self.language, self.command, self.number, self.starts = language, shlex.split(command), number, 0
+        self.start()
+
+    def start(self):
+        self.starts += 1
+        name = f"{self.language}-{self.number}.{self.starts}"
+        words = lambda log: [*self.command, config, kind, places, log, name, WORKERS]
+        self.program = Program(folder, name, words)
+        self.log = Log(self.program.log)
+        stage.programs.append(self.program)
+
+    def kill(self):
+        stage.programs.remove(self.program)
+        self.program.process.kill()
+        self.program.process.wait()
+        history.follow(self.log, self.language)
+
+
+history = History()
+runners, shards, windows = [], {}, []
+# A program is neither killed nor started while logs are read or all hold still.
+quiet = threading.Lock()
+is_over = threading.Event()
+
+
+def havoc():
+    """Breaks connections, and kills programs."""
+    chance, at = random.Random(), time.time() + 5
+    while not is_over.wait(chance.uniform(0.1, 0.6)):
+        with quiet:
+            chance.choice(list(shards.values())).break_one()
+            if time.time() > at:
+                at = time.time() + chance.uniform(3, 8)
+                runner = chance.choice(runners)
+                runner.kill()
+                runner.start()
+
+
+def acknowledged():
+    with quiet:
+        for runner in runners:
+            history.follow(runner.log, runner.language)
+    return sum(history.acknowledged.values())
+
+
+def move(verb, *words, rows=False, may_fail=False):
+    began = time.monotonic_ns()
+    if rows:
+        words = [*words, "--table", "t_order", "--key", "order_id", "--table", "t_item", "--key", "item_of",
+                 "--from", f"s1=file:{shards['s1'].file}", "--to", f"s2=file:{shards['s2'].file}"]
+    for _ in range(20):
+        code, said = stage.type_in("move", verb, "orders", *words, "--wait", "--yes", fails=None)
+        lost = re.findall(r"(\d+) \(\S+:(\d+)\) at version", said) if "`--gone MEMBER`" in said else []
+        if not lost:
+            break
+        # The operator looks: these are processes that were killed before they had followed.
+        with quiet:
+            live = {str(runner.program.process.pid) for runner in runners}
+        words = [*words, *(word for member, pid in lost[-1:] if pid not in live for word in ("--gone", member))]
+    windows.append((verb, began, time.monotonic_ns()))
+    if code and not may_fail:
+        raise SystemExit(said)
+
+
+def compare():
+    """Until both shards are alike: connections break meanwhile."""
+    for _ in range(20):
+        move("verify", "--repair", "--delete", rows=True, may_fail=True)
+        if "verified: no" not in stage.type_in("move", "status", "orders", keep=0)[1]:
+            return
+    raise SystemExit("the shards are not alike after twenty comparisons")
+
+
+@contextlib.contextmanager
+def held():
+    """No write is under way."""
+    with quiet:
+        number = str(time.time_ns())
+        files = [runner.log.path.with_name(runner.log.path.name + ".hold") for runner in runners]
+        for file in files:
+            file.with_suffix(".new").write_text(number)
+            file.with_suffix(".new").rename(file)
+
+        def all_hold():
+            for runner in runners:
+                history.follow(runner.log, runner.language)
+            return all(list(runner.log.holds.values()) == [number] * WORKERS for runner in runners)
+
+        until("all programs hold still", all_hold)
+        try:
+            yield
+        finally:
+            for file in files:
+                file.unlink()
+
+
+def states(shard):
+    """Of each id its counter, token and items, after a look at what a write leaves beside them."""
+    orders, rows = shard.rows()
+    items = {}
+    for item_of, n, seat, name in rows:
+        items.setdefault(item_of, []).append(f"{n}:{seat}")
+        if name != f"名{n}":
+            raise SystemExit(f"{shard.name}: item {n} of id {item_of} is called {name}")
+    found = {}
+    for id, counter, token, note, amount in orders:
+        state = ",".join(items.pop(id, []))
+        if note != f"é'{state}" or float(amount) != counter + 0.25:
+            raise SystemExit(f"{shard.name}: the rows of id {id} do not fit each other: {counter} {token} {note} {amount}, items {state}")
+        found[id] = (counter, token, state or "none")
+    if items:
+        raise SystemExit(f"{shard.name}: items without an order: {items}")
+    return found
+
+
+def end_on(faults):
+    faults = list(faults)
+    for fault, what in faults[:20]:
+        print(f"{fault.upper()}: {what}")
+    if faults:
+        raise SystemExit(f"{len(faults)} faults")
+
+
+def look(names, what):
+    """Both shards have what was acknowledged, or what was written later and not acknowledged."""
+    with held():
+        end_on(fault for name in names for fault in history.faults_of_shard(name, states(shards[name])))
+        if len(names) == 2:
+            old, new = (states(shards[name]) for name in names)
+            differ = [id for id in {*old, *new} if old.get(id) != new.get(id)]
+            say(f"{what}: all that was acknowledged is in {' and '.join(names)}; {len(differ)} ids differ by writes that were not acknowledged")
+            if what == "before the end":
+                compare()
+                if [shards[name].rows() for name in names[:1]] != [shards[name].rows() for name in names[1:]]:
+                    raise SystemExit("a comparison found both shards alike, and they are not")
+                say("both shards are alike")
+        else:
+            say(f"{what}: all that was acknowledged is in {names[0]}")
+
+
+def percentile(values, share):
+    return values[min(len(values) - 1, int(len(values) * share))] / 1e6
+
+
+def table_of_waits():
+    """How long writes have taken, in milliseconds."""
+    steps = [(began, ended) for verb, began, ended in windows if verb in ("start", "next", "back")]
+    pause = [(began, ended) for verb, began, ended in windows if verb == "finish"]
+    overlaps = lambda spans, began, ended: any(began < until and ended > since for since, until in spans)
+    kinds = {"outside": [], "in steps": [], "in finish": []}
+    print(f"\n{'writes':>18} {'count':>8} {'p50 ms':>9} {'p99 ms':>9} {'max ms':>9}")
+    for language in dict.fromkeys(runner.language for runner in runners):
+        rows = {name: [] for name in kinds}
+        for who, began, ended in history.waits:
+            if who == language:
+                name = "in finish" if overlaps(pause, began, ended) else "in steps" if overlaps(steps, began, ended) else "outside"
+                rows[name].append(ended - began)
+        for name, values in rows.items():
+            if values:
+                values.sort()
+                print(f"{language + ' ' + name:>18} {len(values):8} {percentile(values, 0.5):9.1f} {percentile(values, 0.99):9.1f} {values[-1] / 1e6:9.1f}")
+    since, until = pause[-1]
+    ends = sorted([since, *(ended for _, _, ended in history.waits if since < ended < until), until])
+    print(f"the longest time in `finish` in which no write was acknowledged: {max(b - a for a, b in zip(ends, ends[1:])) / 1e6:.0f} ms")
+
+
+os.environ["KEYMILL_CONFIG"] = f"{config}&timeout=60s"
+say("two databases, of which s2 is empty; the routes are in a store beside them")
+(folder / "routes.toml").write_text(TABLE)
+for name, place in PLACES.items():
+    shards[name] = Shard(name, place)
+    shards[name].ask(*TABLES[kind])
+stage.type_in("route", "put", "orders", folder / "routes.toml", "--yes")
+stage.type_in("move", "plan", "orders", "--shards", "s1,s2", "--out", folder / "plan.toml")
+
+for word in commands:
+    language, command = word.split("=", 1)
+    runners += [Runner(language, command, number) for number in range(PROGRAMS[language])]
+say(f"{len(runners)} programs with {WORKERS} writers each")
+steps = sum(ROUNDS) + len(ROUNDS) - 1
+# The writes are spread over the steps.
+done = 0
+
+
+def go_on():
+    global done
+    done += 1
+    share = writes * 0.9 * done // (steps + 1)
+    until(f"{share:.0f} writes", lambda: acknowledged() >= share, 1800)
+
+
+go_on()
+threading.Thread(target=havoc, daemon=True).start()
+try:
+    move("start", "--plan", folder / "plan.toml", "--watch", "0s")
+    move("copy", rows=True)
+    compare()
+    look(["s1", "s2"], "mirrored")
+    for number, count in enumerate(ROUNDS, 1):
+        for _ in range(count):
+            move("next")
+            go_on()
+        look(["s1", "s2"], "before the end" if number == len(ROUNDS) else f"after {count} steps")
+        if number < len(ROUNDS):
+            move("back")
+            go_on()
+            compare()
+    move("finish")
+    look(["s2"], "finished")
+    until("all writes", lambda: acknowledged() >= writes, 1800)
+finally:
+    is_over.set()
+look(["s2"], "at the end")
+for runner in runners:
+    runner.program.end()
+acknowledged()
+end_on(history.faults())
+table_of_waits()
+print("\nwrites that were not acknowledged:")
+for (sure, code, words), count in history.refusals.most_common(20):
+    print(f"{count:8} {sure} {code} {words}")
+reads = sum(len(of.reads) for of in history.ids.values())
+deletes = sum(one.state == "gone" for of in history.ids.values() for one in of.acknowledged())
+print(f"{sum(history.acknowledged.values())} acknowledged writes, {deletes} of them deletes, and {reads} plain reads of {len(history.ids)} ids; {steps} steps and the end of the move; {sum(runner.starts - 1 for runner in runners)} kills: 0 lost, 0 vanished")
