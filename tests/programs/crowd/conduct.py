@@ -1,9 +1,9 @@
 """Ten programs in four languages change fifty hot ids on two databases, while the range of these ids is moved there and back by the command.
 
-    conduct.py KIND MILL SHARDS FOLDER WRITES LANGUAGE=COMMAND…
+    conduct.py SERVER SERVER FOLDER WRITES LANGUAGE=COMMAND…
 
-KIND is `mysql` or `postgres`. MILL is the store of the routes, SHARDS is `s1=HOST:PORT/DATABASE,s2=…`. Each LANGUAGE has the command line of its
-program, to which the arguments are added that `crowd.py` tells. FOLDER gets the logs. WRITES have to be acknowledged in all.
+Each SERVER is the URL of a server of `ci/servers`; the first one has the routes too. Each LANGUAGE has the command line of its program, to which the
+arguments are added that `crowd.py` tells. FOLDER gets the logs. WRITES have to be acknowledged in all.
 
 Meanwhile programs are killed and started again, and connections are broken. Several times all programs hold still, and both shards are looked at
 (`judge.py`). What is typed and answered goes to standard output, and at the end how long writes have taken.
@@ -26,9 +26,20 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from judge import History, Log
 from stage import Program, Stage
 
-kind, config, places, folder, writes, *commands = sys.argv[1:]
+*servers, folder, writes = sys.argv[1:5]
+commands = sys.argv[5:]
 folder, writes = Path(folder), int(writes)
-PLACES = dict(word.split("=") for word in places.split(","))
+kind = "postgres" if servers[0].startswith("postgres") else "mysql"
+config = f"{servers[0]}?reader_lease=3s"
+# The databases of the two servers share a name.
+PLACES = {name: re.sub("/[^/]*$", "/shop", server.split("@")[1]) for name, server in zip(["s1", "s2"], servers)}
+places = ",".join(f"{name}={place}" for name, place in PLACES.items())
+ROOT = {"mysql": {"user": "root", "password": "", "database": "mysql"}, "postgres": {"user": "postgres", "password": "root", "database": "postgres"}}[kind]
+DATABASES = {
+    "mysql": ["DROP DATABASE IF EXISTS shop", "CREATE DATABASE shop", "CREATE USER IF NOT EXISTS shop@'%' IDENTIFIED BY 'secret'",
+              "GRANT ALL ON shop.* TO keymill@'%', shop@'%'"],
+    "postgres": ["DROP DATABASE IF EXISTS shop", "DROP ROLE IF EXISTS shop", "CREATE ROLE shop LOGIN PASSWORD 'secret'", "CREATE DATABASE shop OWNER keymill"],
+}
 WORKERS = 3
 PROGRAMS = {"rust": 2, "java": 3, "python": 3, "node": 2}
 # All but the last step go back again.
@@ -58,18 +69,18 @@ class Shard:
     def __init__(self, name, place):
         self.name, self.place = name, place
         self.host, rest = place.split(":")
-        self.port, self.database = rest.split("/")
+        self.port = rest.split("/")[0]
         self.file = folder / f"{name}.toml"
         self.file.touch(mode=0o600)
         scheme = "mysql" if kind == "mysql" else "postgres"
         self.file.write_text(f'store = "{scheme}://keymill:secret@{place}?timeout=60s"\n')
 
-    def ask(self, *statements, user="keymill", password="secret"):
+    def ask(self, *statements, user="keymill", password="secret", database="shop"):
         """Rows of the last statement."""
         if kind == "mysql":
-            connection = pymysql.connect(host=self.host, port=int(self.port), user=user, password=password, database=self.database, autocommit=True)
+            connection = pymysql.connect(host=self.host, port=int(self.port), user=user, password=password, database=database, charset="utf8mb4", autocommit=True)
         else:
-            connection = psycopg.connect(host=self.host, port=self.port, user=user, password=password, dbname=self.database, autocommit=True)
+            connection = psycopg.connect(host=self.host, port=self.port, user=user, password=password, dbname=database, autocommit=True)
         with connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
@@ -77,14 +88,12 @@ class Shard:
 
     def break_one(self):
         """Ends a connection of a program in the middle of what it does."""
-        if kind == "mysql":
-            root = {"user": "root", "password": ""}
-            for (number,) in self.ask("SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'shop' ORDER BY RAND() LIMIT 1", **root):
-                with contextlib.suppress(pymysql.MySQLError):
-                    self.ask(f"KILL {number}", **root)
-        else:
-            self.ask("SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity WHERE usename = 'shop' ORDER BY random() LIMIT 1) one",
-                     user="postgres", password="root")
+        if kind == "postgres":
+            self.ask("SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity WHERE usename = 'shop' ORDER BY random() LIMIT 1) one", **ROOT)
+            return
+        for (number,) in self.ask("SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'shop' ORDER BY RAND() LIMIT 1", **ROOT):
+            with contextlib.suppress(pymysql.MySQLError):
+                self.ask(f"KILL {number}", **ROOT)
 
     def rows(self):
         """All rows."""
@@ -266,6 +275,7 @@ say("two databases, of which s2 is empty; the routes are in a store beside them"
 (folder / "routes.toml").write_text(TABLE)
 for name, place in PLACES.items():
     shards[name] = Shard(name, place)
+    shards[name].ask(*DATABASES[kind], **ROOT)
     shards[name].ask(*TABLES[kind])
 stage.type_in("route", "put", "orders", folder / "routes.toml", "--yes")
 stage.type_in("move", "plan", "orders", "--shards", "s1,s2", "--out", folder / "plan.toml")
