@@ -47,7 +47,7 @@ class Log:
     """One file, which may still grow."""
 
     def __init__(self, path):
-        self.path, self.at, self.holds = path, 0, {}
+        self.path, self.at, self.holds, self.has_written = path, 0, {}, set()
         # Of each worker, the runs of its present write.
         self.open = collections.defaultdict(list)
 
@@ -84,9 +84,13 @@ class History:
                 one.fate, one.began, one.ended = ACKNOWLEDGED, int(began), int(ended)
                 log.open[worker].clear()
                 self.acknowledged[program] += 1
-                self.waits.append((program, one.began, one.ended))
+                # The first write of a worker loads its code and opens its connections.
+                if worker in log.has_written:
+                    self.waits.append((program, one.began, one.ended))
+                log.has_written.add(worker)
             elif verb == "no":
                 worker, _, began, ended, sure, code, *said = words
+                log.has_written.add(worker)
                 for one in log.open[worker]:
                     one.began, one.ended = int(began), int(ended)
                 if sure == "sure":
