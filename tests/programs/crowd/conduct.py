@@ -151,8 +151,8 @@ def havoc():
     """Breaks connections, kills programs and stops them."""
     chance, at = random.Random(), time.time() + 5
     while not is_calm.wait(chance.uniform(0.05, 0.3)):
+        breaks["connections broken"] += chance.choice(list(shards.values())).break_one()
         with quiet:
-            breaks["connections broken"] += chance.choice(list(shards.values())).break_one()
             for runner in runners:
                 runner.thaw(time.time())
             if time.time() < at:
@@ -194,6 +194,8 @@ def move(verb, *words, rows=False, may_fail=False):
             time.sleep(0.5)
         code, said = stage.type_in("move", verb, "orders", *words, *[] if lost & live else ["--gone", "all"], "--wait", "--yes", fails=None)
     windows.append((verb, began, time.monotonic_ns()))
+    with open(folder / "steps.log", "a") as file:
+        print(*windows[-1], file=file)
     if code and not may_fail:
         raise SystemExit(said)
     return said if code else ""
