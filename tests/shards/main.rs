@@ -3,4 +3,5 @@
 mod databases;
 mod frozen;
 mod story;
+mod tables;
 mod writes;

@@ -1,25 +1,25 @@
 //! What one write does, what is refused, and what it leaves behind.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use keymill::{Code, Error, Router, ShardConnection, ShardFailure, ShardKind, ShardRow, Shards, WorkError};
+use keymill::{Code, Error, Router, ShardConnection, Shards, WorkError};
 
 use super::databases::{Database, FIRST, MariaDb, Postgres, Stage, ask};
 
-const MOVING: &str = "version = 1\n[[range]]\nupper = 65535\nshard = \"s1\"\nto = \"s2\"\n";
+pub const MOVING: &str = "version = 1\n[[range]]\nupper = 65535\nshard = \"s1\"\nto = \"s2\"\n";
 const STAYING: &str = "version = 1\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
 
-fn router(table: &str) -> Router {
+pub fn router(table: &str) -> Router {
     Router::from_text(table).expect("a table")
 }
 
-fn ours(error: &WorkError) -> &Error {
+pub fn ours(error: &WorkError) -> &Error {
     error.downcast_ref::<Error>().unwrap_or_else(|| panic!("{error} is keymill's"))
 }
 
-fn insert<C: ShardConnection>(connection: &mut C, id: u64) -> Result<(), WorkError> {
+pub fn insert<C: ShardConnection>(connection: &mut C, id: u64) -> Result<(), WorkError> {
     connection.ask(&format!("INSERT INTO t_order (order_id, note) VALUES ({id}, 'a')"))?;
     connection
         .ask(&format!("INSERT INTO t_item (item_of, n, seat) VALUES ({id}, 1, {id}), ({id}, 2, -{id})"))?;
@@ -331,6 +331,34 @@ fn a_work_that_ends_its_transaction_is_refused_on_postgresql() {
     }
 }
 
+/// Locks end with a transaction, and savepoints too.
+#[test]
+fn a_work_that_ends_its_transaction_is_refused_on_mariadb() {
+    let stage = Stage::new(MariaDb::new());
+    let shards = stage.shards(&router(MOVING));
+    shards.write(FIRST, |connection| insert(connection, FIRST)).expect("a write");
+    for end in ["COMMIT", "ROLLBACK", "START TRANSACTION", "CREATE TABLE other (id INT)"] {
+        let error = shards.write(FIRST, |connection| {
+            connection.ask(end)?;
+            connection.ask("UPDATE t_order SET note = 'b'")?;
+            Ok(())
+        });
+        let error = error.expect_err("the lock is gone");
+        let error = ours(&error);
+        assert!(
+            error.code == Code::InvalidArgument && error.message.contains("has ended its transaction"),
+            "{end}: {error}"
+        );
+    }
+    let undone = shards.write(FIRST, |connection| {
+        connection.ask("SAVEPOINT one")?;
+        connection.ask("UPDATE t_order SET note = 'c'")?;
+        connection.ask("ROLLBACK TO SAVEPOINT one")?;
+        Ok(())
+    });
+    undone.expect("its own savepoints are its own");
+}
+
 #[test]
 fn ids_of_16_bytes_are_written_to_both_shards() {
     fn wide<D: Database>(database: D, bytes: &str, literal: fn(&str) -> String) {
@@ -411,218 +439,4 @@ fn rows_without_a_root_are_refused_on_mariadb() {
     let error = error.expect_err("no root");
     assert!(ours(&error).message.contains("and none in `t_order`"), "{error}");
     assert_eq!(counts(&stage.database), ["0", "0", "0", "0"]);
-}
-
-/// Tables of other columns than the usual ones, on both shards.
-fn own<D: Database>(
-    database: &D,
-    create: &[&str],
-    tables: &[(&str, &str)],
-    settings: &'static str,
-) -> Shards<D::Connection> {
-    for (shard, sql) in [0, 1].into_iter().flat_map(|shard| create.iter().map(move |sql| (shard, sql))) {
-        ask(database, shard, sql);
-    }
-    let connect = |shard| {
-        let connect = database.connect(shard);
-        move || {
-            let mut connection = connect()?;
-            connection.ask(settings)?;
-            Ok::<_, WorkError>(connection)
-        }
-    };
-    let shards = Shards::new(&router(MOVING)).shard("s1", connect(0)).shard("s2", connect(1));
-    tables.iter().fold(shards, |shards, (name, key)| shards.table(name, key))
-}
-
-fn works_alike<D: Database>(database: &D, shards: &Shards<D::Connection>, table: &str, work: &[String]) {
-    let written = shards.write(FIRST, |connection| {
-        for sql in work {
-            connection.ask(sql)?;
-        }
-        Ok(())
-    });
-    written.unwrap_or_else(|error| panic!("{work:?}: {error}"));
-    let rows = |shard| ask(database, shard, &format!("SELECT * FROM {table} ORDER BY 1, 2"));
-    assert_eq!(rows(0), rows(1), "{work:?}");
-}
-
-/// JDBC's `setMaxRows` and the client's option `--safe-updates` leave one in a session.
-#[test]
-fn the_most_rows_that_a_session_of_mariadb_is_told_do_not_cut_off_rows_nor_columns() {
-    let database = MariaDb::new();
-    let create = "CREATE TABLE t (id BIGINT, n INT, a INT, b INT, version BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, n))";
-    let shards = own(&database, &[create], &[("t", "id")], "SET SESSION sql_select_limit = 1");
-    let insert = format!("INSERT INTO t (id, n, a, b) VALUES ({FIRST}, 1, 1, 1), ({FIRST}, 2, 2, 2)");
-    works_alike(&database, &shards, "t", &[insert]);
-    works_alike(&database, &shards, "t", &["UPDATE t SET b = 3".to_owned()]);
-    assert_eq!(ask(&database, 1, "SELECT COUNT(*) FROM t WHERE b = 3"), [["2"]]);
-}
-
-/// A connection of a pool: it is kept when it is dropped.
-struct Pooled {
-    connection: Option<mysql::Conn>,
-    pool: Arc<Mutex<Vec<mysql::Conn>>>,
-}
-
-impl Drop for Pooled {
-    fn drop(&mut self) {
-        self.pool.lock().expect("no panic").extend(self.connection.take());
-    }
-}
-
-impl ShardConnection for Pooled {
-    fn kind(&self) -> ShardKind {
-        ShardKind::MySql
-    }
-
-    fn ask(&mut self, sql: &str) -> Result<Vec<ShardRow>, ShardFailure> {
-        self.connection.as_mut().expect("a connection").ask(sql)
-    }
-
-    fn failure(error: &(dyn std::error::Error + 'static)) -> Option<ShardFailure> {
-        mysql::Conn::failure(error)
-    }
-}
-
-#[test]
-fn a_session_of_mariadb_is_given_back_as_it_was_also_when_rows_exchanged_a_value() {
-    let stage = Stage::new(MariaDb::new());
-    let pool: Arc<Mutex<Vec<mysql::Conn>>> = Arc::default();
-    let pooled = |shard| {
-        let (connect, pool) = (stage.database.connect(shard), Arc::clone(&pool));
-        move || {
-            let mut connection = connect()?;
-            connection.ask("SET SESSION time_zone = '+09:00', sql_mode = 'ANSI_QUOTES', innodb_lock_wait_timeout = 7, sql_select_limit = 5")?;
-            Ok::<_, WorkError>(Pooled { connection: Some(connection), pool: Arc::clone(&pool) })
-        }
-    };
-    let shards = Shards::new(&router(MOVING))
-        .shard("s1", pooled(0))
-        .shard("s2", pooled(1))
-        .table("t_order", "order_id")
-        .table("t_item", "item_of");
-    shards.write(FIRST, |connection| insert(connection, FIRST)).expect("a write");
-    shards
-        .write(FIRST, |connection| {
-            for (n, seat) in [(1, "NULL".to_owned()), (2, FIRST.to_string()), (1, format!("-{FIRST}"))] {
-                connection
-                    .ask(&format!("UPDATE t_item SET seat = {seat} WHERE item_of = {FIRST} AND n = {n}"))?;
-            }
-            Ok(())
-        })
-        .expect("an exchange");
-    let mut given_back = pool.lock().expect("no panic");
-    assert!(given_back.len() >= 4);
-    for connection in given_back.iter_mut() {
-        let settings = "SELECT CONCAT_WS(' ', @@SESSION.time_zone, @@SESSION.sql_mode, @@SESSION.innodb_lock_wait_timeout, @@SESSION.sql_select_limit)";
-        assert_eq!(
-            connection.ask(settings).expect("a session"),
-            [[Some(b"+09:00 ANSI_QUOTES 7 5".to_vec())]]
-        );
-    }
-}
-
-#[test]
-fn a_column_that_gets_another_character_set_while_its_range_moves_stays_what_it_says() {
-    let database = MariaDb::new();
-    let create = "CREATE TABLE t (id BIGINT PRIMARY KEY, note VARCHAR(20) CHARACTER SET latin1, version BIGINT NOT NULL DEFAULT 0)";
-    let shards = own(&database, &[create], &[("t", "id")], "SET @nothing = 1");
-    works_alike(
-        &database,
-        &shards,
-        "t",
-        &[format!("INSERT INTO t (id, note) VALUES ({FIRST}, 'caf\u{e9}')")],
-    );
-    for shard in [1, 0] {
-        ask(&database, shard, "ALTER TABLE t MODIFY note VARCHAR(20) CHARACTER SET utf8mb4");
-    }
-    works_alike(&database, &shards, "t", &["UPDATE t SET note = 'th\u{e9}'".to_owned()]);
-}
-
-#[test]
-fn a_column_that_gets_a_time_zone_while_its_range_moves_stays_the_same_moment() {
-    let database = MariaDb::new();
-    let create =
-        "CREATE TABLE t (id BIGINT PRIMARY KEY, at DATETIME NULL, version BIGINT NOT NULL DEFAULT 0)";
-    let shards = own(&database, &[create], &[("t", "id")], "SET SESSION time_zone = '+09:00'");
-    works_alike(
-        &database,
-        &shards,
-        "t",
-        &[format!("INSERT INTO t (id, at) VALUES ({FIRST}, '2026-11-28 12:00:00')")],
-    );
-    for shard in [1, 0] {
-        ask(&database, shard, "ALTER TABLE t MODIFY at TIMESTAMP NULL");
-    }
-    let update = "UPDATE t SET at = '2026-11-28 13:00:00'";
-    shards.write(FIRST, |connection| Ok(connection.ask(update)?)).expect("a write");
-    let moment = |shard| ask(&database, shard, "SELECT UNIX_TIMESTAMP(at) FROM t");
-    assert_eq!(moment(0), moment(1));
-}
-
-#[test]
-fn a_session_of_mariadb_that_speaks_as_oracle_can_write() {
-    let database = MariaDb::new();
-    let create = "CREATE TABLE t (id BIGINT PRIMARY KEY, n INT, version BIGINT NOT NULL DEFAULT 0)";
-    let shards = own(&database, &[create], &[("t", "id")], "SET SESSION sql_mode = 'ORACLE'");
-    works_alike(&database, &shards, "t", &[format!("INSERT INTO t (id, n) VALUES ({FIRST}, 1)")]);
-}
-
-/// The parent's key is updated, and its children with it: the parent of before goes while a child refers to it.
-#[test]
-fn a_key_that_takes_its_children_along_is_written_to_both_shards() {
-    fn along<D: Database>(database: &D, settings: &'static str) {
-        let create = [
-            "CREATE TABLE parent (id BIGINT, code VARCHAR(5), version BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, code))",
-            "CREATE TABLE child (of_id BIGINT, n INT, code VARCHAR(5), version BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (of_id, n), FOREIGN KEY (of_id, code) REFERENCES parent (id, code) ON UPDATE CASCADE)",
-        ];
-        let shards = own(database, &create, &[("parent", "id"), ("child", "of_id")], settings);
-        works_alike(
-            database,
-            &shards,
-            "child",
-            &[
-                format!("INSERT INTO parent (id, code) VALUES ({FIRST}, 'a')"),
-                format!("INSERT INTO child (of_id, n, code) VALUES ({FIRST}, 1, 'a')"),
-            ],
-        );
-        works_alike(database, &shards, "child", &["UPDATE parent SET code = 'b'".to_owned()]);
-        assert_eq!(ask(database, 1, "SELECT code FROM parent"), [["b"]]);
-    }
-    along(&MariaDb::new(), "SET @nothing = 1");
-    along(&Postgres::new(), "SET application_name = 'along'");
-}
-
-#[test]
-fn rows_that_exchange_ranges_of_which_no_two_may_overlap_are_written_to_both_shards() {
-    let database = Postgres::new();
-    let create = "CREATE TABLE t (id bigint, n int, r int4range, version bigint NOT NULL DEFAULT 0, PRIMARY KEY (id, n), EXCLUDE USING gist (r WITH &&))";
-    let shards = own(&database, &[create], &[("t", "id")], "SET application_name = 'ranges'");
-    let insert = format!("INSERT INTO t (id, n, r) VALUES ({FIRST}, 1, '[1,5)'), ({FIRST}, 2, '[5,9)')");
-    works_alike(&database, &shards, "t", &[insert]);
-    let exchange = [
-        "UPDATE t SET r = NULL WHERE n = 1",
-        "UPDATE t SET r = '[1,5)' WHERE n = 2",
-        "UPDATE t SET r = '[5,9)' WHERE n = 1",
-    ];
-    works_alike(&database, &shards, "t", &exchange.map(str::to_owned));
-}
-
-#[test]
-fn keys_and_values_of_types_that_only_mariadb_has_are_written_to_both_shards() {
-    let database = MariaDb::new();
-    let create = "CREATE TABLE t (id BIGINT, bits BIT(20), whole BIT(64), u UUID, i INET6, j INET4, version BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, bits))";
-    let shards = own(&database, &[create], &[("t", "id")], "SET @nothing = 1");
-    let row = |bits: &str| {
-        format!(
-            "({FIRST}, b'{bits}', 1 << 63 | 5, '123e4567-e89b-12d3-a456-426655440000', '::ffff:1.2.3.4', '1.2.3.4')"
-        )
-    };
-    let insert =
-        format!("INSERT INTO t (id, bits, whole, u, i, j) VALUES {}, {}", row("10100000"), row("111"));
-    works_alike(&database, &shards, "t", &[insert]);
-    works_alike(&database, &shards, "t", &["UPDATE t SET i = '::1' WHERE bits = b'111'".to_owned()]);
-    works_alike(&database, &shards, "t", &["DELETE FROM t WHERE bits = b'111'".to_owned()]);
-    assert_eq!(ask(&database, 1, "SELECT COUNT(*) FROM t"), [["1"]]);
 }

@@ -203,7 +203,7 @@ fn kept_out(error: &Error, conflict: RowConflict, wording: Wording) -> Error {
 /// changes nothing more.
 fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>, one_by_one: bool) -> Result<u64> {
     let Both { from, to, old, new, longest, wording, watch } = both;
-    permit.limit_lock_waits(from)?;
+    permit.limit_waits(from)?;
     let most = if one_by_one { 0 } else { INSERT };
     from.transaction(|from| {
         send_locked((from, old), (to, new), chunk, permit, (*longest, most, *wording, *watch))

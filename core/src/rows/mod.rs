@@ -40,9 +40,10 @@ use watch::Watch;
 pub(crate) use crate::store::shard_session::ShardTable;
 pub(crate) use digest::Primary;
 pub(crate) use key::Id;
-pub(crate) use moved_table::{Class, Column, MovedTable, check_kind, questions};
+pub(crate) use moved_table::{Class, Column, MovedTable, cell, check_kind, questions};
 pub use shard::ShardKind;
-pub(crate) use sql::{quoted, text_literal};
+pub(crate) use sql::{bits, quoted, text_literal};
+pub(crate) use storage::refused_storage;
 pub(crate) use wording::Wording;
 
 pub use clean::RemovedRows;
@@ -173,7 +174,7 @@ impl<'w> Both<'w> {
         check_storage(&mut from, &old)?;
         check_storage(&mut to, &new)?;
         check_apart(&mut from, &mut to, &old, &new, wording)?;
-        old.check_alike(&from.at(), &new, &to.at())?;
+        old.check_alike(&from.at(), &new, &to.at(), false)?;
         new.in_order_of(&old);
         let longest = longest(&mut from)?.min(longest(&mut to)?);
         Ok(Both { from, to, old, new, longest, wording, watch })
@@ -184,7 +185,7 @@ impl<'w> Both<'w> {
         let (name, key) = (self.old.name.clone(), self.old.key().to_owned());
         let old = MovedTable::read(&mut self.from, &name, &key, self.wording)?;
         let mut new = MovedTable::read(&mut self.to, &name, &key, self.wording)?;
-        old.check_alike(&self.from.at(), &new, &self.to.at())?;
+        old.check_alike(&self.from.at(), &new, &self.to.at(), false)?;
         new.in_order_of(&old);
         if old.columns == self.old.columns && new.columns == self.new.columns {
             return Ok(());

@@ -108,9 +108,17 @@ impl MovedTable {
         Ok(MovedTable { kind, name: name.to_owned(), quoted, columns, primary, is_wide })
     }
 
-    /// The columns that this table and another one share must be of one type: what does not fit would be changed in silence.
-    pub fn check_alike(&self, here: &str, other: &MovedTable, there: &str) -> Result<()> {
-        let alter = "make both tables alike with ALTER TABLE first";
+    /// The tables must be alike: what does not fit would be changed in silence. Where `may_have_more`, the other one may have columns that
+    /// this one lacks.
+    pub fn check_alike(
+        &self,
+        here: &str,
+        other: &MovedTable,
+        there: &str,
+        may_have_more: bool,
+    ) -> Result<()> {
+        let alter = "make both tables alike with ALTER TABLE, in the new shard first";
+        let lacks = |column: &Column, of: &MovedTable| of.columns.iter().all(|has| has.name != column.name);
         for column in &self.columns {
             match other.columns.iter().find(|of| of.name == column.name) {
                 None => {
@@ -128,16 +136,14 @@ impl MovedTable {
                 Some(_) => {}
             }
         }
-        if let Some(more) =
-            other.columns.iter().find(|of| self.columns.iter().all(|column| column.name != of.name))
-        {
+        if let Some(more) = other.columns.iter().find(|more| !may_have_more && lacks(more, self)) {
             return Err(refused(format!(
                 "column `{}` of `{}` is in {there} and not in {here}; {alter}",
                 more.name, self.name
             )));
         }
-        let names = |of: &MovedTable| -> Vec<String> {
-            of.primary.iter().filter_map(|at| of.columns.get(*at)).map(|column| column.name.clone()).collect()
+        let names = |table: &MovedTable| -> Vec<String> {
+            table.primary_columns().map(|column| column.name.clone()).collect()
         };
         if names(self) != names(other) {
             return Err(refused(format!(
@@ -181,7 +187,7 @@ pub fn texts(shard: &mut Shard, question: &str) -> Result<Vec<Vec<String>>> {
     Ok(rows)
 }
 
-fn cell(row: &[String], at: usize) -> &str {
+pub fn cell(row: &[String], at: usize) -> &str {
     row.get(at).map_or("", String::as_str)
 }
 

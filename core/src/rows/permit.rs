@@ -16,6 +16,9 @@ use crate::error::{Code, Error, Result};
 /// So often a write is sent again that came too late.
 const ATTEMPTS: u32 = 200;
 
+/// How much longer than twice `settle` a server waits for this process, which may be busy with the other one.
+const SLOW: Duration = Duration::from_secs(5);
+
 /// Bytes that the condition adds to a statement.
 pub(super) const CONDITION: usize = 320;
 
@@ -115,7 +118,7 @@ impl<'p> Permit<'p> {
         {
             return Ok(until.clone());
         }
-        self.limit_lock_waits(shard)?;
+        self.limit_waits(shard)?;
         let asked = Instant::now();
         let until = Until::read(shard, self.settle)?;
         self.ask()?;
@@ -124,8 +127,8 @@ impl<'p> Permit<'p> {
     }
 
     /// What waits for a lock has begun, and is carried out when the lock is free, whether its sender lives or not.
-    pub(super) fn limit_lock_waits(&self, shard: &mut Shard) -> Result<()> {
-        shard.limit_lock_waits(self.settle / 2)
+    pub(super) fn limit_waits(&self, shard: &mut Shard) -> Result<()> {
+        shard.limit_waits(self.settle / 2, self.settle * 2 + SLOW)
     }
 
     /// Writes with leave; answers with how many rows were changed. A statement that came too late is sent again with new leave.

@@ -49,7 +49,7 @@ pub fn repair(
     let mut reasons = Reasons::new();
     let Both { from, to, old, new, .. } = both;
     if !brought.is_empty() {
-        permit.limit_lock_waits(from)?;
+        permit.limit_waits(from)?;
         watch.persist(|| {
             from.transaction(|from| {
                 bring((from, old), (to, new), &brought, (longest, permit, watch), &mut reasons)
@@ -59,7 +59,7 @@ pub fn repair(
     for gone in deleted {
         let delete = |until: &Until| new.delete(&gone.primary, &until.condition());
         watch.persist(|| {
-            permit.limit_lock_waits(to)?;
+            permit.limit_waits(to)?;
             to.transaction(|to| {
                 // A program that writes this row now waits for it on the new shard, after it has written it on the old one.
                 to.read(&new.lock_row(&gone.primary), |_| {})?;

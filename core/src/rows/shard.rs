@@ -32,8 +32,8 @@ pub struct Shard {
     connect: Connect,
     options: ServerOptions,
     session: Box<dyn ShardSession>,
-    /// How long a statement waits for a lock, on this session and on each later one.
-    lock_waits: Option<Duration>,
+    /// How long a statement waits for a lock, and the server for this process, on this session and on each later one.
+    waits: Option<[Duration; 2]>,
     /// A transaction is open, which another session would not have.
     is_in_transaction: bool,
     /// A transaction did not end as it should have: it ends with the session.
@@ -110,7 +110,7 @@ impl Shard {
             connect,
             options,
             session,
-            lock_waits: None,
+            waits: None,
             is_in_transaction: false,
             is_spoilt: false,
             conflict: None,
@@ -137,21 +137,24 @@ impl Shard {
         self.connected()?.table(name).map_err(|fault| failed(&fault, &self.options.shown()))
     }
 
-    /// From now on a statement waits no longer for a lock, but for a second at least on MySQL and MariaDB, which count in seconds.
+    /// From now on a statement waits no longer for a lock, and the server in a transaction no longer for this process, but for a second at
+    /// least on MySQL and MariaDB, which count in seconds. A process that stands still holds its locks no longer than that.
     ///
     /// # Errors
     /// `STORE_UNAVAILABLE`: the connection failed, and it may help to try again. `STORE_REFUSED`.
-    pub fn limit_lock_waits(&mut self, limit: Duration) -> Result<()> {
-        if self.lock_waits == Some(limit) {
+    pub fn limit_waits(&mut self, for_locks: Duration, for_client: Duration) -> Result<()> {
+        let waits = [for_locks, for_client];
+        if self.waits == Some(waits) {
             return Ok(());
         }
-        self.set_lock_waits(limit)?;
-        self.lock_waits = Some(limit);
+        self.set_waits(waits)?;
+        self.waits = Some(waits);
         Ok(())
     }
 
-    fn set_lock_waits(&mut self, limit: Duration) -> Result<()> {
-        self.session.limit_lock_waits(limit).map_err(|fault| failed(&fault, &self.options.shown()))
+    fn set_waits(&mut self, [for_locks, for_client]: [Duration; 2]) -> Result<()> {
+        let limited = self.session.limit_waits(for_locks, for_client);
+        limited.map_err(|fault| failed(&fault, &self.options.shown()))
     }
 
     /// Passes each row of a statement to `row`; answers with how many rows a change changed.
@@ -209,8 +212,8 @@ impl Shard {
             self.session =
                 (self.connect)(&self.options).map_err(|fault| failed(&fault, &self.options.shown()))?;
             self.is_spoilt = false;
-            if let Some(limit) = self.lock_waits {
-                self.set_lock_waits(limit)?;
+            if let Some(waits) = self.waits {
+                self.set_waits(waits)?;
             }
         }
         Ok(&mut *self.session)

@@ -21,6 +21,12 @@ pub fn text_literal(kind: ShardKind, text: &str) -> String {
     out
 }
 
+/// The value of a column of bits, as a number: MariaDB compares such a column with nothing else.
+pub fn bits(kind: ShardKind, column: &Column, bytes: &[u8]) -> Option<String> {
+    let is_bits = kind == ShardKind::MySql && column.kind.starts_with("bit(");
+    is_bits.then(|| bytes.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte)).to_string())
+}
+
 /// Writes a value as it was read. PostgreSQL takes the type of the column that it is for.
 fn write_literal(out: &mut String, kind: ShardKind, charset: &str, bytes: &[u8]) {
     if kind == ShardKind::MySql && !charset.is_empty() {
@@ -162,7 +168,7 @@ impl MovedTable {
         format!("SELECT COUNT(*) FROM {} WHERE {}", self.quoted, self.is_row(primary))
     }
 
-    fn primary_columns(&self) -> impl Iterator<Item = &Column> {
+    pub fn primary_columns(&self) -> impl Iterator<Item = &Column> {
         self.primary.iter().filter_map(|at| self.columns.get(*at))
     }
 
@@ -171,6 +177,9 @@ impl MovedTable {
         let literal = |(column, bytes): (&Column, &Vec<u8>)| {
             if let Some(id) = self.read_id(bytes).filter(|_| column.name == self.key()) {
                 return self.id(&id);
+            }
+            if let Some(number) = bits(self.kind, column, bytes) {
+                return number;
             }
             let mut literal = String::new();
             write_literal(&mut literal, self.kind, &column.charset, bytes);

@@ -20,15 +20,18 @@ pub fn check_storage(shard: &mut Shard, table: &MovedTable) -> Result<()> {
     };
     let found = texts(shard, &question)?;
     let Some(found) = found.first().and_then(|row| row.first()) else { return Ok(()) };
-    let what = match table.kind {
+    Err(refused_storage(table.kind, &shard.at(), &table.name, &table.quoted, found))
+}
+
+/// The refusal of such a table: `fault` is its storage engine, or the table that inherits from it.
+pub fn refused_storage(kind: ShardKind, at: &str, name: &str, quoted: &str, fault: &str) -> Error {
+    let what = match kind {
         ShardKind::MySql => format!(
-            "`{}` is kept by {found}, which locks no rows and rolls none back; ALTER TABLE {} ENGINE = InnoDB",
-            table.name, table.quoted
+            "`{name}` is kept by {fault}, which locks no rows and rolls none back; ALTER TABLE {quoted} ENGINE = InnoDB"
         ),
         ShardKind::Postgres => format!(
-            "`{found}` inherits from `{}`, and its rows would be copied into this one; ALTER TABLE makes them partitions, or NO INHERIT separates them",
-            table.name
+            "`{fault}` inherits from `{name}`, whose reads have its rows too; ALTER TABLE makes them partitions, or NO INHERIT separates them"
         ),
     };
-    Err(Error::new(Code::StoreRefused, format!("{}: {what}", shard.at())))
+    Error::new(Code::StoreRefused, format!("{at}: {what}"))
 }

@@ -7,10 +7,17 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::rows::{Class, Column, Id, MovedTable, Primary, ShardKind, quoted};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
+use crate::rows::{Class, Column, Id, MovedTable, Primary, ShardKind, bits, quoted};
+use crate::store::shard_session::{MYSQL_VALUES, POSTGRES_VALUES};
 
 use super::ShardRow;
 use super::known_shards::KnownTable;
+
+/// Values from this length on are written with fewer digits.
+const LARGE: usize = 1 << 16;
 
 /// The most bytes of an insert, unless one row has more.
 const INSERT: usize = 1 << 18;
@@ -51,7 +58,16 @@ pub(super) fn is_absent(root: &MovedTable, id: &Id) -> String {
 
 /// The condition that a row belongs to an id.
 fn is(table: &MovedTable, id: &Id) -> String {
-    format!("{} = {}", table.quoted_key(), table.id(&own_form(table, id)))
+    let equals = equals(table.kind, true);
+    format!("{} {equals} {}", table.quoted_key(), table.id(&own_form(table, id)))
+}
+
+/// PostgreSQL looks for the operators of types of its own in its own schema.
+fn equals(kind: ShardKind, is_own_type: bool) -> &'static str {
+    match kind {
+        ShardKind::Postgres if is_own_type => "OPERATOR(pg_catalog.=)",
+        _ => "=",
+    }
 }
 
 /// The id as the key column of a table holds it.
@@ -62,24 +78,7 @@ fn own_form(table: &MovedTable, id: &Id) -> Id {
     }
 }
 
-/// A server of MySQL's kind reads and writes values of tables under these settings, which hold for one statement.
-const ZONE: &str = "time_zone = '+00:00'";
-const MODE: &str =
-    "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES'";
-
-/// The settings of PostgreSQL that change how values are written, and as what they are read.
-const VALUES: [(&str, &str); 8] = [
-    ("TimeZone", "UTC"),
-    ("DateStyle", "ISO, YMD"),
-    ("IntervalStyle", "postgres"),
-    ("extra_float_digits", "3"),
-    ("bytea_output", "hex"),
-    ("array_nulls", "on"),
-    ("lc_monetary", "C"),
-    ("xmloption", "content"),
-];
-
-/// Types of PostgreSQL that none of these settings changes.
+/// Types of PostgreSQL whose texts no setting changes.
 const PLAIN: [&str; 11] = [
     "bigint",
     "integer",
@@ -94,46 +93,83 @@ const PLAIN: [&str; 11] = [
     "jsonb",
 ];
 
-/// A statement of MySQL or MariaDB with settings of its own, whatever those of the session are.
+/// A statement of MySQL or MariaDB under settings that hold for it alone, whatever those of the session are.
 fn under(is_mariadb: bool, sql: &str) -> String {
+    let set = MYSQL_VALUES.map(|(name, value)| format!("{name} = '{value}'"));
     if is_mariadb {
-        return format!("SET STATEMENT {ZONE}, {MODE} FOR {sql}");
+        return format!("SET STATEMENT {} FOR {sql}", set.join(", "));
     }
     let (verb, rest) = sql.split_once(' ').unwrap_or((sql, ""));
-    format!("{verb} /*+ SET_VAR({ZONE}) SET_VAR({MODE}) */ {rest}")
+    format!("{verb} /*+ SET_VAR({}) */ {rest}", set.join(") SET_VAR("))
+}
+
+/// Whether no setting changes the texts of a column of PostgreSQL.
+fn is_plain(column: &Column) -> bool {
+    PLAIN.iter().any(|kind| {
+        column
+            .kind
+            .strip_prefix(kind)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('(') && rest.ends_with(')'))
+    })
 }
 
 /// Sets what changes the values of these tables, until the transaction of PostgreSQL ends. Hidden rows are an error.
 fn settings(tables: &[KnownTable]) -> String {
-    let is_plain = |column: &Column| {
-        PLAIN.iter().any(|kind| {
-            column
-                .kind
-                .strip_prefix(kind)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('(') && rest.ends_with(')'))
-        })
-    };
     let all_plain = tables.iter().flat_map(|known| &known.table.columns).all(is_plain);
-    let values = VALUES.iter().filter(|_| !all_plain);
+    let values = POSTGRES_VALUES.iter().filter(|_| !all_plain);
     let set = |(name, value): &(&str, &str)| format!("pg_catalog.set_config('{name}', '{value}', true)");
     values.chain([&("row_security", "off")]).map(set).collect::<Vec<_>>().join(", ")
 }
 
-/// What the old shard of PostgreSQL is asked after the work: which id the transaction has locked, and how many columns the tables have; and the
-/// settings for reading them.
-pub(super) fn pin_old(tables: &[KnownTable]) -> String {
-    let oids: Vec<_> = tables.iter().map(|known| known.oid.to_string()).collect();
+/// What tells that a table of PostgreSQL has changed: a hash of its columns, triggers and rules.
+pub(super) fn signature(oid: &str) -> String {
+    let words = |what: &str, order: &str, from: &str| {
+        format!(
+            "(SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', {what}), ',' ORDER BY {order}) FROM pg_catalog.{from} = {oid})"
+        )
+    };
     format!(
-        "SELECT pg_catalog.current_setting('{MARK}', true), (SELECT pg_catalog.sum(c.relnatts)::pg_catalog.text FROM pg_catalog.pg_class c WHERE c.oid IN ({})), {}",
-        oids.join(", "),
+        "pg_catalog.hashtextextended(pg_catalog.concat({}, {}, {}), 0)::pg_catalog.text",
+        words(
+            "a.attnum, a.attname, a.atttypid, a.atttypmod, a.attidentity, a.attgenerated, a.attisdropped",
+            "a.attnum",
+            "pg_attribute a WHERE a.attnum > 0 AND a.attrelid"
+        ),
+        words("g.oid, g.tgenabled", "g.oid", "pg_trigger g WHERE NOT g.tgisinternal AND g.tgrelid"),
+        words("r.oid, r.ev_enabled", "r.oid", "pg_rewrite r WHERE r.ev_class")
+    )
+}
+
+/// The signatures of all tables of a shard.
+pub(super) fn signatures(tables: &[KnownTable]) -> String {
+    let all: Vec<_> = tables.iter().map(|known| known.signature.as_str()).collect();
+    all.join(" ")
+}
+
+fn ask_signatures(tables: &[KnownTable]) -> String {
+    let all: Vec<_> = tables.iter().map(|known| signature(&known.oid.to_string())).collect();
+    format!("pg_catalog.concat_ws(' ', {})", all.join(", "))
+}
+
+/// What the old shard of PostgreSQL is asked after the work: which id the transaction has locked, and the tables' signatures; and the settings
+/// for reading them.
+pub(super) fn pin_old(tables: &[KnownTable]) -> String {
+    format!(
+        "SELECT pg_catalog.current_setting('{MARK}', true), {}, {}",
+        ask_signatures(tables),
         settings(tables)
     )
 }
 
+/// MySQL's mark of the transaction in which the id was locked. What ends a transaction ends its savepoints.
+pub(super) const SAVEPOINT: &str = "SAVEPOINT keymill";
+pub(super) const RELEASE: &str = "RELEASE SAVEPOINT keymill";
+
 /// Locks the id on the new shard of PostgreSQL. In MySQL the first table's rows are locked when they are read.
 pub(super) fn pin_new(tables: &[KnownTable], id: &Id, lock_wait: Duration) -> String {
     format!(
-        "SELECT {ISOLATION}, {}, pg_catalog.set_config('standard_conforming_strings', 'on', true), pg_catalog.set_config('lock_timeout', '{}', true), {}",
+        "SELECT {ISOLATION}, {}, {}, pg_catalog.set_config('standard_conforming_strings', 'on', true), pg_catalog.set_config('lock_timeout', '{}', true), {}",
+        ask_signatures(tables),
         settings(tables),
         lock_wait.as_millis().max(1),
         advisory(id, "-")
@@ -153,7 +189,11 @@ pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id, decides: bool)
                 format!("CONCAT({name})")
             }
             (ShardKind::MySql, _) => format!("CAST({name} AS BINARY)"),
-            (ShardKind::Postgres, _) => format!("{name}::pg_catalog.text"),
+            (ShardKind::Postgres, _) if is_plain(column) => format!("{name}::pg_catalog.text"),
+            // A type can have a cast to text that says something else than its values are read as.
+            (ShardKind::Postgres, _) => {
+                format!("CASE pg_catalog.num_nulls({name}) WHEN 0 THEN pg_catalog.concat({name}) END")
+            }
         }
     };
     let values: Vec<_> = shape.iter().map(value).collect();
@@ -162,7 +202,7 @@ pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id, decides: bool)
         ShardKind::MySql => {
             let nulls: Vec<_> =
                 shape.iter().map(|column| format!("{} IS NULL", quoted(table.kind, &column.name))).collect();
-            let row = match known.all_columns {
+            let row = match known.signature.parse().unwrap_or(0) {
                 1 => "NULL".to_owned(),
                 many => format!("ROW({})", vec!["NULL"; many].join(", ")),
             };
@@ -192,6 +232,16 @@ pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id, decides: bool)
 /// The columns whose literals say their character set. MySQL's JSON always has the same one, and calls it `binary`.
 fn with_charset(shape: &[Column]) -> impl Iterator<Item = &Column> {
     shape.iter().filter(|column| column.class == Class::Text && column.kind != "json")
+}
+
+/// Whether the new shard has other rows than the old one after they were written there.
+pub(super) fn differs(sides: &Sides<'_>) -> bool {
+    let sorted = |rows: &[ShardRow]| {
+        let mut rows = rows.to_vec();
+        rows.sort_unstable();
+        rows
+    };
+    sorted(sides.old) != sorted(sides.new)
 }
 
 /// What is wrong with an answer to [`read`].
@@ -296,9 +346,8 @@ impl Statements<'_> {
     fn literal(&self, at: usize, bytes: &[u8]) -> String {
         let mut out = String::new();
         if let Some(column) = self.shape.get(at) {
-            // MariaDB compares a `BIT` with a number only.
-            if self.table.kind == ShardKind::MySql && column.kind.starts_with("bit(") {
-                return bytes.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte)).to_string();
+            if let Some(number) = bits(self.table.kind, column, bytes) {
+                return number;
             }
             write_literal(&mut out, self.table.kind, &column.charset, bytes);
         }
@@ -313,8 +362,10 @@ impl Statements<'_> {
 
     fn is_row(&self, key: &Primary) -> String {
         let is = |(at, bytes): (&usize, &Vec<u8>)| {
-            let name = self.shape.get(*at).map(|column| self.name(column)).unwrap_or_default();
-            format!("{name} = {}", self.literal(*at, bytes))
+            let column = self.shape.get(*at);
+            let name = column.map(|column| self.name(column)).unwrap_or_default();
+            let is_own = column.is_some_and(is_plain);
+            format!("{name} {} {}", equals(self.table.kind, is_own), self.literal(*at, bytes))
         };
         self.primary.iter().zip(key).map(is).collect::<Vec<_>>().join(" AND ")
     }
@@ -364,12 +415,20 @@ fn write_literal(out: &mut String, kind: ShardKind, charset: &str, bytes: &[u8])
             let _ = write!(out, "'{text}'");
         }
         (ShardKind::MySql, text) => {
-            if !charset.is_empty() {
+            if !charset.is_empty() && bytes.len() < LARGE {
                 let _ = write!(out, "_{charset} ");
             }
             match text {
-                Ok(text) if bytes.iter().all(is_plain) && is_ascii_like(charset) => {
+                Ok(text) if bytes.len() < LARGE && bytes.iter().all(is_plain) && is_ascii_like(charset) => {
                     let _ = write!(out, "'{text}'");
+                }
+                // Digits would make it twice as long, and a statement has a greatest length.
+                _ if bytes.len() >= LARGE => {
+                    let digits = BASE64_STANDARD.encode(bytes);
+                    let _ = match charset {
+                        "" => write!(out, "FROM_BASE64('{digits}')"),
+                        _ => write!(out, "CONVERT(FROM_BASE64('{digits}') USING {charset})"),
+                    };
                 }
                 _ => {
                     out.push_str("X'");

@@ -62,6 +62,11 @@ impl ShardFailure {
         }
     }
 
+    /// There is no such savepoint.
+    pub(super) fn is_of_savepoint(&self, kind: ShardKind) -> bool {
+        kind == ShardKind::MySql && self.number == 1305
+    }
+
     /// A table has other columns than before.
     pub(super) fn is_of_schema(&self, kind: ShardKind) -> bool {
         match kind {

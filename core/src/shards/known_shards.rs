@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::error::{Code, Error, Result};
-use crate::rows::{MovedTable, ShardKind, ShardTable, Wording, check_kind, questions, text_literal};
+use crate::error::Result;
+use crate::rows::{
+    MovedTable, ShardKind, ShardTable, Wording, cell, check_kind, questions, refused_storage, text_literal,
+};
 
 use super::{ShardRow, carried};
 
@@ -12,19 +15,30 @@ use super::{ShardRow, carried};
 #[derive(Clone, Debug)]
 pub(super) struct KnownTable {
     pub(super) table: MovedTable,
-    /// How many columns it has, those that are not copied among them: in MySQL those of `SELECT *`, in PostgreSQL dropped ones too.
-    pub(super) all_columns: usize,
+    /// What tells that it has changed: in MySQL the number of columns of `SELECT *`, in PostgreSQL [`carried::signature`].
+    pub(super) signature: String,
     /// PostgreSQL's number of it.
     pub(super) oid: u64,
     /// The server is a MariaDB.
     pub(super) is_mariadb: bool,
+    /// A trigger or a rule, which may change what is written. MySQL shows it to users with the right `TRIGGER`.
+    pub(super) trigger: Option<String>,
+    /// It has constraints of PostgreSQL that a commit may check.
+    pub(super) is_deferrable: bool,
+    /// The longest statement that the server takes.
+    pub(super) longest_statement: usize,
 }
 
 /// The tables of a shard, in the order in which they were named.
 #[derive(Debug)]
 pub(super) struct KnownShard {
     pub(super) tables: Vec<KnownTable>,
+    /// Until when it may be used.
+    good_until: Option<Instant>,
 }
+
+/// How long what is known of a table of MySQL is used. Only the number of its columns is compared with each write.
+const GOOD: Duration = Duration::from_secs(1);
 
 /// What is known of the shards, by their names.
 #[derive(Debug, Default)]
@@ -32,7 +46,8 @@ pub(super) struct KnownShards(Mutex<HashMap<String, Arc<KnownShard>>>);
 
 impl KnownShards {
     pub(super) fn get(&self, shard: &str) -> Option<Arc<KnownShard>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(shard).cloned()
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(shard).filter(|known| known.good_until.is_none_or(|end| Instant::now() < end)).cloned()
     }
 
     pub(super) fn set(&self, shard: &str, known: KnownShard) -> Arc<KnownShard> {
@@ -51,8 +66,7 @@ impl KnownShards {
 #[derive(Debug)]
 struct FoundTable {
     table: ShardTable,
-    all_columns: usize,
-    is_mariadb: bool,
+    row: Vec<String>,
 }
 
 /// The questions to the catalogue of a shard, one after the other.
@@ -85,12 +99,14 @@ impl Learning {
         let Some(found) = &self.found else {
             let row = rows.first().map(Vec::as_slice);
             let table = check_kind(self.kind, &self.shard, name, row.map(|row| found(self.kind, name, row)))?;
-            let row = row.unwrap_or_default();
-            self.found = Some(FoundTable {
-                table,
-                all_columns: cell(row, 3).parse().unwrap_or(0),
-                is_mariadb: cell(row, 4).ends_with("MariaDB"),
-            });
+            let row = row.unwrap_or_default().to_vec();
+            match cell(&row, 5) {
+                "" => {}
+                fault => {
+                    return Err(refused_storage(self.kind, &self.shard, name, &table.quoted, fault));
+                }
+            }
+            self.found = Some(FoundTable { table, row });
             return Ok(());
         };
         let Some(columns) = self.columns.take() else {
@@ -106,21 +122,21 @@ impl Learning {
         )?;
         self.known.push(KnownTable {
             table,
-            all_columns: found.all_columns,
+            signature: cell(&found.row, 3).to_owned(),
             oid: found.table.oid,
-            is_mariadb: found.is_mariadb,
+            is_mariadb: cell(&found.row, 4).ends_with("MariaDB"),
+            trigger: Some(cell(&found.row, 6).to_owned()).filter(|name| !name.is_empty()),
+            is_deferrable: cell(&found.row, 7) == "true",
+            longest_statement: cell(&found.row, 8).parse().unwrap_or(usize::MAX),
         });
         self.found = None;
         Ok(())
     }
 
     pub(super) fn known(self) -> KnownShard {
-        KnownShard { tables: self.known }
+        let good_until = (self.kind == ShardKind::MySql).then(|| Instant::now() + GOOD);
+        KnownShard { tables: self.known, good_until }
     }
-}
-
-fn cell(row: &[String], at: usize) -> &str {
-    row.get(at).map_or("", String::as_str)
 }
 
 fn texts(rows: &[ShardRow]) -> Vec<Vec<String>> {
@@ -130,16 +146,27 @@ fn texts(rows: &[ShardRow]) -> Vec<Vec<String>> {
     rows.iter().map(|row| row.iter().map(text).collect()).collect()
 }
 
-/// Which table a program means by this name: its schema, what it is, its `oid`, how many columns it has, and which server this is. MariaDB alone
-/// runs what stands in `/*M!`.
+/// Which table a program means by this name: its schema, what it is, its `oid`, its signature, which server this is, why its storage cannot be
+/// used, a trigger, whether a commit may check constraints, and the longest statement. MariaDB alone runs what stands in `/*M!`.
 fn which(kind: ShardKind, name: &str) -> String {
     let literal = text_literal(kind, name);
     match kind {
         ShardKind::MySql => format!(
-            "SELECT t.TABLE_SCHEMA, t.TABLE_TYPE, '0', (SELECT CAST(COUNT(*) AS CHAR) FROM information_schema.COLUMNS c WHERE c.TABLE_SCHEMA = DATABASE() AND c.TABLE_NAME = {literal} AND c.EXTRA NOT LIKE '%INVISIBLE%'), CONCAT('MySQL' /*M! , ' or MariaDB' */) FROM information_schema.TABLES t WHERE t.TABLE_SCHEMA = DATABASE() AND t.TABLE_NAME = {literal}"
+            "SELECT t.TABLE_SCHEMA, t.TABLE_TYPE, '0', \
+             (SELECT CAST(COUNT(*) AS CHAR) FROM information_schema.COLUMNS c WHERE c.TABLE_SCHEMA = DATABASE() AND c.TABLE_NAME = {literal} AND c.EXTRA NOT LIKE '%INVISIBLE%'), \
+             CONCAT('MySQL' /*M! , ' or MariaDB' */), IF(t.ENGINE = 'InnoDB', '', t.ENGINE), \
+             (SELECT MIN(g.TRIGGER_NAME) FROM information_schema.TRIGGERS g WHERE g.EVENT_OBJECT_SCHEMA = DATABASE() AND g.EVENT_OBJECT_TABLE = {literal}), \
+             'false', CAST(@@max_allowed_packet AS CHAR) \
+             FROM information_schema.TABLES t WHERE t.TABLE_SCHEMA = DATABASE() AND t.TABLE_NAME = {literal}"
         ),
         ShardKind::Postgres => format!(
-            "SELECT n.nspname::pg_catalog.text, c.relkind::pg_catalog.text, c.oid::pg_catalog.text, c.relnatts::pg_catalog.text, '' FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = pg_catalog.to_regclass(pg_catalog.quote_ident({literal}))"
+            "SELECT n.nspname::pg_catalog.text, c.relkind::pg_catalog.text, c.oid::pg_catalog.text, {}, '', \
+             (SELECT pg_catalog.min(i.inhrelid::pg_catalog.regclass::pg_catalog.text) FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class h ON h.oid = i.inhrelid WHERE i.inhparent = c.oid AND NOT h.relispartition), \
+             COALESCE((SELECT pg_catalog.min(g.tgname::pg_catalog.text) FROM pg_catalog.pg_trigger g WHERE g.tgrelid = c.oid AND NOT g.tgisinternal AND g.tgenabled <> 'D'), \
+             (SELECT pg_catalog.min(r.rulename::pg_catalog.text) FROM pg_catalog.pg_rewrite r WHERE r.ev_class = c.oid)), \
+             EXISTS (SELECT 1 FROM pg_catalog.pg_constraint k WHERE k.conrelid = c.oid AND k.condeferrable)::pg_catalog.text \
+             FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = pg_catalog.to_regclass(pg_catalog.quote_ident({literal}))",
+            carried::signature("c.oid")
         ),
     }
 }
@@ -150,38 +177,4 @@ fn found(kind: ShardKind, name: &str, row: &[String]) -> ShardTable {
         kind: cell(row, 1).to_owned(),
         oid: cell(row, 2).parse().unwrap_or(0),
     }
-}
-
-/// The shards have the columns alike: the new one may have more, where an application adds one there first.
-pub(super) fn check_alike(shards: [&str; 2], old: &KnownTable, new: &KnownTable) -> Result<()> {
-    let [at_old, at_new] = shards;
-    let (old, new) = (&old.table, &new.table);
-    let refused = |what: String| Err(Error::new(Code::StoreRefused, what));
-    for column in &old.columns {
-        match new.columns.iter().find(|other| other.name == column.name) {
-            None => {
-                return refused(format!(
-                    "column `{}` of `{}` is in shard `{at_old}` and not in `{at_new}`; a column that comes while a range moves is added in the new shard first",
-                    column.name, old.name
-                ));
-            }
-            Some(other) if other.kind != column.kind => {
-                return refused(format!(
-                    "column `{}` of `{}` is {} in shard `{at_old}` and {} in `{at_new}`; `ALTER TABLE` makes them alike",
-                    column.name, old.name, column.kind, other.kind
-                ));
-            }
-            Some(_) => {}
-        }
-    }
-    let primary = |of: &MovedTable| -> Vec<String> {
-        of.primary.iter().filter_map(|at| of.columns.get(*at)).map(|column| column.name.clone()).collect()
-    };
-    if primary(old) != primary(new) {
-        return refused(format!(
-            "`{}` has another primary key in shard `{at_old}` than in `{at_new}`; `ALTER TABLE` makes them alike",
-            old.name
-        ));
-    }
-    Ok(())
 }

@@ -14,7 +14,7 @@ use crate::rows::{Column, Id, ShardKind};
 use super::ShardTables;
 use super::carried::{self, Sides, Unread};
 use super::failure::ShardFailure;
-use super::known_shards::{KnownShard, Learning, check_alike};
+use super::known_shards::{KnownShard, Learning};
 
 /// How long to wait where a range pauses, or another writer was in the way.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -88,7 +88,9 @@ enum WriteStage {
     Learn(Side, Learning),
     EndLearning(Side),
     LockOld,
+    MarkOld,
     Work,
+    CheckMark,
     PinOld,
     ReadOld,
     PinNew,
@@ -101,6 +103,11 @@ enum WriteStage {
     CommitNew,
     Ending(VecDeque<ShardAction>, End),
     Over,
+}
+
+/// A cell of the first row.
+fn cell(rows: &[ShardRow], at: usize) -> &[u8] {
+    rows.first().and_then(|row| row.get(at)).and_then(Option::as_deref).unwrap_or_default()
 }
 
 /// How an attempt ends, after its connections were given back.
@@ -142,6 +149,8 @@ pub struct ShardWrite {
     /// The rows of the id are written anew, because two of them exchange a value that may be there once, or a
     /// parent gets another key.
     replaces: bool,
+    /// The rows of the new shard were written, and are read again, because a trigger may have changed them.
+    reads_again: bool,
 }
 
 impl ShardTables {
@@ -185,6 +194,7 @@ impl ShardTables {
             known: [None, None],
             rows: [Vec::new(), Vec::new()],
             replaces: false,
+            reads_again: false,
         }
     }
 }
@@ -248,16 +258,21 @@ impl ShardWrite {
                 self.stage = WriteStage::Begin(side);
                 Ok(ShardAction::Begin(side))
             }
+            WriteStage::LockOld if self.held(Side::Old).kind == Some(ShardKind::MySql) => {
+                Ok(self.ask(Side::Old, carried::SAVEPOINT.to_owned(), WriteStage::MarkOld))
+            }
             WriteStage::LockOld => {
                 self.check_isolation(Side::Old, &rows)?;
                 Ok(self.work())
             }
+            WriteStage::MarkOld => Ok(self.work()),
             WriteStage::Work => self.worked(),
+            WriteStage::CheckMark => Ok(self.read(Side::Old)),
             WriteStage::PinOld => {
-                self.check_transaction(&rows)?;
-                let columns =
-                    rows.first().and_then(|row| row.get(1)).and_then(Option::as_deref).unwrap_or_default();
-                if columns != self.columns_of_old().to_string().as_bytes() {
+                if cell(&rows, 0) != self.id.to_string().as_bytes() {
+                    return Err(self.has_ended_its_transaction());
+                }
+                if self.other_signatures(Side::Old, &rows) {
                     return self.has_changed(Side::Old);
                 }
                 Ok(self.read(Side::Old))
@@ -265,6 +280,9 @@ impl ShardWrite {
             WriteStage::ReadOld => self.have_read(Side::Old, rows),
             WriteStage::PinNew => {
                 self.check_isolation(Side::New, &rows)?;
+                if self.other_signatures(Side::New, &rows) {
+                    return self.has_changed(Side::New);
+                }
                 Ok(self.read(Side::New))
             }
             WriteStage::ReadNew => self.have_read(Side::New, rows),
@@ -311,6 +329,11 @@ impl ShardWrite {
     fn known(&self, side: Side) -> Option<&Arc<KnownShard>> {
         let [old, new] = &self.known;
         if side == Side::Old { old.as_ref() } else { new.as_ref() }
+    }
+
+    fn set_known(&mut self, side: Side, known: Arc<KnownShard>) {
+        let [old, new] = &mut self.known;
+        *(if side == Side::Old { old } else { new }) = Some(known);
     }
 
     fn is_mirrored(&self) -> bool {
@@ -383,10 +406,10 @@ impl ShardWrite {
             return Err(Error::argument("`Open` is answered with the kind of the server"));
         };
         let shard = self.shard(side).to_owned();
-        let known = self.shards.known.get(&shard);
+        // What this attempt has learned serves it, however long that took.
+        let known = self.known(side).cloned().or_else(|| self.shards.known.get(&shard));
         let Some(known) = known else { return Ok(self.learn(side, Learning::new(kind, &shard))) };
-        let [old, new] = &mut self.known;
-        *(if side == Side::Old { old } else { new }) = Some(known);
+        self.set_known(side, known);
         match side {
             Side::Old => {
                 let Some(sql) = self.root(Side::Old).map(|root| carried::lock(&root.table, &self.id)) else {
@@ -412,7 +435,8 @@ impl ShardWrite {
             Some(question) => self.ask(side, question, WriteStage::Learn(side, learning)),
             None => {
                 let shard = self.shard(side).to_owned();
-                self.shards.known.set(&shard, learning.known());
+                let known = self.shards.known.set(&shard, learning.known());
+                self.set_known(side, known);
                 // A transaction that has read sees what was there then.
                 self.stage = WriteStage::EndLearning(side);
                 ShardAction::Rollback(side)
@@ -431,10 +455,11 @@ impl ShardWrite {
                 self.held(Side::New).kind
             )));
         }
-        old.tables
-            .iter()
-            .zip(&new.tables)
-            .try_for_each(|(old, new)| check_alike([self.shard(Side::Old), self.shard(Side::New)], old, new))
+        let [at_old, at_new] = [Side::Old, Side::New].map(|side| format!("shard `{}`", self.shard(side)));
+        // An application adds a column there first.
+        let may_have_more = true;
+        let mut tables = old.tables.iter().zip(&new.tables);
+        tables.try_for_each(|(old, new)| old.table.check_alike(&at_old, &new.table, &at_new, may_have_more))
     }
 
     /// What is known may be of a moment ago: it is asked for once more.
@@ -449,26 +474,20 @@ impl ShardWrite {
         self.again(&error.message)
     }
 
-    /// The transaction is the one in which the id was locked.
-    fn check_transaction(&self, rows: &[ShardRow]) -> Result<()> {
-        let said = rows.first().and_then(|row| row.first()).and_then(Option::as_deref);
-        if self.held(Side::Old).kind != Some(ShardKind::Postgres)
-            || said == Some(self.id.to_string().as_bytes())
-        {
-            return Ok(());
-        }
-        Err(Error::argument(format!(
-            "the work has ended its transaction on shard `{}`, which may have what it wrote, and `{}` has not: a work does not commit or roll back",
+    /// The transaction is not the one in which the id was locked.
+    fn has_ended_its_transaction(&self) -> Error {
+        Error::argument(format!(
+            "the work has ended its transaction on shard `{}`, which may have what it wrote, and `{}` has not: a work does not commit, roll back or change tables, and does not go on after a deadlock",
             self.shard(Side::Old),
             self.shard(Side::New)
-        )))
+        ))
     }
 
     fn check_isolation(&self, side: Side, rows: &[ShardRow]) -> Result<()> {
         if self.held(side).kind != Some(ShardKind::Postgres) {
             return Ok(());
         }
-        let said = rows.first().and_then(|row| row.first()).and_then(Option::as_deref).unwrap_or_default();
+        let said = cell(rows, 0);
         if said == b"read committed" {
             return Ok(());
         }
@@ -494,12 +513,16 @@ impl ShardWrite {
                 let pin = carried::pin_old(&known.tables);
                 Ok(self.ask(Side::Old, pin, WriteStage::PinOld))
             }
-            _ => Ok(self.read(Side::Old)),
+            _ => Ok(self.ask(Side::Old, carried::RELEASE.to_owned(), WriteStage::CheckMark)),
         }
     }
 
-    fn columns_of_old(&self) -> usize {
-        self.known(Side::Old).map_or(0, |known| known.tables.iter().map(|table| table.all_columns).sum())
+    /// Whether PostgreSQL's answer has other signatures of the tables than those that are known.
+    fn other_signatures(&self, side: Side, rows: &[ShardRow]) -> bool {
+        self.held(side).kind == Some(ShardKind::Postgres)
+            && self
+                .known(side)
+                .is_some_and(|known| cell(rows, 1) != carried::signatures(&known.tables).as_bytes())
     }
 
     /// The tables of a shard have other columns than before.
@@ -558,6 +581,10 @@ impl ShardWrite {
             self.check_roots()?;
             return Ok(self.open(Side::New));
         }
+        if self.reads_again {
+            self.check_triggers()?;
+            return self.commit();
+        }
         self.ask_old_again()
     }
 
@@ -608,28 +635,75 @@ impl ShardWrite {
         }
     }
 
+    /// The rows of a table on both shards.
+    fn sides(&self, table: usize) -> Sides<'_> {
+        let [old, new] = &self.rows;
+        let [old, new] = [old, new].map(|all| all.get(table).map_or(&[][..], Vec::as_slice));
+        Sides { old, new }
+    }
+
     fn change(&mut self) -> Result<ShardAction> {
         let (mut deletes, mut writes) = (Vec::new(), Vec::new());
-        let [old, new] = &self.rows;
-        for at in 0..self.shards.tables.len() {
-            let Some(known) = self.known(Side::New).and_then(|known| known.tables.get(at)) else {
-                continue;
-            };
-            let empty = Vec::new();
-            let sides = Sides { old: old.get(at).unwrap_or(&empty), new: new.get(at).unwrap_or(&empty) };
-            let [gone, written] = carried::changes(known, &self.shape(at), &sides, self.replaces);
+        let Some(shard) = self.known(Side::New).cloned() else { return self.commit() };
+        for (at, known) in shard.tables.iter().enumerate() {
+            let changes = carried::changes(known, &self.shape(at), &self.sides(at), self.replaces);
+            let longest = changes.iter().flatten().map(String::len).max().unwrap_or(0);
+            if longest >= known.longest_statement {
+                return Err(Error::new(
+                    Code::StoreRefused,
+                    format!(
+                        "a row of `{}` needs a statement of {longest} bytes, and `max_allowed_packet` of shard `{}` is {}; nothing was written",
+                        known.table.name,
+                        self.shard(Side::New),
+                        known.longest_statement
+                    ),
+                ));
+            }
+            let [gone, written] = changes;
             // Children go first.
             deletes.splice(0..0, gone);
             writes.extend(written);
         }
-        self.changing(deletes.into_iter().chain(writes).collect())
+        let mut all: VecDeque<String> = deletes.into_iter().chain(writes).collect();
+        // A commit that fails here would come after that of the old shard.
+        if !all.is_empty() && shard.tables.iter().any(|known| known.is_deferrable) {
+            all.push_back("SET CONSTRAINTS ALL IMMEDIATE".to_owned());
+        }
+        self.reads_again = !all.is_empty() && shard.tables.iter().any(|known| known.trigger.is_some());
+        self.changing(all)
     }
 
     fn changing(&mut self, mut left: VecDeque<String>) -> Result<ShardAction> {
         match left.pop_front() {
             Some(sql) => Ok(self.ask(Side::New, sql, WriteStage::Change(left))),
+            None if self.reads_again => {
+                let [_, new] = &mut self.rows;
+                new.clear();
+                Ok(self.read(Side::New))
+            }
             None => self.commit(),
         }
+    }
+
+    /// The rows of the new shard were read again after they were written.
+    fn check_triggers(&self) -> Result<()> {
+        let Some(shard) = self.known(Side::New) else { return Ok(()) };
+        for (at, known) in shard.tables.iter().enumerate() {
+            if carried::differs(&self.sides(at)) {
+                let triggers: Vec<_> =
+                    shard.tables.iter().filter_map(|known| known.trigger.as_deref()).collect();
+                return Err(Error::new(
+                    Code::StoreRefused,
+                    format!(
+                        "a trigger or a rule of shard `{}` (`{}`) changes the rows of `{}` that are written there; nothing was written; drop it in the new shard, and create it again after the move",
+                        self.shard(Side::New),
+                        triggers.join("`, `"),
+                        known.table.name
+                    ),
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Commits, if the route is still the one that was asked for.
@@ -697,6 +771,7 @@ impl ShardWrite {
         }
         self.rows = [Vec::new(), Vec::new()];
         self.known = [None, None];
+        self.reads_again = false;
         match end {
             End::Done => {
                 self.stage = WriteStage::Over;
@@ -796,6 +871,9 @@ impl ShardWrite {
                         "shard `{shard}` did not commit: {words}; the write is not acknowledged: `{old}` has it, which the work of the next write sees, and a read may not; while the range moves that write carries it over, or `keymill move verify --repair`"
                     ),
                 )));
+            }
+            WriteStage::CheckMark if failure.is_of_savepoint(kind) => {
+                return self.end(End::Fail(self.has_ended_its_transaction()));
             }
             WriteStage::Change(_)
                 if (failure.is_not_unique(kind) || failure.is_of_parents(kind)) && !self.replaces =>

@@ -67,6 +67,8 @@ struct Play {
     /// All actions, in order.
     said: Vec<ShardAction>,
     works: usize,
+    /// The name of one on the new shard, which changes nothing; or none.
+    trigger: &'static str,
 }
 
 enum Ends {
@@ -77,7 +79,7 @@ enum Ends {
 
 impl Play {
     fn new(kind: ShardKind) -> Play {
-        Play { kind, sides: Default::default(), said: Vec::new(), works: 0 }
+        Play { kind, sides: Default::default(), said: Vec::new(), works: 0, trigger: "" }
     }
 
     fn on(&mut self, side: Side) -> &mut Connection {
@@ -88,11 +90,16 @@ impl Play {
     fn rows(&self, side: Side, sql: &str) -> Vec<Vec<Option<Vec<u8>>>> {
         let row =
             |cells: &[&str]| cells.iter().map(|cell| Some(cell.as_bytes().to_vec())).collect::<Vec<_>>();
-        let n = if side == Side::Old { "1" } else { "0" };
+        let is_written = |said: &ShardAction| matches!(said, ShardAction::Ask(Side::New, sql) if sql.starts_with("UPDATE"));
+        let n = if side == Side::Old || !self.trigger.is_empty() && self.said.iter().any(is_written) {
+            "1"
+        } else {
+            "0"
+        };
         let id = ID.to_string();
         match self.kind {
             ShardKind::MySql if sql.contains("TABLE_TYPE") => {
-                vec![row(&["db", "BASE TABLE", "0", "3", "MySQL"])]
+                vec![row(&["db", "BASE TABLE", "0", "3", "MySQL", "", self.trigger, "false", "99999"])]
             }
             ShardKind::MySql if sql.contains("DATA_TYPE") => vec![
                 row(&["id", "bigint", "bigint", "", "", "NO"]),
@@ -101,15 +108,19 @@ impl Play {
             ],
             ShardKind::MySql if sql.contains("STATISTICS") => vec![row(&["id"])],
             ShardKind::MySql if sql.contains("CAST(") => vec![row(&[&id, n, "0", "000+00:00", "0"])],
-            ShardKind::Postgres if sql.contains("to_regclass") => vec![row(&["public", "r", "1", "3", ""])],
+            ShardKind::Postgres if sql.contains("to_regclass") => {
+                vec![row(&["public", "r", "1", "77", "", "", self.trigger, "true"])]
+            }
             ShardKind::Postgres if sql.contains("format_type") => vec![
                 row(&["id", "bigint", "t", "", "N", "int8"]),
                 row(&["n", "integer", "t", "", "N", "int4"]),
                 row(&["version", "integer", "t", "", "N", "int4"]),
             ],
             ShardKind::Postgres if sql.contains("indisprimary") => vec![row(&["id"])],
-            ShardKind::Postgres if sql.contains("transaction_isolation") => vec![row(&["read committed"])],
-            ShardKind::Postgres if sql.contains("current_setting('keymill.id'") => vec![row(&[&id, "3"])],
+            ShardKind::Postgres if sql.contains("transaction_isolation") => {
+                vec![row(&["read committed", "77"])]
+            }
+            ShardKind::Postgres if sql.contains("current_setting('keymill.id'") => vec![row(&[&id, "77"])],
             ShardKind::Postgres if sql.contains("FROM \"public\".\"t\"") => {
                 vec![row(&[&id, n, "0"])]
             }
@@ -214,9 +225,14 @@ fn tables(routes: &str) -> ShardTables {
 
 #[test]
 fn wherever_a_write_fails_no_connection_is_left_and_what_it_says_is_true() {
-    for kind in [ShardKind::MySql, ShardKind::Postgres] {
+    for (kind, trigger) in [
+        (ShardKind::MySql, ""),
+        (ShardKind::Postgres, ""),
+        (ShardKind::MySql, "tr"),
+        (ShardKind::Postgres, "tr"),
+    ] {
         for routes in [STAYS, MOVES] {
-            let mut whole = Play::new(kind);
+            let mut whole = Play { trigger, ..Play::new(kind) };
             assert!(matches!(whole.run(tables(routes).write(ID), None), Ends::Done));
             assert_eq!(whole.works, 1);
             let is_mirrored = routes == MOVES;
@@ -227,7 +243,7 @@ fn wherever_a_write_fails_no_connection_is_left_and_what_it_says_is_true() {
             for step in 0..whole.said.len() {
                 for how in ALL {
                     for once in [false, true] {
-                        let mut play = Play::new(kind);
+                        let mut play = Play { trigger, ..Play::new(kind) };
                         let write = tables(routes).write(ID);
                         let write = if once { write.once() } else { write };
                         let ends = play.run(write, Some((step, how)));
@@ -313,5 +329,18 @@ fn two_rows_that_exchange_a_value_are_written_anew() {
             _ => None,
         })
         .collect();
-    assert_eq!(written, ["ROLLBACK", "BEGIN", "SELECT", "SELECT", "DELETE", "INSERT"]);
+    assert_eq!(written, ["ROLLBACK", "BEGIN", "SELECT", "SELECT", "DELETE", "INSERT", "SET"]);
+}
+
+#[test]
+fn rows_that_a_trigger_of_the_new_shard_may_change_are_read_again() {
+    for kind in [ShardKind::MySql, ShardKind::Postgres] {
+        let reads = |trigger| {
+            let mut play = Play { trigger, ..Play::new(kind) };
+            assert!(matches!(play.run(tables(MOVES).write(ID), None), Ends::Done));
+            let is_read = |said: &&ShardAction| matches!(said, ShardAction::Ask(Side::New, sql) if sql.contains(" FOR UPDATE"));
+            play.said.iter().filter(is_read).count()
+        };
+        assert_eq!(reads("tr"), reads("") + 1, "{kind:?}");
+    }
 }

@@ -6,6 +6,24 @@ use std::time::Duration;
 
 use super::Fault;
 
+/// The settings of PostgreSQL that change how values are written, and as what they are read.
+pub(crate) const POSTGRES_VALUES: [(&str, &str); 8] = [
+    ("TimeZone", "UTC"),
+    ("DateStyle", "ISO, YMD"),
+    ("IntervalStyle", "postgres"),
+    ("extra_float_digits", "3"),
+    ("bytea_output", "hex"),
+    ("array_nulls", "on"),
+    ("lc_monetary", "C"),
+    ("xmloption", "content"),
+];
+
+/// Those of MySQL: times in UTC; a zero, and a date that no calendar has, stay what they are; what does not fit is an error.
+pub(crate) const MYSQL_VALUES: [(&str, &str); 2] = [
+    ("time_zone", "+00:00"),
+    ("sql_mode", "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"),
+];
+
 /// The values of a row, as the server writes them; `None` is NULL.
 pub type Cells<'r> = &'r [Option<&'r [u8]>];
 
@@ -29,8 +47,9 @@ pub(crate) trait ShardSession: Send {
     /// belong to is refused, with its owner.
     fn table(&mut self, name: &str) -> Result<Option<ShardTable>, Fault>;
 
-    /// How long a later statement waits for a lock, about: a server that counts in seconds waits one at least.
-    fn limit_lock_waits(&mut self, limit: Duration) -> Result<(), Fault>;
+    /// How long a later statement waits for a lock, about, and the server for this client before it ends a transaction: a server that counts in
+    /// seconds waits one at least.
+    fn limit_waits(&mut self, for_locks: Duration, for_client: Duration) -> Result<(), Fault>;
 
     /// Whether it has to be made again.
     fn is_broken(&mut self) -> bool;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use keymill::Scheme;
@@ -147,6 +147,11 @@ impl Server {
 
     pub(crate) fn try_say(&self, sql: &str) -> Result<String, String> {
         try_done(&mut self.statement(sql)).map(|answer| answer.trim().to_owned())
+    }
+
+    /// Begins to say it; the caller ends or awaits the client.
+    pub(crate) fn spawn(&self, sql: &str) -> Child {
+        self.statement(sql).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
     fn dump(&self) -> String {

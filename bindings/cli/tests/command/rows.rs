@@ -270,6 +270,50 @@ fn a_copy_that_is_killed_goes_on_where_it_was() {
     }
 }
 
+/// Ctrl-Z, or a laptop that sleeps: the server ends the transaction of a client that is silent.
+#[test]
+fn a_copy_that_stands_still_in_a_chunk_holds_its_locks_for_seconds() {
+    const LONG: &str =
+        "CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, version BIGINT NOT NULL, buyer TEXT)";
+    for shop in [Shop::mariadb("rows_stopped", LONG), Shop::postgres("rows_stopped", LONG)] {
+        let shop = shop.filled(3000).started();
+        shop.old.say("UPDATE t_order SET buyer = REPEAT('x', 2000)");
+        let is_mariadb = matches!(shop.old, Server::MariaDb { .. });
+        let sleep = if is_mariadb { "DO SLEEP(15)" } else { "SELECT pg_catalog.pg_sleep(15)" };
+        let held = format!("BEGIN; INSERT INTO t_order VALUES ({}, 1, 'held'); {sleep}; ROLLBACK", id(1));
+        let is_locked = || {
+            let look = format!(
+                "BEGIN; SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE NOWAIT",
+                id(1000)
+            );
+            shop.old.try_say(&look).is_err()
+        };
+        // The copy stands still where it waits for this row.
+        let mut holder = shop.new.spawn(&held);
+        let copy = shop.spawn("copy", &["--yes"]);
+        let signal = |signal| {
+            // SAFETY: sends a signal to a child that this test has started and not yet waited for.
+            assert_eq!(unsafe { libc::kill(copy.id().cast_signed(), signal) }, 0);
+        };
+        until("a copy that stands still with locks", || {
+            signal(libc::SIGSTOP);
+            std::thread::sleep(Duration::from_millis(20));
+            is_locked() || {
+                signal(libc::SIGCONT);
+                std::thread::sleep(Duration::from_millis(7));
+                false
+            }
+        });
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        let limit = if is_mariadb { "SET innodb_lock_wait_timeout = 30" } else { "SET lock_timeout = '30s'" };
+        shop.old.say(&format!("{limit}; UPDATE t_order SET buyer = 'new' WHERE order_id = {}", id(1000)));
+        signal(libc::SIGCONT);
+        assert!(copy.wait_with_output().unwrap().status.success());
+        shop.assert_alike();
+    }
+}
+
 #[test]
 fn a_row_that_is_there_becomes_what_it_is_in_the_old_shard_whatever_its_version() {
     for shop in [Shop::mariadb("rows_newer", ORDERS), Shop::postgres("rows_newer", ORDERS)] {

@@ -7,7 +7,7 @@ use super::mysql_session::MysqlSession;
 use super::{Mysql, Phase};
 use crate::store::model::value::text;
 use crate::store::server::ServerOptions;
-use crate::store::shard_session::{Cells, ShardSession, ShardTable};
+use crate::store::shard_session::{Cells, MYSQL_VALUES, ShardSession, ShardTable};
 use crate::store::sql::remote::Driver;
 use crate::store::sql::sql_slots::now_ms;
 use crate::store::sql::{Connection, Dialect};
@@ -16,9 +16,12 @@ use crate::store::{Fault, FaultKind};
 /// Why no rows are moved from such a server, nor to it.
 const REPLICA: &str = "this server replicates from another one: its rows may be those of a moment ago, and rows that are written to it are not on its primary; name the primary (a server that is no replica any more: `STOP REPLICA; RESET REPLICA ALL`)";
 
-/// Values cross as the bytes that the columns hold, and times in UTC. A zero, and a date that no calendar has, stay what they are. A commit begins
-/// no transaction after it.
-const EXACT: &str = "SET NAMES binary; SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', completion_type = 0, max_statement_time = 0";
+/// Values cross as the bytes that the columns hold. A commit begins no transaction after it. MySQL has no limit on the time of changes.
+fn exact(dialect: Dialect) -> [String; 2] {
+    let limit = if dialect == Dialect::MariaDb { ", max_statement_time = 0" } else { "" };
+    let values = MYSQL_VALUES.map(|(name, value)| format!("{name} = '{value}', ")).concat();
+    ["SET NAMES binary".to_owned(), format!("SET SESSION {values}completion_type = 0{limit}")]
+}
 
 impl Mysql {
     /// Connects to the server of a shard that takes writes.
@@ -29,13 +32,8 @@ impl Mysql {
         if session.server.replicates || session.is_set_up_as_replica()? {
             return Err(Fault::new(FaultKind::Refused, REPLICA));
         }
-        let exact = EXACT.split("; ").map(|words| match session.dialect() {
-            // MySQL has another name for it, and no limit on changes.
-            Dialect::MariaDb => words,
-            _ => words.trim_end_matches(", max_statement_time = 0"),
-        });
-        for words in exact.collect::<Vec<_>>() {
-            session.say(words, Phase::Ask)?;
+        for words in exact(session.dialect()) {
+            session.say(&words, Phase::Ask)?;
         }
         // Statements are good until a time of this clock.
         now_ms(&mut session)?;
@@ -70,7 +68,8 @@ impl ShardSession for MysqlSession {
                 .collect();
             row(&cells);
         });
-        read.map_err(|error| self.failed(&error, Phase::Write))?;
+        // What is sent again changes nothing more: no outcome is unknown.
+        read.map_err(|error| self.failed(&error, Phase::Ask))?;
         Ok(changed.last().map_or(0, |changed| changed.rows))
     }
 
@@ -86,10 +85,11 @@ impl ShardSession for MysqlSession {
         }))
     }
 
-    fn limit_lock_waits(&mut self, limit: Duration) -> Result<(), Fault> {
-        let seconds = limit.as_secs().max(1);
-        let words =
-            format!("SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}");
+    fn limit_waits(&mut self, for_locks: Duration, for_client: Duration) -> Result<(), Fault> {
+        let [locks, client] = [for_locks, for_client].map(|limit| limit.as_secs().max(1));
+        let words = format!(
+            "SET SESSION innodb_lock_wait_timeout = {locks}, lock_wait_timeout = {locks}, net_write_timeout = {client}, wait_timeout = {client}"
+        );
         self.say(&words, Phase::Ask)
     }
 

@@ -95,8 +95,8 @@ pub struct PostgresSession {
     pub(super) state: State,
     password: Secret,
     pub(super) limit: Duration,
-    /// How long a statement of a shard waits for a lock.
-    pub(super) lock_waits: Option<Duration>,
+    /// How long a statement of a shard waits for a lock, and the server for this client in a transaction.
+    pub(super) waits: Option<[Duration; 2]>,
     prepared: Prepared,
     /// The SQLSTATE of the last error.
     pub(super) code: Option<String>,
@@ -145,7 +145,7 @@ impl PostgresSession {
             state: State::new(options.durability, options.read_timeout, now_ms),
             password: options.password.clone(),
             limit: options.read_timeout,
-            lock_waits: None,
+            waits: None,
             prepared: Prepared::new(false),
             code: None,
         };

@@ -1,6 +1,7 @@
 //! A session as a connection to a shard's database.
 
 use std::slice;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::owners::{self, RelationUse};
@@ -8,14 +9,19 @@ use super::place::Place;
 use super::postgres_session::PostgresSession;
 use super::{Postgres, ServerOptions};
 use crate::store::server::Phase;
-use crate::store::shard_session::{Cells, ShardSession, ShardTable};
+use crate::store::shard_session::{Cells, POSTGRES_VALUES, ShardSession, ShardTable};
 use crate::store::sql::Connection;
 use crate::store::sql::remote::Driver;
 use crate::store::{Fault, FaultKind};
 
 /// Before each statement and in its transaction, so that a pooler's other clients neither set nor see it: values are written so
 /// that they are read as the same ones, and times in UTC. Where row security would hide rows, the server answers with an error instead.
-const EXACT: &str = "SET LOCAL client_encoding = 'UTF8'; SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL IntervalStyle = 'postgres'; SET LOCAL extra_float_digits = 3; SET LOCAL bytea_output = 'hex'; SET LOCAL standard_conforming_strings = on; SET LOCAL array_nulls = on; SET LOCAL lc_monetary = 'C'; SET LOCAL xmloption = content; SET LOCAL row_security = off; ";
+static EXACT: LazyLock<String> = LazyLock::new(|| {
+    let always =
+        [("client_encoding", "UTF8"), ("standard_conforming_strings", "on"), ("row_security", "off")];
+    let all = always.iter().chain(&POSTGRES_VALUES);
+    all.map(|(name, value)| format!("SET LOCAL {name} = '{value}'; ")).collect()
+});
 
 /// Why no rows are moved from such a database, nor to it.
 const SUBSCRIBER: &str = "this database has a subscription: its rows may be those that its publisher had a moment ago, and rows that are written to it are not on that one; name the publisher's database (one that follows none any more: `DROP SUBSCRIPTION`)";
@@ -35,17 +41,21 @@ impl Postgres {
 
 impl ShardSession for PostgresSession {
     fn read(&mut self, sql: &str, row: &mut dyn FnMut(Cells<'_>)) -> Result<u64, Fault> {
-        let locks = match self.lock_waits {
-            Some(limit) => format!("SET LOCAL lock_timeout = {}; ", limit.as_millis().max(1)),
+        let waits = match self.waits.map(|waits| waits.map(|limit| limit.as_millis().max(1))) {
+            // A client that reads nothing more is not idle: TCP tells it.
+            Some([locks, client]) => format!(
+                "SET LOCAL lock_timeout = {locks}; SET LOCAL idle_in_transaction_session_timeout = {client}; SET LOCAL tcp_user_timeout = {client}; "
+            ),
             None => String::new(),
         };
-        let words = format!("{EXACT}{locks}{sql}");
+        let words = format!("{}{waits}{sql}", *EXACT);
         let answer = self.wire.stream(self.limit, &words, |answer| {
             let cells: Vec<_> =
                 (0..answer.len()).map(|column| answer.get(column).map(str::as_bytes)).collect();
             row(&cells);
         });
-        answer.map_err(|failed| self.failed(&failed, Phase::Write))
+        // What is sent again changes nothing more: no outcome is unknown.
+        answer.map_err(|failed| self.failed(&failed, Phase::Ask))
     }
 
     /// The first of the schemas in which this login looks has it, whoever owns it there: programs that name no schema use that one.
@@ -59,8 +69,8 @@ impl ShardSession for PostgresSession {
         Ok(Some(ShardTable { quoted, kind: first.kind.clone(), oid: first.oid }))
     }
 
-    fn limit_lock_waits(&mut self, limit: Duration) -> Result<(), Fault> {
-        self.lock_waits = Some(limit);
+    fn limit_waits(&mut self, for_locks: Duration, for_client: Duration) -> Result<(), Fault> {
+        self.waits = Some([for_locks, for_client]);
         Ok(())
     }
 
