@@ -14,11 +14,11 @@ pub struct Pooled<C> {
 }
 
 /// Makes connections by `open`, and uses those again that are free.
-pub fn pool<C: ShardConnection>(
+pub fn pool<C>(
     open: impl Fn() -> Result<C, WorkError> + Send + Sync,
 ) -> impl Fn() -> Result<Pooled<C>, WorkError> + Send + Sync
 where
-    C: Send,
+    C: ShardConnection + Send,
 {
     let free = Arc::new(Mutex::new(Vec::new()));
     move || {

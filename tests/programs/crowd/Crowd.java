@@ -3,6 +3,7 @@ import com.zaxxer.hikari.HikariDataSource;
 import io.keymill.Code;
 import io.keymill.KeymillException;
 import io.keymill.Mill;
+import io.keymill.Router;
 import io.keymill.Shards;
 import java.io.FileOutputStream;
 import java.io.IOException;
@@ -260,6 +261,17 @@ public class Crowd {
         note("read", worker, id, row[0], row[1], began, ended);
     }
 
+    /** Its first look at the store may be cut off. */
+    private static Router router(Mill mill) {
+        while (true) {
+            try {
+                return mill.router("orders");
+            } catch (KeymillException error) {
+                mayPass(error);
+            }
+        }
+    }
+
     public static void main(String[] args) throws Exception {
         Crowd crowd = new Crowd(args[1], args[3], args[4]);
         int workers = Integer.parseInt(args[5]);
@@ -267,7 +279,7 @@ public class Crowd {
         for (String shard : args[2].split(",")) sources.put(shard.split("=")[0], crowd.database(shard.split("=")[1], workers));
         List<Throwable> failed = Collections.synchronizedList(new ArrayList<>());
         try (Mill mill = Mill.open(args[0])) {
-            Shards shards = Shards.of(mill.router("orders"), sources).table("t_order", "order_id").table("t_item", "item_of");
+            Shards shards = Shards.of(router(mill), sources).table("t_order", "order_id").table("t_item", "item_of");
             List<Thread> threads = new ArrayList<>();
             for (int number = 0; number < workers; number++) {
                 int worker = number;

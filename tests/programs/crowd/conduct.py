@@ -293,15 +293,15 @@ def percentile(values, share):
 
 
 def table_of_waits(calm):
-    """How long writes have taken, in milliseconds: those of the time until `calm`, and those after it."""
-    overlaps = lambda verbs, began, ended: any(verb in verbs and began < until and ended > since for verb, since, until in windows)
+    """How long writes have taken, in milliseconds, by what was typed when they began: those of the time until `calm`, and those after it."""
+    within = lambda verbs, began: any(verb in verbs and since <= began < until for verb, since, until in windows)
     for is_calm, title in enumerate(["with programs that are killed and stopped, and broken connections", "with all programs alive"]):
         print(f"\nwrites, {title}:\n{'':>18} {'count':>8} {'p50 ms':>9} {'p99 ms':>9} {'max ms':>9}")
         for language in dict.fromkeys(runner.language for runner in runners):
             rows = {"outside": [], "in a step": [], "in `finish`": []}
             for who, began, ended in history.waits:
                 if who == language and is_calm == (began > calm):
-                    name = "in `finish`" if overlaps(["finish"], began, ended) else "in a step" if overlaps(["start", "next", "back"], began, ended) else "outside"
+                    name = "in `finish`" if within(["finish"], began) else "in a step" if within(["start", "next", "back"], began) else "outside"
                     rows[name].append(ended - began)
             for name, values in rows.items():
                 if values:

@@ -156,9 +156,20 @@ async function run(worker) {
   }
 }
 
+/** Its first look at the store may be cut off. */
+function router() {
+  for (;;) {
+    try {
+      return mill.router('orders')
+    } catch (error) {
+      mayPass(error)
+    }
+  }
+}
+
 const mill = open(config)
 const both = Object.fromEntries(places.split(',').map((word) => word.split('=')).map(([shard, place]) => [shard, database(place)]))
-const shards = new Shards(mill.router('orders'), both, { tables: { t_order: 'order_id', t_item: 'item_of' } })
+const shards = new Shards(router(), both, { tables: { t_order: 'order_id', t_item: 'item_of' } })
 await Promise.all(Array.from({ length: Number(workers) }, (_, worker) => run(worker)))
 for (const pool of Object.values(both)) await pool.end()
 mill.close()

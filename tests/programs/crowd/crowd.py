@@ -188,9 +188,19 @@ class Worker:
         note("read", self.number, id, counter, token, began, ended)
 
 
+def router_of(mill):
+    """Its first look at the store may be cut off."""
+    while True:
+        try:
+            return mill.router("orders")
+        except keymill.StoreError as error:
+            if error.code != "STORE_UNAVAILABLE":
+                raise
+
+
 with keymill.open(config) as mill:
     both = {shard: database(place) for shard, place in (word.split("=") for word in places.split(","))}
-    shards = keymill.Shards(mill.router("orders"), both, tables=TABLES)
+    shards = keymill.Shards(router_of(mill), both, tables=TABLES)
     threads = [threading.Thread(target=Worker(shards, number).run) for number in range(int(workers))]
     for thread in threads:
         thread.start()

@@ -275,6 +275,16 @@ impl Crowd {
     }
 }
 
+/// Its first look at the store may be cut off.
+fn router(mill: &Mill) -> Result<Router, Error> {
+    loop {
+        match mill.router("orders") {
+            Err(error) if error.code == Code::StoreUnavailable => {}
+            answer => return answer,
+        }
+    }
+}
+
 fn main() -> Result<(), WorkError> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [config, kind, places, file, name, workers] = &args[..] else {
@@ -282,7 +292,7 @@ fn main() -> Result<(), WorkError> {
     };
     let log = OpenOptions::new().create(true).append(true).open(file)?;
     let mill = Mill::open(config)?;
-    let (router, workers) = (mill.router("orders")?, workers.parse()?);
+    let (router, workers) = (router(&mill)?, workers.parse()?);
     let crowd = Crowd { is_postgres: kind == "postgres", file: file.clone(), name: name.clone(), log };
     if crowd.is_postgres {
         crowd.run(&router, places, workers, |place| {
