@@ -235,6 +235,15 @@ fn cleaned(shop: &Shop) {
         let refused = shop.home.run(&[&words[..], &now].concat()).refused("INVALID_ARGUMENT");
         assert!(refused.contains("--from 's1=URL' and --to 's2=URL'"), "{refused}");
     }
+    // The new shard has lost its rows.
+    for sql in ["CREATE TABLE kept AS SELECT * FROM t_order", "DELETE FROM t_order WHERE order_id % 3 <> 0"] {
+        shop.new.say(sql);
+    }
+    let lost = shop.run("clean", &[&now[..], &["--changed-too"]].concat()).refused("STORE_REFUSED");
+    assert!(lost.contains("of 9000 rows of `t_order`: has it lost them?"), "{lost}");
+    for sql in ["DELETE FROM t_order", "INSERT INTO t_order SELECT * FROM kept", "DROP TABLE kept"] {
+        shop.new.say(sql);
+    }
     // The right names in front of the wrong databases, of which the old one lacks nothing.
     shop.new.say(&format!("UPDATE t_order SET version = 1 WHERE order_id = {one}"));
     let (from, to) = (format!("s1={new}"), format!("s2={old}"));
@@ -360,17 +369,48 @@ fn rows_that_go_with_others_are_compared_before_the_first_one_is_removed() {
         let now = ["--older-than", "0s", "--yes"];
         let items = |server: &Server| server.say("SELECT COUNT(*) FROM t_item");
         let alone = shop.run("clean", &now).refused("STORE_REFUSED");
-        assert!(alone.contains("t_item") && alone.contains("name that table behind this one"), "{alone}");
+        assert!(alone.contains("t_item") && alone.contains("name that table too"), "{alone}");
+        let turned = ["--table", "t_item", "--key", "item_of", "--table", "t_order", "--key", "order_id"];
+        let turned = shop.run("clean", &[&turned[..], &now].concat()).refused("STORE_REFUSED");
+        assert!(turned.contains("name that table behind this one"), "{turned}");
         // The new shard has lost an item, whose order it has.
         shop.new.say(&format!("DELETE FROM t_item WHERE item_of = {}", id(2)));
         let lost = shop.run("clean", &[&ITEMS[..], &now].concat()).refused("STORE_REFUSED");
         assert!(lost.contains("does not have these rows of `t_item`"), "{lost}");
         assert_eq!((count(&shop.old), items(&shop.old)), (6, "6".to_owned()), "nothing was removed");
-        shop.new.say(&format!("INSERT INTO t_item VALUES ({}, 1, 1)", id(2)));
-        let done = shop.run("clean", &[&ITEMS[..], &now].concat()).done();
+        // A program has deleted it.
+        let done = shop.run("clean", &[&ITEMS[..], &now, &["--changed-too"]].concat()).done();
         assert!(done.contains("table: t_order\nrows removed: 3\ntable: t_item\nrows removed: 3\n"), "{done}");
         assert_eq!((count(&shop.old), items(&shop.old)), (3, "3".to_owned()));
-        assert_eq!((count(&shop.new), items(&shop.new)), (3, "3".to_owned()));
+        assert_eq!((count(&shop.new), items(&shop.new)), (3, "2".to_owned()));
+    }
+}
+
+#[test]
+fn rows_that_only_the_new_shard_has_go_with_those_that_refer_to_them() {
+    for rule in ["", " ON DELETE CASCADE"] {
+        for shop in [Shop::mariadb("rows_orphans", ORDERS), Shop::postgres("rows_orphans", ORDERS)] {
+            let shop = shop.filled(3).started();
+            for server in [&shop.old, &shop.new] {
+                server.say(&format!(
+                    "CREATE TABLE t_item (item_of BIGINT NOT NULL, line INT NOT NULL, PRIMARY KEY (item_of, line), FOREIGN KEY (item_of) REFERENCES t_order (order_id){rule})"
+                ));
+            }
+            shop.old.say("INSERT INTO t_item SELECT order_id, 1 FROM t_order");
+            for verb in ["copy", "verify"] {
+                let refused = shop.run(verb, &["--wait", "--yes"]).refused("STORE_REFUSED");
+                assert!(refused.contains("t_item") && refused.contains("would stay behind"), "{refused}");
+            }
+            shop.run("copy", &[&ITEMS[..], &["--wait", "--yes"]].concat()).done();
+            shop.new.say(&format!("INSERT INTO t_order (order_id, version) VALUES ({}, 1)", id(50)));
+            for of in [50, 2] {
+                shop.new.say(&format!("INSERT INTO t_item VALUES ({}, 7)", id(of)));
+            }
+            let repairs = ["--repair", "--delete", "--wait", "--yes"];
+            let repaired = shop.run("verify", &[&ITEMS[..], &repairs].concat()).done();
+            assert!(repaired.contains("repaired: 1\n") && repaired.contains("repaired: 2\n"), "{repaired}");
+            assert_eq!((count(&shop.new), shop.new.say("SELECT COUNT(*) FROM t_item")), (3, "3".to_owned()));
+        }
     }
 }
 
@@ -731,8 +771,8 @@ fn a_row_that_anothers_unique_value_keeps_out_overwrites_none_and_is_named() {
         assert!(found.out.contains(&format!("row {}: missing in the new shard", id(1))), "{found:?}");
         assert!(found.out.contains(&format!("row {}: only in the new shard", id(900))), "{found:?}");
         // What the refusal advises.
-        shop.run("verify", &["--repair", "--delete", "--yes", "--wait"]);
-        assert_eq!(shop.copied(&[]), (1, 1));
+        shop.run("verify", &["--repair", "--delete", "--yes", "--wait"]).done();
+        assert_eq!(shop.copied(&[]), (0, 2));
         let [old, new] = shop.moving("*");
         assert_eq!(old, new);
     }
