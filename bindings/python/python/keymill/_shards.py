@@ -23,6 +23,13 @@ IN_ERROR = 3
 IN_USE = "shard `{}` got a connection on which another write or read has not ended: each has a connection of its own, so read before the write, or on the work's connection"
 IN_ATOMIC = "shard `{}`: a transaction of the program is open on `{}` (`transaction.atomic`, `ATOMIC_REQUESTS`, a `TestCase`), and a write has one of its own: call it outside, in tests in a `TransactionTestCase`"
 
+
+class _Writing:
+    """A write that is under way. A task that it began has the same object, and may outlive it."""
+
+    is_over = False
+
+
 # The drivers' connections that writes and reads have now, by their addresses.
 _in_use: set[int] = set()
 
