@@ -291,7 +291,11 @@ fn check_apart(
             let name = "SELECT IF(@@lower_case_table_names, LOWER(DATABASE()), DATABASE())";
             let cluster = "SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'";
             let of_cluster = texts(from, cluster)?;
-            let one_server = held || !of_cluster.is_empty() && of_cluster == texts(to, cluster)?;
+            // A server of no cluster has a name of it that is empty, or only zeros.
+            let has_name = |row: &Vec<String>| {
+                row.get(1).is_some_and(|name| name.chars().any(|letter| !matches!(letter, '0' | '-')))
+            };
+            let one_server = held || of_cluster.iter().any(has_name) && of_cluster == texts(to, cluster)?;
             one_server && texts(from, name)? == texts(to, name)?
         }
         ShardKind::Postgres => {
