@@ -290,10 +290,12 @@ fn check_apart(
             from.read(&format!("SELECT RELEASE_LOCK({lock})"), |_| {})?;
             let name = "SELECT IF(@@lower_case_table_names, LOWER(DATABASE()), DATABASE())";
             let cluster = "SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'";
-            // A server that is in no cluster has the row, too, and no value in it.
             let of_cluster = texts(from, cluster)?;
-            let is_in_one = of_cluster.iter().any(|row| row.get(1).is_some_and(|uuid| !uuid.is_empty()));
-            let one_server = held || is_in_one && of_cluster == texts(to, cluster)?;
+            // A server of no cluster has a name of it that is empty, or only zeros.
+            let has_name = |row: &Vec<String>| {
+                row.get(1).is_some_and(|name| name.chars().any(|letter| !matches!(letter, '0' | '-')))
+            };
+            let one_server = held || of_cluster.iter().any(has_name) && of_cluster == texts(to, cluster)?;
             one_server && texts(from, name)? == texts(to, name)?
         }
         ShardKind::Postgres => {

@@ -285,21 +285,25 @@ fn a_copy_that_stands_still_in_a_chunk_holds_its_locks_for_seconds() {
     const LONG: &str =
         "CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, version BIGINT NOT NULL, buyer TEXT)";
     for shop in [Shop::mariadb("rows_stopped", LONG), Shop::postgres("rows_stopped", LONG)] {
+        // A statement waits for a lock for half of it.
+        let table = "version = 2\nsettle = \"2s\"\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
+        shop.home.file("routes.toml", table);
+        shop.home.run(&["route", "put", "orders", "routes.toml", "--yes"]).done();
+        shop.home.run(&["move", "plan", "orders", "--shards", "s1,s2", "--out", "plan.toml"]).done();
         let shop = shop.filled(3000).started();
-        shop.old.say("UPDATE t_order SET buyer = REPEAT('x', 2000)");
+        shop.old.say("UPDATE t_order SET buyer = REPEAT('x', 6000)");
         let is_mariadb = matches!(shop.old, Server::MariaDb { .. });
-        let sleep = if is_mariadb { "DO SLEEP(15)" } else { "SELECT pg_catalog.pg_sleep(15)" };
-        let held = format!("BEGIN; INSERT INTO t_order VALUES ({}, 1, 'held'); {sleep}; ROLLBACK", id(1));
-        let is_locked = || {
-            let look = format!(
-                "BEGIN; SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE NOWAIT",
-                id(1000)
-            );
-            shop.old.try_say(&look).is_err()
+        let is_locked = |server: &Server, n: u64| {
+            let look =
+                format!("BEGIN; SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE NOWAIT", id(n));
+            server.try_say(&look).is_err()
         };
         // The copy stands still where it waits for this row.
-        let mut holder = shop.new.spawn(&held);
-        let copy = shop.spawn("copy", &["--yes"]);
+        shop.new.say(&format!("INSERT INTO t_order VALUES ({}, 1, 'held')", id(1)));
+        let held = format!("BEGIN; SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE;", id(1));
+        let mut holder = shop.new.session(&held);
+        until("a row that is held", || is_locked(&shop.new, 1));
+        let copy = shop.spawn("copy", &["--wait", "--yes"]);
         let signal = |signal| {
             // SAFETY: sends a signal to a child that this test has started and not yet waited for.
             assert_eq!(unsafe { libc::kill(copy.id().cast_signed(), signal) }, 0);
@@ -307,16 +311,16 @@ fn a_copy_that_stands_still_in_a_chunk_holds_its_locks_for_seconds() {
         until("a copy that stands still with locks", || {
             signal(libc::SIGSTOP);
             std::thread::sleep(Duration::from_millis(20));
-            is_locked() || {
+            is_locked(&shop.old, 1000) || {
                 signal(libc::SIGCONT);
-                std::thread::sleep(Duration::from_millis(7));
+                std::thread::sleep(Duration::from_millis(300));
                 false
             }
         });
         holder.kill().unwrap();
         holder.wait().unwrap();
         let limit = if is_mariadb { "SET innodb_lock_wait_timeout = 30" } else { "SET lock_timeout = '30s'" };
-        shop.old.say(&format!("{limit}; UPDATE t_order SET buyer = 'new' WHERE order_id = {}", id(1000)));
+        shop.old.say(&format!("{limit}; UPDATE t_order SET buyer = 'new' WHERE order_id = {}", id(100)));
         signal(libc::SIGCONT);
         assert!(copy.wait_with_output().unwrap().status.success());
         shop.assert_alike();

@@ -20,10 +20,8 @@ POSTGRES = ("psycopg", "psycopg2", "psycopg2cffi", "pg8000")
 # libpq's PQTRANS_INERROR
 IN_ERROR = 3
 
-IN_USE = (
-    "shard `{}` got a connection on which another write or read has not ended: each has a connection of its own, so read before the write, "
-    "or on the connection that the work has"
-)
+IN_USE = "shard `{}` got a connection on which another write or read has not ended: each has a connection of its own, so read before the write, or on the work's connection"
+IN_ATOMIC = "shard `{}`: a transaction of the program is open on `{}` (`transaction.atomic`, `ATOMIC_REQUESTS`, a `TestCase`), and a write has one of its own: call it outside, in tests in a `TransactionTestCase`"
 
 
 class _Writing:
@@ -147,10 +145,7 @@ class _HeldDjango(_Held):
     def take(self, shard: str, reads: bool) -> None:
         is_open = self.connection.in_atomic_block or not self.connection.get_autocommit()
         if is_open and not reads:
-            raise _Refused(
-                f"shard `{shard}`: a transaction of the program is open on `{self.connection.alias}` (`transaction.atomic`, `ATOMIC_REQUESTS`, a "
-                "`TestCase`, `AUTOCOMMIT`), and a write has one of its own: call it outside, in tests in a `TransactionTestCase`"
-            )
+            raise _Refused(IN_ATOMIC.format(shard, self.connection.alias))
         # A read sees what this transaction has written, and ends nothing.
         if not is_open:
             super().take(shard, reads)
