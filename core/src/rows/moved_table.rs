@@ -187,7 +187,7 @@ pub fn texts(shard: &mut Shard, question: &str) -> Result<Vec<Vec<String>>> {
     Ok(rows)
 }
 
-fn cell(row: &[String], at: usize) -> &str {
+pub fn cell(row: &[String], at: usize) -> &str {
     row.get(at).map_or("", String::as_str)
 }
 

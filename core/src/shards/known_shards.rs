@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::rows::{
-    MovedTable, ShardKind, ShardTable, Wording, check_kind, questions, refused_storage, text_literal,
+    MovedTable, ShardKind, ShardTable, Wording, cell, check_kind, questions, refused_storage, text_literal,
 };
 
 use super::{ShardRow, carried};
@@ -137,10 +137,6 @@ impl Learning {
         let good_until = (self.kind == ShardKind::MySql).then(|| Instant::now() + GOOD);
         KnownShard { tables: self.known, good_until }
     }
-}
-
-fn cell(row: &[String], at: usize) -> &str {
-    row.get(at).map_or("", String::as_str)
 }
 
 fn texts(rows: &[ShardRow]) -> Vec<Vec<String>> {
