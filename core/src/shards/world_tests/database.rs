@@ -221,6 +221,13 @@ pub(super) fn failure(number: u32, state: &str, message: &str) -> ShardFailure {
     ShardFailure { state: state.to_owned(), number, message: message.to_owned(), is_broken: false }
 }
 
+impl Connection {
+    /// Its transaction is aborted, and the program was told so.
+    pub(super) fn has_aborted(&self) -> bool {
+        self.is_aborted && self.failed.is_none()
+    }
+}
+
 impl Database {
     pub(super) fn new(kind: ShardKind, seed: u64) -> Database {
         Database {
@@ -294,9 +301,7 @@ impl Database {
         self.connections[connection].running.is_some()
             && (self.is_mysql()
                 || self.connections[connection].limits_waits
-                || number
-                    .and_then(|of| self.transactions.get(&of))
-                    .is_some_and(|of| of.has_lock_timeout))
+                || number.and_then(|of| self.transactions.get(&of)).is_some_and(|of| of.has_lock_timeout))
     }
 
     /// A statement that waits fails. MySQL undoes the statement only.
@@ -481,13 +486,7 @@ impl Database {
         self.connections[connection].failed = Some(error);
     }
 
-    fn leads_to(
-        &self,
-        at: Number,
-        to: Number,
-        path: &mut Vec<Number>,
-        seen: &mut BTreeSet<Number>,
-    ) -> bool {
+    fn leads_to(&self, at: Number, to: Number, path: &mut Vec<Number>, seen: &mut BTreeSet<Number>) -> bool {
         for next in self.waits.get(&at).into_iter().flatten() {
             if *next == to {
                 return true;
@@ -541,7 +540,8 @@ impl Database {
             None => self.next(),
         };
         let slot = self.slots.entry(key).or_default();
-        let before = slot.pending.replace(Pending { by: number, row: value.map(|value| Version { value, born }) });
+        let before =
+            slot.pending.replace(Pending { by: number, row: value.map(|value| Version { value, born }) });
         if let Some(transaction) = self.transactions.get_mut(&number) {
             transaction.undo.push((key, before));
         }
@@ -606,7 +606,9 @@ impl Database {
         }
         // PostgreSQL checks foreign keys at the end of a statement.
         if !self.is_mysql() {
-            let late = self.defers && !self.own(number).checks_at_once;
+            let connection = self.own(number).connection;
+            let late =
+                self.defers && !self.own(number).checks_at_once && self.connections[connection].is_begun;
             while let Some(check) = run.checks.last().copied() {
                 if late {
                     self.own(number).checks.push(check);
@@ -698,13 +700,7 @@ impl Database {
         Ok(())
     }
 
-    fn change(
-        &mut self,
-        number: Number,
-        run: &mut Running,
-        key: Key,
-        value: Value,
-    ) -> Result<(), Stop> {
+    fn change(&mut self, number: Number, run: &mut Running, key: Key, value: Value) -> Result<(), Stop> {
         let is_same = self.seen(number, key).is_some_and(|is| is.value == value);
         if key.table == Table::Child && !is_same {
             self.seat(number, run, key, value)?;
@@ -725,7 +721,9 @@ impl Database {
     fn is_free(&self, number: Number, key: Key, seat: Value) -> Result<(), Stop> {
         let Some(seat) = seat else { return Ok(()) };
         let mut others = Vec::new();
-        for (other, slot) in self.slots.iter().filter(|(other, _)| other.table == Table::Child && **other != key) {
+        for (other, slot) in
+            self.slots.iter().filter(|(other, _)| other.table == Table::Child && **other != key)
+        {
             let has = |version: Option<Version>| version.is_some_and(|version| version.value == Some(seat));
             match slot.pending {
                 Some(pending) if pending.by != number => {
@@ -802,7 +800,8 @@ impl Database {
                 if !self.is_mysql() && self.seen(number, key).is_some() {
                     return Ok(());
                 }
-                let children = self.slots.iter().filter(|(child, _)| child.table == Table::Child && child.id == key.id);
+                let children =
+                    self.slots.iter().filter(|(child, _)| child.table == Table::Child && child.id == key.id);
                 let children: Vec<Key> = children.map(|(child, _)| *child).collect();
                 let lock = if self.is_mysql() { Lock::Share } else { Lock::KeyShare };
                 for child in children {
@@ -810,7 +809,8 @@ impl Database {
                         self.lock(number, child, lock)?;
                     }
                     if self.seen(number, child).is_some() {
-                        let error = self.error(1451, "23503", "a foreign key constraint fails: it has children");
+                        let error =
+                            self.error(1451, "23503", "a foreign key constraint fails: it has children");
                         return Err(Stop::Fail(error));
                     }
                 }
@@ -823,6 +823,8 @@ impl Database {
     /// The id with which a connection's transaction is marked.
     pub(super) fn mark(&self, connection: usize) -> String {
         let number = self.connections[connection].transaction;
-        number.and_then(|number| self.transactions.get(&number)).map_or_else(String::new, |of| of.mark.clone())
+        number
+            .and_then(|number| self.transactions.get(&number))
+            .map_or_else(String::new, |of| of.mark.clone())
     }
 }

@@ -9,6 +9,11 @@ fn rows(rows: &[&[&'static str]]) -> Statement {
     Statement::Catalogue(rows.iter().map(|row| row.to_vec()).collect())
 }
 
+pub(super) fn asks_catalogue(sql: &str) -> bool {
+    sql.contains(" FROM information_schema.")
+        || sql.contains(" FROM pg_catalog.pg_") && !sql.contains("set_config")
+}
+
 fn catalogue(kind: ShardKind, is_mariadb: bool, defers: bool, sql: &str) -> Option<Statement> {
     let deferrable = if defers { "true" } else { "false" };
     match kind {
@@ -26,7 +31,8 @@ fn catalogue(kind: ShardKind, is_mariadb: bool, defers: bool, sql: &str) -> Opti
                 let seat: &[&str] = &["seat", "bigint", "bigint", "", "", "YES"];
                 return Some(if is_root { rows(&[id, n]) } else { rows(&[id, at, seat]) });
             }
-            sql.contains("STATISTICS").then(|| if is_root { rows(&[&["id"]]) } else { rows(&[&["id"], &["at"]]) })
+            sql.contains("STATISTICS")
+                .then(|| if is_root { rows(&[&["id"]]) } else { rows(&[&["id"], &["at"]]) })
         }
         ShardKind::Postgres => {
             let id: &[&str] = &["id", "bigint", "t", "", "N", "int8"];
@@ -43,7 +49,8 @@ fn catalogue(kind: ShardKind, is_mariadb: bool, defers: bool, sql: &str) -> Opti
                 let seat: &[&str] = &["seat", "bigint", "", "", "N", "int8"];
                 return Some(if is_root { rows(&[id, n]) } else { rows(&[id, at, seat]) });
             }
-            sql.contains("indisprimary").then(|| if is_root { rows(&[&["id"]]) } else { rows(&[&["id"], &["at"]]) })
+            sql.contains("indisprimary")
+                .then(|| if is_root { rows(&[&["id"]]) } else { rows(&[&["id"], &["at"]]) })
         }
     }
 }
@@ -91,7 +98,10 @@ fn plain(kind: ShardKind, sql: &str) -> String {
                     None => sql.to_owned(),
                 },
             };
-            sql.replace('`', "").replace("db.", "").replace("_latin1 ", "").replace(" LIMIT 18446744073709551615", "")
+            sql.replace('`', "")
+                .replace("db.", "")
+                .replace("_latin1 ", "")
+                .replace(" LIMIT 18446744073709551615", "")
         }
         ShardKind::Postgres => sql
             .replace(" OPERATOR(pg_catalog.=) ", " = ")
@@ -198,7 +208,8 @@ pub(super) fn read(database: &Database, is_mariadb: bool, sql: &str) -> Statemen
             "c (id, at, seat)" => Table::Child,
             _ => unknown(),
         };
-        let inner = rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or_else(|| unknown());
+        let inner =
+            rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or_else(|| unknown());
         let rows = inner.split("), (").map(|row| {
             let cells: Vec<&str> = row.split(", ").collect();
             match (of, cells.as_slice()) {
@@ -225,7 +236,8 @@ pub(super) fn answer(
     statement: &Statement,
     found: &[(Key, Value)],
 ) -> Vec<ShardRow> {
-    let row = |cells: &[&str]| -> ShardRow { cells.iter().map(|cell| Some(cell.as_bytes().to_vec())).collect() };
+    let row =
+        |cells: &[&str]| -> ShardRow { cells.iter().map(|cell| Some(cell.as_bytes().to_vec())).collect() };
     match statement {
         Statement::Catalogue(rows) => rows.iter().map(|cells| row(cells)).collect(),
         Statement::LockId(_, mark) => vec![row(&["read committed", "", mark])],
