@@ -59,7 +59,7 @@ const SEATS: u64 = 5;
 const MOST_TICKS: u64 = 200_000;
 const MOST_WAIT: u64 = 30_000;
 /// Two ids of each range. Half of each range's reads are cut over at 50 %.
-const IDS: [u64; 4] = [5 << 47 | 10, 20 << 47 | 10, 5 << 47 | 70, 20 << 47 | 70];
+const IDS: [u64; 4] = [(5 << 47) + 10, (20 << 47) + 10, (5 << 47) + 70, (20 << 47) + 70];
 
 fn range_of(id: u64) -> usize {
     usize::from(id >> 47 > 9)
@@ -621,7 +621,7 @@ impl World {
             }
             ShardAction::Wait(_) => {
                 self.writers[at].still_until = self.now + self.random.u64(1..30);
-                self.nothing_is_held(job);
+                World::nothing_is_held(job);
                 Act::Answer(ShardAnswer::Ready)
             }
             ShardAction::Close(side, ends) => {
@@ -635,7 +635,7 @@ impl World {
                 Act::Answer(ShardAnswer::Ready)
             }
             ShardAction::Throw => {
-                self.nothing_is_held(job);
+                World::nothing_is_held(job);
                 self.seen.thrown += 1;
                 // What a work does after a deadlock that it does not pass on is its own affair.
                 if !job.threw || job.committed != [false, false] && !job.is_undone {
@@ -647,7 +647,7 @@ impl World {
                 Act::Over
             }
             ShardAction::Done => {
-                self.nothing_is_held(job);
+                World::nothing_is_held(job);
                 self.done(at, job);
                 Act::Over
             }
@@ -668,7 +668,7 @@ impl World {
         }
     }
 
-    fn nothing_is_held(&self, job: &Job) {
+    fn nothing_is_held(job: &Job) {
         assert_eq!(job.on, [None, None], "write {} holds a connection", job.number);
     }
 
@@ -885,7 +885,7 @@ impl World {
 
     fn failed(&mut self, at: usize, job: &Job, error: &Error) {
         self.say(|| format!("w{at} {} fails: {error}", job.number));
-        self.nothing_is_held(job);
+        World::nothing_is_held(job);
         self.seen.refused += 1;
         self.seen.halves +=
             u64::from(error.message.contains("while the range moves that write carries it over"));
@@ -1051,7 +1051,8 @@ impl World {
                 operator.tasks.pop_front();
                 operator.tasks.push_front(Task::Compared);
                 for table in [Table::Child, Table::Root] {
-                    ids.iter().for_each(|id| operator.tasks.push_front(Task::Compare(table, *id)));
+                    let compare = ids.iter().map(|id| Task::Compare(table, *id));
+                    compare.for_each(|task| operator.tasks.push_front(task));
                 }
                 return;
             }
@@ -1186,7 +1187,7 @@ impl World {
         match step {
             0 => {
                 self.operators[at].found[0] =
-                    self.ask(at, from, &look(None)).and_then(Result::ok).unwrap_or_default()
+                    self.ask(at, from, &look(None)).and_then(Result::ok).unwrap_or_default();
             }
             1 => {
                 let there = self.ask(at, 1 - from, &look(None)).and_then(Result::ok).unwrap_or_default();

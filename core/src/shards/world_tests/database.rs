@@ -553,13 +553,12 @@ impl Database {
 
     fn go_on(&mut self, number: Number, run: &mut Running) -> Result<(), Stop> {
         match run.statement.clone() {
-            Statement::Catalogue(_) => {}
             Statement::LockId(id, mark) => {
                 self.lock_id(number, id)?;
                 self.own(number).mark = mark;
             }
-            // The mark is read by the caller.
-            Statement::PinOld => {}
+            // What they ask for is known without a step.
+            Statement::Catalogue(_) | Statement::PinOld => {}
             Statement::PinNew(id) => {
                 self.own(number).has_lock_timeout = true;
                 self.lock_id(number, id)?;
@@ -727,9 +726,7 @@ impl Database {
             let has = |version: Option<Version>| version.is_some_and(|version| version.value == Some(seat));
             match slot.pending {
                 Some(pending) if pending.by != number => {
-                    if has(slot.committed) || has(pending.row) {
-                        others.push(pending.by);
-                    }
+                    others.extend((has(slot.committed) || has(pending.row)).then_some(pending.by));
                 }
                 _ if has(self.seen(number, *other)) => {
                     return Err(Stop::Fail(self.error(1062, "23505", "Duplicate entry for a seat")));

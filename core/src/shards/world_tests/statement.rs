@@ -113,7 +113,7 @@ fn plain(kind: ShardKind, sql: &str) -> String {
     }
 }
 
-/// Reads a statement. The second answer is whether the rows of a table are read, and whether with the check of its columns.
+/// Reads a statement.
 pub(super) fn read(database: &Database, is_mariadb: bool, sql: &str) -> Statement {
     let kind = database.kind;
     if let Some(statement) = catalogue(kind, is_mariadb, database.defers, sql) {
@@ -225,8 +225,8 @@ pub(super) fn read(database: &Database, is_mariadb: bool, sql: &str) -> Statemen
     unknown()
 }
 
-fn text(number: u64) -> Option<Vec<u8>> {
-    Some(number.to_string().into_bytes())
+fn text(number: u64) -> Vec<u8> {
+    number.to_string().into_bytes()
 }
 
 /// The answer to a statement, as a driver has it.
@@ -246,11 +246,11 @@ pub(super) fn answer(
         Statement::Probe { .. } => found.iter().map(|_| row(&["1"])).collect(),
         Statement::Select(..) => {
             let cells = |(key, value): &(Key, Value)| {
-                let mut cells = vec![text(key.id)];
+                let mut cells = vec![Some(text(key.id))];
                 if key.table == Table::Child {
-                    cells.push(text(key.at));
+                    cells.push(Some(text(key.at)));
                 }
-                cells.push(value.and_then(text));
+                cells.push(value.map(text));
                 if database.kind == ShardKind::MySql {
                     let nulls: String =
                         cells.iter().map(|cell| if cell.is_some() { '0' } else { '1' }).collect();
