@@ -7,7 +7,7 @@
 //!
 //! Each rule of the machine is left out once (its actions are dropped or changed on their way to the databases), and the world has to notice.
 //!
-//! `KEYMILL_WORLD_SEEDS` runs more seeds.
+//! `KEYMILL_TEST_WORLD_SEEDS` runs more seeds.
 
 mod database;
 mod statement;
@@ -23,7 +23,9 @@ use super::known_shards::{KnownShard, Learning};
 use super::{ShardAction, ShardAnswer, ShardFailure, ShardKind, ShardTables, ShardWrite, Side};
 use database::{Content, Database, Key, Lock, Scope, Statement, Table, Value};
 
-/// The rule that does not hold.
+/// The rule that does not hold. Three of them are noticed with one kind of database only: MySQL loses nothing where changes are not rolled
+/// back, because the rows are read again and written anew as a whole; on PostgreSQL the locks of the rows of the new shard matter to repairs
+/// alone, and the id's lock does the rest; and a late check of constraints is PostgreSQL's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutant {
     None,
@@ -1319,7 +1321,7 @@ fn run(seed: u64, kind: ShardKind, mutant: Mutant, traces: bool) -> World {
 const KINDS: [ShardKind; 2] = [ShardKind::MySql, ShardKind::Postgres];
 
 fn seeds(few: u64) -> u64 {
-    std::env::var("KEYMILL_WORLD_SEEDS").map_or(few, |many| many.parse().expect("a number of seeds"))
+    std::env::var("KEYMILL_TEST_WORLD_SEEDS").map_or(few, |many| many.parse().expect("a number of seeds"))
 }
 
 #[test]
@@ -1394,10 +1396,9 @@ fn each_rule_of_the_machine_that_is_left_out_is_noticed() {
         (Mutant::ChangesNotRolledBack, postgres, 1),
         (Mutant::SavepointNotChecked, mysql, 361),
         (Mutant::ConstraintsCheckedByCommit, postgres, 53),
-        (Mutant::GoneOrphanDeleted, mysql, 421),
         (Mutant::GoneOrphanDeleted, postgres, 11),
     ] {
-        let noticed = (first..first + seeds(500)).find_map(|seed| {
+        let noticed = (first..first + seeds(200)).find_map(|seed| {
             let violation = run(seed, kind, mutant, false).violation?;
             Some(format!("seed {seed}: {violation:.150}"))
         });
