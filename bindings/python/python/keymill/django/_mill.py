@@ -1,0 +1,98 @@
+"""The mill of a Django project: where the settings say that its ids are kept."""
+
+import threading
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+
+import keymill
+
+_lock = threading.Lock()
+_mill = None
+_key = None
+# The store has keymill's tables in these places already, or none were asked for.
+_OPTIONS = {"store", "database"}
+
+
+def setting():
+    """``KEYMILL`` of the settings: a dictionary with ``store``, or with ``database``, an alias of ``DATABASES``."""
+    given = getattr(settings, "KEYMILL", None)
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise ImproperlyConfigured(f"KEYMILL is a dictionary such as {{'store': 'mysql://…'}}, not a {type(given).__name__}")
+    unknown = sorted(set(map(str, given)) - _OPTIONS)
+    if unknown:
+        raise ImproperlyConfigured(f"KEYMILL has no option {unknown[0]!r}; it has 'store' and 'database'")
+    if len(given) == 2:
+        raise ImproperlyConfigured("KEYMILL has both 'store' and 'database': the ids are kept in one of them")
+    return given
+
+
+def alias():
+    """The database whose store it is; ``None`` where the settings name a store."""
+    given = setting()
+    return None if "store" in given else given.get("database", "default")
+
+
+def _is_in_memory(entry):
+    name = str(entry.get("NAME", ""))
+    return "sqlite" in entry.get("ENGINE", "") and (name == ":memory:" or "mode=memory" in name)
+
+
+def configuration():
+    """The configuration of the mill. Django's tests give a database another name, so it is asked for each time."""
+    at = alias()
+    if at is None:
+        return setting()["store"]
+    if at not in connections.settings:
+        raise ImproperlyConfigured(f"KEYMILL names the database {at!r}, which DATABASES has not")
+    entry = connections.settings[at]
+    # A database of tests that is as short-lived as the process.
+    if _is_in_memory(entry):
+        return "memory:"
+    return keymill.store_of(entry)
+
+
+def _place():
+    """What changes when the store becomes another one."""
+    at = alias()
+    if at is None:
+        return setting()["store"]
+    entry = connections.settings.get(at, {})
+    return at, str(entry.get("NAME")), entry.get("HOST"), entry.get("PORT")
+
+
+def mill():
+    """The mill of this process."""
+    global _mill, _key
+    key = _place()
+    with _lock:
+        if _mill is None or _key != key:
+            old, _mill, _key = _mill, keymill.open(configuration()), key
+            if old is not None:
+                old.close()
+        return _mill
+
+
+class Source:
+    """A source of the project's mill. It is made again where the tests give the database another name."""
+
+    def __init__(self, spec):
+        self.spec = spec
+        self._at = None
+        self._source = None
+
+    def source(self):
+        at = _place()
+        if self._at != at:
+            self._source = mill().source(self.spec)
+            self._at = at
+        return self._source
+
+
+def create_tables(**kwargs):
+    """Creates keymill's tables before the database is migrated, if that is where they are."""
+    if kwargs.get("using") == alias():
+        mill().init()
