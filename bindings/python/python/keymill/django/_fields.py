@@ -2,11 +2,8 @@
 
 import threading
 
-from django.core import checks
 from django.db import models
 from django.db.models.fields import NOT_PROVIDED
-
-import keymill
 
 from ._mill import Source
 
@@ -20,6 +17,8 @@ class _Takes:
 
     # How the spec of the model's table is made; `None`: there is no default.
     default_spec = None
+    # What sources a field takes.
+    kinds = ("segment", "snowflake")
 
     def contribute_to_class(self, cls, name, **kwargs):
         super().contribute_to_class(cls, name, **kwargs)
@@ -29,6 +28,11 @@ class _Takes:
         """The spec of the source, with the model's table in it."""
         table = model._meta.db_table.replace('"', "").replace("`", "")
         return (self.spec or self.default_spec).replace("{table}", table)
+
+    def deconstruct(self):
+        name, path, args, kwargs = super().deconstruct()
+        # Where it is imported from, as a migration says it.
+        return name, path.replace(".django._fields.", ".django."), args, kwargs
 
     def _taken(self, model):
         if self._keymill is None:
@@ -80,6 +84,11 @@ class KeymillAutoField(_TakesKey, models.BigAutoField):
     default_spec = "segment:{table}"
     spec = None
 
+    def deconstruct(self):
+        name, _, args, kwargs = super().deconstruct()
+        # Its columns are the same, so a project that changes to it has nothing to migrate.
+        return name, "django.db.models.BigAutoField", args, kwargs
+
 
 class KeymillField(_TakesKey, models.BigIntegerField):
     """A number that is taken when the row is inserted: ``KeymillField("segment:orders", primary_key=True)``. Without a spec it is the segment
@@ -96,7 +105,7 @@ class KeymillField(_TakesKey, models.BigIntegerField):
         name, path, args, kwargs = super().deconstruct()
         if self.spec is not None:
             args = [self.spec, *args]
-        return name, path.replace("._fields", ""), args, kwargs
+        return name, path, args, kwargs
 
     def pre_save(self, model_instance, add):
         if self.primary_key:
@@ -112,7 +121,7 @@ class _TextField(_Takes, models.CharField):
 
     def deconstruct(self):
         name, path, args, kwargs = super().deconstruct()
-        return name, path.replace("._fields", ""), [self.spec, *args], kwargs
+        return name, path, [self.spec, *args], kwargs
 
     def get_pk_value_on_save(self, instance):
         return self._taken(self.model)
@@ -120,6 +129,8 @@ class _TextField(_Takes, models.CharField):
 
 class SerialNumberField(_TextField):
     """A serial number: ``SerialNumberField("serial:orders/no?number=000000", max_length=20, unique=True)``."""
+
+    kinds = ("serial",)
 
 
 class KeymillTextField(_TextField):
