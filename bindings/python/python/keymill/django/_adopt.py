@@ -4,7 +4,6 @@ from contextlib import contextmanager
 
 from django.core.management.base import CommandError
 from django.db import connections, router, transaction
-from django.db.models import Max
 
 from keymill import _keymill
 
@@ -41,7 +40,7 @@ def adopt(model, dry_run):
         raise CommandError(f"{model._meta.label} has no key of keymill's: its primary key is a {type(field).__name__}")
     connection = connections[router.db_for_write(model)]
     with locked(connection, model._meta.db_table):
-        highest = model._base_manager.using(connection.alias).aggregate(highest=Max(field.attname))["highest"] or 0
+        highest = field.highest(model, connection.alias)
         words = ["--mill", _mill.configuration(), "repair", field.keymill_spec(model), "--to", str(highest + 1)]
         done = _keymill.command(words if dry_run else [*words, "--yes"])
     if done != 0:

@@ -1,13 +1,12 @@
 """System checks: what is wrong is said when the program starts, with the model and the field."""
 
-from django.apps import apps
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 
 import keymill
 
 from . import _mill
-from ._fields import _Takes
+from ._fields import fields
 
 
 def check_settings(app_configs=None, **kwargs):
@@ -19,13 +18,12 @@ def check_settings(app_configs=None, **kwargs):
 
 
 def check_specs(app_configs=None, **kwargs):
-    models = apps.get_models() if app_configs is None else [model for app in app_configs for model in app.get_models()]
-    fields = [(model, field) for model in models for field in model._meta.local_fields if isinstance(field, _Takes)]
-    if not fields:
+    checked = [at for at in fields() if app_configs is None or at[0]._meta.app_config in app_configs]
+    if not checked:
         return []
     # A mill of the check's own judges the specs: nothing is asked of the store.
     with keymill.open("memory:") as mill:
-        return [error for model, field in fields for error in _check_spec(mill, model, field)]
+        return [error for model, field in checked for error in _check_spec(mill, model, field)]
 
 
 def _check_spec(mill, model, field):

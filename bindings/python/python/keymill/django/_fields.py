@@ -2,10 +2,11 @@
 
 import threading
 
-from django.db import models
+from django.apps import apps
+from django.db import models, router
 from django.db.models.fields import NOT_PROVIDED
 
-from ._mill import Source
+from ._mill import Source, alias, mill
 
 
 def _none():
@@ -36,8 +37,15 @@ class _Takes:
 
     def _taken(self, model):
         if self._keymill is None:
-            self._keymill = Source(self.keymill_spec(model))
+            self._keymill = Source(self.keymill_spec(model), lambda: self.highest(model))
         return self._value(self._keymill.source())
+
+    def highest(self, model, using=None):
+        """The highest number that the table has."""
+        if self.get_internal_type() == "CharField":
+            return 0
+        rows = model._base_manager.using(using or router.db_for_write(model))
+        return rows.aggregate(highest=models.Max(self.attname))["highest"] or 0
 
     def _value(self, source):
         return source.next()
@@ -48,6 +56,13 @@ class _Takes:
             value = self._taken(self.model)
             setattr(model_instance, self.attname, value)
         return value
+
+
+def fields():
+    """The fields of all models, each with its model."""
+    return [
+        (model, field) for model in apps.get_models() for field in model._meta.local_fields if isinstance(field, _Takes)
+    ]
 
 
 class _TakesKey(_Takes):
@@ -138,3 +153,14 @@ class KeymillTextField(_TextField):
 
     def _value(self, source):
         return source.next_text()
+
+
+def init():
+    """Creates the tables that the sources of all models need; answers with the statements."""
+    return mill().init(*{field.keymill_spec(model) for model, field in fields()})
+
+
+def create_tables(using, **kwargs):
+    """Before a database is migrated, where the mill's tables are in it."""
+    if using == alias():
+        init()

@@ -1,5 +1,6 @@
 """The mill of a Django project: where the settings say that its ids are kept."""
 
+import os
 import threading
 
 from django.conf import settings
@@ -8,11 +9,15 @@ from django.db import connections
 
 import keymill
 
+_OPTIONS = {"store", "database"}
+# PostgreSQL copies and drops no database to which somebody is connected, and waits 5 s. Tests do that with theirs.
+_FOR_TESTS = "idle_timeout=100ms"
+
 _lock = threading.Lock()
 _mill = None
 _key = None
-# The store has keymill's tables in these places already, or none were asked for.
-_OPTIONS = {"store", "database"}
+# The names of the databases when the program started; those of tests have others.
+_names = {}
 
 
 def setting():
@@ -52,7 +57,10 @@ def configuration():
     # A database of tests that is as short-lived as the process.
     if _is_in_memory(entry):
         return "memory:"
-    return keymill.store_of(entry)
+    store = keymill.store_of(entry)
+    if entry.get("NAME") != _names.setdefault(at, entry.get("NAME")):
+        store += ("&" if "?" in store else "?") + _FOR_TESTS
+    return store
 
 
 def _place():
@@ -61,7 +69,9 @@ def _place():
     if at is None:
         return setting()["store"]
     entry = connections.settings.get(at, {})
-    return at, str(entry.get("NAME")), entry.get("HOST"), entry.get("PORT")
+    # A forked child has a copy of what its parent has in memory, and goes on by itself.
+    process = os.getpid() if _is_in_memory(entry) else 0
+    return at, str(entry.get("NAME")), entry.get("HOST"), entry.get("PORT"), process
 
 
 def mill():
@@ -79,20 +89,25 @@ def mill():
 class Source:
     """A source of the project's mill. It is made again where the tests give the database another name."""
 
-    def __init__(self, spec):
+    def __init__(self, spec, highest):
         self.spec = spec
+        # The highest number that its table has; 0: none.
+        self._highest = highest
         self._at = None
         self._source = None
 
     def source(self):
         at = _place()
         if self._at != at:
-            self._source = mill().source(self.spec)
+            owner = mill()
+            spec = self.spec
+            # A database of tests in memory may have rows, of migrations or of the process that was forked.
+            if owner.store == "memory:" and "start=" not in spec and (highest := self._highest()) > 0:
+                spec += ("&" if "?" in spec else "?") + f"start={highest + 1}"
+            self._source = owner.source(spec)
             self._at = at
         return self._source
 
 
-def create_tables(**kwargs):
-    """Creates keymill's tables before the database is migrated, if that is where they are."""
-    if kwargs.get("using") == alias():
-        mill().init()
+def remember_names():
+    _names.update({alias: entry.get("NAME") for alias, entry in connections.settings.items()})

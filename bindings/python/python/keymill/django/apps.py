@@ -6,6 +6,7 @@ from django.db.models.signals import pre_migrate
 
 from . import _mill
 from ._checks import check_settings, check_specs
+from ._fields import create_tables
 
 
 class KeymillConfig(AppConfig):
@@ -14,6 +15,7 @@ class KeymillConfig(AppConfig):
     verbose_name = "keymill"
 
     def ready(self):
+        _mill.remember_names()
         checks.register(check_settings)
         checks.register(check_specs, checks.Tags.models)
-        pre_migrate.connect(_mill.create_tables, sender=self, dispatch_uid="keymill.django")
+        pre_migrate.connect(create_tables, sender=self, dispatch_uid="keymill.django")

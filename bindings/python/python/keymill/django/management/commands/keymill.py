@@ -7,6 +7,7 @@ from keymill import _keymill
 
 from ... import _mill
 from ..._adopt import adopt
+from ..._fields import init
 
 
 class Command(BaseCommand):
@@ -22,7 +23,7 @@ class Command(BaseCommand):
 
     def handle(self, *args, verb, **options):
         if verb == "init":
-            for statement in _mill.mill().init():
+            for statement in init():
                 self.stdout.write(statement)
         elif verb == "status":
             if _keymill.command(["--mill", _mill.configuration(), "status"]) != 0:
