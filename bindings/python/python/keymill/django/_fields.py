@@ -1,12 +1,18 @@
 """Fields whose values come from keymill."""
 
 import threading
+from urllib.parse import quote
 
 from django.apps import apps
 from django.db import models, router
 from django.db.models.fields import NOT_PROVIDED
 
 from ._mill import Source, alias, mill
+
+
+def table_of(model):
+    """One name for a table, in whatever way it is written: without schema, quotes and letter case. So one table has one source."""
+    return model._meta.db_table.rpartition(".")[2].strip(' "`[]').lower()
 
 
 def _none():
@@ -27,8 +33,7 @@ class _Takes:
 
     def keymill_spec(self, model):
         """The spec of the source, with the model's table in it."""
-        table = model._meta.db_table.replace('"', "").replace("`", "")
-        return (self.spec or self.default_spec).replace("{table}", table)
+        return (self.spec or self.default_spec).replace("{table}", quote(table_of(model), safe="_-.$"))
 
     def deconstruct(self):
         name, path, args, kwargs = super().deconstruct()
@@ -37,12 +42,15 @@ class _Takes:
 
     def _taken(self, model):
         if self._keymill is None:
-            self._keymill = Source(self.keymill_spec(model), lambda: self.highest(model))
+            self._keymill = Source(self.keymill_spec(model), table_of(model), lambda: self.highest(model))
         return self._value(self._keymill.source())
+
+    def _is_segment(self, model):
+        return self.keymill_spec(model).startswith("segment:")
 
     def highest(self, model, using=None):
         """The highest number that the table has."""
-        if self.get_internal_type() == "CharField":
+        if not self._is_segment(model) or self.get_internal_type() == "CharField":
             return 0
         rows = model._base_manager.using(using or router.db_for_write(model))
         return rows.aggregate(highest=models.Max(self.attname))["highest"] or 0

@@ -58,7 +58,7 @@ def configuration():
     if _is_in_memory(entry):
         return "memory:"
     store = keymill.store_of(entry)
-    if entry.get("NAME") != _names.setdefault(at, entry.get("NAME")):
+    if is_of_tests():
         store += ("&" if "?" in store else "?") + _FOR_TESTS
     return store
 
@@ -86,12 +86,20 @@ def mill():
         return _mill
 
 
-class Source:
-    """A source of the project's mill. It is made again where the tests give the database another name."""
+def is_of_tests():
+    """Whether the store is a database that tests have made for themselves."""
+    at = alias()
+    entry = connections.settings.get(at, {})
+    return at is not None and (_is_in_memory(entry) or entry.get("NAME") != _names.setdefault(at, entry.get("NAME")))
 
-    def __init__(self, spec, highest):
-        self.spec = spec
-        # The highest number that its table has; 0: none.
+
+class Source:
+    """A source of the project's mill, for one field. It is made again where the tests give the database another name."""
+
+    def __init__(self, spec, table, highest):
+        self._spec = spec
+        self._table = table
+        # Asks for the highest number that the table has; 0: none.
         self._highest = highest
         self._at = None
         self._source = None
@@ -99,14 +107,19 @@ class Source:
     def source(self):
         at = _place()
         if self._at != at:
-            owner = mill()
-            spec = self.spec
-            # A database of tests in memory may have rows, of migrations or of the process that was forked.
-            if owner.store == "memory:" and "start=" not in spec and (highest := self._highest()) > 0:
-                spec += ("&" if "?" in spec else "?") + f"start={highest + 1}"
-            self._source = owner.source(spec)
+            self._source = self._made()
             self._at = at
         return self._source
+
+    def _made(self):
+        owner, spec, highest = mill(), self._spec, self._highest()
+        if highest > 0 and is_of_tests() and "start=" not in spec:
+            # Rows of migrations, or of the process that was forked. Nobody else takes from it.
+            return owner.source(spec + ("&" if "?" in spec else "?") + f"start={highest + 1}")
+        source = owner.source(spec)
+        if highest > 0 and (refusal := source._refusal_of_keys(self._table, highest)) is not None:
+            raise keymill.StoreError("STORE_REFUSED", f"{refusal}; `manage.py keymill adopt` does it for a model")
+        return source
 
 
 def remember_names():
