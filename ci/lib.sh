@@ -46,6 +46,20 @@ pip_locked() {
     "$python" -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all: "${files[@]}"
 }
 
+# newest NAME: the newest package of this name, in which `*` stands for anything.
+newest() { ls -t "$target"/packages/$1 | head -n 1; }
+# The package of a language in an empty place, with drivers of databases, for programs of `tests/programs`.
+# java_program FOLDER SOURCE: `programs_of_java FOLDER` is its class path.
+java_program() { cp "$(newest 'keymill-*[0-9].jar')" "$1/keymill.jar" && javac -cp "$(programs_of_java "$1")" -d "$1/java" "$2"; }
+programs_of_java() { echo "$1/keymill.jar:$1/java:$target/ci/java/build/test-libraries/*"; }
+# python_program FOLDER NAME: the drivers are those of ci/requirements/NAME.txt.
+python_program() { python3 -m venv "$1/venv" && pip_locked "$1/venv/bin/python" "$2" && "$1/venv/bin/pip" install -q "$(newest 'keymill-*.whl')"; }
+# node_program FOLDER NAME SOURCE: the drivers are those of ci/npm/NAME.
+node_program() {
+    npm_locked "$root/ci/npm/$2" "$1/node" && cp "$3" "$1/node/" &&
+        (cd "$1/node" && npm install --silent --no-save --ignore-scripts --no-audit --no-fund "$(newest 'keymill-*.tgz')")
+}
+
 # tree_commit: the commit that this tree stands at, with `-changed` behind it where a file is not the commit's.
 tree_commit() {
     local commit

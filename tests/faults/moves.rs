@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use keymill::{Change, Code, Error, Mill, MoveOptions, MoveStatus, Moves};
 use keymill_tests::ci::patient;
-use keymill_tests::mariadb;
 use keymill_tests::victim::Victim;
+use keymill_tests::{mariadb, nanos};
 
 /// The variable that makes the test binary a reader (`read|CONFIG|ROUTER|LOG`) or an operator (`step|…`).
 const ROLE: &str = "KEYMILL_TEST_MOVES";
@@ -18,14 +18,6 @@ const TABLE: &str = "version = 1\nsettle = \"50ms\"\n[[range]]\nupper = 65535\ns
 /// An id of a range that moves, for each percentage of the cut-over.
 fn ids() -> impl Iterator<Item = u64> {
     (0..40).map(|number| 60_000 << 47 | number)
-}
-
-/// Nanoseconds of a clock that all processes of this machine share.
-fn now() -> u128 {
-    let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one struct.
-    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut at) }, 0);
-    at.tv_sec as u128 * 1_000_000_000 + at.tv_nsec as u128
 }
 
 /// What a process of these tests does, until it is killed.
@@ -50,7 +42,7 @@ fn a_process_of_these_tests() {
         // Each line is asked for after its time, and written in one piece.
         let mut lines = String::new();
         for id in ids() {
-            let began = now();
+            let began = nanos();
             match router.route(id) {
                 Ok(route) => lines += &format!("{began} {} {} {id}\n", route.version, route.read),
                 Err(error) => {
@@ -221,7 +213,7 @@ fn a_reader_that_was_frozen_through_steps_answers_nothing_stale_when_it_wakes() 
         for _ in 0..steps {
             in_time(|| step(&stage.moves));
         }
-        let (version, woken) = (stage.version(), now());
+        let (version, woken) = (stage.version(), nanos());
         sleeper.signal(libc::SIGCONT);
         let follows = || lines(&log).iter().any(|(_, seen, ..)| *seen == version);
         until("it follows", follows);

@@ -739,6 +739,27 @@ fn a_comparison_that_is_over_before_readers_follow_waits_for_them_and_is_recorde
     }
 }
 
+/// Servers of MariaDB that are in no cluster all call it by the same empty name.
+#[test]
+fn databases_of_one_name_on_two_servers_are_two() {
+    let shards = MariaDb::start();
+    let Stage { moves, .. } = &Stage::new(&shards);
+    let other = mariadb::Private::start("");
+    let mut root = other.root();
+    for sql in [
+        "CREATE DATABASE rust_a",
+        "GRANT ALL ON rust_a.* TO keymill@'%'",
+        "CREATE TABLE rust_a.t_order (order_id BIGINT PRIMARY KEY, buyer BIGINT NOT NULL, version BIGINT NOT NULL)",
+    ] {
+        root.query_drop(sql).expect("a table");
+    }
+    let [from, _] = shards.urls();
+    let to = other.url().replace("/ids", "/rust_a");
+    let rows = MovedRows::new(&format!("s1={from}"), &format!("s2={to}")).table("t_order", "order_id");
+    let copied = moves.copy(&rows, Change::Apply, &mut goes_on).expect("a copy");
+    assert_eq!(copied[0].sent, ROWS);
+}
+
 /// A replica that lags, or whose programs write to it: neither has the rows of its primary.
 #[test]
 fn a_replica_is_no_shard_whether_it_follows_or_has_stopped() {

@@ -8,12 +8,12 @@
 //! with commits that wait for the disk and with commits that do not. All rows take turns within each round, in a new order. A ratio is the
 //! median of the rounds' own, with its quartiles. A figure is no test: the program never fails for one.
 
-use std::error::Error as StdError;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keymill::{Router, ShardConnection, ShardFailure, ShardKind, ShardRow, Shards};
-use keymill_tests::{mariadb, postgres};
+use keymill::{Router, ShardConnection, ShardKind, Shards};
+use keymill_tests::pooled::Pooled;
+use keymill_tests::{mariadb, pooled, postgres};
 use mysql::prelude::Queryable;
 
 const TURN: Duration = Duration::from_millis(40);
@@ -21,41 +21,12 @@ const ID: u64 = 1 << 60;
 const STAYS: &str = "version = 1\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
 const MOVES: &str = "version = 1\n[[range]]\nupper = 65535\nshard = \"s1\"\nto = \"s2\"\n";
 
-/// A connection that goes back to its pool.
-struct Pooled<C> {
-    connection: Option<C>,
-    pool: Arc<Mutex<Vec<C>>>,
-}
-
-impl<C> Drop for Pooled<C> {
-    fn drop(&mut self) {
-        self.pool.lock().expect("no panic").extend(self.connection.take());
-    }
-}
-
-impl<C: ShardConnection> ShardConnection for Pooled<C> {
-    fn kind(&self) -> ShardKind {
-        self.connection.as_ref().expect("it is there").kind()
-    }
-
-    fn ask(&mut self, sql: &str) -> Result<Vec<ShardRow>, ShardFailure> {
-        self.connection.as_mut().expect("it is there").ask(sql)
-    }
-
-    fn failure(error: &(dyn StdError + 'static)) -> Option<ShardFailure> {
-        C::failure(error)
-    }
-}
-
 type Open<C> = Arc<dyn Fn(usize) -> C + Send + Sync>;
 
 fn shards<C: ShardConnection + Send + 'static>(router: &Router, open: &Open<C>) -> Shards<Pooled<C>> {
     let pool = |shard| {
-        let pool = Arc::new(Mutex::new(vec![open(shard)]));
-        move || {
-            let connection = pool.lock().expect("no panic").pop();
-            Ok::<_, std::fmt::Error>(Pooled { connection, pool: Arc::clone(&pool) })
-        }
+        let open = Arc::clone(open);
+        pooled::pool(move || Ok(open(shard)))
     };
     Shards::new(router)
         .shard("s1", pool(0))

@@ -11,6 +11,7 @@ pub mod disguise;
 pub mod impostor;
 pub mod lease;
 pub mod mariadb;
+pub mod pooled;
 pub mod postgres;
 pub mod proxy;
 pub mod redis;
@@ -48,6 +49,15 @@ pub fn in_time<T>(mut ask: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault>
             answer => return answer,
         }
     }
+}
+
+/// Nanoseconds of a clock that all processes of this machine share.
+#[must_use]
+pub fn nanos() -> u128 {
+    let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one struct.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut at) }, 0);
+    at.tv_sec as u128 * 1_000_000_000 + at.tv_nsec as u128
 }
 
 /// Asserts that no number is in two of these ranges, and that none is empty; answers with how many numbers they hold.

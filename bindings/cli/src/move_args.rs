@@ -129,7 +129,7 @@ that has died is waited for until its row ends, and is named meanwhile.")]
 Remove the rows of finished moves from the old shard, those that the new one has.
 
 First the whole range is checked: where the new shard lacks a row, or has it with other values, nothing is removed. Rows
-that programs have changed in the new shard since the move have other values there; --changed-too says that this is why. Then
+that programs have changed or deleted in the new shard since the move are such; --changed-too says that this is why. Then
 rows go in chunks, each only with the values that were checked.")]
     #[command(after_help = "\
 Examples:
@@ -143,7 +143,7 @@ Examples:
         /// Only of moves that were finished so long ago
         #[arg(long, value_name = "TIME", default_value = "7d", value_parser = time)]
         older_than: Duration,
-        /// Rows that differ were changed in the new shard since the move: remove the old ones, too
+        /// Rows that differ were changed or deleted in the new shard since the move: remove the old ones, too
         #[arg(long)]
         changed_too: bool,
         /// The most rows a second

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
+import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { promisify } from 'node:util'
@@ -148,6 +149,24 @@ each(
   },
   ['pg'],
 )
+
+test('pg: a session that the server ends with the login ends no process', { skip: missing('pg') }, async () => {
+  const message = (kind, body) => {
+    const head = Buffer.from(`${kind}    `)
+    head.writeInt32BE(4 + body.length, 1)
+    return Buffer.concat([head, Buffer.from(body)])
+  }
+  const ends = message('E', 'SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0')
+  const login = Buffer.concat([message('R', '\0\0\0\0'), message('Z', 'I'), ends])
+  const server = createServer((socket) => socket.on('error', () => {}).once('data', () => socket.end(login)))
+  await new Promise((up) => server.listen(0, '127.0.0.1', up))
+  const { Pool } = require('pg')
+  const pool = new Pool({ host: '127.0.0.1', port: server.address().port, user: 'shop', database: 'shop' })
+  const shards = new Shards(Router.fromText(STAYING), { s1: pool }, { tables: TABLES })
+  await assert.rejects(shards.write(FIRST, (client) => insert(client, FIRST)), is('STORE_UNAVAILABLE', 'nothing was written'))
+  await pool.end()
+  server.close()
+})
 
 each(
   'a failure that the work hides is not acknowledged',

@@ -87,7 +87,7 @@ interface PgClient {
   removeListener(event: 'error', told: () => void): void
 }
 interface PgPool {
-  connect(): Promise<PgClient>
+  connect(told: (error: unknown, client?: PgClient) => void): void
 }
 
 const texts = { getTypeParser: () => (value: unknown) => value }
@@ -158,7 +158,13 @@ export function shardPool(pool: any): ShardPool | undefined {
     return undefined
   }
   // A client of `pg` has `connect` too, and gives out nothing.
-  if (has(pool, 'connect') && has(pool, 'query') && typeof pool.totalCount === 'number') return async () => new PgShardConnection(await (pool as PgPool).connect())
+  if (has(pool, 'connect') && has(pool, 'query') && typeof pool.totalCount === 'number') {
+    // Not by a promise: the server may end the session in the message in which the login ends, and nothing would listen to the client yet.
+    return () =>
+      new Promise((done, failed) => {
+        ;(pool as PgPool).connect((error, client) => (client ? done(new PgShardConnection(client)) : failed(error as Error)))
+      })
+  }
   return undefined
 }
 

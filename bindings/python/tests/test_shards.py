@@ -1,6 +1,7 @@
 """Writes on two databases while a range moves from one to the other."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -370,58 +371,60 @@ def test_a_session_of_sqlalchemy_writes_to_both_shards():
     assert [engine.pool.checkedout() for engine in engines] == [0, 0]
 
 
-def test_models_of_django_are_written_to_both_shards(tmp_path):
-    database = DRIVERS["psycopg"]()
-    place = parts(os.environ["KEYMILL_TEST_POSTGRES"])
-    paths = [database.ask(at, "SHOW search_path")[0][0] for at in (0, 1)]
-    # Django's settings are those of a process.
-    program = tmp_path / "program.py"
-    program.write_text(
-        f"""
-import django
-from django.conf import settings
-
-def place(path):
-    return dict(ENGINE="django.db.backends.postgresql", HOST={place["host"]!r}, PORT={place["port"]}, USER={place["user"]!r},
-                PASSWORD={place["password"]!r}, NAME={place["database"]!r}, OPTIONS=dict(options="-c search_path=" + path))
-
-settings.configure(DATABASES=dict(default=place({paths[0]!r}), s1=place({paths[0]!r}), s2=place({paths[1]!r})))
-django.setup()
-from django.db import connections, models, transaction
-
-import keymill
-
-class Order(models.Model):
-    order_id = models.BigIntegerField(primary_key=True)
-    note = models.CharField(max_length=40)
-    version = models.BigIntegerField(default=0)
-
-    class Meta:
-        app_label, db_table = "shop", "t_order"
-
-router = keymill.Router.from_text({MOVING.format(1)!r})
-shards = keymill.Shards(router, {{name: lambda name=name: connections[name] for name in ("s1", "s2")}}, tables={TABLES!r})
-
-def work(connection):
-    with transaction.atomic(using=connection.alias):
-        return Order.objects.using(connection.alias).create(order_id={FIRST}, note="by a model").pk
-
-assert shards.run({FIRST}, work) == {FIRST}
-with shards.write({FIRST}) as connection:
-    Order.objects.using(connection.alias).filter(pk={FIRST}).update(note="changed")
-try:
-    with shards.write({FIRST}) as connection:
-        Order.objects.using(connection.alias).all().delete()
-        raise ValueError
-except ValueError:
-    pass
-with shards.read({FIRST}) as connection:
-    assert Order.objects.using(connection.alias).get().note == "changed"
-assert all(connections[name].get_autocommit() for name in ("s1", "s2"))
-"""
+@pytest.mark.parametrize("table", [STAYING, MOVING], ids=["stays", "moves"])
+@pytest.mark.parametrize("kind", ["mysql", "postgresql"])
+def test_models_of_django_are_written_to_both_shards(kind, table):
+    database = DRIVERS["pymysql" if kind == "mysql" else "psycopg"]()
+    place = parts(os.environ["KEYMILL_TEST_MYSQL" if kind == "mysql" else "KEYMILL_TEST_POSTGRES"])
+    databases = []
+    for at in (0, 1):
+        entry = {
+            "ENGINE": f"django.db.backends.{kind}",
+            "HOST": place["host"],
+            "PORT": place["port"],
+            "USER": place["user"],
+            "PASSWORD": place["password"],
+            "NAME": place["database"],
+        }
+        if kind == "mysql":
+            entry["NAME"] = database.ask(at, "SELECT DATABASE()")[0][0]
+        else:
+            entry["OPTIONS"] = {"options": "-c search_path=" + database.ask(at, "SHOW search_path")[0][0]}
+        databases.append(entry)
+    order = {"kind": kind, "databases": databases, "table": table.format(1), "tables": TABLES, "first": FIRST}
+    program = os.path.join(os.path.dirname(__file__), "django_writes.py")
+    done = subprocess.run(
+        [sys.executable, program, json.dumps(order)], timeout=120, capture_output=True, text=True, check=False
     )
-    subprocess.run([sys.executable, str(program)], check=True, timeout=120)
-    assert database.all(0) == database.all(1) == ([(FIRST, "changed")], [])
+    assert (done.returncode, done.stdout) == (0, "all of it\n"), done.stderr
+
+
+@pytest.mark.parametrize("driver", ["pymysql", "psycopg", "psycopg2"])
+def test_a_connection_that_a_write_has_is_not_given_to_a_read(driver):
+    database = DRIVERS[driver]()
+    kept = database.connect(0)()
+
+    class Pool:
+        def getconn(self):
+            return kept
+
+        def putconn(self, connection):
+            assert connection is kept
+
+    shards = keymill.Shards(router(STAYING), {"s1": Pool()}, tables=TABLES)
+
+    def work(connection):
+        insert(connection, FIRST)
+        with shards.read(FIRST + 1):
+            pass
+
+    with pytest.raises(keymill.ConfigError, match="another write or read has not ended"):
+        shards.run(FIRST, work)
+    assert database.all(0) == ([], [])
+    assert shards.run(FIRST, lambda connection: insert(connection, FIRST)) == FIRST
+    with shards.read(FIRST), pytest.raises(keymill.ConfigError, match="another write or read has not ended"), shards.read(FIRST):
+        pass
+    kept.close()
 
 
 def test_a_work_that_raises_ends_no_connection_of_a_pool():

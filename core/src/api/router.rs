@@ -231,7 +231,7 @@ impl Router {
             return self.unleased(gene, number);
         }
         let (read, number_decides) = match number {
-            Some(number) => (word.read(number), false),
+            Some(number) => (word.read(number + u64::from(gene.get())), false),
             None => word.read_gene(),
         };
         let (old, new) = (self.live.name(word.shard()), self.live.name(word.to()));

@@ -118,13 +118,14 @@ impl RouteWord {
         self.0 & PAUSED != 0
     }
 
-    /// Of a gene that moves, the shard from which the id with this number is read.
+    /// Of a gene that moves, the shard from which an id is read. `place` is its gene and its number, added: the first ids of many genes have the
+    /// same few numbers.
     #[inline]
-    pub(crate) fn read(self, number: u64) -> u16 {
-        if number % 100 < self.percent() { self.to() } else { self.shard() }
+    pub(crate) fn read(self, place: u64) -> u16 {
+        if place % 100 < self.percent() { self.to() } else { self.shard() }
     }
 
-    /// The same for the ids of a key: those of a number from `percent` on. Whether the number in an id decides.
+    /// The same for the ids of a key: those of a place from `percent` on. Whether the place of an id decides.
     #[inline]
     pub(crate) fn read_gene(self) -> (u16, bool) {
         (self.read(99), (1..100).contains(&self.percent()))
@@ -621,13 +622,13 @@ mod tests {
         }
 
         #[test]
-        fn a_range_moves_by_its_percentage_of_numbers(percent in 0..=100_u8, number in 0..1_u64 << 63) {
+        fn a_range_moves_by_its_percentage_of_numbers(percent in 0..=100_u8, place in 0..1_u64 << 63) {
             let text = format!("version = 1\n[[range]]\nupper = 9\nshard = \"s0\"\nto = \"s1\"\npercent = {percent}\n");
             let word = words(&RouteTable::parse(&text)?)[40_000];
-            let is_moved = number % 100 < u64::from(percent);
-            prop_assert_eq!((word.read(number), word.shard(), word.to()), (u16::from(is_moved), 0, 1));
-            let (read, number_decides) = word.read_gene();
-            prop_assert_eq!(number_decides, (1..100).contains(&percent));
+            let is_moved = place % 100 < u64::from(percent);
+            prop_assert_eq!((word.read(place), word.shard(), word.to()), (u16::from(is_moved), 0, 1));
+            let (read, place_decides) = word.read_gene();
+            prop_assert_eq!(place_decides, (1..100).contains(&percent));
             prop_assert_eq!(read, u16::from(percent == 100));
         }
     }

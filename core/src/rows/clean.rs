@@ -1,4 +1,4 @@
-//! Removes the rows of finished moves from the old shard, each only where the new shard has it.
+//! Removes the rows of finished moves from the old shard, each only where the new shard has it or an operator says that it was deleted there.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,6 +20,8 @@ use crate::error::{Code, Error, Result, shown};
 const CHUNK: u64 = 500;
 /// So many rows are named.
 const NAMED: usize = 5;
+/// So many rows may be missing in the new shard, however few there are.
+const DELETED: u64 = 100;
 
 /// How many rows of a table were removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +34,8 @@ pub struct RemovedRows {
 
 impl Moves {
     /// Removes the rows of moves that were finished so long ago from the old shard. First the whole range of each table is checked: where
-    /// the new shard lacks a row, or has it with other values, nothing is removed; [`MovedRows::changed_too`] says that such values were
-    /// changed there since the move. Then rows go in chunks, each only with the values that were checked. A dry run checks and counts.
+    /// the new shard lacks a row, or has it with other values, nothing is removed; [`MovedRows::changed_too`] says that such rows were
+    /// changed or deleted there since the move. Then rows go in chunks, each only with the values that were checked. A dry run checks and counts.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT`: the shards' names are not in front of the URLs, or are those of no finished move. `INVALID_CONFIG`: no move is finished, or
@@ -59,12 +61,16 @@ impl Moves {
             check_sides(both, &routes, of, &status.finished)?;
             let behind: Vec<_> = behind.iter().map(|of| &of.old).collect();
             check_children(&mut both.from, &both.old, &behind, rows.wording)?;
-            let mut known = 0;
+            let (mut known, mut missing) = (0, 0);
             for range in ranges(&finished, both) {
-                let count = &mut |_: &mut Both<'_>, rows: &KnownRows| Ok(rows.len() as u64);
+                let count = &mut |_: &mut Both<'_>, rows: &KnownRows| {
+                    missing += rows.missing;
+                    Ok(rows.all.len() as u64)
+                };
                 let how = (u64::MAX, rows.has_changed);
                 known += each_chunk(both, &range, how, RowsTask::Checking, count)?;
             }
+            check_missing(both, known, missing)?;
             counts.push(known);
         }
         // The range moves again, or another shard's rows were taken for old ones, only under another version.
@@ -170,8 +176,27 @@ fn check_routes(routes: &Router, of: &FinishedMove) -> Result<()> {
     Ok(())
 }
 
-/// The old shard's rows of a chunk that the new shard has.
-type KnownRows = BTreeMap<Primary, Digest>;
+/// The old shard's rows of a chunk, and how many of them the new shard does not have any more.
+struct KnownRows {
+    all: BTreeMap<Primary, Digest>,
+    missing: u64,
+}
+
+/// Refuses where the new shard lacks more rows than programs delete: it may have lost them.
+fn check_missing(both: &Both<'_>, all: u64, missing: u64) -> Result<()> {
+    if missing <= (all / 2).max(DELETED) {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::StoreRefused,
+        format!(
+            "the new shard ({}) does not have {missing} of {all} rows of `{}`: has it lost them? If programs have deleted them, delete them in the old shard ({}) by hand",
+            both.to.at(),
+            both.old.name,
+            both.from.at()
+        ),
+    ))
+}
 
 /// Passes the old shard's rows to `then`, chunk by chunk, once the new shard is known to have each of them.
 fn each_chunk(
@@ -189,9 +214,9 @@ fn each_chunk(
         let chunk = sub_range(both, &left, pace.most(CHUNK))?;
         let rows = known(both, &chunk, has_changed)?;
         let reply = asked.elapsed();
-        done += if rows.is_empty() { 0 } else { then(both, &rows)? };
+        done += if rows.all.is_empty() { 0 } else { then(both, &rows)? };
         both.progress(task, range.share(&chunk.last), done, pace.is_easing());
-        std::thread::sleep(pace.pause(rows.len() as u64, reply, Instant::now()));
+        std::thread::sleep(pace.pause(rows.all.len() as u64, reply, Instant::now()));
         rest = behind(&left, &chunk.last);
     }
     Ok(done)
@@ -201,7 +226,7 @@ fn each_chunk(
 fn known(both: &mut Both<'_>, chunk: &IdRange, has_changed: bool) -> Result<KnownRows> {
     let old = both.watch.persist(|| digests(&mut both.from, &both.old, &both.old.within(chunk)))?;
     if old.is_empty() {
-        return Ok(KnownRows::new());
+        return Ok(KnownRows { all: old, missing: 0 });
     }
     let new = both.watch.persist(|| digests(&mut both.to, &both.new, &both.new.within(chunk)))?;
     let (mut missing, mut other) = (Vec::new(), Vec::new());
@@ -213,10 +238,11 @@ fn known(both: &mut Both<'_>, chunk: &IdRange, has_changed: bool) -> Result<Know
         }
     }
     let (from, to, table) = (both.from.at(), both.to.at(), &both.old.name);
-    let what = if !missing.is_empty() {
+    let what = if !missing.is_empty() && !has_changed {
         format!(
-            "the new shard ({to}) does not have these rows of `{table}`: {}; delete those in the old shard ({from}) that were deleted in the new one since the move, and copy the others to the new one, by hand",
-            named(missing)
+            "the new shard ({to}) does not have these rows of `{table}`: {}; they were deleted in the new shard since the move, or a program that did not follow it has written them to the old one ({from}); `{}` says that it is the first, and removes them too",
+            named(missing),
+            both.wording.name("changed_too")
         )
     } else if !other.is_empty() {
         format!(
@@ -225,7 +251,7 @@ fn known(both: &mut Both<'_>, chunk: &IdRange, has_changed: bool) -> Result<Know
             both.wording.name("changed_too")
         )
     } else {
-        return Ok(old);
+        return Ok(KnownRows { all: old, missing: missing.len() as u64 });
     };
     Err(Error::new(Code::StoreRefused, what))
 }
@@ -239,7 +265,7 @@ fn named(mut rows: Vec<String>) -> String {
 
 /// Removes rows that still have the values that were looked at; answers with how many.
 fn remove(both: &mut Both<'_>, rows: &KnownRows, permit: &Permit<'_>) -> Result<u64> {
-    let rows: Vec<_> = rows.iter().collect();
+    let rows: Vec<_> = rows.all.iter().collect();
     let Both { from, old, watch, .. } = both;
     let mut removed = 0;
     for part in rows.chunks(CHUNK as usize) {

@@ -28,6 +28,7 @@ use std::time::Duration;
 use crate::api::{Change, MoveStatus, Moves, Moving};
 use crate::error::{Code, Error, Result, shown};
 use crate::moves::{MovePhase, PlannedMove};
+use children::check_all_are_named;
 use key::IdRange;
 use moved_table::texts;
 use parents::check_parents;
@@ -109,8 +110,9 @@ impl MovedRows {
         self
     }
 
-    /// Rows of the new shard with other values than the old one's were changed there since the move: [`Moves::clean`] removes the old ones, too.
-    /// Otherwise it refuses, because a program that did not follow the move may have written them to the old shard.
+    /// Rows of the new shard with other values than the old one's were changed there since the move, and rows that it lacks were deleted there:
+    /// [`Moves::clean`] removes the old ones, too. Otherwise it refuses, because a program that did not follow the move may have written them to the
+    /// old shard.
     #[must_use]
     pub fn changed_too(mut self) -> MovedRows {
         self.has_changed = true;
@@ -130,7 +132,13 @@ impl MovedRows {
             let how = self.wording.table();
             return Err(Error::argument(format!("name the table and the column of its ids: {how}")));
         }
-        self.tables.iter().map(|(name, key)| Both::open(self, of, name, key, watch)).collect()
+        let all = self.tables.iter().map(|(name, key)| Both::open(self, of, name, key, watch));
+        let mut all = all.collect::<Result<Vec<_>>>()?;
+        let tables: Vec<MovedTable> = all.iter().map(|both| both.old.clone()).collect();
+        for both in &mut all {
+            check_all_are_named(&mut both.from, &both.old, &tables, self.wording)?;
+        }
+        Ok(all)
     }
 }
 
@@ -283,7 +291,11 @@ fn check_apart(
             let name = "SELECT IF(@@lower_case_table_names, LOWER(DATABASE()), DATABASE())";
             let cluster = "SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'";
             let of_cluster = texts(from, cluster)?;
-            let one_server = held || !of_cluster.is_empty() && of_cluster == texts(to, cluster)?;
+            // A server of no cluster has a name of it that is empty, or only zeros.
+            let has_name = |row: &Vec<String>| {
+                row.get(1).is_some_and(|name| name.chars().any(|letter| !matches!(letter, '0' | '-')))
+            };
+            let one_server = held || of_cluster.iter().any(has_name) && of_cluster == texts(to, cluster)?;
             one_server && texts(from, name)? == texts(to, name)?
         }
         ShardKind::Postgres => {

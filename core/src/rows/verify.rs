@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::children::check_children;
-use super::compare::{Compared, Differs, compare};
+use super::compare::{Compared, Difference, Differs, Resolve, compare};
 use super::pace::Pace;
 use super::permit::Permit;
 use super::repair::repair;
@@ -92,11 +92,15 @@ impl Moves {
         let mut all = rows.open(&before.of, &watch)?;
         for both in &mut all {
             check_sides(both, &routes, &before.of, &status.finished)?;
-            if repair == RowRepair::BringAndDelete {
-                check_deletes(both, &before.of)?;
-                check_children(&mut both.to, &both.new, &[], rows.wording)?;
-                check_children(&mut both.from, &both.old, &[], rows.wording)?;
-            }
+        }
+        for at in 0..all.len() {
+            let (these, behind) = all.split_at_mut(at + 1);
+            let Some(both) = these.last_mut().filter(|_| repair == RowRepair::BringAndDelete) else {
+                continue;
+            };
+            check_deletes(both, &before.of)?;
+            let behind: Vec<_> = behind.iter().map(|of| &of.new).collect();
+            check_children(&mut both.to, &both.new, &behind, rows.wording)?;
         }
         let counts = matches!(before.phase, MovePhase::Mirror | MovePhase::CutOver(100));
         let begins = counts && !change.is_dry();
@@ -110,15 +114,22 @@ impl Moves {
         let repair = if change.is_dry() { RowRepair::Named } else { repair };
         let still = || self.check_still(version);
         let permit = Permit::new(&still, status.settle);
+        // Rows that refer to others are deleted before those.
+        let mut deleted = vec![0; all.len()];
+        if repair == RowRepair::BringAndDelete {
+            for (both, deleted) in all.iter_mut().zip(&mut deleted).rev() {
+                *deleted = self.delete_orphans(both, &permit)?;
+            }
+        }
         let mut tables = Vec::new();
-        for both in &mut all {
+        for (both, deleted) in all.iter_mut().zip(deleted) {
             let found = self.compare(both, repair, &permit)?;
             let named = found.left.iter();
             let named = named.map(|of| DifferingRow { row: both.old.shown(&of.primary), how: of.how });
             tables.push(ComparedRows {
                 table: both.old.name.clone(),
                 rows: found.rows,
-                repaired: found.repaired,
+                repaired: deleted + found.repaired,
                 differ: named.collect(),
             });
         }
@@ -132,7 +143,29 @@ impl Moves {
         Ok(comparison)
     }
 
+    /// Deletes the rows that only the new shard has; answers with how many.
+    fn delete_orphans(&self, both: &mut Both<'_>, permit: &Permit<'_>) -> Result<u64> {
+        let mut deleted = 0;
+        self.each_range(both, &mut |both, found| {
+            let is_orphan = |row: &Difference| row.how == Differs::OnlyNew;
+            let orphans: Vec<_> = found.into_iter().filter(is_orphan).collect();
+            let left = repair(both, &orphans, true, permit)?;
+            deleted += orphans.iter().filter(|row| !left.contains(row)).count() as u64;
+            // The others are for the comparison that follows.
+            Ok(Vec::new())
+        })?;
+        Ok(deleted)
+    }
+
     fn compare(&self, both: &mut Both<'_>, repairs: RowRepair, permit: &Permit<'_>) -> Result<Compared> {
+        self.each_range(both, &mut |both, found| match repairs {
+            RowRepair::Named => Ok(found),
+            RowRepair::Bring => repair(both, &found, false, permit),
+            RowRepair::BringAndDelete => repair(both, &found, true, permit),
+        })
+    }
+
+    fn each_range(&self, both: &mut Both<'_>, resolve: &mut Resolve<'_>) -> Result<Compared> {
         let status = self.status()?;
         let Some(moving) = status.moving else {
             return Err(Error::config("the move has ended meanwhile; nothing was recorded"));
@@ -140,13 +173,7 @@ impl Moves {
         let mut pace = Pace::new(u64::MAX, Instant::now());
         let mut whole = Compared::default();
         for range in both.ranges(&moving.of) {
-            let of = compare(both, &range, status.settle, &mut pace, NAMED, &mut |both, found| {
-                if repairs == RowRepair::Named {
-                    return Ok(found);
-                }
-                let deletes = repairs == RowRepair::BringAndDelete;
-                repair(both, &found, deletes, permit)
-            })?;
+            let of = compare(both, &range, status.settle, &mut pace, NAMED, resolve)?;
             whole.rows += of.rows;
             whole.repaired += of.repaired;
             whole.left.extend(of.left);

@@ -12,9 +12,13 @@ import os
 import random
 import sys
 import time
+from pathlib import Path
 
 import keymill
 import pymysql
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from pool import Pool
 
 BUYERS = 2000
 # No value is left to the database: two of them would say different times.
@@ -28,29 +32,18 @@ chance = random.Random(int(seed))
 weights = list(itertools.accumulate(1 / (rank + 1) for rank in range(BUYERS)))
 
 
-class Database:
+def database(place):
     """The connections to a shard."""
-
-    def __init__(self, place):
-        self.host, rest = place.split(":")
-        port, self.name = rest.split("/")
-        self.port, self.free = int(port), []
-
-    def getconn(self):
-        if self.free:
-            return self.free.pop()
-        return pymysql.connect(
-            host=self.host, port=self.port, user="keymill", password="secret", database=self.name,
-            connect_timeout=2, read_timeout=2, write_timeout=2,
-            # Otherwise writers of new ids wait for each other's gaps.
-            init_command="SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-
-    def putconn(self, connection):
-        if connection.open:
-            self.free.append(connection)
+    host, rest = place.split(":")
+    port, name = rest.split("/")
+    return Pool(lambda: pymysql.connect(
+        host=host, port=int(port), user="keymill", password="secret", database=name,
+        connect_timeout=2, read_timeout=2, write_timeout=2,
+        # Otherwise writers of new ids wait for each other's gaps.
+        init_command="SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"))
 
 
-places = {name: Database(place) for name, place in (shard.split("=") for shard in shards.split(","))}
+places = {name: database(place) for name, place in (shard.split("=") for shard in shards.split(","))}
 
 
 def write(orders, router, id, row):

@@ -10,7 +10,6 @@ On the way, the move is undone in its middle, a program is stopped by a signal f
 killed. With --long more programs run for longer, and every move of the plan is made.
 """
 
-import atexit
 import collections
 import os
 import re
@@ -23,6 +22,9 @@ from pathlib import Path
 
 import keymill
 import pymysql
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from stage import Program, Stage
 
 IS_LONG = "--long" in sys.argv
 config, server, folder, *languages = [word for word in sys.argv[1:] if word != "--long"]
@@ -48,30 +50,12 @@ shard = "s3"
 """
 # The store's address has a password. On a busy machine the operator waits longer for an answer than the programs.
 os.environ["KEYMILL_CONFIG"] = f"{config}&timeout=60s"
-started = time.time()
-
-
-def say(text):
-    print(f"\n# {time.time() - started:.0f} s: {text}", flush=True)
+stage = Stage(folder)
+say, type_in, until, programs = stage.say, stage.type_in, stage.until, stage.programs
 
 
 def keymill_command(*words):
     return ["keymill", *map(str, words)]
-
-
-def type_in(*words, fails=False, keep=8):
-    """Runs a command and shows what it answers, without folders."""
-    shown = " ".join(str(word) for word in words).replace(str(folder) + "/", "")
-    print(f"$ keymill {shown}", flush=True)
-    done = subprocess.run(keymill_command(*words), capture_output=True, text=True, timeout=600)
-    lines = (done.stderr + done.stdout).replace(str(folder) + "/", "").splitlines()
-    for line in lines[:keep]:
-        print(line)
-    if len(lines) > keep:
-        print(f"… {len(lines) - keep} more lines")
-    if fails is not None and (done.returncode != 0) != fails:
-        raise SystemExit(f"exit {done.returncode}: {done.stdout}{done.stderr}")
-    return done.stdout
 
 
 def answer(*words):
@@ -85,40 +69,6 @@ def sql(shard, statement, values=()):
     with connection, connection.cursor() as cursor:
         cursor.execute(statement, values)
         return cursor.fetchall()
-
-
-class Program:
-    """A running shop."""
-
-    def __init__(self, name, command, seed):
-        self.name, self.log = f"{name}-{seed}", folder / f"{name}-{seed}.log"
-        places = ",".join(f"{shard}={place}" for shard, place in PLACES.items())
-        words = [*shlex.split(command), config, str(KEYS), places, str(self.log), str(seed)]
-        self.errors = open(folder / f"{self.name}.errors", "w")
-        self.process = subprocess.Popen(words, stdout=self.errors, stderr=self.errors)
-
-    def lines(self):
-        return self.log.read_text().splitlines() if self.log.exists() else []
-
-    def check(self):
-        if self.process.poll() is not None:
-            self.errors.flush()
-            raise SystemExit(f"{self.name} ended with {self.process.returncode}: {(folder / f'{self.name}.errors').read_text()[-2000:]}")
-
-    def end(self):
-        self.log.with_name(self.log.name + ".stop").touch()
-        if self.process.wait(timeout=300) != 0:
-            self.check()
-
-
-def until(what, is_so, patience=300):
-    end = time.time() + patience
-    while not is_so():
-        for program in programs:
-            program.check()
-        if time.time() > end:
-            raise SystemExit(f"not within {patience} s: {what}")
-        time.sleep(0.1)
 
 
 def placed():
@@ -169,7 +119,7 @@ def freeze_a_program_for_a_step():
         type_in("move", "next", "orders", "--yes")
         follow(1)
         # On a busy machine its row may have ended by now.
-        if not type_in("move", "next", "orders", "--watch", "0s", "--yes", fails=None):
+        if type_in("move", "next", "orders", "--watch", "0s", "--yes", fails=None)[0] != 0:
             type_in("move", "next", "orders", "--watch", "0s", "--wait", "--yes")
     finally:
         frozen.process.send_signal(signal.SIGCONT)
@@ -274,15 +224,16 @@ type_in("route", "put", "orders", folder / "routes.toml", "--yes")
 
 say("programs in Java, Python and Node place orders, change them and read them again")
 names = ["java", "python", "node"]
-programs = []
-atexit.register(lambda: [program.process.kill() for program in programs])
+places = ",".join(f"{shard}={place}" for shard, place in PLACES.items())
 for seed in range(2 if IS_LONG else 1):
-    programs += [Program(name, command, seed) for name, command in zip(names, languages)]
+    for name, command in zip(names, languages):
+        words = lambda log: [*shlex.split(command), config, KEYS, places, log, seed]
+        programs.append(Program(folder, f"{name}-{seed}", words))
 until("enough orders", lambda: placed() >= ROWS_BEFORE, 900)
 
 say("which shard is hot, and what would be moved")
 type_in("heat", "business:order", "--ranges", "4")
-plan = type_in("move", "plan", "orders", "--shards", ",".join(SHARDS), "--hot", "business:order", "--out", PLAN)
+_, plan = type_in("move", "plan", "orders", "--shards", ",".join(SHARDS), "--hot", "business:order", "--out", PLAN)
 moves = re.findall(r"^move \d+: genes \S+, (\S+) to (\S+),", plan, re.MULTILINE)
 made = moves if IS_LONG else moves[:1]
 for number, (old, new) in enumerate(made, 1):

@@ -4,6 +4,7 @@
 //! The servers are found by `KEYMILL_TEST_MYSQL` and `KEYMILL_TEST_POSTGRES`; the Redis is the test's own.
 
 use std::collections::{BTreeMap, HashSet};
+use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -149,9 +150,21 @@ impl Server {
         try_done(&mut self.statement(sql)).map(|answer| answer.trim().to_owned())
     }
 
-    /// Begins to say it; the caller ends or awaits the client.
-    pub(crate) fn spawn(&self, sql: &str) -> Child {
-        self.statement(sql).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    /// A session that has said this, and stays open until its client is killed.
+    pub(crate) fn session(&self, sql: &str) -> Child {
+        let mut client = match self {
+            Server::MariaDb { database, .. } => {
+                let mut client = self.client("mariadb");
+                client.args(["--unbuffered", database]);
+                client
+            }
+            Server::Postgres { .. } => self.client("psql"),
+        };
+        let mut client =
+            client.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let stdin = client.stdin.as_mut().unwrap();
+        stdin.write_all(format!("{sql}\n").as_bytes()).unwrap();
+        client
     }
 
     fn dump(&self) -> String {

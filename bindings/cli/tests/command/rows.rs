@@ -235,6 +235,15 @@ fn cleaned(shop: &Shop) {
         let refused = shop.home.run(&[&words[..], &now].concat()).refused("INVALID_ARGUMENT");
         assert!(refused.contains("--from 's1=URL' and --to 's2=URL'"), "{refused}");
     }
+    // The new shard has lost its rows.
+    for sql in ["CREATE TABLE kept AS SELECT * FROM t_order", "DELETE FROM t_order WHERE order_id % 3 <> 0"] {
+        shop.new.say(sql);
+    }
+    let lost = shop.run("clean", &[&now[..], &["--changed-too"]].concat()).refused("STORE_REFUSED");
+    assert!(lost.contains("of 9000 rows of `t_order`: has it lost them?"), "{lost}");
+    for sql in ["DELETE FROM t_order", "INSERT INTO t_order SELECT * FROM kept", "DROP TABLE kept"] {
+        shop.new.say(sql);
+    }
     // The right names in front of the wrong databases, of which the old one lacks nothing.
     shop.new.say(&format!("UPDATE t_order SET version = 1 WHERE order_id = {one}"));
     let (from, to) = (format!("s1={new}"), format!("s2={old}"));
@@ -276,21 +285,25 @@ fn a_copy_that_stands_still_in_a_chunk_holds_its_locks_for_seconds() {
     const LONG: &str =
         "CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, version BIGINT NOT NULL, buyer TEXT)";
     for shop in [Shop::mariadb("rows_stopped", LONG), Shop::postgres("rows_stopped", LONG)] {
+        // A statement waits for a lock for half of it.
+        let table = "version = 2\nsettle = \"2s\"\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
+        shop.home.file("routes.toml", table);
+        shop.home.run(&["route", "put", "orders", "routes.toml", "--yes"]).done();
+        shop.home.run(&["move", "plan", "orders", "--shards", "s1,s2", "--out", "plan.toml"]).done();
         let shop = shop.filled(3000).started();
         shop.old.say("UPDATE t_order SET buyer = REPEAT('x', 2000)");
         let is_mariadb = matches!(shop.old, Server::MariaDb { .. });
-        let sleep = if is_mariadb { "DO SLEEP(15)" } else { "SELECT pg_catalog.pg_sleep(15)" };
-        let held = format!("BEGIN; INSERT INTO t_order VALUES ({}, 1, 'held'); {sleep}; ROLLBACK", id(1));
-        let is_locked = || {
-            let look = format!(
-                "BEGIN; SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE NOWAIT",
-                id(1000)
-            );
-            shop.old.try_say(&look).is_err()
+        let is_locked = |server: &Server, n: u64| {
+            let look =
+                format!("BEGIN; SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE NOWAIT", id(n));
+            server.try_say(&look).is_err()
         };
         // The copy stands still where it waits for this row.
-        let mut holder = shop.new.spawn(&held);
-        let copy = shop.spawn("copy", &["--yes"]);
+        shop.new.say(&format!("INSERT INTO t_order VALUES ({}, 1, 'held')", id(1)));
+        let held = format!("BEGIN; SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE;", id(1));
+        let mut holder = shop.new.session(&held);
+        until("a row that is held", || is_locked(&shop.new, 1));
+        let copy = shop.spawn("copy", &["--wait", "--yes"]);
         let signal = |signal| {
             // SAFETY: sends a signal to a child that this test has started and not yet waited for.
             assert_eq!(unsafe { libc::kill(copy.id().cast_signed(), signal) }, 0);
@@ -298,9 +311,9 @@ fn a_copy_that_stands_still_in_a_chunk_holds_its_locks_for_seconds() {
         until("a copy that stands still with locks", || {
             signal(libc::SIGSTOP);
             std::thread::sleep(Duration::from_millis(20));
-            is_locked() || {
+            is_locked(&shop.old, 1000) || {
                 signal(libc::SIGCONT);
-                std::thread::sleep(Duration::from_millis(7));
+                std::thread::sleep(Duration::from_millis(300));
                 false
             }
         });
@@ -360,17 +373,48 @@ fn rows_that_go_with_others_are_compared_before_the_first_one_is_removed() {
         let now = ["--older-than", "0s", "--yes"];
         let items = |server: &Server| server.say("SELECT COUNT(*) FROM t_item");
         let alone = shop.run("clean", &now).refused("STORE_REFUSED");
-        assert!(alone.contains("t_item") && alone.contains("name that table behind this one"), "{alone}");
+        assert!(alone.contains("t_item") && alone.contains("name that table too"), "{alone}");
+        let turned = ["--table", "t_item", "--key", "item_of", "--table", "t_order", "--key", "order_id"];
+        let turned = shop.run("clean", &[&turned[..], &now].concat()).refused("STORE_REFUSED");
+        assert!(turned.contains("name that table behind this one"), "{turned}");
         // The new shard has lost an item, whose order it has.
         shop.new.say(&format!("DELETE FROM t_item WHERE item_of = {}", id(2)));
         let lost = shop.run("clean", &[&ITEMS[..], &now].concat()).refused("STORE_REFUSED");
         assert!(lost.contains("does not have these rows of `t_item`"), "{lost}");
         assert_eq!((count(&shop.old), items(&shop.old)), (6, "6".to_owned()), "nothing was removed");
-        shop.new.say(&format!("INSERT INTO t_item VALUES ({}, 1, 1)", id(2)));
-        let done = shop.run("clean", &[&ITEMS[..], &now].concat()).done();
+        // A program has deleted it.
+        let done = shop.run("clean", &[&ITEMS[..], &now, &["--changed-too"]].concat()).done();
         assert!(done.contains("table: t_order\nrows removed: 3\ntable: t_item\nrows removed: 3\n"), "{done}");
         assert_eq!((count(&shop.old), items(&shop.old)), (3, "3".to_owned()));
-        assert_eq!((count(&shop.new), items(&shop.new)), (3, "3".to_owned()));
+        assert_eq!((count(&shop.new), items(&shop.new)), (3, "2".to_owned()));
+    }
+}
+
+#[test]
+fn rows_that_only_the_new_shard_has_go_with_those_that_refer_to_them() {
+    for rule in ["", " ON DELETE CASCADE"] {
+        for shop in [Shop::mariadb("rows_orphans", ORDERS), Shop::postgres("rows_orphans", ORDERS)] {
+            let shop = shop.filled(3).started();
+            for server in [&shop.old, &shop.new] {
+                server.say(&format!(
+                    "CREATE TABLE t_item (item_of BIGINT NOT NULL, line INT NOT NULL, PRIMARY KEY (item_of, line), FOREIGN KEY (item_of) REFERENCES t_order (order_id){rule})"
+                ));
+            }
+            shop.old.say("INSERT INTO t_item SELECT order_id, 1 FROM t_order");
+            for verb in ["copy", "verify"] {
+                let refused = shop.run(verb, &["--wait", "--yes"]).refused("STORE_REFUSED");
+                assert!(refused.contains("t_item") && refused.contains("would stay behind"), "{refused}");
+            }
+            shop.run("copy", &[&ITEMS[..], &["--wait", "--yes"]].concat()).done();
+            shop.new.say(&format!("INSERT INTO t_order (order_id, version) VALUES ({}, 1)", id(50)));
+            for of in [50, 2] {
+                shop.new.say(&format!("INSERT INTO t_item VALUES ({}, 7)", id(of)));
+            }
+            let repairs = ["--repair", "--delete", "--wait", "--yes"];
+            let repaired = shop.run("verify", &[&ITEMS[..], &repairs].concat()).done();
+            assert!(repaired.contains("repaired: 1\n") && repaired.contains("repaired: 2\n"), "{repaired}");
+            assert_eq!((count(&shop.new), shop.new.say("SELECT COUNT(*) FROM t_item")), (3, "3".to_owned()));
+        }
     }
 }
 
@@ -731,8 +775,8 @@ fn a_row_that_anothers_unique_value_keeps_out_overwrites_none_and_is_named() {
         assert!(found.out.contains(&format!("row {}: missing in the new shard", id(1))), "{found:?}");
         assert!(found.out.contains(&format!("row {}: only in the new shard", id(900))), "{found:?}");
         // What the refusal advises.
-        shop.run("verify", &["--repair", "--delete", "--yes", "--wait"]);
-        assert_eq!(shop.copied(&[]), (1, 1));
+        shop.run("verify", &["--repair", "--delete", "--yes", "--wait"]).done();
+        assert_eq!(shop.copied(&[]), (0, 2));
         let [old, new] = shop.moving("*");
         assert_eq!(old, new);
     }

@@ -20,6 +20,9 @@ POSTGRES = ("psycopg", "psycopg2", "psycopg2cffi", "pg8000")
 # libpq's PQTRANS_INERROR
 IN_ERROR = 3
 
+IN_USE = "shard `{}` got a connection on which another write or read has not ended: each has a connection of its own, so read before the write, or on the work's connection"
+IN_ATOMIC = "shard `{}`: a transaction of the program is open on `{}` (`transaction.atomic`, `ATOMIC_REQUESTS`, a `TestCase`), and a write has one of its own: call it outside, in tests in a `TransactionTestCase`"
+
 
 class _Writing:
     """A write that is under way. A task that it began has the same object, and may outlive it."""
@@ -27,8 +30,15 @@ class _Writing:
     is_over = False
 
 
+# The drivers' connections that writes and reads have now, by their addresses.
+_in_use: set[int] = set()
+
 # The write of this thread or task.
 _writes: ContextVar[_Writing | None] = ContextVar("keymill_writes", default=None)
+
+
+class _Refused(Exception):
+    """This connection cannot be used."""
 
 
 class _Held:
@@ -38,6 +48,20 @@ class _Held:
         self.connection, self.pool = connection, pool
         self.raw = getattr(connection, "driver_connection", None) or connection
         self.had_autocommit = False
+        # Whether it is in `_in_use`.
+        self.is_own = False
+
+    def take(self, shard: str, reads: bool) -> None:
+        """Nobody else uses it from now on."""
+        if id(self.raw) in _in_use:
+            raise _Refused(IN_USE.format(shard))
+        _in_use.add(id(self.raw))
+        self.is_own = True
+
+    def leave(self) -> None:
+        if self.is_own:
+            _in_use.discard(id(self.raw))
+            self.is_own = False
 
     def begin(self) -> None:
         # The first statement begins a transaction.
@@ -83,6 +107,10 @@ class _Held:
         if self.pool is not None:
             self.pool.putconn(self.connection)
 
+    def hooks(self) -> list[Callable[[], Any]]:
+        """What the program wants to be called after the commit."""
+        return []
+
 
 class _HeldSqlalchemy(_Held):
     """A `Connection` of SQLAlchemy: a `Session` that is bound to it joins the transaction."""
@@ -103,31 +131,70 @@ class _HeldSqlalchemy(_Held):
 
 
 class _HeldDjango(_Held):
-    """A connection of `django.db.connections`, which is the thread's own and stays open."""
+    """A connection of `django.db.connections`, which is the thread's own and stays open. The transaction is a block of `transaction.atomic`, so that
+    those of the work are savepoints in it, and Django refuses what would end it."""
 
     def __init__(self, connection: Any, pool: Any) -> None:
-        connection.ensure_connection()
+        if not connection.in_atomic_block:
+            connection.ensure_connection()
         super().__init__(connection, pool)
         self.raw = connection.connection
+        self.atomic: Any = None
+        self.after: list[Callable[[], Any]] = []
+
+    def take(self, shard: str, reads: bool) -> None:
+        is_open = self.connection.in_atomic_block or not self.connection.get_autocommit()
+        if is_open and not reads:
+            raise _Refused(IN_ATOMIC.format(shard, self.connection.alias))
+        # A read sees what this transaction has written, and ends nothing.
+        if not is_open:
+            super().take(shard, reads)
 
     def begin(self) -> None:
-        if not self.connection.get_autocommit():
-            return
-        self.had_autocommit = True
-        self.connection.set_autocommit(False)
+        if self.is_own:
+            self.atomic = sys.modules["django.db.transaction"].Atomic(self.connection.alias, False, False)
+            self.atomic.__enter__()
+
+    def check(self) -> None:
+        if self.is_own and (self.connection.connection is not self.raw or self.connection.needs_rollback):
+            transactions = sys.modules["django.db.transaction"]
+            raise transactions.TransactionManagementError(
+                "the work's connection has ended, or an `atomic` block in it has failed: its transaction can only be rolled back"
+            )
+        super().check()
 
     def commit(self) -> None:
-        self.connection.commit()
+        if self.is_own:
+            # They are for the time after both shards have committed.
+            hooks, self.connection.run_on_commit = self.connection.run_on_commit, []
+            self._leave_block()
+            self.after = [hook[1] for hook in hooks]
 
     def rollback(self) -> None:
-        self.connection.rollback()
+        if self.is_own:
+            self.connection.needs_rollback = True
+            self._leave_block()
+
+    def _leave_block(self) -> None:
+        atomic, self.atomic = self.atomic, None
+        if atomic is not None:
+            atomic.__exit__(None, None, None)
 
     def give_back(self) -> None:
-        if self.had_autocommit:
-            self.connection.set_autocommit(True)
+        pass
 
     def end(self) -> None:
-        self.connection.close()
+        if not self.is_own:
+            return
+        # Whatever blocks the work has left open ended with the connection.
+        connection = self.connection
+        connection.in_atomic_block, connection.needs_rollback, connection.closed_in_transaction = False, False, False
+        connection.savepoint_ids, connection.run_on_commit, connection.atomic_blocks = [], [], []
+        connection.close()
+        connection.connection = None
+
+    def hooks(self) -> list[Callable[[], Any]]:
+        return self.after
 
 
 def _held(connection: Any, pool: Any) -> _Held:
@@ -214,10 +281,11 @@ def _failure(error: BaseException, held: _Held | None) -> tuple[str, int, str, b
 class _Run:
     """One write: what the core says is done on the program's connections."""
 
-    def __init__(self, connect: Mapping[str, Any], write: _ShardWrite) -> None:
-        self.connect, self.write = connect, write
+    def __init__(self, connect: Mapping[str, Any], write: _ShardWrite, reads: bool) -> None:
+        self.connect, self.write, self.reads = connect, write, reads
         self.held: list[_Held | None] = [None, None]
         self.error: BaseException | None = None
+        self.after: list[Callable[[], Any]] = []
 
     def connection(self) -> Any:
         """What the work gets."""
@@ -261,6 +329,11 @@ class _Run:
             return self.write.refused(
                 f"shard `{shard}` got the connection that the other shard has: each shard has connections of its own"
             )
+        try:
+            held.take(shard, self.reads)
+        except _Refused as refused:
+            # It is another one's.
+            return self.write.refused(str(refused))
         self.held[side] = held
         is_postgres = _is_postgres(held.raw)
         if is_postgres is None:
@@ -285,6 +358,7 @@ class _Run:
         held = self._on(side)
         held.check()
         held.commit()
+        self.after.extend(held.hooks())
         return self.write.ready()
 
     def _rollback(self, side: int, _: str, __: float) -> tuple[str, int, str, float]:
@@ -304,6 +378,12 @@ class _Run:
         self.held[side] = None
         if held is None:
             return
+        try:
+            self.close_held(held, ends)
+        finally:
+            held.leave()
+
+    def close_held(self, held: _Held, ends: bool) -> None:
         if not ends:
             try:
                 return held.give_back()
@@ -320,6 +400,11 @@ class _Run:
         """Something interrupts the program: nothing that is open stays."""
         for side in (0, 1):
             self.close(side, True)
+
+    def run_hooks(self) -> None:
+        """After everything is committed. An error of one is the caller's, and the others are not called, as in Django."""
+        for hook in self.after:
+            hook()
 
 
 class Shards:
@@ -362,19 +447,22 @@ class Shards:
         The block runs once: where it would have to run again, because a step of a move came in between or the database ended the transaction
         in favour of another one, `DeadlineError` with the code NOT_READY says so, and nothing was written. `run` does it again by itself.
         """
-        run = self._begin(id, reads=False, once=True)
+        run = _Run(self._shards, self._tables.begin(id, False, True), False)
         with _one_write():
-            yield from run
+            yield from self._block(run)
+        run.run_hooks()
 
     @contextmanager
     def read(self, id: int | bytes) -> Iterator[Any]:
         """A connection to the shard from which this id is read."""
-        yield from self._begin(id, reads=True, once=True)
+        run = _Run(self._shards, self._tables.begin(id, True, True), True)
+        yield from self._block(run)
+        run.run_hooks()
 
     def run(self, id: int | bytes, work: Callable[[Any], T]) -> T:
         """Runs `work(connection)` as `write` does, and answers with its value. It runs again within the deadline, where it has to: so it changes
         nothing but this transaction."""
-        run = _Run(self._shards, self._tables.begin(id, False, False))
+        run = _Run(self._shards, self._tables.begin(id, False, False), False)
         with _one_write():
             try:
                 answer = run.write.ready()
@@ -385,13 +473,13 @@ class Shards:
                         answer = run.failed(error)
                     else:
                         answer = run.write.ready()
-                return value
             except BaseException:
                 run.give_up()
                 raise
+        run.run_hooks()
+        return value
 
-    def _begin(self, id: int | bytes, reads: bool, once: bool) -> Iterator[Any]:
-        run = _Run(self._shards, self._tables.begin(id, reads, once))
+    def _block(self, run: _Run) -> Iterator[Any]:
         try:
             run.until_work(run.write.ready())
             try:
