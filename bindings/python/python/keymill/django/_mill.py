@@ -86,6 +86,15 @@ def mill():
         return _mill
 
 
+def close():
+    """Closes the mill, which gives back what its sources have; the next id opens it again."""
+    global _mill, _key
+    with _lock:
+        old, _mill, _key = _mill, None, None
+    if old is not None:
+        old.close()
+
+
 def is_of_tests():
     """Whether the store is a database that tests have made for themselves."""
     at = alias()

@@ -1,6 +1,4 @@
 import io
-import os
-import unittest
 
 from django import forms
 from django.contrib.auth.models import User
@@ -10,6 +8,7 @@ from django.core.management.base import SystemCheckError
 from django.db import connection, connections
 from django.test import TestCase, TransactionTestCase
 
+from keymill import StoreError
 from keymill.django import KeymillField, _mill
 
 from .models import Buyer, Order, Rush, Ticket
@@ -122,10 +121,33 @@ class Async(TransactionTestCase):
 
 
 class Adopt(TransactionTestCase):
-    @unittest.skipIf("SHOP_DATABASE" not in os.environ or "://" not in os.environ["SHOP_DATABASE"], "its store is memory")
-    def test_a_table_that_has_rows(self):
-        Ticket.objects.all().delete()
-        highest = Buyer.objects.create(name="a").pk + 10_000
+    """A table that has rows which no source of keymill's gave."""
+
+    def tearDown(self):
+        _mill.is_of_tests = self.is_of_tests
+        self.begin_anew()
+
+    def setUp(self):
+        self.is_of_tests = _mill.is_of_tests
+        if connection.vendor == "sqlite":
+            self.skipTest("its store is memory")
+
+    def begin_anew(self):
+        """As a program that starts."""
+        _mill.close()
+        Buyer._meta.pk._keymill = None
+
+    def test_no_key_is_given_that_is_there_before_it_is_adopted(self):
+        highest = Buyer.objects.create(name="a").pk + 100_000
         Buyer.objects.create(pk=highest, name="from before")
+        self.begin_anew()
+        _mill.is_of_tests = lambda: False
+        with self.assertRaisesRegex(StoreError, f"has keys up to {highest}.*manage.py keymill adopt"):
+            Buyer.objects.create(name="b")
+        self.assertEqual(Buyer.objects.count(), 2)
         call_command("keymill", "adopt", "shop.Buyer", "--dry-run", stdout=io.StringIO())
+        with self.assertRaises(StoreError):
+            Buyer.objects.create(name="b")
         call_command("keymill", "adopt", "shop.Buyer", stdout=io.StringIO())
+        self.begin_anew()
+        self.assertGreater(Buyer.objects.create(name="b").pk, highest)
