@@ -183,15 +183,17 @@ fn another_connection_goes_on_where_the_first_stopped(bench: &Bench) {
 
 /// Reserves until there are `count` ranges; other processes may make single attempts fail, but not for ever.
 fn reserve_many(store: &mut dyn Store, request: &Request, count: usize) -> Vec<(u64, u64)> {
-    reserve_timed(store, request, count).0
+    let (ranges, _, unknown) = reserve_timed(store, request, count);
+    assert_eq!(unknown, 0, "each attempt is answered");
+    ranges
 }
 
-/// The same, with the time of the longest attempt.
-fn reserve_timed(store: &mut dyn Store, request: &Request, count: usize) -> (Vec<(u64, u64)>, Duration) {
+/// The same, with the time of the longest attempt, and how many attempts had no answer: their ranges may be reserved and are not used.
+fn reserve_timed(store: &mut dyn Store, request: &Request, count: usize) -> (Vec<(u64, u64)>, Duration, u64) {
     let deadline = Instant::now() + Duration::from_secs(300);
     let mut request = request.clone();
     let mut ranges = Vec::new();
-    let mut worst = Duration::ZERO;
+    let (mut worst, mut unknown) = (Duration::ZERO, 0);
     while ranges.len() < count {
         let began = Instant::now();
         let answer = store.reserve(&request);
@@ -208,10 +210,15 @@ fn reserve_timed(store: &mut dyn Store, request: &Request, count: usize) -> (Vec
             {
                 eprintln!("{fault}");
             }
+            // Nor is it answered in time then.
+            Err(fault) if fault.kind == FaultKind::Unknown && Instant::now() < deadline => {
+                eprintln!("{fault}");
+                unknown += 1;
+            }
             Err(fault) => panic!("{fault}"),
         }
     }
-    (ranges, worst)
+    (ranges, worst, unknown)
 }
 
 fn sixteen_connections_never_overlap_from_the_first_use_on(bench: &Bench) {
@@ -261,7 +268,7 @@ fn eight_processes_never_overlap(bench: &Bench) {
         })
         .collect();
     let mut ranges = Vec::new();
-    let mut worst = 0;
+    let (mut worst, mut unknown) = (0, 0);
     for mut child in children {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         for line in lines.map(Result::unwrap) {
@@ -271,6 +278,9 @@ fn eight_processes_never_overlap(bench: &Bench) {
             if let Some(millis) = line.strip_prefix("worst ") {
                 worst = worst.max(millis.parse::<u64>().unwrap());
             }
+            if let Some(attempts) = line.strip_prefix("unknown ") {
+                unknown += attempts.parse::<u64>().unwrap();
+            }
         }
         assert!(child.wait().unwrap().success());
     }
@@ -278,7 +288,8 @@ fn eight_processes_never_overlap(bench: &Bench) {
     assert_eq!(ranges.len(), 8 * 100);
     let total: u64 = ranges.iter().map(|(lo, hi)| hi - lo).sum();
     assert_disjoint(ranges);
-    assert_eq!(bench.stands_at("orders"), Some(total + 1));
+    let stands_at = bench.stands_at("orders").unwrap();
+    assert!((total + 1..=total + 1 + 7 * unknown).contains(&stands_at), "{stands_at}, {total}, {unknown}");
 }
 
 /// Not a test of its own: `eight_processes_never_overlap` starts it. Without its variable it does nothing.
@@ -297,11 +308,12 @@ fn a_child_process_reserves_and_prints() {
     };
     let bench = std::mem::ManuallyDrop::new(Bench { kind, place, table: parts.next().unwrap().to_owned() });
     let count = 100;
-    let (ranges, worst) = reserve_timed(bench.open().as_mut(), &bench.request("orders", 7), count);
+    let (ranges, worst, unknown) = reserve_timed(bench.open().as_mut(), &bench.request("orders", 7), count);
     for (lo, hi) in ranges {
         println!("\nrange {lo} {hi}");
     }
     println!("\nworst {}", worst.as_millis());
+    println!("\nunknown {unknown}");
 }
 
 fn a_row_below_the_high_water_is_refused_and_left_alone(bench: &Bench) {

@@ -125,6 +125,26 @@ fn a_row_that_is_not_renewed_ends_and_stays_until_it_is_forgotten(readers: &Read
     assert_eq!(readers.versions(), [4, 5]);
 }
 
+fn a_row_that_ended_a_week_ago_counts_no_longer(readers: &Readers) {
+    if matches!(readers.bench.place, Place::Memory(_) | Place::Redis) {
+        return;
+    }
+    let (mut store, key) = (readers.open(), &readers.key);
+    let [mut old, mut younger] = [OwnReader::default(), OwnReader::default()];
+    store.keep_reader(key, &mut old, &keep(3, LEASE_MS)).expect("kept");
+    store.keep_reader(key, &mut younger, &keep(4, LEASE_MS)).expect("kept");
+    for (version, days) in [(3, 8), (4, 6)] {
+        let ended = format!(
+            "UPDATE {} SET ends_at = ends_at - {} WHERE pool = '{}' AND mark = {version}",
+            key.table,
+            u64::from(days * 86_400_u32) * 1000,
+            key.name.replace('\'', "''")
+        );
+        assert_eq!(readers.bench.tamper(&ended, &[]), 1);
+    }
+    assert_eq!(readers.versions(), [4]);
+}
+
 fn of_sixteen_processes_that_begin_at_once_each_has_a_row(readers: &Readers) {
     let barrier = Barrier::new(16);
     std::thread::scope(|scope| {
@@ -285,6 +305,7 @@ readers! {
     a_reader_that_ends_is_gone
     a_copy_of_a_process_gets_a_row_of_its_own
     a_row_that_is_not_renewed_ends_and_stays_until_it_is_forgotten
+    a_row_that_ended_a_week_ago_counts_no_longer
     of_sixteen_processes_that_begin_at_once_each_has_a_row
     a_row_that_no_process_wrote_stops_no_reader_and_is_listed
     more_rows_than_are_read_stop_no_reader_and_are_named_with_what_deletes_them

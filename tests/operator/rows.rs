@@ -481,10 +481,14 @@ struct Databases([String; 2]);
 
 impl Databases {
     fn start() -> Databases {
+        Databases::start_as("")
+    }
+
+    fn start_as(options: &str) -> Databases {
         let names = ["a", "b"].map(|name| format!("rows_{name}_{}", fastrand::u32(..)));
         let root = postgres::Sql::root(&postgres::url());
         for name in &names {
-            root.say(&format!("CREATE DATABASE {name} OWNER keymill"));
+            root.say(&format!("CREATE DATABASE {name} OWNER keymill {options}"));
         }
         for setting in [
             "array_nulls = off",
@@ -770,13 +774,15 @@ fn a_replica_is_no_shard_whether_it_follows_or_has_stopped() {
     replica.follow(&primary);
     let [from, to] = shards.urls();
     let of_replica = replica.url();
-    replica
-        .root()
-        .query_drop("GRANT REPLICATION CLIENT, SLAVE MONITOR ON *.* TO keymill@'%'")
-        .expect("a grant");
+    let sees_replication = if mariadb::is_mysql(&mut replica.root()) {
+        "GRANT SELECT ON performance_schema.replication_connection_configuration TO keymill@'%'"
+    } else {
+        "GRANT REPLICATION CLIENT, SLAVE MONITOR ON *.* TO keymill@'%'"
+    };
+    replica.root().query_drop(sees_replication).expect("a grant");
     for stops in [false, true] {
         if stops {
-            replica.root().query_drop("STOP SLAVE").expect("root may stop it");
+            replica.root().query_drop("STOP REPLICA").expect("root may stop it");
         }
         for (from, to) in [(&of_replica, &to), (&from, &of_replica)] {
             let rows =
@@ -788,4 +794,133 @@ fn a_replica_is_no_shard_whether_it_follows_or_has_stopped() {
             );
         }
     }
+}
+
+/// Servers that know nothing of each other, with the databases that an installation gives them.
+struct Apart([mariadb::Private; 2]);
+
+impl Shards for Apart {
+    fn urls(&self) -> [String; 2] {
+        self.0.each_ref().map(|server| server.url())
+    }
+
+    fn open(&self, shard: usize) -> Client {
+        let mut connection = mariadb::connection_of(&self.urls()[shard]);
+        Box::new(move |sql| {
+            let rows: Vec<mysql::Row> = connection.query(sql).expect("the statement is carried out");
+            rows.into_iter().map(|row| row.get(0).expect("a value")).collect()
+        })
+    }
+}
+
+#[test]
+fn databases_of_one_name_on_two_servers_are_two_shards() {
+    let shards = Apart(["", ""].map(mariadb::Private::start));
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    let found = moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+    assert!(found.is_alike() && found.recorded.is_some(), "{found:?}");
+}
+
+/// A program has deleted an order with its items in the new shard, and is about to insert it there again, or its items were read just before.
+#[test]
+fn a_chunk_whose_rows_refer_to_one_that_comes_a_moment_later_is_read_again() {
+    for shards in [&Postgres::start() as &dyn Shards, &MariaDb::start()] {
+        let Stage { moves, rows, .. } = &Stage::new(shards);
+        for shard in [0, 1] {
+            shards.open(shard)(
+                "CREATE TABLE t_item (item_of BIGINT, n BIGINT, PRIMARY KEY (item_of, n), FOREIGN KEY (item_of) REFERENCES t_order (order_id))",
+            );
+        }
+        shards.open(0)(&format!("INSERT INTO t_item VALUES ({FIRST}, 1)"));
+        let mut new = shards.open(1);
+        let (mut is_away, mut retries) = (false, 0);
+        let mut program = |event: RowsEvent<'_>| {
+            match event {
+                RowsEvent::Progress { table: "t_order", .. } if !is_away => {
+                    is_away = true;
+                    new(&format!("DELETE FROM t_order WHERE order_id = {FIRST}"));
+                }
+                RowsEvent::Retries(_) => {
+                    retries += 1;
+                    if retries == 2 {
+                        new(&format!("INSERT INTO t_order VALUES ({FIRST}, 0, 1)"));
+                    }
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        };
+        let rows = rows.clone().table("t_item", "item_of");
+        let copied = moves.copy(&rows, Change::Apply, &mut program).expect("a copy");
+        assert_eq!((retries, copied[1].sent), (2, 1));
+        assert_eq!(shards.open(1)("SELECT n FROM t_item"), ["1"]);
+    }
+}
+
+/// The server takes any bytes for text there, and converts none.
+#[test]
+fn a_text_of_a_database_without_an_encoding_is_copied_byte_by_byte_or_its_row_is_named() {
+    let shards = Databases::start_as("ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0");
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    for shard in [0, 1] {
+        shards.open(shard)("ALTER TABLE t_order ADD COLUMN note TEXT");
+    }
+    let set = |bytes: &str| {
+        shards.root(0).say(&format!(
+            "UPDATE t_order SET note = convert_from('\\x{bytes}'::bytea, 'SQL_ASCII') WHERE order_id = {FIRST}"
+        ));
+    };
+    // UTF-8, and Latin-1.
+    set("636166c3a9");
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+    let found = moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+    assert!(found.is_alike(), "{found:?}");
+    set("636166e9");
+    let refused = moves.copy(rows, Change::Apply, &mut goes_on).expect_err("no text of any encoding");
+    assert!(
+        refused.code == Code::StoreRefused
+            && refused.message.contains(&format!("a row of `t_order` from {FIRST} to ")),
+        "{refused}"
+    );
+    set("636166c3a9");
+    moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
+}
+
+/// A statement that waits for a lock is not answered any more.
+#[test]
+fn a_connection_that_breaks_in_the_middle_of_a_copy_says_nothing_of_ids() {
+    let shards = MariaDb::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    let mut holder = shards.open(1);
+    holder("BEGIN");
+    holder(&format!("INSERT INTO t_order VALUES ({}, 1, 1)", FIRST + 2));
+    let said = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        let copy = scope.spawn(|| {
+            let mut on_event = |event: RowsEvent<'_>| {
+                if let RowsEvent::Retries(error) = event {
+                    said.lock().expect("no panic").push(error.message.clone());
+                }
+                ControlFlow::Continue(())
+            };
+            moves.copy(rows, Change::Apply, &mut on_event)
+        });
+        let mut root = shards.0.root();
+        let until = Instant::now() + Duration::from_secs(240);
+        let broken = |said: &Vec<String>| said.iter().any(|one| !one.contains("Lock wait"));
+        while !broken(&said.lock().expect("no panic")) {
+            assert!(Instant::now() < until && !copy.is_finished(), "it waits for the lock");
+            let waits =
+                "SELECT ID FROM information_schema.PROCESSLIST WHERE INFO LIKE 'INSERT INTO%t_order%'";
+            for id in root.query::<u64, _>(waits).expect("the sessions") {
+                let _ = root.query_drop(format!("KILL {id}"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        holder("ROLLBACK");
+        copy.join().expect("no panic").expect("it goes on");
+    });
+    let said = said.into_inner().expect("no panic");
+    assert!(said.iter().all(|one| !one.contains("reserved")), "{said:?}");
 }

@@ -1,9 +1,11 @@
 //! Two databases of one server, as the shards `s1` and `s2`, and what a program does there.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use keymill::{
-    Change, Code, Error, Mill, MoveOptions, MovedRows, Moves, Router, ShardConnection, Shards, WorkError,
+    Change, Code, Error, Mill, MoveOptions, MovedRows, Moves, Router, RowsEvent, ShardConnection, Shards,
+    WorkError,
 };
 use keymill_tests::ci::patient;
 use keymill_tests::{mariadb, postgres};
@@ -11,6 +13,17 @@ use mysql::prelude::Queryable;
 
 /// The first id of the range that moves: genes 32768 to 65535.
 pub const FIRST: u64 = 32_768 << 47;
+
+/// An order, and its items.
+pub const MARIADB_TABLES: [&str; 2] = [
+    "CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, note VARCHAR(40) CHARACTER SET latin1, amount DECIMAL(20,6), ratio FLOAT, at TIMESTAMP(6) NULL, bytes VARBINARY(20), kind ENUM('a', 'é') CHARACTER SET utf8mb4, twice DECIMAL(21,6) AS (amount * 2), version BIGINT NOT NULL DEFAULT 0)",
+    "CREATE TABLE t_item (item_of BIGINT, n BIGINT, seat BIGINT UNIQUE, name VARCHAR(40) CHARACTER SET utf8mb4, version BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (item_of, n), FOREIGN KEY (item_of) REFERENCES t_order (order_id))",
+];
+
+pub const POSTGRES_TABLES: [&str; 2] = [
+    "CREATE TABLE t_order (order_id bigint PRIMARY KEY, note varchar(40), amount numeric(20,6), ratio real, at timestamptz, bytes bytea, kind text[], twice numeric(21,6) GENERATED ALWAYS AS (amount * 2) STORED, version bigint NOT NULL DEFAULT 0)",
+    "CREATE TABLE t_item (item_of bigint REFERENCES t_order, n bigint, seat bigint UNIQUE, name varchar(40), version bigint NOT NULL DEFAULT 0, PRIMARY KEY (item_of, n))",
+];
 
 /// Two shards.
 pub trait Database: Sync {
@@ -44,6 +57,11 @@ impl MariaDb {
             root.query_drop(format!("GRANT ALL ON {name}.* TO keymill@'%', shop@'%'")).expect("a grant");
         }
         MariaDb(server)
+    }
+
+    /// Whether the server lacks what MariaDB has since a version.
+    pub fn lacks(&self, what: &str, since: (u32, u32)) -> bool {
+        mariadb::lacks(what, since, &mut self.0.root())
     }
 }
 
@@ -83,10 +101,7 @@ impl Database for MariaDb {
     }
 
     fn tables(&self) -> [&'static str; 2] {
-        [
-            "CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, note VARCHAR(40) CHARACTER SET latin1, amount DECIMAL(20,6), ratio FLOAT, at TIMESTAMP(6) NULL, bytes VARBINARY(20), kind ENUM('a', 'é') CHARACTER SET utf8mb4, twice DECIMAL(21,6) AS (amount * 2), version BIGINT NOT NULL DEFAULT 0)",
-            "CREATE TABLE t_item (item_of BIGINT, n BIGINT, seat BIGINT UNIQUE, name VARCHAR(40) CHARACTER SET utf8mb4, version BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (item_of, n), FOREIGN KEY (item_of) REFERENCES t_order (order_id))",
-        ]
+        MARIADB_TABLES
     }
 }
 
@@ -142,10 +157,7 @@ impl Database for Postgres {
     }
 
     fn tables(&self) -> [&'static str; 2] {
-        [
-            "CREATE TABLE t_order (order_id bigint PRIMARY KEY, note varchar(40), amount numeric(20,6), ratio real, at timestamptz, bytes bytea, kind text[], twice numeric(21,6) GENERATED ALWAYS AS (amount * 2) STORED, version bigint NOT NULL DEFAULT 0)",
-            "CREATE TABLE t_item (item_of bigint REFERENCES t_order, n bigint, seat bigint UNIQUE, name varchar(40), version bigint NOT NULL DEFAULT 0, PRIMARY KEY (item_of, n))",
-        ]
+        POSTGRES_TABLES
     }
 }
 
@@ -157,6 +169,10 @@ pub fn ask<D: Database>(database: &D, shard: usize, sql: &str) -> Vec<Vec<String
         cell.map_or_else(|| "NULL".to_owned(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
     };
     rows.into_iter().map(|row| row.into_iter().map(text).collect()).collect()
+}
+
+pub fn goes_on(_: RowsEvent<'_>) -> ControlFlow<()> {
+    ControlFlow::Continue(())
 }
 
 /// Asks again while readers have not followed, on a busy machine too.

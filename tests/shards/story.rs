@@ -1,13 +1,12 @@
 //! Several programs write the same ids while their range is moved there and back: no acknowledged write is lost.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use keymill::{Change, Code, Error, MovePhase, RowRepair, RowsEvent, ShardConnection, Shards, WorkError};
+use keymill::{Change, Code, Error, MovePhase, RowRepair, ShardConnection, Shards, WorkError};
 
-use super::databases::{Database, FIRST, MariaDb, Postgres, Stage, ask, in_time};
+use super::databases::{Database, FIRST, MariaDb, Postgres, Stage, ask, goes_on, in_time};
 
 const IDS: u64 = 12;
 const PROGRAMS: usize = 2;
@@ -135,6 +134,8 @@ fn write<C: ShardConnection>(shards: &Shards<C>, ends: &AtomicBool) -> Log {
                     println!("{id}: {error}");
                 }
                 log.unacknowledged += 1;
+                // A server that is away is away for a moment.
+                std::thread::sleep(Duration::from_millis(20));
                 log.maybe_deleted.extend(last.deleted.iter().map(|n| (id, *n)));
             }
         }
@@ -142,8 +143,20 @@ fn write<C: ShardConnection>(shards: &Shards<C>, ends: &AtomicBool) -> Log {
     log
 }
 
-fn goes_on(_: RowsEvent<'_>) -> ControlFlow<()> {
-    ControlFlow::Continue(())
+/// A verb that an operator types again where a server was away.
+fn typed_again<T>(repair: RowRepair, mut verb: impl FnMut() -> Result<T, Error>) -> T {
+    let until = Instant::now() + Duration::from_secs(240);
+    loop {
+        match verb() {
+            Ok(answer) => return answer,
+            Err(error) if error.code == Code::StoreUnavailable && repair != RowRepair::Named => {
+                println!("{error}");
+                assert!(Instant::now() < until, "{error}");
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 /// Both shards are alike. Nothing is repaired, unless connections were broken between two commits.
@@ -151,7 +164,7 @@ fn alike<D: Database>(stage: &Stage<D>, repair: RowRepair) {
     let mut found = None;
     for _ in 0..20 {
         let compared =
-            stage.moves.verify(&stage.rows, repair, Change::Apply, &mut goes_on).expect("a comparison");
+            typed_again(repair, || stage.moves.verify(&stage.rows, repair, Change::Apply, &mut goes_on));
         if compared.is_alike() {
             return;
         }
@@ -176,7 +189,7 @@ fn steps<D: Database>(stage: &Stage<D>, repair: RowRepair) {
     std::thread::sleep(pause);
     stage.start();
     std::thread::sleep(pause);
-    stage.moves.copy(&stage.rows, Change::Apply, &mut goes_on).expect("a copy");
+    typed_again(repair, || stage.moves.copy(&stage.rows, Change::Apply, &mut goes_on));
     alike(stage, repair);
     cut_over(stage);
     in_time(|| stage.moves.back(Change::Apply));
@@ -188,7 +201,7 @@ fn steps<D: Database>(stage: &Stage<D>, repair: RowRepair) {
     std::thread::sleep(pause);
 }
 
-fn no_acknowledged_write_is_lost<D: Database>(database: D, breaks: bool) {
+pub fn no_acknowledged_write_is_lost<D: Database>(database: D, breaks: bool) {
     let stage = &Stage::new(database);
     let ends = &AtomicBool::new(false);
     let repair = if breaks { RowRepair::BringAndDelete } else { RowRepair::Named };

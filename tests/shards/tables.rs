@@ -38,7 +38,12 @@ fn works_alike<D: Database>(database: &D, shards: &Shards<D::Connection>, table:
         Ok(())
     });
     written.unwrap_or_else(|error| panic!("{work:?}: {error}"));
-    let rows = |shard| ask(database, shard, &format!("SELECT * FROM {table} ORDER BY 1, 2"));
+    let rows = |shard| {
+        // MySQL has no room to sort long values.
+        let mut rows = ask(database, shard, &format!("SELECT * FROM {table}"));
+        rows.sort();
+        rows
+    };
     assert_eq!(rows(0), rows(1), "{work:?}");
 }
 
@@ -159,6 +164,9 @@ fn a_column_that_gets_a_time_zone_while_its_range_moves_stays_the_same_moment() 
 #[test]
 fn a_session_of_mariadb_that_speaks_as_oracle_can_write() {
     let database = MariaDb::new();
+    if database.lacks("sql_mode `ORACLE`", (10, 3)) {
+        return;
+    }
     let create = "CREATE TABLE t (id BIGINT PRIMARY KEY, n INT, version BIGINT NOT NULL DEFAULT 0)";
     let shards = own(&database, &[create], &[("t", "id")], "SET SESSION sql_mode = 'ORACLE'");
     works_alike(&database, &shards, "t", &[format!("INSERT INTO t (id, n) VALUES ({FIRST}, 1)")]);
@@ -207,6 +215,9 @@ fn rows_that_exchange_ranges_of_which_no_two_may_overlap_are_written_to_both_sha
 #[test]
 fn keys_and_values_of_types_that_only_mariadb_has_are_written_to_both_shards() {
     let database = MariaDb::new();
+    if database.lacks("INET4", (10, 10)) {
+        return;
+    }
     let create = "CREATE TABLE t (id BIGINT, bits BIT(20), whole BIT(64), u UUID, i INET6, j INET4, version BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, bits))";
     let shards = own(&database, &[create], &[("t", "id")], "SET @nothing = 1");
     let row = |bits: &str| {
@@ -224,7 +235,12 @@ fn keys_and_values_of_types_that_only_mariadb_has_are_written_to_both_shards() {
 
 /// A write that is refused, with these words, and leaves nothing.
 fn refused<D: Database>(database: &D, shards: &Shards<D::Connection>, table: &str, sql: &str, words: &str) {
-    let rows = |shard| ask(database, shard, &format!("SELECT * FROM {table} ORDER BY 1, 2"));
+    let rows = |shard| {
+        // MySQL has no room to sort long values.
+        let mut rows = ask(database, shard, &format!("SELECT * FROM {table}"));
+        rows.sort();
+        rows
+    };
     let before = [rows(0), rows(1)];
     let error = shards.write(FIRST, |connection| Ok(connection.ask(sql)?)).expect_err(words);
     let error = ours(&error);
@@ -386,6 +402,8 @@ fn long_values_are_written_to_both_shards_and_longer_ones_are_refused_with_the_l
         "INSERT INTO t VALUES ({FIRST}, REPEAT(X'00ff27', 3000000), REPEAT(_utf8mb4 X'c3a95c27', 100000), REPEAT(_utf8mb4 X'e4b8ad', 100000))"
     );
     works_alike(&database, &shards, "t", &[insert]);
-    let longer = "UPDATE t SET b = REPEAT(X'00ff', 7500000)";
-    refused(&database, &shards, "t", longer, "`max_allowed_packet` of shard `s2`");
+    // Each second byte is two of the statement.
+    let longest: u64 = ask(&database, 1, "SELECT @@max_allowed_packet")[0][0].parse().expect("a number");
+    let longer = format!("UPDATE t SET b = REPEAT(X'00ff', {})", longest * 2 / 5);
+    refused(&database, &shards, "t", &longer, "`max_allowed_packet` of shard `s2`");
 }

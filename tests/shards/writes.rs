@@ -316,6 +316,36 @@ fn a_write_of_a_missing_id_deletes_no_row_that_another_program_inserts_meanwhile
     assert_eq!(counts(&stage.database), ["1", "2", "1", "2"]);
 }
 
+/// MariaDB refuses to lock a row that is newer than the snapshot, by default since 11.6.
+#[test]
+fn a_write_of_a_row_that_is_newer_than_its_snapshot_is_done_again_on_mariadb() {
+    let database = MariaDb::new();
+    if database.lacks("innodb_snapshot_isolation", (10, 11)) {
+        return;
+    }
+    let stage = Stage::new(database);
+    let connect = stage.database.connect(0);
+    let shards = stage.shards(&router(MOVING)).shard("s1", move || {
+        let mut connection = connect()?;
+        connection.ask("SET SESSION innodb_snapshot_isolation = ON")?;
+        connection.ask("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")?;
+        Ok::<_, WorkError>(connection)
+    });
+    shards.write(FIRST, |connection| insert(connection, FIRST)).expect("a write");
+    let mut runs = 0;
+    let written = shards.write(FIRST, |connection| {
+        connection.ask("SELECT COUNT(*) FROM t_item")?;
+        runs += 1;
+        if runs == 1 {
+            ask(&stage.database, 0, "UPDATE t_item SET name = 'new' WHERE n = 1");
+        }
+        Ok(())
+    });
+    written.expect("a write");
+    assert_eq!(runs, 2, "it is done again");
+    assert_eq!(ask(&stage.database, 1, "SELECT name FROM t_item WHERE n = 1"), [["new"]]);
+}
+
 #[test]
 fn a_work_that_ends_its_transaction_is_refused_on_postgresql() {
     let stage = Stage::new(Postgres::new());

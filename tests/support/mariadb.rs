@@ -97,15 +97,33 @@ pub fn is_mysql_without(what: &str, connection: &mut mysql::Conn) -> bool {
     lacks
 }
 
+/// Whether the server is a MariaDB before this version.
+fn is_before(connection: &mut mysql::Conn, since: (u32, u32)) -> bool {
+    let version = version(connection);
+    let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+    version.contains("MariaDB") && (numbers.next(), numbers.next()) < (Some(since.0), Some(since.1))
+}
+
 /// Whether the server is a MariaDB before 10.6.
 ///
 /// # Panics
 /// Where it does not answer.
 #[must_use]
 pub fn is_before_10_6(connection: &mut mysql::Conn) -> bool {
-    let version = version(connection);
-    let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
-    version.contains("MariaDB") && (numbers.next(), numbers.next()) < (Some(10), Some(6))
+    is_before(connection, (10, 6))
+}
+
+/// Whether the server lacks what MariaDB has since a version, and MySQL never. A line says that the test does not run.
+///
+/// # Panics
+/// Where it does not answer.
+#[must_use]
+pub fn lacks(what: &str, since: (u32, u32), connection: &mut mysql::Conn) -> bool {
+    let is_old = is_before(connection, since);
+    if is_old {
+        println!("not run: MariaDB {} has no {what}", version(connection));
+    }
+    is_old || is_mysql_without(what, connection)
 }
 
 /// Whether the shared server ends a wait for a locked row up to two seconds late, as MariaDB before 10.6 does. A line says that a test

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::{MillConfig, StoreConfig};
-use crate::error::fault::CommandLine;
+use crate::error::fault::{CommandLine, Remedy};
 use crate::error::{Code, Error, Result, shown};
 use crate::store::server::ServerOptions;
 use crate::store::shard_session::{ShardSession, ShardTable};
@@ -220,6 +220,16 @@ impl Shard {
     }
 }
 
+/// What a mill needs of its tables is no advice about tables that move.
+const RIGHTS: &str = "grant this user SELECT, INSERT, UPDATE and DELETE on the tables of the move (PostgreSQL: and USAGE on their schema)";
+
 fn failed(fault: &Fault, place: &str) -> Error {
-    Error::new(fault.kind.code(), format!("{place}: {}", fault.message(CommandLine::BARE)))
+    let says = |fault: &Fault| {
+        Error::new(fault.kind.code(), format!("{place}: {}", fault.message(CommandLine::BARE)))
+    };
+    match fault.native.as_deref() {
+        Some("1044" | "1142" | "1143" | "42501") => says(&fault.clone().instead(Remedy::Text(RIGHTS))),
+        Some("1146" | "42P01") => says(&fault.clone().because("a table of the move is gone")),
+        _ => says(fault),
+    }
 }

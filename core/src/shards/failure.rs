@@ -39,8 +39,9 @@ impl ShardFailure {
     /// The server chose this transaction to end, so that others go on: it can be tried again.
     pub(super) fn is_conflict(&self, kind: ShardKind) -> bool {
         match kind {
-            // A deadlock, a lock that another one holds for too long or (`NOWAIT`, MySQL) at all, a member of a cluster that is not ready.
-            ShardKind::MySql => [1213, 1205, 3572, 1047, 3101].contains(&self.number),
+            // A deadlock, a lock that another one holds for too long or (`NOWAIT`, MySQL) at all, a row that is newer than the snapshot
+            // (`innodb_snapshot_isolation`, which MariaDB has by default since 11.6), a member of a cluster that is not ready.
+            ShardKind::MySql => [1213, 1205, 3572, 1020, 1047, 3101].contains(&self.number),
             ShardKind::Postgres => ["40001", "40P01", "55P03"].contains(&self.state.as_str()),
         }
     }

@@ -291,7 +291,7 @@ fn a_copy_that_stands_still_in_a_chunk_holds_its_locks_for_seconds() {
         shop.home.run(&["route", "put", "orders", "routes.toml", "--yes"]).done();
         shop.home.run(&["move", "plan", "orders", "--shards", "s1,s2", "--out", "plan.toml"]).done();
         let shop = shop.filled(3000).started();
-        shop.old.say("UPDATE t_order SET buyer = REPEAT('x', 2000)");
+        shop.old.say("UPDATE t_order SET buyer = REPEAT('x', 6000)");
         let is_mariadb = matches!(shop.old, Server::MariaDb { .. });
         let is_locked = |server: &Server, n: u64| {
             let look =
@@ -320,7 +320,7 @@ fn a_copy_that_stands_still_in_a_chunk_holds_its_locks_for_seconds() {
         holder.kill().unwrap();
         holder.wait().unwrap();
         let limit = if is_mariadb { "SET innodb_lock_wait_timeout = 30" } else { "SET lock_timeout = '30s'" };
-        shop.old.say(&format!("{limit}; UPDATE t_order SET buyer = 'new' WHERE order_id = {}", id(1000)));
+        shop.old.say(&format!("{limit}; UPDATE t_order SET buyer = 'new' WHERE order_id = {}", id(100)));
         signal(libc::SIGCONT);
         assert!(copy.wait_with_output().unwrap().status.success());
         shop.assert_alike();

@@ -11,7 +11,7 @@ use crate::store::{Fault, FaultKind, KeepReader, Key, MAX_NUMBER, StoreIndex};
 
 use super::pool_rows::SlotRows;
 
-/// A row that ended so long ago goes with the next process that begins: otherwise a process that is killed again and again would fill the
+/// A row that ended so long ago counts no longer, and goes with the next process that begins: otherwise a process that is killed again and again would fill the
 /// table.
 const KEPT_MS: u64 = 7 * 86_400_000;
 
@@ -34,14 +34,17 @@ pub(crate) fn add(
     if pool.slots.iter().any(|row| row.slot == new.slot && left.is_in(row)) {
         return Ok(Some(highest));
     }
-    let is_old = |row: &&SlotRow| row.ends_at.saturating_add(KEPT_MS) < pool.now_ms;
-    for old in pool.slots.iter().filter(is_old) {
+    for old in pool.slots.iter().filter(|row| is_old(row, pool.now_ms)) {
         if !rows.delete_slot(key, old)? {
             return Ok(None);
         }
     }
     let new = SlotRow { ends_at: pool.now_ms.saturating_add(keep.lease_ms).min(MAX_NUMBER), ..new.clone() };
     Ok(rows.insert_slot(key, &new, pool.floor)?.then_some(highest))
+}
+
+fn is_old(row: &SlotRow, now_ms: u64) -> bool {
+    row.ends_at.saturating_add(KEPT_MS) < now_ms
 }
 
 /// Refuses to follow or to change a table whose living readers list another number of stores: what is stored in one of them, the other
@@ -107,7 +110,8 @@ pub(crate) fn forget(rows: &mut dyn SlotRows, key: &Key, members: &[u64]) -> Res
 
 /// The readers that a store knows.
 pub(crate) fn readers(pool: &PoolRows) -> Readers {
-    Readers { now_ms: pool.now_ms, all: pool.slots.iter().map(|row| reader(row, pool.now_ms)).collect() }
+    let counted = pool.slots.iter().filter(|row| !is_old(row, pool.now_ms));
+    Readers { now_ms: pool.now_ms, all: counted.map(|row| reader(row, pool.now_ms)).collect() }
 }
 
 fn reader(row: &SlotRow, now_ms: u64) -> Reader {

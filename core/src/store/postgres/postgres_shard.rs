@@ -20,7 +20,7 @@ static EXACT: LazyLock<String> = LazyLock::new(|| {
     let always =
         [("client_encoding", "UTF8"), ("standard_conforming_strings", "on"), ("row_security", "off")];
     let all = always.iter().chain(&POSTGRES_VALUES);
-    all.map(|(name, value)| format!("SET LOCAL {name} = '{value}'; ")).collect()
+    all.map(|(name, value)| ["SET LOCAL ", name, " = '", value, "'; "].concat()).collect()
 });
 
 /// Why no rows are moved from such a database, nor to it.
