@@ -23,9 +23,9 @@ class _Takes:
     """What the fields share: a value is taken when the row is inserted, and one that is set is kept."""
 
     # How the spec of the model's table is made; `None`: there is no default.
-    default_spec = None
+    default_spec: "str | None" = None
     # What sources a field takes.
-    kinds = ("segment", "snowflake")
+    kinds: "tuple[str, ...]" = ("segment", "snowflake")
 
     def contribute_to_class(self, cls, name, **kwargs):
         super().contribute_to_class(cls, name, **kwargs)

@@ -17,7 +17,7 @@ _lock = threading.Lock()
 _mill = None
 _key = None
 # The names of the databases when the program started; those of tests have others.
-_names = {}
+_names: "dict[str, object]" = {}
 
 
 def setting():
