@@ -263,6 +263,12 @@ impl Source {
         settings_of(py, &self.ids.source)
     }
 
+    /// Why ids would be keys that a table has; None where none would. `highest` is its highest key, read before.
+    fn _refusal_of_keys(&self, py: Python<'_>, table: &str, highest: u64) -> PyResult<Option<String>> {
+        let source = &self.ids.source;
+        py.detach(|| source.refusal_of_keys(table, highest, 0)).map_err(raised)
+    }
+
     /// `segment:orders`: kind and name, without options.
     #[getter]
     fn label(&self) -> &str {

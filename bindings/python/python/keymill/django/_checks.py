@@ -1,0 +1,45 @@
+"""System checks: what is wrong is said when the program starts, with the model and the field."""
+
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+
+import keymill
+
+from . import _mill
+from ._fields import fields
+
+
+def check_settings(app_configs=None, **kwargs):
+    try:
+        _mill.configuration()
+    except (ImproperlyConfigured, keymill.KeymillError) as error:
+        return [checks.Error(str(error), id="keymill.E001")]
+    return []
+
+
+def check_specs(app_configs=None, **kwargs):
+    checked = [at for at in fields() if app_configs is None or at[0]._meta.app_config in app_configs]
+    if not checked:
+        return []
+    # A mill of the check's own judges the specs: nothing is asked of the store.
+    with keymill.open("memory:") as mill:
+        return [error for model, field in checked for error in _check_spec(mill, model, field)]
+
+
+def _check_spec(mill, model, field):
+    spec = field.keymill_spec(model)
+    kind = spec.partition(":")[0]
+    if kind not in field.kinds:
+        kinds = " or ".join(f"{known}:…" for known in field.kinds)
+        return [checks.Error(f"a {type(field).__name__} takes {kinds}, not `{spec}`", obj=field, id="keymill.E002")]
+    try:
+        example = field._value(mill.source(spec))
+    except keymill.KeymillError as error:
+        return [checks.Error(str(error), obj=field, id="keymill.E002")]
+    longest = getattr(field, "max_length", None)
+    if isinstance(example, str) and longest is not None and len(example) > longest:
+        what = f"`{example}`, as `{spec}` writes it, has {len(example)} characters, and max_length is {longest}"
+        return [checks.Error(what, obj=field, id="keymill.E003")]
+    if isinstance(example, int) and example >= 1 << 63:
+        return [checks.Error(f"ids of `{spec}` do not fit a BIGINT", obj=field, id="keymill.E003")]
+    return []

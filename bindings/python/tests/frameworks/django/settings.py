@@ -1,0 +1,59 @@
+"""`SHOP_DATABASE` is a URL of MySQL, MariaDB or PostgreSQL, or the path of a SQLite file."""
+
+import os
+from urllib.parse import unquote, urlsplit
+
+if os.environ.get("SHOP_DATABASE", "").startswith("mysql"):
+    import pymysql
+
+    pymysql.version_info = (2, 2, 7, "final", 0)
+    pymysql.install_as_MySQLdb()
+
+
+def _database(url):
+    if "://" not in url:
+        return {"ENGINE": "django.db.backends.sqlite3", "NAME": url}
+    parts = urlsplit(url)
+    return {
+        "ENGINE": {"mysql": "django.db.backends.mysql", "postgres": "django.db.backends.postgresql"}[parts.scheme],
+        "NAME": parts.path[1:],
+        "HOST": parts.hostname,
+        "PORT": parts.port,
+        "USER": parts.username,
+        "PASSWORD": unquote(parts.password or ""),
+    }
+
+
+SECRET_KEY = "of the tests"
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.admin",
+    "keymill.django",
+    "shop",
+]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+ROOT_URLCONF = "urls"
+DATABASES = {"default": _database(os.environ.get("SHOP_DATABASE", "shop.sqlite3"))}
+DEFAULT_AUTO_FIELD = "keymill.django.KeymillAutoField"
+USE_TZ = True
+TIME_ZONE = "Asia/Shanghai"
