@@ -118,8 +118,10 @@ fn sources_in(folder: &str) -> impl Iterator<Item = (String, String)> {
     sources(&folder).into_iter().filter_map(move |path| {
         let name = path.strip_prefix(&folder).expect("below it").to_string_lossy().into_owned();
         // The descriptions of the options are a page, not a message.
-        let is_read =
-            !name.ends_with("tests.rs") && !name.ends_with("loom.rs") && name != "config/options.rs";
+        let is_read = !name.ends_with("tests.rs")
+            && !name.contains("_tests/")
+            && !name.ends_with("loom.rs")
+            && name != "config/options.rs";
         is_read.then(|| (name, fs::read_to_string(&path).expect("a source")))
     })
 }

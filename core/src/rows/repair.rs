@@ -62,8 +62,10 @@ pub fn repair(
             permit.limit_waits(to)?;
             to.transaction(|to| {
                 // A program that writes this row now waits for it on the new shard, after it has written it on the old one.
-                to.read(&new.lock_row(&gone.primary), |_| {})?;
-                if number(from, &old.count_row(&gone.primary))? == 0 {
+                let mut is_there = false;
+                to.read(&new.lock_row(&gone.primary), |_| is_there = true)?;
+                // What is not there any more is not locked: a program may insert it on both shards before it would be deleted.
+                if is_there && number(from, &old.count_row(&gone.primary))? == 0 {
                     permit.write(to, watch, &delete)?;
                 }
                 Ok(())

@@ -18,6 +18,8 @@ mod postgres_client;
 mod shard_write;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod world_tests;
 
 use std::sync::Arc;
 use std::time::Duration;
