@@ -222,9 +222,9 @@ pub(super) fn read(known: &KnownTable, shape: &[Column], id: &Id, decides: bool)
             under(known.is_mariadb, &sql)
         }
         ShardKind::Postgres => {
-            // `verify --repair` deletes a row of the new shard that the old one lacks. It holds the row's lock, and not the id's.
-            let lock = if decides { "" } else { " FOR UPDATE" };
-            format!("SELECT {values} FROM {} WHERE {}{lock}", table.quoted, is(table, id))
+            // `verify --repair` deletes a row of the new shard that the old one lacks, and a program that does not know yet that the range moves changes
+            // rows of the old one. They hold the row's lock, and not the id's.
+            format!("SELECT {values} FROM {} WHERE {} FOR UPDATE", table.quoted, is(table, id))
         }
     }
 }
