@@ -117,6 +117,19 @@ def autocommit(**place):
     return connection
 
 
+class PoolOfOne:
+    """A pool that gives the same connection each time."""
+
+    def __init__(self, kept):
+        self.kept = kept
+
+    def getconn(self):
+        return self.kept
+
+    def putconn(self, connection):
+        assert connection is self.kept
+
+
 DRIVERS = {
     "pymysql": lambda: mysql_like(pymysql.connect),
     "pymysql-dict": lambda: mysql_like(pymysql.connect, cursorclass=pymysql.cursors.DictCursor, autocommit=True),
@@ -403,15 +416,7 @@ def test_models_of_django_are_written_to_both_shards(kind, table):
 def test_a_connection_that_a_write_has_is_not_given_to_a_read(driver):
     database = DRIVERS[driver]()
     kept = database.connect(0)()
-
-    class Pool:
-        def getconn(self):
-            return kept
-
-        def putconn(self, connection):
-            assert connection is kept
-
-    shards = keymill.Shards(router(STAYING), {"s1": Pool()}, tables=TABLES)
+    shards = keymill.Shards(router(STAYING), {"s1": PoolOfOne(kept)}, tables=TABLES)
 
     def work(connection):
         insert(connection, FIRST)
@@ -430,15 +435,7 @@ def test_a_connection_that_a_write_has_is_not_given_to_a_read(driver):
 def test_a_work_that_raises_ends_no_connection_of_a_pool():
     database = DRIVERS["psycopg2"]()
     kept = database.connect(0)()
-
-    class Pool:
-        def getconn(self):
-            return kept
-
-        def putconn(self, connection):
-            assert connection is kept
-
-    shards = keymill.Shards(router(STAYING), {"s1": Pool()}, tables=TABLES)
+    shards = keymill.Shards(router(STAYING), {"s1": PoolOfOne(kept)}, tables=TABLES)
     shards.run(FIRST, lambda connection: insert(connection, FIRST))
 
     def fails(connection):

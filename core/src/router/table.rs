@@ -125,7 +125,7 @@ impl RouteWord {
         if place % 100 < self.percent() { self.to() } else { self.shard() }
     }
 
-    /// The same for the ids of a key: those of a place from `percent` on. Whether the place of an id decides.
+    /// The shard from which the ids of a key are read that are cut over last, and whether the place of an id decides.
     #[inline]
     pub(crate) fn read_gene(self) -> (u16, bool) {
         (self.read(99), (1..100).contains(&self.percent()))

@@ -234,16 +234,6 @@ fn with_charset(shape: &[Column]) -> impl Iterator<Item = &Column> {
     shape.iter().filter(|column| column.class == Class::Text && column.kind != "json")
 }
 
-/// Whether the new shard has other rows than the old one after they were written there.
-pub(super) fn differs(sides: &Sides<'_>) -> bool {
-    let sorted = |rows: &[ShardRow]| {
-        let mut rows = rows.to_vec();
-        rows.sort_unstable();
-        rows
-    };
-    sorted(sides.old) != sorted(sides.new)
-}
-
 /// What is wrong with an answer to [`read`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unread {
@@ -414,21 +404,21 @@ fn write_literal(out: &mut String, kind: ShardKind, charset: &str, bytes: &[u8])
             let text = text.unwrap_or_default().replace('\'', "''");
             let _ = write!(out, "'{text}'");
         }
+        // The digits of bytes would make it twice as long, and a statement has a greatest length.
+        (ShardKind::MySql, _) if bytes.len() >= LARGE => {
+            let digits = BASE64_STANDARD.encode(bytes);
+            let _ = match charset {
+                "" => write!(out, "FROM_BASE64('{digits}')"),
+                _ => write!(out, "CONVERT(FROM_BASE64('{digits}') USING {charset})"),
+            };
+        }
         (ShardKind::MySql, text) => {
-            if !charset.is_empty() && bytes.len() < LARGE {
+            if !charset.is_empty() {
                 let _ = write!(out, "_{charset} ");
             }
             match text {
-                Ok(text) if bytes.len() < LARGE && bytes.iter().all(is_plain) && is_ascii_like(charset) => {
+                Ok(text) if bytes.iter().all(is_plain) && is_ascii_like(charset) => {
                     let _ = write!(out, "'{text}'");
-                }
-                // Digits would make it twice as long, and a statement has a greatest length.
-                _ if bytes.len() >= LARGE => {
-                    let digits = BASE64_STANDARD.encode(bytes);
-                    let _ = match charset {
-                        "" => write!(out, "FROM_BASE64('{digits}')"),
-                        _ => write!(out, "CONVERT(FROM_BASE64('{digits}') USING {charset})"),
-                    };
                 }
                 _ => {
                     out.push_str("X'");

@@ -52,7 +52,7 @@ class _Held:
         self.is_own = False
 
     def take(self, shard: str, reads: bool) -> None:
-        """Nobody else uses it from now on."""
+        """Marks the driver's connection as used, until `leave`."""
         if id(self.raw) in _in_use:
             raise _Refused(IN_USE.format(shard))
         _in_use.add(id(self.raw))

@@ -2,15 +2,17 @@
 
 import os
 import threading
+from functools import cache
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
 from django.db import connections
 
 import keymill
 
 _OPTIONS = {"store", "database"}
-# PostgreSQL copies and drops no database to which somebody is connected, and waits 5 s. Tests do that with theirs.
+# Django's tests copy and drop their databases. PostgreSQL refuses that where a connection stays open for 5 s.
 _FOR_TESTS = "idle_timeout=100ms"
 
 _lock = threading.Lock()
@@ -35,10 +37,25 @@ def setting():
     return given
 
 
+@cache
 def alias():
-    """The database whose store it is; ``None`` where the settings name a store."""
+    """The database whose store it is; ``None`` where the settings name a store. It is asked for before each id."""
     given = setting()
     return None if "store" in given else given.get("database", "default")
+
+
+def _settings_changed(setting, **kwargs):
+    # Only tests change settings.
+    if setting == "KEYMILL":
+        alias.cache_clear()
+
+
+setting_changed.connect(_settings_changed, dispatch_uid="keymill.django")
+
+
+def _entry():
+    """The entry of ``DATABASES`` of the mill; empty where the settings name a store."""
+    return connections.settings.get(alias(), {})
 
 
 def _is_in_memory(entry):
@@ -53,7 +70,7 @@ def configuration():
         return setting()["store"]
     if at not in connections.settings:
         raise ImproperlyConfigured(f"KEYMILL names the database {at!r}, which DATABASES has not")
-    entry = connections.settings[at]
+    entry = _entry()
     # A database of tests that is as short-lived as the process.
     if _is_in_memory(entry):
         return "memory:"
@@ -64,14 +81,11 @@ def configuration():
 
 
 def _place():
-    """What changes when the store becomes another one."""
-    at = alias()
-    if at is None:
-        return setting()["store"]
-    entry = connections.settings.get(at, {})
+    """What changes when the store becomes another one: tests rename a database."""
+    entry = _entry()
     # A forked child has a copy of what its parent has in memory, and goes on by itself.
     process = os.getpid() if _is_in_memory(entry) else 0
-    return at, str(entry.get("NAME")), entry.get("HOST"), entry.get("PORT"), process
+    return alias(), entry.get("NAME"), process
 
 
 def mill():
@@ -97,9 +111,8 @@ def close():
 
 def is_of_tests():
     """Whether the store is a database that tests have made for themselves."""
-    at = alias()
-    entry = connections.settings.get(at, {})
-    return at is not None and (_is_in_memory(entry) or entry.get("NAME") != _names.setdefault(at, entry.get("NAME")))
+    entry = _entry()
+    return _is_in_memory(entry) or entry.get("NAME") != _names.get(alias(), entry.get("NAME"))
 
 
 class Source:
@@ -123,7 +136,7 @@ class Source:
     def _made(self):
         owner, spec, highest = mill(), self._spec, self._highest()
         if highest > 0 and is_of_tests() and "start=" not in spec:
-            # Rows of migrations, or of the process that was forked. Nobody else takes from it.
+            # Migrations have inserted rows, or the process that was forked has. No other process takes ids from this store.
             return owner.source(spec + ("&" if "?" in spec else "?") + f"start={highest + 1}")
         source = owner.source(spec)
         if highest > 0 and (refusal := source._refusal_of_keys(self._table, highest)) is not None:
@@ -132,4 +145,4 @@ class Source:
 
 
 def remember_names():
-    _names.update({alias: entry.get("NAME") for alias, entry in connections.settings.items()})
+    _names.update({at: entry.get("NAME") for at, entry in connections.settings.items()})
