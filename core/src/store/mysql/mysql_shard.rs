@@ -87,9 +87,13 @@ impl ShardSession for MysqlSession {
 
     fn limit_waits(&mut self, for_locks: Duration, for_client: Duration) -> Result<(), Fault> {
         let [locks, client] = [for_locks, for_client].map(|limit| limit.as_secs().max(1));
-        let words = format!(
+        let mut words = format!(
             "SET SESSION innodb_lock_wait_timeout = {locks}, lock_wait_timeout = {locks}, net_write_timeout = {client}, wait_timeout = {client}"
         );
+        // Within a transaction, MariaDB looks at this one alone.
+        if self.dialect() == Dialect::MariaDb {
+            words.push_str(&format!(", idle_transaction_timeout = {client}"));
+        }
         self.say(&words, Phase::Ask)
     }
 

@@ -2,7 +2,6 @@
 
 import os
 import threading
-from functools import cache
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -18,6 +17,8 @@ _FOR_TESTS = "idle_timeout=100ms"
 _lock = threading.Lock()
 _mill = None
 _key = None
+# What the settings said when they were read; empty before.
+_aliases: "list[str | None]" = []
 # The names of the databases when the program started; those of tests have others.
 _names: "dict[str, object]" = {}
 
@@ -37,17 +38,18 @@ def setting():
     return given
 
 
-@cache
 def alias():
     """The database whose store it is; ``None`` where the settings name a store. It is asked for before each id."""
-    given = setting()
-    return None if "store" in given else given.get("database", "default")
+    if not _aliases:
+        given = setting()
+        _aliases.append(None if "store" in given else given.get("database", "default"))
+    return _aliases[0]
 
 
 def _settings_changed(setting, **kwargs):
     # Only tests change settings.
     if setting == "KEYMILL":
-        alias.cache_clear()
+        _aliases.clear()
 
 
 setting_changed.connect(_settings_changed, dispatch_uid="keymill.django")
