@@ -157,7 +157,7 @@ class SerialNumberField(_TextField):
 
 
 class KeymillTextField(_TextField):
-    """An id as a text: ``KeymillTextField("segment:users?text=hex16&prefix=usr_", max_length=30)``."""
+    """An id as a text: ``KeymillTextField("segment:users?text=crockford&prefix=usr_", max_length=30)``."""
 
     def _value(self, source):
         return source.next_text()
