@@ -16,16 +16,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from sqlalchemy import Column, Engine, MetaData, event, types
 from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from . import _keymill
-from ._errors import ConfigError, KeymillError
-from ._keymill import Lazy, Mill
-from ._store import store_of
+from . import ConfigError, KeymillError, Lazy, Mill, open, shared, store_of
+from . import use as share
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeGuard
 
 __all__ = ["TABLES", "include_name", "init", "use"]
 
@@ -58,9 +59,9 @@ def use(engine: Union[Engine, AsyncEngine], metadata: Optional[MetaData] = None,
         if before is not None and before[0] == key and not before[1].closed:
             mill = before[1]
         else:
-            mill = _keymill.open(config)
+            mill = open(config)
             _opened = key, mill
-        _keymill.use(mill)
+        share(mill)
     if before is not None and before[1] is not mill:
         before[1].close()
     return mill
@@ -68,7 +69,7 @@ def use(engine: Union[Engine, AsyncEngine], metadata: Optional[MetaData] = None,
 
 def init(metadata: MetaData) -> "list[str]":
     """Creates the tables that the sources of these columns need, where they are missing; answers with the statements."""
-    return _keymill.shared().init(*dict.fromkeys(source.spec for _, _, source in _defaults(metadata)))
+    return shared().init(*dict.fromkeys(source.spec for _, _, source in _defaults(metadata)))
 
 
 def include_name(name: Optional[str], type_: str, parent_names: Mapping[str, Any]) -> bool:
@@ -150,12 +151,13 @@ def _lazy(default: Any) -> "Optional[tuple[Lazy[Any], bool]]":
     code = getattr(call, "__code__", None)
     if code is not None and code.co_freevars == ("fn",):
         call = call.__closure__[0].cell_contents
-    if isinstance(call, Lazy):
-        return call, False
-    source = getattr(call, "__self__", None)
-    if isinstance(source, Lazy):
-        return source, getattr(call, "__name__", "") == "next_text"
-    return None
+    as_text: bool = getattr(call, "__name__", None) == "next_text"
+    source: Any = call if _is_lazy(call) else getattr(call, "__self__", None)
+    return (source, as_text) if _is_lazy(source) else None
+
+
+def _is_lazy(what: Any) -> "TypeGuard[Lazy[Any]]":
+    return isinstance(what, Lazy)
 
 
 def _defaults(metadata: MetaData) -> "Iterator[tuple[Column[Any], bool, Lazy[Any]]]":
@@ -167,7 +169,7 @@ def _defaults(metadata: MetaData) -> "Iterator[tuple[Column[Any], bool, Lazy[Any
 
 def _check(metadata: MetaData, engine: Engine) -> None:
     # A mill of the check's own judges the specs: nothing is asked of a store.
-    with _keymill.open("memory:") as mill:
+    with open("memory:") as mill:
         wrong = [
             f"{column.table.fullname}.{column.name}: {fault}"
             for column, as_text, source in _defaults(metadata)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from sqlalchemy import BigInteger, Column, ForeignKey, Integer, MetaData, String, Table, create_engine, event, insert, select
@@ -334,3 +335,22 @@ def test_a_store_that_is_away_lets_the_program_start():
     with pytest.raises(keymill.KeymillError):
         keymill.lazy("segment:away", deadline="100ms")()
     keymill.shared().close()
+
+
+@pytest.mark.parametrize("tool", ["mypy", "pyright"])
+def test_types_are_strict(tool, tmp_path):
+    pytest.importorskip(tool)
+    module = next(folder for folder in Path(__file__).resolve().parents if folder.name == "tests").parent / "python/keymill/sqlalchemy.py"
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    command = {
+        "mypy": ["-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")],
+        "pyright": ["-m", "pyright", "--project", str(tmp_path), "--pythonpath", sys.executable],
+    }[tool]
+    example = tmp_path / "example.py"
+    example.write_text((Path(__file__).parent / "typed.py").read_text())
+    for file in (example, module):
+        answer = subprocess.run([sys.executable, *command, str(file)], capture_output=True, text=True, cwd=tmp_path)
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(example.read_text().replace("Base.metadata)", '"metadata")'))
+    assert subprocess.run([sys.executable, *command, str(wrong)], capture_output=True, cwd=tmp_path).returncode != 0
