@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from sqlalchemy import Column, Engine, MetaData, event, types
 from sqlalchemy.engine import URL
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from . import ConfigError, KeymillError, Lazy, Mill, open, shared, store_of
 from . import use as share
 
 if TYPE_CHECKING:
+    # It needs `greenlet`, which a program with threads may not have.
+    from sqlalchemy.ext.asyncio import AsyncEngine
     from typing_extensions import TypeGuard
 
 __all__ = ["TABLES", "include_name", "init", "use"]
@@ -40,7 +41,7 @@ _lock = threading.Lock()
 _opened: "Optional[tuple[tuple[str, int], Mill]]" = None
 
 
-def use(engine: Union[Engine, AsyncEngine], metadata: Optional[MetaData] = None, *, store: Optional[str] = None) -> Mill:
+def use(engine: "Union[Engine, AsyncEngine]", metadata: Optional[MetaData] = None, *, store: Optional[str] = None) -> Mill:
     """Opens the mill in the engine's database, and shares it with all lazy sources of the process (`keymill.use`).
 
     `metadata` (`Base.metadata`): every default that is a lazy source is judged, and `ConfigError` names the columns whose spec is wrong, or
@@ -48,10 +49,10 @@ def use(engine: Union[Engine, AsyncEngine], metadata: Optional[MetaData] = None,
     database. Called again, it follows to the other engine and closes the mill it had opened; for the same database it goes on with its mill.
     """
     global _opened
-    of = engine.sync_engine if isinstance(engine, AsyncEngine) else engine
+    with_threads = engine if isinstance(engine, Engine) else engine.sync_engine
     if metadata is not None:
-        _check(metadata, of)
-    config = _configuration(of) if store is None else store
+        _check(metadata, with_threads)
+    config = _configuration(with_threads) if store is None else store
     # What is in memory is a copy in a forked child, which goes on by itself.
     key = (config, os.getpid() if config.startswith("memory:") else 0)
     with _lock:
