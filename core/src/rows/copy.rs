@@ -4,17 +4,17 @@
 //! where it was when it is started again.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::error::{Code, Error, Result};
 
 use super::digest::{Primary, digests};
+use super::insert::{Added, Insert};
 use super::key::{Id, IdRange};
 use super::moved_table::MovedTable;
 use super::pace::Pace;
-use super::permit::{CONDITION, Permit, Until};
-use super::shard::{RowConflict, Shard};
+use super::permit::Permit;
+use super::shard::{RowConflict, Shard, ShardKind};
 use super::watch::{RowsEvent, RowsTask, Watch};
 use super::{Both, Wording, no_id, too_long};
 
@@ -92,7 +92,7 @@ pub fn whole(both: &mut Both<'_>, range: &IdRange, per_second: u64, permit: &Per
         let mut rows = 0;
         if !before.is_all {
             let began = Instant::now();
-            rows = send_whole(both, &chunk, permit)?;
+            rows = send_whole(both, &chunk, permit, before.is_none)?;
             reply += began.elapsed();
         }
         // A row that was alike is sent again with the others of its chunk, which changes nothing.
@@ -116,6 +116,8 @@ struct ThereBefore {
     alike: u64,
     /// Whether these are all rows of the chunk.
     is_all: bool,
+    /// Whether it has none.
+    is_none: bool,
 }
 
 /// Only where both shards have as many rows it is worth asking for the checksum of all. Fewer are the end of a copy that was stopped, or
@@ -123,19 +125,19 @@ struct ThereBefore {
 fn before(both: &mut Both<'_>, chunk: &IdRange) -> Result<ThereBefore> {
     let there = number(&mut both.to, &both.new.count(chunk))?;
     if there == 0 {
-        return Ok(ThereBefore { alike: 0, is_all: false });
+        return Ok(ThereBefore { alike: 0, is_all: false, is_none: true });
     }
     if there == number(&mut both.from, &both.old.count(chunk))? && both.is_alike(chunk)? {
-        return Ok(ThereBefore { alike: there, is_all: true });
+        return Ok(ThereBefore { alike: there, is_all: true, is_none: false });
     }
     let new = digests(&mut both.to, &both.new, &both.new.within(chunk))?;
     let ids: BTreeSet<Id> = new.keys().filter_map(|row| both.new.id_of(row)).collect();
     if ids.is_empty() {
-        return Ok(ThereBefore { alike: 0, is_all: false });
+        return Ok(ThereBefore { alike: 0, is_all: false, is_none: false });
     }
     let old = digests(&mut both.from, &both.old, &both.old.one_of(&ids))?;
     let alike = new.iter().filter(|(row, new)| old.get(*row) == Some(new)).count() as u64;
-    Ok(ThereBefore { alike, is_all: false })
+    Ok(ThereBefore { alike, is_all: false, is_none: false })
 }
 
 /// An error of an insert, with the rows that were in it.
@@ -162,22 +164,31 @@ fn within(error: Error, table: &MovedTable, chunk: &IdRange) -> Error {
     Error::new(error.code, format!("{} (a row of `{}` from {first} to {last})", error.message, table.name))
 }
 
-/// An insert whose first id is an error once the permit is over.
-pub(super) fn guarded(table: &MovedTable, insert: &str, id: &Range<usize>, until: &Until) -> String {
-    let part = |range: Range<usize>| insert.get(range).unwrap_or_default();
-    format!(
-        "{}{}{}",
-        part(0..id.start),
-        until.guarded(part(id.clone()), table.is_wide),
-        part(id.end..insert.len())
-    )
+/// How the rows of a chunk are sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The new shard had none of them a moment ago.
+    New,
+    /// They replace those that are there.
+    Replace,
+    /// Likewise, each in a statement of its own.
+    OneByOne,
 }
 
 /// Sends the rows of a chunk. Where another row keeps one out, all are read again; the last time one by one, so that the row is named.
-fn send_whole(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<u64> {
+fn send_whole(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>, are_new: bool) -> Result<u64> {
+    // MySQL looks for each row at no cost.
+    if are_new && both.new.kind == ShardKind::Postgres {
+        match both.watch.persist(|| send(both, chunk, permit, Way::New)) {
+            // A program has written one of them.
+            Err(error) if error.code == Code::StoreRefused && both.to.take_conflict().is_some() => {}
+            done => return done,
+        }
+    }
     for read in 1.. {
         let is_last = read == READS;
-        let error = match both.watch.persist(|| send(both, chunk, permit, is_last)) {
+        let way = if is_last { Way::OneByOne } else { Way::Replace };
+        let error = match both.watch.persist(|| send(both, chunk, permit, way)) {
             Err(error) if error.code == Code::StoreRefused => error,
             done => return done,
         };
@@ -211,12 +222,11 @@ fn kept_out(error: &Error, conflict: RowConflict, wording: Wording) -> Error {
 
 /// Sends the rows of a chunk while they are read, and locked: no program deletes or changes one before the new shard has it. Sent again, it
 /// changes nothing more.
-fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>, one_by_one: bool) -> Result<u64> {
+fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>, way: Way) -> Result<u64> {
     let Both { from, to, old, new, longest, wording, watch } = both;
     permit.limit_waits(from)?;
-    let most = if one_by_one { 0 } else { INSERT };
     from.transaction(|from| {
-        send_locked((from, old), (to, new), chunk, permit, (*longest, most, *wording, *watch))
+        send_locked((from, old), (to, new), chunk, permit, (*longest, way, *wording, *watch))
     })
 }
 
@@ -225,60 +235,53 @@ fn send_locked(
     (to, new): (&mut Shard, &MovedTable),
     chunk: &IdRange,
     permit: &Permit<'_>,
-    (longest, most, wording, watch): (usize, usize, Wording, &Watch<'_>),
+    (longest, way, wording, watch): (usize, Way, Wording, &Watch<'_>),
 ) -> Result<u64> {
     let mut rows = 0;
-    let (head, tail) = (new.insert(), new.or_replace());
-    let (mut insert, mut values, mut failed) = (head.clone(), String::new(), None);
-    // Where the id of the first row stands.
-    let mut id = 0..0;
+    let most = if way == Way::OneByOne { 0 } else { INSERT };
+    let mut insert =
+        if way == Way::New { Insert::new(new, longest) } else { Insert::or_replace(new, longest) };
+    let mut failed = None;
     // The first and the last row of the insert.
     let mut span = [None, None];
     let from_at = from.at();
-    let mut flush = |insert: &mut String, id: &Range<usize>, span: &[Option<Primary>; 2]| {
-        insert.push_str(&tail);
-        let sent = permit.write(to, watch, &|until| guarded(new, insert, id, until)).err();
-        let sent = sent.map(|error| named(error, new, span));
+    let mut flush = |insert: &mut Insert<'_>, span: &mut [Option<Primary>; 2]| {
+        let sent = permit.write(to, watch, &|until| insert.statement(until)).err();
         insert.clear();
-        insert.push_str(&head);
-        sent
+        let span = std::mem::take(span);
+        sent.map(|error| named(error, new, &span))
     };
     from.read(&old.select_locked(&old.within(chunk)), |row| {
         if failed.is_some() {
             return;
         }
-        values.clear();
-        let Some(at) = new.write_row(&mut values, row) else {
-            failed = Some(no_id(&from_at, old, row));
-            return;
-        };
-        let alone = head.len() + values.len() + tail.len() + CONDITION;
-        if alone > longest {
-            failed = Some(too_long(&from_at, old, row, alone, wording));
-            return;
-        }
-        if insert.len() + 1 + values.len() + tail.len() + CONDITION > longest {
-            failed = flush(&mut insert, &id, &span);
+        let mut added = insert.add(row);
+        if added == Added::NoRoom {
+            failed = flush(&mut insert, &mut span);
             if failed.is_some() {
                 return;
             }
+            added = insert.add(row);
         }
-        if insert.len() > head.len() {
-            insert.push(',');
-        } else {
-            id = head.len() + at.start..head.len() + at.end;
-            span[0] = old.primary_of(row);
+        match added {
+            Added::Yes => {}
+            Added::NoId | Added::NoRoom => failed = Some(no_id(&from_at, old, row)),
+            Added::TooLong(bytes) => failed = Some(too_long(&from_at, old, row, bytes, wording)),
         }
-        span[1] = old.primary_of(row);
-        insert.push_str(&values);
+        if failed.is_some() {
+            return;
+        }
+        let primary = old.primary_of(row);
+        span[0] = span[0].take().or_else(|| primary.clone());
+        span[1] = primary;
         rows += 1;
         if insert.len() >= most {
-            failed = flush(&mut insert, &id, &span);
+            failed = flush(&mut insert, &mut span);
         }
     })
     .map_err(|error| within(error, old, chunk))?;
-    if failed.is_none() && insert.len() > head.len() {
-        failed = flush(&mut insert, &id, &span);
+    if failed.is_none() && !insert.is_empty() {
+        failed = flush(&mut insert, &mut span);
     }
     failed.map_or(Ok(rows), Err)
 }

@@ -8,6 +8,7 @@ mod clean;
 mod compare;
 mod copy;
 mod digest;
+mod insert;
 mod key;
 mod moved_table;
 mod pace;

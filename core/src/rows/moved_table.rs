@@ -31,6 +31,8 @@ pub struct Column {
     pub charset: String,
     /// `GENERATED ALWAYS AS IDENTITY`: can be inserted, and never changed.
     pub is_identity: bool,
+    /// PostgreSQL's type of an array of its values. Empty where there is none that gives back each value.
+    pub array: String,
 }
 
 /// A table of a shard.
@@ -238,7 +240,7 @@ pub fn questions(kind: ShardKind, name: &str, table: &ShardTable) -> [String; 2]
             let oid = table.oid;
             [
                 format!(
-                    "SELECT a.attname::pg_catalog.text, CASE WHEN t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace THEN pg_catalog.format_type(a.atttypid, a.atttypmod) ELSE t.typname || ' ' || a.atttypmod END, CASE WHEN a.attnotnull THEN 't' ELSE '' END, a.attidentity::pg_catalog.text, t.typcategory::pg_catalog.text, t.typname::pg_catalog.text FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum"
+                    "SELECT a.attname::pg_catalog.text, CASE WHEN t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace THEN pg_catalog.format_type(a.atttypid, a.atttypmod) ELSE t.typname || ' ' || a.atttypmod END, CASE WHEN a.attnotnull THEN 't' ELSE '' END, a.attidentity::pg_catalog.text, t.typcategory::pg_catalog.text, t.typname::pg_catalog.text, CASE WHEN t.typcategory <> 'A' AND t.typtype <> 'd' AND t.typdelim = ',' AND t.typarray <> 0 THEN pg_catalog.format_type(a.atttypid, -1) || '[]' ELSE '' END FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum"
                 ),
                 format!(
                     "SELECT a.attname::pg_catalog.text FROM pg_catalog.pg_index i CROSS JOIN LATERAL pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH ORDINALITY k(attnum, at) JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE i.indrelid = {oid} AND i.indisprimary AND k.at <= i.indnkeyatts ORDER BY k.at"
@@ -278,7 +280,14 @@ fn mysql_column(row: &[String]) -> Column {
         Class::Text => charset,
         Class::Plain | Class::Float => "latin1",
     };
-    Column { name: cell(row, 0).to_owned(), kind, class, charset: charset.to_owned(), is_identity: false }
+    Column {
+        name: cell(row, 0).to_owned(),
+        kind,
+        class,
+        charset: charset.to_owned(),
+        is_identity: false,
+        array: String::new(),
+    }
 }
 
 fn postgres_column(row: &[String]) -> Column {
@@ -296,5 +305,6 @@ fn postgres_column(row: &[String]) -> Column {
         class,
         charset: String::new(),
         is_identity: cell(row, 3) == "a",
+        array: cell(row, 6).to_owned(),
     }
 }

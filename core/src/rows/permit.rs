@@ -68,9 +68,24 @@ impl Until {
 
     /// An id as a value, which is an error once the permit is over: the statement then changes nothing.
     pub(super) fn guarded(&self, id: &str, is_bytes: bool) -> String {
-        let condition = self.condition();
-        // A subquery of two rows is an error where it is evaluated, and so is a division by 0. Both have the type of the id.
-        let late = match (self.kind, is_bytes) {
+        let (condition, late) = (self.condition(), self.late(is_bytes));
+        match (self.kind, is_bytes) {
+            (ShardKind::MySql, _) => format!("IF({condition}, {id}, {late})"),
+            (ShardKind::Postgres, false) => {
+                format!("CASE WHEN {condition} THEN '{id}'::pg_catalog.int8 ELSE {late} END")
+            }
+            (ShardKind::Postgres, true) => format!("CASE WHEN {condition} THEN {id} ELSE {late} END"),
+        }
+    }
+
+    /// What stands before and after an array of ids of PostgreSQL, so that it is an error once the permit is over.
+    pub(super) fn around_array(&self, is_bytes: bool) -> [String; 2] {
+        [format!("CASE WHEN {} THEN ", self.condition()), format!(" ELSE ARRAY[{}] END", self.late(is_bytes))]
+    }
+
+    /// An error where it is evaluated, of the type of an id: a subquery of two rows, and a division by 0.
+    fn late(&self, is_bytes: bool) -> &'static str {
+        match (self.kind, is_bytes) {
             (ShardKind::MySql, false) => "(SELECT 1 UNION ALL SELECT 2)",
             (ShardKind::MySql, true) => "(SELECT X'01' UNION ALL SELECT X'02')",
             (ShardKind::Postgres, false) => {
@@ -79,13 +94,6 @@ impl Until {
             (ShardKind::Postgres, true) => {
                 "pg_catalog.int8send(1 / (pg_catalog.date_part('year', pg_catalog.statement_timestamp())::pg_catalog.int8 * 0))"
             }
-        };
-        match (self.kind, is_bytes) {
-            (ShardKind::MySql, _) => format!("IF({condition}, {id}, {late})"),
-            (ShardKind::Postgres, false) => {
-                format!("CASE WHEN {condition} THEN '{id}'::pg_catalog.int8 ELSE {late} END")
-            }
-            (ShardKind::Postgres, true) => format!("CASE WHEN {condition} THEN {id} ELSE {late} END"),
         }
     }
 

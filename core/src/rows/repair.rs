@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::{Code, Error, Result};
 
 use super::compare::{Difference, Differs, look};
-use super::copy::{guarded, number};
+use super::copy::number;
 use super::digest::Primary;
+use super::insert::{Added, Insert};
 use super::key::Id;
 use super::moved_table::MovedTable;
-use super::permit::{CONDITION, Permit, Until};
+use super::permit::{Permit, Until};
 use super::shard::{RowConflict, Shard};
 use super::watch::{RowsEvent, Watch};
 use super::{Both, Wording, no_id, too_long};
@@ -95,7 +96,6 @@ fn bring(
 ) -> Result<()> {
     let wanted: BTreeSet<&Primary> = rows.iter().map(|of| &of.primary).collect();
     let ids: BTreeSet<Id> = rows.iter().map(|of| of.id.clone()).collect();
-    let (head, tail) = (new.insert(), new.or_replace());
     let mut again = None;
     let (from_at, to_at) = (from.at(), to.at());
     from.read(&old.select_locked(&old.one_of(&ids)), |row| {
@@ -104,17 +104,19 @@ fn bring(
             return;
         }
         // One row a statement: one that another row's unique value keeps out does not keep out the others.
-        let mut insert = head.clone();
-        let Some(id) = new.write_row(&mut insert, row) else {
-            reasons.insert(primary, no_id(&from_at, old, row).message);
-            return;
-        };
-        insert.push_str(&tail);
-        if insert.len() + CONDITION > longest {
-            reasons.insert(primary, too_long(&from_at, old, row, insert.len(), wording).message);
-            return;
+        let mut insert = Insert::or_replace(new, longest);
+        match insert.add(row) {
+            Added::Yes => {}
+            Added::TooLong(bytes) => {
+                reasons.insert(primary, too_long(&from_at, old, row, bytes, wording).message);
+                return;
+            }
+            Added::NoId | Added::NoRoom => {
+                reasons.insert(primary, no_id(&from_at, old, row).message);
+                return;
+            }
         }
-        let statement = |until: &Until| guarded(new, &insert, &id, until);
+        let statement = |until: &Until| insert.statement(until);
         let reason = match permit.write(to, watch, &statement) {
             Err(error) if error.code == Code::StoreUnavailable || permit.ask().is_err() => {
                 again = Some(error);

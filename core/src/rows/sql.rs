@@ -1,7 +1,6 @@
 //! The statements that move rows, in the words of MySQL and of PostgreSQL.
 
 use std::fmt::Write as _;
-use std::ops::Range;
 
 use super::digest::{Digest, Primary};
 use super::key::{Id, IdRange};
@@ -28,7 +27,7 @@ pub fn bits(kind: ShardKind, column: &Column, bytes: &[u8]) -> Option<String> {
 }
 
 /// Writes a value as it was read. PostgreSQL takes the type of the column that it is for.
-fn write_literal(out: &mut String, kind: ShardKind, charset: &str, bytes: &[u8]) {
+pub fn write_literal(out: &mut String, kind: ShardKind, charset: &str, bytes: &[u8]) {
     if kind == ShardKind::MySql && !charset.is_empty() {
         out.push('_');
         out.push_str(charset);
@@ -221,10 +220,10 @@ impl MovedTable {
         )
     }
 
-    /// The beginning of an insert, up to its rows.
+    /// The beginning of an insert.
     pub fn insert(&self) -> String {
         let own = if self.kind == ShardKind::MySql { "" } else { " OVERRIDING SYSTEM VALUE" };
-        format!("INSERT INTO {} ({}){own} VALUES ", self.quoted, self.names())
+        format!("INSERT INTO {} ({}){own} ", self.quoted, self.names())
     }
 
     /// The end of an insert: a row that is there already is replaced. It is an error where another row has one of its unique values.
@@ -265,28 +264,5 @@ impl MovedTable {
                 format!(" ON CONFLICT ({}) DO {then}", keys.join(", "))
             }
         }
-    }
-
-    /// Writes a row of [`MovedTable::select_where`] into an insert; answers with where its id stands. `None`: it has none. The row is
-    /// another server's, which may say anything: the id has no quotes, so it has to be one.
-    pub fn write_row(&self, out: &mut String, row: Cells<'_>) -> Option<Range<usize>> {
-        let at_key = *self.primary.first()?;
-        let id = self.id(&self.read_id(row.get(at_key).copied().flatten()?)?);
-        let mut place = 0..0;
-        out.push('(');
-        for (at, (column, value)) in self.columns.iter().zip(row).enumerate() {
-            out.push_str(if at > 0 { "," } else { "" });
-            let begin = out.len();
-            match value {
-                None => out.push_str("NULL"),
-                Some(_) if at == at_key => out.push_str(&id),
-                Some(bytes) => write_literal(out, self.kind, &column.charset, bytes),
-            }
-            if at == at_key {
-                place = begin..out.len();
-            }
-        }
-        out.push(')');
-        Some(place)
     }
 }

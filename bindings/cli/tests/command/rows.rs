@@ -683,19 +683,50 @@ fn columns_of_any_type_and_name_are_copied_exactly_on_postgresql() {
           '1 mon -2 days 03:04:05.678', true, ARRAY['a,b', NULL, '\"'], 'it''s', '::1/64', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '[1,5)', 'ab', '$1,234.50'), \
          (NULL, {key}, '', 1, '', NULL, 'null', 12345678901234567890.1234567890, NULL, 'Infinity', 'NaN', NULL, NULL, NULL, NULL, false, '{{}}', NULL, NULL, NULL, NULL, NULL, NULL)"
     ));
-    assert_eq!(shop.copied(&[]), (2, 0));
+    shop.old.say(&format!(
+        "INSERT INTO t_order (order_id, line, version, txt, c) VALUES ({key}, '{{\"a\",NULL}}', 2, 'NULL', '\\\\''\"')"
+    ));
+    assert_eq!(shop.copied(&[]), (3, 0));
     let [old, new] = shop.moving("t_order.*");
     assert_eq!(old, new);
-    assert_eq!(old.lines().count(), 2, "{old}");
+    assert_eq!(old.lines().count(), 3, "{old}");
     shop.run("verify", &["--wait", "--yes"]).done();
     for (column, value) in [("js", "'{\"b\": 1, \"a\": 2}'"), ("d", "2e-300"), ("arr", "NULL"), ("cash", "1")]
     {
-        shop.new.say(&format!("UPDATE t_order SET {column} = {value} WHERE line <> ''"));
+        shop.new.say(&format!("UPDATE t_order SET {column} = {value} WHERE line LIKE 'it%'"));
         let found = shop.run("verify", &["--repair", "--yes"]).done();
         assert!(found.contains("repaired: 1\ndiffer: 0\n"), "{column}: {found}");
     }
     let [old, new] = shop.moving("t_order.*");
     assert_eq!(old, new);
+    // Where no column is an array, a statement has the values of each column in one.
+    for server in [&shop.old, &shop.new] {
+        server.say("ALTER TABLE t_order DROP COLUMN arr");
+    }
+    for rows in ["t_order", "t_order WHERE line = ''"] {
+        shop.new.say(&format!("DELETE FROM {rows}"));
+        shop.run("copy", &["--yes"]).done();
+        let [old, new] = shop.moving("t_order.*");
+        assert_eq!(old, new);
+        assert_eq!(old.lines().count(), 3, "{old}");
+    }
+}
+
+#[test]
+fn a_row_that_a_program_inserts_while_its_chunk_is_copied_becomes_what_it_is_in_the_old_shard() {
+    for shop in [Shop::mariadb("rows_meanwhile", ORDERS), Shop::postgres("rows_meanwhile", ORDERS)] {
+        let shop = shop.filled(100).started();
+        // The copy sees no row of it, and waits for it.
+        let sleep = if matches!(shop.old, Server::MariaDb { .. }) { "SLEEP" } else { "pg_sleep" };
+        let insert = format!("INSERT INTO t_order VALUES ({}, 0, 'mirrored')", id(50));
+        let mut program =
+            shop.new.session(&format!("BEGIN; {insert}; SELECT {sleep}(2); COMMIT; SELECT {sleep}(600);"));
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(shop.copied(&[]), (100, 0));
+        program.kill().unwrap();
+        program.wait().unwrap();
+        shop.assert_alike();
+    }
 }
 
 #[test]
