@@ -73,8 +73,8 @@ export interface LazyBusiness<T> extends Lazily {
 }
 
 let word: Uint32Array | null | undefined
-/** Rises when another mill is shared, in any thread, and when the shared one is closed. */
-function generation(): number {
+/** Rises when another mill is shared, in any thread, and when the shared one is closed. @internal */
+export function generation(): number {
   if (word === undefined) {
     const buffer = native.shareWord()
     word = buffer === null ? null : new Uint32Array(buffer)
@@ -101,6 +101,11 @@ export function use(mill: Mill | null): void {
 /** The mill that lazy sources take from: that of `use`, in whichever thread, else the default one (`open()`), which is opened once. */
 export function shared(): Mill {
   return found('the shared mill').mill
+}
+
+/** Whether the program has named its mill: by `use`, or by `KEYMILL_CONFIG`. @internal */
+export function isMillNamed(): boolean {
+  return native.isMillNamed(variables())
 }
 
 function found(what: string): NonNullable<typeof present> {

@@ -7,6 +7,8 @@ declare const opaque: unique symbol
 export type MillBox = { [opaque]: 'mill' }
 export type OpeningBox = { [opaque]: 'opening' }
 export type SourceBox = { [opaque]: 'source' }
+/** A question about the keys that a table has. */
+export type KeysBox = { [opaque]: 'keys' }
 export type BatchBox = { [opaque]: 'batch' }
 /** What the keeper tells of news for promises of this context. */
 export type NotifierBox = { [opaque]: 'notifier' }
@@ -113,6 +115,7 @@ export interface Native {
   closeMillAsync(mill: MillBox): Promise<void>
   shareMill(mill: MillBox | undefined): number
   sharedMill(): MillBox | null
+  isMillNamed(variables: Variables | undefined): boolean
   defaultMill(variables: Variables | undefined): MillBox
   shareWord(): ArrayBuffer | null
   shareGeneration(): number
@@ -144,6 +147,9 @@ export interface Native {
   nextWideFor(source: SourceBox, gene: number, waitedMs: number, registered?: boolean): bigint | number
   askFor(source: SourceBox, gene: number, count: number): BatchBox
   writeWideBatch(batch: BatchBox, out: BigUint64Array): void
+  keysQuestion(source: SourceBox, table: string, highest: bigint): KeysBox
+  askKeys(question: KeysBox): Promise<void>
+  keysAnswer(question: KeysBox): string | null
   parse(source: SourceBox, text: string, isNumber: boolean): [name: string, value: string][]
   stats(source: SourceBox): [name: string, value: string | number][]
   fillNow(source: SourceBox, out: BigUint64Array): BatchBox | null

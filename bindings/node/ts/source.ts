@@ -122,6 +122,14 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
    */
   abstract next(): T
 
+  /** Why ids would be keys that a table has; `null` where none would. `highest` is its highest key, read before. @internal */
+  async refusalOfKeys(table: string, highest: bigint): Promise<string | null> {
+    this.state.check()
+    const question = asked(() => native.keysQuestion(this.cursor.source, table, highest))
+    await native.askKeys(question)
+    return asked(() => native.keysAnswer(question))
+  }
+
   /** An id of the block, or else of the core, or the pause after which to ask again. @internal */
   protected abstract attempt(waited: number, registered?: boolean): { id: T } | number
 

@@ -156,6 +156,16 @@ fn rows_are_copied_compared_cut_over_and_removed_on_postgresql() {
 fn whole_move(shop: &Shop) {
     let refused = shop.run("copy", &["--yes"]).refused("INVALID_CONFIG");
     assert!(refused.contains("keymill move start"), "{refused}");
+    let early = shop.run("copy", &[]);
+    assert!(early.out.contains("rows to copy: 0\n") && early.err.contains("no range moves yet"), "{early:?}");
+    shop.new.say("ALTER TABLE t_order ADD COLUMN more INT");
+    let unlike = shop.run("copy", &[]).refused("STORE_REFUSED");
+    assert!(unlike.contains("column `more` of `t_order`"), "{unlike}");
+    shop.new.say("ALTER TABLE t_order DROP COLUMN more");
+    let words = ["move", "copy", "orders", "--table", "t_order", "--key", "order_id"];
+    let (from, to) = (shop.old.url(), shop.new.url());
+    let unnamed = shop.home.run(&[&words[..], &["--from", &from, "--to", &to]].concat());
+    assert!(unnamed.refused("INVALID_ARGUMENT").contains("the URL of --from"));
     shop.home.run(&["move", "start", "orders", "--plan", "plan.toml", "--watch", "0s", "--yes"]).done();
     let dry = shop.run("copy", &[]);
     assert!(dry.out.contains("rows to copy: 9000\n") && dry.err.contains("--yes writes it"), "{dry:?}");

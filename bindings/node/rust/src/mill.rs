@@ -111,7 +111,7 @@ pub fn open_mill(config: Option<String>, variables: Option<Variables>) -> Result
 
 /// Runs `work` on a thread of its own, and then settles the promise. A thread of Node's pool would delay the end of the process until
 /// `work` is done, and `work` waits for stores.
-fn off_the_loop(env: &Env, work: impl FnOnce() + Send + 'static) -> Result<Object<'_>, Thrown> {
+pub fn off_the_loop(env: &Env, work: impl FnOnce() + Send + 'static) -> Result<Object<'_>, Thrown> {
     let internal = |error: napi::Error| Error::new(Code::Internal, error.reason.clone());
     enter(|| {
         let (deferred, promise) = env.create_deferred::<(), _>().map_err(internal)?;

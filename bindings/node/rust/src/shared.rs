@@ -50,6 +50,12 @@ pub fn shared_mill() -> Option<External<MillBox>> {
         .map(|holder| MillBox::guest(holder.clone()))
 }
 
+/// Whether the program has named its mill: it shares one, or `KEYMILL_CONFIG` is set.
+#[napi]
+pub fn is_mill_named(variables: Option<Variables>) -> bool {
+    SHARED.lock().unwrap_or_else(PoisonError::into_inner).is_some() || environment(variables).mill.is_some()
+}
+
 /// The default mill, which all threads share.
 #[napi]
 pub fn default_mill(variables: Option<Variables>) -> Result<External<MillBox>, Thrown> {

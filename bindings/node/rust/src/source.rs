@@ -2,17 +2,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use keymill::binding::{LastBlock, Lease};
 use keymill::{Code, Error, FigureValue, Kind, Layout, Source};
-use napi::bindgen_prelude::{BigInt, BigUint64ArraySlice, Either, External, Unknown};
+use napi::bindgen_prelude::{BigInt, BigUint64ArraySlice, Either, External, Object, Unknown};
 use napi::{Env, Result};
 use napi_derive::napi;
 
 use crate::contexts::Membership;
-use crate::errors::{Thrown, enter};
-use crate::mill::MillBox;
+use crate::errors::{Thrown, enter, guarded};
+use crate::mill::{MillBox, off_the_loop};
 use crate::router::word;
 use crate::words;
 
@@ -284,6 +285,46 @@ pub fn next_text(
 #[napi]
 pub fn text_of(source: &External<SourceBox>, id: BigInt) -> Result<String, Thrown> {
     enter(|| source.source.text_of(word(&id)))
+}
+
+/// A question about the keys that a table has, and the answer once there is one.
+pub struct KeysBox {
+    source: Source,
+    table: String,
+    highest: u64,
+    answer: Arc<Mutex<Option<keymill::Result<Option<String>>>>>,
+}
+
+/// Prepares a question off the event loop, as `opening` does: `await ask_keys(it)`, then `keys_answer(it)`. `highest` is the table's highest
+/// key, read before.
+#[napi]
+pub fn keys_question(source: &External<SourceBox>, table: String, highest: BigInt) -> External<KeysBox> {
+    External::new(KeysBox {
+        source: source.source.clone(),
+        table,
+        highest: word(&highest),
+        answer: Arc::default(),
+    })
+}
+
+/// Asks the store, on another thread.
+#[napi(ts_return_type = "Promise<void>")]
+pub fn ask_keys<'env>(env: &'env Env, question: &External<KeysBox>) -> Result<Object<'env>, Thrown> {
+    let (source, table, highest) = (question.source.clone(), question.table.clone(), question.highest);
+    let answer = question.answer.clone();
+    off_the_loop(env, move || {
+        let told = guarded(|| source.refusal_of_keys(&table, highest, 0));
+        *answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
+    })
+}
+
+/// Why the source would give keys that the table has; null where it gives none of them.
+#[napi]
+pub fn keys_answer(question: &External<KeysBox>) -> Result<Option<String>, Thrown> {
+    enter(|| {
+        let told = question.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        told.unwrap_or_else(|| Err(Error::argument("the question was not asked")))
+    })
 }
 
 /// The parts of a text, or of a number in its digits, as names and values.
