@@ -128,6 +128,17 @@ class Databases(TestCase):
         self.assertGreater(Buyer.objects.create(name="b").pk, 0)
 
 
+class Names(SimpleTestCase):
+    def test_one_table_has_one_source_however_it_is_written(self):
+        field, before = Buyer._meta.pk, Buyer._meta.db_table
+        try:
+            for name in ("shop_buyer", '"shop_buyer"', "Shop_Buyer", 'public"."shop_buyer', '"sales"."shop_buyer"', "`shop_buyer`"):
+                Buyer._meta.db_table = name
+                self.assertEqual(field.keymill_spec(Buyer), "segment:shop_buyer")
+        finally:
+            Buyer._meta.db_table = before
+
+
 class Checks(SimpleTestCase):
     """What is wrong is an error of Django's system check, with the model and the field."""
 
