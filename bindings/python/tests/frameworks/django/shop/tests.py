@@ -216,6 +216,10 @@ class Checks(SimpleTestCase):
             entry = {"ENGINE": engine, "NAME": "shop", "HOST": "db", "USER": "app"}
             with self.subTest(engine), mock.patch.dict(connections.settings["default"], entry, clear=True):
                 self.assertRegex(_mill.configuration(), f"^{scheme}://app@db:[0-9]+/shop")
+                if engine.startswith("django_tenants"):
+                    # It notes the tenant of the moment in the entry.
+                    connections.settings["default"]["SCHEMA"] = "tenant_1"
+                    self.assertNotIn("tenant_1", _mill.configuration())
 
 
 class Async(TransactionTestCase):
