@@ -68,6 +68,7 @@ console.log(`| ${kind === 'mysql' ? 'MariaDB' : 'PostgreSQL'}, rows a second | $
 for (const [verb, by] of Object.entries(results)) console.log(`| ${verb} | ${Object.keys(kinds).map((name) => Math.round(median(by[name])).toLocaleString('en').replaceAll(',', ' ')).join(' | ')} |`)
 
 // What a module adds to an id from memory.
+await source.getRepository(Ours).clear()
 const memory = open('memory:')
 use(memory)
 const ids = memory.source('segment:ours?min_step=4000000')

@@ -77,16 +77,13 @@ const AS: Record<string, As> = { BigInt: 'bigint', Int: 'number', String: 'strin
 const MOST_INT = 2 ** 31 - 1
 
 interface Filled {
+  readonly model: string
   readonly name: string
   readonly ids: FieldIds
   readonly key: ((data: any) => Key) | undefined
 }
-/** A place in the data of a call that an id is written to. */
-interface Place {
-  readonly filled: Filled
-  readonly model: string
-  readonly row: any
-}
+/** The rows of a call that ids are written to. */
+type Places = Map<Filled, any[]>
 
 /** The ids of a client's models. */
 class Ids {
@@ -117,56 +114,60 @@ class Ids {
 
   /** The arguments of a call with ids in them; what the program gave is not changed. */
   async filled({ model, operation, args, __internalParams: internal }: Call): Promise<unknown> {
-    const places: Place[] = []
+    const places: Places = new Map()
     let changed = args
     if (operation === 'upsert') changed = { ...args, create: this.#create(model, args?.create, places), update: this.#update(model, args?.update, places) }
     else if (operation === 'update') changed = { ...args, data: this.#update(model, args?.data, places) }
     else changed = { ...args, data: this.#rows(model, args?.data, places) }
-    if (places.length === 0) return args
+    if (places.size === 0) return args
     // Inside of an interactive transaction its connection is asked: a pool may have no other that is free.
     const transaction = internal?.transaction
     const client = transaction?.kind === 'itx' ? (this.#client._createItxClient?.(transaction) ?? this.#client) : this.#client
-    const by = new Map<Filled, Place[]>()
-    for (const place of places) {
-      const id = place.filled.ids.now(place.filled.key?.(place.row))
-      if (id !== undefined) place.row[place.filled.name] = id
-      else by.set(place.filled, [...(by.get(place.filled) ?? []), place])
-    }
-    await Promise.all([...by].map(([filled, waiting]) => this.#wait(client, filled, waiting)))
+    await Promise.all([...places].map(([filled, rows]) => this.#fill(client, filled, rows)))
     return changed
   }
 
-  async #wait(client: Client, { name, ids, key }: Filled, places: Place[]): Promise<void> {
-    const highest = () => highestOf(client, places[0].model, name)
-    if (key === undefined) {
-      const found = await ids.take(places.length, highest)
-      places.forEach(({ row }, at) => (row[name] = found[at]))
-    } else for (const { row } of places) row[name] = await ids.later(highest, key(row))
+  #fill(client: Client, { model, name, ids, key }: Filled, rows: any[]): Promise<void> | void {
+    const highest = () => highestOf(client, model, name)
+    if (key !== undefined || rows.length === 1) {
+      const each = rows.map((row) => {
+        const by = key?.(row)
+        const id = ids.now(by)
+        if (id === undefined) return ids.later(highest, by).then((late) => void (row[name] = late))
+        row[name] = id
+      })
+      return Promise.all(each).then(() => undefined)
+    }
+    return ids.take(rows.length, highest).then((found) => rows.forEach((row, at) => (row[name] = found[at])))
   }
 
-  #rows(model: string, data: unknown, places: Place[]): unknown {
+  #rows(model: string, data: unknown, places: Places): unknown {
     return Array.isArray(data) ? data.map((row) => this.#create(model, row, places)) : this.#create(model, data, places)
   }
 
   /** A row that is created. */
-  #create(model: string, data: unknown, places: Place[]): unknown {
+  #create(model: string, data: unknown, places: Places): unknown {
     // Prisma creates a row of defaults alone where there is no data.
     const row: any = { ...this.#object(model, data ?? {}, places) }
     for (const filled of this.#filled.get(model) ?? []) {
       const value = row[filled.name]
       // Prisma.skip is an object, and says that the field is not set.
-      if (value === undefined || (typeof value === 'object' && value !== null)) places.push({ filled, model, row })
+      if (value === undefined || (typeof value === 'object' && value !== null)) {
+        const rows = places.get(filled)
+        if (rows === undefined) places.set(filled, [row])
+        else rows.push(row)
+      }
     }
     return row
   }
 
   /** A row that is changed. */
-  #update(model: string, data: unknown, places: Place[]): unknown {
+  #update(model: string, data: unknown, places: Places): unknown {
     return this.#object(model, data, places)
   }
 
   /** What is written to the relations of a row. */
-  #object(model: string, data: unknown, places: Place[]): any {
+  #object(model: string, data: unknown, places: Places): any {
     if (typeof data !== 'object' || data === null) return data
     let copy: any
     for (const [field, type] of this.#relations.get(model) ?? []) {
@@ -178,7 +179,7 @@ class Ids {
     return copy ?? data
   }
 
-  #nested(model: string, nested: any, places: Place[]): unknown {
+  #nested(model: string, nested: any, places: Places): unknown {
     const copy: any = {}
     const each = (verb: string, change: (one: any) => unknown) => {
       const given = nested[verb]
@@ -216,7 +217,7 @@ function filledOf(mill: ApplicationMill, name: string, { dbName, fields }: Model
   }
   const table = dbName ?? name
   const made: Field = { where, spec: tableSpec(spec, table), as, table, ...(as === 'number' && { most: MOST_INT }), ...(key !== undefined && { hasKey: true }) }
-  return { name: field, ids: new FieldIds(mill, made), key }
+  return { model: name, name: field, ids: new FieldIds(mill, made), key }
 }
 
 /** The line of a field in the schema, without its comment. */
