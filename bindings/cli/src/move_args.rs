@@ -183,7 +183,7 @@ pub struct How {
     /// Wait for readers that have not followed, and for the watching time
     #[arg(long)]
     pub wait: bool,
-    /// The process of this reader has ended; or all, of every reader whose row has ended
+    /// The process of this reader has ended; or all, of every reader whose row has ended by now
     #[arg(long, value_name = "MEMBER")]
     pub gone: Vec<String>,
     /// Write it

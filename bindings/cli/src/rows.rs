@@ -137,7 +137,11 @@ pub fn copy(
     let each =
         copied.iter().map(|table| (table.table.as_str(), vec![(sent, table.sent), (alike, table.alike)]));
     say(&each.collect::<Vec<_>>(), json)?;
-    if !how.yes {
+    if !how.yes && moves.status()?.moving.is_none() {
+        print::note(
+            "keymill: no range moves yet; the tables can be copied once `keymill move start` has begun the move",
+        );
+    } else if !how.yes {
         print::note("keymill: nothing was written; --yes writes it");
     }
     Ok(())

@@ -5,7 +5,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { Router, gene, open } from 'keymill'
-import { scratch } from './support.mjs'
+import { run, scratch } from './support.mjs'
 
 const table = (version) => `version = ${version}\n[[range]]\nupper = 65535\nshard = "s${version}"\n`
 const refused = (code, verb) => assert.throws(verb, (e) => e.code === code, verb.toString())
@@ -81,4 +81,18 @@ test('a mill follows the table in its store', async () => {
   assert.equal(mill.router('orders').version, 2)
   mill.close()
   assert.equal(router.route(1n).read, 's2')
+})
+
+test('a process that ends with an open mill leaves no reader', async () => {
+  const folder = scratch()
+  const store = `sqlite:${join(folder, 'ids.db')}?durability=warn`
+  const file = join(folder, 'routes.toml')
+  writeFileSync(file, table(1))
+  execFileSync('keymill', ['--mill', store, 'route', 'put', 'orders', file, '--yes'])
+  for (const [end, answer] of Object.entries({ returns: 0, exits: 0, throws: 1, 'is terminated': 0 })) {
+    const { code, err } = await run('ends-following.mjs', [store, end]).done
+    assert.equal(code, answer, err)
+    const status = execFileSync('keymill', ['--mill', store, 'move', 'status', 'orders'], { encoding: 'utf8' })
+    assert.doesNotMatch(status, /reader:/, end)
+  }
 })

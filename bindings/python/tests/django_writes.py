@@ -211,6 +211,15 @@ def hooks_are_called_after_both_commits():
     shards.run(FIRST + 8, work)
     assert seen == ["a"] and FIRST + 9 in alike()
 
+    def robust(connection):
+        on(connection).filter(pk=FIRST + 8).update(note="a")
+        transaction.on_commit(lambda: 1 / 0, using=connection.alias, robust=True)
+        transaction.on_commit(lambda: seen.append("after a robust one"), using=connection.alias)
+
+    with shards.write(FIRST + 8) as connection:
+        robust(connection)
+    assert seen.pop() == "after a robust one"
+
     def fails(connection):
         transaction.on_commit(lambda: seen.append("called"), using=connection.alias)
         raise ValueError("of the work")

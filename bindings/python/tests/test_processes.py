@@ -243,6 +243,33 @@ if __name__ == "__main__":
 """
 
 
+FOLLOWS = """
+import os, signal, sys, keymill
+
+keymill.open(sys.argv[2]).router("orders").route(1)
+if sys.argv[1] == "is terminated":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    os.kill(os.getpid(), signal.SIGTERM)
+    signal.pause()
+if sys.argv[1] == "exits":
+    sys.exit()
+if sys.argv[1] == "raises":
+    raise RuntimeError("it is raised on purpose")
+"""
+
+
+@pytest.mark.parametrize("end", ["returns", "exits", "raises", "is terminated"])
+def test_a_process_that_ends_with_an_open_mill_leaves_no_reader(sqlite, tmp_path, end):
+    table = tmp_path / "routes.toml"
+    table.write_text('version = 1\n[[range]]\nupper = 65535\nshard = "s1"\n')
+    command = [sys.executable, "-m", "keymill", "--mill", sqlite]
+    subprocess.run([*command, "route", "put", "orders", str(table), "--yes"], check=True, capture_output=True)
+    answer = subprocess.run([sys.executable, "-c", FOLLOWS, end, sqlite], capture_output=True, text=True, timeout=60)
+    assert answer.returncode == (1 if end == "raises" else 0), answer.stderr
+    status = subprocess.run([*command, "move", "status", "orders"], check=True, capture_output=True, text=True)
+    assert "reader:" not in status.stdout, status.stdout
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_child_of_multiprocessing_gives_back_what_it_holds_and_leaves_no_reader(sqlite, tmp_path, method):
     table = tmp_path / "routes.toml"

@@ -166,7 +166,7 @@ fn within(error: Error, table: &MovedTable, chunk: &IdRange) -> Error {
 
 /// How the rows of a chunk are sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum HowSent {
     /// The new shard had none of them a moment ago.
     New,
     /// They replace those that are there.
@@ -179,7 +179,7 @@ enum Way {
 fn send_whole(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>, are_new: bool) -> Result<u64> {
     // MySQL looks for each row at no cost.
     if are_new && both.new.kind == ShardKind::Postgres {
-        match both.watch.persist(|| send(both, chunk, permit, Way::New)) {
+        match both.watch.persist(|| send(both, chunk, permit, HowSent::New)) {
             // A program has written one of them.
             Err(error) if error.code == Code::StoreRefused && both.to.take_conflict().is_some() => {}
             done => return done,
@@ -187,8 +187,8 @@ fn send_whole(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>, are_new
     }
     for read in 1.. {
         let is_last = read == READS;
-        let way = if is_last { Way::OneByOne } else { Way::Replace };
-        let error = match both.watch.persist(|| send(both, chunk, permit, way)) {
+        let how = if is_last { HowSent::OneByOne } else { HowSent::Replace };
+        let error = match both.watch.persist(|| send(both, chunk, permit, how)) {
             Err(error) if error.code == Code::StoreRefused => error,
             done => return done,
         };
@@ -222,11 +222,11 @@ fn kept_out(error: &Error, conflict: RowConflict, wording: Wording) -> Error {
 
 /// Sends the rows of a chunk while they are read, and locked: no program deletes or changes one before the new shard has it. Sent again, it
 /// changes nothing more.
-fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>, way: Way) -> Result<u64> {
+fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>, how: HowSent) -> Result<u64> {
     let Both { from, to, old, new, longest, wording, watch } = both;
     permit.limit_waits(from)?;
     from.transaction(|from| {
-        send_locked((from, old), (to, new), chunk, permit, (*longest, way, *wording, *watch))
+        send_locked((from, old), (to, new), chunk, permit, (*longest, how, *wording, *watch))
     })
 }
 
@@ -235,12 +235,12 @@ fn send_locked(
     (to, new): (&mut Shard, &MovedTable),
     chunk: &IdRange,
     permit: &Permit<'_>,
-    (longest, way, wording, watch): (usize, Way, Wording, &Watch<'_>),
+    (longest, how, wording, watch): (usize, HowSent, Wording, &Watch<'_>),
 ) -> Result<u64> {
     let mut rows = 0;
-    let most = if way == Way::OneByOne { 0 } else { INSERT };
+    let most = if how == HowSent::OneByOne { 0 } else { INSERT };
     let mut insert =
-        if way == Way::New { Insert::new(new, longest) } else { Insert::or_replace(new, longest) };
+        if how == HowSent::New { Insert::new(new, longest) } else { Insert::or_replace(new, longest) };
     let mut failed = None;
     // The first and the last row of the insert.
     let mut span = [None, None];

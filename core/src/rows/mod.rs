@@ -141,6 +141,31 @@ impl MovedRows {
         }
         Ok(all)
     }
+
+    /// The tables, each behind those that its rows refer to.
+    fn opened_to_copy<'w>(&self, of: &PlannedMove, watch: &'w Watch<'w>) -> Result<Vec<Both<'w>>> {
+        let mut all = self.open(of, watch)?;
+        for at in 0..all.len() {
+            let (before, later) = all.split_at_mut(at + 1);
+            let Some(both) = before.last_mut() else { continue };
+            let later: Vec<_> = later.iter().map(|of| &of.new).collect();
+            check_parents(&mut both.to, &both.new, &later)?;
+        }
+        Ok(all)
+    }
+
+    /// A move of no ids between the shards that stand in front of the URLs.
+    fn named_shards(&self) -> Result<PlannedMove> {
+        let name = |option: &str, word: &str| match word.split_once('=') {
+            Some((name, _)) if !name.contains(':') => Ok(name.to_owned()),
+            _ => Err(Error::argument(format!(
+                "no range moves yet: write the shard's name in front of the URL of {}, such as s1=mysql://…",
+                self.wording.option(option)
+            ))),
+        };
+        let (from, to) = (name("from", &self.from)?, name("to", &self.to)?);
+        Ok(PlannedMove { first: 0, last: 0, from, to, share: 0.0 })
+    }
 }
 
 /// One table on both shards.
@@ -364,7 +389,8 @@ impl Moves {
 
     /// Copies the rows of the range that moves which were there before it was mirrored, chunk by chunk along the key. The rows of a chunk are
     /// locked in the old shard until the new one has them. It begins `settle` after all readers write to both shards, and reads where the move stands before
-    /// each chunk. A copy that ended early goes on with the same call. A dry run counts.
+    /// each chunk. A copy that ended early goes on with the same call. A dry run checks the tables and counts; it does so before a move too, when there is
+    /// nothing to count.
     ///
     /// This and the other verbs of rows block until they are done. `on_event` is told what happens.
     ///
@@ -380,20 +406,19 @@ impl Moves {
         on_event: &'c mut OnEvent<'c>,
     ) -> Result<Vec<CopiedRows>> {
         let watch = Watch::new(on_event);
+        if change.is_dry() && self.status()?.moving.is_none() {
+            let all = rows.opened_to_copy(&rows.named_shards()?, &watch)?;
+            let none = |both: Both<'_>| CopiedRows { table: both.old.name, sent: 0, alike: 0 };
+            return Ok(all.into_iter().map(none).collect());
+        }
         let (moving, status) = self.moving()?;
         if !change.is_dry() {
             self.check_copied(moving.phase)?;
         }
-        let mut all = rows.open(&moving.of, &watch)?;
+        let mut all = rows.opened_to_copy(&moving.of, &watch)?;
         let routes = self.routes()?;
         for both in &mut all {
             check_sides(both, &routes, &moving.of, &status.finished)?;
-        }
-        for at in 0..all.len() {
-            let (before, later) = all.split_at_mut(at + 1);
-            let Some(both) = before.last_mut() else { continue };
-            let later: Vec<_> = later.iter().map(|of| &of.new).collect();
-            check_parents(&mut both.to, &both.new, &later)?;
         }
         let mut version = status.version;
         if !change.is_dry() {

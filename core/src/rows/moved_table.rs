@@ -31,7 +31,7 @@ pub struct Column {
     pub charset: String,
     /// `GENERATED ALWAYS AS IDENTITY`: can be inserted, and never changed.
     pub is_identity: bool,
-    /// PostgreSQL's type of an array of its values. Empty where there is none that gives back each value.
+    /// PostgreSQL's type of an array of its values. Empty where there is none that gives back each value as one: that of a composite type, `box`.
     pub array: String,
 }
 
@@ -240,7 +240,7 @@ pub fn questions(kind: ShardKind, name: &str, table: &ShardTable) -> [String; 2]
             let oid = table.oid;
             [
                 format!(
-                    "SELECT a.attname::pg_catalog.text, CASE WHEN t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace THEN pg_catalog.format_type(a.atttypid, a.atttypmod) ELSE t.typname || ' ' || a.atttypmod END, CASE WHEN a.attnotnull THEN 't' ELSE '' END, a.attidentity::pg_catalog.text, t.typcategory::pg_catalog.text, t.typname::pg_catalog.text, CASE WHEN t.typcategory <> 'A' AND t.typtype <> 'd' AND t.typdelim = ',' AND t.typarray <> 0 THEN pg_catalog.format_type(a.atttypid, -1) || '[]' ELSE '' END FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum"
+                    "SELECT a.attname::pg_catalog.text, CASE WHEN t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace THEN pg_catalog.format_type(a.atttypid, a.atttypmod) ELSE t.typname || ' ' || a.atttypmod END, CASE WHEN a.attnotnull THEN 't' ELSE '' END, a.attidentity::pg_catalog.text, t.typcategory::pg_catalog.text, t.typname::pg_catalog.text, CASE WHEN t.typcategory <> 'A' AND t.typtype IN ('b', 'e', 'r', 'm') AND t.typdelim = ',' AND t.typarray <> 0 THEN pg_catalog.format_type(a.atttypid, -1) || '[]' ELSE '' END FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum"
                 ),
                 format!(
                     "SELECT a.attname::pg_catalog.text FROM pg_catalog.pg_index i CROSS JOIN LATERAL pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH ORDINALITY k(attnum, at) JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE i.indrelid = {oid} AND i.indisprimary AND k.at <= i.indnkeyatts ORDER BY k.at"

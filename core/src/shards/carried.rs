@@ -121,42 +121,41 @@ fn settings(tables: &[KnownTable]) -> String {
     values.chain([&("row_security", "off")]).map(set).collect::<Vec<_>>().join(", ")
 }
 
-/// What tells that a table of PostgreSQL has changed: a hash of its columns, triggers and rules.
-pub(super) fn signature(oid: &str) -> String {
-    let words = |what: &str, order: &str, from: &str| {
+/// What tells that tables of PostgreSQL have changed: a sum of hashes of their columns, triggers and rules. It is that of each table, added up.
+pub(super) fn signature(oids: &str) -> String {
+    let sum = |what: &str, from: &str| {
         format!(
-            "(SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', {what}), ',' ORDER BY {order}) FROM pg_catalog.{from} = {oid})"
+            "COALESCE((SELECT pg_catalog.sum(pg_catalog.hashtextextended(pg_catalog.concat_ws(' ', {what}), 0)) FROM pg_catalog.{from} IN ({oids})), 0)"
         )
     };
     format!(
-        "pg_catalog.hashtextextended(pg_catalog.concat({}, {}, {}), 0)::pg_catalog.text",
-        words(
-            "a.attnum, a.attname, a.atttypid, a.atttypmod, a.attidentity, a.attgenerated, a.attisdropped",
-            "a.attnum",
+        "({} + {} + {})::pg_catalog.text",
+        sum(
+            "a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attidentity, a.attgenerated, a.attisdropped",
             "pg_attribute a WHERE a.attnum > 0 AND a.attrelid"
         ),
-        words("g.oid, g.tgenabled", "g.oid", "pg_trigger g WHERE NOT g.tgisinternal AND g.tgrelid"),
-        words("r.oid, r.ev_enabled", "r.oid", "pg_rewrite r WHERE r.ev_class")
+        sum("g.oid, g.tgenabled", "pg_trigger g WHERE NOT g.tgisinternal AND g.tgrelid"),
+        sum("r.oid, r.ev_enabled", "pg_rewrite r WHERE r.ev_class")
     )
 }
 
-/// The signatures of all tables of a shard.
-pub(super) fn signatures(tables: &[KnownTable]) -> String {
-    let all: Vec<_> = tables.iter().map(|known| known.signature.as_str()).collect();
-    all.join(" ")
+/// The signature of all tables of a shard.
+pub(super) fn signature_of_all(tables: &[KnownTable]) -> String {
+    let all = tables.iter().map(|known| known.signature.parse::<i128>().unwrap_or(0));
+    all.sum::<i128>().to_string()
 }
 
-fn ask_signatures(tables: &[KnownTable]) -> String {
-    let all: Vec<_> = tables.iter().map(|known| signature(&known.oid.to_string())).collect();
-    format!("pg_catalog.concat_ws(' ', {})", all.join(", "))
+fn ask_signature(tables: &[KnownTable]) -> String {
+    let oids: Vec<_> = tables.iter().map(|known| known.oid.to_string()).collect();
+    signature(&oids.join(", "))
 }
 
-/// What the old shard of PostgreSQL is asked after the work: which id the transaction has locked, and the tables' signatures; and the settings
+/// What the old shard of PostgreSQL is asked after the work: which id the transaction has locked, and the tables' signature; and the settings
 /// for reading them.
 pub(super) fn pin_old(tables: &[KnownTable]) -> String {
     format!(
         "SELECT pg_catalog.current_setting('{MARK}', true), {}, {}",
-        ask_signatures(tables),
+        ask_signature(tables),
         settings(tables)
     )
 }
@@ -169,7 +168,7 @@ pub(super) const RELEASE: &str = "RELEASE SAVEPOINT keymill";
 pub(super) fn pin_new(tables: &[KnownTable], id: &Id, lock_wait: Duration) -> String {
     format!(
         "SELECT {ISOLATION}, {}, {}, pg_catalog.set_config('standard_conforming_strings', 'on', true), pg_catalog.set_config('lock_timeout', '{}', true), {}",
-        ask_signatures(tables),
+        ask_signature(tables),
         settings(tables),
         lock_wait.as_millis().max(1),
         advisory(id, "-")

@@ -272,7 +272,7 @@ impl ShardWrite {
                 if cell(&rows, 0) != self.id.to_string().as_bytes() {
                     return Err(self.has_ended_its_transaction());
                 }
-                if self.other_signatures(Side::Old, &rows) {
+                if self.has_other_signature(Side::Old, &rows) {
                     return self.has_changed(Side::Old);
                 }
                 Ok(self.read(Side::Old))
@@ -280,7 +280,7 @@ impl ShardWrite {
             WriteStage::ReadOld => self.have_read(Side::Old, rows),
             WriteStage::PinNew => {
                 self.check_isolation(Side::New, &rows)?;
-                if self.other_signatures(Side::New, &rows) {
+                if self.has_other_signature(Side::New, &rows) {
                     return self.has_changed(Side::New);
                 }
                 Ok(self.read(Side::New))
@@ -517,12 +517,12 @@ impl ShardWrite {
         }
     }
 
-    /// Whether PostgreSQL's answer has other signatures of the tables than those that are known.
-    fn other_signatures(&self, side: Side, rows: &[ShardRow]) -> bool {
+    /// Whether PostgreSQL's answer has another signature of the tables than the one that is known.
+    fn has_other_signature(&self, side: Side, rows: &[ShardRow]) -> bool {
         self.held(side).kind == Some(ShardKind::Postgres)
             && self
                 .known(side)
-                .is_some_and(|known| cell(rows, 1) != carried::signatures(&known.tables).as_bytes())
+                .is_some_and(|known| cell(rows, 1) != carried::signature_of_all(&known.tables).as_bytes())
     }
 
     /// The tables of a shard have other columns than before.

@@ -156,6 +156,16 @@ fn rows_are_copied_compared_cut_over_and_removed_on_postgresql() {
 fn whole_move(shop: &Shop) {
     let refused = shop.run("copy", &["--yes"]).refused("INVALID_CONFIG");
     assert!(refused.contains("keymill move start"), "{refused}");
+    let early = shop.run("copy", &[]);
+    assert!(early.out.contains("rows to copy: 0\n") && early.err.contains("no range moves yet"), "{early:?}");
+    shop.new.say("ALTER TABLE t_order ADD COLUMN more INT");
+    let unlike = shop.run("copy", &[]).refused("STORE_REFUSED");
+    assert!(unlike.contains("column `more` of `t_order`"), "{unlike}");
+    shop.new.say("ALTER TABLE t_order DROP COLUMN more");
+    let words = ["move", "copy", "orders", "--table", "t_order", "--key", "order_id"];
+    let (from, to) = (shop.old.url(), shop.new.url());
+    let unnamed = shop.home.run(&[&words[..], &["--from", &from, "--to", &to]].concat());
+    assert!(unnamed.refused("INVALID_ARGUMENT").contains("the URL of --from"));
     shop.home.run(&["move", "start", "orders", "--plan", "plan.toml", "--watch", "0s", "--yes"]).done();
     let dry = shop.run("copy", &[]);
     assert!(dry.out.contains("rows to copy: 9000\n") && dry.err.contains("--yes writes it"), "{dry:?}");
@@ -672,16 +682,16 @@ fn columns_of_any_type_and_name_are_copied_exactly_on_mariadb() {
 
 #[test]
 fn columns_of_any_type_and_name_are_copied_exactly_on_postgresql() {
-    let table = "CREATE TYPE mood AS ENUM ('sad', 'it''s'); CREATE TABLE t_order (\"a\"\"b `c` ü\" BYTEA, order_id BIGINT, line TEXT, version INT NOT NULL, n BIGINT GENERATED ALWAYS AS IDENTITY, \
+    let table = "CREATE TYPE mood AS ENUM ('sad', 'it''s'); CREATE TYPE pair AS (x INT, y TEXT); CREATE TABLE t_order (\"a\"\"b `c` ü\" BYTEA, order_id BIGINT, line TEXT, version INT NOT NULL, n BIGINT GENERATED ALWAYS AS IDENTITY, \
                  twice BIGINT GENERATED ALWAYS AS (version * 2) STORED, txt TEXT, js JSON, jb JSONB, dec_ NUMERIC, bit_ BIT(9), f REAL, d DOUBLE PRECISION, at TIMESTAMPTZ, dt TIMESTAMP, day DATE, \
-                 iv INTERVAL, b BOOLEAN, arr TEXT[], m mood, ip INET, u UUID, r INT4RANGE, c CHAR(5), cash MONEY, PRIMARY KEY (order_id, line))";
+                 iv INTERVAL, b BOOLEAN, arr TEXT[], m mood, pr pair, ip INET, u UUID, r INT4RANGE, c CHAR(5), cash MONEY, PRIMARY KEY (order_id, line))";
     let shop = Shop::postgres("rows_types", table).started();
     let key = id(1);
     shop.old.say(&format!(
-        "INSERT INTO t_order (\"a\"\"b `c` ü\", order_id, line, version, txt, js, jb, dec_, bit_, f, d, at, dt, day, iv, b, arr, m, ip, u, r, c, cash) VALUES \
+        "INSERT INTO t_order (\"a\"\"b `c` ü\", order_id, line, version, txt, js, jb, dec_, bit_, f, d, at, dt, day, iv, b, arr, m, pr, ip, u, r, c, cash) VALUES \
          ('\\x00ff27', {key}, 'it''s \\ one', 1, E'tab\\t''quote\\\\ 😀', '{{\"b\": 1,  \"a\": 2}}', '{{\"b\": 1}}', 'NaN', B'100000001', 0.1, 1e-300, '2026-03-29 02:30:00.123456+02', '-infinity', '0044-03-15 BC', \
-          '1 mon -2 days 03:04:05.678', true, ARRAY['a,b', NULL, '\"'], 'it''s', '::1/64', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '[1,5)', 'ab', '$1,234.50'), \
-         (NULL, {key}, '', 1, '', NULL, 'null', 12345678901234567890.1234567890, NULL, 'Infinity', 'NaN', NULL, NULL, NULL, NULL, false, '{{}}', NULL, NULL, NULL, NULL, NULL, NULL)"
+          '1 mon -2 days 03:04:05.678', true, ARRAY['a,b', NULL, '\"'], 'it''s', ROW(1, '\"')::pair, '::1/64', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '[1,5)', 'ab', '$1,234.50'), \
+         (NULL, {key}, '', 1, '', NULL, 'null', 12345678901234567890.1234567890, NULL, 'Infinity', 'NaN', NULL, NULL, NULL, NULL, false, '{{}}', NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
     ));
     shop.old.say(&format!(
         "INSERT INTO t_order (order_id, line, version, txt, c) VALUES ({key}, '{{\"a\",NULL}}', 2, 'NULL', '\\\\''\"')"
@@ -699,16 +709,21 @@ fn columns_of_any_type_and_name_are_copied_exactly_on_postgresql() {
     }
     let [old, new] = shop.moving("t_order.*");
     assert_eq!(old, new);
-    // Where no column is an array, a statement has the values of each column in one.
+    // Where no column is an array, nor has a composite type, a statement has the values of each column in one.
     for server in [&shop.old, &shop.new] {
         server.say("ALTER TABLE t_order DROP COLUMN arr");
     }
-    for rows in ["t_order", "t_order WHERE line = ''"] {
-        shop.new.say(&format!("DELETE FROM {rows}"));
-        shop.run("copy", &["--yes"]).done();
-        let [old, new] = shop.moving("t_order.*");
-        assert_eq!(old, new);
-        assert_eq!(old.lines().count(), 3, "{old}");
+    for column in ["pr", "c"] {
+        for rows in ["t_order", "t_order WHERE line = ''"] {
+            shop.new.say(&format!("DELETE FROM {rows}"));
+            shop.run("copy", &["--yes"]).done();
+            let [old, new] = shop.moving("t_order.*");
+            assert_eq!(old, new);
+            assert_eq!(old.lines().count(), 3, "{old}");
+        }
+        for server in [&shop.old, &shop.new] {
+            server.say(&format!("ALTER TABLE t_order DROP COLUMN {column}"));
+        }
     }
 }
 

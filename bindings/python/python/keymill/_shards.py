@@ -168,7 +168,7 @@ class _HeldDjango(_Held):
             # They are for the time after both shards have committed.
             hooks, self.connection.run_on_commit = self.connection.run_on_commit, []
             self._leave_block()
-            self.after = [hook[1] for hook in hooks]
+            self.after = [_robust(hook[1]) if hook[2:] == (True,) else hook[1] for hook in hooks]
 
     def rollback(self) -> None:
         if self.is_own:
@@ -195,6 +195,20 @@ class _HeldDjango(_Held):
 
     def hooks(self) -> list[Callable[[], Any]]:
         return self.after
+
+
+def _robust(hook: Callable[[], Any]) -> Callable[[], Any]:
+    """A hook of `transaction.on_commit(…, robust=True)`: its error is logged, as Django does, and the next one is called."""
+
+    def call() -> None:
+        try:
+            hook()
+        except Exception as error:
+            name = getattr(hook, "__qualname__", hook)
+            logger = sys.modules["logging"].getLogger("django.db.backends.base")
+            logger.error("Error calling %s in on_commit() (%s).", name, error, exc_info=True)
+
+    return call
 
 
 def _held(connection: Any, pool: Any) -> _Held:

@@ -5,8 +5,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keymill::{Code, Error, Result, Source};
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
 
+use crate::beside;
 use crate::error::raised;
 
 /// A signal or a close ends a wait after this long at the latest.
@@ -58,7 +62,9 @@ fn nap(py: Python<'_>, source: &Source, pause: Duration) -> PyResult<()> {
     let mut left = pause;
     while !left.is_zero() {
         let part = left.min(SIGNAL_CHECK);
-        py.detach(|| thread::sleep(part));
+        if !pauses_as_a_task(py, part)? {
+            py.detach(|| thread::sleep(part));
+        }
         py.check_signals()?;
         left -= part;
         if source.mill().is_closed() {
@@ -66,6 +72,18 @@ fn nap(py: Python<'_>, source: &Source, pause: Duration) -> PyResult<()> {
         }
     }
     Ok(())
+}
+
+/// Pauses the task alone where the thread carries several (gevent, eventlet, SQLAlchemy's asyncio); `false`: it carries one, and may
+/// sleep. Other tasks call the same sources meanwhile, so nothing is locked here.
+fn pauses_as_a_task(py: Python<'_>, pause: Duration) -> PyResult<bool> {
+    static PAUSE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?.cast_into::<PyDict>()?;
+    // All of them are made of greenlets, and most programs have none.
+    if !modules.contains(intern!(py, "greenlet"))? {
+        return Ok(false);
+    }
+    PAUSE.import(py, &beside("_tasks"), "pause")?.call1((pause.as_secs_f64(),))?.is_truthy()
 }
 
 /// Runs a verb that has no `try_` form on a thread of its own, so that signals are handled meanwhile. An interrupted caller
@@ -79,9 +97,13 @@ pub(crate) fn on_own_thread<T: Send + 'static>(
         let _ = sender.send(verb());
     })
     .map_err(|e| raised(keymill::binding::not_started("this call", &e)))?;
+    let mut pause = FIRST_PAUSE;
     loop {
+        let as_a_task = pauses_as_a_task(py, pause)?;
+        let limit = if as_a_task { Duration::ZERO } else { SIGNAL_CHECK };
+        pause = pause.saturating_mul(2).min(SIGNAL_CHECK);
         let answer = &mut answer;
-        match py.detach(move || answer.recv_timeout(SIGNAL_CHECK)) {
+        match py.detach(move || answer.recv_timeout(limit)) {
             Ok(answer) => return answer.map_err(raised),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {

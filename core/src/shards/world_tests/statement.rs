@@ -152,7 +152,7 @@ pub(super) fn read(database: &Database, is_mariadb: bool, sql: &str) -> Statemen
         assert!(rest.contains("set_config('lock_timeout', '"), "{sql}");
         return Statement::PinNew(advisory());
     }
-    if sql.starts_with("SELECT current_setting('keymill.id', true), concat_ws(") {
+    if sql.starts_with("SELECT current_setting('keymill.id', true), (COALESCE(") {
         return Statement::PinOld;
     }
     if let Some(rest) = after(&sql, "SELECT ") {
@@ -241,8 +241,8 @@ pub(super) fn answer(
     match statement {
         Statement::Catalogue(rows) => rows.iter().map(|cells| row(cells)).collect(),
         Statement::LockId(_, mark) => vec![row(&["read committed", "", mark])],
-        Statement::PinOld => vec![row(&[&database.mark(connection), "77 77"])],
-        Statement::PinNew(_) => vec![row(&["read committed", "77 77"])],
+        Statement::PinOld => vec![row(&[&database.mark(connection), "154"])],
+        Statement::PinNew(_) => vec![row(&["read committed", "154"])],
         Statement::Probe { .. } => found.iter().map(|_| row(&["1"])).collect(),
         Statement::Select(..) => {
             let cells = |(key, value): &(Key, Value)| {

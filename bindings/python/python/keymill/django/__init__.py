@@ -10,5 +10,6 @@ Every model without a primary key of its own takes ids from the segment of its t
 """
 
 from ._fields import KeymillAutoField, KeymillField, KeymillTextField, SerialNumberField
+from ._mill import mill
 
-__all__ = ["KeymillAutoField", "KeymillField", "KeymillTextField", "SerialNumberField"]
+__all__ = ["KeymillAutoField", "KeymillField", "KeymillTextField", "SerialNumberField", "mill"]

@@ -33,7 +33,7 @@ def _check_spec(mill, model, field):
         kinds = " or ".join(f"{known}:…" for known in field.kinds)
         return [checks.Error(f"a {type(field).__name__} takes {kinds}, not `{spec}`", obj=field, id="keymill.E002")]
     try:
-        example = field._value(mill.source(spec))
+        example = field._take(mill.source(spec))()
     except keymill.KeymillError as error:
         return [checks.Error(str(error), obj=field, id="keymill.E002")]
     longest = getattr(field, "max_length", None)

@@ -2,11 +2,13 @@
 
 import os
 import threading
+from itertools import count
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.db import connections
+from django.db.utils import load_backend
 
 import keymill
 
@@ -17,10 +19,31 @@ _FOR_TESTS = "idle_timeout=100ms"
 _lock = threading.Lock()
 _mill = None
 _key = None
+# Rises when ids may have to come from elsewhere than those before: another mill, other settings, a forked child. A field compares it before
+# each id with the value that it found its source at.
+epoch = 0
+_epochs = count(1)
 # What the settings said when they were read; empty before.
 _aliases: "list[str | None]" = []
 # The names of the databases when the program started; those of tests have others.
 _names: "dict[str, object]" = {}
+
+
+def _begin_epoch():
+    global epoch
+    epoch = next(_epochs)
+
+
+def _in_child():
+    global _lock
+    # Another thread may have held it.
+    _lock = threading.Lock()
+    # A child has a copy of what its parent has in memory, and goes on by itself. Other mills go on in a child.
+    if _key is not None and _key[-1]:
+        _begin_epoch()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def setting():
@@ -39,7 +62,7 @@ def setting():
 
 
 def alias():
-    """The database whose store it is; ``None`` where the settings name a store. It is asked for before each id."""
+    """The database whose store it is; ``None`` where the settings name a store."""
     if not _aliases:
         given = setting()
         _aliases.append(None if "store" in given else given.get("database", "default"))
@@ -50,6 +73,7 @@ def _settings_changed(setting, **kwargs):
     # Only tests change settings.
     if setting == "KEYMILL":
         _aliases.clear()
+        _begin_epoch()
 
 
 setting_changed.connect(_settings_changed, dispatch_uid="keymill.django")
@@ -62,7 +86,31 @@ def _entry():
 
 def _is_in_memory(entry):
     name = str(entry.get("NAME", ""))
-    return "sqlite" in entry.get("ENGINE", "") and (name == ":memory:" or "mode=memory" in name)
+    return name == ":memory:" or name.startswith("file:") and "mode=memory" in name
+
+
+_DJANGOS = {f"django.db.backends.{name}.base": f"django.db.backends.{name}" for name in ("mysql", "postgresql", "sqlite3")}
+
+
+def _store(entry):
+    try:
+        return keymill.store_of(entry)
+    except keymill.ConfigError:
+        engine = _made_of(entry.get("ENGINE", ""))
+        if engine is None:
+            raise
+    return keymill.store_of({**entry, "ENGINE": engine})
+
+
+def _made_of(engine):
+    """Django's engine that one of the project's own extends."""
+    try:
+        kinds = load_backend(engine).DatabaseWrapper.__mro__
+    except Exception:
+        # Django says what is wrong with it where it is used.
+        return None
+    engines = [_DJANGOS[kind.__module__] for kind in kinds if kind.__module__ in _DJANGOS]
+    return engines[0] if engines and engine not in engines else None
 
 
 def configuration():
@@ -76,7 +124,10 @@ def configuration():
     # A database of tests that is as short-lived as the process.
     if _is_in_memory(entry):
         return "memory:"
-    store = keymill.store_of(entry)
+    try:
+        store = _store(entry)
+    except keymill.KeymillError as error:
+        raise ImproperlyConfigured(f"DATABASES[{at!r}]: {error.message}") from error
     if is_of_tests():
         store += ("&" if "?" in store else "?") + _FOR_TESTS
     return store
@@ -85,21 +136,26 @@ def configuration():
 def _place():
     """What changes when the store becomes another one: tests rename a database."""
     entry = _entry()
-    # A forked child has a copy of what its parent has in memory, and goes on by itself.
     process = os.getpid() if _is_in_memory(entry) else 0
     return alias(), entry.get("NAME"), process
 
 
 def mill():
     """The mill of this process."""
+    return _opened()[0]
+
+
+def _opened():
+    """The mill, and the epoch that it is of."""
     global _mill, _key
     key = _place()
     with _lock:
         if _mill is None or _key != key:
             old, _mill, _key = _mill, keymill.open(configuration()), key
+            _begin_epoch()
             if old is not None:
                 old.close()
-        return _mill
+        return _mill, epoch
 
 
 def close():
@@ -107,6 +163,7 @@ def close():
     global _mill, _key
     with _lock:
         old, _mill, _key = _mill, None, None
+        _begin_epoch()
     if old is not None:
         old.close()
 
@@ -117,33 +174,23 @@ def is_of_tests():
     return _is_in_memory(entry) or entry.get("NAME") != _names.get(alias(), entry.get("NAME"))
 
 
-class Source:
-    """A source of the project's mill, for one field. It is made again where the tests give the database another name."""
+def found(spec, table, highest):
+    """The source of a field, with what it is right for: an epoch, and a name that an entry of ``DATABASES`` has. `highest` asks for the highest
+    number that the table has; 0: none."""
+    entry = _entry()
+    name = entry.get("NAME")
+    owner, at = _opened()
+    return at, entry, name, _source(owner, spec, table, highest())
 
-    def __init__(self, spec, table, highest):
-        self._spec = spec
-        self._table = table
-        # Asks for the highest number that the table has; 0: none.
-        self._highest = highest
-        self._at = None
-        self._source = None
 
-    def source(self):
-        at = _place()
-        if self._at != at:
-            self._source = self._made()
-            self._at = at
-        return self._source
-
-    def _made(self):
-        owner, spec, highest = mill(), self._spec, self._highest()
-        if highest > 0 and is_of_tests() and "start=" not in spec:
-            # Migrations have inserted rows, or the process that was forked has. No other process takes ids from this store.
-            return owner.source(spec + ("&" if "?" in spec else "?") + f"start={highest + 1}")
-        source = owner.source(spec)
-        if highest > 0 and (refusal := source._refusal_of_keys(self._table, highest)) is not None:
-            raise keymill.StoreError("STORE_REFUSED", f"{refusal}; `manage.py keymill adopt` does it for a model")
-        return source
+def _source(owner, spec, table, highest):
+    if highest > 0 and is_of_tests() and "start=" not in spec:
+        # Migrations have inserted rows, or the process that was forked has. No other process takes ids from this store.
+        return owner.source(spec + ("&" if "?" in spec else "?") + f"start={highest + 1}")
+    source = owner.source(spec)
+    if highest > 0 and (refusal := source._refusal_of_keys(table, highest)) is not None:
+        raise keymill.StoreError("STORE_REFUSED", f"{refusal}; `manage.py keymill adopt` does it for a model")
+    return source
 
 
 def remember_names():

@@ -33,6 +33,7 @@ INSTALLED_APPS = [
     "django.contrib.admin",
     "keymill.django",
     "shop",
+    "sales",
 ]
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -57,3 +58,10 @@ DATABASES = {"default": _database(os.environ.get("SHOP_DATABASE", "shop.sqlite3"
 DEFAULT_AUTO_FIELD = "keymill.django.KeymillAutoField"
 USE_TZ = True
 TIME_ZONE = "Asia/Shanghai"
+# Rows of all of them have keys of one store. `s1` and `s2` are the shards of the application `sales`, which takes servers.
+_url = os.environ.get("SHOP_DATABASE", "")
+if "://" in _url:
+    DATABASES.update({name: _database(f"{_url}_{name}") for name in ("other", "s1", "s2")})
+else:
+    DATABASES["other"] = _database(":memory:")
+DATABASE_ROUTERS = ["sales.shards.ShardRouter"]

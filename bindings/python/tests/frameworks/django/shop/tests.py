@@ -1,15 +1,17 @@
 import io
+from unittest import mock
 
 from django import forms
 from django.contrib.auth.models import User
 from django.core import serializers
+from django.core.checks import run_checks
 from django.core.management import call_command
-from django.core.management.base import SystemCheckError
 from django.db import connection, connections
-from django.test import TestCase, TransactionTestCase
+from django.test import SimpleTestCase, TestCase, TransactionTestCase, override_settings
 
 from keymill import StoreError
 from keymill.django import KeymillField, _mill
+from keymill.django._checks import check_settings
 
 from .models import Buyer, Order, Rush, Ticket
 
@@ -95,23 +97,114 @@ class Keys(TestCase):
         self.assertEqual(answer.status_code, 302, answer.content)
         self.assertEqual(Buyer.objects.filter(name="carol").count(), 1)
 
-    def test_migrations_are_complete(self):
-        call_command("makemigrations", "--check", "--dry-run", stdout=io.StringIO())
-
     def test_a_field_of_a_migration_is_the_same(self):
         name, path, args, kwargs = KeymillField("segment:orders", primary_key=True).deconstruct()
         self.assertEqual((path, args), ("keymill.django.KeymillField", ["segment:orders"]))
 
-    def test_a_wrong_spec_is_found_by_the_system_check(self):
-        field = Order._meta.get_field("no")
-        spec, field.spec = field.spec, "serial:orders/no?nummer=000"
+
+class Migrations(TestCase):
+    databases = "__all__"
+
+    def test_migrations_are_complete(self):
+        call_command("makemigrations", "--check", "--dry-run", stdout=io.StringIO())
+
+
+class Databases(TestCase):
+    databases = {"default", "other"}
+
+    def test_a_key_is_one_row_s_in_whatever_database_it_is(self):
+        buyers = [Buyer.objects.using(name).create(name="a") for _ in range(10) for name in ("default", "other")]
+        buyers += Buyer.objects.using("other").bulk_create([Buyer(name="b") for _ in range(10)])
+        self.assertEqual(len({buyer.pk for buyer in buyers}), 30)
+        self.assertEqual(Buyer.objects.using("other").count(), 20)
+
+    def test_the_settings_may_name_another_database(self):
+        with override_settings(KEYMILL={"database": "other"}):
+            call_command("keymill", "init", stdout=io.StringIO())
+            Buyer.objects.create(name="a")
+            name = str(connections["other"].settings_dict["NAME"])
+            self.assertEqual(_mill.mill().store == "memory:", connection.vendor == "sqlite")
+            self.assertTrue(connection.vendor == "sqlite" or _mill.mill().store.split("?")[0].endswith(f"/{name}"), _mill.mill().store)
+        self.assertGreater(Buyer.objects.create(name="b").pk, 0)
+
+
+class Checks(SimpleTestCase):
+    """What is wrong is an error of Django's system check, with the model and the field."""
+
+    def faults(self, name, spec, **attributes):
+        field = Order._meta.get_field(name) if name in ("id", "no") else Ticket._meta.get_field(name)
+        before = {attribute: getattr(field, attribute) for attribute in ("spec", *attributes)}
+        for attribute, value in {"spec": spec, **attributes}.items():
+            setattr(field, attribute, value)
         try:
-            with self.assertRaises(SystemCheckError) as caught:
-                call_command("check")
+            return [str(fault) for fault in run_checks()]
         finally:
-            field.spec = spec
-        self.assertIn("shop.Order.no", str(caught.exception))
-        self.assertIn("nummer", str(caught.exception))
+            for attribute, value in before.items():
+                setattr(field, attribute, value)
+
+    def test_specs(self):
+        for name, spec, words in [
+            ("no", "serial:orders/no?nummer=000", "shop.Order.no: .*nummer"),
+            ("no", "segment:orders", "shop.Order.no: .*a SerialNumberField takes serial:…, not `segment:orders`"),
+            ("no", "serial:orders", "shop.Order.no"),
+            ("id", "serial:orders/no", "shop.Order.id: .*takes segment:… or snowflake:…"),
+            ("id", "business:orders", "shop.Order.id"),
+            ("id", "orders", "shop.Order.id"),
+            ("id", "segment:orders?step=0", "shop.Order.id: .*step"),
+            ("id", "snowflake:tx?layout=tvitter", "shop.Order.id: .*tvitter"),
+            ("id", "snowflake:tx?worker=5000", "shop.Order.id: .*5000"),
+            ("id", "snowflake:tx?epoch=tomorrow", "shop.Order.id: .*tomorrow"),
+            ("id", "snowflake:tx?worker=disposable&step=5", "shop.Order.id: .*step"),
+            ("rank", "segment:ranks?stepp=5", "shop.Ticket.rank: .*stepp"),
+        ]:
+            with self.subTest(spec):
+                self.assertRegex("\n".join(self.faults(name, spec)), words)
+        for spec in ("snowflake:tx", "snowflake:tx?worker=lease", "snowflake:tx?layout=uid", "snowflake:tx?worker=disposable"):
+            with self.subTest(spec):
+                self.assertEqual(self.faults("id", spec), [])
+
+    def test_a_text_that_the_column_cannot_hold(self):
+        [fault] = self.faults("no", "serial:orders/no?number=000000", max_length=8)
+        self.assertRegex(fault, "shop.Order.no: .*has 14 characters, and max_length is 8")
+
+    def test_a_database_that_cannot_be_a_store(self):
+        entry = connections.settings["default"]
+        for changes, words in [
+            ({"ENGINE": "django.db.backends.oracle", "NAME": "n"}, "DATABASES\\['default'\\].*cannot be a store"),
+            ({"ENGINE": "no.such.engine", "NAME": "n"}, "cannot be a store"),
+            ({"ENGINE": "django.db.backends.mysql", "NAME": "n", "OPTIONS": {"ssl_fallback": "yes"}}, "ssl_fallback"),
+        ]:
+            with self.subTest(changes), mock.patch.dict(entry, changes):
+                [fault] = check_settings()
+                self.assertRegex(str(fault), words)
+        for given, words in [
+            ({"database": "none"}, "'none', which DATABASES has not"),
+            ({"stroe": "memory:"}, "no option 'stroe'"),
+            ("memory:", "is a dictionary"),
+            ({"store": "memory:", "database": "default"}, "both"),
+        ]:
+            with self.subTest(given), override_settings(KEYMILL=given):
+                [fault] = check_settings()
+                self.assertIn(words, str(fault))
+
+    def test_engines_that_wrap_django_s_own(self):
+        for engine, scheme in [
+            ("django_tidb", "mysql"),
+            ("mysql.connector.django", "mysql"),
+            ("django_prometheus.db.backends.mysql", "mysql"),
+            ("dj_db_conn_pool.backends.mysql", "mysql"),
+            ("django_tenants.postgresql_backend", "postgres"),
+            ("psqlextra.backend", "postgres"),
+            ("django_prometheus.db.backends.postgresql", "postgres"),
+            ("dj_db_conn_pool.backends.postgresql", "postgres"),
+            # Of the project's own.
+            ("shop.engine", "mysql" if connection.vendor == "mysql" else "postgres"),
+        ]:
+            if engine == "shop.engine" and connection.vendor == "sqlite":
+                continue
+            entry = {"ENGINE": engine, "NAME": "shop", "HOST": "db", "USER": "app"}
+            with self.subTest(engine), mock.patch.dict(connections.settings["default"], entry, clear=True):
+                self.assertRegex(_mill.configuration(), f"^{scheme}://app@db:[0-9]+/shop")
 
 
 class Async(TransactionTestCase):
@@ -135,7 +228,7 @@ class Adopt(TransactionTestCase):
     def begin_anew(self):
         """As a program that starts."""
         _mill.close()
-        Buyer._meta.pk._keymill = None
+        Buyer._meta.pk._at = (-1, {}, None, None)
 
     def test_no_key_is_given_that_is_there_before_it_is_adopted(self):
         highest = Buyer.objects.create(name="a").pk + 100_000
