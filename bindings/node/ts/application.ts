@@ -26,16 +26,18 @@ export interface Field {
 /** The mill of an application: the one that the program has named, else one in the application's own database, opened at its first id. */
 export class ApplicationMill {
   readonly #store: () => string
+  readonly #isFixed: boolean
   #own: Promise<Mill> | undefined
   #isClosed = false
 
-  /** `store` answers with the configuration of a mill in the application's database. */
-  constructor(store: () => string) {
+  /** `store` answers with the configuration of a mill in the application's database; fixed: it comes before a mill that the program has named. */
+  constructor(store: () => string, isFixed = false) {
     this.#store = store
+    this.#isFixed = isFixed
   }
 
   async mill(): Promise<Mill> {
-    if (isMillNamed()) return shared()
+    if (!this.#isFixed && isMillNamed()) return shared()
     if (this.#isClosed) throw new KeymillError('CLOSED', 'the mill was closed with its application')
     if (this.#own === undefined) {
       const opening = openAsync(this.#store())

@@ -115,6 +115,7 @@ export interface Native {
   closeMillAsync(mill: MillBox): Promise<void>
   shareMill(mill: MillBox | undefined): number
   sharedMill(): MillBox | null
+  isSharedOpen(): boolean
   isMillNamed(variables: Variables | undefined): boolean
   defaultMill(variables: Variables | undefined): MillBox
   shareWord(): ArrayBuffer | null

@@ -384,6 +384,16 @@ export class Source extends Numbers<bigint> {
     return this.waitFor()
   }
 
+  override tryNext(): bigint | null {
+    const cursor = this.cursor
+    const at = cursor.at
+    if (at < cursor.end && cursor.word[0] === cursor.leasedAt && cursor.contexts[0] === cursor.contextsAt && this.state.open) {
+      cursor.at = at + 1
+      return cursor.base + BigInt(at)
+    }
+    return super.tryNext()
+  }
+
   /** @internal */
   protected override listed(ids: BigUint64Array): bigint[] {
     // Three times as fast as `Array.from`.

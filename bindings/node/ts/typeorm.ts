@@ -12,6 +12,7 @@ interface Column {
   readonly isGenerated: boolean
   readonly isPrimary: boolean
   readonly unsigned: boolean
+  readonly embeddedMetadata?: object
   getEntityValue(entity: object): unknown
   setEntityValue(entity: object, value: unknown): void
 }
@@ -113,6 +114,8 @@ function idsOf(dataSource: DataSource): Ids {
 /** A column of an entity with its ids. */
 interface Filled {
   readonly column: Column
+  /** The property, where it is one of the entity itself: it is read and written for each row. */
+  readonly property: string | undefined
   readonly ids: FieldIds
   readonly key: ((entity: any) => Key) | undefined
 }
@@ -157,7 +160,7 @@ class Ids {
         ...(most !== undefined && { most }),
         ...(declared.key !== undefined && { hasKey: true }),
       }
-      found.push({ column, ids: new FieldIds(this.mill, field), key: declared.key })
+      found.push({ column, property: column.embeddedMetadata === undefined ? column.propertyName : undefined, ids: new FieldIds(this.mill, field), key: declared.key })
     }
     return found
   }
@@ -166,16 +169,22 @@ class Ids {
     const filled = this.#entities.get(metadata)
     if (filled === undefined) return
     let waiting: Promise<void>[] | undefined
-    for (const { column, ids, key } of filled) {
-      const value = column.getEntityValue(entity)
+    for (const one of filled) {
+      const { column, property, ids, key } = one
+      const value = property === undefined ? column.getEntityValue(entity) : (entity as any)[property]
       if (value !== undefined && value !== null) continue
-      const of = key?.(entity)
-      const id = ids.now(of)
-      if (id !== undefined) column.setEntityValue(entity, id)
-      else (waiting ??= []).push(ids.later(() => highest(manager, metadata, column), of).then((late) => column.setEntityValue(entity, late)))
+      const by = key?.(entity)
+      const id = ids.now(by)
+      if (id !== undefined) set(one, entity, id)
+      else (waiting ??= []).push(ids.later(() => highest(manager, metadata, column), by).then((late) => set(one, entity, late)))
     }
     if (waiting !== undefined) return Promise.all(waiting).then(() => undefined)
   }
+}
+
+function set({ column, property }: Filled, entity: object, id: unknown): void {
+  if (property === undefined) column.setEntityValue(entity, id)
+  else (entity as any)[property] = id
 }
 
 /** What is declared for a property in its class, or in one that the class extends. */

@@ -44,6 +44,10 @@ impl MillBox {
         External::new(MillBox { holder, guest: true })
     }
 
+    pub fn is_open(holder: &Holder) -> bool {
+        holder.share().is_some()
+    }
+
     pub fn holder(&self) -> &Arc<Holder> {
         &self.holder
     }

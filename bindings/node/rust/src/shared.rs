@@ -56,6 +56,13 @@ pub fn is_mill_named(variables: Option<Variables>) -> bool {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner).is_some() || environment(variables).mill.is_some()
 }
 
+/// Whether a mill is shared that was not closed.
+#[napi]
+pub fn is_shared_open() -> bool {
+    let shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    shared.is_some_and(|holder| MillBox::is_open(&holder))
+}
+
 /// The default mill, which all threads share.
 #[napi]
 pub fn default_mill(variables: Option<Variables>) -> Result<External<MillBox>, Thrown> {
