@@ -93,6 +93,9 @@ _DJANGOS = {f"django.db.backends.{name}.base": f"django.db.backends.{name}" for 
 
 
 def _store(entry):
+    if str(entry.get("ENGINE", "")).startswith("django_tenants."):
+        # The tenant of this moment. The ids of a table are those of all tenants.
+        entry = {name: value for name, value in entry.items() if name != "SCHEMA"}
     try:
         return keymill.store_of(entry)
     except keymill.ConfigError:

@@ -1,4 +1,4 @@
-"""`SHOP_DATABASE` is a URL of MySQL, MariaDB or PostgreSQL, or the path of a SQLite file."""
+"""`SHOP_DATABASE` is a URL of MySQL, MariaDB or PostgreSQL, or the path of a SQLite file; `SHOP_ENGINE` an engine that wraps Django's own."""
 
 import os
 from urllib.parse import unquote, urlsplit
@@ -15,7 +15,7 @@ def _database(url):
         return {"ENGINE": "django.db.backends.sqlite3", "NAME": url}
     parts = urlsplit(url)
     return {
-        "ENGINE": {"mysql": "django.db.backends.mysql", "postgres": "django.db.backends.postgresql"}[parts.scheme],
+        "ENGINE": os.environ.get("SHOP_ENGINE") or {"mysql": "django.db.backends.mysql", "postgres": "django.db.backends.postgresql"}[parts.scheme],
         "NAME": parts.path[1:],
         "HOST": parts.hostname,
         "PORT": parts.port,

@@ -13,7 +13,7 @@ silent = socket.socket()
 silent.bind(("127.0.0.1", 0))
 silent.listen(64)
 mill = keymill.open(f"mysql://app:x@127.0.0.1:{silent.getsockname()[1]}/ids?tls=off")
-orders = mill.segment("orders", deadline="1s")
+orders = mill.segment("orders", deadline="500ms")
 turns = 0
 def others():
     global turns
@@ -32,8 +32,8 @@ def go_on(work):
     work()
     # A thread that sleeps has none.
     assert turns - before > 50, turns - before
-VERBS = [orders.next, lambda: orders.take(5), lambda: next(orders), lambda: mill.business("b", deadline="1s").next(1)]
-VERBS += [lambda: mill.serial("t", "c", deadline="1s").next()]
+VERBS = [orders.next, lambda: orders.take(5), lambda: next(orders), lambda: mill.business("b", deadline="500ms").next(1)]
+VERBS += [lambda: mill.serial("t", "c", deadline="500ms").next()]
 """
 
 GEVENT = """

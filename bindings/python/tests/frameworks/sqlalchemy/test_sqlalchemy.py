@@ -348,9 +348,8 @@ def test_types_are_strict(tool, tmp_path):
     }[tool]
     example = tmp_path / "example.py"
     example.write_text((Path(__file__).parent / "typed.py").read_text())
-    for file in (example, module):
-        answer = subprocess.run([sys.executable, *command, str(file)], capture_output=True, text=True, cwd=tmp_path)
-        assert answer.returncode == 0, answer.stdout + answer.stderr
+    answer = subprocess.run([sys.executable, *command, str(example), str(module)], capture_output=True, text=True, cwd=tmp_path)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
     wrong = tmp_path / "wrong.py"
     wrong.write_text(example.read_text().replace("Base.metadata)", '"metadata")'))
     assert subprocess.run([sys.executable, *command, str(wrong)], capture_output=True, cwd=tmp_path).returncode != 0

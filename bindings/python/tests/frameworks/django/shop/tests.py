@@ -128,6 +128,17 @@ class Databases(TestCase):
         self.assertGreater(Buyer.objects.create(name="b").pk, 0)
 
 
+class Names(SimpleTestCase):
+    def test_one_table_has_one_source_however_it_is_written(self):
+        field, before = Buyer._meta.pk, Buyer._meta.db_table
+        try:
+            for name in ("shop_buyer", '"shop_buyer"', "Shop_Buyer", 'public"."shop_buyer', '"sales"."shop_buyer"', "`shop_buyer`"):
+                Buyer._meta.db_table = name
+                self.assertEqual(field.keymill_spec(Buyer), "segment:shop_buyer")
+        finally:
+            Buyer._meta.db_table = before
+
+
 class Checks(SimpleTestCase):
     """What is wrong is an error of Django's system check, with the model and the field."""
 
@@ -205,6 +216,10 @@ class Checks(SimpleTestCase):
             entry = {"ENGINE": engine, "NAME": "shop", "HOST": "db", "USER": "app"}
             with self.subTest(engine), mock.patch.dict(connections.settings["default"], entry, clear=True):
                 self.assertRegex(_mill.configuration(), f"^{scheme}://app@db:[0-9]+/shop")
+                if engine.startswith("django_tenants"):
+                    # It notes the tenant of the moment in the entry.
+                    connections.settings["default"]["SCHEMA"] = "tenant_1"
+                    self.assertNotIn("tenant_1", _mill.configuration())
 
 
 class Async(TransactionTestCase):
