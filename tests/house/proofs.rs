@@ -7,6 +7,7 @@
 //! | `api::close::NAME`, `fork::NAME`, `command::restore::NAME`, `header::NAME` | the other test programs of Rust |
 //! | `java::FaultsTest::NAME`, `python::test_faults::NAME`, `node::faults::NAME` | a language's own test |
 //! | `python_frameworks::sqlalchemy/test_sqlalchemy::NAME` | one of Python's frameworks |
+//! | `node_frameworks::typeorm::NAME` | one of Node's frameworks |
 //! | `frameworks::BootTest::NAME` | a test of a module for Java's frameworks |
 //! | `c::signals::NAME` | a function of a C program |
 //! | `vectors::fault::NAME` | a case that every language plays |
@@ -37,7 +38,7 @@ const PROGRAMS: [(&str, &str, &str); 15] = [
 
 /// The tests of the languages: the prefix, the folder, how a file of it is called, the step that runs all of them, and what the step
 /// says when it does.
-const LANGUAGES: [(&str, &str, &str, &str, &str); 6] = [
+const LANGUAGES: [(&str, &str, &str, &str, &str); 7] = [
     (
         "java",
         "bindings/java/java/src/test/java/io/keymill",
@@ -47,8 +48,21 @@ const LANGUAGES: [(&str, &str, &str, &str, &str); 6] = [
     ),
     ("frameworks", "bindings/java/frameworks", "{}.java", "java-frameworks", "--scan-classpath=\"$classes\""),
     ("python", "bindings/python/tests", "{}.py", "python", "-s tests"),
-    ("python_frameworks", "bindings/python/tests/frameworks", "{}.py", "python-frameworks", "bindings/python/tests/frameworks"),
+    (
+        "python_frameworks",
+        "bindings/python/tests/frameworks",
+        "{}.py",
+        "python-frameworks",
+        "bindings/python/tests/frameworks",
+    ),
     ("node", "bindings/node/tests", "{}.test.mjs", "node", "tests/*.test.mjs"),
+    (
+        "node_frameworks",
+        "bindings/node/tests/frameworks",
+        "{}.test.ts",
+        "node-frameworks",
+        "/tests/frameworks/*.test.ts",
+    ),
     ("c", "tests/programs/c", "{}.c", "c", "{}.c"),
 ];
 
@@ -262,7 +276,7 @@ impl Proofs {
         let declared = match name {
             "java" | "frameworks" => text.contains(&format!("void {test}(")),
             "python" | "python_frameworks" => text.contains(&format!("def {test}(")),
-            "node" => ["'", "\"", "`"].iter().any(|quote| {
+            "node" | "node_frameworks" => ["'", "\"", "`"].iter().any(|quote| {
                 ["test(", "it("].iter().any(|call| text.contains(&format!("{call}{quote}{test}{quote}")))
             }),
             _ => text.lines().any(|line| line.contains(&format!(" {test}("))),

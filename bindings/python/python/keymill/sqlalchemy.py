@@ -33,7 +33,15 @@ __all__ = ["TABLES", "include_name", "init", "use"]
 
 # The tables that keymill makes in a database.
 TABLES = frozenset(
-    ["key_producer", "keymill_auto_increment", "keymill_route", "keymill_segment", "keymill_ticket", "keymill_worker"]
+    [
+        "key_producer",
+        "keymill_auto_increment",
+        "keymill_reader",
+        "keymill_route",
+        "keymill_segment",
+        "keymill_ticket",
+        "keymill_worker",
+    ]
 )
 
 _lock = threading.Lock()
