@@ -98,8 +98,7 @@ def _refuse_one_value_for_all(connection: Any, statement: Any, *_: Any) -> None:
         if column.name not in names and _lazy(column.default) is not None:
             raise ArgumentError(
                 "INVALID_ARGUMENT",
-                f"from_select gives all rows of `{statement.table}` one value of `{column.name}`: select the rows, and insert them with an id "
-                "each; or name the column, and select its values",
+                f"from_select gives all rows of `{statement.table}` one value of `{column.name}`: select the rows, and insert them with an id each; or name the column, and select its values",
             )
 
 
