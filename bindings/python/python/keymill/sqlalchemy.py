@@ -18,10 +18,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from sqlalchemy import Column, Engine, MetaData, event, types
+from sqlalchemy import Column, Engine, Insert, MetaData, event, types
 from sqlalchemy.engine import URL
 
-from . import ConfigError, KeymillError, Lazy, Mill, open, shared, store_of
+from . import ArgumentError, ConfigError, KeymillError, Lazy, Mill, open, shared, store_of
 from . import use as share
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def use(engine: "Union[Engine, AsyncEngine]", metadata: Optional[MetaData] = Non
     """
     global _opened
     with_threads = engine if isinstance(engine, Engine) else engine.sync_engine
+    if not event.contains(with_threads, "before_execute", _refuse_one_value_for_all):
+        event.listen(with_threads, "before_execute", _refuse_one_value_for_all)
     if metadata is not None:
         _check(metadata, with_threads)
     config = _configuration(with_threads) if store is None else store
@@ -87,6 +89,19 @@ def include_name(name: Optional[str], type_: str, parent_names: Mapping[str, Any
     return type_ != "table" or name not in TABLES
 
 
+def _refuse_one_value_for_all(connection: Any, statement: Any, *_: Any) -> None:
+    """`insert().from_select` asks a default once for all its rows."""
+    if not isinstance(statement, Insert) or statement.select is None or not statement.include_insert_from_select_defaults:
+        return
+    names: "set[Any]" = set(getattr(statement, "_select_names", None) or ())
+    for column in statement.table.columns:
+        if column.name not in names and _lazy(column.default) is not None:
+            raise ArgumentError(
+                "INVALID_ARGUMENT",
+                f"from_select gives all rows of `{statement.table}` one value of `{column.name}`: select the rows, and insert them with an id each; or name the column, and select its values",
+            )
+
+
 def _configuration(engine: Engine) -> str:
     url = engine.url
     if engine.dialect.name == "sqlite" and (url.database in (None, "", ":memory:") or "mode=memory" in str(url)):
@@ -96,7 +111,9 @@ def _configuration(engine: Engine) -> str:
         given = _connect_args(engine)
         return store_of(_with(url, given), given)
     except KeymillError as error:
-        raise ConfigError(error.code, f"the engine of {url.render_as_string()}: {error.message}") from None
+        # A query may hold a password too.
+        shown = url.set(query={}).render_as_string()
+        raise ConfigError(error.code, f"the engine of {shown}: {error.message}") from None
 
 
 class _Look(Exception):
@@ -109,6 +126,12 @@ class _Look(Exception):
 
 def _connect_args(engine: Engine) -> "dict[str, Any]":
     """The parameters of the driver that are not from the URL: `connect_args`, and what listeners of `do_connect` add. No connection is opened."""
+    elsewhere = ConfigError(
+        "INVALID_CONFIG", "its connections come from `creator=`, or from a listener of `do_connect`, which does not say where they lead; use(engine, store=\"…\") says it"
+    )
+    # SQLAlchemy's own creator asks the listeners; the program's would open a connection.
+    if getattr(getattr(engine.pool, "_creator", None), "__module__", "") != "sqlalchemy.engine.create":
+        raise elsewhere
     me = threading.get_ident()
 
     def look(dialect: Any, record: Any, arguments: Any, parameters: "dict[str, Any]") -> None:
@@ -122,11 +145,11 @@ def _connect_args(engine: Engine) -> "dict[str, Any]":
         url = engine.dialect.create_connect_args(engine.url)[1]
         return {key: value for key, value in seen.parameters.items() if key not in url or url[key] != value}
     except Exception:
-        # The creator's: it has no database, or is for a task of asyncio.
+        # A listener of the program's that needs its database, or a task of asyncio.
         pass
     finally:
         event.remove(engine, "do_connect", look)
-    raise ConfigError("INVALID_CONFIG", "its connections come from `creator=`, which does not say where they lead; use(engine, store=\"…\") says it")
+    raise elsewhere
 
 
 # What drivers call the parts of a URL.
@@ -189,7 +212,9 @@ def _check(metadata: MetaData, engine: Engine) -> None:
 
 
 def _fault(mill: Mill, column: "Column[Any]", spec: str, as_text: bool, engine: Engine) -> Optional[str]:
-    kind = column.type.dialect_impl(engine.dialect)
+    kind: Any = column.type.dialect_impl(engine.dialect)
+    while isinstance(kind, types.TypeDecorator):
+        kind = kind.impl_instance.dialect_impl(engine.dialect)
     if spec.startswith("business:"):
         return f"`{spec}` needs a key: default=lambda context: source(context.get_current_parameters()[\"…\"])"
     try:
@@ -203,6 +228,10 @@ def _fault(mill: Mill, column: "Column[Any]", spec: str, as_text: bool, engine: 
         bits = 63 if engine.dialect.name == "sqlite" else _bits(kind)
         if example >> bits:
             return f"`{spec}` gives numbers such as {example}, which a column {column.type} cannot hold"
+    elif isinstance(kind, (types.Numeric, types.Float)):
+        digits = 15 if isinstance(kind, types.Float) else (kind.precision or 19) - (kind.scale or 0)
+        if isinstance(example, str) or len(str(example)) > digits:
+            return f"`{spec}` gives values such as {example}, which a column {column.type} cannot hold"
     elif isinstance(kind, types.String):
         if isinstance(example, int):
             return f"`{spec}` gives numbers, and the column is of texts ({column.type}): default=keymill.lazy(…).next_text gives texts"

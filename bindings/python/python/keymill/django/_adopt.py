@@ -8,7 +8,7 @@ from django.db import connections, router, transaction
 from keymill import _keymill
 
 from . import _mill
-from ._fields import _Takes
+from ._fields import _Takes, table_of
 
 
 @contextmanager
@@ -33,15 +33,18 @@ def locked(connection, table):
         yield
 
 
-def adopt(model, dry_run):
-    """Answers with the highest key of the table."""
+def adopt(model, dry_run, using=None):
+    """Answers with the highest key of the table, in the database to which the model's writes go or in this one."""
     field = model._meta.pk
     if not isinstance(field, _Takes) or field.get_internal_type() == "CharField":
         raise CommandError(f"{model._meta.label} has no key of keymill's: its primary key is a {type(field).__name__}")
-    connection = connections[router.db_for_write(model)]
+    connection = connections[using or router.db_for_write(model)]
     with locked(connection, model._meta.db_table):
         highest = field.highest(model, connection.alias)
-        words = ["--mill", _mill.configuration(), "repair", field.keymill_spec(model), "--to", str(highest + 1)]
+        spec = field.keymill_spec(model)
+        if highest == 0 or _mill.mill().source(spec)._refusal_of_keys(table_of(model), highest) is None:
+            return highest
+        words = ["--mill", _mill.configuration(), "repair", spec, "--to", str(highest + 1)]
         done = _keymill.command(words if dry_run else [*words, "--yes"])
     if done != 0:
         raise CommandError(f"the source of {model._meta.label} was not changed", returncode=done)

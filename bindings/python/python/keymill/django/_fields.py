@@ -2,9 +2,10 @@
 
 from threading import get_ident
 from urllib.parse import quote
+from weakref import ref
 
 from django.apps import apps
-from django.db import models, router
+from django.db import connections, models, router, transaction
 from django.db.models.fields import NOT_PROVIDED
 
 from . import _mill
@@ -51,7 +52,7 @@ class _Takes:
 
     def _found(self):
         model = self.model
-        *right_for, source = _mill.found(self.keymill_spec(model), table_of(model), lambda: self.highest(model))
+        *right_for, source = _mill.found(self.keymill_spec(model), table_of(model), lambda: self._highest_there(model))
         self._at = (*right_for, self._take(source))
         return self._at[3]
 
@@ -62,8 +63,22 @@ class _Takes:
         """The highest number that the table has."""
         if not self._is_segment(model) or self.get_internal_type() == "CharField":
             return 0
-        rows = model._base_manager.using(using or router.db_for_write(model))
+        # The model's managers may leave rows out.
+        rows = models.QuerySet(model, using=using or router.db_for_write(model))
         return rows.aggregate(highest=models.Max(self.attname))["highest"] or 0
+
+    def _highest_there(self, model):
+        """The highest number in the database to which the model's writes go; 0 where a project of several databases has the table in another
+        one, or a router does not say."""
+        if len(connections.settings) == 1:
+            return self.highest(model)
+        try:
+            using = router.db_for_write(model)
+            # A statement that fails would end the program's transaction.
+            with transaction.atomic(using=using):
+                return self.highest(model, using)
+        except Exception:
+            return 0
 
     def _take(self, source):
         return source.next
@@ -86,7 +101,8 @@ def fields():
 class _TakesKey(_Takes):
     """The same for a primary key. A row that gets its key here is inserted, without an update before it."""
 
-    _fresh = (0, None)
+    # The thread, the instance and the key that was taken for it last.
+    _fresh = (0, _none, None)
     # Django's record of migrations has the database's numbers: it is written before keymill's tables are there.
     _is_exempt = False
 
@@ -98,14 +114,17 @@ class _TakesKey(_Takes):
         if self._is_exempt:
             return None
         value = self._taken()
-        self._fresh = (get_ident(), instance)
+        self._fresh = (get_ident(), ref(instance), value)
         return value
 
     # `save` inserts at once where the key has a default. A key that the program has set may be of a row that is there.
     @property
     def default(self):
-        thread, instance = self._fresh
-        if instance is not None and thread == get_ident() and instance._state.adding:
+        thread, instance, value = self._fresh
+        if thread != get_ident():
+            return NOT_PROVIDED
+        instance = instance()
+        if instance is not None and instance._state.adding and getattr(instance, self.attname) == value:
             return _none
         return NOT_PROVIDED
 

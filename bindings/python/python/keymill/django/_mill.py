@@ -1,6 +1,7 @@
 """The mill of a Django project: where the settings say that its ids are kept."""
 
 import os
+import sys
 import threading
 from itertools import count
 
@@ -25,8 +26,9 @@ epoch = 0
 _epochs = count(1)
 # What the settings said when they were read; empty before.
 _aliases: "list[str | None]" = []
-# The names of the databases when the program started; those of tests have others.
+# What the settings said when the program started: the names of the databases, those of tests have others, and where ids are kept.
 _names: "dict[str, object]" = {}
+_at_start: "dict[str, object]" = {}
 
 
 def _begin_epoch():
@@ -89,6 +91,22 @@ def _is_in_memory(entry):
     return name == ":memory:" or name.startswith("file:") and "mode=memory" in name
 
 
+def _is_tested():
+    """Whether Django's tests run, by its own runner or by pytest-django."""
+    utils = sys.modules.get("django.test.utils")
+    return utils is not None and hasattr(utils._TestState, "saved_data")
+
+
+def _is_for_the_process():
+    """Whether ids come from this process's memory: the database is as short-lived, or it is the real one while tests run, whose counters are
+    not theirs. A store that a test itself names is that test's."""
+    entry = _entry()
+    if _is_in_memory(entry):
+        return True
+    is_real = not entry or entry.get("NAME") == _names.get(alias(), entry.get("NAME"))
+    return is_real and _is_tested() and setting() == _at_start
+
+
 _DJANGOS = {f"django.db.backends.{name}.base": f"django.db.backends.{name}" for name in ("mysql", "postgresql", "sqlite3")}
 
 
@@ -119,16 +137,14 @@ def _made_of(engine):
 def configuration():
     """The configuration of the mill. Django's tests give a database another name, so it is asked for each time."""
     at = alias()
+    if at is not None and at not in connections.settings:
+        raise ImproperlyConfigured(f"KEYMILL names the database {at!r}, which DATABASES has not")
+    if _is_for_the_process():
+        return "memory:"
     if at is None:
         return setting()["store"]
-    if at not in connections.settings:
-        raise ImproperlyConfigured(f"KEYMILL names the database {at!r}, which DATABASES has not")
-    entry = _entry()
-    # A database of tests that is as short-lived as the process.
-    if _is_in_memory(entry):
-        return "memory:"
     try:
-        store = _store(entry)
+        store = _store(_entry())
     except keymill.KeymillError as error:
         raise ImproperlyConfigured(f"DATABASES[{at!r}]: {error.message}") from error
     if is_of_tests():
@@ -137,10 +153,9 @@ def configuration():
 
 
 def _place():
-    """What changes when the store becomes another one: tests rename a database."""
-    entry = _entry()
-    process = os.getpid() if _is_in_memory(entry) else 0
-    return alias(), entry.get("NAME"), process
+    """What changes when the store becomes another one: tests rename a database, and override settings."""
+    process = os.getpid() if _is_for_the_process() else 0
+    return alias(), setting().get("store"), _entry().get("NAME"), process
 
 
 def mill():
@@ -174,7 +189,7 @@ def close():
 def is_of_tests():
     """Whether the store is a database that tests have made for themselves."""
     entry = _entry()
-    return _is_in_memory(entry) or entry.get("NAME") != _names.get(alias(), entry.get("NAME"))
+    return _is_for_the_process() or entry.get("NAME") != _names.get(alias(), entry.get("NAME"))
 
 
 def found(spec, table, highest):
@@ -196,5 +211,11 @@ def _source(owner, spec, table, highest):
     return source
 
 
-def remember_names():
+def remember():
+    """What the settings say when the program starts."""
     _names.update({at: entry.get("NAME") for at, entry in connections.settings.items()})
+    try:
+        _at_start.update(setting())
+    except ImproperlyConfigured:
+        # A system check says it.
+        pass

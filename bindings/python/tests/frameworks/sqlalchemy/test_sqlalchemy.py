@@ -8,7 +8,22 @@ import threading
 from pathlib import Path
 
 import pytest
-from sqlalchemy import BigInteger, Column, ForeignKey, Integer, MetaData, String, Table, create_engine, event, insert, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    ForeignKey,
+    Integer,
+    MetaData,
+    Numeric,
+    String,
+    Table,
+    TypeDecorator,
+    create_engine,
+    event,
+    insert,
+    select,
+)
 from sqlalchemy.exc import StatementError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
@@ -88,6 +103,14 @@ def test_core_s_insert_takes_an_id_a_row(engine):
         connection.execute(insert(Order).values([{"buyer": "x"}, {"buyer": "y"}]))
         ids = connection.execute(select(Order.id)).scalars().all()
     assert one in ids and len(set(ids)) == len(ids) == 103
+
+
+def test_rows_of_a_select_do_not_all_get_one_id(engine):
+    with Session(engine) as session:
+        with pytest.raises(keymill.ArgumentError, match="from_select gives all rows of `lines` one value of `id`"):
+            session.execute(insert(Line).from_select(["order_id"], select(Order.id)))
+        named = insert(Line).from_select(["id", "order_id"], select(Order.id, Order.id))
+        assert session.execute(named).rowcount == 0
 
 
 def test_what_is_never_saved_spends_no_number(engine):
@@ -299,6 +322,45 @@ def test_an_engine_that_does_not_say_where_it_leads_is_refused():
             keymill.sqlalchemy.use(engine)
         assert "hush" not in str(refused.value) and "app:***@db/shop" in str(refused.value)
     assert keymill.sqlalchemy.use(engine, store="memory:").store == "memory:"
+
+
+def test_a_creator_of_the_program_s_is_not_called():
+    called = []
+    engine = create_engine("mysql+pymysql://app@db/shop", creator=lambda: called.append(1))
+    with pytest.raises(keymill.ConfigError, match="creator="):
+        keymill.sqlalchemy.use(engine)
+    assert called == []
+
+
+def test_no_message_has_a_password():
+    for url in (
+        "mysql+pymysql://app:hush@db/shop?password=hush",
+        "mysql+pymysql://app@db/shop?passwd=hush",
+        "postgresql+psycopg2://app@db/shop?password=hush&sslpassword=hush",
+        "mssql+pyodbc://app:hush@db/shop?password=hush",
+    ):
+        for more in ({}, {"creator": lambda: None}, {"connect_args": {"ssl_ca": 5, "unknown": "hush"}}):
+            try:
+                keymill.sqlalchemy.use(create_engine(url, **more))
+            except keymill.KeymillError as error:
+                assert "hush" not in str(error), str(error)
+            except ImportError:
+                pass
+            finally:
+                keymill.use(None)
+
+
+def test_columns_of_other_numbers_are_judged_too(tmp_path):
+    class Wrapped(TypeDecorator):
+        impl = Integer
+        cache_ok = True
+
+    engine = create_engine("mysql+pymysql://app@db/shop")
+    for kind in (Wrapped, Numeric(5), Float):
+        metadata = MetaData()
+        Table("t", metadata, Column("id", kind, primary_key=True, autoincrement=False, default=keymill.lazy("snowflake:tx")))
+        with pytest.raises(keymill.ConfigError, match=r"t\.id: .*cannot hold"):
+            keymill.sqlalchemy.use(engine, metadata)
 
 
 def test_wrong_columns_are_named_at_the_start(tmp_path):

@@ -1,17 +1,21 @@
 import io
+import os
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from unittest import mock
 
+import django
 from django import forms
 from django.contrib.auth.models import User
 from django.core import serializers
 from django.core.checks import run_checks
 from django.core.management import call_command
-from django.db import connection, connections
+from django.db import IntegrityError, connection, connections, models, transaction
 from django.test import SimpleTestCase, TestCase, TransactionTestCase, override_settings
 
 from keymill import StoreError
 from keymill.django import KeymillField, _mill
-from keymill.django._checks import check_settings
+from keymill.django._checks import check_applications, check_settings
 
 from .models import Buyer, Order, Rush, Ticket
 
@@ -42,6 +46,21 @@ class Keys(TestCase):
         Buyer(pk=self.first.pk, name="renamed").save()
         self.assertEqual(Buyer.objects.get().name, "renamed")
         self.assertEqual(Buyer.objects.create(pk=7_000_000, name="x").pk, 7_000_000)
+
+    def test_a_key_that_is_set_after_a_save_that_failed_is_of_the_row_that_is_there(self):
+        buyer = Buyer(name=None)
+        with self.assertRaises(IntegrityError), transaction.atomic():
+            buyer.save()
+        buyer.pk, buyer.name = self.first.pk, "renamed"
+        buyer.save()
+        self.assertEqual(Buyer.objects.get().name, "renamed")
+
+    def test_rows_that_a_manager_leaves_out_have_keys_too(self):
+        hides = models.Manager()
+        hides.model, hides.get_queryset = Buyer, Buyer.objects.none
+        with mock.patch.object(Buyer._meta, "base_manager", hides):
+            self.assertEqual(Buyer._base_manager.count(), 0)
+            self.assertEqual(Buyer._meta.pk.highest(Buyer), self.first.pk)
 
     def test_many_rows_are_one_insert(self):
         with self.assertNumQueries(1):
@@ -128,6 +147,32 @@ class Databases(TestCase):
         self.assertGreater(Buyer.objects.create(name="b").pk, 0)
 
 
+class RealStores(TestCase):
+    """Tests take no numbers from a store that is the program's own."""
+
+    def test_a_store_of_the_settings_is_left_alone(self):
+        with TemporaryDirectory() as folder, override_settings(KEYMILL={"store": f"sqlite:{folder}/real.db"}):
+            with mock.patch.dict(_mill._at_start, {"store": f"sqlite:{folder}/real.db"}, clear=True):
+                self.assertEqual(_mill.configuration(), "memory:")
+                self.assertGreater(Buyer.objects.create(name="a").pk, 0)
+            self.assertEqual(os.listdir(folder), [])
+
+    def test_a_database_that_the_tests_have_not_made_is_left_alone(self):
+        name = connections.settings["other"]["NAME"]
+        with override_settings(KEYMILL={"database": "other"}), mock.patch.dict(_mill._names, {"other": name}):
+            with mock.patch.dict(_mill._at_start, {"database": "other"}, clear=True):
+                self.assertEqual(_mill.configuration(), "memory:")
+
+    def test_a_store_that_a_test_names_is_that_test_s(self):
+        with TemporaryDirectory() as folder:
+            for name in ("one", "two"):
+                with override_settings(KEYMILL={"store": f"sqlite:{folder}/{name}.db"}):
+                    self.assertIn(f"{name}.db", _mill.mill().store)
+                    Buyer.objects.create(name=name).delete()
+                    _mill.close()
+            self.assertTrue({"one.db", "two.db"} <= set(os.listdir(folder)))
+
+
 class Names(SimpleTestCase):
     def test_one_table_has_one_source_however_it_is_written(self):
         field, before = Buyer._meta.pk, Buyer._meta.db_table
@@ -173,6 +218,15 @@ class Checks(SimpleTestCase):
         for spec in ("snowflake:tx", "snowflake:tx?worker=lease", "snowflake:tx?layout=uid", "snowflake:tx?worker=disposable"):
             with self.subTest(spec):
                 self.assertEqual(self.faults("id", spec), [])
+
+    def test_an_application_that_has_the_database_s_own_numbers(self):
+        model = SimpleNamespace(_meta=SimpleNamespace(pk=models.BigAutoField()))
+        for path, overrides, warned in [("/srv/blog", True, 1), ("/srv/blog", False, 0), (os.path.dirname(django.__file__), True, 0)]:
+            config = SimpleNamespace(label="blog", path=path, default_auto_field="django.db.models.BigAutoField", get_models=lambda: [model])
+            config._is_default_auto_field_overridden = overrides
+            faults = check_applications([config])
+            self.assertEqual(len(faults), warned)
+            self.assertTrue(all("DEFAULT_AUTO_FIELD is keymill's" in fault.hint for fault in faults))
 
     def test_a_text_that_the_column_cannot_hold(self):
         [fault] = self.faults("no", "serial:orders/no?number=000000", max_length=8)
@@ -259,3 +313,6 @@ class Adopt(TransactionTestCase):
         call_command("keymill", "adopt", "shop.Buyer", stdout=io.StringIO())
         self.begin_anew()
         self.assertGreater(Buyer.objects.create(name="b").pk, highest)
+        # What is in order is passed over.
+        _mill.close()
+        call_command("keymill", "adopt", "shop.Buyer", "shop.Order", "--database", "default", stdout=io.StringIO())

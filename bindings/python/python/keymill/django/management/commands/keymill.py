@@ -19,6 +19,7 @@ class Command(BaseCommand):
         verbs.add_parser("status", help="show the sources")
         adopts = verbs.add_parser("adopt", help="put the source of a model above the keys that its table has")
         adopts.add_argument("models", nargs="+", metavar="app.Model")
+        adopts.add_argument("--database", help="the entry of DATABASES with the table; otherwise that of the model's writes")
         adopts.add_argument("--dry-run", action="store_true", help="show it, and change nothing")
 
     def handle(self, *args, verb, **options):
@@ -34,5 +35,5 @@ class Command(BaseCommand):
                     model = apps.get_model(name)
                 except (LookupError, ValueError) as error:
                     raise CommandError(str(error)) from None
-                highest = adopt(model, options["dry_run"])
+                highest = adopt(model, options["dry_run"], options["database"])
                 self.stdout.write(f"{model._meta.label}: the highest key is {highest}")
