@@ -21,6 +21,8 @@ export interface Field {
   readonly table: string
   /** The key of a business id comes with each row. */
   readonly hasKey?: boolean
+  /** A column of texts, whose highest value says nothing about numbers. */
+  readonly isText?: boolean
 }
 
 /** The mill of an application: the one that the program has named, else one in the application's own database, opened at its first id. */
@@ -151,18 +153,20 @@ export class FieldIds {
     }
   }
 
-  /** The source in the present mill. All who wait for it wait for one question to the table. */
+  /** The source in the present mill. All who wait for it wait for one question to the table; where it fails in a transaction of another, they ask anew. */
   #resolved(highest: Highest): Promise<Kept> | Kept {
     if (this.#source !== undefined && this.#at === generation()) return this.#source
-    this.#resolving ??= this.#resolve(highest).finally(() => (this.#resolving = undefined))
-    return this.#resolving
+    if (this.#resolving !== undefined) return this.#resolving.catch((e) => (e instanceof KeymillError ? Promise.reject(e) : this.#resolve(highest)))
+    const asking = this.#resolve(highest).finally(() => (this.#resolving = undefined))
+    this.#resolving = asking
+    return asking
   }
 
   async #resolve(highest: Highest): Promise<Kept> {
     const at = generation()
     const source = (await this.#mill.mill()).source(this.field.spec) as unknown as Kept
-    if (this.field.spec.startsWith('segment:')) {
-      const found = await highest()
+    if (this.field.spec.startsWith('segment:') && this.field.isText !== true) {
+      const found = await answered(highest(), this.field.table, source.settings.deadline)
       const refusal = found > 0n ? await source.refusalOfKeys(this.field.table, found) : null
       if (refusal !== null) throw new KeymillError('STORE_REFUSED', refusal)
     }
@@ -171,6 +175,17 @@ export class FieldIds {
     this.#at = at
     return source
   }
+}
+
+/** The answer of the table. Another transaction may hold its lock, and wait for this insert. */
+function answered(answer: Promise<bigint>, table: string, deadline: string | undefined): Promise<bigint> {
+  const [, number = '3', unit = 's'] = /^(\d+)(ms|s|m|h)$/.exec(deadline ?? '') ?? []
+  const ms = Number(number) * { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 }[unit as 'ms']
+  return new Promise((resolve, reject) => {
+    const late = new KeymillError('DEADLINE', `the table ${table} has not said its highest key within ${number}${unit}; a transaction may hold a lock of it`)
+    const timer = setTimeout(reject, ms, late)
+    answer.then(resolve, reject).finally(() => clearTimeout(timer))
+  })
 }
 
 /** Asks a table for its highest key; 0: it has none, or none that is a number. */

@@ -1,4 +1,5 @@
 // NestJS: one mill an application, sources by injection, closed with the application, and its state for Terminus.
+import { variables } from './environment'
 import { argument, KeymillError, shown } from './error'
 import { use } from './lazy'
 import { Mill, openAsync, written, type SourceOptions } from './mill'
@@ -20,7 +21,7 @@ export interface KeymillDynamicModule {
   exports: any[]
 }
 export interface KeymillModuleOptions {
-  /** The configuration of the mill; nothing: what KEYMILL_CONFIG says, else `sqlite:keymill.db`. */
+  /** The configuration of the mill; nothing: what KEYMILL_CONFIG says. */
   config?: string | undefined
   /** `false`: the mill is not the one that `lazy` sources and the modules of ORMs take from. It is, unless the program shares another one. */
   share?: boolean | undefined
@@ -59,6 +60,8 @@ export function InjectSource(spec: string, options: SourceOptions = {}): Paramet
 /** What has figures: every source. */
 interface Figures {
   stats(): SourceStats
+  /** A business source takes a key. */
+  nextAsync(key: string): Promise<unknown>
 }
 
 /** The mill of an application: `imports: [KeymillModule.forRoot({ config: 'mysql://…' })]`. It is closed when the application is, after its last request. */
@@ -103,7 +106,15 @@ function moduleOf(imports: any[], options: object): KeymillDynamicModule {
   }
 }
 
-async function opened({ config, share = true }: KeymillModuleOptions): Promise<Mill> {
+async function opened(options: KeymillModuleOptions): Promise<Mill> {
+  if (typeof options !== 'object' || options === null) throw argument(`the options of KeymillModule are { config: 'mysql://…' }, not ${shown(options)}`)
+  const { config, share = true, ...unknown } = options
+  const [other] = Object.keys(unknown)
+  if (other !== undefined) throw argument(`KeymillModule has no option \`${other.slice(0, 40)}\`; it has config and share`)
+  // Each instance of an application would count for itself, in a file of its own.
+  if (config === undefined && variables()?.config === undefined) {
+    throw new KeymillError('INVALID_CONFIG', "KeymillModule.forRoot() names no mill, and KEYMILL_CONFIG is not set; write forRoot({ config: 'mysql://…' }), or { config: 'sqlite:keymill.db' } for a file of one machine")
+  }
   const mill = await openAsync(config)
   for (const { spec, options } of wanted.values()) {
     try {
@@ -127,6 +138,7 @@ function made(mill: Mill, all: Figures[], { spec, options }: Wanted): Figures {
 /** The state of the application's sources for Terminus: `health.check([() => keymill.isHealthy('keymill')])`. The store is not asked. */
 export class KeymillHealthIndicator {
   readonly #sources: Figures[]
+  readonly #asked = new Set<Figures>()
 
   /** Called by Nest. */
   constructor(sources: Figures[]) {
@@ -138,10 +150,19 @@ export class KeymillHealthIndicator {
     const empty: Record<string, string> = {}
     for (const source of this.#sources) {
       const { source: label, left, refusal } = source.stats()
-      if (refusal !== undefined && left === 0) empty[label] = refusal
+      if (refusal === undefined || left > 0) continue
+      empty[label] = refusal
+      this.#ask(source)
     }
     const status = Object.keys(empty).length === 0 ? 'up' : 'down'
     return { [key]: { status, ...empty } } as Record<Key, { status: 'up' | 'down' } & Record<string, any>>
+  }
+
+  /** A source that is cold asks its store for no one. Where a balancer sends no requests while it is down, it would stay so: it is asked for an id. */
+  #ask(source: Figures): void {
+    if (this.#asked.has(source)) return
+    this.#asked.add(source)
+    source.nextAsync('health').catch(() => undefined).finally(() => this.#asked.delete(source))
   }
 }
 Inject(SOURCES)(KeymillHealthIndicator, undefined as never, 0)

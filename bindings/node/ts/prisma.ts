@@ -208,24 +208,26 @@ function filledOf(mill: ApplicationMill, name: string, { dbName, fields }: Model
   if (as === undefined) throw new KeymillError('INVALID_CONFIG', `${where} is a ${known.type}; ids are a BigInt, an Int or a String`)
   const { spec, key } = typeof id === 'string' ? { spec: id, key: undefined } : id
   if (typeof spec !== 'string') throw new KeymillError('INVALID_CONFIG', `${where}: a spec must be a string such as 'segment:orders', not ${shown(spec)}`)
-  const line = lineOf(schema, name, field)
+  const { line, isId } = declaredIn(schema, name, field)
   if (/@default\(\s*autoincrement\(\)/.test(line)) {
     throw new KeymillError('INVALID_CONFIG', `${where} has @default(autoincrement()), by which the database numbers rows that come without an id; write @default(dbgenerated())`)
   }
-  if (isSqlite && known.type === 'Int' && /@id\b/.test(line)) {
+  if (isSqlite && known.type === 'Int' && isId) {
     throw new KeymillError('INVALID_CONFIG', `${where} is an Int, and SQLite numbers an INTEGER PRIMARY KEY by itself where a row comes without an id; write BigInt`)
   }
   const table = dbName ?? name
-  const made: Field = { where, spec: tableSpec(spec, table), as, table, ...(as === 'number' && { most: MOST_INT }), ...(key !== undefined && { hasKey: true }) }
+  const made: Field = { where, spec: tableSpec(spec, table), as, table, isText: as === 'string', ...(as === 'number' && { most: MOST_INT }), ...(key !== undefined && { hasKey: true }) }
   return { model: name, name: field, ids: new FieldIds(mill, made), key }
 }
 
-/** The line of a field in the schema, without its comment. */
-function lineOf(schema: string, model: string, field: string): string {
+/** The line of a field in the schema, without its comment; and whether the field alone is the model's key. */
+function declaredIn(schema: string, model: string, field: string): { line: string; isId: boolean } {
   const lines = schema.split('\n').map((line) => line.replace(/\/\/.*/, '').trim())
   const begin = lines.findIndex((line) => new RegExp(`^model\\s+${model}\\s*\\{`).test(line))
-  const end = lines.indexOf('}', begin)
-  return lines.slice(begin + 1, end).find((line) => line.split(/\s/)[0] === field) ?? ''
+  const block = lines.slice(begin + 1, lines.indexOf('}', begin))
+  const line = block.find((line) => line.split(/\s/)[0] === field) ?? ''
+  const key = block.map((line) => /^@@id\(\s*(?:fields:\s*)?\[([^\]]*)\]/.exec(line)?.[1]).find((fields) => fields !== undefined)
+  return { line, isId: /@id\b/.test(line) || key?.split('(')[0].trim() === field }
 }
 
 async function highestOf(client: Client, model: string, field: string): Promise<bigint> {

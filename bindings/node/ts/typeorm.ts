@@ -22,6 +22,7 @@ interface Entity {
   readonly tableName: string
   readonly tableType: string
   readonly columns: Column[]
+  readonly parentEntityMetadata?: Entity
 }
 interface DataSource {
   readonly entityMetadatas: Entity[]
@@ -30,7 +31,7 @@ interface DataSource {
   readonly driver: { readonly options: DatabaseProperties; normalizeType(column: Column): string }
 }
 interface Manager {
-  createQueryBuilder(target: Function | string, alias: string): { select(what: string, as: string): { getRawOne(): Promise<{ highest: unknown } | undefined> } }
+  createQueryBuilder(target: Function | string, alias: string): { withDeleted(): { select(what: string, as: string): { getRawOne(): Promise<{ highest: unknown } | undefined> } } }
 }
 /** What TypeORM tells a subscriber of an insert. */
 export interface InsertEvent {
@@ -145,7 +146,7 @@ class Ids {
       const declared = typeof column.target === 'function' ? declaredAt(column.target, column.propertyName) : undefined
       if (declared === undefined || entity.tableType === 'view') continue
       const where = `${entity.name}.${column.propertyPath}`
-      const { most, isNumbered, reads } = typeOf(dataSource, column)
+      const { most, isNumbered, isText, reads } = typeOf(dataSource, column)
       if (column.isGenerated) {
         throw new KeymillError('INVALID_CONFIG', `${where} has @KeymillId, and the database generates it; write @PrimaryColumn('bigint') in place of @PrimaryGeneratedColumn()`)
       }
@@ -157,6 +158,7 @@ class Ids {
         spec: tableSpec(declared.spec, entity.tableName),
         as: declared.as ?? reads ?? AS.get(declared.type) ?? 'string',
         table: entity.tableName,
+        isText,
         ...(most !== undefined && { most }),
         ...(declared.key !== undefined && { hasKey: true }),
       }
@@ -196,9 +198,11 @@ function declaredAt(target: Function, property: string): Declared | undefined {
   return undefined
 }
 
-/** By the connection of the insert: a pool may have no other that is free. */
-async function highest(manager: Manager, { target }: Entity, { propertyPath }: Column): Promise<bigint> {
-  const row = await manager.createQueryBuilder(target, 'row').select(`MAX(row.${propertyPath})`, 'highest').getRawOne()
+/** By the connection of the insert: a pool may have no other that is free. All rows of the table count: of every kind of its entities, and deleted ones. */
+async function highest(manager: Manager, entity: Entity, { propertyPath }: Column): Promise<bigint> {
+  let whole = entity
+  while (whole.tableType === 'entity-child' && whole.parentEntityMetadata !== undefined) whole = whole.parentEntityMetadata
+  const row = await manager.createQueryBuilder(whole.target, 'row').withDeleted().select(`MAX(row.${propertyPath})`, 'highest').getRawOne()
   const text = String(row?.highest ?? 0)
   return /^\d+$/.test(text) ? BigInt(text) : 0n
 }
@@ -207,15 +211,16 @@ const AS = new Map<unknown, As>([[BigInt, 'bigint'], [Number, 'number'], [String
 const BITS: Record<string, number> = { tinyint: 7, smallint: 15, int2: 15, mediumint: 23, int: 31, integer: 31, int4: 31 }
 
 /** What the column holds; `reads`: what TypeORM reads it as, whatever the property says. It compares a row that it has read with the entity. */
-function typeOf({ driver }: DataSource, column: Column): { most?: number; isNumbered: boolean; reads?: As } {
+function typeOf({ driver }: DataSource, column: Column): { most?: number; isNumbered: boolean; isText: boolean; reads?: As } {
   const type = driver.normalizeType(column).toLowerCase()
   const bits = BITS[type]
+  const isText = /char|text|uuid|string/.test(type)
   if (isSqlite(driver.options)) {
     const isNumber = bits !== undefined || type === 'bigint' || type === 'int8' || type === 'unsigned big int'
-    return { isNumbered: column.isPrimary && type === 'integer', ...(isNumber && { reads: 'number' }) }
+    return { isText, isNumbered: column.isPrimary && type === 'integer', ...(isNumber && { reads: 'number' }) }
   }
-  if (bits === undefined) return { isNumbered: false }
-  return { most: 2 ** (bits + (column.unsigned ? 1 : 0)) - 1, isNumbered: false, reads: 'number' }
+  if (bits === undefined) return { isText, isNumbered: false }
+  return { most: 2 ** (bits + (column.unsigned ? 1 : 0)) - 1, isText, isNumbered: false, reads: 'number' }
 }
 
 function isSqlite({ type }: DatabaseProperties): boolean {
@@ -223,7 +228,7 @@ function isSqlite({ type }: DatabaseProperties): boolean {
 }
 
 // Options of TypeORM itself, which say nothing of the database. The rest is the driver's, and `storeOf` judges it.
-const OWN = ['type', 'name', 'entities', 'subscribers', 'migrations', 'logger', 'cache', 'namingStrategy', 'driver', 'nativeDriver', 'replication', 'url', 'extra', 'poolErrorHandler']
+const OWN = ['type', 'name', 'dropSchema', 'entities', 'subscribers', 'migrations', 'logger', 'cache', 'namingStrategy', 'driver', 'nativeDriver', 'replication', 'url', 'extra', 'poolErrorHandler']
 
 /** The configuration of a mill in the database of a data source. */
 function storeOfDataSource(options: DatabaseProperties): string {

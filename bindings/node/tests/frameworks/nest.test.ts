@@ -84,6 +84,42 @@ test('an application starts without its store, its health says why it has no ids
   await app.close()
 })
 
+test('a source that is down is asked for an id by its health, once at a time', async () => {
+  let asked = 0
+  let answer = (): void => {}
+  const source = {
+    stats: () => ({ source: 'segment:orders', left: 0, ...(asked < 2 && { refusal: 'away' }) }),
+    nextAsync: () => new Promise<void>((done) => (asked++, (answer = done))),
+  }
+  const health = new KeymillHealthIndicator([source] as never)
+  for (let probe = 0; probe < 3; probe++) assert.equal(health.isHealthy().keymill.status, 'down')
+  assert.equal(asked, 1)
+  answer()
+  await new Promise(setImmediate)
+  assert.equal(health.isHealthy().keymill.status, 'down')
+  assert.equal(asked, 2)
+  assert.equal(health.isHealthy().keymill.status, 'up')
+})
+
+test('a module that names no mill, and an option that there is not, stop the start', async () => {
+  const before = process.env.KEYMILL_CONFIG
+  delete process.env.KEYMILL_CONFIG
+  try {
+    for (const options of [{}, { config: undefined }]) {
+      const error = await rejection(() => application(options))
+      assert.equal(error.code, 'INVALID_CONFIG')
+      assert.match(error.message, /names no mill, and KEYMILL_CONFIG is not set; write forRoot/)
+    }
+    assert.match((await rejection(() => application({ confg: 'memory:' } as KeymillModuleOptions))).message, /no option `confg`/)
+    assert.match((await rejection(() => application(null as unknown as KeymillModuleOptions))).message, /are { config: /)
+    process.env.KEYMILL_CONFIG = 'memory:'
+    await (await application({})).close()
+  } finally {
+    if (before === undefined) delete process.env.KEYMILL_CONFIG
+    else process.env.KEYMILL_CONFIG = before
+  }
+})
+
 test('an application beside another one keeps its mill to itself, and the last one’s close ends what it shared', async () => {
   const first = await application(`sqlite:${file('ids.db')}`)
   const second = await application(`sqlite:${file('ids.db')}`)

@@ -2,7 +2,7 @@ import 'reflect-metadata'
 import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
 import { after, before, test } from 'node:test'
-import { Column, DataSource, Entity, ManyToOne, OneToMany, PrimaryColumn, PrimaryGeneratedColumn, TableInheritance, ChildEntity, type DataSourceOptions } from 'typeorm'
+import { Column, DataSource, DeleteDateColumn, Entity, ManyToOne, OneToMany, PrimaryColumn, PrimaryGeneratedColumn, TableInheritance, ChildEntity, type DataSourceOptions } from 'typeorm'
 import { open, use } from 'keymill'
 import { KeymillId, KeymillSubscriber } from 'keymill/typeorm'
 import { blackHole, children, database, file, kind, loopGoesOn, rejection } from './support.js'
@@ -39,6 +39,10 @@ class Animal {
 class Cat extends Animal {
   @Column() lives!: number
 }
+@ChildEntity()
+class Dog extends Animal {
+  @DeleteDateColumn() gone!: Date | null
+}
 
 class Stamp {
   @Column('bigint') @KeymillId('segment:stamps') rank!: number
@@ -56,7 +60,7 @@ class Sale {
   @Column({ type: 'varchar', length: 20 }) buyer!: string
 }
 
-const entities = [Order, Line, Ticket, Animal, Cat, Parcel, Sale]
+const entities = [Order, Line, Ticket, Animal, Cat, Dog, Parcel, Sale]
 // It has the interface of better-sqlite3, whose binaries are for Node 22 and later.
 const Database = createRequire(import.meta.url)('libsql')
 function driver(path: string, options: object) {
@@ -194,6 +198,34 @@ test('keys that a table has and the source did not give are refused, and the rem
   assert.match(error.message, /^Animal\.id: segment:animals goes on at \d+, and the table animals has keys up to 77000000, .* repair 'segment:animals' --to 77000001 --yes/)
   await other.destroy()
   await cats.delete({ id: '77000000' })
+})
+
+test('rows of other kinds and deleted rows have keys too', async () => {
+  const dogs = shopSource.getRepository(Dog)
+  await dogs.insert({ id: '78000000', gone: new Date() })
+  for (const kindOfAnimal of [Cat, Dog]) {
+    const other = await new DataSource(options()).initialize()
+    const error = await rejection(() => other.getRepository<Cat | Dog>(kindOfAnimal).save((kindOfAnimal === Cat ? { lives: 9 } : {}) as Cat))
+    assert.match(error.message, /has keys up to 78000000/)
+    await other.destroy()
+  }
+  await dogs.delete({ id: '78000000' })
+})
+
+test('a transaction that locks the table waits no longer than the deadline for an insert of another one', { skip: kind !== 'postgres' && 'a lock of PostgreSQL' }, async () => {
+  const other = await new DataSource(options()).initialize()
+  const [locks, asks] = [other.createQueryRunner(), other.createQueryRunner()]
+  await locks.startTransaction()
+  await locks.query('LOCK TABLE "animals" IN ACCESS EXCLUSIVE MODE')
+  const first = asks.manager.getRepository(Cat).save({ lives: 1 }).catch((error: unknown) => error)
+  while ((await other.query('SELECT 1 FROM pg_locks WHERE NOT granted')).length === 0) await new Promise((done) => setTimeout(done, 10))
+  const second = await rejection(() => locks.manager.getRepository(Cat).save({ lives: 2 }))
+  assert.equal(second.code, 'DEADLINE')
+  await locks.rollbackTransaction()
+  await first
+  assert.ok(BigInt((await asks.manager.getRepository(Cat).save({ lives: 3 })).id) > 0n)
+  for (const runner of [locks, asks]) await runner.release()
+  await other.destroy()
 })
 
 test('a mill that the program shares comes before that of the database', async () => {
