@@ -134,7 +134,7 @@ class Ids {
     }
     const all = [...this.#entities.values()].flat().map(({ ids }) => ids.field)
     if (all.length === 0) return
-    if (!dataSource.subscribers.some(({ constructor }) => common.subscribers.has(constructor))) {
+    if (!dataSource.subscribers.some(({ constructor }) => common.subscribers.has(constructor)) && !isOfCommand(dataSource)) {
       throw new KeymillError('INVALID_CONFIG', `${all[0].where} has @KeymillId, and its DataSource does not know the subscriber that sets it; write \`subscribers: [KeymillSubscriber]\``)
     }
     checkFields(all)
@@ -182,6 +182,12 @@ class Ids {
     }
     if (waiting !== undefined) return Promise.all(waiting).then(() => undefined)
   }
+}
+
+/** TypeORM's commands for migrations take the subscribers out before they connect, and insert no entity. */
+function isOfCommand({ options }: DataSource): boolean {
+  const { subscribers, synchronize, migrationsRun, dropSchema } = options as Record<string, unknown>
+  return Array.isArray(subscribers) && subscribers.length === 0 && synchronize === false && migrationsRun === false && dropSchema === false
 }
 
 function set({ column, property }: Filled, entity: object, id: unknown): void {
@@ -247,7 +253,7 @@ function storeOfDataSource(options: DatabaseProperties): string {
   const all = { ...options, ...((replication as { master?: object } | undefined)?.master ?? {}), ...((extra as object | undefined) ?? {}) }
   for (const [name, value] of Object.entries(all)) if (!OWN.includes(name)) properties[name] = value
   const { url: at = url } = ((replication as { master?: DatabaseProperties } | undefined)?.master ?? {}) as DatabaseProperties
-  return storeOf(typeof at === 'string' ? at : `${scheme}//`, properties)
+  return storeOf(typeof at === 'string' && at !== '' ? at : `${scheme}//`, properties)
 }
 
 // A data source without the subscriber has to fail when it starts, and the mill ends with it. TypeORM calls nobody then.

@@ -166,6 +166,24 @@ test('a data source without the subscriber does not start', async () => {
   assert.match(error.message, /^Order\.id has @KeymillId, and its DataSource does not know the subscriber that sets it; write `subscribers: \[KeymillSubscriber\]`$/)
 })
 
+test('what the commands for migrations connect with starts without the subscriber', async () => {
+  // As typeorm/commands/MigrationRunCommand does.
+  const source = new DataSource(options())
+  source.setOptions({ subscribers: [], synchronize: false, migrationsRun: false, dropSchema: false })
+  await source.initialize()
+  assert.deepEqual(await source.runMigrations(), [])
+  await source.destroy()
+})
+
+test('an empty url says nothing, as TypeORM takes it', { skip: kind === 'sqlite' && 'it has no url' }, async () => {
+  const { hostname: host, port, username, password, pathname } = new URL(database)
+  const parts = { url: '', host, port: Number(port), username, password, database: pathname.slice(1) }
+  const source = await new DataSource(options(parts)).initialize()
+  const { id } = await source.getRepository(Order).save({})
+  await source.getRepository(Order).delete({ id })
+  await source.destroy()
+})
+
 test('what cannot be given is refused at the start, with the entity and the property', async () => {
   const told: [Function, RegExp][] = []
   {
