@@ -111,8 +111,9 @@ async function opened(options: KeymillModuleOptions): Promise<Mill> {
   const { config, share = true, ...unknown } = options
   const [other] = Object.keys(unknown)
   if (other !== undefined) throw argument(`KeymillModule has no option \`${other.slice(0, 40)}\`; it has config and share`)
-  // Each instance of an application would count for itself, in a file of its own.
-  if (config === undefined && variables()?.config === undefined) {
+  // Each instance of an application would count for itself, in a file of its own. Deno may deny the variables, and they count nevertheless.
+  const found = variables()
+  if (config === undefined && found !== undefined && found.config === undefined) {
     throw new KeymillError('INVALID_CONFIG', "KeymillModule.forRoot() names no mill, and KEYMILL_CONFIG is not set; write forRoot({ config: 'mysql://…' }), or { config: 'sqlite:keymill.db' } for a file of one machine")
   }
   const mill = await openAsync(config)
@@ -120,7 +121,7 @@ async function opened(options: KeymillModuleOptions): Promise<Mill> {
     try {
       mill.source(spec, options as any)
     } catch (e) {
-      // The application does not start, and Nest calls nobody then.
+      // Nest calls no hook of an application that does not start.
       await mill.closeAsync()
       throw e instanceof KeymillError ? new KeymillError(e.code, `@InjectSource('${spec.slice(0, 80)}'): ${e.message}`, e.retryAfterMs) : e
     }

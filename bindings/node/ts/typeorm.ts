@@ -256,7 +256,7 @@ function storeOfDataSource(options: DatabaseProperties): string {
   return storeOf(typeof at === 'string' && at !== '' ? at : `${scheme}//`, properties)
 }
 
-// A data source without the subscriber has to fail when it starts, and the mill ends with it. TypeORM calls nobody then.
+// A data source without the subscriber fails when it starts, and its mill is closed when it is destroyed. TypeORM has no hook for either.
 if (isFirst) {
   const { prototype } = typeorm.DataSource
   const { buildMetadatas, destroy } = prototype

@@ -6,7 +6,7 @@ use super::key::Id;
 use super::moved_table::MovedTable;
 use super::permit::{CONDITION, Until};
 use super::shard::{Cells, ShardKind};
-use super::sql::write_literal;
+use super::sql::{push_escaped, write_literal};
 
 /// What came of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,16 +191,7 @@ impl<'t> Insert<'t> {
 /// A value as an element of an array in a literal.
 fn write_element(out: &mut String, bytes: &[u8]) {
     out.push('"');
-    let mut rest = std::str::from_utf8(bytes).unwrap_or_default();
-    while let Some(at) = rest.find(['\'', '\\', '"']) {
-        out.push_str(&rest[..at]);
-        out.push_str(match rest.as_bytes()[at] {
-            b'\'' => "''",
-            b'"' => "\\\"",
-            _ => "\\\\",
-        });
-        rest = &rest[at + 1..];
-    }
-    out.push_str(rest);
+    let text = std::str::from_utf8(bytes).unwrap_or_default();
+    push_escaped(out, text, [('\'', "''"), ('\\', "\\\\"), ('"', "\\\"")]);
     out.push('"');
 }

@@ -26,6 +26,20 @@ pub fn bits(kind: ShardKind, column: &Column, bytes: &[u8]) -> Option<String> {
     is_bits.then(|| bytes.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte)).to_string())
 }
 
+/// Writes a text with other words in place of some letters, each of which is one byte.
+pub fn push_escaped<const N: usize>(out: &mut String, text: &str, escapes: [(char, &str); N]) {
+    let mut rest = text;
+    while let Some(at) = rest.find(escapes.map(|(letter, _)| letter)) {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        for (_, escaped) in escapes.iter().filter(|(letter, _)| from.starts_with(*letter)) {
+            out.push_str(escaped);
+        }
+        rest = from.get(1..).unwrap_or_default();
+    }
+    out.push_str(rest);
+}
+
 /// Writes a value as it was read. PostgreSQL takes the type of the column that it is for.
 pub fn write_literal(out: &mut String, kind: ShardKind, charset: &str, bytes: &[u8]) {
     if kind == ShardKind::MySql && !charset.is_empty() {
@@ -37,25 +51,12 @@ pub fn write_literal(out: &mut String, kind: ShardKind, charset: &str, bytes: &[
         (ShardKind::Postgres, text) => {
             let text = text.unwrap_or_default();
             out.push('\'');
-            for (at, part) in text.split('\'').enumerate() {
-                out.push_str(if at > 0 { "''" } else { "" });
-                out.push_str(part);
-            }
+            push_escaped(out, text, [('\'', "''")]);
             out.push('\'');
         }
         (ShardKind::MySql, Ok(text)) => {
             out.push('\'');
-            let mut rest = text;
-            while let Some(at) = rest.find(['\'', '\\', '\0']) {
-                out.push_str(&rest[..at]);
-                out.push_str(match rest.as_bytes()[at] {
-                    b'\'' => "''",
-                    b'\\' => "\\\\",
-                    _ => "\\0",
-                });
-                rest = &rest[at + 1..];
-            }
-            out.push_str(rest);
+            push_escaped(out, text, [('\'', "''"), ('\\', "\\\\"), ('\0', "\\0")]);
             out.push('\'');
         }
         (ShardKind::MySql, Err(_)) => {

@@ -28,7 +28,7 @@ function pool(): any {
 const sql = (on: any, text: string) => (kind === 'mysql' ? on.promise().query(text) : on.query(text))
 const close = (on: any) => (kind === 'mysql' ? on.promise().end() : on.end())
 
-/** They are the ids of five rows, each another, and one that was set is there. */
+/** Five rows have five different ids, and the id that the program has set is one of them. */
 function isGood(ids: unknown[], set: unknown) {
   const texts = ids.map(String)
   assert.equal(new Set(texts).size, texts.length)

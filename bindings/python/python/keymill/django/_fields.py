@@ -5,7 +5,7 @@ from urllib.parse import quote
 from weakref import ref
 
 from django.apps import apps
-from django.db import connections, models, router, transaction
+from django.db import DatabaseError, connections, models, router, transaction
 from django.db.models.fields import NOT_PROVIDED
 
 from . import _mill
@@ -74,10 +74,16 @@ class _Takes:
             return self.highest(model)
         try:
             using = router.db_for_write(model)
+        except Exception:
+            # The project's router refuses a model outside of its blocks, by an exception of its own.
+            return 0
+        try:
             # A statement that fails would end the program's transaction.
             with transaction.atomic(using=using):
                 return self.highest(model, using)
-        except Exception:
+        except DatabaseError:
+            if model._meta.db_table in connections[using].introspection.table_names():
+                raise
             return 0
 
     def _take(self, source):
