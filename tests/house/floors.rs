@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 const FLOORS: &[(&str, u32)] = &[
     ("error", 0),
     ("process", 0),
+    ("system", 0),
     ("time", 0),
     ("gene", 0),
     ("order_number", 0),
@@ -286,7 +287,7 @@ fn below_the_stores_nothing_reads_clocks_files_or_sockets_or_starts_threads() {
     let src = root().join("core/src");
     for path in sources(&src) {
         let module = module(&src, &path);
-        let does_it_for_others = ["time/system", "process/thread"].contains(&module.as_str());
+        let does_it_for_others = module.starts_with("system/") || module == "process/thread";
         if floor(&module).is_none_or(|f| f > 1) || does_it_for_others || module.ends_with("loom") {
             continue;
         }
@@ -294,6 +295,47 @@ fn below_the_stores_nothing_reads_clocks_files_or_sockets_or_starts_threads() {
         for banned in ["std::net", "std::fs", "SystemTime", "thread::spawn", "thread::Builder", "println!"] {
             assert!(!code.contains(banned), "{module} uses {banned}");
         }
+    }
+}
+
+/// Sources outside `core/src/system` that may ask which system they are compiled for, and why.
+const ASK_FOR_THE_SYSTEM: [(&str, &str); 1] = [(
+    "bindings/python/rust/src/notifier.rs",
+    "a loop of asyncio waits for a pair of sockets, which Windows does not have; it waits on a thread there",
+)];
+
+/// What only one system has.
+const OF_ONE_SYSTEM: [&str; 8] = [
+    "cfg(unix",
+    "cfg(windows",
+    "cfg(not(unix",
+    "cfg(not(windows",
+    "target_os",
+    "std::os::",
+    "libc::",
+    "windows_sys",
+];
+
+/// Nothing above the room asks for the system, so that a platform is added in one folder.
+#[test]
+fn only_the_room_of_the_system_knows_the_system() {
+    let mut found = Vec::new();
+    for folder in BINDINGS.into_iter().chain(["core/src"]) {
+        for path in sources(&root().join(folder)) {
+            let shown = below_root(&path).display().to_string();
+            let asks = ASK_FOR_THE_SYSTEM.iter().any(|(file, _)| *file == shown);
+            if shown.starts_with("core/src/system/") || asks {
+                continue;
+            }
+            let code = code(&path);
+            let known = OF_ONE_SYSTEM.iter().filter(|word| code.contains(**word));
+            found.extend(known.map(|word| format!("{shown} says `{word}`: ask `core/src/system`")));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    for (file, _) in ASK_FOR_THE_SYSTEM {
+        let text = code(&root().join(file));
+        assert!(OF_ONE_SYSTEM.iter().any(|word| text.contains(word)), "{file}: take its row out");
     }
 }
 

@@ -13,14 +13,9 @@
 //!
 //! The thread ends with either end of the connection, and is joined.
 
-use std::fs::DirBuilder;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::catch_unwind;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -37,6 +32,8 @@ use crate::store::socket::{AT_LEAST, Socket};
 use crate::store::time_budget::{self, Budget};
 use crate::store::tls::{self, Mode, Protection};
 use crate::store::{Fault, FaultKind};
+use crate::system::MeetingPlace;
+use crate::system::driver_listener::{self, DriverListener, DriverStream};
 
 /// What the thread has found out.
 #[derive(Debug, Default)]
@@ -53,7 +50,7 @@ struct LoginOutcome {
     /// The server's answer came too late, and this end ended the connection.
     late: bool,
     /// The thread's end of the driver's connection.
-    driver: Option<Arc<UnixStream>>,
+    driver: Option<Arc<DriverStream>>,
     /// The conversation with one of several stores that the driver's thread has.
     budget: Option<Budget>,
 }
@@ -62,7 +59,7 @@ struct LoginOutcome {
 #[derive(Debug)]
 pub(super) struct Tunnel {
     /// Where the driver is to connect.
-    socket: PathBuf,
+    meeting_place: MeetingPlace,
     /// Another handle of the server's end, to shut it down.
     server: std::net::TcpStream,
     found: Arc<Mutex<LoginOutcome>>,
@@ -93,7 +90,7 @@ enum Unanswered {
 }
 
 impl Tunnel {
-    /// Connects to the server and waits for the driver at [`Tunnel::socket`]. With `one_by_one` the server refuses a packet of several
+    /// Connects to the server and waits for the driver at [`Tunnel::meeting_place`]. With `one_by_one` the server refuses a packet of several
     /// statements.
     pub(super) fn open(
         options: &ServerOptions,
@@ -120,14 +117,14 @@ impl Tunnel {
         let here = |error: io::Error| {
             Fault::new(FaultKind::Unavailable, format!("the connection cannot be set up: {error}"))
         };
-        let listening = DriverSocket::open().map_err(here)?;
+        let listening = DriverListener::open().map_err(here)?;
         let found = Arc::new(Mutex::new(LoginOutcome {
             budget: time_budget::budget(limit),
             ..LoginOutcome::default()
         }));
         let again = server.again().map_err(here)?;
         let mut tunnel = Tunnel {
-            socket: listening.path(),
+            meeting_place: listening.place(),
             server: again,
             found: Arc::clone(&found),
             carrier: None,
@@ -168,8 +165,8 @@ impl Tunnel {
     }
 
     /// Where the driver is to connect, once.
-    pub(super) fn socket(&self) -> String {
-        self.socket.display().to_string()
+    pub(super) fn meeting_place(&self) -> &MeetingPlace {
+        &self.meeting_place
     }
 
     /// Why this end ended the login.
@@ -231,87 +228,9 @@ fn not_dialled(error: &io::Error) -> Fault {
     server::not_dialled(error, words)
 }
 
-/// A listening socket file in a folder that only this user may enter. Both are removed with it.
-#[derive(Debug)]
-struct DriverSocket {
-    folder: PathBuf,
-    listener: UnixListener,
-}
-
-const SOCKET: &str = "s";
-
-impl DriverSocket {
-    fn open() -> io::Result<DriverSocket> {
-        let mut last = io::Error::from(io::ErrorKind::NotFound);
-        // A container's file system may be read-only but for its shared memory; and a socket's path may have 107 bytes at most.
-        for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
-            let folder = parent.join(format!("keymill-{:016x}", crate::process::random::u64()));
-            let made = DirBuilder::new().mode(0o700).create(&folder).and_then(|()| {
-                let listener = UnixListener::bind(folder.join(SOCKET)).inspect_err(|_| {
-                    let _ = std::fs::remove_dir(&folder);
-                })?;
-                let listening = DriverSocket { folder, listener };
-                listening.listener.set_nonblocking(true)?;
-                Ok(listening)
-            });
-            match made {
-                Ok(listening) => return Ok(listening),
-                Err(error) => {
-                    let why = format!(
-                        "no socket file can be made in `{}`: {error}; set `TMPDIR` to a folder that this process can write to",
-                        parent.display()
-                    );
-                    last = io::Error::new(error.kind(), why);
-                }
-            }
-        }
-        Err(last)
-    }
-
-    fn path(&self) -> PathBuf {
-        self.folder.join(SOCKET)
-    }
-
-    /// Waits for the driver.
-    fn accept(&self, limit: Duration) -> io::Result<UnixStream> {
-        readable(&[self.listener.as_raw_fd()], Some(limit))?;
-        let (driver, _) = self.listener.accept()?;
-        driver.set_nonblocking(false)?;
-        Ok(driver)
-    }
-}
-
-impl Drop for DriverSocket {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.path());
-        let _ = std::fs::remove_dir(&self.folder);
-    }
-}
-
-/// Waits until one of the ends can be read or has ended; answers which.
-fn readable(ends: &[RawFd], limit: Option<Duration>) -> io::Result<Vec<bool>> {
-    let mut polled: Vec<_> =
-        ends.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
-    let limit = limit.map_or(-1, |limit| i32::try_from(limit.as_millis()).unwrap_or(i32::MAX).max(1));
-    loop {
-        // SAFETY: `polled` has the stated length, and lives through the call.
-        let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, limit) };
-        match ready {
-            0 => return Err(io::ErrorKind::TimedOut.into()),
-            1.. => return Ok(polled.iter().map(|end| end.revents != 0).collect()),
-            _ => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-        }
-    }
-}
-
 /// The driver's end, the server's end, and the encryption of the latter once there is one.
 struct Carrier {
-    driver: Arc<UnixStream>,
+    driver: Arc<DriverStream>,
     server: Socket,
     tls: Option<Box<ClientConnection>>,
     /// How long an exchange may take.
@@ -335,7 +254,7 @@ impl Drop for Carrier {
 
 impl Carrier {
     fn new(
-        driver: Arc<UnixStream>,
+        driver: Arc<DriverStream>,
         server: Socket,
         limit: Duration,
         found: Arc<Mutex<LoginOutcome>>,
@@ -602,7 +521,10 @@ impl Carrier {
                     }
                 }
             }
-            let ready = readable(&[self.driver.as_raw_fd(), self.server.as_raw_fd()], None)?;
+            let ready = driver_listener::readable(
+                &[driver_listener::handle(&*self.driver), self.server.handle()],
+                None,
+            )?;
             if ready[0] {
                 let read = (&*self.driver).read(&mut bytes)?;
                 if read == 0 {
@@ -655,9 +577,10 @@ mod tests {
         let options =
             ServerOptions { connect_timeout: limit, read_timeout: limit, ..ServerOptions::default() };
         let mut tunnel = Tunnel::open(&options, &target, Mode::Off, false).expect("a connection");
-        let folder = tunnel.socket.parent().expect("a folder").to_owned();
+        let MeetingPlace::File(socket) = tunnel.meeting_place() else { panic!("a port") };
+        let folder = socket.parent().expect("a folder").to_owned();
         assert!(folder.exists());
-        let driver = UnixStream::connect(tunnel.socket())?;
+        let driver = DriverStream::connect(socket)?;
         let until = Instant::now() + limit / 2;
         while folder.exists() {
             assert!(Instant::now() < until, "{} is left", folder.display());
