@@ -42,7 +42,7 @@ use crate::order_number::{text_of, text8_of};
 #[cfg(all(feature = "moves", any(feature = "mysql", feature = "postgres")))]
 pub use crate::shards::{ShardAction, ShardAnswer, ShardTables, ShardWrite, Side};
 use crate::store::{Scheme, operators_clock_ms};
-use crate::system::{files, interrupt, symbols};
+use crate::system::{self, files, interrupt, symbols};
 use crate::text_form::TextForm;
 
 /// A time such as `500ms`, `3s`, `5m`, `1h` or `2d`; `None` for anything else.
@@ -62,6 +62,11 @@ pub fn remember_interrupt(remember: extern "C" fn(i32)) {
 #[must_use]
 pub fn exported(name: &CStr, neighbour: *const c_void) -> *mut c_void {
     symbols::exported(name, neighbour)
+}
+
+/// Has this run at the end of the process; the library has to stay loaded until then. `false`: there is no memory.
+pub fn at_exit(run: extern "C" fn()) -> bool {
+    system::at_exit(run)
 }
 
 /// Creates a file that only this user can read.

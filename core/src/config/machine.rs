@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 pub(super) use crate::system::InterfaceAddress as Address;
-pub(super) use crate::system::machine::addresses;
+pub(super) use crate::system::host::addresses;
 
 /// Whether other machines may reach this address, as far as the address tells.
 pub(super) fn is_of_a_machine(ip: &IpAddr) -> bool {

@@ -7,7 +7,7 @@ use crate::error::{Error, Result, shown};
 use crate::layout::Layout;
 use crate::request::worker::{LONGEST_LEASE_MS, Slots};
 use crate::spec::{Worker, WorkerFrom};
-use crate::system::machine::host_name;
+use crate::system::host::host_name;
 
 use super::Options;
 use super::machine::{self, Address, is_of_a_machine};

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use crossbeam::utils::Backoff;
 use once_cell::sync::OnceCell;
 
-use crate::system::fork;
+use crate::system::forks;
 
 const PAGE: usize = 16 * 1024;
 const WORDS: usize = PAGE / size_of::<AtomicU64>();
@@ -248,7 +248,7 @@ impl Drop for ForkWord {
 
 fn allocate() -> &'static AtomicU64 {
     // `wipe` only stores to atomics of pages that are never freed: safe between fork and exec.
-    HOOK.get_or_init(|| fork::in_child(wipe));
+    HOOK.get_or_init(|| forks::in_child(wipe));
     loop {
         // ordering: Acquire — pairs with the release below: a page is mapped before it is shown.
         let newest = PAGES.load(Ordering::Acquire);
@@ -273,7 +273,7 @@ fn allocate() -> &'static AtomicU64 {
 
 /// Zeroed words on a page that a forked child finds wiped, where the system can do that. Elsewhere [`wipe`] does it.
 fn map() -> &'static [AtomicU64] {
-    match fork::wiped_pages(PAGE) {
+    match forks::wiped_pages(PAGE) {
         // SAFETY: the pages are zeroed, WORDS words long and never unmapped.
         Some(page) => unsafe { std::slice::from_raw_parts(page.as_ptr().cast::<AtomicU64>(), WORDS) },
         None => on_heap(),

@@ -13,7 +13,7 @@ use std::sync::Once;
 use std::thread::{Builder, JoinHandle};
 
 use crate::error::{Code, Error, shown};
-use crate::system::machine::host_name;
+use crate::system::host::host_name;
 use crate::system::threads;
 
 thread_local! {

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-use crate::system::fork;
+use crate::system::forks;
 
 /// `WORDS` words, 0 at first.
 pub(crate) struct WipedWords<const WORDS: usize> {
@@ -29,7 +29,7 @@ impl<const WORDS: usize> WipedWords<WORDS> {
 
     /// Words that a child finds at 0, where the system can do that.
     pub(crate) fn wiped() -> Self {
-        let pages = fork::wiped_pages(WORDS * size_of::<AtomicU64>());
+        let pages = forks::wiped_pages(WORDS * size_of::<AtomicU64>());
         pages.map_or_else(Self::inherited, |pages| WipedWords { words: pages.cast(), is_mapped: true })
     }
 }
@@ -48,7 +48,7 @@ impl<const WORDS: usize> Drop for WipedWords<WORDS> {
     fn drop(&mut self) {
         if self.is_mapped {
             // SAFETY: the pages that `wiped` asked for, whole; no reference to them is left.
-            unsafe { fork::unmap(self.words.cast(), WORDS * size_of::<AtomicU64>()) };
+            unsafe { forks::unmap(self.words.cast(), WORDS * size_of::<AtomicU64>()) };
         } else {
             // SAFETY: from `Box::leak`, and dropped once.
             drop(unsafe { Box::from_raw(self.words.as_ptr()) });

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use zeroize::Zeroizing;
 
-use crate::system::{Rights, files, rights};
+use crate::system::{Rights, file_rights, files};
 
 /// A file's text, and why it may not hold a password.
 pub(crate) struct SecretFile {
@@ -33,7 +33,7 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<SecretFile> {
     let (file, mut bytes) = contents(path, most)?;
     let text =
         String::from_utf8(std::mem::take(&mut bytes)).map_err(|_| invalid("it is not UTF-8".to_owned()))?;
-    let Rights { exposed, changeable } = rights::of_secret(&file, path)?;
+    let Rights { exposed, changeable } = file_rights::of_secret(&file, path)?;
     Ok(SecretFile { text: Zeroizing::new(text), exposed, changeable })
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::server::{ServerOptions, Target};
 use super::time_budget::{self, Budget};
 #[cfg(feature = "mysql")]
-use crate::system::driver_listener::{self, Handle};
+use crate::system::driver_listener::{self, SocketHandle};
 use crate::system::sockets;
 
 /// A timeout of zero would mean none.
@@ -93,7 +93,7 @@ impl Socket {
 
     /// The system's handle, to wait for it.
     #[cfg(feature = "mysql")]
-    pub(crate) fn handle(&self) -> Handle {
+    pub(crate) fn handle(&self) -> SocketHandle {
         driver_listener::handle(&self.stream)
     }
 

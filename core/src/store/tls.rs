@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 
 use super::server::{ServerOptions, Target, TlsMode};
 use super::{Fault, FaultKind};
-use crate::system::rights::is_shared;
+use crate::system::file_rights::is_shared;
 
 /// The mode of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

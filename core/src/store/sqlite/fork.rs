@@ -201,7 +201,7 @@ pub(super) fn is_unusable() -> bool {
 }
 
 fn register() -> Result<(), ()> {
-    if system::fork::around(before, after_in_parent, after_in_child) { Ok(()) } else { Err(()) }
+    if system::forks::around(before, after_in_parent, after_in_child) { Ok(()) } else { Err(()) }
 }
 
 extern "C" fn before() {

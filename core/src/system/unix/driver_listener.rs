@@ -11,13 +11,13 @@ use std::time::Duration;
 use crate::system::{MeetingPlace, random};
 
 /// The system's handle of a socket.
-pub(crate) type Handle = RawFd;
+pub(crate) type SocketHandle = RawFd;
 
 /// The driver's connection, as the listener accepts it.
 pub(crate) type DriverStream = std::os::unix::net::UnixStream;
 
 /// The handle of this socket, which is open as long as the socket lives.
-pub(crate) fn handle(socket: &impl AsRawFd) -> Handle {
+pub(crate) fn handle(socket: &impl AsRawFd) -> SocketHandle {
     socket.as_raw_fd()
 }
 
@@ -85,7 +85,7 @@ impl Drop for DriverListener {
 }
 
 /// Waits until one of the ends can be read or has ended; answers which.
-pub(crate) fn readable(ends: &[Handle], limit: Option<Duration>) -> io::Result<Vec<bool>> {
+pub(crate) fn readable(ends: &[SocketHandle], limit: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut polled: Vec<_> =
         ends.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
     let limit = limit.map_or(-1, |limit| i32::try_from(limit.as_millis()).unwrap_or(i32::MAX).max(1));

@@ -3,11 +3,11 @@
 pub(crate) mod clock;
 #[cfg(feature = "mysql")]
 pub(crate) mod driver_listener;
+pub(crate) mod file_rights;
 pub(crate) mod files;
-pub(crate) mod fork;
+pub(crate) mod forks;
+pub(crate) mod host;
 pub(crate) mod interrupt;
-pub(crate) mod machine;
-pub(crate) mod rights;
 #[cfg(feature = "_server")]
 pub(crate) mod sockets;
 pub(crate) mod symbols;

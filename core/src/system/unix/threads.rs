@@ -48,7 +48,7 @@ impl Drop for Blocked {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::process::thread::{not_started, spawn};

@@ -39,29 +39,29 @@ use rusqlite::ffi;
 
 use crate::system::{FileId as Inode, Shortage, files};
 
-type Open = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
-type Close = unsafe extern "C" fn(c_int) -> c_int;
+type OpenCall = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
+type CloseCall = unsafe extern "C" fn(c_int) -> c_int;
 /// Variadic in C. On 64-bit Linux an integer or a pointer is passed to both kinds of function in the same way.
-type Control = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
-type Write = unsafe extern "C" fn(c_int, *const c_void, usize) -> isize;
-type Read = unsafe extern "C" fn(c_int, *mut c_void, usize) -> isize;
-type Truncate = unsafe extern "C" fn(c_int, i64) -> c_int;
-type Stat = unsafe extern "C" fn(c_int, *mut libc::stat) -> c_int;
-type Map = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
-type Any = unsafe extern "C" fn();
+type ControlCall = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
+type WriteCall = unsafe extern "C" fn(c_int, *const c_void, usize) -> isize;
+type ReadCall = unsafe extern "C" fn(c_int, *mut c_void, usize) -> isize;
+type TruncateCall = unsafe extern "C" fn(c_int, i64) -> c_int;
+type StatCall = unsafe extern "C" fn(c_int, *mut libc::stat) -> c_int;
+type MapCall = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
+type AnyCall = unsafe extern "C" fn();
 
 /// SQLite's original system calls.
 #[derive(Clone, Copy)]
 struct Calls {
     vfs: usize,
-    open: Open,
-    close: Close,
-    control: Control,
-    write: Write,
-    read: Read,
-    truncate: Truncate,
-    stat: Stat,
-    map: Map,
+    open: OpenCall,
+    close: CloseCall,
+    control: ControlCall,
+    write: WriteCall,
+    read: ReadCall,
+    truncate: TruncateCall,
+    stat: StatCall,
+    map: MapCall,
 }
 
 /// The logs' descriptors have numbers from here on, where the limit allows it: the program's next file gets the lowest
@@ -193,14 +193,14 @@ fn present_calls() -> Option<Calls> {
     Some(unsafe {
         Calls {
             vfs: vfs as usize,
-            open: std::mem::transmute::<Any, Open>(open),
-            close: std::mem::transmute::<Any, Close>(close),
-            control: std::mem::transmute::<Any, Control>(control),
-            write: std::mem::transmute::<Any, Write>(write),
-            read: std::mem::transmute::<Any, Read>(read),
-            truncate: std::mem::transmute::<Any, Truncate>(truncate),
-            stat: std::mem::transmute::<Any, Stat>(stat),
-            map: std::mem::transmute::<Any, Map>(map),
+            open: std::mem::transmute::<AnyCall, OpenCall>(open),
+            close: std::mem::transmute::<AnyCall, CloseCall>(close),
+            control: std::mem::transmute::<AnyCall, ControlCall>(control),
+            write: std::mem::transmute::<AnyCall, WriteCall>(write),
+            read: std::mem::transmute::<AnyCall, ReadCall>(read),
+            truncate: std::mem::transmute::<AnyCall, TruncateCall>(truncate),
+            stat: std::mem::transmute::<AnyCall, StatCall>(stat),
+            map: std::mem::transmute::<AnyCall, MapCall>(map),
         }
     })
 }
@@ -212,14 +212,14 @@ fn replace(calls: &Calls) {
     // SAFETY: SQLite casts each back to its own type before the call.
     let ours = unsafe {
         [
-            (c"open", std::mem::transmute::<Open, Any>(open)),
-            (c"close", std::mem::transmute::<Close, Any>(close)),
-            (c"fcntl", std::mem::transmute::<Control, Any>(control)),
-            (c"write", std::mem::transmute::<Write, Any>(write)),
-            (c"read", std::mem::transmute::<Read, Any>(read)),
-            (c"ftruncate", std::mem::transmute::<Truncate, Any>(truncate)),
-            (c"fstat", std::mem::transmute::<Stat, Any>(stat)),
-            (c"mmap", std::mem::transmute::<Map, Any>(map)),
+            (c"open", std::mem::transmute::<OpenCall, AnyCall>(open)),
+            (c"close", std::mem::transmute::<CloseCall, AnyCall>(close)),
+            (c"fcntl", std::mem::transmute::<ControlCall, AnyCall>(control)),
+            (c"write", std::mem::transmute::<WriteCall, AnyCall>(write)),
+            (c"read", std::mem::transmute::<ReadCall, AnyCall>(read)),
+            (c"ftruncate", std::mem::transmute::<TruncateCall, AnyCall>(truncate)),
+            (c"fstat", std::mem::transmute::<StatCall, AnyCall>(stat)),
+            (c"mmap", std::mem::transmute::<MapCall, AnyCall>(map)),
         ]
     };
     for (name, call) in ours {
