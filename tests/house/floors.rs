@@ -339,6 +339,52 @@ fn only_the_room_of_the_system_knows_the_system() {
     }
 }
 
+/// The names that a module of the room has for the modules above.
+fn offered(path: &Path) -> BTreeSet<String> {
+    let code = code(path);
+    let after = |word: &'static str| code.match_indices(word).map(move |(at, _)| at + word.len());
+    let names = [
+        "pub(crate) fn ",
+        "pub(crate) unsafe fn ",
+        "pub(crate) async fn ",
+        "pub(crate) struct ",
+        "pub(crate) type ",
+    ];
+    let mut offered: BTreeSet<String> = names
+        .into_iter()
+        .flat_map(after)
+        .map(|at| code[at..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect())
+        .collect();
+    for (at, start) in code.match_indices("pub(crate) use super::own::") {
+        let line = code[at + start.len()..].split(';').next().unwrap_or_default();
+        offered.extend(tree(line).into_iter().filter_map(|path| path.last().cloned()));
+    }
+    offered
+}
+
+/// The compiler misses a function only on the system that has none.
+#[test]
+fn every_platform_has_the_same_modules_with_the_same_functions() {
+    let room = root().join("core/src/system");
+    let modules = |platform: &str| -> BTreeMap<String, BTreeSet<String>> {
+        let folder = room.join(platform);
+        let files = fs::read_dir(&folder).expect("a platform").flatten().map(|entry| entry.path());
+        let files =
+            files.filter(|path| path.extension().is_some_and(|e| e == "rs") && !path.ends_with("mod.rs"));
+        files
+            .map(|path| (path.file_stem().expect("a name").to_string_lossy().into_owned(), offered(&path)))
+            .collect()
+    };
+    let (mut unix, windows) = (modules("unix"), modules("windows"));
+    let descriptors = |system: &str| offered(&room.join(format!("{system}/sqlite_descriptors.rs")));
+    unix.insert("sqlite_descriptors".to_owned(), descriptors("unix/linux"));
+    assert!(unix.len() > 8, "only {} modules were found: the reader is broken", unix.len());
+    assert_eq!(unix, windows);
+    let own = |system: &str| offered(&room.join(format!("unix/{system}/mod.rs")));
+    assert_eq!(own("linux"), own("macos"));
+    assert_eq!(descriptors("unix/linux"), descriptors("unix/macos"));
+}
+
 /// The public modules of the core that its documentation hides.
 fn hidden() -> Vec<String> {
     let lib = fs::read_to_string(root().join("core/src/lib.rs")).expect("the core's root");

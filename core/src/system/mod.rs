@@ -20,13 +20,19 @@ use std::net::IpAddr;
 #[cfg(feature = "mysql")]
 use std::path::PathBuf;
 
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
-compile_error!("keymill is for Linux and macOS; `docs/architecture.md` says how a system is added");
+#[cfg(not(all(target_pointer_width = "64", any(target_os = "linux", target_os = "macos", windows))))]
+compile_error!(
+    "keymill is for Linux, macOS and Windows of 64 bits; `docs/architecture.md` says how a system is added"
+);
 
 #[cfg(unix)]
 mod unix;
 #[cfg(unix)]
 use unix as platform;
+#[cfg(windows)]
+mod windows;
+#[cfg(windows)]
+use windows as platform;
 
 #[cfg(feature = "mysql")]
 pub(crate) use platform::driver_listener;

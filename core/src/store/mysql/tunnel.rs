@@ -23,6 +23,7 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
+use zeroize::Zeroizing;
 
 use super::mysql_error::{IS_IT, IS_X, NOT_MYSQL, UNHEARD};
 use super::packets::{self, CLIENT_MULTI_STATEMENTS, CLIENT_SSL, LOGIN_HEAD, Packets, PasswordRequest};
@@ -31,7 +32,7 @@ use crate::store::server::{self, ServerOptions, Target, unreached};
 use crate::store::socket::{AT_LEAST, Socket};
 use crate::store::time_budget::{self, Budget};
 use crate::store::tls::{self, Mode, Protection};
-use crate::store::{Fault, FaultKind};
+use crate::store::{Fault, FaultKind, Secret};
 use crate::system::MeetingPlace;
 use crate::system::driver_listener::{self, DriverListener, DriverStream};
 
@@ -79,6 +80,8 @@ struct Terms {
     one_by_one: bool,
     /// The end of a login that cannot be made without a password, where there is none.
     without_password: Option<Fault>,
+    /// This end sends the password: the driver gives it to nobody over TCP, by which it comes here.
+    own_password: Option<Secret>,
 }
 
 /// A request of the server to which this end lets the driver not answer.
@@ -112,24 +115,22 @@ impl Tunnel {
             .is_empty()
             .then(|| Fault::new(FaultKind::Refused, server::login_refused(options, mode)));
         let by_file = matches!(target, Target::Socket(_));
-        let terms = Terms { mode, tls, by_file, one_by_one, without_password };
         let server = Socket::connect(target, options).map_err(|error| not_dialled(&error))?;
         let here = |error: io::Error| {
             Fault::new(FaultKind::Unavailable, format!("the connection cannot be set up: {error}"))
         };
         let listening = DriverListener::open().map_err(here)?;
+        let meeting_place = listening.place();
+        let over_tcp = matches!(meeting_place, MeetingPlace::Port(_));
+        let own_password = over_tcp.then(|| options.password.clone());
+        let terms = Terms { mode, tls, by_file, one_by_one, without_password, own_password };
         let found = Arc::new(Mutex::new(LoginOutcome {
             budget: time_budget::budget(limit),
             ..LoginOutcome::default()
         }));
         let again = server.again().map_err(here)?;
-        let mut tunnel = Tunnel {
-            meeting_place: listening.place(),
-            server: again,
-            found: Arc::clone(&found),
-            carrier: None,
-            limit,
-        };
+        let mut tunnel =
+            Tunnel { meeting_place, server: again, found: Arc::clone(&found), carrier: None, limit };
         let carrier = thread::spawn("keymill-mysql", move || {
             let accepted = listening.accept(limit);
             // A process that is killed from now on leaves no file behind.
@@ -207,7 +208,7 @@ impl Drop for Tunnel {
         // A forked child may have a copy of the driver's end, so closing it may end nothing. The driver's last packet
         // (`COM_QUIT`) is still forwarded.
         if let Some(driver) = note(&self.found, |found| found.driver.take()) {
-            let _ = driver.shutdown(Shutdown::Read);
+            driver_listener::end_reading(&driver);
         }
         if let Some(carrier) = self.carrier.take() {
             // A thread that runs on could outlive the library it runs.
@@ -297,7 +298,7 @@ impl Carrier {
         });
         self.send_driver(&from_server, &greeting)?;
         let mut login = self.driver_packet(&mut from_driver)?;
-        let Terms { mode, tls, by_file, one_by_one, without_password } = terms;
+        let Terms { mode, tls, by_file, one_by_one, without_password, own_password } = terms;
         if one_by_one {
             // Low bytes first: bit 16 is in the third byte.
             let Some(third) = login.get_mut(2) else { return Err(io::ErrorKind::InvalidData.into()) };
@@ -324,7 +325,13 @@ impl Carrier {
         let in_clear = protection == Protection::None && !by_file;
         let may_send = mode.may_send_password(protection);
         let packets = (&mut from_server, &mut from_driver);
-        match self.authenticate(packets, scramble, in_clear, may_send, without_password)? {
+        match self.authenticate(
+            packets,
+            scramble,
+            (in_clear, may_send),
+            without_password,
+            own_password.as_ref(),
+        )? {
             Some(Unanswered::Withheld(asked)) => {
                 note(found, |found| found.withheld = true);
                 return refuse(tls::password_withheld(asked.how(in_clear), mode));
@@ -367,9 +374,9 @@ impl Carrier {
         &mut self,
         (from_server, from_driver): (&mut Packets, &mut Packets),
         mut scramble: Vec<u8>,
-        in_clear: bool,
-        may_send: bool,
+        (in_clear, may_send): (bool, bool),
         mut without_password: Option<Fault>,
+        own_password: Option<&Secret>,
     ) -> io::Result<Option<Unanswered>> {
         loop {
             let packet = packets::terminated(self.server_packet(from_server)?);
@@ -379,6 +386,21 @@ impl Carrier {
             }
             if let Some(fault) = without_password.take_if(|_| packets::asks_for_parsec(&packet)) {
                 return Ok(Some(Unanswered::NoPassword(fault)));
+            }
+            if let (Some(asked), Some(password)) = (asked, own_password) {
+                // The driver learns of neither the request nor the answer.
+                self.unseen += 2;
+                if let Some(0xfe) = packet.first() {
+                    scramble = packets::scramble_of(&packet);
+                }
+                let mut answer = Zeroizing::new(password.reveal().as_bytes().to_vec());
+                answer.push(0);
+                if asked == PasswordRequest::CachingSha2 && in_clear {
+                    self.send_under_key(from_server, from_driver, &answer, &scramble)?;
+                } else {
+                    self.send_server(from_driver, &answer)?;
+                }
+                continue;
             }
             if packets::asks_for_too_much(&packet) || packets::is_malformed(&packet) {
                 return Err(io::ErrorKind::InvalidData.into());

@@ -2,6 +2,7 @@
 
 use std::fs::DirBuilder;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
@@ -19,6 +20,11 @@ pub(crate) type DriverStream = std::os::unix::net::UnixStream;
 /// The handle of this socket, which is open as long as the socket lives.
 pub(crate) fn handle(socket: &impl AsRawFd) -> SocketHandle {
     socket.as_raw_fd()
+}
+
+/// Ends a wait for the driver's bytes, although a forked child may have a copy of the driver's end. Its last packet is still read.
+pub(crate) fn end_reading(driver: &DriverStream) {
+    let _ = driver.shutdown(Shutdown::Read);
 }
 
 /// A listening socket file in a folder that only this user may enter. Both are removed with it.

@@ -13,10 +13,7 @@ use libc::clockid_t;
 
 use crate::system::FileSystem;
 
-#[cfg(all(feature = "sqlite", target_pointer_width = "64"))]
-pub(crate) mod sqlite_descriptors;
-#[cfg(all(feature = "sqlite", not(target_pointer_width = "64")))]
-#[path = "../unknown_descriptors.rs"]
+#[cfg(feature = "sqlite")]
 pub(crate) mod sqlite_descriptors;
 
 /// Up to one kernel tick old; stops in suspend.

@@ -1,9 +1,10 @@
-//! SQLite's descriptors where keymill does not follow them.
+//! SQLite's handles need no care: a lock belongs to the handle that took it, so a second library drops none, and a program cannot
+//! close a handle whose value it was never given.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use crate::system::{FileId, Shortage, files};
+use crate::system::{FileId, Shortage};
 
 /// Runs `work`.
 pub(crate) fn in_keymill<T>(work: impl FnOnce() -> T) -> T {
@@ -13,29 +14,26 @@ pub(crate) fn in_keymill<T>(work: impl FnOnce() -> T) -> T {
 /// Leaves SQLite's own system calls as they are.
 pub(crate) fn install() {}
 
-/// Nothing was kept.
+/// There is no fork.
 pub(crate) fn in_forked_child() {}
 
-/// Nothing is looked for.
+/// There is no fork.
 pub(crate) fn know(_file: &File, _database: FileId) {}
 
-/// Not known.
+/// None: see above.
 pub(crate) fn closed(_database: FileId) -> Option<i32> {
     None
 }
 
-/// Not known.
+/// A process may have millions of handles.
 pub(crate) fn shortage() -> Option<Shortage> {
     None
 }
 
-/// Not known.
+/// None that does harm: see above.
 pub(crate) fn foreign(_files: &[PathBuf]) -> Option<i32> {
     None
 }
 
-/// Creates a new database file for its user alone. Another process may have created it first, and SQLite reports every other
-/// failure. Nothing holds a lock on a file that is created here.
-pub(crate) fn create(path: &Path) {
-    drop(files::create_private(path));
-}
+/// SQLite creates the file, with the rights of its folder.
+pub(crate) fn create(_path: &Path) {}
