@@ -802,28 +802,30 @@ km_code km_router_load(km_router *router, const char *text);
 /**
  * Where an id of 64 bits belongs.
  *
- * KM_INVALID_ARGUMENT for an id of 2^63 or more.
+ * KM_INVALID_ARGUMENT for an id of 2^63 or more. KM_LEASE_LOST where its range moves to another shard and this process could not
+ * tell the store in time that it follows, so that it may have missed a step; KM_STORE_WENT_BACKWARDS where another process runs a
+ * later table than the store has. Where the text below says "as km_router_route", the last two are meant.
  */
 km_code km_router_route(const km_router *router, uint64_t id, km_route *route);
 
 /**
  * Where an id of 128 bits belongs.
  *
- * KM_INVALID_ARGUMENT for an id of another form.
+ * KM_INVALID_ARGUMENT for an id of another form; as km_router_route.
  */
 km_code km_router_route_wide(const km_router *router, km_wide id, km_route *route);
 
 /**
  * Where the ids of an integer key belong.
  *
- * KM_INVALID_ARGUMENT.
+ * KM_INVALID_ARGUMENT; as km_router_route.
  */
 km_code km_router_route_key_u64(const km_router *router, uint64_t key, km_route *route);
 
 /**
  * Where the ids of a text key of `len` bytes belong.
  *
- * KM_INVALID_ARGUMENT for a key of more than 64 KiB.
+ * KM_INVALID_ARGUMENT for a key of more than 64 KiB; as km_router_route.
  */
 km_code km_router_route_key_text(const km_router *router, const char *key, size_t len, km_route *route);
 
@@ -832,7 +834,7 @@ km_code km_router_route_key_text(const km_router *router, const char *key, size_
  * order. Where a range moves by number, the id decides, which is encrypted: `also` names the second shard then. Use km_router_route with
  * the unsealed id to get one.
  *
- * KM_INVALID_ARGUMENT for another length, and for what is no order number.
+ * KM_INVALID_ARGUMENT for another length, and for what is no order number; as km_router_route.
  */
 km_code km_router_route_order_no(const km_router *router,
                                  const uint8_t *order_no,
@@ -842,14 +844,14 @@ km_code km_router_route_order_no(const km_router *router,
 /**
  * As km_router_route_order_no for an order number of 8 bytes.
  *
- * KM_INVALID_ARGUMENT for a number of 2^63 or more.
+ * KM_INVALID_ARGUMENT for a number of 2^63 or more; as km_router_route.
  */
 km_code km_router_route_order_no8(const km_router *router, uint64_t order_no, km_route *route);
 
 /**
  * As km_router_route_order_no for the text of an order number, of 26 or of 14 characters.
  *
- * KM_INVALID_ARGUMENT for another length or other characters.
+ * KM_INVALID_ARGUMENT for another length or other characters; as km_router_route.
  */
 km_code km_router_route_order_no_text(const km_router *router, const char *text, km_route *route);
 

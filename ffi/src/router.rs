@@ -179,7 +179,9 @@ pub unsafe extern "C" fn km_router_load(router: *mut km_router, text: *const c_c
 
 /// Where an id of 64 bits belongs.
 ///
-/// KM_INVALID_ARGUMENT for an id of 2^63 or more.
+/// KM_INVALID_ARGUMENT for an id of 2^63 or more. KM_LEASE_LOST where its range moves to another shard and this process could not
+/// tell the store in time that it follows, so that it may have missed a step; KM_STORE_WENT_BACKWARDS where another process runs a
+/// later table than the store has. Where the text below says "as km_router_route", the last two are meant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn km_router_route(router: *const km_router, id: u64, route: *mut km_route) -> km_code {
     enter(|| {
@@ -192,7 +194,7 @@ pub unsafe extern "C" fn km_router_route(router: *const km_router, id: u64, rout
 
 /// Where an id of 128 bits belongs.
 ///
-/// KM_INVALID_ARGUMENT for an id of another form.
+/// KM_INVALID_ARGUMENT for an id of another form; as km_router_route.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn km_router_route_wide(
     router: *const km_router,
@@ -209,7 +211,7 @@ pub unsafe extern "C" fn km_router_route_wide(
 
 /// Where the ids of an integer key belong.
 ///
-/// KM_INVALID_ARGUMENT.
+/// KM_INVALID_ARGUMENT; as km_router_route.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn km_router_route_key_u64(
     router: *const km_router,
@@ -226,7 +228,7 @@ pub unsafe extern "C" fn km_router_route_key_u64(
 
 /// Where the ids of a text key of `len` bytes belong.
 ///
-/// KM_INVALID_ARGUMENT for a key of more than 64 KiB.
+/// KM_INVALID_ARGUMENT for a key of more than 64 KiB; as km_router_route.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn km_router_route_key_text(
     router: *const km_router,
@@ -248,7 +250,7 @@ pub unsafe extern "C" fn km_router_route_key_text(
 /// order. Where a range moves by number, the id decides, which is encrypted: `also` names the second shard then. Use km_router_route with
 /// the unsealed id to get one.
 ///
-/// KM_INVALID_ARGUMENT for another length, and for what is no order number.
+/// KM_INVALID_ARGUMENT for another length, and for what is no order number; as km_router_route.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn km_router_route_order_no(
     router: *const km_router,
@@ -268,7 +270,7 @@ pub unsafe extern "C" fn km_router_route_order_no(
 
 /// As km_router_route_order_no for an order number of 8 bytes.
 ///
-/// KM_INVALID_ARGUMENT for a number of 2^63 or more.
+/// KM_INVALID_ARGUMENT for a number of 2^63 or more; as km_router_route.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn km_router_route_order_no8(
     router: *const km_router,
@@ -285,7 +287,7 @@ pub unsafe extern "C" fn km_router_route_order_no8(
 
 /// As km_router_route_order_no for the text of an order number, of 26 or of 14 characters.
 ///
-/// KM_INVALID_ARGUMENT for another length or other characters.
+/// KM_INVALID_ARGUMENT for another length or other characters; as km_router_route.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn km_router_route_order_no_text(
     router: *const km_router,

@@ -225,7 +225,7 @@ fn kept_out(error: &Error, conflict: RowConflict, wording: Wording) -> Error {
 fn send(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>, how: HowSent) -> Result<u64> {
     let Both { from, to, old, new, longest, wording, watch } = both;
     permit.limit_waits(from)?;
-    from.transaction(|from| {
+    from.with_locks(|from| {
         send_locked((from, old), (to, new), chunk, permit, (*longest, how, *wording, *watch))
     })
 }

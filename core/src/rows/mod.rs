@@ -326,7 +326,7 @@ fn check_apart(
         }
         ShardKind::Postgres => {
             let lock = format!("pg_catalog.hashtextextended('{secret}', 0)");
-            let free = from.transaction(|from| {
+            let free = from.with_locks(|from| {
                 from.read(&format!("SELECT pg_catalog.pg_advisory_xact_lock({lock})"), |_| {})?;
                 copy::number(to, &format!("SELECT pg_catalog.pg_try_advisory_xact_lock({lock})::int"))
             });

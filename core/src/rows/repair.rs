@@ -52,7 +52,7 @@ pub fn repair(
     if !brought.is_empty() {
         permit.limit_waits(from)?;
         watch.persist(|| {
-            from.transaction(|from| {
+            from.with_locks(|from| {
                 bring((from, old), (to, new), &brought, (longest, permit, watch), &mut reasons)
             })
         })?;

@@ -178,6 +178,18 @@ impl Shard {
     /// # Errors
     /// Those of the work. `STORE_UNAVAILABLE`: the connection broke, and the locks went with it.
     pub fn transaction<T>(&mut self, work: impl FnOnce(&mut Shard) -> Result<T>) -> Result<T> {
+        self.transaction_ending("COMMIT", work)
+    }
+
+    /// Likewise, for work that only locks rows: the transaction is rolled back, because a commit would wait for the disk.
+    ///
+    /// # Errors
+    /// Those of [`Shard::transaction`].
+    pub fn with_locks<T>(&mut self, work: impl FnOnce(&mut Shard) -> Result<T>) -> Result<T> {
+        self.transaction_ending("ROLLBACK", work)
+    }
+
+    fn transaction_ending<T>(&mut self, end: &str, work: impl FnOnce(&mut Shard) -> Result<T>) -> Result<T> {
         let begin: &[&str] = match self.kind {
             ShardKind::MySql => &["SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"],
             ShardKind::Postgres => &["BEGIN ISOLATION LEVEL READ COMMITTED"],
@@ -187,10 +199,7 @@ impl Shard {
         }
         self.is_in_transaction = true;
         let done = work(self);
-        let ended = match &done {
-            Ok(_) => self.read("COMMIT", |_| {}).map(drop),
-            Err(_) => self.read("ROLLBACK", |_| {}).map(drop),
-        };
+        let ended = self.read(if done.is_ok() { end } else { "ROLLBACK" }, |_| {});
         self.is_in_transaction = false;
         // After an error PostgreSQL takes no statement in front of the rollback.
         self.is_spoilt = ended.is_err();

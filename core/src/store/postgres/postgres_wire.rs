@@ -12,6 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
+use futures_util::stream::TryReadyChunksError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -33,6 +34,8 @@ use crate::system::sockets;
 
 /// How long any connection may take.
 const AT_LEAST: Duration = Duration::from_millis(1);
+/// The most rows that are taken together. They have arrived, so they wait for nothing.
+const ARRIVED_ROWS: usize = 64;
 
 /// Why a connection could not be made.
 #[derive(Debug)]
@@ -260,13 +263,18 @@ impl PostgresWire {
         let answer =
             timely(&self.runtime, limit, async { question(&self.client).await.map_err(Failed::Postgres) });
         match answer {
-            // The reason arrived earlier, as a notice: `terminating connection due to administrator command`.
-            Err(Failed::Postgres(error)) if error.is_closed() => {
-                let said = self.events.lock().unwrap_or_else(PoisonError::into_inner).end.take();
-                Err(Failed::Postgres(said.unwrap_or(error)))
-            }
+            Err(Failed::Postgres(error)) => Err(self.ended(error)),
             other => other,
         }
+    }
+
+    /// The reason of a closed connection arrived earlier, as a notice: `terminating connection due to administrator command`.
+    fn ended(&self, error: tokio_postgres::Error) -> Failed {
+        if !error.is_closed() {
+            return Failed::Postgres(error);
+        }
+        let said = self.events.lock().unwrap_or_else(PoisonError::into_inner).end.take();
+        Failed::Postgres(said.unwrap_or(error))
     }
 
     /// Sends all statements at once and waits for all answers, under one limit. The server carries them out in their order,
@@ -308,16 +316,30 @@ impl PostgresWire {
         mut row: impl FnMut(&SimpleQueryRow),
     ) -> Result<u64, Failed> {
         let words = format!("{PIN}{statements}");
-        let mut answers = Box::pin(self.ask(limit, |client| client.simple_query_raw(&words))?);
+        let answers = self.ask(limit, |client| client.simple_query_raw(&words))?;
+        // Each wait starts the runtime, which costs more than a row.
+        let mut answers = Box::pin(answers.try_ready_chunks(ARRIVED_ROWS));
         let mut done = 0;
-        while let Some(message) = self.ask(limit, |_| answers.try_next())? {
-            match message {
-                SimpleQueryMessage::Row(found) => row(&found),
-                SimpleQueryMessage::CommandComplete(rows) => done = rows,
-                _ => {}
+        loop {
+            let mut failed = None;
+            let arrived = self.ask(limit, |_| async {
+                answers.try_next().await.or_else(|TryReadyChunksError(messages, error)| {
+                    failed = Some(error);
+                    Ok(Some(messages))
+                })
+            })?;
+            let Some(messages) = arrived else { return Ok(done) };
+            for message in messages {
+                match message {
+                    SimpleQueryMessage::Row(found) => row(&found),
+                    SimpleQueryMessage::CommandComplete(rows) => done = rows,
+                    _ => {}
+                }
+            }
+            if let Some(error) = failed {
+                return Err(self.ended(error));
             }
         }
-        Ok(done)
     }
 
     /// Whether a commit since the last query did not wait for its standby. The server reports that in a warning, and calls
