@@ -46,6 +46,21 @@ pip_locked() {
     "$python" -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all: "${files[@]}"
 }
 
+# platform_tools: installs what compiles for other systems into the folder `tools`: zig, as a compiler of C, and maturin.
+tools=$target/ci/platform-tools
+platform_tools() {
+    local versions
+    versions=$(cat "$root"/ci/requirements/{maturin,platforms}.txt | sha256sum)
+    [ "$(cat "$tools/versions" 2>/dev/null)" = "$versions" ] ||
+        { python3 -m venv --clear "$tools" && pip_locked "$tools/bin/python" maturin platforms && echo "$versions" >"$tools/versions"; }
+}
+# zig_compiler NAME TARGET: makes `$tools/zig-NAME-cc` and `-ar`, which are zig's for this target of zig's.
+zig_compiler() {
+    printf '#!/bin/sh\nexec "%s" zig cc -- -g -fno-sanitize=all -target %s "$@"\n' "$tools/bin/cargo-zigbuild" "$2" >"$tools/zig-$1-cc"
+    printf '#!/bin/sh\nexec "%s" zig ar -- "$@"\n' "$tools/bin/cargo-zigbuild" >"$tools/zig-$1-ar"
+    chmod +x "$tools/zig-$1"-*
+}
+
 # newest NAME: the newest package of this name, in which `*` stands for anything.
 newest() { ls -t "$target"/packages/$1 | head -n 1; }
 # The package of a language in an empty place, with drivers of databases, for programs of `tests/programs`.

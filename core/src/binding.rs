@@ -3,6 +3,10 @@
 //!
 //! Not for other programs: nothing here is stable, and a new version may change or remove any of it without notice.
 
+use std::ffi::{CStr, c_void};
+use std::fs::File;
+use std::io;
+use std::path::Path;
 use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -38,12 +42,39 @@ use crate::order_number::{text_of, text8_of};
 #[cfg(all(feature = "moves", any(feature = "mysql", feature = "postgres")))]
 pub use crate::shards::{ShardAction, ShardAnswer, ShardTables, ShardWrite, Side};
 use crate::store::{Scheme, operators_clock_ms};
+use crate::system::{self, files, interrupt, symbols};
 use crate::text_form::TextForm;
 
 /// A time such as `500ms`, `3s`, `5m`, `1h` or `2d`; `None` for anything else.
 #[must_use]
 pub fn duration(text: &str) -> Option<Duration> {
     crate::time::duration(text).map(Duration::from_millis)
+}
+
+/// From now on `remember` is called with the number of the first signal, or event of the console, that asks this process to end; the
+/// second one ends it. `remember` may only do what is safe in a handler of signals.
+pub fn remember_interrupt(remember: extern "C" fn(i32)) {
+    interrupt::listen(remember);
+}
+
+/// A function of this name that the program around this library, or one of its libraries, exports; NULL: there is none. `neighbour` is
+/// the address of something in the library that has it.
+#[must_use]
+pub fn exported(name: &CStr, neighbour: *const c_void) -> *mut c_void {
+    symbols::exported(name, neighbour)
+}
+
+/// Has this run at the end of the process; the library has to stay loaded until then. `false`: there is no memory.
+pub fn at_exit(run: extern "C" fn()) -> bool {
+    system::at_exit(run)
+}
+
+/// Creates a file that only this user can read.
+///
+/// # Errors
+/// It is there already, or cannot be created.
+pub fn create_private(path: &Path) -> io::Result<File> {
+    files::create_private(path)
 }
 
 /// [`Mill::open`] where the language's threads have environments of their own.

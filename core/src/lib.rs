@@ -27,7 +27,7 @@
 //     3  engine keeper config      assembly, and the one thread
 //     2  store monitoring          all I/O; events and counters for operators
 //     1  planner segment snowflake bank callers router moves   state machines; no I/O, time is passed in
-//     0  refill spec request layout serial gene order_number document text_form time error process   pure functions and types, and what the process gives
+//     0  refill spec request layout serial gene order_number document text_form time error process system   pure functions and types, and what the process and the system give
 //
 // Users see what is listed at the end of this file. The languages of this repository also use `binding`. With the feature
 // `internals`, which has no promise and no documentation, tests, benches and the simulation see the modules below.
@@ -89,6 +89,7 @@ mod store;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod store;
+mod system;
 mod text_form;
 #[cfg(not(feature = "internals"))]
 mod time;

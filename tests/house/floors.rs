@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 const FLOORS: &[(&str, u32)] = &[
     ("error", 0),
     ("process", 0),
+    ("system", 0),
     ("time", 0),
     ("gene", 0),
     ("order_number", 0),
@@ -286,7 +287,7 @@ fn below_the_stores_nothing_reads_clocks_files_or_sockets_or_starts_threads() {
     let src = root().join("core/src");
     for path in sources(&src) {
         let module = module(&src, &path);
-        let does_it_for_others = ["time/system", "process/thread"].contains(&module.as_str());
+        let does_it_for_others = module.split('/').next() == Some("system") || module == "process/thread";
         if floor(&module).is_none_or(|f| f > 1) || does_it_for_others || module.ends_with("loom") {
             continue;
         }
@@ -295,6 +296,93 @@ fn below_the_stores_nothing_reads_clocks_files_or_sockets_or_starts_threads() {
             assert!(!code.contains(banned), "{module} uses {banned}");
         }
     }
+}
+
+/// Sources outside `core/src/system` that may ask which system they are compiled for, and why.
+const ASK_FOR_THE_SYSTEM: [(&str, &str); 1] = [(
+    "bindings/python/rust/src/notifier.rs",
+    "a loop of asyncio waits for a pair of sockets, which Windows does not have; it waits on a thread there",
+)];
+
+/// What only one system has.
+const OF_ONE_SYSTEM: [&str; 8] = [
+    "cfg(unix",
+    "cfg(windows",
+    "cfg(not(unix",
+    "cfg(not(windows",
+    "target_os",
+    "std::os::",
+    "libc::",
+    "windows_sys",
+];
+
+/// Nothing above the room asks for the system, so that a platform is added in one folder.
+#[test]
+fn only_the_room_of_the_system_knows_the_system() {
+    let mut found = Vec::new();
+    for folder in BINDINGS.into_iter().chain(["core/src"]) {
+        for path in sources(&root().join(folder)) {
+            let shown = below_root(&path).display().to_string();
+            let asks = ASK_FOR_THE_SYSTEM.iter().any(|(file, _)| *file == shown);
+            if shown.starts_with("core/src/system/") || asks {
+                continue;
+            }
+            let code = code(&path);
+            let known = OF_ONE_SYSTEM.iter().filter(|word| code.contains(**word));
+            found.extend(known.map(|word| format!("{shown} says `{word}`: ask `core/src/system`")));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    for (file, _) in ASK_FOR_THE_SYSTEM {
+        let text = code(&root().join(file));
+        assert!(OF_ONE_SYSTEM.iter().any(|word| text.contains(word)), "{file}: take its row out");
+    }
+}
+
+/// The names that a module of the room has for the modules above.
+fn offered(path: &Path) -> BTreeSet<String> {
+    let code = code(path);
+    let after = |word: &'static str| code.match_indices(word).map(move |(at, _)| at + word.len());
+    let names = [
+        "pub(crate) fn ",
+        "pub(crate) unsafe fn ",
+        "pub(crate) async fn ",
+        "pub(crate) struct ",
+        "pub(crate) type ",
+    ];
+    let mut offered: BTreeSet<String> = names
+        .into_iter()
+        .flat_map(after)
+        .map(|at| code[at..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect())
+        .collect();
+    for (at, start) in code.match_indices("pub(crate) use super::own::") {
+        let line = code[at + start.len()..].split(';').next().unwrap_or_default();
+        offered.extend(tree(line).into_iter().filter_map(|path| path.last().cloned()));
+    }
+    offered
+}
+
+/// The compiler misses a function only on the system that has none.
+#[test]
+fn every_platform_has_the_same_modules_with_the_same_functions() {
+    let room = root().join("core/src/system");
+    let modules = |platform: &str| -> BTreeMap<String, BTreeSet<String>> {
+        let folder = room.join(platform);
+        let files = fs::read_dir(&folder).expect("a platform").flatten().map(|entry| entry.path());
+        let files =
+            files.filter(|path| path.extension().is_some_and(|e| e == "rs") && !path.ends_with("mod.rs"));
+        files
+            .map(|path| (path.file_stem().expect("a name").to_string_lossy().into_owned(), offered(&path)))
+            .collect()
+    };
+    let (mut unix, windows) = (modules("unix"), modules("windows"));
+    let descriptors = |system: &str| offered(&room.join(format!("{system}/sqlite_descriptors.rs")));
+    unix.insert("sqlite_descriptors".to_owned(), descriptors("unix/linux"));
+    assert!(unix.len() > 8, "only {} modules were found: the reader is broken", unix.len());
+    assert_eq!(unix, windows);
+    let own = |system: &str| offered(&room.join(format!("unix/{system}/mod.rs")));
+    assert_eq!(own("linux"), own("macos"));
+    assert_eq!(descriptors("unix/linux"), descriptors("unix/macos"));
 }
 
 /// The public modules of the core that its documentation hides.

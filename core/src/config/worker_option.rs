@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::error::{Error, Result, shown};
 
 use crate::layout::Layout;
-use crate::process::thread::host_name;
 use crate::request::worker::{LONGEST_LEASE_MS, Slots};
 use crate::spec::{Worker, WorkerFrom};
+use crate::system::host::host_name;
 
 use super::Options;
 use super::machine::{self, Address, is_of_a_machine};

@@ -8,12 +8,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A number from the operating system.
 pub(crate) fn u64() -> u64 {
-    let mut bytes = [0; 8];
-    match getrandom::fill(&mut bytes) {
-        Ok(()) => u64::from_ne_bytes(bytes),
-        // No known kernel is without random numbers; less random ones are better than an error.
-        Err(_) => fastrand::u64(..),
-    }
+    // No known kernel is without random numbers; less random ones are better than an error.
+    crate::system::random().unwrap_or_else(|| fastrand::u64(..))
 }
 
 /// The token of one request, from 1 to 2^63-1, drawn when the request is made.

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use crossbeam::utils::Backoff;
 use once_cell::sync::OnceCell;
 
+use crate::system::forks;
+
 const PAGE: usize = 16 * 1024;
 const WORDS: usize = PAGE / size_of::<AtomicU64>();
 /// Slot 0 of a page links to the page before it; the others are words.
@@ -245,7 +247,8 @@ impl Drop for ForkWord {
 }
 
 fn allocate() -> &'static AtomicU64 {
-    HOOK.get_or_init(hook_child);
+    // `wipe` only stores to atomics of pages that are never freed: safe between fork and exec.
+    HOOK.get_or_init(|| forks::in_child(wipe));
     loop {
         // ordering: Acquire — pairs with the release below: a page is mapped before it is shown.
         let newest = PAGES.load(Ordering::Acquire);
@@ -268,49 +271,20 @@ fn allocate() -> &'static AtomicU64 {
     }
 }
 
-/// Zeroed words on a page that a forked child finds wiped.
-#[cfg(all(target_os = "linux", not(miri)))]
+/// Zeroed words on a page that a forked child finds wiped, where the system can do that. Elsewhere [`wipe`] does it.
 fn map() -> &'static [AtomicU64] {
-    // SAFETY: a fresh anonymous mapping; the arguments follow mmap(2).
-    let page = unsafe {
-        libc::mmap(
-            ptr::null_mut(),
-            PAGE,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if page == libc::MAP_FAILED {
-        return on_heap();
+    match forks::wiped_pages(PAGE) {
+        // SAFETY: the pages are zeroed, WORDS words long and never unmapped.
+        Some(page) => unsafe { std::slice::from_raw_parts(page.as_ptr().cast::<AtomicU64>(), WORDS) },
+        None => on_heap(),
     }
-    // SAFETY: the mapping above, whole. An old kernel refuses the advice; then the child hook wipes.
-    unsafe { libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) };
-    // SAFETY: the mapping is zeroed, page-aligned, WORDS words long and never unmapped.
-    unsafe { std::slice::from_raw_parts(page.cast::<AtomicU64>(), WORDS) }
-}
-
-#[cfg(not(all(target_os = "linux", not(miri))))]
-fn map() -> &'static [AtomicU64] {
-    on_heap()
 }
 
 fn on_heap() -> &'static [AtomicU64] {
     Box::leak((0..WORDS).map(|_| AtomicU64::new(0)).collect())
 }
 
-#[cfg(all(unix, not(miri)))]
-fn hook_child() {
-    // SAFETY: `wipe` only stores to atomics of pages that are never freed: safe between fork and exec.
-    unsafe { libc::pthread_atfork(None, None, Some(wipe)) };
-}
-
-#[cfg(not(all(unix, not(miri))))]
-fn hook_child() {}
-
 /// Runs in a forked child, where no other thread exists.
-#[cfg(all(unix, not(miri)))]
 extern "C" fn wipe() {
     // ordering: Acquire — pairs with the release in `allocate`.
     let mut page = PAGES.load(Ordering::Acquire);

@@ -5,6 +5,8 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
+use crate::system::forks;
+
 /// `WORDS` words, 0 at first.
 pub(crate) struct WipedWords<const WORDS: usize> {
     words: NonNull<[AtomicU64; WORDS]>,
@@ -26,33 +28,9 @@ impl<const WORDS: usize> WipedWords<WORDS> {
     }
 
     /// Words that a child finds at 0, where the system can do that.
-    #[cfg(all(target_os = "linux", not(miri)))]
     pub(crate) fn wiped() -> Self {
-        // SAFETY: a fresh anonymous mapping; the arguments follow mmap(2).
-        let pages = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                WORDS * size_of::<AtomicU64>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        match NonNull::new(pages.cast::<[AtomicU64; WORDS]>()) {
-            Some(words) if pages != libc::MAP_FAILED => {
-                // SAFETY: the mapping above, whole. An old kernel refuses the advice, and a child inherits the words.
-                unsafe { libc::madvise(pages, WORDS * size_of::<AtomicU64>(), libc::MADV_WIPEONFORK) };
-                WipedWords { words, is_mapped: true }
-            }
-            _ => Self::inherited(),
-        }
-    }
-
-    /// Words that a child inherits: this system does not wipe.
-    #[cfg(not(all(target_os = "linux", not(miri))))]
-    pub(crate) fn wiped() -> Self {
-        Self::inherited()
+        let pages = forks::wiped_pages(WORDS * size_of::<AtomicU64>());
+        pages.map_or_else(Self::inherited, |pages| WipedWords { words: pages.cast(), is_mapped: true })
     }
 }
 
@@ -69,11 +47,8 @@ impl<const WORDS: usize> Deref for WipedWords<WORDS> {
 impl<const WORDS: usize> Drop for WipedWords<WORDS> {
     fn drop(&mut self) {
         if self.is_mapped {
-            #[cfg(all(target_os = "linux", not(miri)))]
-            // SAFETY: the mapping that `wiped` made, whole; no reference to it is left.
-            unsafe {
-                libc::munmap(self.words.as_ptr().cast(), WORDS * size_of::<AtomicU64>());
-            }
+            // SAFETY: the pages that `wiped` asked for, whole; no reference to them is left.
+            unsafe { forks::unmap(self.words.cast(), WORDS * size_of::<AtomicU64>()) };
         } else {
             // SAFETY: from `Box::leak`, and dropped once.
             drop(unsafe { Box::from_raw(self.words.as_ptr()) });

@@ -247,31 +247,6 @@ pub(crate) fn login_refused(options: &ServerOptions, mode: super::tls::Mode) -> 
     format!("the server refuses user `{}` {with} (or {or_else})", options.user)
 }
 
-/// How long sent bytes may stay unacknowledged before the connection counts as broken.
-#[cfg(any(feature = "mysql", feature = "redis"))]
-#[cfg_attr(not(target_os = "linux"), allow(clippy::unnecessary_wraps, unused_variables))]
-pub(crate) fn give_up_after(stream: &std::net::TcpStream, limit: Duration) -> std::io::Result<()> {
-    #[cfg(target_os = "linux")]
-    {
-        use std::os::fd::AsRawFd;
-        let millis = libc::c_uint::try_from(limit.as_millis()).unwrap_or(libc::c_uint::MAX).max(1);
-        // SAFETY: the option's value is a number of this size, and `millis` lives through the call.
-        let set = unsafe {
-            libc::setsockopt(
-                stream.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_USER_TIMEOUT,
-                (&raw const millis).cast(),
-                size_of_val(&millis) as libc::socklen_t,
-            )
-        };
-        if set != 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-    }
-    Ok(())
-}
-
 /// Whether the test of an idle connection that began then has ended because the server did not answer. The kernel may end a wait a
 /// little early.
 #[cfg(feature = "_server")]

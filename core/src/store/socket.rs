@@ -7,11 +7,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use super::server::{self, ServerOptions, Target};
+use super::server::{ServerOptions, Target};
 use super::time_budget::{self, Budget};
+#[cfg(feature = "mysql")]
+use crate::system::driver_listener::{self, SocketHandle};
+use crate::system::sockets;
 
 /// A timeout of zero would mean none.
 pub(crate) const AT_LEAST: Duration = Duration::from_millis(1);
@@ -32,17 +34,10 @@ impl Socket {
             Target::Tcp { address, .. } => {
                 let stream = TcpStream::connect_timeout(address, limit)?;
                 stream.set_nodelay(true)?;
-                server::give_up_after(&stream, options.read_timeout)?;
+                sockets::give_up_after(&stream, options.read_timeout)?;
                 stream
             }
-            Target::Socket(path) => {
-                // The standard library would wait without a limit for a server that accepts no connection.
-                let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
-                // The kernel waits for a full queue as long as a write may.
-                socket.set_write_timeout(Some(limit))?;
-                socket.connect(&socket2::SockAddr::unix(path)?)?;
-                TcpStream::from(OwnedFd::from(socket))
-            }
+            Target::Socket(path) => sockets::connect_to_file(path, limit)?,
         };
         let mut socket = Socket { stream, until: Instant::now() };
         socket.begin(options.read_timeout);
@@ -96,15 +91,15 @@ impl Socket {
         }
     }
 
+    /// The system's handle, to wait for it.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn handle(&self) -> SocketHandle {
+        driver_listener::handle(&self.stream)
+    }
+
     /// Another handle of the same socket.
     pub(crate) fn again(&self) -> io::Result<TcpStream> {
         self.stream.try_clone()
-    }
-}
-
-impl AsRawFd for Socket {
-    fn as_raw_fd(&self) -> RawFd {
-        self.stream.as_raw_fd()
     }
 }
 
@@ -130,6 +125,7 @@ impl Write for Socket {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixListener;
 
     use super::*;

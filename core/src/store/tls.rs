@@ -9,14 +9,11 @@
 //! not encrypted, because the bytes do not leave the machine. If the server asks for the password there, the login is tried
 //! again inside TLS. Redis is an exception on loopback, because `AUTH` is its only login.
 
-use std::ffi::OsString;
-use std::fs::Metadata;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
 
 use super::server::{ServerOptions, Target, TlsMode};
 use super::{Fault, FaultKind};
+use crate::system::file_rights::is_shared;
 
 /// The mode of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,71 +134,6 @@ pub(crate) fn password_withheld(how: &str, mode: Mode) -> Fault {
             ", take a login that sends only a proof",
         ),
     }
-}
-
-/// Whether another login of this machine may make a socket file of this name while the server is down: a folder of its path, or of
-/// the path of a link in it, is open to all users, such as `/tmp`, or cannot be looked at.
-fn is_shared(socket: &Path) -> bool {
-    const MOST_LINKS: u32 = 40;
-    let Ok(path) = std::path::absolute(socket) else { return true };
-    let (mut folder, mut links) = (PathBuf::from("/"), 0);
-    let mut rest: Vec<OsString> = names_of(&path);
-    while let Some(name) = rest.pop() {
-        if name == ".." {
-            folder.pop();
-            continue;
-        }
-        let entry = folder.join(&name);
-        let is_last = rest.is_empty();
-        let Ok(found) = entry.symlink_metadata() else { return !is_last || is_open(&folder) };
-        if found.is_symlink() {
-            links += 1;
-            let Ok(target) = entry.read_link() else { return true };
-            if links > MOST_LINKS || may_be_replaced(&folder, &found) {
-                return true;
-            }
-            if target.is_absolute() {
-                folder = PathBuf::from("/");
-            }
-            rest.extend(names_of(&target));
-        } else if found.is_dir() {
-            if may_be_replaced(&folder, &found) {
-                return true;
-            }
-            folder = entry;
-        } else {
-            return !is_last || is_open(&folder);
-        }
-    }
-    // PostgreSQL's may be given as its folder.
-    is_open(&folder)
-}
-
-/// The parts of a path, the last one first.
-fn names_of(path: &Path) -> Vec<OsString> {
-    let name = |part| match part {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some("..".into()),
-        _ => None,
-    };
-    path.components().rev().filter_map(name).collect()
-}
-
-/// Whether every user may make a file here.
-fn is_open(folder: &Path) -> bool {
-    const OTHERS_MAY_WRITE: u32 = 0o002;
-    folder.metadata().map_or(true, |folder| folder.mode() & OTHERS_MAY_WRITE != 0)
-}
-
-/// Whether another login may put something of its own in the place of a folder or link. In an open folder that is sticky it may not, if
-/// neither of them is another login's.
-fn may_be_replaced(folder: &Path, found: &Metadata) -> bool {
-    const STICKY: u32 = 0o1000;
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    let user = unsafe { libc::geteuid() };
-    let is_own = |of: &Metadata| of.uid() == 0 || of.uid() == user;
-    let stays = folder.metadata().is_ok_and(|folder| folder.mode() & STICKY != 0 && is_own(&folder));
-    is_open(folder) && !(stays && is_own(found))
 }
 
 /// Redis has no other login than the plain password.
@@ -517,6 +449,8 @@ mod encrypted {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::super::server::Tls;
     use super::*;
 

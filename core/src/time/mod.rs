@@ -5,12 +5,13 @@
 //! * *boot time*: milliseconds since some fixed moment, counting suspend; it never falls. Waiting, ages and rates use it.
 
 mod manual;
-mod system;
-pub(crate) use system::moment;
 
 use std::sync::Arc;
 
 pub use manual::ManualClock;
+
+use crate::system::clock;
+pub(crate) use crate::system::clock::moment;
 
 /// The present moment on both clocks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,7 +71,7 @@ impl Clock {
     #[must_use]
     pub fn wall_ms(&self) -> i64 {
         match self {
-            Clock::System => system::wall_ms(),
+            Clock::System => clock::wall_ms(),
             Clock::Manual(clock) => clock.wall_ms(),
         }
     }
@@ -80,7 +81,10 @@ impl Clock {
     #[must_use]
     pub fn coarse_stamp(&self) -> Stamp {
         match self {
-            Clock::System => system::coarse_stamp(),
+            Clock::System => {
+                let (seconds, nanos) = clock::coarse_wall();
+                Stamp::new(seconds, nanos)
+            }
             Clock::Manual(clock) => Self::manual_stamp(clock),
         }
     }
@@ -101,7 +105,7 @@ impl Clock {
     #[must_use]
     pub fn boot_ms(&self) -> u64 {
         match self {
-            Clock::System => system::boot_ms(),
+            Clock::System => clock::boot_ms(),
             Clock::Manual(clock) => clock.boot_ms(),
         }
     }
@@ -110,7 +114,7 @@ impl Clock {
     #[inline]
     pub(crate) fn coarse_ms(&self) -> u64 {
         match self {
-            Clock::System => system::coarse_ms(),
+            Clock::System => clock::coarse_ms(),
             Clock::Manual(clock) => clock.boot_ms(),
         }
     }

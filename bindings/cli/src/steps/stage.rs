@@ -253,13 +253,12 @@ fn document(step: &Value) -> std::result::Result<Result<()>, String> {
 /// Calls `read` with the path of a file of this text, which only this user can read.
 fn in_a_file<T>(text: &str, read: impl FnOnce(&str) -> T) -> std::result::Result<T, String> {
     use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
     use std::sync::atomic::{AtomicUsize, Ordering};
     static FILES: AtomicUsize = AtomicUsize::new(0);
     // ordering: Relaxed — only uniqueness matters.
     let name = format!("keymill-steps-{}-{}", std::process::id(), FILES.fetch_add(1, Ordering::Relaxed));
     let path = std::env::temp_dir().join(name);
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    let file = keymill::binding::create_private(&path);
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
     let answer = written.map(|()| read(&path.to_string_lossy()));
     let _ = std::fs::remove_file(&path);

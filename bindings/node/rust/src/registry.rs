@@ -62,8 +62,8 @@ fn close_at_exit() {
     }
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
-        // SAFETY: the function takes and gives nothing, and does not unwind. The library stays loaded until it has run.
-        let _refused = unsafe { libc::atexit(at_exit) };
+        // Node never unloads the library.
+        let _is_registered = keymill::binding::at_exit(at_exit);
     });
 }
 

@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
 
+use keymill::binding::exported;
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 
@@ -45,16 +46,13 @@ struct Protocol {
     release: ReleaseBuffer,
 }
 
-unsafe extern "C" {
-    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-}
-
 fn protocol() -> Option<Protocol> {
     static FOUND: OnceLock<Option<Protocol>> = OnceLock::new();
     *FOUND.get_or_init(|| {
-        // SAFETY: NULL is RTLD_DEFAULT on Linux, and both names are NUL-terminated.
-        let [get, release] = [c"PyObject_GetBuffer", c"PyBuffer_Release"]
-            .map(|name| unsafe { dlsym(ptr::null_mut(), name.as_ptr()) });
+        // A type, because the address of a function may be that of a stub in this library.
+        let interpreter = (&raw const pyo3::ffi::PyLong_Type).cast();
+        let [get, release] =
+            [c"PyObject_GetBuffer", c"PyBuffer_Release"].map(|name| exported(name, interpreter));
         if get.is_null() || release.is_null() {
             return None;
         }

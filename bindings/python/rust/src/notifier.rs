@@ -5,10 +5,7 @@
 use std::time::Duration;
 
 use keymill::binding::Notifier as CoreNotifier;
-use keymill::{Code, Error};
 use pyo3::prelude::*;
-
-use crate::error::raised;
 
 /// The notifier of one loop, in the process that made it.
 #[pyclass(frozen, module = "keymill._keymill", name = "_Notifier")]
@@ -70,5 +67,5 @@ fn no_socket(error: std::io::Error) -> PyErr {
     let message = format!(
         "asyncio waits for ids through a pair of sockets, and the system gives none: {error}; raise the limit of open files (`ulimit -n`)"
     );
-    raised(Error::new(Code::Internal, message))
+    crate::error::raised(keymill::Error::new(keymill::Code::Internal, message))
 }

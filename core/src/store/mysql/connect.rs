@@ -18,6 +18,7 @@ use crate::store::sql::remote::Driver;
 use crate::store::sql::{Dialect, State};
 use crate::store::tls::Mode;
 use crate::store::{Fault, FaultKind};
+use crate::system::MeetingPlace;
 use crate::time::Clock;
 
 impl Driver for Mysql {
@@ -82,7 +83,10 @@ impl Mysql {
             .prefer_socket(false) // would connect a second time, to a file the server names
             .max_allowed_packet(Some(self.largest_packet)); // saves asking for it
         let mut line = Tunnel::open(options, target, mode, self.one_by_one)?;
-        let builder = builder.socket(Some(line.socket()));
+        let builder = match line.meeting_place() {
+            MeetingPlace::File(socket) => builder.socket(Some(socket.display().to_string())),
+            MeetingPlace::Port(port) => builder.ip_or_hostname(Some("127.0.0.1")).tcp_port(*port),
+        };
         let connected = Conn::new(builder);
         let connection = connected.map_err(|error| {
             let is_refused = matches!(&error, Error::MySqlError(said) if refuses_login(said.code));

@@ -13,14 +13,9 @@
 //!
 //! The thread ends with either end of the connection, and is joined.
 
-use std::fs::DirBuilder;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::catch_unwind;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -28,6 +23,7 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
+use zeroize::Zeroizing;
 
 use super::mysql_error::{IS_IT, IS_X, NOT_MYSQL, UNHEARD};
 use super::packets::{self, CLIENT_MULTI_STATEMENTS, CLIENT_SSL, LOGIN_HEAD, Packets, PasswordRequest};
@@ -36,7 +32,9 @@ use crate::store::server::{self, ServerOptions, Target, unreached};
 use crate::store::socket::{AT_LEAST, Socket};
 use crate::store::time_budget::{self, Budget};
 use crate::store::tls::{self, Mode, Protection};
-use crate::store::{Fault, FaultKind};
+use crate::store::{Fault, FaultKind, Secret};
+use crate::system::MeetingPlace;
+use crate::system::driver_listener::{self, DriverListener, DriverStream};
 
 /// What the thread has found out.
 #[derive(Debug, Default)]
@@ -53,7 +51,7 @@ struct LoginOutcome {
     /// The server's answer came too late, and this end ended the connection.
     late: bool,
     /// The thread's end of the driver's connection.
-    driver: Option<Arc<UnixStream>>,
+    driver: Option<Arc<DriverStream>>,
     /// The conversation with one of several stores that the driver's thread has.
     budget: Option<Budget>,
 }
@@ -62,7 +60,7 @@ struct LoginOutcome {
 #[derive(Debug)]
 pub(super) struct Tunnel {
     /// Where the driver is to connect.
-    socket: PathBuf,
+    meeting_place: MeetingPlace,
     /// Another handle of the server's end, to shut it down.
     server: std::net::TcpStream,
     found: Arc<Mutex<LoginOutcome>>,
@@ -82,6 +80,8 @@ struct Terms {
     one_by_one: bool,
     /// The end of a login that cannot be made without a password, where there is none.
     without_password: Option<Fault>,
+    /// This end sends the password: the driver gives it to nobody over TCP, by which it comes here.
+    own_password: Option<Secret>,
 }
 
 /// A request of the server to which this end lets the driver not answer.
@@ -93,7 +93,7 @@ enum Unanswered {
 }
 
 impl Tunnel {
-    /// Connects to the server and waits for the driver at [`Tunnel::socket`]. With `one_by_one` the server refuses a packet of several
+    /// Connects to the server and waits for the driver at [`Tunnel::meeting_place`]. With `one_by_one` the server refuses a packet of several
     /// statements.
     pub(super) fn open(
         options: &ServerOptions,
@@ -115,24 +115,22 @@ impl Tunnel {
             .is_empty()
             .then(|| Fault::new(FaultKind::Refused, server::login_refused(options, mode)));
         let by_file = matches!(target, Target::Socket(_));
-        let terms = Terms { mode, tls, by_file, one_by_one, without_password };
         let server = Socket::connect(target, options).map_err(|error| not_dialled(&error))?;
         let here = |error: io::Error| {
             Fault::new(FaultKind::Unavailable, format!("the connection cannot be set up: {error}"))
         };
-        let listening = DriverSocket::open().map_err(here)?;
+        let listening = DriverListener::open().map_err(here)?;
+        let meeting_place = listening.place();
+        let over_tcp = matches!(meeting_place, MeetingPlace::Port(_));
+        let own_password = over_tcp.then(|| options.password.clone());
+        let terms = Terms { mode, tls, by_file, one_by_one, without_password, own_password };
         let found = Arc::new(Mutex::new(LoginOutcome {
             budget: time_budget::budget(limit),
             ..LoginOutcome::default()
         }));
         let again = server.again().map_err(here)?;
-        let mut tunnel = Tunnel {
-            socket: listening.path(),
-            server: again,
-            found: Arc::clone(&found),
-            carrier: None,
-            limit,
-        };
+        let mut tunnel =
+            Tunnel { meeting_place, server: again, found: Arc::clone(&found), carrier: None, limit };
         let carrier = thread::spawn("keymill-mysql", move || {
             let accepted = listening.accept(limit);
             // A process that is killed from now on leaves no file behind.
@@ -168,8 +166,8 @@ impl Tunnel {
     }
 
     /// Where the driver is to connect, once.
-    pub(super) fn socket(&self) -> String {
-        self.socket.display().to_string()
+    pub(super) fn meeting_place(&self) -> &MeetingPlace {
+        &self.meeting_place
     }
 
     /// Why this end ended the login.
@@ -210,7 +208,7 @@ impl Drop for Tunnel {
         // A forked child may have a copy of the driver's end, so closing it may end nothing. The driver's last packet
         // (`COM_QUIT`) is still forwarded.
         if let Some(driver) = note(&self.found, |found| found.driver.take()) {
-            let _ = driver.shutdown(Shutdown::Read);
+            driver_listener::end_reading(&driver);
         }
         if let Some(carrier) = self.carrier.take() {
             // A thread that runs on could outlive the library it runs.
@@ -231,87 +229,9 @@ fn not_dialled(error: &io::Error) -> Fault {
     server::not_dialled(error, words)
 }
 
-/// A listening socket file in a folder that only this user may enter. Both are removed with it.
-#[derive(Debug)]
-struct DriverSocket {
-    folder: PathBuf,
-    listener: UnixListener,
-}
-
-const SOCKET: &str = "s";
-
-impl DriverSocket {
-    fn open() -> io::Result<DriverSocket> {
-        let mut last = io::Error::from(io::ErrorKind::NotFound);
-        // A container's file system may be read-only but for its shared memory; and a socket's path may have 107 bytes at most.
-        for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
-            let folder = parent.join(format!("keymill-{:016x}", crate::process::random::u64()));
-            let made = DirBuilder::new().mode(0o700).create(&folder).and_then(|()| {
-                let listener = UnixListener::bind(folder.join(SOCKET)).inspect_err(|_| {
-                    let _ = std::fs::remove_dir(&folder);
-                })?;
-                let listening = DriverSocket { folder, listener };
-                listening.listener.set_nonblocking(true)?;
-                Ok(listening)
-            });
-            match made {
-                Ok(listening) => return Ok(listening),
-                Err(error) => {
-                    let why = format!(
-                        "no socket file can be made in `{}`: {error}; set `TMPDIR` to a folder that this process can write to",
-                        parent.display()
-                    );
-                    last = io::Error::new(error.kind(), why);
-                }
-            }
-        }
-        Err(last)
-    }
-
-    fn path(&self) -> PathBuf {
-        self.folder.join(SOCKET)
-    }
-
-    /// Waits for the driver.
-    fn accept(&self, limit: Duration) -> io::Result<UnixStream> {
-        readable(&[self.listener.as_raw_fd()], Some(limit))?;
-        let (driver, _) = self.listener.accept()?;
-        driver.set_nonblocking(false)?;
-        Ok(driver)
-    }
-}
-
-impl Drop for DriverSocket {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.path());
-        let _ = std::fs::remove_dir(&self.folder);
-    }
-}
-
-/// Waits until one of the ends can be read or has ended; answers which.
-fn readable(ends: &[RawFd], limit: Option<Duration>) -> io::Result<Vec<bool>> {
-    let mut polled: Vec<_> =
-        ends.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
-    let limit = limit.map_or(-1, |limit| i32::try_from(limit.as_millis()).unwrap_or(i32::MAX).max(1));
-    loop {
-        // SAFETY: `polled` has the stated length, and lives through the call.
-        let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, limit) };
-        match ready {
-            0 => return Err(io::ErrorKind::TimedOut.into()),
-            1.. => return Ok(polled.iter().map(|end| end.revents != 0).collect()),
-            _ => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-        }
-    }
-}
-
 /// The driver's end, the server's end, and the encryption of the latter once there is one.
 struct Carrier {
-    driver: Arc<UnixStream>,
+    driver: Arc<DriverStream>,
     server: Socket,
     tls: Option<Box<ClientConnection>>,
     /// How long an exchange may take.
@@ -335,7 +255,7 @@ impl Drop for Carrier {
 
 impl Carrier {
     fn new(
-        driver: Arc<UnixStream>,
+        driver: Arc<DriverStream>,
         server: Socket,
         limit: Duration,
         found: Arc<Mutex<LoginOutcome>>,
@@ -378,7 +298,7 @@ impl Carrier {
         });
         self.send_driver(&from_server, &greeting)?;
         let mut login = self.driver_packet(&mut from_driver)?;
-        let Terms { mode, tls, by_file, one_by_one, without_password } = terms;
+        let Terms { mode, tls, by_file, one_by_one, without_password, own_password } = terms;
         if one_by_one {
             // Low bytes first: bit 16 is in the third byte.
             let Some(third) = login.get_mut(2) else { return Err(io::ErrorKind::InvalidData.into()) };
@@ -405,7 +325,13 @@ impl Carrier {
         let in_clear = protection == Protection::None && !by_file;
         let may_send = mode.may_send_password(protection);
         let packets = (&mut from_server, &mut from_driver);
-        match self.authenticate(packets, scramble, in_clear, may_send, without_password)? {
+        match self.authenticate(
+            packets,
+            scramble,
+            (in_clear, may_send),
+            without_password,
+            own_password.as_ref(),
+        )? {
             Some(Unanswered::Withheld(asked)) => {
                 note(found, |found| found.withheld = true);
                 return refuse(tls::password_withheld(asked.how(in_clear), mode));
@@ -448,9 +374,9 @@ impl Carrier {
         &mut self,
         (from_server, from_driver): (&mut Packets, &mut Packets),
         mut scramble: Vec<u8>,
-        in_clear: bool,
-        may_send: bool,
+        (in_clear, may_send): (bool, bool),
         mut without_password: Option<Fault>,
+        own_password: Option<&Secret>,
     ) -> io::Result<Option<Unanswered>> {
         loop {
             let packet = packets::terminated(self.server_packet(from_server)?);
@@ -460,6 +386,21 @@ impl Carrier {
             }
             if let Some(fault) = without_password.take_if(|_| packets::asks_for_parsec(&packet)) {
                 return Ok(Some(Unanswered::NoPassword(fault)));
+            }
+            if let (Some(asked), Some(password)) = (asked, own_password) {
+                // The driver learns of neither the request nor the answer.
+                self.unseen += 2;
+                if let Some(0xfe) = packet.first() {
+                    scramble = packets::scramble_of(&packet);
+                }
+                let mut answer = Zeroizing::new(password.reveal().as_bytes().to_vec());
+                answer.push(0);
+                if asked == PasswordRequest::CachingSha2 && in_clear {
+                    self.send_under_key(from_server, from_driver, &answer, &scramble)?;
+                } else {
+                    self.send_server(from_driver, &answer)?;
+                }
+                continue;
             }
             if packets::asks_for_too_much(&packet) || packets::is_malformed(&packet) {
                 return Err(io::ErrorKind::InvalidData.into());
@@ -602,7 +543,10 @@ impl Carrier {
                     }
                 }
             }
-            let ready = readable(&[self.driver.as_raw_fd(), self.server.as_raw_fd()], None)?;
+            let ready = driver_listener::readable(
+                &[driver_listener::handle(&*self.driver), self.server.handle()],
+                None,
+            )?;
             if ready[0] {
                 let read = (&*self.driver).read(&mut bytes)?;
                 if read == 0 {
@@ -655,9 +599,10 @@ mod tests {
         let options =
             ServerOptions { connect_timeout: limit, read_timeout: limit, ..ServerOptions::default() };
         let mut tunnel = Tunnel::open(&options, &target, Mode::Off, false).expect("a connection");
-        let folder = tunnel.socket.parent().expect("a folder").to_owned();
+        let MeetingPlace::File(socket) = tunnel.meeting_place() else { panic!("a port") };
+        let folder = socket.parent().expect("a folder").to_owned();
         assert!(folder.exists());
-        let driver = UnixStream::connect(tunnel.socket())?;
+        let driver = DriverStream::connect(socket)?;
         let until = Instant::now() + limit / 2;
         while folder.exists() {
             assert!(Instant::now() < until, "{} is left", folder.display());

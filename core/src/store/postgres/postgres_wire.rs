@@ -6,8 +6,6 @@
 use std::fmt;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
@@ -32,6 +30,7 @@ use crate::store::model::value::{ColumnValue, Value};
 use crate::store::server::{ServerOptions, Target};
 use crate::store::time_budget;
 use crate::store::tls::{Mode, Protection};
+use crate::system::sockets;
 
 /// How long any connection may take.
 const AT_LEAST: Duration = Duration::from_millis(1);
@@ -211,14 +210,9 @@ impl PostgresWire {
                 // As `psql -h` takes it: the folder of the socket.
                 let port = options.hosts.first().map_or(5432, |(_, port)| *port);
                 let path = if path.is_dir() { path.join(format!(".s.PGSQL.{port}")) } else { path.clone() };
-                let stream = timely(&runtime, options.connect_timeout, async {
-                    connect_socket(&path).await.map_err(Failed::Io)
+                let (stream, socket) = timely(&runtime, options.connect_timeout, async {
+                    sockets::connect_to_file_in_runtime(&path).await.map_err(Failed::Io)
                 })?;
-                let socket = TcpStream::from(OwnedFd::from(stream.try_clone().map_err(Failed::Io)?));
-                let stream = {
-                    let _inside = runtime.enter();
-                    tokio::net::UnixStream::from_std(stream).map_err(Failed::Io)?
-                };
                 // A socket file's data does not leave the machine.
                 let stream = LoginFilter { stream, stage: Stage::login(mode, Protection::None) };
                 let (client, reader) = log_in(&runtime, options, &config, stream, NoTls, &events)?;
@@ -388,10 +382,6 @@ fn timely<T>(
             Err(_) => Err(Failed::Silent),
         }
     })
-}
-
-async fn connect_socket(path: &Path) -> io::Result<std::os::unix::net::UnixStream> {
-    tokio::net::UnixStream::connect(path).await?.into_std()
 }
 
 /// Logs in over TCP, encrypted and verified as the mode says.

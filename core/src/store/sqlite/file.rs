@@ -2,7 +2,6 @@
 //!
 
 use std::cell::Cell;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,6 +10,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension};
 use super::descriptors;
 use crate::request::reader::READER_TABLE;
 use crate::store::{Fault, FaultKind, Remedy, Scheme};
+use crate::system::{FileId, Shortage, files};
 
 /// `PRAGMA application_id` of files that keymill made: "kmil".
 pub(super) const APPLICATION_ID: i32 = 0x6b6d_696c;
@@ -117,7 +117,8 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
 
 /// The fault when the process or the machine has no free descriptor.
 pub(super) fn no_descriptor(path: &Path) -> Fault {
-    let whose = if descriptors::shortage() == Some(libc::ENFILE) { "this machine" } else { "this process" };
+    let whose =
+        if descriptors::shortage() == Some(Shortage::Machine) { "this machine" } else { "this process" };
     Fault::new(
         FaultKind::Unavailable,
         format!(
@@ -174,123 +175,6 @@ pub(super) fn fault(path: &Path, error: &rusqlite::Error) -> Fault {
     }
 }
 
-pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
-    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
-}
-
-/// Creates a new database file for its user alone; on Linux `descriptors` does that as SQLite creates it.
-#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-pub(super) fn create(path: &Path) {
-    use std::os::unix::fs::OpenOptionsExt;
-    // Another process may have created it first, and SQLite reports every other failure. Nothing holds a lock on a file that
-    // is created here.
-    drop(std::fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path));
-}
-
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-pub(super) fn create(_path: &Path) {}
-
-/// What the file's mode lets users do who are neither its owner nor of its group, as the end of a sentence about the file;
-/// `None`: nothing, or a folder above it lets none of them through.
-pub(super) fn exposed(real: &Path) -> Option<String> {
-    let mode = |path: &Path| std::fs::metadata(path).map(|found| found.mode()).ok();
-    let file = mode(real)?;
-    let reached = real.ancestors().skip(1).all(|folder| mode(folder).is_none_or(|mode| mode & 0o001 != 0));
-    if file & 0o006 == 0 || !reached {
-        return None;
-    }
-    Some(format!(
-        "has mode {:03o}: {} can hold its locks, so that each reservation waits, {}; `chmod 600`, or `chmod 660` for the users of one group",
-        file & 0o777,
-        "every user of this machine",
-        if file & 0o002 == 0 { "and read it" } else { "and change the numbers in it" },
-    ))
-}
-
-/// Kinds of file systems that lose or split commits, with the name; a local disk is none of these.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FileSystem {
-    /// Shared by several machines, each of which sees a log of its own.
-    Network(&'static str),
-    /// Lost when the machine stops.
-    Memory(&'static str),
-    /// Lost with the container.
-    Layer(&'static str),
-    /// Unknown: any of these is possible.
-    Doubtful(&'static str),
-}
-
-#[cfg(target_os = "linux")]
-pub(super) fn file_system(path: &Path) -> Option<FileSystem> {
-    use std::os::unix::ffi::OsStrExt;
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
-    let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: `path` ends with NUL and `found` is a statfs to be written; both outlive the call.
-    if unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
-        return None;
-    }
-    // SAFETY: zero is a valid value of every field, and the call has succeeded.
-    let kind = unsafe { found.assume_init() }.f_type;
-    FILE_SYSTEMS.iter().find(|(number, _)| *number == kind as u32).map(|(_, kind)| *kind)
-}
-
-/// Looks up the type number that statfs(2) returns, 32 bits wide whatever the field's type. libc defines those of the
-/// kernel's own file systems; the rest are from the kernel's `linux/magic.h` and the list in GNU coreutils' `stat`.
-#[cfg(target_os = "linux")]
-const FILE_SYSTEMS: &[(u32, FileSystem)] = &[
-    (libc::NFS_SUPER_MAGIC as u32, FileSystem::Network("NFS")),
-    (libc::SMB_SUPER_MAGIC as u32, FileSystem::Network("SMB")),
-    (0xff53_4d42, FileSystem::Network("CIFS")),
-    (0xfe53_4d42, FileSystem::Network("SMB2")),
-    (libc::AFS_SUPER_MAGIC as u32, FileSystem::Network("AFS")),
-    (0x6b41_4653, FileSystem::Network("AFS")),
-    (libc::CODA_SUPER_MAGIC as u32, FileSystem::Network("Coda")),
-    (libc::NCP_SUPER_MAGIC as u32, FileSystem::Network("NCP")),
-    (libc::OCFS2_SUPER_MAGIC as u32, FileSystem::Network("OCFS2")),
-    (0x0116_1970, FileSystem::Network("GFS2")),
-    (0x00c3_6400, FileSystem::Network("Ceph")),
-    (0x0bd0_0bd0, FileSystem::Network("Lustre")),
-    (0x4750_4653, FileSystem::Network("GPFS")),
-    (0x1983_0326, FileSystem::Network("BeeGFS")),
-    (0xaad7_aaea, FileSystem::Network("PanFS")),
-    (0xbeef_dead, FileSystem::Network("StorNext")),
-    (0x6163_6673, FileSystem::Network("ACFS")),
-    (0x0131_11a8, FileSystem::Network("IBRIX")),
-    (libc::TMPFS_MAGIC as u32, FileSystem::Memory("tmpfs")),
-    (0x8584_58f6, FileSystem::Memory("ramfs")),
-    (libc::OVERLAYFS_SUPER_MAGIC as u32, FileSystem::Layer("overlay")),
-    (0x6175_6673, FileSystem::Layer("aufs")),
-    (0x0102_1997, FileSystem::Doubtful("9p")),
-    (libc::FUSE_SUPER_MAGIC as u32, FileSystem::Doubtful("FUSE")),
-    (libc::HOSTFS_SUPER_MAGIC as u32, FileSystem::Doubtful("hostfs")),
-    (0x786f_4256, FileSystem::Doubtful("VirtualBox shared folder")),
-    (0xbacb_acbc, FileSystem::Doubtful("VMware shared folder")),
-    (0x7c7c_6673, FileSystem::Doubtful("Parallels shared folder")),
-];
-
-#[cfg(not(target_os = "linux"))]
-pub(super) fn file_system(_path: &Path) -> Option<FileSystem> {
-    None
-}
-
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_file_system_has_one_number_and_one_meaning() {
-        let mut numbers: Vec<_> = FILE_SYSTEMS.iter().map(|(number, _)| number).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        assert_eq!(numbers.len(), FILE_SYSTEMS.len());
-    }
-
-    #[test]
-    fn a_file_system_in_memory_is_recognised() {
-        // Not on every machine, but where it is there it is this.
-        if Path::new("/dev/shm").is_dir() {
-            assert_eq!(file_system(Path::new("/dev/shm")), Some(FileSystem::Memory("tmpfs")));
-        }
-        assert_eq!(file_system(Path::new("/proc/self/no/such/folder")), None);
-    }
+pub(super) fn identity(path: &Path) -> Option<FileId> {
+    files::identity(path).ok()
 }

@@ -14,8 +14,6 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -27,6 +25,7 @@ use rusqlite::config::DbConfig;
 
 use super::descriptors::{self, Inode};
 use crate::store::sql::State;
+use crate::system::{self, files};
 
 /// Lower 32 bits: operations in progress. Bit 32: a thread is forking.
 static STATE: AtomicU64 = AtomicU64::new(0);
@@ -43,11 +42,6 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 static CLONED: AtomicBool = AtomicBool::new(false);
 /// Files whose locks [`hold_locks`] has taken; the descriptors are never closed, which would drop them.
 static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
-
-#[cfg(target_os = "linux")]
-const SET_LOCK: libc::c_int = libc::F_OFD_SETLK;
-#[cfg(not(target_os = "linux"))]
-const SET_LOCK: libc::c_int = libc::F_SETLK;
 
 /// How long a fork waits for the operation in progress. Longer than any busy deadline; a hung disk must not hang `fork`.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -165,30 +159,19 @@ pub(super) fn hold_locks(database: &Path) -> io::Result<()> {
     if !CLONED.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let of = std::fs::metadata(database).map(|at| (at.dev(), at.ino()))?;
+    let of = files::identity(database)?;
     let mut index = database.as_os_str().to_owned();
     index.push("-shm");
     for (path, (start, len)) in [(database, SHARED), (Path::new(&index), SWITCH)] {
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = std::fs::metadata(path)?;
-        let same = |file: &File| {
-            file.metadata().is_ok_and(|known| (known.dev(), known.ino()) == (at.dev(), at.ino()))
-        };
+        let at = files::identity(path)?;
+        let same = |file: &File| files::identity_of(file).is_ok_and(|known| known == at);
         if held.iter().any(same) {
             continue;
         }
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         descriptors::know(&file, of);
-        // SAFETY: zero is a valid value of every field of `flock`.
-        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        lock.l_type = libc::F_RDLCK as libc::c_short;
-        lock.l_whence = libc::SEEK_SET as libc::c_short;
-        (lock.l_start, lock.l_len) = (start, len);
-        // Open file description locks where the kernel has them: SQLite closes other descriptors of the same file.
-        // SAFETY: the descriptor is open and `lock` outlives the call.
-        let refused = unsafe { libc::fcntl(file.as_raw_fd(), SET_LOCK, &raw const lock) };
-        let error = io::Error::last_os_error();
-        if refused != 0 {
+        if let Err(error) = files::share_lock(&file, start, len) {
             // Left open: closing it would drop every lock that SQLite holds on that file.
             std::mem::forget(file);
             return Err(error);
@@ -218,10 +201,7 @@ pub(super) fn is_unusable() -> bool {
 }
 
 fn register() -> Result<(), ()> {
-    // SAFETY: the three functions live as long as the process (the library is linked `-z nodelete`), take no arguments
-    // and do not unwind.
-    let refused = unsafe { libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child)) };
-    if refused == 0 { Ok(()) } else { Err(()) }
+    if system::forks::around(before, after_in_parent, after_in_child) { Ok(()) } else { Err(()) }
 }
 
 extern "C" fn before() {

@@ -23,8 +23,11 @@ use rusqlite::{Connection, OpenFlags};
 use super::sql::access::Server;
 use super::sql::{self, Dialect, SqlStore, State};
 use super::{Durability, Facts, Fault, FaultKind};
+use crate::system::FileSystem;
+use crate::system::file_rights::exposed_database;
+use crate::system::files::{file_system, names};
 use descriptors::Inode;
-use file::{FileOwner, FileSystem, begin_wait, fault, file_system, identity, is_busy, owner, pause, real};
+use file::{FileOwner, begin_wait, fault, identity, is_busy, owner, pause, real};
 use fork::{OpenFile, Opened};
 
 /// How a file is used.
@@ -160,7 +163,7 @@ impl SqliteFile {
         let is_new = identity(&self.path).is_none();
         let path = self.path.clone();
         if is_new {
-            file::create(&path);
+            descriptors::create(&path);
         }
         let at = |error: rusqlite::Error| fault(&path, &error);
         let connection = self.connect()?;
@@ -279,9 +282,7 @@ impl SqliteFile {
     fn check_file_system(&mut self, real: &Path) -> Result<(), Fault> {
         let path = self.path.display().to_string();
         // SQLite names the log after the file: two names would have two logs, and their readers would see different data.
-        if std::fs::metadata(&self.path)
-            .is_ok_and(|m| m.is_file() && std::os::unix::fs::MetadataExt::nlink(&m) > 1)
-        {
+        if names(&self.path) > 1 {
             self.judge(format!(
                 "`{path}` has a second name (a hard link), under which another process would keep a log of its own; stop every program that uses it, then remove the name that has no `-wal` beside it"
             ))?;
@@ -406,7 +407,7 @@ impl Server for SqliteFile {
         });
         facts.durability = settings.map_err(|fault| fault.with_context(&doing))?;
         facts.warnings.clone_from(&self.warnings);
-        if let Some(exposed) = file::exposed(&real(&self.path)) {
+        if let Some(exposed) = exposed_database(&real(&self.path)) {
             facts.warnings.push(format!("`{}` {exposed}", self.path.display()));
         }
         Ok(facts)
