@@ -8,7 +8,9 @@
 mod args;
 mod bench;
 mod ddl;
+mod dialect;
 mod heat;
+mod hex;
 mod ids;
 mod layout;
 mod move_args;
