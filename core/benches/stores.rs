@@ -1,5 +1,5 @@
 //! What a reservation costs on each store and scheme, beside the cheapest statements of the same server; what large batches
-//! and floods of new sources cost. How it is measured and what is to be reached: `docs/performance.md`.
+//! and floods of new sources cost. How it is measured and what is to be reached: `docs/performance-stores.md`.
 //!
 //! `ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo bench -p keymill --all-features --bench stores`; `-- --quick` for a first look, `-- --only batch` for one section.
 //! A server whose variable is not set is named and left out.

@@ -357,9 +357,11 @@ fn nanoseconds(value: f64) -> String {
 }
 
 fn speed() -> String {
-    let core = |label, column| figure("docs/performance.md", "### Measured on an AMD EPYC", label, column);
-    let stored =
-        |label| figure("docs/performance.md", "#### Reservations on MariaDB, one connection", label, 1);
+    let core =
+        |label, column| figure("docs/performance-core.md", "### Measured on an AMD EPYC", label, column);
+    let stored = |label| {
+        figure("docs/performance-stores.md", "#### Reservations on MariaDB, one connection", label, 1)
+    };
     // Millions a second.
     let java = |label| 1000.0 / figure("docs/languages/java.md", "## Speed", label, 1);
     let python = |label| figure("docs/languages/python.md", "## Speed", label, 1);

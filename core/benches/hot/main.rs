@@ -1,5 +1,5 @@
 //! Every fast path of the Rust core beside its limit and its rivals, in one run. What a row means, what is to be reached
-//! and how it is measured: `docs/performance.md`.
+//! and how it is measured: `docs/performance-core.md`.
 //!
 //! `cargo bench -p keymill --bench hot`; `-- --quick` for a first look, `-- --only text` for one section.
 
