@@ -194,7 +194,7 @@ impl Shard {
     /// that lives.
     ///
     /// # Errors
-    /// Those of [`Shard::read`].
+    /// As [`Shard::read`].
     pub fn write(&mut self, sql: &str) -> Result<u64> {
         let begin = match self.kind {
             _ if self.is_in_transaction => return self.read(sql, |_| {}),
