@@ -14,6 +14,7 @@ mod hex;
 mod ids;
 mod layout;
 mod move_args;
+mod move_status;
 mod moves;
 mod operate;
 mod order_numbers;
@@ -27,6 +28,7 @@ mod split;
 mod spread;
 mod status;
 mod steps;
+mod waiting;
 
 use std::ffi::OsString;
 
