@@ -4,6 +4,7 @@ mod adversaries;
 mod advice;
 mod documents;
 mod floors;
+mod language;
 mod literals;
 mod messages;
 mod names;

@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::ddl::{Dialect, Variant};
+use crate::dialect::{Dialect, Variant};
 use crate::move_args::MoveVerb;
 
 const STORY: &str = "\

@@ -8,10 +8,13 @@
 mod args;
 mod bench;
 mod ddl;
+mod dialect;
 mod heat;
+mod hex;
 mod ids;
 mod layout;
 mod move_args;
+mod move_status;
 mod moves;
 mod operate;
 mod order_numbers;
@@ -25,6 +28,7 @@ mod split;
 mod spread;
 mod status;
 mod steps;
+mod waiting;
 
 use std::ffi::OsString;
 
@@ -57,6 +61,13 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
         print::note(note);
     }
     code
+}
+
+/// The verbs and options, for the manual's pages.
+#[doc(hidden)]
+#[must_use]
+pub fn command() -> clap::Command {
+    Args::command()
 }
 
 /// Runs the verb; `notes` are for standard error.
@@ -184,6 +195,6 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
 
 fn completions(shell: clap_complete::Shell) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Args::command(), "keymill", &mut script);
+    clap_complete::generate(shell, &mut command(), "keymill", &mut script);
     print::out(&script).map(drop)
 }

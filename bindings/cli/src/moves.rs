@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use keymill::binding::read_document;
 use keymill::{
-    Change, Code, Error, Mill, MoveOptions, MovePhase, MovePlan, MoveStatus, Moves, PlannedMove, Reader,
-    Result, Router, RowRepair,
+    Change, Code, Error, Mill, MoveOptions, MovePhase, MovePlan, MoveStatus, Moves, Result, Router, RowRepair,
 };
 use serde_json::{Value, json};
 
 use crate::move_args::{How, MoveVerb};
+use crate::move_status::show;
 use crate::operate::change;
+use crate::waiting::{Waiting, forget};
 use crate::{print, rows};
 
 /// The longest pause between two tries of a step that waits.
@@ -174,57 +175,6 @@ fn show_step(router: &str, mut after: MoveStatus, how: &How, json: bool) -> Resu
     Ok(())
 }
 
-/// Deletes the rows of the readers that are gone.
-pub fn forget(moves: &Moves, how: &How) -> Result<()> {
-    if how.gone.is_empty() {
-        return Ok(());
-    }
-    let readers = moves.status()?.readers;
-    let ended = |reader: &&Reader| !reader.is_living();
-    let mut members = Vec::new();
-    for gone in &how.gone {
-        if gone == "all" {
-            members.extend(readers.iter().filter(ended).map(|reader| reader.member));
-            continue;
-        }
-        let found = readers.iter().find(|reader| reader.member.to_string() == *gone);
-        match found {
-            Some(reader) if ended(&reader) => members.push(reader.member),
-            Some(reader) => {
-                return Err(Error::argument(format!(
-                    "reader {gone} ({}) lives: its row ends in {} ms; end the process first, or, where surely no such process runs, delete its row",
-                    reader.owner, reader.left_ms
-                )));
-            }
-            None => {
-                return Err(Error::argument(format!(
-                    "no reader has the number `{gone}`; `keymill move status` lists them"
-                )));
-            }
-        }
-    }
-    if how.yes {
-        let gone = moves.forget(&members)?;
-        print::note(&format!("keymill: {} readers are no longer waited for", gone.len()));
-    }
-    Ok(())
-}
-
-/// Says what is waited for, once.
-#[derive(Default)]
-pub struct Waiting(String);
-
-impl Waiting {
-    pub fn say(&mut self, error: &Error) {
-        // What changes is the number of seconds.
-        let what: String = error.message.chars().filter(|c| !c.is_ascii_digit()).collect();
-        if what != self.0 {
-            print::note(&format!("keymill: waiting: {}", error.message));
-            self.0 = what;
-        }
-    }
-}
-
 /// With `--wait` tries again while waiting helps.
 fn patiently<T>(how: &How, make: impl Fn() -> Result<T>) -> Result<T> {
     let mut waiting = Waiting::default();
@@ -300,89 +250,4 @@ fn show_plan(plan: &MovePlan, key: &str, json: bool) -> Result<()> {
         ));
     }
     print::text(&text)
-}
-
-/// The readers of a router as JSON.
-pub fn readers_json(readers: &[Reader]) -> Value {
-    let of = |reader: &Reader| {
-        json!({
-            "member": reader.member.to_string(),
-            "owner": reader.owner,
-            "version": reader.version,
-            "left_ms": reader.left_ms,
-            "warning": reader.fault(),
-        })
-    };
-    readers.iter().map(of).collect()
-}
-
-fn finished_json(status: &MoveStatus) -> Value {
-    let of = |moved: &keymill::FinishedMove| {
-        json!({
-            "first": moved.of.first, "last": moved.of.last, "from": moved.of.from, "to": moved.of.to,
-            "finished_at": moved.finished_at,
-        })
-    };
-    status.finished.iter().map(of).collect()
-}
-
-/// A reader in words.
-pub fn reader_text(reader: &Reader) -> String {
-    let end = match reader.fault() {
-        Some(fault) => format!("row ends in {} s, which cannot be true: {fault}", reader.left_ms / 1000),
-        None if reader.is_living() => format!("row ends in {} s", reader.left_ms / 1000),
-        None => format!("row ended {} s ago", reader.left_ms.unsigned_abs() / 1000),
-    };
-    format!("{} {}: version {}, {end}", reader.member, reader.owner, reader.version)
-}
-
-/// What is cut over first.
-fn by(gene: bool) -> &'static str {
-    if gene { "gene" } else { "number" }
-}
-
-pub fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
-    if json {
-        let moving = status.moving.as_ref().map(|moving| {
-            json!({
-                "phase": moving.phase.to_string(),
-                "first": moving.of.first, "last": moving.of.last,
-                "from": moving.of.from, "to": moving.of.to, "share": moving.of.share,
-                "steps": moving.options.steps, "watch_ms": moving.options.watch.as_millis() as u64,
-                "by": by(moving.options.by_gene),
-                "since": moving.since, "stored_at": moving.stored_at,
-                "verify_from": moving.verify_from, "verified_at": moving.verified_at,
-            })
-        });
-        return print::json(&json!({
-            "router": router, "version": status.version, "settle_ms": status.settle.as_millis() as u64,
-            "now_ms": status.now_ms, "moving": moving, "finished": finished_json(status), "readers": readers_json(&status.readers),
-        }));
-    }
-    let mut fields = vec![("router", router.to_owned()), ("version", status.version.to_string())];
-    match &status.moving {
-        None => fields.push(("phase", "nothing moves".to_owned())),
-        Some(moving) => {
-            fields.push(("phase", moving.phase.to_string()));
-            fields.push(("genes", format!("{}-{}", moving.of.first, moving.of.last)));
-            fields.push(("from", moving.of.from.clone()));
-            fields.push(("to", moving.of.to.clone()));
-            let steps: Vec<_> = moving.options.steps.iter().map(ToString::to_string).collect();
-            fields.push(("steps", steps.join(", ")));
-            fields.push(("by", by(moving.options.by_gene).to_owned()));
-            fields.push(("watch", print::duration(moving.options.watch.as_millis() as i64)));
-            if let Some(at) = moving.stored_at {
-                let seconds = status.now_ms.saturating_sub(at) / 1000;
-                fields.push(("stored", format!("{seconds} s ago")));
-            }
-            fields.push(("verified", if moving.verified_at.is_some() { "yes" } else { "no" }.to_owned()));
-        }
-    }
-    fields.extend(status.finished.iter().map(|moved| {
-        let age_s = status.now_ms.saturating_sub(moved.finished_at) / 1000;
-        let PlannedMove { first, last, from, to, .. } = &moved.of;
-        ("finished", format!("genes {first}-{last}, {from} to {to}, {age_s} s ago"))
-    }));
-    fields.extend(status.readers.iter().map(|reader| ("reader", reader_text(reader))));
-    print::fields(false, &fields)
 }

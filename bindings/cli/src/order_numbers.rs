@@ -8,8 +8,8 @@ use keymill::{Error, OrderNumbers, Result};
 use serde_json::{Value, json};
 
 use crate::args::OrderKeys;
+use crate::hex;
 use crate::print::{self, Reader};
-use crate::route;
 
 /// The longest line of standard input, its end included.
 const LONGEST_LINE: u64 = 256;
@@ -26,7 +26,7 @@ impl OrderNumber {
     /// Reads an order number in any of its forms; the length says which it is.
     pub fn read(text: &str) -> Result<OrderNumber> {
         if let Some(digits) = text.strip_prefix("0x") {
-            let bytes = route::bytes(digits).unwrap_or_default();
+            let bytes = hex::bytes(digits).unwrap_or_default();
             if let Ok(bytes) = <[u8; 16]>::try_from(&*bytes) {
                 return Ok(OrderNumber::Long(bytes));
             }

@@ -1,6 +1,6 @@
 //! The table of orders, whose key is a business id: `ddl` of a business source.
 
-use crate::ddl::{Dialect, Variant, quoted};
+use crate::dialect::{Dialect, Variant, quoted};
 
 /// The gene of an id of 64 bits. The highest bit is 0, and 47 bits of the number follow the gene.
 const GENE_OF_NUMBER: &str = "order_id >> 47";

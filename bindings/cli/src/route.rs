@@ -5,6 +5,7 @@ use std::path::Path;
 use keymill::{Error, Mill, Result, Route, Router};
 
 use crate::args::KeyArgs;
+use crate::hex;
 use crate::operate::change;
 use crate::order_numbers::OrderNumber;
 use crate::{ids, print};
@@ -109,7 +110,7 @@ fn of_id<'r>(router: &'r Router, id: &str, wide: bool) -> Result<Route<'r>> {
         Error::argument(format!("`{id}` is no id: a decimal number, or 0x and 16 or 32 hexadecimal digits"))
     };
     if let Some(digits) = id.strip_prefix("0x") {
-        return router.route_bytes(&bytes(digits).ok_or_else(wrong)?);
+        return router.route_bytes(&hex::bytes(digits).ok_or_else(wrong)?);
     }
     let number: u128 = id.parse().map_err(|_| wrong())?;
     if wide {
@@ -122,18 +123,4 @@ fn of_id<'r>(router: &'r Router, id: &str, wide: bool) -> Result<Route<'r>> {
             Err(Error::argument(format!("`{id}` has more than 64 bits; add --wide for ids of 128 bits")))
         }
     }
-}
-
-/// The bytes that hexadecimal digits write.
-pub fn bytes(digits: &str) -> Option<Vec<u8>> {
-    // `from_str_radix` allows a sign.
-    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    let pairs = digits.as_bytes().chunks(2);
-    pairs
-        .map(|pair| {
-            u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?, 16).ok()
-        })
-        .collect()
 }

@@ -7,9 +7,11 @@ use keymill::{Code, Comparison, Differs, Error, Mill, MovedRows, Result, RowRepa
 use serde_json::{Map, Value, json};
 
 use crate::move_args::{How, RowsArgs};
+use crate::move_status::show;
 use crate::operate::change;
 use crate::progress::Progress;
-use crate::{moves, print, signal};
+use crate::waiting::{Waiting, forget};
+use crate::{print, signal};
 
 /// Above so many rows a comparison ends early.
 const MANY: usize = 1000;
@@ -48,14 +50,14 @@ pub fn note_settling(settle: Duration) {
 struct Shown {
     /// Whether readers are waited for.
     waits: bool,
-    waiting: moves::Waiting,
+    waiting: Waiting,
     progress: Option<(RowsTask, String, f64, Progress)>,
 }
 
 impl Shown {
     fn new(waits: bool) -> Shown {
         signal::listen();
-        Shown { waits, waiting: moves::Waiting::default(), progress: None }
+        Shown { waits, waiting: Waiting::default(), progress: None }
     }
 
     fn on(&mut self, event: RowsEvent<'_>) -> ControlFlow<()> {
@@ -125,7 +127,7 @@ pub fn copy(
     json: bool,
 ) -> Result<()> {
     let (rows, moves) = (args.rows(per_second)?, mill.moves(router)?);
-    moves::forget(&moves, how)?;
+    forget(&moves, how)?;
     let mut shown = Shown::new(how.wait);
     let copied = moves.copy(&rows, change(how.yes), &mut |event| shown.on(event))?;
     drop(shown);
@@ -157,7 +159,7 @@ pub fn verify(
     json: bool,
 ) -> Result<()> {
     let (rows, moves) = (args.rows(u64::MAX)?, mill.moves(router)?);
-    moves::forget(&moves, how)?;
+    forget(&moves, how)?;
     let mut shown = Shown::new(how.wait);
     let found = moves.verify(&rows, repair, change(how.yes), &mut |event| shown.on(event))?;
     drop(shown);
@@ -166,7 +168,7 @@ pub fn verify(
         return Err(differ(&found, repair, how.yes));
     }
     match &found.recorded {
-        Some(status) if !json => moves::show(router, status, json),
+        Some(status) if !json => show(router, status, json),
         Some(_) => Ok(()),
         None => {
             print::note(if found.counts {

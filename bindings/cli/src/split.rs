@@ -7,7 +7,7 @@ use keymill::snowflake::layout::{Window, rfc3339};
 use keymill::{Error, Kind, Layout, Result, Source};
 use serde_json::json;
 
-use crate::ddl::{named, quoted};
+use crate::dialect::{named, quoted};
 use crate::layout::now_ms;
 use crate::print;
 

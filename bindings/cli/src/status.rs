@@ -358,7 +358,7 @@ fn router_json(router: &StoredRouter) -> Value {
         "version": router.version,
         "shards": router.shards.as_ref().ok(),
         "warning": router.shards.as_ref().err().map(ToString::to_string),
-        "readers": router.readers.as_ref().ok().map(|readers| crate::moves::readers_json(readers)),
+        "readers": router.readers.as_ref().ok().map(|readers| crate::move_status::readers_json(readers)),
         "readers_warning": router.readers.as_ref().err().map(ToString::to_string),
     })
 }
@@ -407,7 +407,7 @@ impl Lines {
             match readers {
                 Ok(readers) => {
                     for reader in readers {
-                        self.add("reader", &format!("{name}: {}", crate::moves::reader_text(reader)));
+                        self.add("reader", &format!("{name}: {}", crate::move_status::reader_text(reader)));
                     }
                 }
                 Err(error) => {

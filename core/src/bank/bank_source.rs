@@ -20,11 +20,8 @@ use crate::spec::Spec;
 use crate::time::Clock;
 
 use super::bits::Bits;
-use super::counter_cell::{CellContents, CounterCell, MOST, cells};
+use super::counter_cell::{CellContents, CounterCell, FIRST, MOST, cells};
 use super::supply::Supply;
-
-/// The number that is 0 in the cells of 64-bit ids.
-pub(super) const FIRST: u64 = 1;
 
 /// The counters of a bank, once it is known how many there are.
 pub(super) struct Counted {

@@ -22,6 +22,9 @@ const NUMBER_BITS: u32 = 47;
 const ONE_LEFT: u64 = 1 << NUMBER_BITS;
 const NUMBER: u64 = ONE_LEFT - 1;
 
+/// The number that is 0 in the cells of 64-bit ids.
+pub(super) const FIRST: u64 = 1;
+
 /// The most numbers of one segment in a cell.
 pub(super) const MOST: u64 = (1 << (64 - NUMBER_BITS)) - 1;
 

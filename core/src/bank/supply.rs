@@ -14,8 +14,7 @@ use crate::spec::Spec;
 use crate::time::Now;
 
 use super::BankSource;
-use super::bank_source::FIRST;
-use super::counter_cell::{CounterCell, END, MOST};
+use super::counter_cell::{CounterCell, END, FIRST, MOST};
 use super::step::{Note, Used, step};
 
 /// How long a counter whose row was refused is not asked for again.

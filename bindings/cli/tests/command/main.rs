@@ -4,6 +4,7 @@ mod advice;
 mod common;
 mod earlier_build;
 mod logins;
+mod manual;
 mod moves;
 mod operator;
 mod order_numbers;

@@ -13,6 +13,7 @@ mod business;
 mod contexts;
 mod direct;
 mod errors;
+mod holder;
 mod mill;
 mod news;
 mod order_numbers;

@@ -1,7 +1,7 @@
 //! A mill's verbs.
 
 use std::ffi::OsString;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use keymill::binding::Environment;
 use keymill::{Change, Code, Error, Mill};
@@ -10,22 +10,8 @@ use napi::{Env, Result};
 use napi_derive::napi;
 
 use crate::errors::{Thrown, enter, guarded};
+use crate::holder::{self, Holder};
 use crate::registry::{self, OpenMill};
-use crate::shared;
-
-/// One holder's share of a mill; guests of other threads look at it.
-pub struct Holder {
-    /// Empty once it was closed.
-    share: Mutex<Option<Arc<OpenMill>>>,
-    /// For its figures, which outlive the close.
-    mill: Mill,
-}
-
-impl Holder {
-    fn share(&self) -> MutexGuard<'_, Option<Arc<OpenMill>>> {
-        self.share.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// A mill as JavaScript has it.
 pub struct MillBox {
@@ -36,8 +22,7 @@ pub struct MillBox {
 
 impl MillBox {
     pub fn new(open: Arc<OpenMill>) -> External<MillBox> {
-        let holder = Holder { mill: open.mill.clone(), share: Mutex::new(Some(open)) };
-        External::new(MillBox { holder: Arc::new(holder), guest: false })
+        External::new(MillBox { holder: Arc::new(Holder::new(open)), guest: false })
     }
 
     pub fn guest(holder: Arc<Holder>) -> External<MillBox> {
@@ -65,7 +50,7 @@ impl MillBox {
             return None;
         }
         let open = self.holder.share().take()?;
-        shared::closed(&self.holder);
+        holder::closed(&self.holder);
         Some(open)
     }
 }

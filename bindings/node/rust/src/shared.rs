@@ -3,34 +3,17 @@
 //! A thread that did not share the mill itself uses it as a guest: it opens sources, and keeps nothing open. When the holder that
 //! was shared closes, guests find it closed, also where other holders keep the mill open.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use napi::bindgen_prelude::{External, Unknown};
 use napi::{Env, Result};
 use napi_derive::napi;
 
 use crate::errors::{Thrown, enter};
-use crate::mill::{Holder, MillBox, Variables, environment};
+use crate::holder::{GENERATION, SHARED, rise};
+use crate::mill::{MillBox, Variables, environment};
 use crate::{registry, words};
-
-static SHARED: Mutex<Option<Arc<Holder>>> = Mutex::new(None);
-
-/// Rises when another mill is shared, and when the shared one is closed. It never reads 0.
-static GENERATION: AtomicU32 = AtomicU32::new(1);
-
-fn rise() -> u32 {
-    // ordering: SeqCst — before any id of another mill; read by plain loads of JavaScript before each id.
-    GENERATION.fetch_add(1, Ordering::SeqCst).wrapping_add(1)
-}
-
-/// A holder was closed.
-pub fn closed(holder: &Arc<Holder>) {
-    let shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    if shared.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, holder)) {
-        rise();
-    }
-}
 
 /// Shares a mill with all threads; none: the default one again. Answers with the generation.
 #[napi]

@@ -4,7 +4,6 @@ use crate::config::url::not_as_in_xml;
 use crate::error::{Error, Result};
 
 use super::client_library::{ClientLibrary, DatabaseKind, Role};
-use super::jdbc::take_all;
 use super::known_names::{MYSQL_CLIENTS, POSTGRES_CLIENTS, SQLITE_CLIENTS};
 use super::settings::{Given, HostPort, Settings, is_word};
 use super::{KNOWN, decoded, refused};
@@ -60,7 +59,7 @@ fn server(library: &'static ClientLibrary, rest: &str, properties: &[(&str, &str
         settings.database = Some(decoded(parts.database, false)?);
     }
     parameters(library, parts.place, parts.query, &mut settings)?;
-    take_all(&mut settings, properties)?;
+    settings.take_all(properties)?;
     settings.into_mill()
 }
 
@@ -73,7 +72,7 @@ fn sqlite(rest: &str, properties: &[(&str, &str)]) -> Result<String> {
     };
     let mut settings = Settings::new(&SQLITE_CLIENTS);
     parameters(&SQLITE_CLIENTS, path, query, &mut settings)?;
-    take_all(&mut settings, properties)?;
+    settings.take_all(properties)?;
     settings.into_file(&decoded(path, false)?)
 }
 
@@ -88,7 +87,7 @@ fn prisma_file(rest: &str, properties: &[(&str, &str)]) -> Result<String> {
     }
     let mut settings = Settings::new(&SQLITE_CLIENTS);
     parameters(&SQLITE_CLIENTS, path, query, &mut settings)?;
-    take_all(&mut settings, properties)?;
+    settings.take_all(properties)?;
     settings.into_file(&decoded(path, false)?)
 }
 

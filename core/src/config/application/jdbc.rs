@@ -5,7 +5,7 @@ use crate::error::Result;
 use super::client_library::ClientLibrary;
 use super::client_url::{UrlParts, hosts, parameters};
 use super::known_names::{CONNECTOR_J, MARIADB_JAVA, PGJDBC, SQLITE_JDBC};
-use super::settings::{Given, Settings};
+use super::settings::Settings;
 use super::{KNOWN, decoded, refused};
 
 /// Drivers that pass everything on to the one whose URL follows.
@@ -102,7 +102,7 @@ fn mysql(library: &'static ClientLibrary, rest: &str, properties: &[(&str, &str)
         });
     }
     parameters(library, parts.place, parts.query, &mut settings)?;
-    take_all(&mut settings, properties)?;
+    settings.take_all(properties)?;
     settings.into_mill()
 }
 
@@ -126,7 +126,7 @@ fn postgres(rest: &str, properties: &[(&str, &str)]) -> Result<String> {
         settings.database = Some(decoded(database, true)?);
     }
     parameters(&PGJDBC, place, query, &mut settings)?;
-    take_all(&mut settings, properties)?;
+    settings.take_all(properties)?;
     settings.into_mill()
 }
 
@@ -134,11 +134,6 @@ fn sqlite(rest: &str, properties: &[(&str, &str)]) -> Result<String> {
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let mut settings = Settings::new(&SQLITE_JDBC);
     parameters(&SQLITE_JDBC, path, query, &mut settings)?;
-    take_all(&mut settings, properties)?;
+    settings.take_all(properties)?;
     settings.into_file(path)
-}
-
-/// Takes the properties in: their names are no pieces of a URL.
-pub(super) fn take_all(settings: &mut Settings, properties: &[(&str, &str)]) -> Result<()> {
-    properties.iter().try_for_each(|(name, value)| settings.take(Given::property(name, value)))
 }

@@ -111,6 +111,11 @@ impl Settings {
         self.library.kind == DatabaseKind::Postgres
     }
 
+    /// Takes the properties in: their names are no pieces of a URL.
+    pub(super) fn take_all(&mut self, properties: &[(&str, &str)]) -> Result<()> {
+        properties.iter().try_for_each(|(name, value)| self.take(Given::property(name, value)))
+    }
+
     /// Takes one parameter in.
     pub(super) fn take(&mut self, given: Given<'_>) -> Result<()> {
         let library = self.library.name;

@@ -1,0 +1,135 @@
+//! Words and patterns that make a reader read twice. `tests/house/language.toml` has how often each is there: the numbers only fall.
+//!
+//! `UPDATE_DOCS=1 cargo test -p keymill-tests --test house language` writes lower numbers, and never higher ones.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::floors::{root, sources};
+
+/// The sources of Rust whose names and comments are counted.
+const SOURCES: [&str; 6] = [
+    "core/src",
+    "ffi/src",
+    "bindings/cli/src",
+    "bindings/java/rust/src",
+    "bindings/node/rust/src",
+    "bindings/python/rust/src",
+];
+
+/// Patterns of sentences, in comments and in the documents.
+const SENTENCES: [(&str, &str); 6] = [
+    ("that of", "say the noun again"),
+    ("those of", "say the noun again"),
+    ("one that", "name the thing"),
+    ("of which", "write two sentences"),
+    ("whoever", "name the person or the program"),
+    ("likewise", "say what is alike"),
+];
+
+fn documents() -> Vec<PathBuf> {
+    fn below(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                below(&path, found);
+            } else if path.extension().is_some_and(|end| end == "md") {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = vec![root().join("README.md")];
+    below(&root().join("docs"), &mut found);
+    found
+}
+
+/// How often these words stand in a text, one after the other.
+fn count(text: &str, words: &str) -> usize {
+    let is_letter =
+        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    let found = text.match_indices(words).filter(|(at, _)| {
+        let before = at.checked_sub(1).and_then(|at| text.as_bytes().get(at));
+        !is_letter(before) && !is_letter(text.as_bytes().get(at + words.len()))
+    });
+    found.count()
+}
+
+/// A line of Rust without what stands between quotes.
+fn without_texts(line: &str) -> String {
+    line.split('"').step_by(2).collect::<Vec<_>>().join("\"\"")
+}
+
+/// How often `of` names a variable, a field or an argument. A function of this name is a constructor.
+fn variables_called_of(code: &str) -> usize {
+    let mut found = 0;
+    for line in code.lines().map(without_texts) {
+        for (at, _) in line.match_indices("of") {
+            let before = line[..at].chars().next_back().unwrap_or(' ');
+            let after = line[at + 2..].chars().next().unwrap_or(' ');
+            let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let is_function = line[..at].ends_with("::") || line[..at].ends_with("fn ") || after == '!';
+            if !is_word(before) && !is_word(after) && !is_function {
+                found += 1;
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn variables_called_of_are_told_from_functions_and_words() {
+    let code = "let of = Gene::of(key);\nfor (of, name) in all {\n    say(\"one of them\", of.kind, offset_of!(A, b), proof);\n}\nfn of(a: u8) {}";
+    assert_eq!(variables_called_of(code), 3);
+    assert_eq!(count("That of a range, that of one; that often", "that of"), 1);
+}
+
+fn counted() -> BTreeMap<String, usize> {
+    let (mut comments, mut of) = (String::new(), 0);
+    for path in SOURCES.iter().flat_map(|folder| sources(&root().join(folder))) {
+        let text = fs::read_to_string(&path).expect("a source");
+        let is_comment = |line: &&str| line.trim_start().starts_with("//");
+        let code: String =
+            text.lines().filter(|line| !is_comment(line)).fold(String::new(), |all, line| all + line + "\n");
+        of += variables_called_of(&code);
+        for line in text.lines().filter(is_comment) {
+            let _ = write!(comments, "{} ", line.trim_start().trim_start_matches(['/', '!']).trim());
+        }
+    }
+    for path in documents() {
+        let text = fs::read_to_string(&path).expect("a page");
+        comments += &text.split_whitespace().collect::<Vec<_>>().join(" ");
+        comments += " ";
+    }
+    let comments = comments.to_lowercase();
+    let sentences = SENTENCES.iter().map(|(words, _)| ((*words).to_owned(), count(&comments, words)));
+    sentences.chain([("a variable called `of`".to_owned(), of)]).collect()
+}
+
+#[test]
+fn patterns_that_are_read_twice_become_fewer() {
+    let path = root().join("tests/house/language.toml");
+    let most: BTreeMap<String, usize> =
+        toml::from_str(&fs::read_to_string(&path).expect("the list")).expect("numbers by pattern");
+    let counted = counted();
+    let more: Vec<_> =
+        counted.iter().filter(|(name, is)| most.get(*name).is_none_or(|most| *is > most)).collect();
+    let advice = |name: &str| {
+        SENTENCES
+            .iter()
+            .find(|(words, _)| *words == name)
+            .map_or("name it after what it is", |(_, advice)| advice)
+    };
+    let more: Vec<_> = more.iter().map(|(name, is)| format!("{name}: {is}; {}", advice(name))).collect();
+    assert!(more.is_empty(), "more than tests/house/language.toml has:\n{}", more.join("\n"));
+    if counted == most {
+        return;
+    }
+    assert!(
+        std::env::var_os("UPDATE_DOCS").is_some(),
+        "fewer than tests/house/language.toml has: {counted:?}; run `UPDATE_DOCS=1 cargo test -p keymill-tests --test house language`"
+    );
+    let lines = counted.iter().map(|(name, is)| format!("\"{name}\" = {is}\n"));
+    fs::write(&path, lines.collect::<String>()).expect("written");
+}
