@@ -2,7 +2,8 @@
 //!
 //! A verb of rows reads where the move stands, decides, and writes. Between the last two it may stand still for any time: a process that is
 //! stopped wakes after the move was finished. So a write is good for `settle` only, and the database that carries it out sees to that:
-//! its clock is read, then the move is looked at, then the statement is sent, which the database refuses once its clock is `settle` on.
+//! its clock is read, then the move is looked at, then the statement is sent, which the database refuses once its clock is half of `settle`
+//! on. For the other half it waits for a lock.
 //! The old shard decides until a move is finished, and that waits for `settle` after a comparison, which forgets none of the looks before.
 
 use std::cell::RefCell;
@@ -50,15 +51,15 @@ fn time_of_statement(kind: ShardKind) -> &'static str {
 }
 
 impl Until {
-    fn read(shard: &mut Shard, settle: Duration) -> Result<Until> {
+    fn read(shard: &mut Shard, time: Duration) -> Result<Until> {
         let kind = shard.kind();
         let now_us = super::copy::number(shard, &format!("SELECT {}", time_of_statement(kind)))?;
         if now_us == 0 {
             let what = format!("{}: the server does not tell its time", shard.at());
             return Err(Error::new(Code::StoreRefused, what));
         }
-        let settle_us = u64::try_from(settle.as_micros()).unwrap_or(u64::MAX);
-        Ok(Until { kind, at_us: now_us.saturating_add(settle_us) })
+        let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        Ok(Until { kind, at_us: now_us.saturating_add(time_us) })
     }
 
     /// The condition that it is not over when the statement begins.
@@ -122,13 +123,13 @@ impl<'p> Permit<'p> {
     fn until(&self, shard: &mut Shard) -> Result<Until> {
         let at = shard.at();
         if let Some((until, asked)) = self.given.borrow().get(&at)
-            && asked.elapsed() < self.settle / 2
+            && asked.elapsed() < self.settle / 4
         {
             return Ok(until.clone());
         }
         self.limit_waits(shard)?;
         let asked = Instant::now();
-        let until = Until::read(shard, self.settle)?;
+        let until = Until::read(shard, self.settle / 2)?;
         self.ask()?;
         self.given.borrow_mut().insert(at, (until.clone(), asked));
         Ok(until)
@@ -148,7 +149,7 @@ impl<'p> Permit<'p> {
     ) -> Result<u64> {
         for _ in 0..ATTEMPTS {
             let until = self.until(shard)?;
-            let done = shard.read(&statement(&until), |_| {});
+            let done = shard.write(&statement(&until));
             let may_be_late = match &done {
                 Ok(changed) => *changed == 0,
                 Err(error) => error.code == Code::StoreRefused,
@@ -162,7 +163,7 @@ impl<'p> Permit<'p> {
         Err(Error::new(
             Code::StoreRefused,
             format!(
-                "{}: no statement came through within `settle` of the route table, {} ms, of the look at the move; a longer `settle` is needed, longer than the longest write",
+                "{}: no statement came through within half of `settle` of the route table, which is {} ms, of the look at the move; a longer `settle` is needed, longer than the longest write",
                 shard.at(),
                 self.settle.as_millis()
             ),

@@ -189,19 +189,45 @@ impl Shard {
         self.transaction_ending("ROLLBACK", work)
     }
 
+    /// Carries out a statement that writes, in the open transaction or in one of its own. A server goes on with a statement that waits for a lock
+    /// when its sender is killed, and the locks of the other shard are gone by then: so the commit is a message of its own, which only a sender sends
+    /// that lives.
+    ///
+    /// # Errors
+    /// As [`Shard::read`].
+    pub fn write(&mut self, sql: &str) -> Result<u64> {
+        let begin = match self.kind {
+            _ if self.is_in_transaction => return self.read(sql, |_| {}),
+            // In the isolation of the session: a binary log of statements takes no other writes.
+            ShardKind::MySql => "START TRANSACTION",
+            ShardKind::Postgres => "BEGIN",
+        };
+        self.between(&[begin], "COMMIT", |shard| shard.read(sql, |_| {}))
+    }
+
     fn transaction_ending<T>(&mut self, end: &str, work: impl FnOnce(&mut Shard) -> Result<T>) -> Result<T> {
         let begin: &[&str] = match self.kind {
             ShardKind::MySql => &["SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"],
             ShardKind::Postgres => &["BEGIN ISOLATION LEVEL READ COMMITTED"],
         };
+        self.between(begin, end, work)
+    }
+
+    fn between<T>(
+        &mut self,
+        begin: &[&str],
+        end: &str,
+        work: impl FnOnce(&mut Shard) -> Result<T>,
+    ) -> Result<T> {
         for statement in begin {
             self.read(statement, |_| {})?;
         }
         self.is_in_transaction = true;
         let done = work(self);
+        let conflict = self.conflict;
         let ended = self.read(if done.is_ok() { end } else { "ROLLBACK" }, |_| {});
         self.is_in_transaction = false;
-        // After an error PostgreSQL takes no statement in front of the rollback.
+        self.conflict = conflict;
         self.is_spoilt = ended.is_err();
         let done = done?;
         ended?;

@@ -289,6 +289,47 @@ fn a_copy_that_is_killed_goes_on_where_it_was() {
     }
 }
 
+/// The server goes on with a statement that waits for a lock when its sender is dead, and the locks of the old shard are gone by then.
+#[test]
+fn a_copy_that_is_killed_while_its_statement_waits_writes_nothing_afterwards() {
+    for (shop, waiting) in [
+        (
+            Shop::mariadb("rows_waits", ORDERS),
+            "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'Update' AND db = DATABASE()",
+        ),
+        (
+            Shop::postgres("rows_waits", ORDERS),
+            "SELECT COUNT(*) FROM pg_catalog.pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_catalog.pg_locks WHERE relation = 't_order'::regclass)",
+        ),
+    ] {
+        // A statement waits for a lock for half of it.
+        let table = "version = 2\nsettle = \"20s\"\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
+        shop.home.file("routes.toml", table);
+        shop.home.run(&["route", "put", "orders", "routes.toml", "--yes"]).done();
+        shop.home.run(&["move", "plan", "orders", "--shards", "s1,s2", "--out", "plan.toml"]).done();
+        let shop = shop.filled(10).started();
+        shop.new.say(&format!("INSERT INTO t_order VALUES ({}, 1, 'held')", id(10)));
+        let held = format!("BEGIN; SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE;", id(10));
+        let mut holder = shop.new.session(&held);
+        let mut copy = shop.spawn("copy", &["--wait", "--yes"]);
+        until("a statement that waits", || shop.new.say(waiting) == "1");
+        copy.kill().unwrap();
+        copy.wait().unwrap();
+        // A program may delete what the copy has read.
+        shop.old.say("DELETE FROM t_order WHERE version = 1");
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        // Its locks go when it is over.
+        let limit = match &shop.new {
+            Server::MariaDb { .. } => "SET innodb_lock_wait_timeout = 60",
+            Server::Postgres { .. } => "SET lock_timeout = '60s'",
+        };
+        shop.new.say(&format!("{limit}; UPDATE t_order SET buyer = 'new' WHERE order_id = {}", id(10)));
+        until("the end of the statement", || shop.new.say(waiting) == "0");
+        assert_eq!(count(&shop.new), 1, "deleted rows are back");
+    }
+}
+
 /// Ctrl-Z, or a laptop that sleeps: the server ends the transaction of a client that is silent.
 #[test]
 fn a_copy_that_stands_still_in_a_chunk_holds_its_locks_for_seconds() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::owners::{self, RelationUse};
 use super::place::Place;
+use super::postgres_dialect::PIN;
 use super::postgres_session::PostgresSession;
 use super::{Postgres, ServerOptions};
 use crate::store::server::Phase;
@@ -20,7 +21,8 @@ static EXACT: LazyLock<String> = LazyLock::new(|| {
     let always =
         [("client_encoding", "UTF8"), ("standard_conforming_strings", "on"), ("row_security", "off")];
     let all = always.iter().chain(&POSTGRES_VALUES);
-    all.map(|(name, value)| ["SET LOCAL ", name, " = '", value, "'; "].concat()).collect()
+    let settings = all.map(|(name, value)| ["SET LOCAL ", name, " = '", value, "'; "].concat());
+    std::iter::once(PIN.to_owned()).chain(settings).collect()
 });
 
 /// Why no rows are moved from such a database, nor to it.
@@ -48,7 +50,8 @@ impl ShardSession for PostgresSession {
             ),
             None => String::new(),
         };
-        let words = format!("{}{waits}{sql}", *EXACT);
+        // After an error the server takes no statement in front of the rollback.
+        let words = if sql == "ROLLBACK" { sql.to_owned() } else { format!("{}{waits}{sql}", *EXACT) };
         let answer = self.wire.stream(self.limit, &words, |answer| {
             let cells: Vec<_> =
                 (0..answer.len()).map(|column| answer.get(column).map(str::as_bytes)).collect();
