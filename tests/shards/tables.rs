@@ -197,6 +197,101 @@ fn a_key_that_takes_its_children_along_is_written_to_both_shards() {
     along(&Postgres::new(), "SET application_name = 'along'");
 }
 
+/// Its parent is deleted in the new shard and inserted anew, with which the child would go.
+#[test]
+fn a_child_that_goes_with_its_parent_is_there_after_the_parent_was_written_anew() {
+    fn anew<D: Database>(database: &D, settings: &'static str) {
+        let create = [
+            "CREATE TABLE parent (id BIGINT UNIQUE, code VARCHAR(5), version BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, code))",
+            "CREATE TABLE child (of_id BIGINT, n INT, PRIMARY KEY (of_id, n), FOREIGN KEY (of_id) REFERENCES parent (id) ON DELETE CASCADE)",
+        ];
+        let shards = own(database, &create, &[("parent", "id"), ("child", "of_id")], settings);
+        let insert = [
+            format!("INSERT INTO parent (id, code) VALUES ({FIRST}, 'a')"),
+            format!("INSERT INTO child (of_id, n) VALUES ({FIRST}, 1)"),
+        ];
+        works_alike(database, &shards, "child", &insert);
+        works_alike(database, &shards, "child", &["UPDATE parent SET code = 'b'".to_owned()]);
+        assert_eq!(ask(database, 1, "SELECT code FROM parent"), [["b"]]);
+        assert_eq!(ask(database, 1, "SELECT n FROM child"), [["1"]]);
+    }
+    anew(&MariaDb::new(), "SET @nothing = 1");
+    anew(&Postgres::new(), "SET application_name = 'anew'");
+}
+
+#[test]
+fn rows_of_other_ids_that_would_change_with_one_that_is_written_anew_refuse_the_write() {
+    fn others<D: Database>(database: &D, settings: &'static str, rule: &str) {
+        let gift = format!(
+            "CREATE TABLE gift (id BIGINT, n INT, of_id BIGINT, PRIMARY KEY (id, n), FOREIGN KEY (of_id) REFERENCES parent (id) ON DELETE {rule})"
+        );
+        let create = [
+            "CREATE TABLE parent (id BIGINT PRIMARY KEY)",
+            "CREATE TABLE place (id BIGINT, n INT, seat INT UNIQUE, PRIMARY KEY (id, n))",
+            &gift,
+        ];
+        let tables = [("parent", "id"), ("place", "id"), ("gift", "id")];
+        let shards = own(database, &create, &tables, settings);
+        let other = FIRST + 1;
+        for shard in [0, 1] {
+            for sql in [
+                format!("INSERT INTO parent VALUES ({FIRST}), ({other})"),
+                format!("INSERT INTO place VALUES ({FIRST}, 1, 1), ({FIRST}, 2, 2)"),
+                format!("INSERT INTO gift VALUES ({other}, 1, {FIRST})"),
+            ] {
+                ask(database, shard, &sql);
+            }
+        }
+        let exchange =
+            ["SET seat = NULL WHERE n = 1", "SET seat = 1 WHERE n = 2", "SET seat = 2 WHERE n = 1"];
+        let written = shards.write(FIRST, |connection| {
+            for sql in exchange {
+                connection.ask(&format!("UPDATE place {sql}"))?;
+            }
+            Ok(())
+        });
+        let error = written.expect_err("the gift would go");
+        let error = ours(&error);
+        let says = "rows of other ids in ";
+        assert!(error.code == Code::StoreRefused && error.message.contains(says), "{error}");
+        for shard in [0, 1] {
+            let gifts = ask(database, shard, "SELECT of_id FROM gift");
+            assert_eq!(gifts, [[FIRST.to_string()]], "{rule}");
+            assert_eq!(ask(database, shard, "SELECT seat FROM place WHERE n = 1"), [["1"]]);
+        }
+    }
+    others(&MariaDb::new(), "SET @nothing = 1", "SET NULL");
+    others(&MariaDb::new(), "SET @nothing = 1", "CASCADE");
+    others(&Postgres::new(), "SET application_name = 'others'", "SET NULL");
+    others(&Postgres::new(), "SET application_name = 'others'", "CASCADE");
+}
+
+/// On MySQL and MariaDB each id that has rows has one in the first table.
+#[test]
+fn rows_that_only_the_new_shard_would_delete_with_others_refuse_the_write_in_postgresql() {
+    let database = Postgres::new();
+    let create = [
+        "CREATE TABLE t (id BIGINT PRIMARY KEY)",
+        "CREATE TABLE child (id BIGINT, n INT, PRIMARY KEY (id, n))",
+    ];
+    let shards = own(&database, &create, &[("t", "id"), ("child", "id")], "SELECT 1");
+    let insert =
+        [format!("INSERT INTO t VALUES ({FIRST})"), format!("INSERT INTO child VALUES ({FIRST}, 1)")];
+    works_alike(&database, &shards, "child", &insert);
+    ask(&database, 1, "ALTER TABLE child ADD FOREIGN KEY (id) REFERENCES t ON DELETE CASCADE");
+    refused(&database, &shards, "child", "DELETE FROM t", "both have other foreign keys");
+    assert_eq!(ask(&database, 0, "SELECT COUNT(*) FROM t"), [["1"]]);
+}
+
+#[test]
+fn a_generated_column_of_the_key_is_refused_in_postgresql() {
+    let database = Postgres::new();
+    let create = "CREATE TABLE t (id BIGINT, n INT, twice INT GENERATED ALWAYS AS (n * 2) STORED, PRIMARY KEY (id, twice))";
+    let shards = own(&database, &[create], &[("t", "id")], "SELECT 1");
+    let insert = format!("INSERT INTO t VALUES ({FIRST}, 1), ({FIRST}, 2)");
+    refused(&database, &shards, "t", &insert, "column `twice` of the primary key of `t` is generated");
+}
+
 #[test]
 fn rows_that_exchange_ranges_of_which_no_two_may_overlap_are_written_to_both_shards() {
     let database = Postgres::new();

@@ -22,19 +22,53 @@ fn question(table: &MovedTable, take_along: bool) -> String {
             text(&table.name),
             if take_along { " AND rc.DELETE_RULE NOT IN ('RESTRICT', 'NO ACTION')" } else { "" }
         ),
-        ShardKind::Postgres => format!(
-            "SELECT '\"' || replace(n.nspname, '\"', '\"\"') || '\".\"' || replace(t.relname, '\"', '\"\"') || '\"', \
-             COALESCE((SELECT max(own.attname::text) FROM unnest(c.conkey, c.confkey) AS pair(own, other) \
-             JOIN pg_catalog.pg_attribute own ON own.attrelid = c.conrelid AND own.attnum = pair.own \
-             JOIN pg_catalog.pg_attribute other ON other.attrelid = c.confrelid AND other.attnum = pair.other \
-             WHERE other.attname = {}), ''), c.conname::pg_catalog.text \
-             FROM pg_catalog.pg_constraint c JOIN pg_catalog.pg_class t ON t.oid = c.conrelid JOIN pg_catalog.pg_namespace n ON n.oid = t.relnamespace \
-             WHERE c.contype = 'f' AND c.confrelid = {}::pg_catalog.regclass AND c.conparentid = 0{}",
-            text(table.key()),
-            text(&table.quoted),
-            if take_along { " AND c.confdeltype IN ('c', 'n', 'd')" } else { "" }
-        ),
+        // A foreign key may lead to a partition. What stands here has its schema: programs ask it too.
+        ShardKind::Postgres => {
+            let table_oid = format!("{}::pg_catalog.regclass", text(&table.quoted));
+            format!(
+                "SELECT pg_catalog.concat('\"', pg_catalog.replace(n.nspname::pg_catalog.text, '\"', '\"\"'), '\".\"', pg_catalog.replace(t.relname::pg_catalog.text, '\"', '\"\"'), '\"'), \
+                 COALESCE((SELECT pg_catalog.max(own.attname::pg_catalog.text) FROM ROWS FROM (pg_catalog.unnest(c.conkey), pg_catalog.unnest(c.confkey)) AS pair(own, other) \
+                 JOIN pg_catalog.pg_attribute own ON own.attrelid = c.conrelid AND own.attnum = pair.own \
+                 JOIN pg_catalog.pg_attribute other ON other.attrelid = c.confrelid AND other.attnum = pair.other \
+                 WHERE other.attname = {}), ''), c.conname::pg_catalog.text \
+                 FROM pg_catalog.pg_constraint c JOIN pg_catalog.pg_class t ON t.oid = c.conrelid JOIN pg_catalog.pg_namespace n ON n.oid = t.relnamespace \
+                 WHERE c.contype = 'f' AND c.conparentid = 0 AND (c.confrelid = {table_oid} OR c.confrelid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree({table_oid}) p)){}",
+                text(table.key()),
+                if take_along { " AND c.confdeltype IN ('c', 'n', 'd')" } else { "" }
+            )
+        }
     }
+}
+
+/// What a server does to other rows when a row of a table is deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TakenAlong {
+    /// Rows of the same id, in a table that is named.
+    pub(crate) takes_own: bool,
+    /// A table whose rows of other ids go too, or change.
+    pub(crate) others: Option<String>,
+}
+
+/// Asks for [`TakenAlong`].
+pub(crate) fn ask_taken_along(table: &MovedTable) -> String {
+    question(table, true)
+}
+
+/// The answer to [`ask_taken_along`], where all tables of the move are these.
+pub(crate) fn taken_along<'t>(
+    children: &[Vec<String>],
+    named: impl Iterator<Item = &'t MovedTable> + Clone,
+) -> TakenAlong {
+    let mut along = TakenAlong::default();
+    for child in children {
+        let [name, column, ..] = &child[..] else { continue };
+        if named.clone().any(|table| is_named(table, name) && table.key() == column) {
+            along.takes_own = true;
+        } else {
+            along.others = Some(name.clone());
+        }
+    }
+    along
 }
 
 /// Refuses a table whose rows take rows of another one with them, unless these are of the same ids and of a table that is removed first.

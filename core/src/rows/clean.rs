@@ -1,6 +1,6 @@
 //! Removes the rows of finished moves from the old shard, each only where the new shard has it or an operator says that it was deleted there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::children::check_children;
@@ -64,32 +64,40 @@ impl Moves {
             let (mut known, mut missing) = (0, 0);
             for range in ranges(&finished, both) {
                 let count = &mut |_: &mut Both<'_>, rows: &KnownRows| {
-                    missing += rows.missing;
+                    missing += rows.missing.len() as u64;
                     Ok(rows.all.len() as u64)
                 };
                 let how = (u64::MAX, rows.has_changed);
                 known += each_chunk(both, &range, how, RowsTask::Checking, count)?;
             }
             check_missing(both, known, missing)?;
-            counts.push(known);
+            counts.push((known, missing));
         }
         // The range moves again, or another shard's rows were taken for old ones, only under another version.
         let still = || self.check_still(status.version);
         let permit = Permit::new(&still, status.settle);
         if !change.is_dry() {
             // Children stand behind their parents.
-            for (both, count) in all.iter_mut().zip(&mut counts).rev() {
+            for (both, (count, missing)) in all.iter_mut().zip(&mut counts).rev() {
                 *count = 0;
+                let how = (rows.per_second, rows.has_changed);
+                // What the new shard lacks goes first: of what a killed command leaves it never lacks a larger part than at the beginning.
+                for range in ranges(&finished, both).into_iter().filter(|_| *missing > 0) {
+                    let remove = &mut |both: &mut Both<'_>, rows: &KnownRows| {
+                        remove(both, rows.all.iter().filter(|(row, _)| rows.missing.contains(*row)), &permit)
+                    };
+                    *count += each_chunk(both, &range, how, RowsTask::Removing, remove)?;
+                }
                 for range in ranges(&finished, both) {
-                    let remove = &mut |both: &mut Both<'_>, rows: &KnownRows| remove(both, rows, &permit);
-                    let how = (rows.per_second, rows.has_changed);
+                    let remove =
+                        &mut |both: &mut Both<'_>, rows: &KnownRows| remove(both, rows.all.iter(), &permit);
                     *count += each_chunk(both, &range, how, RowsTask::Removing, remove)?;
                     check_gone(both, &range)?;
                 }
             }
         }
         let named = all.iter().zip(counts);
-        Ok(named.map(|(both, rows)| RemovedRows { table: both.old.name.clone(), rows }).collect())
+        Ok(named.map(|(both, (rows, _))| RemovedRows { table: both.old.name.clone(), rows }).collect())
     }
 
     /// The moves whose rows may go, and the present routes.
@@ -176,10 +184,10 @@ fn check_routes(routes: &Router, of: &FinishedMove) -> Result<()> {
     Ok(())
 }
 
-/// The old shard's rows of a chunk, and how many of them the new shard does not have any more.
+/// The old shard's rows of a chunk, and which of them the new shard does not have any more.
 struct KnownRows {
     all: BTreeMap<Primary, Digest>,
-    missing: u64,
+    missing: BTreeSet<Primary>,
 }
 
 /// Refuses where the new shard lacks more rows than programs delete: it may have lost them.
@@ -226,13 +234,15 @@ fn each_chunk(
 fn known(both: &mut Both<'_>, chunk: &IdRange, has_changed: bool) -> Result<KnownRows> {
     let old = both.watch.persist(|| digests(&mut both.from, &both.old, &both.old.within(chunk)))?;
     if old.is_empty() {
-        return Ok(KnownRows { all: old, missing: 0 });
+        return Ok(KnownRows { all: old, missing: BTreeSet::new() });
     }
     let new = both.watch.persist(|| digests(&mut both.to, &both.new, &both.new.within(chunk)))?;
-    let (mut missing, mut other) = (Vec::new(), Vec::new());
+    let (mut missing, mut other) = (BTreeSet::new(), Vec::new());
     for (primary, row) in &old {
         match new.get(primary) {
-            None => missing.push(both.old.shown(primary)),
+            None => {
+                missing.insert(primary.clone());
+            }
             Some(there) if there != row && !has_changed => other.push(both.old.shown(primary)),
             Some(_) => {}
         }
@@ -241,7 +251,7 @@ fn known(both: &mut Both<'_>, chunk: &IdRange, has_changed: bool) -> Result<Know
     let what = if !missing.is_empty() && !has_changed {
         format!(
             "the new shard ({to}) does not have these rows of `{table}`: {}; they were deleted in the new shard since the move, or a program that did not follow it has written them to the old one ({from}); `{}` says that it is the first, and removes them too",
-            named(missing),
+            named(missing.iter().map(|primary| both.old.shown(primary)).collect()),
             both.wording.name("changed_too")
         )
     } else if !other.is_empty() {
@@ -251,7 +261,7 @@ fn known(both: &mut Both<'_>, chunk: &IdRange, has_changed: bool) -> Result<Know
             both.wording.name("changed_too")
         )
     } else {
-        return Ok(KnownRows { all: old, missing: missing.len() as u64 });
+        return Ok(KnownRows { all: old, missing });
     };
     Err(Error::new(Code::StoreRefused, what))
 }
@@ -264,8 +274,12 @@ fn named(mut rows: Vec<String>) -> String {
 }
 
 /// Removes rows that still have the values that were looked at; answers with how many.
-fn remove(both: &mut Both<'_>, rows: &KnownRows, permit: &Permit<'_>) -> Result<u64> {
-    let rows: Vec<_> = rows.all.iter().collect();
+fn remove<'r>(
+    both: &mut Both<'_>,
+    rows: impl Iterator<Item = (&'r Primary, &'r Digest)>,
+    permit: &Permit<'_>,
+) -> Result<u64> {
+    let rows: Vec<_> = rows.collect();
     let Both { from, old, watch, .. } = both;
     let mut removed = 0;
     for part in rows.chunks(CHUNK as usize) {

@@ -36,10 +36,11 @@ use parents::check_parents;
 use permit::Permit;
 use shard::{Cells, Shard};
 use sides::check_sides;
-use storage::check_storage;
+use storage::{check_key, check_storage};
 use watch::Watch;
 
 pub(crate) use crate::store::shard_session::ShardTable;
+pub(crate) use children::{TakenAlong, ask_taken_along, taken_along};
 pub(crate) use digest::Primary;
 pub(crate) use key::Id;
 pub(crate) use moved_table::{Class, Column, MovedTable, cell, check_kind, questions};
@@ -150,6 +151,7 @@ impl MovedRows {
             let Some(both) = before.last_mut() else { continue };
             let later: Vec<_> = later.iter().map(|of| &of.new).collect();
             check_parents(&mut both.to, &both.new, &later)?;
+            check_key(&mut both.to, &both.new)?;
         }
         Ok(all)
     }

@@ -229,10 +229,9 @@ impl MovedTable {
 
     /// The end of an insert: a row that is there already is replaced. It is an error where another row has one of its unique values.
     pub fn or_replace(&self) -> String {
-        // Texts of a key may be alike and other texts.
-        let is_fixed = |(at, column): &(usize, &Column)| {
-            column.is_identity || self.primary.contains(at) && column.class != Class::Text
-        };
+        // Values of a key may be alike and have other texts: letters, 1.0 and 1.00, an interval of 1 day and of 24 hours. An id has one text.
+        let is_fixed =
+            |(at, column): &(usize, &Column)| column.is_identity || self.primary.first() == Some(at);
         let others = || {
             let others = self.columns.iter().enumerate().filter(|one| !is_fixed(one));
             others.map(|(_, column)| self.name_of(column))

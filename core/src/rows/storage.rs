@@ -35,3 +35,24 @@ pub fn refused_storage(kind: ShardKind, at: &str, name: &str, quoted: &str, faul
     };
     Error::new(Code::StoreRefused, format!("{at}: {what}"))
 }
+
+/// Refuses a primary key that a commit checks: PostgreSQL finds no row by it where one is inserted or replaced.
+pub fn check_key(shard: &mut Shard, table: &MovedTable) -> Result<()> {
+    if table.kind != ShardKind::Postgres {
+        return Ok(());
+    }
+    let question = format!(
+        "SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = {}::pg_catalog.regclass AND i.indisprimary AND NOT i.indimmediate",
+        text_literal(table.kind, &table.quoted)
+    );
+    let found = texts(shard, &question)?;
+    let Some(key) = found.first().and_then(|row| row.first()) else { return Ok(()) };
+    Err(Error::new(
+        Code::StoreRefused,
+        format!(
+            "{}: the primary key of `{}` (`{key}`) is DEFERRABLE, and PostgreSQL replaces no row by such a key; drop it in the new shard, and add it there without DEFERRABLE until the move is over",
+            shard.at(),
+            table.name
+        ),
+    ))
+}

@@ -51,6 +51,12 @@ fn advisory(id: &Id, sign: &str) -> String {
     format!("pg_catalog.pg_advisory_xact_lock({sign}{number})::pg_catalog.text")
 }
 
+/// Which rows of the new shard go or change with the rows of a table.
+pub(super) fn ask_taken_along(table: &MovedTable) -> String {
+    let question = crate::rows::ask_taken_along(table);
+    if table.kind == ShardKind::MySql { question + ALL } else { question }
+}
+
 /// Asks again whether an id has no row of the root, and waits for nobody: another writer's row may be there meanwhile.
 pub(super) fn is_absent(root: &MovedTable, id: &Id) -> String {
     format!("SELECT '1' FROM {} WHERE {}{ALL} FOR UPDATE NOWAIT", root.quoted, is(root, id))
@@ -274,13 +280,27 @@ pub(super) struct Sides<'r> {
     pub(super) new: &'r [ShardRow],
 }
 
-/// The statements that make the rows of the new shard what they are on the old one: first those that take rows away, then those that write.
-pub(super) fn changes(
-    known: &KnownTable,
-    shape: &[Column],
-    sides: &Sides<'_>,
-    replaces: bool,
-) -> [Vec<String>; 2] {
+/// The statements that make the rows of the new shard what they are on the old one.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub(super) deletes: Vec<String>,
+    pub(super) updates: Vec<String>,
+    pub(super) inserts: Vec<String>,
+}
+
+impl Changes {
+    pub(super) fn all(&self) -> impl Iterator<Item = &String> {
+        self.deletes.iter().chain(&self.updates).chain(&self.inserts)
+    }
+
+    /// A row may be deleted to be inserted anew.
+    pub(super) fn writes_anew(&self) -> bool {
+        !self.deletes.is_empty() && !self.inserts.is_empty()
+    }
+}
+
+/// The statements that make the rows of the new shard what they are on the old one.
+pub(super) fn changes(known: &KnownTable, shape: &[Column], sides: &Sides<'_>, replaces: bool) -> Changes {
     let table = &known.table;
     let primary: Vec<usize> = table
         .primary
@@ -299,7 +319,7 @@ pub(super) fn changes(
         let mut cells = shape.iter().enumerate().filter(|(_, column)| column.is_identity);
         cells.any(|(at, _)| is.get(at) != row.get(at))
     };
-    let (mut gone, mut writes, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut gone, mut updates, mut missing) = (Vec::new(), Vec::new(), Vec::new());
     for (key, row) in &new {
         if replaces || old.get(key).is_none_or(|is| is_fixed(is, row)) {
             gone.push(key);
@@ -308,16 +328,18 @@ pub(super) fn changes(
     for (key, row) in &old {
         match new.get(key) {
             Some(is) if !replaces && is == row => {}
-            Some(is) if !replaces && !is_fixed(is, row) => writes.push(statements.update(key, row)),
+            Some(is) if !replaces && !is_fixed(is, row) => updates.push(statements.update(key, row)),
             _ => missing.push(*row),
         }
     }
-    let deletes = gone.chunks(500).map(|keys| statements.delete(keys)).collect();
-    writes.extend(statements.inserts(&missing));
-    match table.kind {
-        ShardKind::MySql => [deletes, writes]
-            .map(|all: Vec<String>| all.iter().map(|sql| under(known.is_mariadb, sql)).collect()),
-        ShardKind::Postgres => [deletes, writes],
+    let said = |all: Vec<String>| match table.kind {
+        ShardKind::MySql => all.iter().map(|sql| under(known.is_mariadb, sql)).collect(),
+        ShardKind::Postgres => all,
+    };
+    Changes {
+        deletes: said(gone.chunks(500).map(|keys| statements.delete(keys)).collect()),
+        updates: said(updates),
+        inserts: said(statements.inserts(&missing)),
     }
 }
 

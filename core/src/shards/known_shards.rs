@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::rows::{
     MovedTable, ShardKind, ShardTable, Wording, cell, check_kind, questions, refused_storage, text_literal,
 };
@@ -100,6 +100,7 @@ impl Learning {
             let row = rows.first().map(Vec::as_slice);
             let table = check_kind(self.kind, &self.shard, name, row.map(|row| found(self.kind, name, row)))?;
             let row = row.unwrap_or_default().to_vec();
+            check_encoding(&self.shard, cell(&row, 9))?;
             match cell(&row, 5) {
                 "" => {}
                 fault => {
@@ -139,7 +140,20 @@ impl Learning {
     }
 }
 
-fn texts(rows: &[ShardRow]) -> Vec<Vec<String>> {
+/// Refuses PostgreSQL's encoding of bytes that may be no letters: a driver makes other letters of them, or none.
+fn check_encoding(at: &str, encoding: &str) -> Result<()> {
+    if encoding != "SQL_ASCII" {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::StoreRefused,
+        format!(
+            "shard `{at}`: texts of the encoding SQL_ASCII are bytes of no known letters, of which drivers make other ones; a database with such an encoding is not written to while a range of it moves"
+        ),
+    ))
+}
+
+pub(super) fn texts(rows: &[ShardRow]) -> Vec<Vec<String>> {
     let text = |cell: &Option<Vec<u8>>| {
         cell.as_deref().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
     };
@@ -147,7 +161,7 @@ fn texts(rows: &[ShardRow]) -> Vec<Vec<String>> {
 }
 
 /// Which table a program means by this name: its schema, what it is, its `oid`, its signature, which server this is, why its storage cannot be
-/// used, a trigger, whether a commit may check constraints, and the longest statement. MariaDB alone runs what stands in `/*M!`.
+/// used, a trigger, whether a commit may check constraints, the longest statement, and PostgreSQL's encoding. MariaDB alone runs what stands in `/*M!`.
 fn which(kind: ShardKind, name: &str) -> String {
     let literal = text_literal(kind, name);
     match kind {
@@ -164,7 +178,8 @@ fn which(kind: ShardKind, name: &str) -> String {
              (SELECT pg_catalog.min(i.inhrelid::pg_catalog.regclass::pg_catalog.text) FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class h ON h.oid = i.inhrelid WHERE i.inhparent = c.oid AND NOT h.relispartition), \
              COALESCE((SELECT pg_catalog.min(g.tgname::pg_catalog.text) FROM pg_catalog.pg_trigger g WHERE g.tgrelid = c.oid AND NOT g.tgisinternal AND g.tgenabled <> 'D'), \
              (SELECT pg_catalog.min(r.rulename::pg_catalog.text) FROM pg_catalog.pg_rewrite r WHERE r.ev_class = c.oid)), \
-             EXISTS (SELECT 1 FROM pg_catalog.pg_constraint k WHERE k.conrelid = c.oid AND k.condeferrable)::pg_catalog.text \
+             EXISTS (SELECT 1 FROM pg_catalog.pg_constraint k WHERE k.conrelid = c.oid AND k.condeferrable)::pg_catalog.text, '', \
+             pg_catalog.current_setting('server_encoding') \
              FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = pg_catalog.to_regclass(pg_catalog.quote_ident({literal}))",
             carried::signature("c.oid")
         ),

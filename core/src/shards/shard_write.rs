@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Code, Error, Result, shown};
 use crate::gene::Gene;
-use crate::rows::{Column, Id, ShardKind};
+use crate::rows::{Column, Id, ShardKind, TakenAlong, taken_along};
 
 use super::ShardTables;
-use super::carried::{self, Sides, Unread};
+use super::carried::{self, Changes, Sides, Unread};
 use super::failure::ShardFailure;
-use super::known_shards::{KnownShard, Learning};
+use super::known_shards::{KnownShard, Learning, texts};
 
 /// How long to wait where a range pauses, or another writer was in the way.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -96,6 +96,8 @@ enum WriteStage {
     PinNew,
     ReadNew,
     AskOldAgain,
+    /// What rows of the new shard take along where they are deleted, table by table.
+    AskChildren,
     Change(VecDeque<String>),
     UndoChanges,
     BeginAgain,
@@ -149,7 +151,9 @@ pub struct ShardWrite {
     /// The rows of the id are written anew, because two of them exchange a value that may be there once, or a
     /// parent gets another key.
     replaces: bool,
-    /// The rows of the new shard were written, and are read again, because a trigger may have changed them.
+    /// What rows of the new shard take along where they are deleted: of each table, or not asked for yet.
+    along: Vec<TakenAlong>,
+    /// The rows of the new shard were written, and are read again, because a trigger or a foreign key may have changed them.
     reads_again: bool,
 }
 
@@ -194,6 +198,7 @@ impl ShardTables {
             known: [None, None],
             rows: [Vec::new(), Vec::new()],
             replaces: false,
+            along: Vec::new(),
             reads_again: false,
         }
     }
@@ -288,6 +293,12 @@ impl ShardWrite {
             WriteStage::ReadNew => self.have_read(Side::New, rows),
             WriteStage::AskOldAgain if !rows.is_empty() => self.again("another program has inserted the id"),
             WriteStage::AskOldAgain => self.change(),
+            WriteStage::AskChildren => {
+                let named = self.known(Side::New).map(|known| known.tables.iter().map(|known| &known.table));
+                let along = named.map(|named| taken_along(&texts(&rows), named)).unwrap_or_default();
+                self.along.push(along);
+                self.change()
+            }
             WriteStage::Change(left) => self.changing(left),
             WriteStage::UndoChanges => {
                 self.stage = WriteStage::BeginAgain;
@@ -295,6 +306,7 @@ impl ShardWrite {
             }
             WriteStage::BeginAgain => {
                 self.held_mut(Side::New).in_transaction = true;
+                self.reads_again = false;
                 let [_, new] = &mut self.rows;
                 new.clear();
                 Ok(self.lock_new())
@@ -642,12 +654,35 @@ impl ShardWrite {
         Sides { old, new }
     }
 
+    /// What is to be done to each table of the new shard.
+    fn changes(&self, shard: &KnownShard, replaces: bool) -> Vec<Changes> {
+        let tables = shard.tables.iter().enumerate();
+        tables
+            .map(|(at, known)| carried::changes(known, &self.shape(at), &self.sides(at), replaces))
+            .collect()
+    }
+
     fn change(&mut self) -> Result<ShardAction> {
-        let (mut deletes, mut writes) = (Vec::new(), Vec::new());
         let Some(shard) = self.known(Side::New).cloned() else { return self.commit() };
-        for (at, known) in shard.tables.iter().enumerate() {
-            let changes = carried::changes(known, &self.shape(at), &self.sides(at), self.replaces);
-            let longest = changes.iter().flatten().map(String::len).max().unwrap_or(0);
+        let mut changes = self.changes(&shard, self.replaces);
+        // A row that is deleted and inserted anew takes others along, which the old shard has kept.
+        if changes.iter().any(Changes::writes_anew) {
+            if let Some(known) = shard.tables.get(self.along.len()) {
+                let sql = carried::ask_taken_along(&known.table);
+                return Ok(self.ask(Side::New, sql, WriteStage::AskChildren));
+            }
+            let takes_own =
+                |(changes, along): (&Changes, &TakenAlong)| changes.writes_anew() && along.takes_own;
+            if changes.iter().zip(&self.along).any(takes_own) {
+                self.replaces = true;
+                changes = self.changes(&shard, true);
+            }
+            self.check_others(&changes)?;
+        }
+        let gone: Vec<bool> = changes.iter().map(|changes| !changes.deletes.is_empty()).collect();
+        let (mut deletes, mut writes) = (Vec::new(), Vec::new());
+        for (known, changes) in shard.tables.iter().zip(changes) {
+            let longest = changes.all().map(String::len).max().unwrap_or(0);
             if longest >= known.longest_statement {
                 return Err(Error::new(
                     Code::StoreRefused,
@@ -659,18 +694,39 @@ impl ShardWrite {
                     ),
                 ));
             }
-            let [gone, written] = changes;
             // Children go first.
-            deletes.splice(0..0, gone);
-            writes.extend(written);
+            deletes.splice(0..0, changes.deletes);
+            writes.extend(changes.updates);
+            writes.extend(changes.inserts);
         }
         let mut all: VecDeque<String> = deletes.into_iter().chain(writes).collect();
         // A commit that fails here would come after that of the old shard.
         if !all.is_empty() && shard.tables.iter().any(|known| known.is_deferrable) {
             all.push_back("SET CONSTRAINTS ALL IMMEDIATE".to_owned());
         }
-        self.reads_again = !all.is_empty() && shard.tables.iter().any(|known| known.trigger.is_some());
+        // A foreign key of the new shard alone takes rows along.
+        let [old, _] = &self.rows;
+        let may_take =
+            |(at, is_gone): (usize, &bool)| *is_gone && old.iter().skip(at + 1).any(|rows| !rows.is_empty());
+        let may_change =
+            gone.iter().enumerate().any(may_take) || shard.tables.iter().any(|known| known.trigger.is_some());
+        self.reads_again = !all.is_empty() && may_change;
         self.changing(all)
+    }
+
+    /// Refuses to delete and insert anew what takes rows of other ids along.
+    fn check_others(&self, changes: &[Changes]) -> Result<()> {
+        let mut anew = changes.iter().zip(&self.along).filter(|(changes, _)| changes.writes_anew());
+        let Some(others) = anew.find_map(|(_, along)| along.others.as_deref()) else { return Ok(()) };
+        Err(Error::new(
+            Code::StoreRefused,
+            format!(
+                "rows of other ids in {} are deleted or changed (ON DELETE) with a row of id {} that is deleted on shard `{}` and inserted anew, since a value that may be there once goes from one row to another; nothing was written",
+                shown(others),
+                self.id,
+                self.shard(Side::New)
+            ),
+        ))
     }
 
     fn changing(&mut self, mut left: VecDeque<String>) -> Result<ShardAction> {
@@ -690,16 +746,26 @@ impl ShardWrite {
         let Some(shard) = self.known(Side::New) else { return Ok(()) };
         for (at, known) in shard.tables.iter().enumerate() {
             let changes = carried::changes(known, &self.shape(at), &self.sides(at), false);
-            if changes.iter().any(|statements| !statements.is_empty()) {
+            if changes.all().next().is_some() {
                 let triggers: Vec<_> =
                     shard.tables.iter().filter_map(|known| known.trigger.as_deref()).collect();
+                let (name, shard) = (&known.table.name, self.shard(Side::New));
+                if triggers.is_empty() {
+                    return Err(Error::new(
+                        Code::StoreRefused,
+                        format!(
+                            "rows of `{name}` go on shard `{shard}` with rows that are deleted there (ON DELETE), and stay on shard `{}`: both have other foreign keys; nothing was written",
+                            self.shard(Side::Old)
+                        ),
+                    ));
+                }
                 return Err(Error::new(
                     Code::StoreRefused,
                     format!(
                         "a trigger or a rule of shard `{}` (`{}`) changes the rows of `{}` that are written there; nothing was written; drop it in the new shard, and create it again after the move",
-                        self.shard(Side::New),
+                        shard,
                         triggers.join("`, `"),
-                        known.table.name
+                        name
                     ),
                 ));
             }
@@ -772,6 +838,7 @@ impl ShardWrite {
         }
         self.rows = [Vec::new(), Vec::new()];
         self.known = [None, None];
+        self.along.clear();
         self.reads_again = false;
         match end {
             End::Done => {
@@ -802,6 +869,7 @@ impl ShardWrite {
             | WriteStage::EndLearning(side) => *side,
             WriteStage::PinNew
             | WriteStage::ReadNew
+            | WriteStage::AskChildren
             | WriteStage::Change(_)
             | WriteStage::UndoChanges
             | WriteStage::BeginAgain

@@ -69,6 +69,8 @@ struct Play {
     works: usize,
     /// The name of one on the new shard, which changes nothing; or none.
     trigger: &'static str,
+    /// Of PostgreSQL.
+    encoding: &'static str,
 }
 
 enum Ends {
@@ -79,7 +81,7 @@ enum Ends {
 
 impl Play {
     fn new(kind: ShardKind) -> Play {
-        Play { kind, sides: Default::default(), said: Vec::new(), works: 0, trigger: "" }
+        Play { kind, sides: Default::default(), said: Vec::new(), works: 0, trigger: "", encoding: "UTF8" }
     }
 
     fn on(&mut self, side: Side) -> &mut Connection {
@@ -109,7 +111,7 @@ impl Play {
             ShardKind::MySql if sql.contains("STATISTICS") => vec![row(&["id"])],
             ShardKind::MySql if sql.contains("CAST(") => vec![row(&[&id, n, "0", "000+00:00", "0"])],
             ShardKind::Postgres if sql.contains("to_regclass") => {
-                vec![row(&["public", "r", "1", "77", "", "", self.trigger, "true"])]
+                vec![row(&["public", "r", "1", "77", "", "", self.trigger, "true", "", self.encoding])]
             }
             ShardKind::Postgres if sql.contains("format_type") => vec![
                 row(&["id", "bigint", "t", "", "N", "int8"]),
@@ -329,7 +331,7 @@ fn two_rows_that_exchange_a_value_are_written_anew() {
             _ => None,
         })
         .collect();
-    assert_eq!(written, ["ROLLBACK", "BEGIN", "SELECT", "SELECT", "DELETE", "INSERT", "SET"]);
+    assert_eq!(written, ["ROLLBACK", "BEGIN", "SELECT", "SELECT", "SELECT", "DELETE", "INSERT", "SET"]);
 }
 
 #[test]
@@ -343,4 +345,13 @@ fn rows_that_a_trigger_of_the_new_shard_may_change_are_read_again() {
         };
         assert_eq!(reads("tr"), reads("") + 1, "{kind:?}");
     }
+}
+
+/// A driver makes other letters of bytes that are none, or none at all.
+#[test]
+fn texts_of_no_known_letters_are_not_written() {
+    let mut play = Play { encoding: "SQL_ASCII", ..Play::new(ShardKind::Postgres) };
+    let Ends::Failed(error) = play.run(tables(MOVES).write(ID), None) else { panic!("it is refused") };
+    assert!(error.code == Code::StoreRefused && error.message.contains("SQL_ASCII"), "{error}");
+    assert_eq!(play.works, 0);
 }

@@ -1012,6 +1012,76 @@ fn what_cannot_be_moved_is_refused_and_nothing_is_written() {
     }
 }
 
+#[test]
+fn keys_that_postgresql_cannot_replace_rows_by_and_those_that_lead_to_a_partition_are_refused() {
+    let shop = Shop::postgres(
+        "rows_keys",
+        "CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, version BIGINT NOT NULL, buyer VARCHAR(40)) PARTITION BY RANGE (order_id); \
+         CREATE TABLE all_of_them PARTITION OF t_order DEFAULT; \
+         CREATE TABLE late (order_id BIGINT PRIMARY KEY DEFERRABLE); \
+         CREATE TABLE twice (order_id BIGINT, n INT, two INT GENERATED ALWAYS AS (n * 2) STORED, PRIMARY KEY (order_id, two))",
+    );
+    let shop = shop.filled(3).started();
+    let note =
+        "CREATE TABLE note (id BIGINT PRIMARY KEY, order_id BIGINT REFERENCES all_of_them ON DELETE CASCADE)";
+    shop.old.say(note);
+    for (table, says) in [
+        ("t_order", ".\"note\" refer to rows of `t_order`"),
+        ("late", "(`late_pkey`) is DEFERRABLE"),
+        ("twice", "column `two` of the primary key of `twice` is generated"),
+    ] {
+        let refused =
+            shop.run("copy", &["--table", table, "--key", "order_id", "--yes"]).refused("STORE_REFUSED");
+        assert!(refused.contains(says), "{table}: {refused}");
+    }
+    // As advised.
+    shop.new.say("ALTER TABLE late DROP CONSTRAINT late_pkey, ADD PRIMARY KEY (order_id)");
+    shop.run("copy", &["--table", "late", "--key", "order_id", "--yes"]).done();
+}
+
+/// Values of a key that are one and have two texts.
+#[test]
+fn a_row_whose_key_has_another_text_in_the_new_shard_gets_that_of_the_old_one() {
+    let shop = Shop::postgres(
+        "rows_texts",
+        "CREATE TABLE t_order (order_id BIGINT, n NUMERIC, i INTERVAL, PRIMARY KEY (order_id, n, i))",
+    );
+    let shop = shop.started();
+    for (server, key) in [(&shop.old, "1.0, '1 day'"), (&shop.new, "1.00, '24:00:00'")] {
+        server.say(&format!("INSERT INTO t_order VALUES ({}, {key})", id(1)));
+    }
+    shop.run("copy", &["--yes"]).done();
+    let verified = shop.run("verify", &["--wait", "--yes"]).done();
+    assert!(verified.contains("rows: 1\nrepaired: 0\ndiffer: 0\n"), "{verified}");
+    assert_eq!(shop.new.say("SELECT n FROM t_order"), "1.0");
+}
+
+/// What is left in the old shard says less and less about the new one.
+#[test]
+fn a_clean_that_is_killed_goes_on_also_where_the_new_shard_lacks_rows() {
+    for shop in [Shop::mariadb("rows_clean_kill", ORDERS), Shop::postgres("rows_clean_kill", ORDERS)] {
+        let shop = shop.filled(3000).started();
+        shop.run("copy", &["--yes"]).done();
+        shop.run("verify", &["--wait", "--yes"]).done();
+        for _ in 0..4 {
+            shop.home.run(&["move", "next", "orders", "--wait", "--yes"]).done();
+        }
+        shop.run("verify", &["--wait", "--yes"]).done();
+        shop.home.run(&["move", "finish", "orders", "--wait", "--yes"]).done();
+        // Programs delete the last tenths.
+        shop.new.say(&format!("DELETE FROM t_order WHERE order_id >= {}", id(700)));
+        let now = ["--older-than", "0s", "--yes", "--changed-too"];
+        let mut clean = shop.spawn("clean", &[&now[..], &["--rows-per-second", "500"]].concat());
+        // Another 3000 rows stay.
+        until("a half", || count(&shop.old) <= 4500);
+        clean.kill().unwrap();
+        clean.wait().unwrap();
+        assert!(count(&shop.old) > 3000, "killed half-way");
+        shop.run("clean", &now).done();
+        assert_eq!(count(&shop.old), 3000);
+    }
+}
+
 /// The owner of the old table makes a number a text while its rows are copied, and writes statements for the new shard into it.
 #[test]
 fn a_number_that_holds_statements_of_the_old_shards_owner_runs_none_in_the_new_one() {
