@@ -55,7 +55,7 @@ pub const MILL: &[Described] = &[
         "reader_lease",
         "10s",
         "1s to 1h",
-        "How long the row lasts that says which version of a route table this process runs, see [Moving a shard](business-ids.md#moving-a-shard).",
+        "How long the row lasts that says which version of a route table this process runs, see [Moving a shard](moving-a-shard.md).",
     ),
     option(
         "ignored",
