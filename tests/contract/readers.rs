@@ -313,7 +313,7 @@ readers! {
 
 /// The statement that the page has for a reader whose row ends too late.
 fn a_row_is_deleted_by_the_statement_of_the_page(bench: Bench) {
-    let page = include_str!("../../docs/business-ids.md");
+    let page = include_str!("../../docs/moving-a-shard.md");
     let statement = page.split("delete its row: `").nth(1).and_then(|rest| rest.split('`').next());
     let readers = Readers::new(bench);
     let (mut store, key) = (readers.open(), &readers.key);

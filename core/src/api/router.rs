@@ -253,7 +253,7 @@ impl Router {
     /// and while the range moves, this process may answer for it. Steps that move only reads do not count. Asks no store and takes no lock.
     ///
     /// A write while the range moves holds a transaction open on both shards, and asks this before it commits them, the one of
-    /// [`Route::write`] first: see *A write while its range moves* on the page `business-ids.md`. If the answer is no, roll both back, take
+    /// [`Route::write`] first: see *A write while its range moves* on the page `moving-a-shard.md`. If the answer is no, roll both back, take
     /// a new route, and do the work again. A paused route is never current.
     ///
     /// ```

@@ -158,7 +158,7 @@ def havoc():
             if time.time() < at:
                 continue
             at, runner = time.time() + chance.uniform(3, 8), chance.choice(runners)
-            # A program that stands still while the move begins may write by a route of before: docs/business-ids.md, the steps.
+            # A program that stands still while the move begins may write by a route of before: docs/moving-a-shard.md, the steps.
             if is_copied.is_set() and chance.random() < 0.4:
                 runner.freeze(time.time() + chance.uniform(1, 5))
                 breaks["programs stopped for some seconds"] += 1

@@ -5,7 +5,7 @@ use keymill::Gene;
 use crate::common::Home;
 use crate::restore::Server;
 
-const PAGE: &str = include_str!("../../../../docs/business-ids.md");
+const PAGE: &str = include_str!("../../../../docs/order-table.md");
 
 const NARROW: &str = "business:order";
 const WIDE: &str = "business:order?wide=on";
@@ -145,7 +145,7 @@ fn an_order_number_comes_once_and_a_table_with_ids_of_64_bits_gets_a_key_of_16_b
             .map(|line| line.strip_prefix("-- ").expect("a comment"))
             .collect();
         for step in &steps {
-            assert!(PAGE.lines().any(|line| line == *step), "{dialect}: docs/business-ids.md has not {step}");
+            assert!(PAGE.lines().any(|line| line == *step), "{dialect}: docs/order-table.md has not {step}");
         }
         let [add, from_second @ ..] = &steps[..] else { panic!("{ddl}") };
         let (fill, others): (Vec<&str>, Vec<&str>) =
