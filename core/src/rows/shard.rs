@@ -178,45 +178,45 @@ impl Shard {
     /// # Errors
     /// Those of the work. `STORE_UNAVAILABLE`: the connection broke, and the locks went with it.
     pub fn transaction<T>(&mut self, work: impl FnOnce(&mut Shard) -> Result<T>) -> Result<T> {
-        self.transaction_ending("COMMIT", work)
+        self.run_transaction(self.begin_locking(), true, work)
     }
 
-    /// Likewise, for work that only locks rows: the transaction is rolled back, because a commit would wait for the disk.
+    /// Does work that only locks rows. The transaction is rolled back, because a commit would wait for the disk.
     ///
     /// # Errors
     /// Those of [`Shard::transaction`].
     pub fn with_locks<T>(&mut self, work: impl FnOnce(&mut Shard) -> Result<T>) -> Result<T> {
-        self.transaction_ending("ROLLBACK", work)
+        self.run_transaction(self.begin_locking(), false, work)
     }
 
     /// Carries out a statement that writes, in the open transaction or in one of its own. A server goes on with a statement that waits for a lock
-    /// when its sender is killed, and the locks of the other shard are gone by then: so the commit is a message of its own, which only a sender sends
-    /// that lives.
+    /// when its sender is killed, and the locks of the other shard are gone by then. So the commit is a message of its own: a killed sender sends
+    /// none.
     ///
     /// # Errors
     /// As [`Shard::read`].
     pub fn write(&mut self, sql: &str) -> Result<u64> {
-        let begin = match self.kind {
+        let begin: &[&str] = match self.kind {
             _ if self.is_in_transaction => return self.read(sql, |_| {}),
             // In the isolation of the session: a binary log of statements takes no other writes.
-            ShardKind::MySql => "START TRANSACTION",
-            ShardKind::Postgres => "BEGIN",
+            ShardKind::MySql => &["START TRANSACTION"],
+            ShardKind::Postgres => &["BEGIN"],
         };
-        self.between(&[begin], "COMMIT", |shard| shard.read(sql, |_| {}))
+        self.run_transaction(begin, true, |shard| shard.read(sql, |_| {}))
     }
 
-    fn transaction_ending<T>(&mut self, end: &str, work: impl FnOnce(&mut Shard) -> Result<T>) -> Result<T> {
-        let begin: &[&str] = match self.kind {
+    /// Begins a transaction whose locking reads lock the rows that they find, and no gaps.
+    fn begin_locking(&self) -> &'static [&'static str] {
+        match self.kind {
             ShardKind::MySql => &["SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"],
             ShardKind::Postgres => &["BEGIN ISOLATION LEVEL READ COMMITTED"],
-        };
-        self.between(begin, end, work)
+        }
     }
 
-    fn between<T>(
+    fn run_transaction<T>(
         &mut self,
         begin: &[&str],
-        end: &str,
+        commits: bool,
         work: impl FnOnce(&mut Shard) -> Result<T>,
     ) -> Result<T> {
         for statement in begin {
@@ -224,14 +224,18 @@ impl Shard {
         }
         self.is_in_transaction = true;
         let done = work(self);
-        let conflict = self.conflict;
-        let ended = self.read(if done.is_ok() { end } else { "ROLLBACK" }, |_| {});
+        // A commit that checks constraints late has a conflict of its own.
+        let ended =
+            if commits && done.is_ok() { self.read("COMMIT", |_| {}).map(drop) } else { self.roll_back() };
         self.is_in_transaction = false;
-        self.conflict = conflict;
         self.is_spoilt = ended.is_err();
         let done = done?;
         ended?;
         Ok(done)
+    }
+
+    fn roll_back(&mut self) -> Result<()> {
+        self.connected()?.roll_back().map_err(|fault| failed(&fault, &self.options.shown()))
     }
 
     /// The session, made again where it is broken.

@@ -43,6 +43,9 @@ pub(crate) trait ShardSession: Send {
     /// Reads the rows of a statement, one after the other, so that memory is that of one row. Answers with what it changed.
     fn read(&mut self, sql: &str, row: &mut dyn FnMut(Cells<'_>)) -> Result<u64, Fault>;
 
+    /// Rolls the open transaction back, also after an error.
+    fn roll_back(&mut self) -> Result<(), Fault>;
+
     /// The table of exactly this name, as the login finds it; `None`: there is none. On PostgreSQL one of a role that the login does not
     /// belong to is refused, with its owner.
     fn table(&mut self, name: &str) -> Result<Option<ShardTable>, Fault>;

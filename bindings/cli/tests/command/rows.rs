@@ -905,6 +905,20 @@ fn tables_whose_rows_refer_to_rows_that_are_not_there_yet_are_refused_by_name() 
     }
 }
 
+/// The commit says then that a row lacks the one that it refers to.
+#[test]
+fn a_row_whose_parent_is_looked_for_by_the_commit_is_named_and_copied_once_the_parent_is_there() {
+    let shop = Shop::postgres("rows_deferred", ORDERS).filled(3).started();
+    for server in [&shop.old, &shop.new] {
+        server.say("CREATE TABLE t_item (item_of BIGINT NOT NULL, line INT NOT NULL, PRIMARY KEY (item_of, line), CONSTRAINT of_order FOREIGN KEY (item_of) REFERENCES t_order (order_id) DEFERRABLE INITIALLY DEFERRED)");
+    }
+    shop.old.say("INSERT INTO t_item SELECT order_id, 1 FROM t_order");
+    let refused = refused_late(&shop.run("copy", &["--table", "t_item", "--key", "item_of", "--yes"]));
+    assert!(refused.contains("lacks the row that it refers to"), "{refused}");
+    shop.run("copy", &[&ITEMS[..], &["--yes"]].concat()).done();
+    assert_eq!(shop.new.say("SELECT COUNT(*) FROM t_item"), "3");
+}
+
 /// A table of keys only, a partitioned one, a key whose texts are alike in other letters, and long values.
 #[test]
 fn tables_of_other_shapes_are_copied_exactly() {

@@ -73,6 +73,10 @@ impl ShardSession for MysqlSession {
         Ok(changed.last().map_or(0, |changed| changed.rows))
     }
 
+    fn roll_back(&mut self) -> Result<(), Fault> {
+        self.say("ROLLBACK", Phase::Ask)
+    }
+
     fn table(&mut self, name: &str) -> Result<Option<ShardTable>, Fault> {
         let found = self.query(
             "SELECT TABLE_SCHEMA, TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?",

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::owners::{self, RelationUse};
 use super::place::Place;
-use super::postgres_dialect::PIN;
 use super::postgres_session::PostgresSession;
+use super::postgres_wire::WireStatement;
 use super::{Postgres, ServerOptions};
 use crate::store::server::Phase;
 use crate::store::shard_session::{Cells, POSTGRES_VALUES, ShardSession, ShardTable};
@@ -21,8 +21,7 @@ static EXACT: LazyLock<String> = LazyLock::new(|| {
     let always =
         [("client_encoding", "UTF8"), ("standard_conforming_strings", "on"), ("row_security", "off")];
     let all = always.iter().chain(&POSTGRES_VALUES);
-    let settings = all.map(|(name, value)| ["SET LOCAL ", name, " = '", value, "'; "].concat());
-    std::iter::once(PIN.to_owned()).chain(settings).collect()
+    all.map(|(name, value)| ["SET LOCAL ", name, " = '", value, "'; "].concat()).collect()
 });
 
 /// Why no rows are moved from such a database, nor to it.
@@ -50,8 +49,7 @@ impl ShardSession for PostgresSession {
             ),
             None => String::new(),
         };
-        // After an error the server takes no statement in front of the rollback.
-        let words = if sql == "ROLLBACK" { sql.to_owned() } else { format!("{}{waits}{sql}", *EXACT) };
+        let words = format!("{}{waits}{sql}", *EXACT);
         let answer = self.wire.stream(self.limit, &words, |answer| {
             let cells: Vec<_> =
                 (0..answer.len()).map(|column| answer.get(column).map(str::as_bytes)).collect();
@@ -59,6 +57,12 @@ impl ShardSession for PostgresSession {
         });
         // What is sent again changes nothing more: no outcome is unknown.
         answer.map_err(|failed| self.failed(&failed, Phase::Ask))
+    }
+
+    /// Alone in its message: after an error the server takes no statement in front of it.
+    fn roll_back(&mut self) -> Result<(), Fault> {
+        let answer = self.wire.send(self.limit, &WireStatement::RollBack);
+        answer.map(drop).map_err(|failed| self.failed(&failed, Phase::Ask))
     }
 
     /// The first of the schemas in which this login looks has it, whoever owns it there: programs that name no schema use that one.

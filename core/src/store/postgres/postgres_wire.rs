@@ -308,15 +308,15 @@ impl PostgresWire {
         })
     }
 
-    /// Statements without values, by the simple protocol, with each row passed to `row` as it arrives. The limit is that of each wait. [`PIN`] is
-    /// the caller's affair.
+    /// Statements without values, by the simple protocol, with each row passed to `row` as it arrives. The limit is that of each wait.
     pub(super) fn stream(
         &self,
         limit: Duration,
         statements: &str,
         mut row: impl FnMut(&SimpleQueryRow),
     ) -> Result<u64, Failed> {
-        let answers = self.ask(limit, |client| client.simple_query_raw(statements))?;
+        let words = format!("{PIN}{statements}");
+        let answers = self.ask(limit, |client| client.simple_query_raw(&words))?;
         // Each wait starts the runtime, which costs more than a row.
         let mut answers = Box::pin(answers.try_ready_chunks(ARRIVED_ROWS));
         let mut done = 0;
