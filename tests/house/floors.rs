@@ -61,12 +61,17 @@ pub(super) fn below_root(path: &Path) -> &Path {
 }
 
 pub(super) fn sources(folder: &Path) -> Vec<PathBuf> {
+    files(folder, "rs")
+}
+
+/// The files of a folder and of those in it whose names end so.
+pub(super) fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).expect("a folder of sources").flatten() {
+    for entry in fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
         if path.is_dir() {
-            found.extend(sources(&path));
-        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.extend(files(&path, extension));
+        } else if path.extension().is_some_and(|end| end == extension) {
             found.push(path);
         }
     }

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::floors::{root, sources};
+use super::floors::{files, root, sources};
 
 /// The sources of Rust whose names and comments are counted.
 const SOURCES: [&str; 6] = [
@@ -30,18 +30,8 @@ const SENTENCES: [(&str, &str); 6] = [
 ];
 
 fn documents() -> Vec<PathBuf> {
-    fn below(folder: &Path, found: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(folder).expect("a folder").flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                below(&path, found);
-            } else if path.extension().is_some_and(|end| end == "md") {
-                found.push(path);
-            }
-        }
-    }
-    let mut found = vec![root().join("README.md")];
-    below(&root().join("docs"), &mut found);
+    let mut found = files(&root().join("docs"), "md");
+    found.push(root().join("README.md"));
     found
 }
 

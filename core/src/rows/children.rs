@@ -62,7 +62,7 @@ pub(crate) fn taken_along<'t>(
     let mut along = TakenAlong::default();
     for child in children {
         let [name, column, ..] = &child[..] else { continue };
-        if named.clone().any(|table| is_named(table, name) && table.key() == column) {
+        if has_the_ids(named.clone(), name, column) {
             along.takes_own = true;
         } else {
             along.others = Some(name.clone());
@@ -80,8 +80,7 @@ pub fn check_children(
 ) -> Result<()> {
     for child in texts(shard, &question(table, true))? {
         let [name, column, _] = &child[..] else { continue };
-        let is_of = |of: &&&MovedTable| is_named(of, name);
-        if before.iter().find(is_of).is_some_and(|of| of.key() == column) {
+        if has_the_ids(before.iter().copied(), name, column) {
             continue;
         }
         return Err(Error::new(
@@ -95,6 +94,11 @@ pub fn check_children(
         ));
     }
     Ok(())
+}
+
+/// Whether a table of this name is among these, and the column, which holds the ids of the parent, holds its own.
+fn has_the_ids<'t>(mut tables: impl Iterator<Item = &'t MovedTable>, name: &str, column: &str) -> bool {
+    tables.any(|table| is_named(table, name) && table.key() == column)
 }
 
 /// Whether the catalogue means this table.

@@ -94,7 +94,7 @@ impl MovedTable {
         // Without it two rows would be taken for one.
         if let Some(generated) = primary.iter().find(|name| position(name).is_none()) {
             return Err(refused(format!(
-                "{at}: column `{generated}` of the primary key of `{name}` is generated, and generated columns are not copied; a row is told by the other columns of its key only if none of them is"
+                "{at}: column `{generated}` of the primary key of `{name}` is generated, and generated columns are not copied: without it two rows would have one key"
             )));
         }
         let primary: Vec<usize> = primary.iter().filter_map(|name| position(name)).collect();

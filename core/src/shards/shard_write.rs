@@ -679,7 +679,13 @@ impl ShardWrite {
             }
             self.check_others(&changes)?;
         }
-        let gone: Vec<bool> = changes.iter().map(|changes| !changes.deletes.is_empty()).collect();
+        // A foreign key of the new shard alone takes rows along.
+        let [old, _] = &self.rows;
+        let takes = |(at, changes): (usize, &Changes)| {
+            !changes.deletes.is_empty() && old.iter().skip(at + 1).any(|rows| !rows.is_empty())
+        };
+        let may_change =
+            changes.iter().enumerate().any(takes) || shard.tables.iter().any(|known| known.trigger.is_some());
         let (mut deletes, mut writes) = (Vec::new(), Vec::new());
         for (known, changes) in shard.tables.iter().zip(changes) {
             let longest = changes.all().map(String::len).max().unwrap_or(0);
@@ -704,12 +710,6 @@ impl ShardWrite {
         if !all.is_empty() && shard.tables.iter().any(|known| known.is_deferrable) {
             all.push_back("SET CONSTRAINTS ALL IMMEDIATE".to_owned());
         }
-        // A foreign key of the new shard alone takes rows along.
-        let [old, _] = &self.rows;
-        let may_take =
-            |(at, is_gone): (usize, &bool)| *is_gone && old.iter().skip(at + 1).any(|rows| !rows.is_empty());
-        let may_change =
-            gone.iter().enumerate().any(may_take) || shard.tables.iter().any(|known| known.trigger.is_some());
         self.reads_again = !all.is_empty() && may_change;
         self.changing(all)
     }
@@ -744,8 +744,7 @@ impl ShardWrite {
     /// The rows of the new shard were read again after they were written.
     fn check_triggers(&self) -> Result<()> {
         let Some(shard) = self.known(Side::New) else { return Ok(()) };
-        for (at, known) in shard.tables.iter().enumerate() {
-            let changes = carried::changes(known, &self.shape(at), &self.sides(at), false);
+        for (known, changes) in shard.tables.iter().zip(self.changes(shard, false)) {
             if changes.all().next().is_some() {
                 let triggers: Vec<_> =
                     shard.tables.iter().filter_map(|known| known.trigger.as_deref()).collect();

@@ -1,7 +1,7 @@
 //! What keymill asks of the operating system, behind the same functions on each of them.
 //!
 //! A platform is a folder: `unix` (Linux and macOS, with a folder each for what differs between the two) and `windows`. Both
-//! have the same modules with the same functions, and the compiler finds the one that is missing. Nothing above this room
+//! have the same modules with the same functions, and the compiler finds a missing one. Nothing above this room
 //! says `cfg(unix)` or `cfg(windows)`; `tests/house/floors.rs` checks that. `docs/architecture.md` says how a platform is
 //! added.
 //!

@@ -49,7 +49,7 @@ struct Protocol {
 fn protocol() -> Option<Protocol> {
     static FOUND: OnceLock<Option<Protocol>> = OnceLock::new();
     *FOUND.get_or_init(|| {
-        // A type, because the address of a function may be that of a stub in this library.
+        // A type, because a function's address may lead to a stub in this library.
         let interpreter = (&raw const pyo3::ffi::PyLong_Type).cast();
         let [get, release] =
             [c"PyObject_GetBuffer", c"PyBuffer_Release"].map(|name| exported(name, interpreter));

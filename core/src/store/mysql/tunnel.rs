@@ -80,7 +80,7 @@ struct Terms {
     one_by_one: bool,
     /// The end of a login that cannot be made without a password, where there is none.
     without_password: Option<Fault>,
-    /// This end sends the password: the driver gives it to nobody over TCP, by which it comes here.
+    /// The driver comes here over TCP, by which it sends no password. This end sends it.
     own_password: Option<Secret>,
 }
 

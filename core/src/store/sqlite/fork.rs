@@ -159,7 +159,7 @@ pub(super) fn hold_locks(database: &Path) -> io::Result<()> {
     if !CLONED.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let of = files::identity(database)?;
+    let identity = files::identity(database)?;
     let mut index = database.as_os_str().to_owned();
     index.push("-shm");
     for (path, (start, len)) in [(database, SHARED), (Path::new(&index), SWITCH)] {
@@ -170,7 +170,7 @@ pub(super) fn hold_locks(database: &Path) -> io::Result<()> {
             continue;
         }
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        descriptors::know(&file, of);
+        descriptors::know(&file, identity);
         if let Err(error) = files::share_lock(&file, start, len) {
             // Left open: closing it would drop every lock that SQLite holds on that file.
             std::mem::forget(file);

@@ -145,7 +145,7 @@ fn is_open(folder: &Path) -> bool {
 fn may_be_replaced(folder: &Path, found: &Metadata) -> bool {
     const STICKY: u32 = 0o1000;
     let user = user();
-    let is_own = |of: &Metadata| of.uid() == 0 || of.uid() == user;
+    let is_own = |file: &Metadata| file.uid() == 0 || file.uid() == user;
     let stays = folder.metadata().is_ok_and(|folder| folder.mode() & STICKY != 0 && is_own(&folder));
     is_open(folder) && !(stays && is_own(found))
 }

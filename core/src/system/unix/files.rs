@@ -54,7 +54,7 @@ pub(crate) fn create_private(path: &Path) -> io::Result<File> {
 /// Takes a shared lock on these bytes. On Linux it belongs to the open file: SQLite closes other descriptors of the same one.
 ///
 /// # Errors
-/// Somebody else holds one that excludes it.
+/// Another program has locked them for itself.
 pub(crate) fn share_lock(file: &File, start: i64, len: i64) -> io::Result<()> {
     // SAFETY: zero is a valid value of every field of `flock`.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };

@@ -60,13 +60,13 @@ unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     match i32::from(unsafe { address.as_ref() }?.sa_family) {
         libc::AF_INET => {
             // SAFETY: its family says that it is so long; it may be aligned for less.
-            let of = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
-            Some(IpAddr::from(of.sin_addr.s_addr.to_ne_bytes()))
+            let found = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(IpAddr::from(found.sin_addr.s_addr.to_ne_bytes()))
         }
         libc::AF_INET6 => {
             // SAFETY: as above.
-            let of = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
-            Some(IpAddr::from(of.sin6_addr.s6_addr))
+            let found = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(IpAddr::from(found.sin6_addr.s6_addr))
         }
         _ => None,
     }

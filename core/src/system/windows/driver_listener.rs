@@ -13,9 +13,10 @@ use windows_sys::Win32::NetworkManagement::IpHelper::{
     GetExtendedTcpTable, MIB_TCPROW_OWNER_PID, TCP_TABLE_OWNER_PID_CONNECTIONS,
 };
 use windows_sys::Win32::Networking::WinSock::{
-    AF_INET, POLLRDNORM, SO_EXCLUSIVEADDRUSE, SOCKET, SOL_SOCKET, WSAPOLLFD, WSAPoll, setsockopt,
+    AF_INET, POLLRDNORM, SO_EXCLUSIVEADDRUSE, SOCKET, SOL_SOCKET, WSAPOLLFD, WSAPoll,
 };
 
+use super::sockets::set_option;
 use crate::system::MeetingPlace;
 
 /// The system's handle of a socket.
@@ -43,21 +44,8 @@ impl DriverListener {
     /// Listens on a free port.
     pub(crate) fn open() -> io::Result<DriverListener> {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
-        let exclusive: i32 = 1;
         // Without it another program may listen on the same port and take the driver's connection, which has the login in it.
-        // SAFETY: the option's value is a number of this size, and `exclusive` lives through the call.
-        let refused = unsafe {
-            setsockopt(
-                socket.as_raw_socket() as SOCKET,
-                SOL_SOCKET,
-                SO_EXCLUSIVEADDRUSE,
-                (&raw const exclusive).cast(),
-                size_of_val(&exclusive) as i32,
-            )
-        };
-        if refused != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        set_option(&socket, SOL_SOCKET, SO_EXCLUSIVEADDRUSE, 1)?;
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())?;
         socket.listen(8)?;
         let listener = TcpListener::from(socket);

@@ -8,29 +8,34 @@ use std::path::Path;
 /// not know the option and breaks the connection by its own count.
 #[cfg(any(feature = "mysql", feature = "redis"))]
 pub(crate) fn give_up_after(stream: &TcpStream, limit: std::time::Duration) -> io::Result<()> {
-    use std::os::windows::io::AsRawSocket;
-    use windows_sys::Win32::Networking::WinSock::{
-        IPPROTO_TCP, SOCKET, TCP_MAXRT, WSAEINVAL, WSAENOPROTOOPT, setsockopt,
-    };
+    use windows_sys::Win32::Networking::WinSock::{IPPROTO_TCP, TCP_MAXRT, WSAEINVAL, WSAENOPROTOOPT};
     let seconds = u32::try_from(limit.as_millis().div_ceil(1000)).unwrap_or(u32::MAX - 1).max(1);
-    // SAFETY: the option's value is a number of this size, and `seconds` lives through the call.
+    match set_option(stream, IPPROTO_TCP, TCP_MAXRT, seconds) {
+        Err(error) if matches!(error.raw_os_error(), Some(WSAENOPROTOOPT | WSAEINVAL)) => Ok(()),
+        done => done,
+    }
+}
+
+/// Sets an option of a socket that is a number.
+#[cfg(any(feature = "mysql", feature = "redis"))]
+pub(super) fn set_option(
+    socket: &impl std::os::windows::io::AsRawSocket,
+    level: i32,
+    option: i32,
+    value: u32,
+) -> io::Result<()> {
+    use windows_sys::Win32::Networking::WinSock::{SOCKET, setsockopt};
+    // SAFETY: the option's value is a number of this size, and `value` lives through the call.
     let set = unsafe {
         setsockopt(
-            stream.as_raw_socket() as SOCKET,
-            IPPROTO_TCP,
-            TCP_MAXRT,
-            (&raw const seconds).cast(),
-            size_of_val(&seconds) as i32,
+            socket.as_raw_socket() as SOCKET,
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as i32,
         )
     };
-    if set == 0 {
-        return Ok(());
-    }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(WSAENOPROTOOPT | WSAEINVAL) => Ok(()),
-        _ => Err(error),
-    }
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn no_socket_files() -> io::Error {

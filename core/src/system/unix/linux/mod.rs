@@ -6,11 +6,12 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::time::Duration;
 
 use libc::clockid_t;
 
+use super::forks::zeroed_pages;
 use crate::system::FileSystem;
 
 #[cfg(feature = "sqlite")]
@@ -29,23 +30,10 @@ pub(crate) fn wiped_pages(bytes: usize) -> Option<NonNull<c_void>> {
     if cfg!(miri) {
         return None;
     }
-    // SAFETY: a fresh anonymous mapping; the arguments follow mmap(2).
-    let pages = unsafe {
-        libc::mmap(
-            ptr::null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if pages == libc::MAP_FAILED {
-        return None;
-    }
+    let pages = zeroed_pages(bytes)?;
     // SAFETY: the mapping above, whole.
-    unsafe { libc::madvise(pages, bytes, libc::MADV_WIPEONFORK) };
-    NonNull::new(pages)
+    unsafe { libc::madvise(pages.as_ptr(), bytes, libc::MADV_WIPEONFORK) };
+    Some(pages)
 }
 
 /// Gives pages back.

@@ -520,12 +520,12 @@ fn status(fd: RawFd) -> Option<libc::stat> {
 
 /// A descriptor's inode, and whether it is a regular file.
 fn inode_of(fd: RawFd) -> Option<(Inode, bool)> {
-    status(fd).map(|of| ((of.st_dev, of.st_ino), of.st_mode & libc::S_IFMT == libc::S_IFREG))
+    status(fd).map(|file| ((file.st_dev, file.st_ino), file.st_mode & libc::S_IFMT == libc::S_IFREG))
 }
 
 /// Whether the descriptor's file has no name any more.
 fn is_deleted(fd: RawFd) -> bool {
-    status(fd).is_some_and(|of| of.st_nlink == 0)
+    status(fd).is_some_and(|file| file.st_nlink == 0)
 }
 
 fn inode_is(fd: RawFd, inode: Inode) -> bool {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use libc::clockid_t;
 
-use super::forks;
+use super::forks::{self, zeroed_pages};
 use crate::system::FileSystem;
 
 #[cfg(feature = "sqlite")]
@@ -95,23 +95,10 @@ extern "C" fn wipe() {
 pub(crate) fn wiped_pages(bytes: usize) -> Option<NonNull<c_void>> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| forks::in_child(wipe));
-    // SAFETY: a fresh anonymous mapping; the arguments follow mmap(2).
-    let pages = unsafe {
-        libc::mmap(
-            ptr::null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANON,
-            -1,
-            0,
-        )
-    };
-    if pages == libc::MAP_FAILED {
-        return None;
-    }
+    let pages = zeroed_pages(bytes)?;
     // ordering: Release — the count of bytes comes first; a child of a fork in between has nothing on the pages yet.
-    region(bytes).start.store(pages.cast(), Ordering::Release);
-    NonNull::new(pages)
+    region(bytes).start.store(pages.as_ptr().cast(), Ordering::Release);
+    Some(pages)
 }
 
 /// Gives pages back.
