@@ -8,9 +8,10 @@ use crate::error::fault::CommandLine;
 use crate::layout::scatter::Scatter;
 use crate::layout::{Layout, rfc3339};
 use crate::request::bank_spec::BankSpec;
+use crate::request::reservation::BELIEVED_MS;
 use crate::request::reservation::{Key, Mark, Request, Scheme};
 use crate::request::store_index::StoreIndex;
-use crate::request::worker::{BELIEVED_MS, BeginMark, Places, Slots};
+use crate::request::worker::{BeginMark, Places, Slots};
 use crate::serial::SerialPattern;
 use crate::text_form::TextForm;
 

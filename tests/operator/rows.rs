@@ -637,16 +637,21 @@ fn a_row_of_the_old_shard_that_is_changed_while_it_would_be_removed_stays() {
 }
 
 /// A process that is stopped between its look at the move and its write wakes at any time: the database refuses the write then.
+/// Gives the table another `settle`.
+fn settle(mill: &Mill, time: &str) {
+    let table = mill.route_table("orders").expect("a table");
+    let version = mill.moves("orders").and_then(|moves| moves.status()).expect("a status").version;
+    let other = table
+        .replace("settle = \"50ms\"", &format!("settle = \"{time}\""))
+        .replace(&format!("version = {version}"), &format!("version = {}", version + 1));
+    mill.put_routes("orders", &other, Change::Apply).expect("stored");
+}
+
 #[test]
 fn a_write_that_comes_later_than_settle_changes_nothing() {
     for shards in [&Postgres::start() as &dyn Shards, &MariaDb::start()] {
         let Stage { mill, moves, rows, .. } = &Stage::new(shards);
-        let table = mill.route_table("orders").expect("a table");
-        let version = moves.status().expect("a status").version;
-        let hasty = table
-            .replace("settle = \"50ms\"", "settle = \"0ms\"")
-            .replace(&format!("version = {version}"), &format!("version = {}", version + 1));
-        mill.put_routes("orders", &hasty, Change::Apply).expect("stored");
+        settle(mill, "0ms");
         let refused = moves.copy(rows, Change::Apply, &mut goes_on).expect_err("every statement is late");
         assert!(refused.message.contains("a longer `settle` is needed"), "{refused}");
         assert_eq!(shards.open(1)("SELECT COUNT(*) FROM t_order"), ["0"]);
@@ -675,6 +680,51 @@ fn a_copy_ends_where_another_operator_has_cut_over_meanwhile() {
     assert!(refused.code == Code::StoreRefused && refused.message.contains("another operator"), "{refused}");
 }
 
+/// A server may end the session that holds the locks of the old shard, and a program then changes a row that a statement waits for.
+#[test]
+fn a_copy_whose_locks_have_gone_overwrites_no_change() {
+    const WAITS: [&str; 2] = [
+        "SELECT COUNT(*) FROM pg_catalog.pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO%' || pg_catalog.current_schema() || '%t_order%'",
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'Update' AND info LIKE 'INSERT INTO%t_order%'",
+    ];
+    const HOLDERS: [&str; 2] = [
+        "SELECT pid::text FROM pg_catalog.pg_stat_activity WHERE state = 'idle in transaction' AND query LIKE '%' || pg_catalog.current_schema() || '%t_order%FOR SHARE'",
+        "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx JOIN information_schema.processlist ON id = trx_mysql_thread_id WHERE db = DATABASE()",
+    ];
+    let words = WAITS.into_iter().zip(HOLDERS).zip(["SELECT pg_terminate_backend", "KILL"]);
+    for (shards, ((waits, holders), end)) in
+        [&Postgres::start() as &dyn Shards, &MariaDb::start()].into_iter().zip(words)
+    {
+        let Stage { mill, moves, rows, .. } = &Stage::new(shards);
+        settle(mill, "20s");
+        let [mut old, mut new, mut program] = [0, 1, 1].map(|shard| shards.open(shard));
+        let id = FIRST + 2;
+        new(&format!("INSERT INTO t_order VALUES ({id}, 1, 1)"));
+        program("BEGIN");
+        program(&format!("SELECT order_id FROM t_order WHERE order_id = {id} FOR UPDATE"));
+        std::thread::scope(|scope| {
+            let copy = scope.spawn(|| moves.copy(rows, Change::Apply, &mut goes_on));
+            while new(waits) == ["0"] {
+                assert!(!copy.is_finished(), "it waits for the lock");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let holders = old(holders);
+            assert!(!holders.is_empty(), "a session has locks");
+            for holder in holders {
+                old(&format!("{end} ({holder})"));
+            }
+            let change = format!("UPDATE t_order SET buyer = 42 WHERE order_id = {id}");
+            old(&change);
+            program(&change);
+            program("COMMIT");
+            copy.join().expect("no panic").expect("it is sent again");
+        });
+        assert_eq!(new(&format!("SELECT buyer FROM t_order WHERE order_id = {id}")), ["42"]);
+        let found = moves.verify(rows, RowRepair::Named, Change::DryRun, &mut goes_on);
+        assert!(found.expect("a comparison").is_alike());
+    }
+}
+
 /// A statement that waits for a lock has begun, and would be carried out when the lock is free.
 #[test]
 fn a_copy_that_waits_for_a_lock_writes_nothing_once_the_move_is_over() {
@@ -684,13 +734,8 @@ fn a_copy_that_waits_for_a_lock_writes_nothing_once_the_move_is_over() {
     ];
     for (shards, waits) in [&Postgres::start() as &dyn Shards, &MariaDb::start()].into_iter().zip(WAITS) {
         let Stage { mill, moves, rows, .. } = &Stage::new(shards);
-        let version = moves.status().expect("a status").version;
-        let table = mill.route_table("orders").expect("a table");
         // Half of it is a number of seconds, in which MariaDB counts.
-        let slow = table
-            .replace("settle = \"50ms\"", "settle = \"4s\"")
-            .replace(&format!("version = {version}"), &format!("version = {}", version + 1));
-        mill.put_routes("orders", &slow, Change::Apply).expect("stored");
+        settle(mill, "4s");
         moves.copy(rows, Change::Apply, &mut goes_on).expect("a copy");
         let [mut old, mut new, mut program] = [0, 1, 1].map(|shard| shards.open(shard));
         // A chunk that differs is sent again as a whole.

@@ -56,18 +56,14 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
         }
         MoveVerb::Verify { router, began: None, how, .. } => begin_verify(mill, router, how, json),
         MoveVerb::Next { router, watch, how } => {
-            let from = phase(&mill.moves(router)?.status()?);
-            step(mill, router, how, json, |moves, change| {
-                check_phase(moves, &from)?;
-                moves.next(*watch, change)
-            })
+            // Of two operators who send the same step, one makes it.
+            let seen = mill.moves(router)?.status()?;
+            step(mill, router, how, json, |moves, change| moves.only_from(&seen).next(*watch, change))
         }
         MoveVerb::Back { router, how } => {
-            let from = phase(&mill.moves(router)?.status()?);
-            step(mill, router, how, json, |moves, change| {
-                check_phase(moves, &from)?;
-                moves.back(change)
-            })
+            // Of two operators who send the same step, one makes it.
+            let seen = mill.moves(router)?.status()?;
+            step(mill, router, how, json, |moves, change| moves.only_from(&seen).back(change))
         }
         MoveVerb::Finish { router, watch, how } => finish(mill, router, *watch, how, json),
         MoveVerb::Clean { router, rows: of, older_than, changed_too, rows_per_second, yes } => {
@@ -82,11 +78,11 @@ fn finish(mill: &Mill, router: &str, watch: Option<Duration>, how: &How, json: b
     let moves = mill.moves(router)?;
     forget(&moves, how)?;
     let mut after = patiently(how, || moves.finish(watch, change(how.yes)))?;
+    // Another operator may go back from the pause, and come as far again.
+    let paused = moves.only_from(&after);
     let (began, mut told) = (Instant::now(), String::new());
     while how.yes && after.moving.is_some() {
-        // Another operator may have gone back from the pause, and come as far again.
-        let paused = check_phase(&moves, &MovePhase::Pausing.to_string());
-        match paused.and_then(|()| moves.finish(watch, Change::Apply)) {
+        match paused.finish(watch, Change::Apply) {
             Ok(status) => after = status,
             Err(error) if error.code == Code::NotReady && began.elapsed() < LONGEST_PAUSE => {
                 if began.elapsed() > LOOK_AGAIN && told != error.message {
@@ -132,22 +128,6 @@ fn name_new_shards(router: &Router, plan: &MovePlan) -> Result<()> {
 
 fn of_file(file: &Path, doing: &str, error: &std::io::Error) -> Error {
     Error::argument(format!("`{}`: {doing} failed: {error}", file.display()))
-}
-
-fn phase(status: &MoveStatus) -> String {
-    status.moving.as_ref().map_or_else(|| "nothing moves".to_owned(), |moving| moving.phase.to_string())
-}
-
-/// The step is that of the phase that was there when the command began: of two operators who send the same one, one makes it.
-fn check_phase(moves: &Moves, from: &str) -> Result<()> {
-    let now = phase(&moves.status()?);
-    if now == from {
-        return Ok(());
-    }
-    Err(Error::new(
-        Code::StoreRefused,
-        format!("another operator has made a step meanwhile, from `{from}` to `{now}`; nothing was stored"),
-    ))
 }
 
 fn step(

@@ -34,6 +34,8 @@ use super::{Change, Mill, Source};
 pub struct Moves {
     shared: Arc<SharedMill>,
     router: String,
+    /// Where the move has to stand for a step to be stored: see [`Moves::only_from`].
+    expected: Option<MoveStatus>,
 }
 
 impl std::fmt::Debug for Moves {
@@ -124,6 +126,16 @@ pub struct MoveStatus {
 }
 
 impl MoveStatus {
+    /// The range that moves, its phase, and when both began: the same phase of another move, or reached a second time, is not the same.
+    fn standing(&self) -> Option<(&PlannedMove, MovePhase, Option<u64>, Option<u64>)> {
+        self.moving.as_ref().map(|moving| (&moving.of, moving.phase, moving.since, moving.stored_at))
+    }
+
+    /// The phase in words, for messages.
+    fn phase_name(&self) -> String {
+        self.moving.as_ref().map_or_else(|| "no move".to_owned(), |moving| format!("`{}`", moving.phase))
+    }
+
     fn of(table: &RouteTable, readers: Readers) -> Result<MoveStatus> {
         let moving = if table.moves() {
             let (moves, first, last) = move_of(table)?;
@@ -183,7 +195,7 @@ impl Mill {
     /// `INVALID_CONFIG`: not a name.
     pub fn moves(&self, router: &str) -> Result<Moves> {
         self.shared.catch_panic(|| check_name(router, "the router's name"))?;
-        Ok(Moves { shared: self.shared.clone(), router: router.to_owned() })
+        Ok(Moves { shared: self.shared.clone(), router: router.to_owned(), expected: None })
     }
 }
 
@@ -192,6 +204,28 @@ impl Moves {
     #[must_use]
     pub fn router(&self) -> &str {
         &self.router
+    }
+
+    /// The same moves, but each step is refused with `STORE_REFUSED` unless the move still stands where `status` found it: the same range in
+    /// the same phase, reached at the same time. Of two operators who decide by the same status and send the same step, one makes it.
+    /// Comparisons recorded since then do not matter.
+    ///
+    /// ```
+    /// use keymill::{Change, Code, Mill, MoveOptions};
+    /// let mill = Mill::open("memory:")?;
+    /// mill.put_routes("orders", "version = 1\n[[range]]\nupper = 65535\nshard = \"s1\"", Change::Apply)?;
+    /// let moves = mill.moves("orders")?;
+    /// let plan = moves.plan(&[("s1", 1), ("s2", 1)], None)?;
+    /// let mirrored = moves.start(&plan, 1, &MoveOptions::default(), Change::Apply)?;
+    /// let moves = moves.only_from(&mirrored);
+    /// moves.back(Change::Apply)?;
+    /// // The second operator's step does not take the move further back.
+    /// assert_eq!(moves.back(Change::Apply).unwrap_err().code, Code::StoreRefused);
+    /// # Ok::<(), keymill::Error>(())
+    /// ```
+    #[must_use]
+    pub fn only_from(&self, status: &MoveStatus) -> Moves {
+        Moves { expected: Some(status.clone()), ..self.clone() }
     }
 
     /// The present routes, for one look.
@@ -212,8 +246,23 @@ impl Moves {
         step: impl FnOnce(&RouteTable, &Readers) -> Result<RouteTable> + Send + 'static,
     ) -> Result<MoveStatus> {
         let (router, line) = (self.router.clone(), self.shared.config.command_line());
+        let expected = self.expected.clone();
         self.shared.on_store(line, move |store| {
             let (table, readers) = seen(store, &router)?;
+            if let Some(expected) = expected {
+                let now = MoveStatus::of(&table, readers.clone())?;
+                if now.standing() != expected.standing() {
+                    return Err(TaskError::Error(Error::new(
+                        Code::StoreRefused,
+                        format!(
+                            "another operator has made a step of router `{}` meanwhile, from {} to {}; nothing was stored",
+                            shown(&router),
+                            expected.phase_name(),
+                            now.phase_name()
+                        ),
+                    )));
+                }
+            }
             let new = step(&table, &readers)?;
             if new.version() > LARGEST_VERSION {
                 return Err(TaskError::Error(Error::new(

@@ -7,6 +7,7 @@ mod option_reader;
 pub mod options;
 mod scheme_options;
 mod sign_in;
+mod source_spec;
 mod toml;
 mod url;
 mod worker_option;
@@ -19,8 +20,8 @@ use std::time::Duration;
 #[cfg(feature = "internals")]
 pub use application::{described as application_parameters, described_words as application_words};
 pub use environment::Environment;
-pub use option_reader::spec_string;
-pub(crate) use option_reader::{check_name, check_options, parse as parse_spec};
+pub use source_spec::spec_string;
+pub(crate) use source_spec::{check_name, check_options, parse as parse_spec};
 
 use crate::error::fault::{CommandLine, quoted};
 use crate::error::{Error, Result};

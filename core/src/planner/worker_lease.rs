@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::error::fault::{Fault, FaultKind};
+use crate::request::reservation::BELIEVED_MS;
 use crate::request::reservation::Key;
 use crate::request::store_index::StoreIndex;
-use crate::request::worker::{BELIEVED_MS, Beside, Left, OwnSlot, Release, Renewal, Renewed, Take, Taken};
+use crate::request::worker::{Beside, Left, OwnSlot, Release, Renewal, Renewed, Take, Taken};
 use crate::snowflake::{SnowflakeAction, WorkerView};
 use crate::spec::{SnowflakeSpec, Worker};
 

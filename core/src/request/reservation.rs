@@ -6,7 +6,6 @@ use crate::error::fault::Remedy;
 
 use super::row_mark::RowMark;
 use super::stride::Stride;
-use super::worker::BELIEVED_MS;
 
 pub use super::position::{MAX_NUMBER, Mark};
 pub use super::row_key::{Columns, Key, SerialKey};
@@ -44,6 +43,9 @@ pub struct Request {
     /// The mill that asks, which the row names afterwards.
     pub writer: u64,
 }
+
+/// How far a wall clock may be ahead of the store's, or have jumped, before marks are no longer made of it.
+pub(crate) const BELIEVED_MS: u64 = 600_000;
 
 /// This machine's clock when it asked for a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

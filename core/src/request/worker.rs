@@ -9,11 +9,8 @@
 
 use std::sync::Arc;
 
-use super::reservation::{Fault, FaultKind, Key};
+use super::reservation::{BELIEVED_MS, Fault, FaultKind, Key};
 use super::store_index::StoreIndex;
-
-/// How far a wall clock may be ahead of the store's, or have jumped, before marks are no longer made of it.
-pub(crate) const BELIEVED_MS: u64 = 600_000;
 
 /// The slots of a pool that a process may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The router: a table of shards over the ring of 65 536 genes, replaced as a whole while readers go on.
 //!
-//! * `table` reads and checks tables. Pure.
+//! * `table` reads and checks tables, `table_reader` their fields. Pure.
 //! * `ring` holds the words of the present table; readers never lock.
 //! * `names` keeps the names of shards by number.
 //!
@@ -14,6 +14,7 @@ mod names;
 mod progress;
 mod ring;
 mod table;
+mod table_reader;
 mod table_text;
 
 use std::fmt;
@@ -31,7 +32,8 @@ use names::Names;
 pub(crate) use progress::{Progress, check_steps};
 use ring::Ring;
 pub use table::LONGEST_TEXT;
-pub(crate) use table::{By, LONGEST_TIME_MS, Move, Range, RouteTable, RouteWord, is_shard_name};
+pub(crate) use table::{By, Move, Range, RouteTable, RouteWord, is_shard_name};
+pub(crate) use table_reader::LONGEST_TIME_MS;
 
 /// Gives a forked child a keeper and a table of its own.
 type Revival = Box<dyn Fn() -> Result<()> + Send + Sync>;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::table::{LARGEST_NUMBER, TableReader, said, whole};
+use super::table_reader::{LARGEST_NUMBER, TableReader, said, whole};
 
 /// How many finished moves a table remembers.
 const REMEMBERED: usize = 64;

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::time::duration;
 
-use super::table::{LARGEST_NUMBER, LONGEST_TIME_MS, TableReader, said, whole};
+use super::table_reader::{LARGEST_NUMBER, LONGEST_TIME_MS, TableReader, said, whole};
 
 /// What the steps of a move need to know beside the routes. A table that was written by hand says none of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,22 +4,20 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Map, Value};
 
-use crate::document::{self, Faults};
+use crate::document;
 use crate::error::{Error, Result, shown};
 use crate::request::reader::LARGEST_VERSION;
 
 use super::moved::Moved;
 use super::progress::Progress;
 use super::ring::GENES;
+use super::table_reader::{TableReader, said, whole};
 
 /// The longest text of a table, in bytes. Stores keep the text in one row.
 pub const LONGEST_TEXT: usize = 4 << 20;
 
 /// The longest name of a shard, in bytes.
 pub const LONGEST_NAME: usize = 255;
-
-/// The largest number of a table: a number in every language, JavaScript's included.
-pub(super) const LARGEST_NUMBER: u64 = (1 << 53) - 1;
 
 /// What decides which ids of a moving range are served by its new shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +63,6 @@ pub(crate) struct RouteTable {
 
 /// `settle`, unless the table says another time.
 pub(crate) const SETTLE_MS: u64 = 10_000;
-
-/// The longest time of a table.
-pub(crate) const LONGEST_TIME_MS: u64 = 7 * 86_400_000;
 
 /// The word of a gene in the ring: the number of the shard's name in bits 0 to 15, of the name that it moves to in bits 16 to 31, in
 /// bits 32 to 38 how much of the gene's ids are read there, in percent, and in bit 39 whether their writes wait. Bit 63 is set where the
@@ -217,35 +212,7 @@ fn fill(words: &mut [u64], begin: usize, length: usize, word: RouteWord) {
     words[..wrapped].fill(word.0);
 }
 
-/// Reads a table and collects its faults.
-#[derive(Default)]
-pub(super) struct TableReader {
-    faults: Faults,
-}
-
 impl TableReader {
-    pub(super) fn fault(&mut self, what: impl Into<String>) {
-        self.faults.push(what.into());
-    }
-
-    /// Whether reading on is no use; asked before each entry of a list.
-    pub(super) fn is_full(&self) -> bool {
-        self.faults.is_full()
-    }
-
-    pub(super) fn unknown(&mut self, of: &str, fields: &Map<String, Value>, known: &[&str]) {
-        for field in fields.keys().filter(|field| !known.contains(&field.as_str())) {
-            if self.is_full() {
-                return self.faults.note_more();
-            }
-            self.fault(format!(
-                "{of} has an unknown field `{}`; known are {}",
-                shown(field),
-                known.join(", ")
-            ));
-        }
-    }
-
     fn table(&mut self, value: &Value) -> RouteTable {
         let empty = Map::new();
         let fields = value.as_object().unwrap_or(&empty);
@@ -437,20 +404,6 @@ const OF_MOVES: &[&str] = &[
     "verified_at",
     "finish_from",
 ];
-
-pub(super) fn whole(value: &Value, most: u64) -> Option<u64> {
-    value.as_u64().filter(|number| *number <= most)
-}
-
-/// A value as a message shows it.
-pub(super) fn said(value: &Value) -> String {
-    match value {
-        Value::String(text) => format!("`{}`", shown(text)),
-        Value::Array(_) => "a list".to_owned(),
-        Value::Object(_) => "a table".to_owned(),
-        other => other.to_string(),
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -3,9 +3,9 @@
 use crate::error::{Code, Error, Result};
 
 use super::Wording;
+use super::literals::text_literal;
 use super::moved_table::{MovedTable, texts};
 use super::shard::{Shard, ShardKind};
-use super::sql::text_literal;
 
 /// The foreign keys to a table: the table that has one, the column that holds the table's key, if one does, and the foreign key's name.
 /// `take_along`: those that delete or change rows with the ones to which they refer.

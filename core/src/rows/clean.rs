@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::children::check_children;
 use super::compare::sub_range;
-use super::copy::{behind, number};
-use super::digest::{Digest, Primary, digests};
-use super::key::IdRange;
+use super::copy::behind;
+use super::digest::{Digest, digests};
+use super::key::{IdRange, Primary};
 use super::pace::Pace;
 use super::permit::{Permit, Until};
 use super::sides::check_sides;
@@ -292,7 +292,7 @@ fn remove<'r>(
 /// Refuses to go on where rows are left: they were changed, or written, since they were looked at.
 fn check_gone(both: &mut Both<'_>, range: &IdRange) -> Result<()> {
     let Both { from, old, watch, .. } = both;
-    let left = watch.persist(|| number(from, &old.count(range)))?;
+    let left = watch.persist(|| from.number(&old.count(range)))?;
     if left == 0 {
         return Ok(());
     }

@@ -10,8 +10,8 @@ use crate::error::{Code, Error, Result};
 
 use super::Both;
 use super::copy::{behind, nth};
-use super::digest::{Digest, Primary, checksum, digests};
-use super::key::{Id, IdRange};
+use super::digest::{Digest, checksum, digests};
+use super::key::{Id, IdRange, Primary};
 use super::pace::Pace;
 use super::watch::RowsTask;
 

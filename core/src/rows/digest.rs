@@ -7,13 +7,10 @@ use std::collections::BTreeMap;
 
 use crate::error::{Code, Error, Result};
 
-use super::key::{Id, IdRange};
+use super::key::{Id, IdRange, Primary};
+use super::literals::quoted;
 use super::moved_table::{Class, Column, MovedTable};
 use super::shard::{Cells, Shard, ShardKind};
-use super::sql::quoted;
-
-/// The values of the primary key, as the server writes them.
-pub type Primary = Vec<Vec<u8>>;
 
 /// All values of a row, as they are compared: hexadecimal digits.
 pub type Digest = Vec<u8>;
@@ -61,6 +58,27 @@ impl MovedTable {
         let named = |at: &usize| self.columns.get(*at).map(|column| quoted(self.kind, &column.name));
         let columns: Vec<_> = self.primary.iter().filter_map(named).collect();
         format!("SELECT {}, {} FROM {} WHERE {condition}", columns.join(", "), self.digest(), self.quoted)
+    }
+
+    /// Deletes rows that still have all their values, where a condition holds. The server looks at the values of a row once it has locked it.
+    pub fn delete_unchanged(&self, rows: &[(&Primary, &Digest)], condition: &str) -> String {
+        let names: Vec<_> = self.primary_columns().map(|column| self.name_of(column)).collect();
+        let literals =
+            |(primary, _): &(&Primary, &Digest)| format!("({})", self.primary_literals(primary).join(", "));
+        // The digests are another server's words: only hexadecimal digits go into a statement. The primary key is one of the values, so no row
+        // has the digest of another one.
+        let digest = |(_, digest): &(&Primary, &Digest)| {
+            let digits = digest.iter().copied().filter(u8::is_ascii_hexdigit).map(char::from);
+            format!("'{}'", digits.collect::<String>())
+        };
+        format!(
+            "DELETE FROM {} WHERE ({}) IN ({}) AND {} IN ({}) AND {condition}",
+            self.quoted,
+            names.join(", "),
+            rows.iter().map(literals).collect::<Vec<_>>().join(", "),
+            self.digest(),
+            rows.iter().map(digest).collect::<Vec<_>>().join(", ")
+        )
     }
 
     /// A row of [`MovedTable::digests`].

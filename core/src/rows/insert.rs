@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::key::Id;
+use super::literals::{push_escaped, write_literal};
 use super::moved_table::MovedTable;
 use super::permit::{CONDITION, Until};
 use super::shard::{Cells, ShardKind};
-use super::sql::{push_escaped, write_literal};
 
 /// What came of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) enum Added {
 }
 
 /// The rows of a statement.
-enum SentRows {
+enum RowTexts {
     /// One after the other. The first id has this place: it is an error once the permit is over.
     Values { text: String, id: Range<usize> },
     /// Column by column. PostgreSQL reads an array about three times as fast as as many values of a `VALUES`, each of which is an expression.
@@ -38,7 +38,7 @@ pub(super) struct Insert<'t> {
     longest: usize,
     /// The bytes around the rows.
     frame: usize,
-    rows: SentRows,
+    rows: RowTexts,
     count: usize,
 }
 
@@ -58,9 +58,9 @@ impl<'t> Insert<'t> {
         let has_arrays =
             table.kind == ShardKind::Postgres && table.columns.iter().all(|column| !column.array.is_empty());
         let rows = if has_arrays {
-            SentRows::Arrays(vec![String::new(); table.columns.len()])
+            RowTexts::Arrays(vec![String::new(); table.columns.len()])
         } else {
-            SentRows::Values { text: String::new(), id: 0..0 }
+            RowTexts::Values { text: String::new(), id: 0..0 }
         };
         let mut insert = Insert { table, head, tail, longest, frame: 0, rows, count: 0 };
         insert.frame = insert.words("", "").len() + CONDITION;
@@ -74,8 +74,8 @@ impl<'t> Insert<'t> {
     /// The bytes of the statement.
     pub(super) fn len(&self) -> usize {
         let rows = match &self.rows {
-            SentRows::Values { text, .. } => text.len(),
-            SentRows::Arrays(columns) => columns.iter().map(String::len).sum(),
+            RowTexts::Values { text, .. } => text.len(),
+            RowTexts::Arrays(columns) => columns.iter().map(String::len).sum(),
         };
         self.frame + rows
     }
@@ -104,16 +104,16 @@ impl<'t> Insert<'t> {
 
     fn lengths(&self) -> Vec<usize> {
         match &self.rows {
-            SentRows::Values { text, .. } => vec![text.len()],
-            SentRows::Arrays(columns) => columns.iter().map(String::len).collect(),
+            RowTexts::Values { text, .. } => vec![text.len()],
+            RowTexts::Arrays(columns) => columns.iter().map(String::len).collect(),
         }
     }
 
     fn shorten(&mut self, lengths: &[usize]) {
         let length = |at: usize| lengths.get(at).copied().unwrap_or(0);
         match &mut self.rows {
-            SentRows::Values { text, .. } => text.truncate(length(0)),
-            SentRows::Arrays(columns) => {
+            RowTexts::Values { text, .. } => text.truncate(length(0)),
+            RowTexts::Arrays(columns) => {
                 columns.iter_mut().enumerate().for_each(|(at, column)| column.truncate(length(at)));
             }
         }
@@ -124,7 +124,7 @@ impl<'t> Insert<'t> {
         let at_key = table.primary.first().copied().unwrap_or(0);
         let cells = table.columns.iter().zip(row).enumerate();
         match &mut self.rows {
-            SentRows::Values { text, id: place } => {
+            RowTexts::Values { text, id: place } => {
                 text.push_str(if self.count > 0 { ",(" } else { "(" });
                 for (at, (column, value)) in cells {
                     text.push_str(if at > 0 { "," } else { "" });
@@ -140,7 +140,7 @@ impl<'t> Insert<'t> {
                 }
                 text.push(')');
             }
-            SentRows::Arrays(columns) => {
+            RowTexts::Arrays(columns) => {
                 for (column, (_, (_, value))) in columns.iter_mut().zip(cells) {
                     column.push_str(if self.count > 0 { "," } else { "" });
                     match value {
@@ -155,13 +155,13 @@ impl<'t> Insert<'t> {
     /// The statement, which changes nothing once the permit is over.
     pub(super) fn statement(&self, until: &Until) -> String {
         match &self.rows {
-            SentRows::Values { text, id } => {
+            RowTexts::Values { text, id } => {
                 let part = |range: Range<usize>| text.get(range).unwrap_or_default();
                 let id_or_late = until.guarded(part(id.clone()), self.table.is_wide);
                 let rest = part(id.end..text.len());
                 [&self.head, "VALUES ", part(0..id.start), &id_or_late, rest, &self.tail].concat()
             }
-            SentRows::Arrays(_) => {
+            RowTexts::Arrays(_) => {
                 let [before, after] = until.around_array(self.table.is_wide);
                 self.words(&before, &after)
             }
@@ -170,7 +170,7 @@ impl<'t> Insert<'t> {
 
     /// The statement, with these words around the ids of arrays.
     fn words(&self, before_ids: &str, after_ids: &str) -> String {
-        let SentRows::Arrays(columns) = &self.rows else {
+        let RowTexts::Arrays(columns) = &self.rows else {
             return [&self.head, "VALUES ", &self.tail].concat();
         };
         let at_key = self.table.primary.first().copied().unwrap_or(0);

@@ -13,6 +13,9 @@ pub enum Id {
     Bytes(Vec<u8>),
 }
 
+/// The values of the primary key, as the server writes them.
+pub type Primary = Vec<Vec<u8>>;
+
 impl Id {
     /// The first eight bytes as a number, which says where in a range it is.
     fn place(&self) -> u64 {

@@ -10,11 +10,13 @@ mod copy;
 mod digest;
 mod insert;
 mod key;
+mod literals;
 mod moved_table;
 mod pace;
 mod parents;
 mod permit;
 mod repair;
+mod send;
 mod shard;
 mod sides;
 mod sql;
@@ -41,11 +43,11 @@ use watch::Watch;
 
 pub(crate) use crate::store::shard_session::ShardTable;
 pub(crate) use children::{TakenAlong, ask_taken_along, taken_along};
-pub(crate) use digest::Primary;
-pub(crate) use key::Id;
+pub(crate) use key::{Id, Primary};
+pub(crate) use literals::{quoted, text_literal};
 pub(crate) use moved_table::{Class, Column, MovedTable, cell, check_kind, questions};
 pub use shard::ShardKind;
-pub(crate) use sql::{bits, quoted, text_literal};
+pub(crate) use sql::bits;
 pub(crate) use storage::refused_storage;
 pub(crate) use wording::Wording;
 
@@ -248,7 +250,7 @@ impl<'w> Both<'w> {
 /// How long a statement may be, with room for what the protocol adds.
 fn longest(shard: &mut Shard) -> Result<usize> {
     Ok(match shard.kind() {
-        ShardKind::MySql => copy::number(shard, "SELECT @@max_allowed_packet")?.saturating_sub(1024) as usize,
+        ShardKind::MySql => shard.number("SELECT @@max_allowed_packet")?.saturating_sub(1024) as usize,
         ShardKind::Postgres => 1 << 30,
     })
 }
@@ -312,9 +314,9 @@ fn check_apart(
     let secret = format!("keymill move {:016x}", drawn());
     let is_one = match from.kind() {
         ShardKind::MySql => {
-            let lock = sql::text_literal(ShardKind::MySql, &secret);
+            let lock = literals::text_literal(ShardKind::MySql, &secret);
             from.read(&format!("SELECT GET_LOCK({lock}, 0)"), |_| {})?;
-            let held = copy::number(to, &format!("SELECT IS_USED_LOCK({lock}) IS NOT NULL"))? == 1;
+            let held = to.number(&format!("SELECT IS_USED_LOCK({lock}) IS NOT NULL"))? == 1;
             from.read(&format!("SELECT RELEASE_LOCK({lock})"), |_| {})?;
             let name = "SELECT IF(@@lower_case_table_names, LOWER(DATABASE()), DATABASE())";
             let cluster = "SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'";
@@ -330,7 +332,7 @@ fn check_apart(
             let lock = format!("pg_catalog.hashtextextended('{secret}', 0)");
             let free = from.with_locks(|from| {
                 from.read(&format!("SELECT pg_catalog.pg_advisory_xact_lock({lock})"), |_| {})?;
-                copy::number(to, &format!("SELECT pg_catalog.pg_try_advisory_xact_lock({lock})::int"))
+                to.number(&format!("SELECT pg_catalog.pg_try_advisory_xact_lock({lock})::int"))
             });
             free? == 0 && old.quoted == new.quoted
         }

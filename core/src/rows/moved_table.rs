@@ -2,8 +2,8 @@
 
 use crate::error::{Code, Error, Result};
 
+use super::literals::text_literal;
 use super::shard::{Shard, ShardKind};
-use super::sql::text_literal;
 use super::wording::Wording;
 use crate::store::shard_session::ShardTable;
 

@@ -2,9 +2,9 @@
 
 use crate::error::{Code, Error, Result};
 
+use super::literals::text_literal;
 use super::moved_table::{MovedTable, texts};
 use super::shard::{Shard, ShardKind};
-use super::sql::text_literal;
 
 /// The foreign keys of a table: the table to which each leads, and its name.
 fn question(table: &MovedTable) -> String {

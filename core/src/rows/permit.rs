@@ -17,7 +17,8 @@ use crate::error::{Code, Error, Result};
 /// So often a write is sent again that came too late.
 const ATTEMPTS: u32 = 200;
 
-/// How much longer than twice `settle` a server waits for this process, which may be busy with the other one.
+/// How much longer than `settle` the server that is written to waits for this process, which may be busy with the other one. The server
+/// whose rows are locked waits for twice as long: a process that stood still and wakes finds that its writes went before its locks.
 const SLOW: Duration = Duration::from_secs(5);
 
 /// Bytes that the condition adds to a statement.
@@ -53,7 +54,7 @@ fn time_of_statement(kind: ShardKind) -> &'static str {
 impl Until {
     fn read(shard: &mut Shard, time: Duration) -> Result<Until> {
         let kind = shard.kind();
-        let now_us = super::copy::number(shard, &format!("SELECT {}", time_of_statement(kind)))?;
+        let now_us = shard.number(&format!("SELECT {}", time_of_statement(kind)))?;
         if now_us == 0 {
             let what = format!("{}: the server does not tell its time", shard.at());
             return Err(Error::new(Code::StoreRefused, what));
@@ -104,7 +105,7 @@ impl Until {
             ShardKind::MySql => format!("SELECT IF({}, 0, 1)", self.condition()),
             ShardKind::Postgres => format!("SELECT CASE WHEN {} THEN 0 ELSE 1 END", self.condition()),
         };
-        Ok(super::copy::number(shard, &question)? == 1)
+        Ok(shard.number(&question)? == 1)
     }
 }
 
@@ -127,7 +128,7 @@ impl<'p> Permit<'p> {
         {
             return Ok(until.clone());
         }
-        self.limit_waits(shard)?;
+        self.limit_writes(shard)?;
         let asked = Instant::now();
         let until = Until::read(shard, self.settle / 2)?;
         self.ask()?;
@@ -135,26 +136,56 @@ impl<'p> Permit<'p> {
         Ok(until)
     }
 
-    /// What waits for a lock has begun, and is carried out when the lock is free, whether its sender lives or not.
-    pub(super) fn limit_waits(&self, shard: &mut Shard) -> Result<()> {
-        shard.limit_waits(self.settle / 2, self.settle * 2 + SLOW)
+    /// Before rows are locked on this shard that are written to the other one.
+    pub(super) fn limit_locks(&self, shard: &mut Shard) -> Result<()> {
+        self.limit_waits(shard, (self.settle + SLOW) * 2)
     }
 
-    /// Writes with leave; answers with how many rows were changed. A statement that came too late is sent again with new leave.
+    /// Before a transaction on this shard that writes.
+    pub(super) fn limit_writes(&self, shard: &mut Shard) -> Result<()> {
+        self.limit_waits(shard, self.settle + SLOW)
+    }
+
+    /// What waits for a lock has begun, and is carried out when the lock is free, whether its sender lives or not.
+    fn limit_waits(&self, shard: &mut Shard, for_client: Duration) -> Result<()> {
+        shard.limit_waits(self.settle / 2, for_client)
+    }
+
+    /// Writes with leave, in a transaction of its own or in the open one; answers with how many rows were changed. A statement that came too
+    /// late is sent again with new leave.
     pub(super) fn write(
         &self,
         shard: &mut Shard,
         watch: &Watch<'_>,
         statement: &dyn Fn(&Until) -> String,
     ) -> Result<u64> {
+        self.in_time(shard, watch, |shard| self.write_once(shard, statement), |changed| *changed == 0)
+    }
+
+    /// Writes with leave. A statement that came too late is an error, or changes nothing.
+    pub(super) fn write_once(&self, shard: &mut Shard, statement: &dyn Fn(&Until) -> String) -> Result<u64> {
+        let statement = statement(&self.until(shard)?);
+        shard.write(&statement)
+    }
+
+    /// Does work, and does it again where a statement of it came too late. `is_nothing` says of an answer that it may come from such a statement;
+    /// an error may. In between the shard is in no transaction that has failed.
+    pub(super) fn in_time<T>(
+        &self,
+        shard: &mut Shard,
+        watch: &Watch<'_>,
+        mut work: impl FnMut(&mut Shard) -> Result<T>,
+        is_nothing: impl Fn(&T) -> bool,
+    ) -> Result<T> {
         for _ in 0..ATTEMPTS {
-            let until = self.until(shard)?;
-            let done = shard.write(&statement(&until));
+            let done = work(shard);
             let may_be_late = match &done {
-                Ok(changed) => *changed == 0,
+                Ok(answer) => is_nothing(answer),
                 Err(error) => error.code == Code::StoreRefused,
             };
-            if !may_be_late || !until.is_over(shard)? {
+            let given = self.given.borrow().get(&shard.at()).map(|(until, _)| until.clone());
+            let Some(until) = given.filter(|_| may_be_late) else { return done };
+            if !until.is_over(shard)? {
                 return done;
             }
             self.given.borrow_mut().clear();

@@ -7,16 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Code, Error, Result};
 
+use super::Both;
 use super::compare::{Difference, Differs, look};
-use super::copy::number;
-use super::digest::Primary;
-use super::insert::{Added, Insert};
-use super::key::Id;
-use super::moved_table::MovedTable;
+use super::key::{Id, Primary};
 use super::permit::{Permit, Until};
-use super::shard::{RowConflict, Shard};
-use super::watch::{RowsEvent, Watch};
-use super::{Both, Wording, no_id, too_long};
+use super::send::{HowSent, Sent, SentRows, send};
+use super::shard::RowConflict;
+use super::watch::RowsEvent;
 
 /// What is to be done to a row of the new shard. The old one decides, and nothing is written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,27 +43,24 @@ pub fn repair(
     let with =
         |wanted| found.iter().filter(move |row| cure(row, deletes) == Some(wanted)).collect::<Vec<_>>();
     let (brought, deleted) = (with(Cure::Bring), with(Cure::Delete));
-    let (longest, watch) = ((both.longest, both.wording), both.watch);
     let mut reasons = Reasons::new();
-    let Both { from, to, old, new, .. } = both;
-    if !brought.is_empty() {
-        permit.limit_waits(from)?;
-        watch.persist(|| {
-            from.with_locks(|from| {
-                bring((from, old), (to, new), &brought, (longest, permit, watch), &mut reasons)
-            })
-        })?;
+    for of in brought {
+        if let Some(reason) = bring(both, &of.primary, permit)? {
+            reasons.insert(of.primary.clone(), reason);
+        }
     }
+    let watch = both.watch;
+    let Both { from, to, old, new, .. } = both;
     for gone in deleted {
         let delete = |until: &Until| new.delete(&gone.primary, &until.condition());
         watch.persist(|| {
-            permit.limit_waits(to)?;
+            permit.limit_writes(to)?;
             to.transaction(|to| {
                 // A program that writes this row now waits for it on the new shard, after it has written it on the old one.
                 let mut is_there = false;
                 to.read(&new.lock_row(&gone.primary), |_| is_there = true)?;
                 // What is not there any more is not locked: a program may insert it on both shards before it would be deleted.
-                if is_there && number(from, &old.count_row(&gone.primary))? == 0 {
+                if is_there && from.number(&old.count_row(&gone.primary))? == 0 {
                     permit.write(to, watch, &delete)?;
                 }
                 Ok(())
@@ -86,58 +80,31 @@ pub fn repair(
 /// Why a row that was sent may still differ.
 type Reasons = BTreeMap<Primary, String>;
 
-/// Makes these rows of the new shard what they are in the old one, where they are locked.
-fn bring(
-    (from, old): (&mut Shard, &MovedTable),
-    (to, new): (&mut Shard, &MovedTable),
-    rows: &[&Difference],
-    ((longest, wording), permit, watch): ((usize, Wording), &Permit<'_>, &Watch<'_>),
-    reasons: &mut Reasons,
-) -> Result<()> {
-    let wanted: BTreeSet<&Primary> = rows.iter().map(|of| &of.primary).collect();
-    let ids: BTreeSet<Id> = rows.iter().map(|of| of.id.clone()).collect();
-    let mut again = None;
-    let (from_at, to_at) = (from.at(), to.at());
-    from.read(&old.select_locked(&old.one_of(&ids)), |row| {
-        let Some(primary) = old.primary_of(row).filter(|primary| wanted.contains(primary)) else { return };
-        if again.is_some() {
-            return;
+/// Makes a row of the new shard what it is in the old one. Answers with a reason why it may still differ.
+///
+/// One row a transaction: a row that another row's unique value keeps out does not keep out the others.
+fn bring(both: &mut Both<'_>, primary: &Primary, permit: &Permit<'_>) -> Result<Option<String>> {
+    let watch = both.watch;
+    let error = match watch.persist(|| send(both, &SentRows::One(primary), permit, HowSent::Replace)) {
+        // The old shard has it no more.
+        Ok(Sent { rows: 0, .. }) => return Ok(None),
+        Ok(_) => {
+            let at = both.to.at();
+            return Ok(Some(format!(
+                "it was written to {at} and reads otherwise there: a trigger or a program changes it"
+            )));
         }
-        // One row a statement: one that another row's unique value keeps out does not keep out the others.
-        let mut insert = Insert::or_replace(new, longest);
-        match insert.add(row) {
-            Added::Yes => {}
-            Added::TooLong(bytes) => {
-                reasons.insert(primary, too_long(&from_at, old, row, bytes, wording).message);
-                return;
-            }
-            Added::NoId | Added::NoRoom => {
-                reasons.insert(primary, no_id(&from_at, old, row).message);
-                return;
-            }
+        Err(error) if error.code == Code::StoreUnavailable || permit.ask().is_err() => return Err(error),
+        Err(error) => error,
+    };
+    let at = both.to.at();
+    Ok(Some(match both.to.take_conflict() {
+        Some(RowConflict::Unique) => {
+            format!("{at} left it out: another row there has one of its unique values")
         }
-        let statement = |until: &Until| insert.statement(until);
-        let reason = match permit.write(to, watch, &statement) {
-            Err(error) if error.code == Code::StoreUnavailable || permit.ask().is_err() => {
-                again = Some(error);
-                return;
-            }
-            Err(error) => match to.take_conflict() {
-                Some(RowConflict::Unique) => {
-                    format!("{to_at} left it out: another row there has one of its unique values")
-                }
-                Some(RowConflict::Parent) => {
-                    format!("{to_at} left it out: it lacks the row that this one refers to")
-                }
-                None => error.message,
-            },
-            Ok(_) => format!(
-                "it was written to {to_at} and reads otherwise there: a trigger or a program changes it"
-            ),
-        };
-        reasons.insert(primary, reason);
-    })?;
-    again.map_or(Ok(()), Err)
+        Some(RowConflict::Parent) => format!("{at} left it out: it lacks the row that this one refers to"),
+        None => error.message,
+    }))
 }
 
 #[cfg(test)]

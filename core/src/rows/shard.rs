@@ -168,6 +168,19 @@ impl Shard {
         })
     }
 
+    /// The number that a statement answers with; 0 where it answers with none.
+    ///
+    /// # Errors
+    /// As [`Shard::read`].
+    pub fn number(&mut self, sql: &str) -> Result<u64> {
+        let mut found = 0;
+        self.read(sql, |row| {
+            let text = row.first().copied().flatten().and_then(|bytes| std::str::from_utf8(bytes).ok());
+            found = text.and_then(|text| text.parse().ok()).unwrap_or(0);
+        })?;
+        Ok(found)
+    }
+
     /// What the last error of [`Shard::read`] was about, once.
     pub fn take_conflict(&mut self) -> Option<RowConflict> {
         self.conflict.take()
@@ -196,13 +209,36 @@ impl Shard {
     /// # Errors
     /// As [`Shard::read`].
     pub fn write(&mut self, sql: &str) -> Result<u64> {
-        let begin: &[&str] = match self.kind {
-            _ if self.is_in_transaction => return self.read(sql, |_| {}),
-            // In the isolation of the session: a binary log of statements takes no other writes.
+        if self.is_in_transaction {
+            return self.read(sql, |_| {});
+        }
+        self.run_transaction(self.begin_writing(), true, |shard| shard.read(sql, |_| {}))
+    }
+
+    /// Does work that writes here what `locked` has locked. It is committed only if those locks are there when all is written. Where they
+    /// have gone, a program may have changed the row that a statement here waited for, and would lose that change. One that comes after
+    /// that question waits for what is written here.
+    ///
+    /// # Errors
+    /// Those of the work, and of [`Shard::transaction`].
+    pub fn write_locked<T>(
+        &mut self,
+        locked: &mut Shard,
+        work: impl FnOnce(&mut Shard, &mut Shard) -> Result<T>,
+    ) -> Result<T> {
+        self.run_transaction(self.begin_writing(), true, |shard| {
+            let done = work(locked, shard)?;
+            locked.read("SELECT 1", |_| {})?;
+            Ok(done)
+        })
+    }
+
+    /// In the isolation of the session: a binary log of statements takes no other writes.
+    fn begin_writing(&self) -> &'static [&'static str] {
+        match self.kind {
             ShardKind::MySql => &["START TRANSACTION"],
             ShardKind::Postgres => &["BEGIN"],
-        };
-        self.run_transaction(begin, true, |shard| shard.read(sql, |_| {}))
+        }
     }
 
     /// Begins a transaction whose locking reads lock the rows that they find, and no gaps.

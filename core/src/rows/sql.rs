@@ -1,24 +1,9 @@
 //! The statements that move rows, in the words of MySQL and of PostgreSQL.
 
-use std::fmt::Write as _;
-
-use super::digest::{Digest, Primary};
-use super::key::{Id, IdRange};
+use super::key::{Id, IdRange, Primary};
+use super::literals::{quoted, write_literal};
 use super::moved_table::{Class, Column, MovedTable};
 use super::shard::{Cells, ShardKind};
-
-/// A name between quotes.
-pub fn quoted(kind: ShardKind, name: &str) -> String {
-    let quote = if kind == ShardKind::MySql { "`" } else { "\"" };
-    format!("{quote}{}{quote}", name.replace(quote, &quote.repeat(2)))
-}
-
-/// A text of keymill's own.
-pub fn text_literal(kind: ShardKind, text: &str) -> String {
-    let mut out = String::new();
-    write_literal(&mut out, kind, "utf8mb4", text.as_bytes());
-    out
-}
 
 /// The value of a column of bits, as a number: MariaDB compares such a column with nothing else.
 pub fn bits(kind: ShardKind, column: &Column, bytes: &[u8]) -> Option<String> {
@@ -26,51 +11,8 @@ pub fn bits(kind: ShardKind, column: &Column, bytes: &[u8]) -> Option<String> {
     is_bits.then(|| bytes.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte)).to_string())
 }
 
-/// Writes a text with other words in place of some letters, each of which is one byte.
-pub fn push_escaped<const N: usize>(out: &mut String, text: &str, escapes: [(char, &str); N]) {
-    let mut rest = text;
-    while let Some(at) = rest.find(escapes.map(|(letter, _)| letter)) {
-        let (before, from) = rest.split_at(at);
-        out.push_str(before);
-        for (_, escaped) in escapes.iter().filter(|(letter, _)| from.starts_with(*letter)) {
-            out.push_str(escaped);
-        }
-        rest = from.get(1..).unwrap_or_default();
-    }
-    out.push_str(rest);
-}
-
-/// Writes a value as it was read. PostgreSQL takes the type of the column that it is for.
-pub fn write_literal(out: &mut String, kind: ShardKind, charset: &str, bytes: &[u8]) {
-    if kind == ShardKind::MySql && !charset.is_empty() {
-        out.push('_');
-        out.push_str(charset);
-        out.push(' ');
-    }
-    match (kind, std::str::from_utf8(bytes)) {
-        (ShardKind::Postgres, text) => {
-            let text = text.unwrap_or_default();
-            out.push('\'');
-            push_escaped(out, text, [('\'', "''")]);
-            out.push('\'');
-        }
-        (ShardKind::MySql, Ok(text)) => {
-            out.push('\'');
-            push_escaped(out, text, [('\'', "''"), ('\\', "\\\\"), ('\0', "\\0")]);
-            out.push('\'');
-        }
-        (ShardKind::MySql, Err(_)) => {
-            out.push_str("X'");
-            for byte in bytes {
-                let _ = write!(out, "{byte:02x}");
-            }
-            out.push('\'');
-        }
-    }
-}
-
 impl MovedTable {
-    fn name_of(&self, column: &Column) -> String {
+    pub fn name_of(&self, column: &Column) -> String {
         quoted(self.kind, &column.name)
     }
 
@@ -173,7 +115,7 @@ impl MovedTable {
     }
 
     /// The values of a primary key, in the order of its columns.
-    fn primary_literals(&self, primary: &[Vec<u8>]) -> Vec<String> {
+    pub fn primary_literals(&self, primary: &[Vec<u8>]) -> Vec<String> {
         let literal = |(column, bytes): (&Column, &Vec<u8>)| {
             if let Some(id) = self.read_id(bytes).filter(|_| column.name == self.key()) {
                 return self.id(&id);
@@ -189,7 +131,7 @@ impl MovedTable {
     }
 
     /// The condition of a primary key.
-    fn is_row(&self, primary: &[Vec<u8>]) -> String {
+    pub fn is_row(&self, primary: &[Vec<u8>]) -> String {
         let columns = self.primary_columns().zip(self.primary_literals(primary));
         let is = |(column, literal)| format!("{} = {literal}", self.name_of(column));
         columns.map(is).collect::<Vec<_>>().join(" AND ")
@@ -198,27 +140,6 @@ impl MovedTable {
     /// Deletes a row where a condition holds.
     pub fn delete(&self, primary: &Primary, condition: &str) -> String {
         format!("DELETE FROM {} WHERE {} AND {condition}", self.quoted, self.is_row(primary))
-    }
-
-    /// Deletes rows that still have all their values, where a condition holds. The server looks at the values of a row once it has locked it.
-    pub fn delete_unchanged(&self, rows: &[(&Primary, &Digest)], condition: &str) -> String {
-        let names: Vec<_> = self.primary_columns().map(|column| self.name_of(column)).collect();
-        let literals =
-            |(primary, _): &(&Primary, &Digest)| format!("({})", self.primary_literals(primary).join(", "));
-        // The digests are another server's words: only hexadecimal digits go into a statement. The primary key is one of the values, so no row
-        // has the digest of another one.
-        let digest = |(_, digest): &(&Primary, &Digest)| {
-            let digits = digest.iter().copied().filter(u8::is_ascii_hexdigit).map(char::from);
-            format!("'{}'", digits.collect::<String>())
-        };
-        format!(
-            "DELETE FROM {} WHERE ({}) IN ({}) AND {} IN ({}) AND {condition}",
-            self.quoted,
-            names.join(", "),
-            rows.iter().map(literals).collect::<Vec<_>>().join(", "),
-            self.digest(),
-            rows.iter().map(digest).collect::<Vec<_>>().join(", ")
-        )
     }
 
     /// The beginning of an insert.

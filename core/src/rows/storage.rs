@@ -2,9 +2,9 @@
 
 use crate::error::{Code, Error, Result};
 
+use super::literals::text_literal;
 use super::moved_table::{MovedTable, texts};
 use super::shard::{Shard, ShardKind};
-use super::sql::text_literal;
 
 /// Refuses a table of a storage engine that locks no rows, and one whose reads have rows of other tables.
 pub fn check_storage(shard: &mut Shard, table: &MovedTable) -> Result<()> {

@@ -15,6 +15,7 @@ use crate::store::shard_session::{MYSQL_VALUES, POSTGRES_VALUES};
 
 use super::ShardRow;
 use super::known_shards::KnownTable;
+use super::questions::{ALL, signature, with_every_row};
 
 /// Values from this length on are written with fewer digits.
 const LARGE: usize = 1 << 16;
@@ -34,9 +35,6 @@ pub(super) fn lock(root: &MovedTable, id: &Id) -> String {
     }
 }
 
-/// A session of MySQL may have been told how many rows an answer has at most (`sql_select_limit`). What a statement says goes before it.
-pub(super) const ALL: &str = " LIMIT 18446744073709551615";
-
 /// A setting that ends with the transaction.
 const MARK: &str = "keymill.id";
 
@@ -53,8 +51,7 @@ fn advisory(id: &Id, sign: &str) -> String {
 
 /// Which rows of the new shard go or change with the rows of a table.
 pub(super) fn ask_taken_along(table: &MovedTable) -> String {
-    let question = crate::rows::ask_taken_along(table);
-    if table.kind == ShardKind::MySql { question + ALL } else { question }
+    with_every_row(table.kind, crate::rows::ask_taken_along(table))
 }
 
 /// Asks again whether an id has no row of the root, and waits for nobody: another writer's row may be there meanwhile.
@@ -125,24 +122,6 @@ fn settings(tables: &[KnownTable]) -> String {
     let values = POSTGRES_VALUES.iter().filter(|_| !all_plain);
     let set = |(name, value): &(&str, &str)| format!("pg_catalog.set_config('{name}', '{value}', true)");
     values.chain([&("row_security", "off")]).map(set).collect::<Vec<_>>().join(", ")
-}
-
-/// What tells that tables of PostgreSQL have changed: a sum of hashes of their columns, triggers and rules. It is that of each table, added up.
-pub(super) fn signature(oids: &str) -> String {
-    let sum = |what: &str, from: &str| {
-        format!(
-            "COALESCE((SELECT pg_catalog.sum(pg_catalog.hashtextextended(pg_catalog.concat_ws(' ', {what}), 0)) FROM pg_catalog.{from} IN ({oids})), 0)"
-        )
-    };
-    format!(
-        "({} + {} + {})::pg_catalog.text",
-        sum(
-            "a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attidentity, a.attgenerated, a.attisdropped",
-            "pg_attribute a WHERE a.attnum > 0 AND a.attrelid"
-        ),
-        sum("g.oid, g.tgenabled", "pg_trigger g WHERE NOT g.tgisinternal AND g.tgrelid"),
-        sum("r.oid, r.ev_enabled", "pg_rewrite r WHERE r.ev_class")
-    )
 }
 
 /// The signature of all tables of a shard.

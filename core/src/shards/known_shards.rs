@@ -9,13 +9,14 @@ use crate::rows::{
     MovedTable, ShardKind, ShardTable, Wording, cell, check_kind, questions, refused_storage, text_literal,
 };
 
-use super::{ShardRow, carried};
+use super::ShardRow;
+use super::questions::{signature, with_every_row};
 
 /// A table of a shard.
 #[derive(Clone, Debug)]
 pub(super) struct KnownTable {
     pub(super) table: MovedTable,
-    /// What tells that it has changed: in MySQL the number of columns of `SELECT *`, in PostgreSQL [`carried::signature`].
+    /// What tells that it has changed: in MySQL the number of columns of `SELECT *`, in PostgreSQL [`signature`].
     pub(super) signature: String,
     /// PostgreSQL's number of it.
     pub(super) oid: u64,
@@ -90,7 +91,7 @@ impl Learning {
         let Some(found) = &self.found else { return Some(which(self.kind, name)) };
         let [columns, primary] = questions(self.kind, name, &found.table);
         let question = if self.columns.is_none() { columns } else { primary };
-        Some(if self.kind == ShardKind::MySql { question + carried::ALL } else { question })
+        Some(with_every_row(self.kind, question))
     }
 
     pub(super) fn answer(&mut self, tables: &[(String, String)], rows: &[ShardRow]) -> Result<()> {
@@ -181,7 +182,7 @@ fn which(kind: ShardKind, name: &str) -> String {
              EXISTS (SELECT 1 FROM pg_catalog.pg_constraint k WHERE k.conrelid = c.oid AND k.condeferrable)::pg_catalog.text, '', \
              pg_catalog.current_setting('server_encoding') \
              FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = pg_catalog.to_regclass(pg_catalog.quote_ident({literal}))",
-            carried::signature("c.oid")
+            signature("c.oid")
         ),
     }
 }

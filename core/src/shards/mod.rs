@@ -15,6 +15,7 @@ mod known_shards;
 mod mysql_client;
 #[cfg(feature = "postgres-client")]
 mod postgres_client;
+mod questions;
 mod shard_write;
 #[cfg(test)]
 mod tests;

@@ -222,6 +222,40 @@ fn of_two_operators_at_once_one_makes_the_step() {
     );
 }
 
+#[test]
+#[cfg_attr(miri, ignore = "seconds of the clock")]
+fn a_step_of_an_operator_who_saw_an_earlier_phase_is_refused_wherever_the_move_has_come_since() {
+    let operator = Operator::new("memory:moves-seen");
+    let nothing = operator.moves.status().expect("a status");
+    let mirrored = operator.start();
+    operator.verify();
+    let refused = |seen: &MoveStatus, from: &str, to: &str| {
+        let moves = operator.moves.only_from(seen);
+        for error in
+            [moves.back(Change::Apply), moves.next(None, Change::Apply), moves.finish(None, Change::DryRun)]
+        {
+            let error = error.expect_err("another operator was faster");
+            let says =
+                format!("another operator has made a step of router `orders` meanwhile, from {from} to {to}");
+            assert!(error.code == Code::StoreRefused && error.message.contains(&says), "{error}");
+        }
+    };
+    refused(&nothing, "no move", "`mirror`");
+    // A comparison takes no step.
+    let first = in_time(|| operator.moves.only_from(&mirrored).next(None, Change::Apply));
+    refused(&mirrored, "`mirror`", "`cut over 5 %`");
+    in_time(|| operator.moves.only_from(&first).back(Change::Apply));
+    // The same phase, reached a second time.
+    refused(&mirrored, "`mirror`", "`mirror`");
+    refused(&first, "`cut over 5 %`", "`mirror`");
+    operator.moves.back(Change::Apply).expect("nothing moves");
+    refused(&first, "`cut over 5 %`", "no move");
+    // The same phase of another move.
+    let again = operator.moves.plan(&[("a", 2), ("b", 1), ("c", 1)], None).expect("a plan");
+    in_time(|| operator.moves.start(&again, 1, &MoveOptions::default(), Change::Apply));
+    refused(&mirrored, "`mirror`", "`mirror`");
+}
+
 /// It refuses ids of the range that moves, and answers for the others.
 fn has_lost(router: &Router) -> bool {
     assert_eq!(router.route(40_000 << 47).expect("a range that stays").read, "b");

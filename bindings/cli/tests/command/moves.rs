@@ -116,7 +116,7 @@ fn a_finish_from_whose_pause_another_operator_went_back_does_not_say_that_writes
     home.file("back.toml", table);
     home.run(&["route", "put", "orders", "back.toml", "--yes"]).done();
     let ran = Ran::from(finish.wait_with_output().unwrap());
-    let says = "STORE_REFUSED: another operator has made a step meanwhile, from `pausing` to `mirror`";
+    let says = "STORE_REFUSED: another operator has made a step of router `orders` meanwhile, from `pausing` to `mirror`";
     assert!(ran.code == Some(1) && ran.err.contains(says), "{ran:?}");
     assert!(!ran.err.contains("keymill move back"), "{ran:?}");
 }

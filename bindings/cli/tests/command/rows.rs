@@ -19,17 +19,25 @@ const ORDERS: &str =
 
 impl Shop {
     fn new(old: Server, new: Server, table: &str) -> Shop {
-        let home = Home::new();
-        home.file(
-            "routes.toml",
-            "version = 1\nsettle = \"100ms\"\n[[range]]\nupper = 65535\nshard = \"s1\"\n",
-        );
-        home.run(&["route", "put", "orders", "routes.toml", "--yes"]).done();
-        home.run(&["move", "plan", "orders", "--shards", "s1,s2", "--out", "plan.toml"]).done();
         for server in [&old, &new] {
             server.say(table);
         }
-        Shop { home, old, new }
+        Shop { home: Home::new(), old, new }.planned(1, "100ms")
+    }
+
+    /// Stores a route table with this `settle`, and plans the move.
+    fn planned(self, version: u32, settle: &str) -> Shop {
+        let table =
+            format!("version = {version}\nsettle = \"{settle}\"\n[[range]]\nupper = 65535\nshard = \"s1\"\n");
+        self.home.file("routes.toml", &table);
+        self.home.run(&["route", "put", "orders", "routes.toml", "--yes"]).done();
+        self.home.run(&["move", "plan", "orders", "--shards", "s1,s2", "--out", "plan.toml"]).done();
+        self
+    }
+
+    /// Another `settle`, before the move begins.
+    fn settling(self, settle: &str) -> Shop {
+        self.planned(2, settle)
     }
 
     fn mariadb(name: &str, table: &str) -> Shop {
@@ -303,11 +311,7 @@ fn a_copy_that_is_killed_while_its_statement_waits_writes_nothing_afterwards() {
         ),
     ] {
         // A statement waits for a lock for half of it.
-        let table = "version = 2\nsettle = \"20s\"\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
-        shop.home.file("routes.toml", table);
-        shop.home.run(&["route", "put", "orders", "routes.toml", "--yes"]).done();
-        shop.home.run(&["move", "plan", "orders", "--shards", "s1,s2", "--out", "plan.toml"]).done();
-        let shop = shop.filled(10).started();
+        let shop = shop.settling("20s").filled(10).started();
         shop.new.say(&format!("INSERT INTO t_order VALUES ({}, 1, 'held')", id(10)));
         let held = format!("BEGIN; SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE;", id(10));
         let mut holder = shop.new.session(&held);
@@ -343,11 +347,7 @@ fn a_copy_that_stands_still_in_a_chunk_holds_its_locks_for_seconds() {
         (Shop::postgres("rows_stopped_long", LONG), 6000),
     ] {
         // A statement waits for a lock for half of it.
-        let table = "version = 2\nsettle = \"2s\"\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
-        shop.home.file("routes.toml", table);
-        shop.home.run(&["route", "put", "orders", "routes.toml", "--yes"]).done();
-        shop.home.run(&["move", "plan", "orders", "--shards", "s1,s2", "--out", "plan.toml"]).done();
-        let shop = shop.filled(3000).started();
+        let shop = shop.settling("2s").filled(3000).started();
         shop.old.say(&format!("UPDATE t_order SET buyer = REPEAT('x', {length})"));
         let is_mariadb = matches!(shop.old, Server::MariaDb { .. });
         let is_locked = |server: &Server, n: u64| {
@@ -934,7 +934,8 @@ fn tables_of_other_shapes_are_copied_exactly() {
          CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, picture TEXT)"
     );
     for shop in [Shop::mariadb("rows_shapes", &mariadb), Shop::postgres("rows_shapes", &postgres)] {
-        let shop = shop.started();
+        // A statement of 10 MiB has to be there within half of it.
+        let shop = shop.settling("2s").started();
         for n in 1..=4 {
             shop.old.say(&format!("INSERT INTO t_tag VALUES ({0}, 'A'), ({0}, 'b')", id(n)));
             shop.old.say(&format!("INSERT INTO t_part VALUES ({}, 'a')", id(n)));

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::refusal::until;
-use super::spread;
-use super::word::{Core, END, ticks_after};
+use super::word::{Core, END, spread_seed, ticks_after};
 use super::{Time, rfc3339};
 use crate::error::{Code, Error, Result};
 use crate::process::sync::{Ordering, fence};
@@ -54,7 +53,7 @@ impl Core {
             self.check_start(worker, start, time.wall_ms().min(latest_ms), time.shown_ms())?;
         self.anchor(wall_ms, time);
         // The present tick too: no earlier owner has issued ids at or above the mark that it left.
-        let seed = spread::seed(worker, salt);
+        let seed = spread_seed(worker, salt);
         self.begin_worker(worker, seed, |least| self.first_of(start.max(now), seed).max(least));
         Ok(())
     }

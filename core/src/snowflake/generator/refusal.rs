@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use super::word::KEEPER_MS;
 use crate::error::{Code, Error, Result};
 pub use crate::spec::ClockBack;
+
+/// How soon to ask again when the keeper must act, not the clock.
+pub(super) const KEEPER_MS: u64 = 1;
 
 impl ClockBack {
     /// Reads `borrow`, `wait` or `error`; `INVALID_CONFIG` otherwise.

@@ -6,12 +6,6 @@ use crate::process::sync::Ordering;
 /// Gaps are below 256: wider ones would not make residues modulo 128 more even.
 const GAP_MASK: u64 = 255;
 
-/// What the starts of a worker's ticks are made of. The salt is the process's: two processes that use one worker by accident begin each
-/// tick in places of their own, so that few of their ids are equal at low rates, and not all.
-pub(super) fn seed(worker: u64, salt: u64) -> u64 {
-    worker.rotate_right(20) ^ salt
-}
-
 impl Core {
     /// Where a tick begins. A sequence that began at 0 would give low digits that are 0 at low rates, and one that goes
     /// on from tick to tick would not be even modulo 5, which divides 2^22 + 1; a hash of tick and seed is even

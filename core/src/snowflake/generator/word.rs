@@ -4,8 +4,7 @@
 // stale value of them.
 use std::sync::atomic::AtomicU64 as Figure;
 
-use super::refusal::{ClockBack, Refusal, Why, until};
-use super::spread;
+use super::refusal::{ClockBack, KEEPER_MS, Refusal, Why, until};
 use super::{Layout, Scatter, Time};
 use crate::error::{Error, Result};
 use crate::process::sync::{AtomicBool, AtomicU64, CachePadded, Ordering, fence};
@@ -42,9 +41,6 @@ const BUDGETS_PER_TICK: u64 = 16;
 /// times a second at most, and the ids of a tick are covered before they are issued. The price is paid after a kill only:
 /// the next process starts at the mark, and its callers wait for the clock this long.
 const LEAST_REACH_MS: u64 = 1000;
-
-/// How soon to ask again when the keeper must act, not the clock.
-pub(super) const KEEPER_MS: u64 = 1;
 
 /// What the fast path reads beside `next`, on a cache line of its own: written by the slow path only.
 #[derive(Debug)]
@@ -106,7 +102,7 @@ pub(super) struct Slow {
     /// The first position of the present worker. It rises with each worker, so that a call on the slow path recognises a change;
     /// [`CHANGING`] while `worker_field` is being written.
     pub(super) first: AtomicU64,
-    /// Where ticks begin: the worker and the process's salt, mixed by [`seed`](super::spread::seed).
+    /// Where ticks begin: the worker and the process's salt, mixed by [`spread_seed`].
     pub(super) spread_seed: Figure,
     /// The running estimate of the rate: ids counted and wall time at the start of its window, and what came out.
     pub(super) window_ids: Figure,
@@ -203,7 +199,7 @@ impl Core {
                 asked_at: Figure::new(0),
                 begun_at: Figure::new(0),
                 first: AtomicU64::new(0),
-                spread_seed: Figure::new(spread::seed(worker, salt)),
+                spread_seed: Figure::new(spread_seed(worker, salt)),
                 window_ids: Figure::new(0),
                 window_ms: Figure::new(0),
                 budget: Figure::new(0),
@@ -693,6 +689,12 @@ impl Core {
         }
         None
     }
+}
+
+/// What the starts of a worker's ticks are made of. The salt is the process's: two processes that use one worker by accident begin each
+/// tick in places of their own, so that few of their ids are equal at low rates, and not all.
+pub(super) fn spread_seed(worker: u64, salt: u64) -> u64 {
+    worker.rotate_right(20) ^ salt
 }
 
 /// The refusal of an ended word.

@@ -5,7 +5,7 @@ mod many;
 
 use std::sync::Arc;
 
-use super::word::KEEPER_MS;
+use super::refusal::KEEPER_MS;
 use super::*;
 use crate::time::ManualClock;
 
