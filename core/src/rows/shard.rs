@@ -6,7 +6,7 @@ use crate::config::{MillConfig, StoreConfig};
 use crate::error::fault::{CommandLine, Remedy};
 use crate::error::{Code, Error, Result, shown};
 use crate::store::server::ServerOptions;
-use crate::store::shard_session::{ShardSession, ShardTable};
+use crate::store::shard_session::{ShardSession, ShardTable, StatementPlace};
 use crate::store::{Durability, Fault};
 
 pub use crate::store::shard_session::Cells;
@@ -162,7 +162,9 @@ impl Shard {
     /// # Errors
     /// `STORE_UNAVAILABLE`: the connection, a lock or the server failed, and it may help to try again. `STORE_REFUSED`.
     pub fn read(&mut self, sql: &str, mut row: impl FnMut(Cells<'_>)) -> Result<u64> {
-        self.connected()?.read(sql, &mut row).map_err(|fault| {
+        let place =
+            if self.is_in_transaction { StatementPlace::InTransaction } else { StatementPlace::Alone };
+        self.connected()?.read(sql, place, &mut row).map_err(|fault| {
             self.conflict = RowConflict::of(self.kind, &fault);
             failed(&fault, &self.options.shown())
         })

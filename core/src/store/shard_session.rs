@@ -38,10 +38,25 @@ pub(crate) struct ShardTable {
     pub(crate) oid: u64,
 }
 
+/// Where a statement is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatementPlace {
+    /// By itself, or it begins a transaction.
+    Alone,
+    /// In the transaction that was begun.
+    InTransaction,
+}
+
 /// A connection to a shard's database.
 pub(crate) trait ShardSession: Send {
-    /// Reads the rows of a statement, one after the other, so that memory is that of one row. Answers with what it changed.
-    fn read(&mut self, sql: &str, row: &mut dyn FnMut(Cells<'_>)) -> Result<u64, Fault>;
+    /// Reads the rows of a statement, one after the other, so that memory is that of one row. Answers with what it changed. In a transaction
+    /// that was begun here the session's settings are as they should be.
+    fn read(
+        &mut self,
+        sql: &str,
+        place: StatementPlace,
+        row: &mut dyn FnMut(Cells<'_>),
+    ) -> Result<u64, Fault>;
 
     /// Rolls the open transaction back, also after an error.
     fn roll_back(&mut self) -> Result<(), Fault>;

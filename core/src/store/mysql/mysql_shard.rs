@@ -7,7 +7,7 @@ use super::mysql_session::MysqlSession;
 use super::{Mysql, Phase};
 use crate::store::model::value::text;
 use crate::store::server::ServerOptions;
-use crate::store::shard_session::{Cells, MYSQL_VALUES, ShardSession, ShardTable};
+use crate::store::shard_session::{Cells, MYSQL_VALUES, ShardSession, ShardTable, StatementPlace};
 use crate::store::sql::remote::Driver;
 use crate::store::sql::sql_slots::now_ms;
 use crate::store::sql::{Connection, Dialect};
@@ -58,7 +58,7 @@ impl MysqlSession {
 }
 
 impl ShardSession for MysqlSession {
-    fn read(&mut self, sql: &str, row: &mut dyn FnMut(Cells<'_>)) -> Result<u64, Fault> {
+    fn read(&mut self, sql: &str, _: StatementPlace, row: &mut dyn FnMut(Cells<'_>)) -> Result<u64, Fault> {
         let (changed, read) = answers::read_raw(&mut self.connection, sql, |answer| {
             let cells: Vec<_> = (0..answer.len())
                 .map(|column| match answer.as_ref(column) {

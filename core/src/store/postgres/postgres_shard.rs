@@ -1,5 +1,6 @@
 //! A session as a connection to a shard's database.
 
+use std::borrow::Cow;
 use std::slice;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -10,12 +11,12 @@ use super::postgres_session::PostgresSession;
 use super::postgres_wire::WireStatement;
 use super::{Postgres, ServerOptions};
 use crate::store::server::Phase;
-use crate::store::shard_session::{Cells, POSTGRES_VALUES, ShardSession, ShardTable};
+use crate::store::shard_session::{Cells, POSTGRES_VALUES, ShardSession, ShardTable, StatementPlace};
 use crate::store::sql::Connection;
 use crate::store::sql::remote::Driver;
 use crate::store::{Fault, FaultKind};
 
-/// Before each statement and in its transaction, so that a pooler's other clients neither set nor see it: values are written so
+/// Before the first statement of each transaction, and in it, so that a pooler's other clients neither set nor see it: values are written so
 /// that they are read as the same ones, and times in UTC. Where row security would hide rows, the server answers with an error instead.
 static EXACT: LazyLock<String> = LazyLock::new(|| {
     let always =
@@ -41,7 +42,12 @@ impl Postgres {
 }
 
 impl ShardSession for PostgresSession {
-    fn read(&mut self, sql: &str, row: &mut dyn FnMut(Cells<'_>)) -> Result<u64, Fault> {
+    fn read(
+        &mut self,
+        sql: &str,
+        place: StatementPlace,
+        row: &mut dyn FnMut(Cells<'_>),
+    ) -> Result<u64, Fault> {
         let waits = match self.waits.map(|waits| waits.map(|limit| limit.as_millis().max(1))) {
             // A client that reads nothing more is not idle: TCP tells it.
             Some([locks, client]) => format!(
@@ -49,7 +55,10 @@ impl ShardSession for PostgresSession {
             ),
             None => String::new(),
         };
-        let words = format!("{}{waits}{sql}", *EXACT);
+        let words = match place {
+            StatementPlace::Alone => Cow::Owned(format!("{}{waits}{sql}", *EXACT)),
+            StatementPlace::InTransaction => Cow::Borrowed(sql),
+        };
         let answer = self.wire.stream(self.limit, &words, |answer| {
             let cells: Vec<_> =
                 (0..answer.len()).map(|column| answer.get(column).map(str::as_bytes)).collect();
