@@ -11,7 +11,7 @@
 
 use std::net::SocketAddr;
 
-use super::server::{ServerOptions, Target, TlsMode};
+use super::server::{PASSWORD_VARIABLE, PasswordSource, ServerOptions, Target, TlsMode};
 use super::{Fault, FaultKind};
 use crate::system::file_rights::is_shared;
 
@@ -110,6 +110,29 @@ impl Mode {
     pub(crate) fn tries_tls_next(self) -> bool {
         self == Mode::Loopback
     }
+}
+
+/// The message of a refused login: the user, the password's origin, and other possible causes.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn login_refused(options: &ServerOptions, mode: Mode) -> String {
+    const CHECK: &str = "check user and password";
+    let with = match &options.password_source {
+        PasswordSource::File(path) => format!("with the password in `{}`; {CHECK}", path.display()),
+        PasswordSource::Environment => format!("with the password in {PASSWORD_VARIABLE}; {CHECK}"),
+        _ if options.password.reveal().is_empty() => {
+            format!("without a password; {CHECK}, which `password_file=FILE` or {PASSWORD_VARIABLE} names")
+        }
+        _ => format!("with this password; {CHECK}"),
+    };
+    let or_else = match (mode, &options.tls.cert) {
+        (mode, _) if mode.is_plain() => "the server demands TLS: `tls=require`, or `tls=verify`",
+        (Mode::Prefer, None) => {
+            "the server demands TLS: `tls=require`; or a certificate of this user: `cert=FILE.pem&key=FILE.pem`"
+        }
+        (_, None) => "the server demands a certificate of this user: `cert=FILE.pem&key=FILE.pem`",
+        (_, Some(_)) => "the server does not know this user's certificate",
+    };
+    format!("the server refuses user `{}` {with} (or {or_else})", options.user)
 }
 
 /// The fault for a server that asked for the password itself over a connection that is not encrypted. `how` names the method.

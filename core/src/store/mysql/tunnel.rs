@@ -113,7 +113,7 @@ impl Tunnel {
             .password
             .reveal()
             .is_empty()
-            .then(|| Fault::new(FaultKind::Refused, server::login_refused(options, mode)));
+            .then(|| Fault::new(FaultKind::Refused, tls::login_refused(options, mode)));
         let by_file = matches!(target, Target::Socket(_));
         let server = Socket::connect(target, options).map_err(|error| not_dialled(&error))?;
         let here = |error: io::Error| {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::postgres_wire::Failed;
+use super::failed::Failed;
 use crate::store::server::ServerOptions;
 use crate::store::tls::{Mode, Protection};
 

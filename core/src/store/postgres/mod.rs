@@ -6,6 +6,7 @@
 //! * Every wait has a limit. `postgres`, the blocking driver, has none while it reads.
 //! * `nextval` alone is not durable: see `postgres_connection.rs`.
 
+mod failed;
 mod login_filter;
 mod owners;
 mod place;

@@ -4,12 +4,12 @@ use std::io;
 
 use tokio_postgres::error::Severity;
 
+use super::failed::Failed;
 use super::login_filter::Objection;
 use super::postgres_dialect::{self, MISSING_TABLE};
-use super::postgres_wire::Failed;
-use crate::store::server::{self, CLOSED_EARLY, Phase, ServerOptions, hide, login_refused, unreached};
+use crate::store::server::{self, CLOSED_EARLY, Phase, ServerOptions, hide, unreached};
 use crate::store::sql::judgement::{Judged, Meaning, missing_table};
-use crate::store::tls::{Mode, not_offered, password_withheld};
+use crate::store::tls::{Mode, login_refused, not_offered, password_withheld};
 use crate::store::{Fault, FaultKind, Secret};
 
 /// Error text for a server that took longer than `timeout`.

@@ -6,11 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::failed::Failed;
 use super::login_filter::Objection;
 use super::place::Place;
 use super::postgres_dialect::{self, LOCKED, Limits, MISSING_TABLE};
 use super::postgres_error::{judge, not_connected, objection};
-use super::postgres_wire::{Failed, PostgresWire, ServerAnswer, WireStatement};
+use super::postgres_wire::{PostgresWire, ServerAnswer, WireStatement};
 use super::prepared::{self, Execution, Prepared};
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, ServerOptions, Target};

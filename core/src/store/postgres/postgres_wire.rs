@@ -17,15 +17,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::SslMode;
-use tokio_postgres::error::Severity;
 use tokio_postgres::tls::TlsConnect;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, SimpleQueryMessage, SimpleQueryRow, Statement};
 
+use super::failed::Failed;
 use super::login_filter::{LoginFilter, Stage, TlsConnector};
 use super::postgres_dialect::{PIN, PIN_SESSION, translated};
 use super::postgres_values::{cells, raw_cells, type_of, typed, written_out};
-use crate::store::Fault;
 use crate::store::model::value::{ColumnValue, Value};
 use crate::store::server::{ServerOptions, Target};
 use crate::store::time_budget;
@@ -36,33 +35,6 @@ use crate::system::sockets;
 const AT_LEAST: Duration = Duration::from_millis(1);
 /// The most rows that are taken together. They have arrived, so they wait for nothing.
 const ARRIVED_ROWS: usize = 64;
-
-/// Why a connection could not be made.
-#[derive(Debug)]
-pub(super) enum Failed {
-    /// The server or the protocol refused it.
-    Postgres(tokio_postgres::Error),
-    /// The network or this machine refused it.
-    Io(io::Error),
-    /// No answer in time.
-    Silent,
-    /// The fault is complete.
-    Fault(Fault),
-}
-
-impl Failed {
-    /// The SQLSTATE of an error after which the connection is still usable.
-    pub(super) fn code(&self) -> Option<&str> {
-        let Failed::Postgres(error) = self else { return None };
-        let said = error.as_db_error()?;
-        (said.parsed_severity() == Some(Severity::Error)).then(|| said.code().code())
-    }
-
-    /// Whether the server itself reported the error.
-    pub(super) fn is_said(&self) -> bool {
-        matches!(self, Failed::Postgres(error) if error.as_db_error().is_some())
-    }
-}
 
 /// What a statement answered with.
 #[derive(Debug, Default)]

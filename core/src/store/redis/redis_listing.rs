@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use redis::{Value, cmd};
 
 use super::meaning::{self, advised};
-use super::redis_routes::fields;
-use super::redis_session::{RedisSession, text};
+use super::redis_session::{RedisSession, ask_texts, text};
 use super::redis_wire::CommandKind;
 use crate::store::{Fault, Key, ListedRow, Scheme};
 
@@ -52,7 +51,7 @@ fn list_all(session: &mut RedisSession, key: &Key, most: usize) -> Result<Vec<Li
             continue;
         }
         let at = format!("{}:{name}", key.table);
-        let found = fields(session, cmd("HMGET").arg(&at).arg(&["date", "next"]).take())?;
+        let found = ask_texts(session, cmd("HMGET").arg(&at).arg(&["date", "next"]).take())?;
         let mut numbers = found.iter().map(|field| field.as_ref().and_then(|text| text.parse().ok()));
         let date = numbers.next().flatten().unwrap_or_default();
         listed.push(ListedRow { name, date, next: numbers.next().flatten() });

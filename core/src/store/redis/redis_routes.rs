@@ -6,8 +6,7 @@ use redis::{Value, cmd};
 
 use super::meaning::{self, advised};
 use super::redis_listing;
-use super::redis_session::{RedisSession, Script, place, text};
-use super::redis_wire::CommandKind;
+use super::redis_session::{RedisSession, Script, ask_texts, place};
 use crate::store::{Fault, FaultKind, Key, StoredTable, Subject};
 
 /// What the builds before 0.2.0 called `text`. They need it to read a table, so they refuse today's, as this build refuses theirs.
@@ -21,7 +20,7 @@ pub(super) fn read(session: &mut RedisSession, key: &Key, known: u64) -> Result<
 
 fn read_one(session: &mut RedisSession, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
     let at = place(key);
-    let version = fields(session, cmd("HMGET").arg(&at).arg("version").take())?;
+    let version = ask_texts(session, cmd("HMGET").arg(&at).arg("version").take())?;
     match version.into_iter().next().flatten() {
         None => return Ok(None),
         Some(version) if version == known.to_string() => {
@@ -31,7 +30,7 @@ fn read_one(session: &mut RedisSession, key: &Key, known: u64) -> Result<Option<
     }
     // Both at once, so that they belong together.
     let names = ["version", "text", EARLIER_TEXT];
-    let found = fields(session, cmd("HMGET").arg(&at).arg(&names).take())?;
+    let found = ask_texts(session, cmd("HMGET").arg(&at).arg(&names).take())?;
     match <[Option<String>; 3]>::try_from(found) {
         Ok([_, _, Some(_)]) => Err(of_earlier_build(&at)),
         Ok([Some(version), Some(text), None]) if version.bytes().all(|b| b.is_ascii_digit()) => {
@@ -78,15 +77,6 @@ fn wrong(at: &str) -> Fault {
         FaultKind::Refused,
         format!("its key `{at}` is no route table of keymill's, a hash of `version` and `text`"),
     )
-}
-
-pub(super) fn fields(session: &mut RedisSession, command: redis::Cmd) -> Result<Vec<Option<String>>, Fault> {
-    let answer =
-        session.wire.exchange(&[command], CommandKind::Query)?.into_iter().next().unwrap_or_default();
-    match session.wire.answer(answer)? {
-        Value::Array(fields) => Ok(fields.iter().map(text).collect()),
-        _ => Ok(Vec::new()),
-    }
 }
 
 pub(super) fn replace(

@@ -440,6 +440,19 @@ pub(super) fn text(value: &Value) -> Option<String> {
     }
 }
 
+/// The texts that a command answers with; `None` for each that is missing.
+pub(super) fn ask_texts(
+    session: &mut RedisSession,
+    command: redis::Cmd,
+) -> Result<Vec<Option<String>>, Fault> {
+    let answer =
+        session.wire.exchange(&[command], CommandKind::Query)?.into_iter().next().unwrap_or_default();
+    match session.wire.answer(answer)? {
+        Value::Array(fields) => Ok(fields.iter().map(text).collect()),
+        _ => Ok(Vec::new()),
+    }
+}
+
 /// Rows of an open session. Each verb of `rows` reads and then writes once, by compare-and-set: that write is the commit.
 pub(super) struct Open<'a> {
     pub(super) session: &'a mut RedisSession,
