@@ -1,5 +1,6 @@
 //! The database of a shard.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::config::{MillConfig, StoreConfig};
@@ -36,6 +37,8 @@ pub struct Shard {
     waits: Option<[Duration; 2]>,
     /// A transaction is open, which another session would not have.
     is_in_transaction: bool,
+    /// What begins the open transaction, together with its first statement.
+    begins_with: Option<&'static str>,
     /// A transaction did not end as it should have: it ends with the session.
     is_spoilt: bool,
     /// What the last refusal of a row was about.
@@ -49,6 +52,15 @@ pub enum RowConflict {
     Unique,
     /// The row refers to it.
     Parent,
+}
+
+/// How a transaction begins.
+#[derive(Clone, Copy, Debug)]
+enum Begin {
+    /// By these statements, one after the other.
+    Statements(&'static [&'static str]),
+    /// By these words in front of its first statement: one round trip less.
+    WithFirst(&'static str),
 }
 
 impl RowConflict {
@@ -112,6 +124,7 @@ impl Shard {
             session,
             waits: None,
             is_in_transaction: false,
+            begins_with: None,
             is_spoilt: false,
             conflict: None,
         })
@@ -162,9 +175,13 @@ impl Shard {
     /// # Errors
     /// `STORE_UNAVAILABLE`: the connection, a lock or the server failed, and it may help to try again. `STORE_REFUSED`.
     pub fn read(&mut self, sql: &str, mut row: impl FnMut(Cells<'_>)) -> Result<u64> {
-        let place =
-            if self.is_in_transaction { StatementPlace::InTransaction } else { StatementPlace::Alone };
-        self.connected()?.read(sql, place, &mut row).map_err(|fault| {
+        self.connected()?;
+        let (place, sql) = match self.begins_with.take() {
+            Some(begin) => (StatementPlace::Alone, Cow::Owned(format!("{begin}; {sql}"))),
+            None if self.is_in_transaction => (StatementPlace::InTransaction, Cow::Borrowed(sql)),
+            None => (StatementPlace::Alone, Cow::Borrowed(sql)),
+        };
+        self.session.read(&sql, place, &mut row).map_err(|fault| {
             self.conflict = RowConflict::of(self.kind, &fault);
             failed(&fault, &self.options.shown())
         })
@@ -236,35 +253,48 @@ impl Shard {
     }
 
     /// In the isolation of the session: a binary log of statements takes no other writes.
-    fn begin_writing(&self) -> &'static [&'static str] {
+    fn begin_writing(&self) -> Begin {
         match self.kind {
-            ShardKind::MySql => &["START TRANSACTION"],
-            ShardKind::Postgres => &["BEGIN"],
+            ShardKind::MySql => Begin::Statements(&["START TRANSACTION"]),
+            ShardKind::Postgres => Begin::WithFirst("BEGIN"),
         }
     }
 
     /// Begins a transaction whose locking reads lock the rows that they find, and no gaps.
-    fn begin_locking(&self) -> &'static [&'static str] {
+    fn begin_locking(&self) -> Begin {
         match self.kind {
-            ShardKind::MySql => &["SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"],
-            ShardKind::Postgres => &["BEGIN ISOLATION LEVEL READ COMMITTED"],
+            ShardKind::MySql => {
+                Begin::Statements(&["SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"])
+            }
+            ShardKind::Postgres => Begin::WithFirst("BEGIN ISOLATION LEVEL READ COMMITTED"),
         }
     }
 
     fn run_transaction<T>(
         &mut self,
-        begin: &[&str],
+        begin: Begin,
         commits: bool,
         work: impl FnOnce(&mut Shard) -> Result<T>,
     ) -> Result<T> {
-        for statement in begin {
-            self.read(statement, |_| {})?;
+        match begin {
+            Begin::Statements(all) => {
+                for statement in all {
+                    self.read(statement, |_| {})?;
+                }
+            }
+            Begin::WithFirst(words) => self.begins_with = Some(words),
         }
         self.is_in_transaction = true;
         let done = work(self);
-        // A commit that checks constraints late has a conflict of its own.
-        let ended =
-            if commits && done.is_ok() { self.read("COMMIT", |_| {}).map(drop) } else { self.roll_back() };
+        let ended = if self.begins_with.take().is_some() {
+            // Nothing was sent.
+            Ok(())
+        } else if commits && done.is_ok() {
+            // A commit that checks constraints late has a conflict of its own.
+            self.read("COMMIT", |_| {}).map(drop)
+        } else {
+            self.roll_back()
+        };
         self.is_in_transaction = false;
         self.is_spoilt = ended.is_err();
         let done = done?;
@@ -279,7 +309,7 @@ impl Shard {
     /// The session, made again where it is broken.
     fn connected(&mut self) -> Result<&mut dyn ShardSession> {
         let is_over = self.is_spoilt || self.session.is_broken();
-        if is_over && self.is_in_transaction {
+        if is_over && self.is_in_transaction && self.begins_with.is_none() {
             return Err(Error::new(
                 Code::StoreUnavailable,
                 format!("{}: the connection broke, and the locks went with it", self.at()),
