@@ -235,8 +235,8 @@ impl Shard {
     }
 
     /// Does work that writes here what `locked` has locked. It is committed only if those locks are there when all is written. Where they
-    /// have gone, a program may have changed the row that a statement here waited for, and would lose that change. One that comes after
-    /// that question waits for what is written here.
+    /// have gone, a program may have deleted a row while a statement here waited for it, and the row would be back. A program that comes
+    /// after that question waits for what is written here.
     ///
     /// # Errors
     /// Those of the work, and of [`Shard::transaction`].
