@@ -13,7 +13,7 @@ use super::key::{Id, IdRange};
 use super::moved_table::MovedTable;
 use super::pace::Pace;
 use super::permit::Permit;
-use super::send::{HowSent, Sent, SentRows, named, send};
+use super::send::{HowSent, RowsToSend, SentRows, named, send};
 use super::shard::{RowConflict, Shard, ShardKind};
 use super::watch::{RowsEvent, RowsTask};
 use super::{Both, Wording};
@@ -82,7 +82,7 @@ pub fn whole(both: &mut Both<'_>, range: &IdRange, per_second: u64, permit: &Per
         let chunk = IdRange { first: left.first.clone(), last };
         let mut reply = asked.elapsed();
         let before = both.watch.persist(|| before(both, &chunk))?;
-        let mut sent = Sent::default();
+        let mut sent = SentRows::default();
         if !before.is_all {
             let began = Instant::now();
             sent = send_whole(both, &chunk, permit, before.is_none)?;
@@ -136,21 +136,21 @@ fn before(both: &mut Both<'_>, chunk: &IdRange) -> Result<ThereBefore> {
 }
 
 /// Sends the rows of a chunk. Where another row keeps one out, all are read again; the last time one by one, so that the row is named.
-fn send_whole(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>, are_new: bool) -> Result<Sent> {
+fn send_whole(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>, are_new: bool) -> Result<SentRows> {
     // MySQL looks for each row at no cost.
     if are_new && both.new.kind == ShardKind::Postgres {
-        match both.watch.persist(|| send(both, &SentRows::Range(chunk), permit, HowSent::New)) {
+        match both.watch.persist(|| send(both, &RowsToSend::Range(chunk), permit, HowSent::New)) {
             // A program has written one of them.
             Err(error) if error.code == Code::StoreRefused && both.to.take_conflict().is_some() => {}
             done => return done,
         }
     }
     for read in 1..READS {
-        let error = match both.watch.persist(|| send(both, &SentRows::Range(chunk), permit, HowSent::Replace))
-        {
-            Err(error) if error.code == Code::StoreRefused => error,
-            done => return done,
-        };
+        let error =
+            match both.watch.persist(|| send(both, &RowsToSend::Range(chunk), permit, HowSent::Replace)) {
+                Err(error) if error.code == Code::StoreRefused => error,
+                done => return done,
+            };
         if both.to.take_conflict().is_none() {
             return Err(error);
         }
@@ -161,20 +161,22 @@ fn send_whole(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>, are_new
     send_one_by_one(both, chunk, permit)
 }
 
-fn send_one_by_one(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<Sent> {
+fn send_one_by_one(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<SentRows> {
     let all = both.watch.persist(|| digests(&mut both.from, &both.old, &both.old.within(chunk)))?;
-    let mut sent = Sent::default();
+    let mut sent = SentRows::default();
     for primary in all.keys() {
-        let row = SentRows::One(primary);
+        let row = RowsToSend::One(primary);
         let one = match both.watch.persist(|| send(both, &row, permit, HowSent::Replace)) {
             Ok(one) => one,
             Err(error) => {
                 let error = named(error, &both.new, [primary, primary]);
                 let conflict = both.to.take_conflict();
-                return Err(conflict.map_or(error.clone(), |of| kept_out(&error, of, both.wording)));
+                return Err(
+                    conflict.map_or(error.clone(), |conflict| kept_out(&error, conflict, both.wording))
+                );
             }
         };
-        sent = Sent { rows: sent.rows + one.rows, bytes: sent.bytes + one.bytes };
+        sent = SentRows { rows: sent.rows + one.rows, bytes: sent.bytes + one.bytes };
     }
     Ok(sent)
 }

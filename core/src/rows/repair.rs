@@ -11,7 +11,7 @@ use super::Both;
 use super::compare::{Difference, Differs, look};
 use super::key::{Id, Primary};
 use super::permit::{Permit, Until};
-use super::send::{HowSent, Sent, SentRows, send};
+use super::send::{HowSent, RowsToSend, SentRows, send};
 use super::shard::RowConflict;
 use super::watch::RowsEvent;
 
@@ -44,9 +44,9 @@ pub fn repair(
         |wanted| found.iter().filter(move |row| cure(row, deletes) == Some(wanted)).collect::<Vec<_>>();
     let (brought, deleted) = (with(Cure::Bring), with(Cure::Delete));
     let mut reasons = Reasons::new();
-    for of in brought {
-        if let Some(reason) = bring(both, &of.primary, permit)? {
-            reasons.insert(of.primary.clone(), reason);
+    for row in brought {
+        if let Some(reason) = bring(both, &row.primary, permit)? {
+            reasons.insert(row.primary.clone(), reason);
         }
     }
     let watch = both.watch;
@@ -85,9 +85,9 @@ type Reasons = BTreeMap<Primary, String>;
 /// One row a transaction: a row that another row's unique value keeps out does not keep out the others.
 fn bring(both: &mut Both<'_>, primary: &Primary, permit: &Permit<'_>) -> Result<Option<String>> {
     let watch = both.watch;
-    let error = match watch.persist(|| send(both, &SentRows::One(primary), permit, HowSent::Replace)) {
+    let error = match watch.persist(|| send(both, &RowsToSend::One(primary), permit, HowSent::Replace)) {
         // The old shard has it no more.
-        Ok(Sent { rows: 0, .. }) => return Ok(None),
+        Ok(SentRows { rows: 0, .. }) => return Ok(None),
         Ok(_) => {
             let at = both.to.at();
             return Ok(Some(format!(

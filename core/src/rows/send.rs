@@ -14,7 +14,7 @@ const INSERT: usize = 1 << 20;
 
 /// Which rows are sent.
 #[derive(Clone, Copy)]
-pub(super) enum SentRows<'r> {
+pub(super) enum RowsToSend<'r> {
     /// Those whose ids are in a range.
     Range(&'r IdRange),
     /// The one with this primary key.
@@ -32,7 +32,7 @@ pub(super) enum HowSent {
 
 /// What was sent.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sent {
+pub(super) struct SentRows {
     pub(super) rows: u64,
     pub(super) bytes: u64,
 }
@@ -40,10 +40,10 @@ pub(super) struct Sent {
 /// Sends rows in one transaction. Sent again, they change nothing more.
 pub(super) fn send(
     both: &mut Both<'_>,
-    rows: &SentRows<'_>,
+    rows: &RowsToSend<'_>,
     permit: &Permit<'_>,
     how: HowSent,
-) -> Result<Sent> {
+) -> Result<SentRows> {
     let Both { from, to, old, new, longest, wording, watch } = both;
     permit.limit_locks(from)?;
     permit.limit_writes(to)?;
@@ -60,10 +60,10 @@ pub(super) fn send(
 fn send_locked(
     (from, old): (&mut Shard, &MovedTable),
     (to, new): (&mut Shard, &MovedTable),
-    rows: &SentRows<'_>,
+    rows: &RowsToSend<'_>,
     permit: &Permit<'_>,
     (longest, how, wording): (usize, HowSent, Wording),
-) -> Result<Sent> {
+) -> Result<SentRows> {
     let (mut count, mut bytes) = (0, 0);
     let mut insert =
         if how == HowSent::New { Insert::new(new, longest) } else { Insert::or_replace(new, longest) };
@@ -76,15 +76,15 @@ fn send_locked(
         let error = permit.write_once(to, &|until| insert.statement(until)).err();
         insert.clear();
         match (error, span.take(), rows) {
-            (Some(error), Some([first, last]), SentRows::Range(_)) => {
+            (Some(error), Some([first, last]), RowsToSend::Range(_)) => {
                 Some(named(error, new, [&first, &last]))
             }
             (error, ..) => error,
         }
     };
     let condition = match rows {
-        SentRows::Range(range) => old.within(range),
-        SentRows::One(primary) => old.is_row(primary),
+        RowsToSend::Range(range) => old.within(range),
+        RowsToSend::One(primary) => old.is_row(primary),
     };
     from.read(&old.select_locked(&condition), |row| {
         if failed.is_some() {
@@ -119,7 +119,7 @@ fn send_locked(
     if failed.is_none() && !insert.is_empty() {
         failed = flush(&mut insert, &mut span);
     }
-    failed.map_or(Ok(Sent { rows: count, bytes }), Err)
+    failed.map_or(Ok(SentRows { rows: count, bytes }), Err)
 }
 
 /// An error of an insert, with the rows that were in it.
@@ -137,9 +137,9 @@ pub(super) fn named(error: Error, table: &MovedTable, [first, last]: [&Primary; 
 }
 
 /// An error of a read that no row has answered.
-fn within(error: Error, table: &MovedTable, rows: &SentRows<'_>) -> Error {
+fn within(error: Error, table: &MovedTable, rows: &RowsToSend<'_>) -> Error {
     match rows {
-        SentRows::Range(IdRange { first, last }) if error.code == Code::StoreRefused => {
+        RowsToSend::Range(IdRange { first, last }) if error.code == Code::StoreRefused => {
             let name = &table.name;
             Error::new(error.code, format!("{} (a row of `{name}` from {first} to {last})", error.message))
         }

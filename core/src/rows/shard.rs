@@ -239,7 +239,7 @@ impl Shard {
     /// after that question waits for what is written here.
     ///
     /// # Errors
-    /// Those of the work, and of [`Shard::transaction`].
+    /// The errors of the work, and of [`Shard::transaction`].
     pub fn write_locked<T>(
         &mut self,
         locked: &mut Shard,
