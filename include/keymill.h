@@ -783,8 +783,9 @@ km_code km_router_open_text(const char *text, km_router **router);
 
 /**
  * The router whose table the mill's store has under this name. The mill reads the table every 10 s, every second while a range
- * moves. A router goes on with its table when the store is lost and when its mill is closed. `*router` is the caller's, who
- * frees it with km_router_free.
+ * moves. A router goes on with its table when the store is lost and when its mill is closed. A mill that is open when the program
+ * exits is closed then, within 2 s, so that no move waits for this program. `*router` is the caller's, who frees it with
+ * km_router_free.
  *
  * KM_INVALID_ARGUMENT, KM_INVALID_CONFIG, KM_STORE_REFUSED where the store has no such table, KM_STORE_UNAVAILABLE,
  * KM_DEADLINE, KM_CLOSED, KM_FORKED.

@@ -7,8 +7,8 @@ use std::ffi::{CStr, c_void};
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, Once, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::bank::{BankSource, narrow, wide};
@@ -162,6 +162,25 @@ pub fn close_all(mills: impl IntoIterator<Item = Mill>) {
         mill.begin_close();
     }
     closing::wait_for_all();
+}
+
+/// Has this mill closed when the process exits, if it is open then, so that the row goes which says that this process follows a route table.
+/// All such mills together are waited for 2 s at most. A process that calls this first registers a handler of the C library's `exit`,
+/// which also runs where the library is unloaded before.
+pub fn close_at_exit(mill: &Mill) {
+    static OPEN: Mutex<OpenMills> = Mutex::new(OpenMills::new());
+    static REGISTERED: Once = Once::new();
+    extern "C" fn close() {
+        let _ = std::panic::catch_unwind(|| {
+            // In a child that was forked under the lock nobody gives it back, and the mills are the parent's.
+            let open = OPEN.try_lock().map(|mut open| open.take());
+            close_all(open.unwrap_or_default());
+        });
+    }
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner).add(mill);
+    REGISTERED.call_once(|| {
+        let _is_registered = at_exit(close);
+    });
 }
 
 /// The text of an order number of 16 bytes.

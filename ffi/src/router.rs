@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
+use keymill_core::binding::close_at_exit;
 use keymill_core::{Gene, Route, Router};
 
 use crate::business::{bytes_in, km_wide};
@@ -144,8 +145,9 @@ pub unsafe extern "C" fn km_router_open_text(text: *const c_char, router: *mut *
 }
 
 /// The router whose table the mill's store has under this name. The mill reads the table every 10 s, every second while a range
-/// moves. A router goes on with its table when the store is lost and when its mill is closed. `*router` is the caller's, who
-/// frees it with km_router_free.
+/// moves. A router goes on with its table when the store is lost and when its mill is closed. A mill that is open when the program
+/// exits is closed then, within 2 s, so that no move waits for this program. `*router` is the caller's, who frees it with
+/// km_router_free.
 ///
 /// KM_INVALID_ARGUMENT, KM_INVALID_CONFIG, KM_STORE_REFUSED where the store has no such table, KM_STORE_UNAVAILABLE,
 /// KM_DEADLINE, KM_CLOSED, KM_FORKED.
@@ -159,7 +161,9 @@ pub unsafe extern "C" fn km_mill_router(
         // SAFETY: the conventions page.
         let (mill, name, router) =
             unsafe { (held(mill)?, text_in(name, "name")?, Out::new(router, "router")?) };
-        router.set(give(mill.router(name)?));
+        let opened = mill.router(name)?;
+        close_at_exit(mill);
+        router.set(give(opened));
         Ok(())
     })
 }

@@ -100,7 +100,10 @@ extern "system" fn Java_io_keymill_MillBox_router<'local>(
 ) -> jlong {
     enter_with(&mut env, 0, |env| {
         let name = text_in(env, &name)?;
-        Ok(boxed(mill.mill.router(&name)?))
+        let router = mill.mill.router(&name)?;
+        // `System.exit` and a signal end the virtual machine by the C library's `exit`.
+        keymill::binding::close_at_exit(&mill.mill);
+        Ok(boxed(router))
     })
 }
 

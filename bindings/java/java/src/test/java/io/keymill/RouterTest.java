@@ -11,7 +11,9 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.Paths;
 import java.util.Arrays;
+import java.util.Scanner;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
@@ -110,6 +112,31 @@ class RouterTest {
             assertEquals("s2", router.route(1).shard());
         }
         assertEquals("s2", router.route(1).read());
+    }
+
+    @Test
+    void a_process_that_ends_with_an_open_mill_leaves_no_reader(@TempDir Path folder) throws Exception {
+        String store = "sqlite:" + folder.resolve("ids.db") + "?durability=warn";
+        put(store, folder, table(1));
+        String java = Paths.get(System.getProperty("java.home"), "bin", "java").toString();
+        for (String end : Arrays.asList("returns", "exits", "throws", "is terminated")) {
+            Process process = new ProcessBuilder(java, "-cp", System.getProperty("java.class.path"), "io.keymill.Following", store, end)
+                    .redirectErrorStream(true)
+                    .start();
+            if (end.equals("is terminated")) {
+                assertTrue(process.getInputStream().read() == 'f', end);
+                process.destroy();
+            }
+            process.waitFor();
+            assertFalse(status(store).contains("reader:"), end);
+        }
+    }
+
+    private static String status(String store) throws Exception {
+        Process process = new ProcessBuilder("keymill", "--mill", store, "move", "status", "orders").start();
+        try (Scanner answer = new Scanner(process.getInputStream(), "UTF-8").useDelimiter("\\A")) {
+            return answer.next();
+        }
     }
 
     private static Router router(Mill mill) {
