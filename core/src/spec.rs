@@ -208,7 +208,7 @@ impl Spec {
     /// What a pool of leased workers records of its ids: they are unique only if all processes agree on it.
     #[must_use]
     pub fn pool_layout(&self) -> String {
-        let layout = self.snowflake.map(|of| of.layout);
+        let layout = self.snowflake.map(|snowflake| snowflake.layout);
         layout.map_or_else(String::new, |layout| {
             format!("{} epoch {}", layout.with_form(), rfc3339(layout.epoch_ms()))
         })
@@ -284,7 +284,7 @@ impl Spec {
     /// The store finds the snowflake's worker: the source begins without one.
     #[must_use]
     pub fn finds_worker(&self) -> bool {
-        self.snowflake.is_some_and(|of| of.worker.kind().is_some())
+        self.snowflake.is_some_and(|snowflake| snowflake.worker.kind().is_some())
     }
 
     /// What the source hands out.

@@ -388,10 +388,10 @@ mod tests {
             IdDigits::Base36 => u64::from_str_radix(text, 36).expect("base 36"),
             IdDigits::Base62 => u64::try_from(base62::decode(text).expect("base 62")).expect("64 bits"),
             IdDigits::Crockford => {
-                let mut of = data_encoding::Specification::new();
-                of.symbols.push_str("0123456789ABCDEFGHJKMNPQRSTVWXYZ");
+                let mut base32 = data_encoding::Specification::new();
+                base32.symbols.push_str("0123456789ABCDEFGHJKMNPQRSTVWXYZ");
                 // It decodes whole bytes from the left: three digits in front make 80 bits.
-                let bytes = of.encoding().expect("an encoding").decode(format!("000{text}").as_bytes());
+                let bytes = base32.encoding().expect("an encoding").decode(format!("000{text}").as_bytes());
                 u64::from_be_bytes(bytes.expect("base 32")[2..].try_into().expect("ten bytes"))
             }
         }

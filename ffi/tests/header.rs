@@ -100,7 +100,7 @@ fn the_header_names_every_code_with_its_number() {
     let codes = keymill_core::Code::ALL.iter().map(|code| (code.name(), code.number()));
     for (name, number) in std::iter::once(("OK", 0)).chain(codes) {
         let line = format!("KM_{name} = {number}");
-        let there = header.lines().any(|of| of.trim().trim_end_matches(',') == line);
+        let there = header.lines().any(|shown| shown.trim().trim_end_matches(',') == line);
         assert!(there, "{line} is missing");
     }
 }

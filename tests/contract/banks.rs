@@ -199,7 +199,11 @@ fn processes_that_reserve_from_the_same_counters_at_once_share_no_number(bench: 
         threads.into_iter().flat_map(|thread| thread.join().expect("a process")).collect()
     });
     let ranges = |index| {
-        taken.iter().filter(move |(of, ..)| *of == index).map(|(_, lo, hi)| (*lo, *hi)).collect::<Vec<_>>()
+        taken
+            .iter()
+            .filter(move |(counter, ..)| *counter == index)
+            .map(|(_, lo, hi)| (*lo, *hi))
+            .collect::<Vec<_>>()
     };
     assert!(taken.len() >= MANY as usize * rounds, "{} ranges", taken.len());
     for index in 0..MANY {

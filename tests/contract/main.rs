@@ -55,28 +55,28 @@ fn not_kept(reason: &str) {
 /// Defines each promise as a test of each kind on each store: `leaf_alloc::mariadb::repair_raises_only`.
 macro_rules! contract {
     (
-        everywhere { $($own:ident: $of_own:expr,)+ }
-        in_tables { $($kind:ident: $of:expr,)+ }
+        everywhere { $($own:ident: $own_row:expr,)+ }
+        in_tables { $($kind:ident: $row:expr,)+ }
         promises $names:tt
     ) => {
         /// Every row of the table.
-        const LISTED: &[Kind] = &[$($of_own,)+ $($of,)+];
-        $(contract!(@ $own $of_own, memory sqlite mariadb tidb postgres redis, $names);)+
-        $(contract!(@ $kind $of, memory sqlite mariadb tidb postgres, $names);)+
+        const LISTED: &[Kind] = &[$($own_row,)+ $($row,)+];
+        $(contract!(@ $own $own_row, memory sqlite mariadb tidb postgres redis, $names);)+
+        $(contract!(@ $kind $row, memory sqlite mariadb tidb postgres, $names);)+
     };
-    (@ $kind:ident $of:expr, $($store:ident)+, $names:tt) => {
+    (@ $kind:ident $row:expr, $($store:ident)+, $names:tt) => {
         mod $kind {
-            $(contract!(@ $store $of, $names);)+
+            $(contract!(@ $store $row, $names);)+
         }
     };
-    (@ $store:ident $of:expr, { $($name:ident)* }) => {
+    (@ $store:ident $row:expr, { $($name:ident)* }) => {
         mod $store {
             use crate::*;
             $(
                 #[test]
                 fn $name() {
                     let _ = wordless::is_on();
-                    crate::$name(&Bench::$store($of))
+                    crate::$name(&Bench::$store($row))
                 }
             )*
         }

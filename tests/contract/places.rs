@@ -592,7 +592,7 @@ fn no_id_comes_twice_while_a_source_moves_from_place_to_place(moves: &Moves) {
     let keeper = Mill::open(&url).expect("a mill");
     keeper.init(&["snowflake:tx", "snowflake:tx?worker=0"], Change::Apply).expect("the tables");
     let (name, shared) = (unique("moving"), unique("shared"));
-    let of = |options: &str| format!("snowflake:{name}?deadline=5m&{options}");
+    let spec_with = |options: &str| format!("snowflake:{name}?deadline=5m&{options}");
     let (plain, split) = ("layout=time:41@1ms,worker:5,seq:2", "layout=time:41@1ms,dc-worker:2+3,seq:2");
     let pool = format!("{plain}&slots=0-0&pool={shared}");
     let leased = format!("{plain}&slots=0-0");
@@ -611,7 +611,7 @@ fn no_id_comes_twice_while_a_source_moves_from_place_to_place(moves: &Moves) {
     let mut ids = HashSet::new();
     for (at, step) in steps.iter().enumerate() {
         let mill = Mill::open(&url).expect("a mill");
-        let source = mill.source(&of(step)).expect("a source");
+        let source = mill.source(&spec_with(step)).expect("a source");
         for _ in 0..BURST {
             let id = source.next().expect("an id");
             assert!(ids.insert(id), "step {at}, {step}: {id} came twice");

@@ -104,8 +104,8 @@ fn one_source_in_two_spellings_is_one_source(bench: &Bench) {
             two
         };
         let (first, second) = (source(&mill, &one), source(&mill, &two));
-        let next = |of: &Source| {
-            let id = if one.starts_with("business") { of.next_for(1) } else { of.next() };
+        let next = |source: &Source| {
+            let id = if one.starts_with("business") { source.next_for(1) } else { source.next() };
             id.unwrap_or_else(|error| panic!("{one} and {two}: {error}"))
         };
         let ids: Vec<u64> = (0..40).map(|turn| next(if turn % 2 == 0 { &first } else { &second })).collect();

@@ -33,8 +33,9 @@ fn status(node: usize, name: &str) -> u64 {
 
 /// Transactions that lost a certification against another node's, in the whole cluster.
 fn conflicts() -> u64 {
-    let of = |node| status(node, "wsrep_local_cert_failures") + status(node, "wsrep_local_bf_aborts");
-    NODES.into_iter().map(of).sum()
+    let conflicts_at =
+        |node| status(node, "wsrep_local_cert_failures") + status(node, "wsrep_local_bf_aborts");
+    NODES.into_iter().map(conflicts_at).sum()
 }
 
 #[test]

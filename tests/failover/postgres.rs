@@ -137,7 +137,7 @@ fn a_synchronous_replica_that_is_promoted_goes_on_where_the_first_server_stopped
     });
     for (s, spec) in specs.iter().enumerate() {
         let all: Vec<u64> =
-            taken.iter().filter(|(of, _)| *of == s).flat_map(|(_, ids)| ids).copied().collect();
+            taken.iter().filter(|(index, _)| *index == s).flat_map(|(_, ids)| ids).copied().collect();
         let distinct: std::collections::HashSet<_> = all.iter().collect();
         println!("{spec}: {} ids of 3 mills over a failover", all.len());
         assert_eq!(distinct.len(), all.len(), "none twice");

@@ -65,13 +65,13 @@ fn take_ten_each(mills: &[String]) -> HashSet<u64> {
 
 #[test]
 fn every_way_to_write_a_mariadb_is_the_same_store() {
-    let of = Written::of(&mariadb::options());
-    let Written { place, user, password, database, .. } = &of;
+    let written = Written::of(&mariadb::options());
+    let Written { place, user, password, database, .. } = &written;
     let mills = [
-        store_of(&format!("jdbc:mysql://{place}/{database}?rewriteBatchedStatements=true"), &of.login()),
-        store_of(&format!("jdbc:mariadb://{place}/{database}"), &of.login()),
+        store_of(&format!("jdbc:mysql://{place}/{database}?rewriteBatchedStatements=true"), &written.login()),
+        store_of(&format!("jdbc:mariadb://{place}/{database}"), &written.login()),
         store_of(&format!("mysql+pymysql://{user}:{password}@{place}/{database}?charset=utf8mb4"), &[]),
-        store_of("django:django.db.backends.mysql", &of.django(&[("OPTIONS.charset", "utf8mb4")])),
+        store_of("django:django.db.backends.mysql", &written.django(&[("OPTIONS.charset", "utf8mb4")])),
     ];
     let mills: Vec<_> = mills.map(|mill| mill.expect("a mill's configuration")).into();
     assert_eq!(take_ten_each(&mills).len(), 40, "{} mills, and no id twice", mills.len());
@@ -79,10 +79,10 @@ fn every_way_to_write_a_mariadb_is_the_same_store() {
 
 #[test]
 fn every_way_to_write_a_postgresql_is_the_same_store() {
-    let of = Written::of(&postgres::options());
-    let Written { place, user, password, database, .. } = &of;
+    let written = Written::of(&postgres::options());
+    let Written { place, user, password, database, .. } = &written;
     let mills = [
-        store_of(&format!("jdbc:postgresql://{place}/{database}?currentSchema=public"), &of.login()),
+        store_of(&format!("jdbc:postgresql://{place}/{database}?currentSchema=public"), &written.login()),
         store_of(&format!("postgresql+psycopg://{user}:{password}@{place}/{database}?sslmode=prefer"), &[]),
         store_of(
             &format!("postgres://{user}:{password}@{place}/{database}?schema=public&connection_limit=5"),
@@ -90,7 +90,7 @@ fn every_way_to_write_a_postgresql_is_the_same_store() {
         ),
         store_of(
             "django:django.db.backends.postgresql",
-            &of.django(&[("OPTIONS.options", "-c search_path=public")]),
+            &written.django(&[("OPTIONS.options", "-c search_path=public")]),
         ),
     ];
     let mills: Vec<_> = mills.map(|mill| mill.expect("a mill's configuration")).into();
@@ -102,10 +102,10 @@ fn the_mill_of_an_application_is_encrypted_as_its_driver_is() {
     let (authority, other) = (Authority::new(), Authority::new());
     let file = |name: &str| authority.file(name).display().to_string();
     let server = mariadb::Private::encrypted(&authority, "");
-    let of = Written::of(&mariadb::options_of(&server.url()));
-    let (place, database) = (format!("localhost:{}", of.port), &of.database);
+    let written = Written::of(&mariadb::options_of(&server.url()));
+    let (place, database) = (format!("localhost:{}", written.port), &written.database);
     let first_id = |url: String, properties: &[(&str, &str)]| -> Result<u64, Error> {
-        let given = [&of.login(), properties].concat();
+        let given = [&written.login(), properties].concat();
         let mill = Mill::open(&patient(&store_of(&url, &given)?))?;
         mill.init(&[], Change::Apply)?;
         mill.source("segment:orders?deadline=60s")?.next()
@@ -126,7 +126,7 @@ fn the_mill_of_an_application_is_encrypted_as_its_driver_is() {
         ),
         // The certificate names another host.
         (
-            format!("jdbc:mariadb://127.0.0.1:{}/{database}?sslMode=verify-ca", of.port),
+            format!("jdbc:mariadb://127.0.0.1:{}/{database}?sslMode=verify-ca", written.port),
             vec![("serverSslCert", file("ca.pem"))],
         ),
         (format!("mysql+pymysql://{place}/{database}"), vec![("ssl.ca", file("ca.pem"))]),

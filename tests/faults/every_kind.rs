@@ -324,13 +324,13 @@ fn a_repair_that_is_cut_at_any_answer_is_typed_again(wire: &Wire) {
         "snowflake:NAME?worker=7&deadline=60s",
     ]
     .map(|spec| spec.replace("NAME", &name));
-    for (of, spec) in specs.iter().enumerate() {
+    for (at, spec) in specs.iter().enumerate() {
         let mine = source(&direct, spec);
-        persistently(|| if of == 1 { mine.next_for(1) } else { mine.next() }).expect("an id");
+        persistently(|| if at == 1 { mine.next_for(1) } else { mine.next() }).expect("an id");
         // Ticks that are still to come, as near as `repair` raises a mark.
         let since = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as u64;
         let mut to = (since - 1_735_689_600_000 + 600_000) << 22;
-        let number = |to: u64| if of == 2 { to } else { to >> 22 };
+        let number = |to: u64| if at == 2 { to } else { to >> 22 };
         let cuts = cut_at_every_answer(wire, |mill| {
             // Higher each time, so that each is a change.
             to += 1 << 30;
@@ -339,7 +339,7 @@ fn a_repair_that_is_cut_at_any_answer_is_typed_again(wire: &Wire) {
             again.unwrap_or_else(|error| panic!("{spec}, typed again: {error}"));
             let stands =
                 persistently(|| direct.source(spec)?.row()).expect("a look").expect("a row").mark.next;
-            if of == 0 {
+            if at == 0 {
                 assert_eq!(stands, number(to));
             }
             repaired

@@ -133,12 +133,12 @@ fn a_trigger_is_judged_where_the_user_has_the_right_to_see_it() {
 fn a_trigger_of_another_user_at_the_tables_of_workers_and_routes_is_refused_and_decides_nothing() {
     let (server, mut root, mut evil) = shared_database();
     let options = mariadb::options_of(&server.url());
-    let of = |scheme: Scheme| {
+    let key_of = |scheme: Scheme| {
         let key =
             Key { scheme, table: format!("t_{}", scheme.name()), ..Key::clone(&key(Scheme::Keymill, "tx")) };
         std::sync::Arc::new(key)
     };
-    let (pool, node, route) = (of(Scheme::Worker), of(Scheme::WorkerNode), of(Scheme::Route));
+    let (pool, node, route) = (key_of(Scheme::Worker), key_of(Scheme::WorkerNode), key_of(Scheme::Route));
     let open = || -> Box<dyn Store> { Box::new(mariadb::store(options.clone())) };
     for key in [&pool, &node, &route] {
         open().init(std::slice::from_ref(key), false).expect("init");

@@ -488,8 +488,9 @@ fn a_replica_that_takes_writes_is_passed_over_or_refused_or_warned_about() {
     until("the table is there", PATIENCE, || {
         mariadb::store(at_replica.clone()).look(&key).is_ok_and(|row| row.is_none())
     });
-    let hosts =
-        |of: &[&ServerOptions]| of.iter().flat_map(|options| options.hosts.clone()).collect::<Vec<_>>();
+    let hosts = |servers: &[&ServerOptions]| {
+        servers.iter().flat_map(|options| options.hosts.clone()).collect::<Vec<_>>()
+    };
     let dead = ServerOptions { hosts: vec![("127.0.0.1".to_owned(), 1)], ..at_primary.clone() };
     // The primary is named too: it is found at any position in the list.
     let both = ServerOptions { hosts: hosts(&[&at_replica, &at_primary]), ..at_primary.clone() };

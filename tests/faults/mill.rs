@@ -548,12 +548,12 @@ fn a_sqlite_file_with_two_names_is_refused() {
 fn a_sqlite_file_beside_a_link_to_the_applications_file_is_refused_and_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let (shared, release) = (folder.path().join("shared"), folder.path().join("release"));
-    for of in [&shared, &release] {
-        std::fs::create_dir(of).expect("a folder");
+    for directory in [&shared, &release] {
+        std::fs::create_dir(directory).expect("a folder");
     }
     std::fs::write(shared.join("shop.db"), "").expect("a file");
     std::os::unix::fs::symlink(shared.join("shop.db"), release.join("shop.db")).expect("a link");
-    let of = |at: &std::path::Path| {
+    let store_at = |at: &std::path::Path| {
         keymill::store_of(&format!("sqlite:///{}", at.join("shop.db").display()), &[]).expect("a store")
     };
     let first = |store: &str| {
@@ -561,12 +561,12 @@ fn a_sqlite_file_beside_a_link_to_the_applications_file_is_refused_and_named() {
         mill.init(&[], Change::Apply)?;
         source(&mill, "segment:orders?deadline=60s").next()
     };
-    let error = first(&of(&release)).expect_err("another release has another link");
+    let error = first(&store_at(&release)).expect_err("another release has another link");
     assert_eq!(error.code, Code::StoreUnsafe, "{error}");
     let named = error.message.split("use `").nth(1).and_then(|rest| rest.split('`').next()).expect("a store");
     assert_eq!(first(named).expect("the store that is named"), 1);
     let real = std::fs::canonicalize(&shared).expect("a folder");
-    assert_eq!(named, of(&real));
+    assert_eq!(named, store_at(&real));
     assert!(!release.join("shop.db.keymill").exists());
 }
 
@@ -681,8 +681,8 @@ fn after_a_close_that_gave_up_on_the_store_no_caller_gets_a_number() {
 fn a_mill_opens_no_more_sources_than_it_may() {
     let mill = open("memory:?max_sources=3");
     let three = ["a", "b", "c"].map(|name| source(&mill, &format!("segment:{name}?deadline=60s")));
-    for (number, of) in three.iter().enumerate() {
-        assert_eq!(of.next().expect("an id"), 1, "{number}");
+    for (number, source) in three.iter().enumerate() {
+        assert_eq!(source.next().expect("an id"), 1, "{number}");
     }
     let error =
         mill.source("segment:from-a-request").and_then(|source| source.next()).expect_err("a fourth source");

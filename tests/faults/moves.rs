@@ -275,8 +275,9 @@ fn a_server_that_is_restored_from_before_the_move_makes_no_step_until_the_last_t
     let (version, table) = (stage.version(), in_time(|| stage.mill.route_table(&stage.router)));
     until("it follows", || lines(&log).last().is_some_and(|(_, seen, ..)| *seen == version));
     server.restore();
-    let knows =
-        || stage.moves.status().is_ok_and(|of| of.readers.iter().any(|reader| reader.version == version));
+    let knows = || {
+        stage.moves.status().is_ok_and(|status| status.readers.iter().any(|reader| reader.version == version))
+    };
     until("the reader has a row again", knows);
     assert_eq!(stage.version(), 1, "the table is the one of before");
     let refused = in_time(|| match stage.try_start() {

@@ -564,10 +564,10 @@ fn a_search_for_the_largest_serial_that_takes_too_long_ends_on_the_server_and_is
          CREATE VIEW cust AS SELECT CASE WHEN pg_sleep(1) IS NULL THEN '' ELSE id END AS id FROM rows_of_cust; \
          GRANT SELECT ON cust, rows_of_cust TO keymill",
     );
-    let mut of = (*key(Scheme::KeyProducer, "cust")).clone();
-    of.serial.as_mut().unwrap().init_max = true;
-    let of = Arc::new(of);
-    store(server.options()).init(&[Arc::clone(&of)], false).unwrap();
+    let mut cust = (*key(Scheme::KeyProducer, "cust")).clone();
+    cust.serial.as_mut().unwrap().init_max = true;
+    let cust = Arc::new(cust);
+    store(server.options()).init(&[Arc::clone(&cust)], false).unwrap();
     for options in [server.options(), pooled] {
         let mut store = store(ServerOptions { read_timeout: Duration::from_secs(10), ..options });
         let running = || {
@@ -575,12 +575,12 @@ fn a_search_for_the_largest_serial_that_takes_too_long_ends_on_the_server_and_is
                 [0][0]
                 .clone()
         };
-        let fault = store.reserve(&ten(&of, 0)).unwrap_err();
+        let fault = store.reserve(&ten(&cust, 0)).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
         assert!(fault.to_string().contains("CREATE INDEX ON \"public\".\"cust\""), "{fault}");
         until("nothing goes on there", PATIENCE, || running() == "0");
         for _ in 0..5 {
-            let again = store.reserve(&ten(&of, 0)).unwrap_err();
+            let again = store.reserve(&ten(&cust, 0)).unwrap_err();
             assert_eq!(again.to_string(), fault.to_string());
             assert_eq!(running(), "0", "it is not asked again");
         }

@@ -123,10 +123,10 @@ impl Table {
         let table =
             |name: &str| parsed.get(name).and_then(|value| value.as_table()).cloned().unwrap_or_default();
         // In the order of the file: the parser sorts by name.
-        let in_order = |of: &str, names: &toml::Table| {
+        let in_order = |section: &str, names: &toml::Table| {
             let mut names: Vec<_> = names.keys().cloned().collect();
             names.sort_by_key(|name| {
-                [format!("[{of}.{name}]"), format!("\n{name} =")]
+                [format!("[{section}.{name}]"), format!("\n{name} =")]
                     .iter()
                     .filter_map(|head| text.find(head))
                     .min()
@@ -134,7 +134,7 @@ impl Table {
             names
         };
         let adversaries = table("adversary");
-        let of = |name: &String| (name.clone(), texts(&adversaries[name]).concat());
+        let described = |name: &String| (name.clone(), texts(&adversaries[name]).concat());
         let features = table("feature");
         let covered: BTreeSet<&str> = everything_that_is_covered();
         let features = in_order("feature", &features).into_iter().map(|name| {
@@ -159,7 +159,7 @@ impl Table {
         });
         Table {
             not_tested: parsed["not_tested"].as_integer().and_then(|n| n.try_into().ok()).expect("a number"),
-            adversaries: in_order("adversary", &adversaries).iter().map(of).collect(),
+            adversaries: in_order("adversary", &adversaries).iter().map(described).collect(),
             faults: faults.collect(),
             features: features.collect(),
         }
@@ -170,12 +170,12 @@ impl Table {
     }
 
     /// The sentences of one kind, with the feature and the adversary.
-    fn sentences(&self, of: impl Fn(&Proof) -> bool) -> Vec<(&Feature, &str, &str)> {
+    fn sentences(&self, wanted: impl Fn(&Proof) -> bool) -> Vec<(&Feature, &str, &str)> {
         let mut found = Vec::new();
         for feature in &self.features {
             for (adversary, _) in &self.adversaries {
                 let cell = feature.cells.get(adversary).into_iter().flatten();
-                let sentences = cell.filter(|proof| of(proof)).filter_map(Proof::sentence);
+                let sentences = cell.filter(|proof| wanted(proof)).filter_map(Proof::sentence);
                 found.extend(sentences.map(|what| (feature, adversary.as_str(), what)));
             }
         }
@@ -279,7 +279,9 @@ impl Table {
                 }
             }
             let gone = rows.iter().filter(|(name, _)| !all.contains(**name));
-            wrong.extend(gone.map(|(name, of)| format!("{list}: there is no `{name}`, which {of:?} lists")));
+            wrong.extend(
+                gone.map(|(name, listing)| format!("{list}: there is no `{name}`, which {listing:?} lists")),
+            );
         }
     }
 }

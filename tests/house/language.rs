@@ -76,13 +76,13 @@ fn variables_called_of_are_told_from_functions_and_words() {
 }
 
 fn counted() -> BTreeMap<String, usize> {
-    let (mut comments, mut of) = (String::new(), 0);
+    let (mut comments, mut variables) = (String::new(), 0);
     for path in SOURCES.iter().flat_map(|folder| sources(&root().join(folder))) {
         let text = fs::read_to_string(&path).expect("a source");
         let is_comment = |line: &&str| line.trim_start().starts_with("//");
         let code: String =
             text.lines().filter(|line| !is_comment(line)).fold(String::new(), |all, line| all + line + "\n");
-        of += variables_called_of(&code);
+        variables += variables_called_of(&code);
         for line in text.lines().filter(is_comment) {
             let _ = write!(comments, "{} ", line.trim_start().trim_start_matches(['/', '!']).trim());
         }
@@ -94,7 +94,7 @@ fn counted() -> BTreeMap<String, usize> {
     }
     let comments = comments.to_lowercase();
     let sentences = SENTENCES.iter().map(|(words, _)| ((*words).to_owned(), count(&comments, words)));
-    sentences.chain([("a variable called `of`".to_owned(), of)]).collect()
+    sentences.chain([("a variable called `of`".to_owned(), variables)]).collect()
 }
 
 #[test]

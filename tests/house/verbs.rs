@@ -314,14 +314,14 @@ fn methods<'t>(
     method: impl Fn(&'t str) -> Option<&'t str>,
 ) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    let mut of = "";
+    let mut class_name = "";
     for line in text.lines() {
         if let Some(name) = class(line) {
-            of = name;
+            class_name = name;
         } else if line.starts_with('}') {
-            of = "";
+            class_name = "";
         } else if let Some(name) = method(line) {
-            found.insert(format!("{of}.{name}"));
+            found.insert(format!("{class_name}.{name}"));
         }
     }
     found
@@ -509,8 +509,8 @@ fn a_source_that_is_declared_before_a_mill_has_the_verbs_of_a_source() {
     let in_node = |name: &str| {
         lazy.contains(&format!("\n  {name}(")) || lazy.contains(&format!("\n  readonly {name}:"))
     };
-    let verbs = |of: &BTreeSet<String>| -> Vec<String> {
-        let names = of.iter().filter_map(|name| name.strip_prefix("Source."));
+    let verbs = |all: &BTreeSet<String>| -> Vec<String> {
+        let names = all.iter().filter_map(|name| name.strip_prefix("Source."));
         // It is named by its spec.
         names.filter(|name| *name != "label").map(str::to_owned).collect()
     };

@@ -159,7 +159,11 @@ fn processes_that_use_the_same_counters_at_once_over_failing_stores_share_no_num
     assert!(taken.len() > 2_000, "{} ranges", taken.len());
     for index in 0..40 {
         assert_disjoint(
-            taken.iter().filter(|(of, ..)| *of == index).map(|(_, lo, hi)| (*lo, *hi)).collect::<Vec<_>>(),
+            taken
+                .iter()
+                .filter(|(counter, ..)| *counter == index)
+                .map(|(_, lo, hi)| (*lo, *hi))
+                .collect::<Vec<_>>(),
         );
     }
 }

@@ -155,7 +155,7 @@ fn a_process_that_opened_the_bank_at_the_store_that_was_put_back_makes_no_row_ag
         } else {
             requests
                 .iter()
-                .flat_map(|of| banks::all(store.reserve_counters(std::slice::from_ref(of))))
+                .flat_map(|request| banks::all(store.reserve_counters(std::slice::from_ref(request))))
                 .collect()
         };
         for ((lo, _), hi) in ranges.into_iter().zip(used) {

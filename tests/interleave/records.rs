@@ -15,7 +15,7 @@ use keymill_tests::wordless;
 const CHUNK: u64 = 1000;
 
 fn key(scheme: Scheme, columns: &[(&str, &str)]) -> Arc<Key> {
-    let columns = columns.iter().map(|(of, own)| ((*of).to_owned(), (*own).to_owned())).collect();
+    let columns = columns.iter().map(|(standard, own)| ((*standard).to_owned(), (*own).to_owned())).collect();
     Arc::new(Key {
         columns: Columns::new(columns),
         step: 100,

@@ -63,16 +63,17 @@ fn two_nodes_of_cosid_and_two_mills_on_one_row_never_take_a_number_twice() {
             }
         }
     }
-    let of = |who: &str| taken.iter().filter(|(of, _)| *of == who).flat_map(|(_, ids)| ids).count();
+    let count_of =
+        |who: &str| taken.iter().filter(|(taker, _)| *taker == who).flat_map(|(_, ids)| ids).count();
     // The order of ranges on the row, by program.
     let mut turns: Vec<(u64, usize)> = seen.into_iter().collect();
     turns.sort_unstable();
     let turns = turns.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
     println!(
         "ids  cosid: {} by two of its nodes, {} by two mills, {turns} turns on one row, none twice",
-        of("cosid"),
-        of("keymill")
+        count_of("cosid"),
+        count_of("keymill")
     );
-    assert_eq!(of("cosid"), 2 * COUNT as usize);
+    assert_eq!(count_of("cosid"), 2 * COUNT as usize);
     assert!(turns > 50, "they have not met on the row");
 }

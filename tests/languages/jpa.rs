@@ -130,17 +130,18 @@ fn beside(
                 }
             }
         }
-        let of = |who: &str| taken.iter().filter(|(of, _)| *of == who).flat_map(|(_, ids)| ids).count();
+        let count_of =
+            |who: &str| taken.iter().filter(|(taker, _)| *taker == who).flat_map(|(_, ids)| ids).count();
         // Turns on the row: whose range comes after whose.
         let mut turns: Vec<(u64, usize)> = seen.into_iter().collect();
         turns.sort_unstable();
         let turns = turns.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
         println!(
             "ids  {unit} {optimizer}: {} by two of its nodes, {} by mills, {turns} turns on one row, none twice",
-            of(unit),
-            of("keymill")
+            count_of(unit),
+            count_of("keymill")
         );
-        assert_eq!(of(unit), 2 * (count + usize::from(is_sequence)));
+        assert_eq!(count_of(unit), 2 * (count + usize::from(is_sequence)));
         assert!(turns > 50, "they have not met on the row");
     }
 }

@@ -28,7 +28,7 @@ pub fn grants() -> Vec<(Scheme, String)> {
     let page = page("privileges.md");
     let cells = |line: &str| -> Option<(Scheme, String)> {
         let (scheme, grant) = line.strip_prefix("| `")?.strip_suffix("` |")?.split_once("` | `")?;
-        let scheme = Scheme::ALL.into_iter().find(|of| of.name() == scheme)?;
+        let scheme = Scheme::ALL.into_iter().find(|known| known.name() == scheme)?;
         grant.starts_with("GRANT ").then(|| (scheme, grant.to_owned()))
     };
     page.lines().filter_map(cells).collect()

@@ -75,10 +75,10 @@ fn insert(url: &str, form: usize, length: Duration) {
         let mut second = format!("INSERT INTO {branch} VALUES ");
         for (at, id) in branches.iter().enumerate() {
             let comma = if at == 0 { "" } else { "," };
-            let of = globals[at * GLOBAL / BRANCH];
+            let global = globals[at * GLOBAL / BRANCH];
             let _ = write!(
                 second,
-                "{comma}('b{id}',{id},{of},'trace','unique','ms','1','A','0',NULL,NULL,'{input}',NOW(),NULL)"
+                "{comma}('b{id}',{id},{global},'trace','unique','ms','1','A','0',NULL,NULL,'{input}',NOW(),NULL)"
             );
         }
         for statement in ["BEGIN", &first, &second, "COMMIT"] {
@@ -154,7 +154,7 @@ fn measure(url: &str, seconds: u64, rounds: u64) {
             assert_eq!(found, Some(all * rows as u64), "rows of {name}");
         }
         let mut ratios: Vec<f64> =
-            turns.iter().zip(&counts[0]).map(|(of, plain)| *of as f64 / *plain as f64).collect();
+            turns.iter().zip(&counts[0]).map(|(count, plain)| *count as f64 / *plain as f64).collect();
         ratios.sort_by(f64::total_cmp);
         let a_second = all as f64 / (rounds * seconds) as f64;
         let name = if FORMS[form].is_empty() { "plain" } else { FORMS[form] };

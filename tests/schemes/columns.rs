@@ -48,7 +48,7 @@ const CHOSEN: [(Scheme, Names); 6] = [
 /// Every scheme with tables of other authors, with other names for its columns.
 fn renamed() -> impl Iterator<Item = (Scheme, Names)> {
     Source::IMPORTS.iter().map(|scheme| {
-        let chosen = CHOSEN.iter().find(|(of, _)| of == scheme).map(|(_, names)| *names);
+        let chosen = CHOSEN.iter().find(|(other, _)| other == scheme).map(|(_, names)| *names);
         let keywords = || -> Names {
             let columns = schemes::columns(*scheme);
             let optional = [(columns.step, "order"), (columns.ttl, "where"), (columns.version, "table")];
@@ -70,7 +70,7 @@ fn key(scheme: Scheme, table: &str, columns: &[(&str, &str)]) -> Arc<Key> {
     });
     Arc::new(Key {
         columns: Columns::new(
-            columns.iter().map(|(of, own)| ((*of).to_owned(), (*own).to_owned())).collect(),
+            columns.iter().map(|(standard, own)| ((*standard).to_owned(), (*own).to_owned())).collect(),
         ),
         ..schemes::key(scheme, table, "orders", serial)
     })
@@ -108,7 +108,7 @@ fn works(store: &mut dyn Store, key: &Arc<Key>, columns: &[(&str, &str)]) {
     let row = store.look(key).unwrap().unwrap();
     assert_eq!(row.mark.next, 25);
     let maximum = counter_columns(key.scheme).map(|columns| columns.maximum);
-    if let Some((_, own)) = columns.iter().find(|(of, _)| Some(*of) == maximum) {
+    if let Some((_, own)) = columns.iter().find(|(standard, _)| Some(*standard) == maximum) {
         assert!(row.text.starts_with(&format!("{own}=2")), "{}", row.text);
     }
     store.repair(key, mark(key, 101)).unwrap();

@@ -113,7 +113,7 @@ fn key(table: &str, program: &Program) -> Arc<Key> {
     let (name, maximum) = program.columns();
     let columns = [("sequence_name", name), ("next_val", maximum)];
     Arc::new(Key {
-        columns: Columns::new(columns.map(|(of, own)| (of.to_owned(), own.to_owned())).to_vec()),
+        columns: Columns::new(columns.map(|(standard, own)| (standard.to_owned(), own.to_owned())).to_vec()),
         step: ALLOCATION,
         ..Key::segment(Scheme::JpaTable, table, "orders")
     })

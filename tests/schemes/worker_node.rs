@@ -53,7 +53,7 @@ fn each_start_uses_up_a_number_of_the_table_beside_the_nodes_of_uid_generator() 
     let rows: Vec<(u64, String, i32)> =
         connection.query(format!("SELECT ID, HOST_NAME, TYPE FROM {table} ORDER BY ID")).expect("the rows");
     assert_eq!(rows.len(), 10);
-    assert!(rows.iter().all(|(_, host, of)| !host.is_empty() && *of == 2), "{rows:?}");
+    assert!(rows.iter().all(|(_, host, kind)| !host.is_empty() && *kind == 2), "{rows:?}");
     connection.query_drop(format!("DROP TABLE {table}")).expect("dropped");
 }
 
@@ -125,9 +125,10 @@ fn a_worker_without_a_mark_leaves_no_row_and_needs_no_store() {
     assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
     assert_eq!(source.parse(ids[0]).expect("parts").worker, Some(7));
     let settings = source.settings();
-    let of = |name: &str| settings.iter().find(|(of, _)| *of == name).map(|(_, value)| value.clone());
-    assert_eq!(of("worker").as_deref(), Some("7, the number of the host name tx-7"));
-    assert_eq!(of("mark").as_deref(), Some("none"));
+    let setting =
+        |name: &str| settings.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
+    assert_eq!(setting("worker").as_deref(), Some("7, the number of the host name tx-7"));
+    assert_eq!(setting("mark").as_deref(), Some("none"));
     mill.close();
 }
 
@@ -211,12 +212,12 @@ fn a_forked_child_uses_up_a_number_of_its_own() {
     let mill = Mill::open(&patient(&mariadb::url())).expect("a mill");
     mill.init(&[&spec], Change::Apply).expect("the table");
     let source = mill.source(&spec).expect("a source");
-    let of = |id: u64| source.parse(id).expect("parts").worker.expect("a worker");
-    assert_eq!(of(source.next().expect("an id")), 1);
+    let worker_of = |id: u64| source.parse(id).expect("parts").worker.expect("a worker");
+    assert_eq!(worker_of(source.next().expect("an id")), 1);
     // SAFETY: the child takes an id and leaves by `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let code = source.next().map_or(100, |id| of(id) as libc::c_int);
+        let code = source.next().map_or(100, |id| worker_of(id) as libc::c_int);
         // SAFETY: ends the child without running the parent's destructors.
         unsafe { libc::_exit(code) };
     }
@@ -224,7 +225,7 @@ fn a_forked_child_uses_up_a_number_of_its_own() {
     // SAFETY: waits for the child above; `status` outlives the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(libc::WEXITSTATUS(status), 2, "the second row; 100: an error");
-    assert_eq!(of(source.next().expect("the parent goes on")), 1);
+    assert_eq!(worker_of(source.next().expect("the parent goes on")), 1);
     mariadb::say(&format!("DROP TABLE {table}"));
 }
 

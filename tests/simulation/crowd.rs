@@ -212,15 +212,15 @@ pub fn table() -> String {
     for (processes, lease) in
         [(100, "30s"), (1_000, "30s"), (10_000, "10s"), (10_000, "30s"), (10_000, "60s")]
     {
-        let of = crowd(processes, lease);
+        let measured = crowd(processes, lease);
         let _ = writeln!(
             out,
             "{processes:>9} {lease:>6} {:>20.1} {:>9.1} {:>18.1} {:>15} {:>17.1}",
-            of.median_first_id_ms,
-            of.worst_first_id_ms,
-            of.statements.0,
-            of.statements.1,
-            of.worst_renewal_ms
+            measured.median_first_id_ms,
+            measured.worst_first_id_ms,
+            measured.statements.0,
+            measured.statements.1,
+            measured.worst_renewal_ms
         );
     }
     out

@@ -23,7 +23,7 @@ pub fn url() -> String {
 #[must_use]
 pub fn options_of(url: &str) -> RedisOptions {
     let (place, sentinel) =
-        url.split_once("?sentinel=").map_or((url, None), |(place, of)| (place, Some(of.to_owned())));
+        url.split_once("?sentinel=").map_or((url, None), |(place, name)| (place, Some(name.to_owned())));
     RedisOptions { server: ci::options_of("redis", place), sentinel, wait_replicas: 0 }
 }
 

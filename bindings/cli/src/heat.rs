@@ -33,23 +33,24 @@ pub fn show(source: &Source, ranges: u32, seconds: Option<u16>, json: bool) -> R
         let before = std::mem::replace(&mut heat, source.heat()?);
         measured = Some((before, began.elapsed().as_secs_f64()));
     }
-    let counters: Vec<GeneRange> = heat.iter().map(|of| part_of(of, measured.as_ref())).collect();
-    let count =
-        counters.first().map_or(source.counters().unwrap_or(1), |of| GENES / (of.end - of.first).max(1));
+    let counters: Vec<GeneRange> = heat.iter().map(|counter| part_of(counter, measured.as_ref())).collect();
+    let count = counters
+        .first()
+        .map_or(source.counters().unwrap_or(1), |range| GENES / (range.end - range.first).max(1));
     let parts = by_ranges(&counters, ranges.min(count).max(1), measured.is_some());
     let mut hottest = counters.clone();
-    let by_rate = |of: &GeneRange| of.per_second.unwrap_or(0.0);
+    let by_rate = |range: &GeneRange| range.per_second.unwrap_or(0.0);
     hottest.sort_by(|a, b| by_rate(b).total_cmp(&by_rate(a)).then(b.ids.cmp(&a.ids)));
     hottest.truncate(HOTTEST);
-    let all: u64 = counters.iter().map(|of| of.ids).sum();
+    let all: u64 = counters.iter().map(|range| range.ids).sum();
     let lasts = lasts_seconds(&counters);
     if json {
-        let shown = |of: &GeneRange| {
+        let shown = |range: &GeneRange| {
             json!({
-                "first": of.first,
-                "last": of.end - 1,
-                "ids": of.ids.to_string(),
-                "per_second": of.per_second,
+                "first": range.first,
+                "last": range.end - 1,
+                "ids": range.ids.to_string(),
+                "per_second": range.per_second,
             })
         };
         return print::json(&json!({
@@ -83,12 +84,12 @@ fn by_ranges(counters: &[GeneRange], ranges: u32, is_measured: bool) -> Vec<Gene
             ..GeneRange::default()
         })
         .collect();
-    for of in counters {
-        let at = parts.partition_point(|part| part.end <= of.first);
+    for counter in counters {
+        let at = parts.partition_point(|part| part.end <= counter.first);
         if let Some(part) = parts.get_mut(at) {
-            part.ids += of.ids;
-            part.left = part.left.min(of.left);
-            part.per_second = part.per_second.map(|rate| rate + of.per_second.unwrap_or(0.0));
+            part.ids += counter.ids;
+            part.left = part.left.min(counter.left);
+            part.per_second = part.per_second.map(|rate| rate + counter.per_second.unwrap_or(0.0));
         }
     }
     parts
@@ -104,8 +105,8 @@ fn table(parts: &[GeneRange], all: u64) -> String {
 fn part_of(heat: &Heat, measured: Option<&(Vec<Heat>, f64)>) -> GeneRange {
     let per_second = measured.map(|(before, seconds)| {
         // In the order of their genes.
-        let at = before.binary_search_by_key(&heat.genes.start, |of| of.genes.start);
-        let was = at.ok().and_then(|at| before.get(at)).map_or(0, |of| of.reserved);
+        let at = before.binary_search_by_key(&heat.genes.start, |earlier| earlier.genes.start);
+        let was = at.ok().and_then(|at| before.get(at)).map_or(0, |earlier| earlier.reserved);
         heat.reserved.saturating_sub(was) as f64 / seconds.max(0.001)
     });
     GeneRange {
@@ -128,8 +129,9 @@ fn row(part: &GeneRange, all: u64) -> Vec<String> {
 
 /// How long the counter lasts that is exhausted first; `None` where no rate was measured.
 fn lasts_seconds(counters: &[GeneRange]) -> Option<f64> {
-    let each =
-        counters.iter().filter_map(|of| Some(of.left as f64 / of.per_second.filter(|rate| *rate > 0.0)?));
+    let each = counters
+        .iter()
+        .filter_map(|range| Some(range.left as f64 / range.per_second.filter(|rate| *rate > 0.0)?));
     each.min_by(f64::total_cmp)
 }
 

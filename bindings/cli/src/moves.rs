@@ -40,16 +40,16 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
             let options = MoveOptions { steps: steps.clone(), watch: *watch, by_gene: by == "gene" };
             step(mill, router, how, json, |moves, change| moves.start(&plan, *nth, &options, change))
         }
-        MoveVerb::Copy { router, rows: of, rows_per_second, how } => {
-            rows::copy(mill, router, of, *rows_per_second, how, json)
+        MoveVerb::Copy { router, rows: row_args, rows_per_second, how } => {
+            rows::copy(mill, router, row_args, *rows_per_second, how, json)
         }
-        MoveVerb::Verify { router, rows: Some(of), repair, delete, how, .. } => {
+        MoveVerb::Verify { router, rows: Some(row_args), repair, delete, how, .. } => {
             let repair = match (repair, delete) {
                 (false, _) => RowRepair::Named,
                 (true, false) => RowRepair::Bring,
                 (true, true) => RowRepair::BringAndDelete,
             };
-            rows::verify(mill, router, of, repair, how, json)
+            rows::verify(mill, router, row_args, repair, how, json)
         }
         MoveVerb::Verify { router, began: Some(began), how, .. } => {
             step(mill, router, how, json, |moves, change| moves.verified(*began, change))
@@ -66,8 +66,8 @@ pub fn run(mill: &Mill, verb: &MoveVerb, json: bool) -> Result<()> {
             step(mill, router, how, json, |moves, change| moves.only_from(&seen).back(change))
         }
         MoveVerb::Finish { router, watch, how } => finish(mill, router, *watch, how, json),
-        MoveVerb::Clean { router, rows: of, older_than, changed_too, rows_per_second, yes } => {
-            rows::clean(mill, router, of, *older_than, *rows_per_second, (*changed_too, *yes), json)
+        MoveVerb::Clean { router, rows: row_args, older_than, changed_too, rows_per_second, yes } => {
+            rows::clean(mill, router, row_args, *older_than, *rows_per_second, (*changed_too, *yes), json)
         }
         MoveVerb::Status { router } => show(router, &mill.moves(router)?.status()?, json),
     }
@@ -119,7 +119,7 @@ fn name_new_shards(router: &Router, plan: &MovePlan) -> Result<()> {
         known.insert(router.route(gene << 47)?.shard);
     }
     let new: std::collections::BTreeSet<&str> =
-        plan.moves.iter().map(|of| of.to.as_str()).filter(|name| !known.contains(name)).collect();
+        plan.moves.iter().map(|planned| planned.to.as_str()).filter(|name| !known.contains(name)).collect();
     for name in new {
         print::note(&format!("keymill: `{name}` is a new shard: no range of the table has this name"));
     }
@@ -175,7 +175,7 @@ fn begin_verify(mill: &Mill, router: &str, how: &How, json: bool) -> Result<()> 
     forget(&moves, how)?;
     let change = change(how.yes);
     let status = patiently(how, || moves.begin_verify(change))?;
-    let began = status.moving.as_ref().and_then(|of| of.verify_from).filter(|_| how.yes);
+    let began = status.moving.as_ref().and_then(|moving| moving.verify_from).filter(|_| how.yes);
     if let Some(began) = began {
         let settle = Duration::from_millis(began.saturating_sub(status.now_ms));
         rows::note_settling(settle);
@@ -207,26 +207,26 @@ fn show_plan(plan: &MovePlan, key: &str, json: bool) -> Result<()> {
         print::note("keymill: nothing has to move: each shard has its share");
     }
     if json {
-        let of = |at: usize, of: &keymill::PlannedMove| {
+        let shown = |at: usize, planned: &keymill::PlannedMove| {
             json!({
-                "move": at + 1, "first": of.first, "last": of.last, "from": of.from, "to": of.to, "share": of.share,
-                "ids": of.predicate(key), "wide_ids": of.wide_predicate(key),
+                "move": at + 1, "first": planned.first, "last": planned.last, "from": planned.from, "to": planned.to, "share": planned.share,
+                "ids": planned.predicate(key), "wide_ids": planned.wide_predicate(key),
             })
         };
-        let moves: Vec<Value> = plan.moves.iter().enumerate().map(|(at, one)| of(at, one)).collect();
+        let moves: Vec<Value> = plan.moves.iter().enumerate().map(|(at, one)| shown(at, one)).collect();
         return print::json(&json!({ "version": plan.version, "share": plan.share(), "moves": moves }));
     }
     let mut text = format!("version: {}\nshare: {:.2} %\n", plan.version, plan.share() * 100.0);
-    for (at, of) in plan.moves.iter().enumerate() {
-        let names = print::one_line(&format!("{} to {}", of.from, of.to));
+    for (at, planned) in plan.moves.iter().enumerate() {
+        let names = print::one_line(&format!("{} to {}", planned.from, planned.to));
         text.push_str(&format!(
             "move {}: genes {}-{}, {names}, {:.2} %\nids: {}\nwide ids: {}\n",
             at + 1,
-            of.first,
-            of.last,
-            of.share * 100.0,
-            of.predicate(key),
-            of.wide_predicate(key)
+            planned.first,
+            planned.last,
+            planned.share * 100.0,
+            planned.predicate(key),
+            planned.wide_predicate(key)
         ));
     }
     print::text(&text)

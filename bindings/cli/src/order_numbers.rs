@@ -154,7 +154,7 @@ fn each(word: &str, answer: &dyn Fn(&str) -> Result<String>) -> Result<()> {
     for at in 0_u64.. {
         let Some(line) = line_of(&mut input).transpose() else { break };
         match line.and_then(|line| answer(line.trim())) {
-            Ok(of) => _ = writeln!(answers, "{of}"),
+            Ok(answered) => _ = writeln!(answers, "{answered}"),
             Err(e) => {
                 refused = Some(Error::new(e.code, format!("line {}: {}", at + 1, e.message)));
                 break;

@@ -122,10 +122,10 @@ pub fn statements(name: &str, dialect: Dialect, is_wide: bool, variant: Option<V
                 (Dialect::Sqlite, Some((schema, _))) => format!("{}.", quoted(schema, words.quote)),
                 _ => String::new(),
             };
-            let of = if dialect == Dialect::Sqlite { quoted(name.rsplit('.').next().unwrap_or(name), words.quote) } else { table.clone() };
-            all.push(format!("CREATE UNIQUE INDEX {on}{number} ON {of} (order_no)"));
-            all.push(format!("CREATE INDEX {on}{buyer} ON {of} (buyer_id)"));
-            all.push(format!("CREATE INDEX {on}{gene} ON {of} (shard_gene)"));
+            let indexed = if dialect == Dialect::Sqlite { quoted(name.rsplit('.').next().unwrap_or(name), words.quote) } else { table.clone() };
+            all.push(format!("CREATE UNIQUE INDEX {on}{number} ON {indexed} (order_no)"));
+            all.push(format!("CREATE INDEX {on}{buyer} ON {indexed} (buyer_id)"));
+            all.push(format!("CREATE INDEX {on}{gene} ON {indexed} (shard_gene)"));
         }
         Dialect::Mysql | Dialect::Mariadb | Dialect::Tidb => all.push(format!(
             "CREATE TABLE {table} (\n  {},\n  UNIQUE KEY {number} (order_no),\n  KEY {buyer} (buyer_id),\n  KEY {gene} (shard_gene)\n){end}",

@@ -79,7 +79,7 @@ impl Shown {
 
     /// The bar of this task and table; a new one where another range begins.
     fn at(&mut self, task: RowsTask, table: &str, share: f64) -> &mut Progress {
-        let goes_on = matches!(&self.progress, Some((of, name, upto, _)) if *of == task && name == table && *upto <= share);
+        let goes_on = matches!(&self.progress, Some((shown, name, upto, _)) if *shown == task && name == table && *upto <= share);
         let bar = match self.progress.take().filter(|_| goes_on) {
             Some((.., bar)) => bar,
             None => {
@@ -99,13 +99,13 @@ impl Shown {
 /// What was done to each table.
 fn say(tables: &[(&str, Vec<(&str, u64)>)], as_json: bool) -> Result<()> {
     if as_json {
-        let of = |(name, numbers): &(&str, Vec<(&str, u64)>)| {
+        let shown = |(name, numbers): &(&str, Vec<(&str, u64)>)| {
             let mut fields = Map::new();
             fields.insert("table".to_owned(), Value::from(*name));
             fields.extend(numbers.iter().map(|(what, number)| (what.replace(' ', "_"), (*number).into())));
             Value::Object(fields)
         };
-        return print::json(&tables.iter().map(of).collect());
+        return print::json(&tables.iter().map(shown).collect());
     }
     let mut text = String::new();
     for (name, numbers) in tables {
@@ -182,7 +182,8 @@ pub fn verify(
 }
 
 fn differ(found: &Comparison, repair: RowRepair, yes: bool) -> Error {
-    let only_gone = found.tables.iter().flat_map(|of| &of.differ).all(|row| row.how == Differs::OnlyNew);
+    let only_gone =
+        found.tables.iter().flat_map(|table| &table.differ).all(|row| row.how == Differs::OnlyNew);
     let remedy = match repair {
         RowRepair::Bring if yes && only_gone => {
             "the old shard does not have them: they were deleted there, or their writes were not acknowledged; --repair --delete deletes them in the new one, too"
@@ -192,29 +193,29 @@ fn differ(found: &Comparison, repair: RowRepair, yes: bool) -> Error {
         }
         _ => "--repair --yes makes them what they are in the old shard",
     };
-    let left: usize = found.tables.iter().map(|of| of.differ.len()).sum();
+    let left: usize = found.tables.iter().map(|table| table.differ.len()).sum();
     let left = if left >= MANY { format!("{left} or more") } else { left.to_string() };
     Error::new(Code::NotReady, format!("{left} rows are not alike in both shards; {remedy}"))
 }
 
 fn report(found: &Comparison, as_json: bool) -> Result<()> {
     if as_json {
-        let rows = |of: &keymill::ComparedRows| -> Vec<Value> {
-            of.differ.iter().map(|row| json!({ "row": row.row, "differs": row.how.words() })).collect()
+        let rows = |table: &keymill::ComparedRows| -> Vec<Value> {
+            table.differ.iter().map(|row| json!({ "row": row.row, "differs": row.how.words() })).collect()
         };
-        let of = found.tables.iter().map(
-            |of| json!({ "table": of.table, "rows": of.rows, "repaired": of.repaired, "differ": rows(of) }),
+        let tables = found.tables.iter().map(
+            |table| json!({ "table": table.table, "rows": table.rows, "repaired": table.repaired, "differ": rows(table) }),
         );
-        return print::json(&of.collect());
+        return print::json(&tables.collect());
     }
     let mut text = String::new();
-    for of in &found.tables {
-        let (name, differ) = (print::one_line(&of.table), of.differ.len());
+    for table in &found.tables {
+        let (name, differ) = (print::one_line(&table.table), table.differ.len());
         text.push_str(&format!(
             "table: {name}\nrows: {}\nrepaired: {}\ndiffer: {differ}\n",
-            of.rows, of.repaired
+            table.rows, table.repaired
         ));
-        for row in &of.differ {
+        for row in &table.differ {
             text.push_str(&format!("row {}: {}\n", print::one_line(&row.row), row.how.words()));
         }
     }

@@ -42,7 +42,7 @@ pub struct SpreadOptions<'a> {
 struct Picture {
     counts: Vec<Vec<u64>>,
     regions: usize,
-    of: String,
+    divided_into: String,
 }
 
 /// Makes ids and shows where they land.
@@ -148,7 +148,7 @@ impl Picture {
     fn of(spec: &str, slices: &[Vec<u64>], wanted: SpreadOptions<'_>) -> Result<Picture> {
         let layout = Mill::open("memory:?clock=manual")?.source(spec)?.layout();
         let scatter = layout.map_or(Scatter::None, |layout| layout.scatter());
-        let (regions, of): (usize, String) = match (wanted.modulo, wanted.regions) {
+        let (regions, divided_into): (usize, String) = match (wanted.modulo, wanted.regions) {
             (Some(modulo), _) => (modulo as usize, format!("id modulo {modulo}")),
             (None, Some(regions)) => (regions as usize, format!("{regions} regions of the table")),
             (None, None) => {
@@ -178,7 +178,7 @@ impl Picture {
             }
             counts
         });
-        Ok(Picture { counts: counts.collect(), regions, of })
+        Ok(Picture { counts: counts.collect(), regions, divided_into })
     }
 
     /// How far the counts of all seconds together are from even ones.
@@ -204,7 +204,7 @@ impl Picture {
             })
             .collect();
         let most = rows.iter().flatten().copied().max().unwrap_or(0).max(1);
-        let mut text = format!("{}, {SLICES} seconds\n", self.of);
+        let mut text = format!("{}, {SLICES} seconds\n", self.divided_into);
         for row in rows.iter().rev() {
             let cells =
                 row.iter().map(|count| SHADES[(*count * (SHADES.len() as u64 - 1)).div_ceil(most) as usize]);
@@ -230,7 +230,7 @@ impl Picture {
                 .configure_mesh()
                 .disable_mesh()
                 .x_desc("seconds")
-                .y_desc(&self.of)
+                .y_desc(&self.divided_into)
                 .draw()
                 .map_err(|error| failed(&error))?;
             let most = self.hottest() as f64;

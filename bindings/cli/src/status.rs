@@ -45,10 +45,10 @@ impl ShownSource {
 
     /// Compares the hottest counters with what they were so many seconds before.
     fn measure(&mut self, before: &[Heat], seconds: f64) {
-        let lasts = |of: &Heat| {
-            let was = before.iter().find(|was| was.genes == of.genes).map_or(0, |was| was.reserved);
-            let rate = of.reserved.saturating_sub(was) as f64 / seconds.max(0.001);
-            (rate > 0.0).then(|| of.left as f64 / rate)
+        let lasts = |counter: &Heat| {
+            let was = before.iter().find(|was| was.genes == counter.genes).map_or(0, |was| was.reserved);
+            let rate = counter.reserved.saturating_sub(was) as f64 / seconds.max(0.001);
+            (rate > 0.0).then(|| counter.left as f64 / rate)
         };
         self.lasts =
             self.seen().map(|standing| standing.hottest.iter().map(lasts).collect()).unwrap_or_default();
@@ -109,13 +109,13 @@ impl ShownSource {
     /// The counters of business ids with most reserved numbers: `0-15 (31), 61760-61775 (16)`, and how long they last.
     fn hottest(&self) -> Option<String> {
         let hottest = &self.seen()?.hottest;
-        let each = hottest.iter().enumerate().map(|(at, of)| {
+        let each = hottest.iter().enumerate().map(|(at, counter)| {
             let lasts = match self.lasts.get(at) {
                 Some(Some(seconds)) => format!(", lasts {}", heat::in_words(*seconds)),
                 Some(None) => ", no id meanwhile".to_owned(),
                 None => String::new(),
             };
-            format!("{}-{} ({}{lasts})", of.genes.start, of.genes.end - 1, of.reserved)
+            format!("{}-{} ({}{lasts})", counter.genes.start, counter.genes.end - 1, counter.reserved)
         });
         (!hottest.is_empty()).then(|| each.collect::<Vec<_>>().join(", "))
     }
@@ -133,8 +133,8 @@ impl ShownSource {
         }
         warnings.extend(self.seen().into_iter().flat_map(|seen| seen.warnings.iter().cloned()));
         if let Some(ratio) = self.used_ratio().filter(|ratio| *ratio >= NEARLY_ALL) {
-            let of = if self.setting("number").is_some() { "its number pattern's" } else { "all" };
-            warnings.push(format!("{:.0} % of {of} numbers are reserved", ratio * 100.0));
+            let whose = if self.setting("number").is_some() { "its number pattern's" } else { "all" };
+            warnings.push(format!("{:.0} % of {whose} numbers are reserved", ratio * 100.0));
         }
         if let Some(Periods { row, present, .. }) = self.seen().and_then(|seen| seen.other_period.as_ref())
             && row > present
@@ -183,12 +183,12 @@ impl ShownSource {
         }
         if self.setting("counters").is_some() {
             let hottest = standing.into_iter().flat_map(|standing| &standing.hottest);
-            let hottest = hottest.enumerate().map(|(at, of)| {
+            let hottest = hottest.enumerate().map(|(at, counter)| {
                 json!({
-                    "first": of.genes.start,
-                    "last": of.genes.end - 1,
-                    "reserved": of.reserved.to_string(),
-                    "left": of.left.to_string(),
+                    "first": counter.genes.start,
+                    "last": counter.genes.end - 1,
+                    "reserved": counter.reserved.to_string(),
+                    "left": counter.left.to_string(),
                     "lasts_seconds": self.lasts.get(at).copied().flatten(),
                 })
             });

@@ -197,7 +197,7 @@ impl Source {
         let mut own = own.into_iter().filter(|_| counters == rows.counters).peekable();
         let mut heat = Vec::new();
         for ((index, next), reserved) in (0..).zip(&rows.next).zip(&rows.reserved) {
-            let own = own.next_if(|(of, _)| *of == index).map_or(0, |(_, numbers)| numbers);
+            let own = own.next_if(|(counter, _)| *counter == index).map_or(0, |(_, numbers)| numbers);
             // Several stores have a row for each counter, whether it was used or not.
             let Some(next) = next.filter(|_| *reserved > 0 || own > 0) else { continue };
             let (first, last) = bank.genes(index);

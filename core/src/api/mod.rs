@@ -278,7 +278,7 @@ impl Mill {
             // A ticket's step is part of its table's definition; a table with another step is refused.
             let table =
                 |key: &Key| (key.scheme, key.table.clone(), key.scheme.is_ticket().then_some(key.step));
-            if keys.iter().all(|of| table(of) != table(&key)) {
+            if keys.iter().all(|known| table(known) != table(&key)) {
                 keys.push(key);
             }
         }

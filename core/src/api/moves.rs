@@ -141,12 +141,20 @@ impl MoveStatus {
             let (moves, first, last) = move_of(table)?;
             let from = table.ranges.iter().find(|range| range.upper == last).map(|range| range.shard.clone());
             let (from, to) = (from.unwrap_or_default(), moves.to.clone());
-            let of = PlannedMove { first, last, from, to, share: share(first, last) };
+            let planned = PlannedMove { first, last, from, to, share: share(first, last) };
             let Progress { since, steps, watch_ms, stored_at, verify_from, verified_at, .. } =
                 moves.progress.clone();
             let options =
                 MoveOptions { steps, watch: Duration::from_millis(watch_ms), by_gene: moves.by == By::Gene };
-            Some(Moving { of, phase: moves.phase(), options, since, stored_at, verify_from, verified_at })
+            Some(Moving {
+                of: planned,
+                phase: moves.phase(),
+                options,
+                since,
+                stored_at,
+                verify_from,
+                verified_at,
+            })
         } else {
             None
         };
@@ -310,7 +318,7 @@ impl Moves {
         options: &MoveOptions,
         change: Change,
     ) -> Result<MoveStatus> {
-        let of = nth.checked_sub(1).and_then(|at| plan.moves.get(at)).cloned().ok_or_else(|| {
+        let planned = nth.checked_sub(1).and_then(|at| plan.moves.get(at)).cloned().ok_or_else(|| {
             Error::argument(format!("the plan has moves 1 to {}, and no move {nth}", plan.moves.len()))
         })?;
         let (plan, options) = (plan.clone(), options.clone());
@@ -323,7 +331,11 @@ impl Moves {
                 plan.check(table)?;
             }
             let by = if options.by_gene { By::Gene } else { By::Number };
-            follow(table, &MoveStep::Start { of: &of, by, steps: &options.steps, watch_ms }, readers)
+            follow(
+                table,
+                &MoveStep::Start { planned: &planned, by, steps: &options.steps, watch_ms },
+                readers,
+            )
         })
     }
 

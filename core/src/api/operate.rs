@@ -314,7 +314,7 @@ impl Source {
                 spec_string("segment", &[row.unwrap_or(own)], &options)
             }
             Some(serial) => {
-                let (of, column) = match row {
+                let (old_table, column) = match row {
                     None => (serial.table.as_str(), serial.column.as_str()),
                     Some(row) => row.split_once('/').ok_or_else(|| {
                         Error::argument(format!(
@@ -326,7 +326,7 @@ impl Source {
                 let pattern = &serial.pattern;
                 options.extend([("date", pattern.date_pattern()), ("number", pattern.number_pattern())]);
                 options.push(("zone", pattern.zone_name()));
-                spec_string("serial", &[of, column], &options)
+                spec_string("serial", &[old_table, column], &options)
             }
         };
         Ok(self.shared.mill.config.spec(&spec)?.key)

@@ -205,7 +205,7 @@ impl CounterCell {
         let word = self.word.swap(CLOSED, Ordering::AcqRel);
         // ordering: AcqRel — a segment that was published before is seen whole.
         let spare = self.spare.swap(CLOSED, Ordering::AcqRel);
-        let range = |of: u64| (left(of) > 0).then(|| (next(of), next(of) + left(of)));
+        let range = |word: u64| (left(word) > 0).then(|| (next(word), next(word) + left(word)));
         [range(word), range(spare).filter(|_| is_fresh(spare, word))]
     }
 

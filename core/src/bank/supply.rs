@@ -621,7 +621,7 @@ impl BankSource {
             let seen = seen(cell, ahead.as_ref());
             let base = cell.base();
             let in_cell = cell.close().into_iter().flatten().map(|(lo, hi)| (lo + base, hi + base));
-            let ranges: Vec<_> = in_cell.chain(ahead.into_iter().flat_map(|of| of.ranges)).collect();
+            let ranges: Vec<_> = in_cell.chain(ahead.into_iter().flat_map(|ahead| ahead.ranges)).collect();
             lost += ranges.iter().map(|(lo, hi)| hi - lo).sum::<u64>();
             rest.extend(unused_end(&ranges, seen).map(|(lo, hi)| (index, lo, hi)));
         }

@@ -27,7 +27,10 @@ mod tests {
 
     #[test]
     fn the_loopback_interface_is_among_the_addresses_and_is_no_machines() {
-        let loopback: Vec<_> = addresses().into_iter().filter(|of| of.ip.is_loopback()).collect();
-        assert!(loopback.iter().all(|of| !is_of_a_machine(&of.ip) && !of.is_bridge), "{loopback:?}");
+        let loopback: Vec<_> = addresses().into_iter().filter(|address| address.ip.is_loopback()).collect();
+        assert!(
+            loopback.iter().all(|address| !is_of_a_machine(&address.ip) && !address.is_bridge),
+            "{loopback:?}"
+        );
     }
 }

@@ -260,8 +260,8 @@ impl MillConfig {
     /// As [`MillConfig::spec`], for a program with a time zone of its own.
     pub(crate) fn spec_in(&self, spec: &str, program_zone: Option<&str>) -> Result<Spec> {
         let defaults = |kind: &str, label: &str| {
-            let of = |found: Option<&Options>| found.cloned().unwrap_or_default();
-            [of(self.kinds.get(kind)), of(self.sources.get(label))]
+            let options = |found: Option<&Options>| found.cloned().unwrap_or_default();
+            [options(self.kinds.get(kind)), options(self.sources.get(label))]
         };
         let mut read = parse_spec(spec, &defaults, self.store.is_sql(), program_zone)?;
         read.command.clone_from(&self.command);

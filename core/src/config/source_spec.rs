@@ -134,7 +134,7 @@ fn split(spec: &str) -> Result<Split> {
 }
 
 fn unknown_option(kind: &str, option: &str, known: &[&str]) -> Error {
-    if kind == "serial" && options::TEXT.iter().any(|of| of.name == option) {
+    if kind == "serial" && options::TEXT.iter().any(|text_option| text_option.name == option) {
         return Error::config(format!(
             "option `{option}` is for ids; the text of a serial is what its `date` and `number` say: write 'ORD'yyyyMMdd for letters in front"
         ));
@@ -300,7 +300,7 @@ fn columns(read: &OptionReader, scheme: Scheme) -> Result<Columns> {
             )));
         };
         check_identifier(own, "column")?;
-        if pairs.iter().any(|(of, _)| of == column) {
+        if pairs.iter().any(|(named, _)| named == column) {
             return Err(Error::config(format!("option `columns` names `{column}` twice")));
         }
         pairs.push(((*column).to_owned(), own.to_owned()));

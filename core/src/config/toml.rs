@@ -206,24 +206,24 @@ fn several(stores: &[String], chunk: Option<u64>) -> Result<MillConfig> {
     }
     let (mut each, mut ignored): (Vec<StoreConfig>, Vec<String>) = (Vec::new(), Vec::new());
     for (at, url) in stores.iter().enumerate() {
-        let of = |message: &str| Error::config(format!("store {} of `stores`: {message}", at + 1));
+        let refused = |message: &str| Error::config(format!("store {} of `stores`: {message}", at + 1));
         if url.is_empty() || url.starts_with("file:") {
-            return Err(of("it is no URL of a store"));
+            return Err(refused("it is no URL of a store"));
         }
-        let read = MillConfig::read(url).map_err(|e| of(&e.message))?;
+        let read = MillConfig::read(url).map_err(|e| refused(&e.message))?;
         if read.fork != Fork::default()
             || read.manual_clock.is_some()
             || read.max_sources != url::MAX_SOURCES
             || read.reader_lease_ms != url::READER_LEASE_MS
         {
-            return Err(of(
+            return Err(refused(
                 "`fork`, `clock`, `max_sources` and `reader_lease` are the mill's; write them at the top of the file",
             ));
         }
         // Memories without a name are different ones.
         let shown = read.store.shown();
         if shown != "memory:" && each.iter().any(|other| other.shown() == shown) {
-            return Err(of("it stands there twice"));
+            return Err(refused("it stands there twice"));
         }
         each.push(read.store);
         ignored.extend(read.ignored);

@@ -63,21 +63,22 @@ pub(super) fn chosen(read: &OptionReader, layout: &Layout) -> Result<Chosen> {
 
 fn worker(read: &OptionReader, layout: &Layout) -> Result<(Worker, WorkerFrom, String)> {
     let value = read.text("worker", "lease");
-    let (kind, of) = value.split_once(':').map_or((value.as_str(), None), |(kind, of)| (kind, Some(of)));
+    let (kind, argument) =
+        value.split_once(':').map_or((value.as_str(), None), |(kind, argument)| (kind, Some(argument)));
     let unread = |worker| (worker, WorkerFrom::Given, String::new());
     let family = match kind {
         "ip" | "ip4" => AddressFamily::V4,
         "ip6" => AddressFamily::V6,
         "ordinal" => {
-            let name = of.map(str::to_owned).or_else(host_name).unwrap_or_default();
+            let name = argument.map(str::to_owned).or_else(host_name).unwrap_or_default();
             let worker = Worker::Fixed(ordinal(&name, layout)?);
             return Ok((worker, WorkerFrom::Ordinal, shown(&name)));
         }
-        "lease" if of.is_none() => return leased(read, layout).map(unread),
-        "disposable" if of.is_none() => return Ok(unread(Worker::Disposable)),
+        "lease" if argument.is_none() => return leased(read, layout).map(unread),
+        "disposable" if argument.is_none() => return Ok(unread(Worker::Disposable)),
         _ => return given(read, layout, &value).map(unread),
     };
-    let (address, shown) = match of {
+    let (address, shown) = match argument {
         Some(text) => {
             let address = parsed(read, kind, text)?;
             (address, address.to_string())
@@ -157,11 +158,11 @@ fn ordinal(name: &str, layout: &Layout) -> Result<u64> {
     if parts.len() == 4 && parts.iter().all(|part| part.parse::<u8>().is_ok()) {
         return Err(refused("ends in an address, whose last number other machines have too"));
     }
-    let Some((of, digits)) = host.rsplit_once('-').filter(|(of, _)| !of.is_empty()) else {
+    let Some((set_name, digits)) = host.rsplit_once('-').filter(|(set_name, _)| !set_name.is_empty()) else {
         return Err(refused("does not end in `-` and a number, as a StatefulSet's pods do"));
     };
     let is_part = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    let hash = of.rsplit_once('-').map_or("", |(_, hash)| hash);
+    let hash = set_name.rsplit_once('-').map_or("", |(_, hash)| hash);
     if digits.len() == 5 && is_part(digits) && (8..=10).contains(&hash.len()) && is_part(hash) {
         return Err(refused("is that of a Deployment's pod, which ends in random characters"));
     }
@@ -186,11 +187,12 @@ fn ordinal(name: &str, layout: &Layout) -> Result<u64> {
 }
 
 fn parsed(read: &OptionReader, kind: &str, address: &str) -> Result<IpAddr> {
-    let usable = |of: &IpAddr| !of.is_loopback() && !of.is_unspecified() && !of.is_multicast();
+    let usable =
+        |address: &IpAddr| !address.is_loopback() && !address.is_unspecified() && !address.is_multicast();
     // `ip:ADDRESS` names the address, so its family is no accident.
-    let of_kind = |of: &IpAddr| match kind {
-        "ip4" => of.is_ipv4(),
-        "ip6" => of.is_ipv6(),
+    let of_kind = |ip: &IpAddr| match kind {
+        "ip4" => ip.is_ipv4(),
+        "ip6" => ip.is_ipv6(),
         _ => true,
     };
     address.parse().ok().filter(usable).filter(of_kind).ok_or_else(|| {
@@ -234,25 +236,29 @@ fn own_address(family: AddressFamily, outgoing: Option<IpAddr>, all: &[Address])
         AddressFamily::V4 => ("ip", "IPv4"),
         AddressFamily::V6 => ("ip6", "IPv6"),
     };
-    let has_others = all.iter().any(|of| !family.has(&of.ip) && is_of_a_machine(&of.ip) && !of.is_bridge);
+    let has_others = all
+        .iter()
+        .any(|address| !family.has(&address.ip) && is_of_a_machine(&address.ip) && !address.is_bridge);
     let others = match family {
         _ if !has_others => "",
         AddressFamily::V4 => ", but one of IPv6, which `worker=ip6` takes",
         AddressFamily::V6 => ", but one of IPv4, which `worker=ip` takes",
     };
     if let Some(ip) = outgoing.filter(|ip| family.has(ip)) {
-        let known = all.iter().find(|of| of.ip == ip).cloned();
+        let known = all.iter().find(|address| address.ip == ip).cloned();
         return Ok(known.unwrap_or(Address { interface: String::new(), ip, is_bridge: false }));
     }
-    let own: Vec<_> =
-        all.iter().filter(|of| family.has(&of.ip) && is_of_a_machine(&of.ip) && !of.is_bridge).collect();
+    let own: Vec<_> = all
+        .iter()
+        .filter(|address| family.has(&address.ip) && is_of_a_machine(&address.ip) && !address.is_bridge)
+        .collect();
     match own.as_slice() {
         [only] => Ok((*only).clone()),
         [] => Err(Error::config(format!(
             "`worker={name}`: this machine has no {kind} address that others could reach{others}; leave `worker=` out, and the store leases a worker to each process, or name an address, `worker=ip:ADDRESS`"
         ))),
         several => {
-            let each = several.iter().map(|of| format!("{} of {}", of.ip, of.interface));
+            let each = several.iter().map(|address| format!("{} of {}", address.ip, address.interface));
             Err(Error::config(format!(
                 "`worker={name}`: no default route chooses among this machine's {kind} addresses: {}; name one, `worker={name}:ADDRESS`",
                 each.collect::<Vec<_>>().join(", ")
@@ -282,7 +288,7 @@ mod tests {
 
     #[test]
     fn an_ordinal_is_the_number_at_the_end_of_a_statefulsets_pod() {
-        for (name, of, worker) in [
+        for (name, layout_name, worker) in [
             ("tx-3", "twitter", 3),
             ("tx-0", "twitter", 0),
             ("a-2.tx.default.svc", "twitter", 2),
@@ -291,7 +297,7 @@ mod tests {
             ("tx-10000", "uid", 10_000),
             ("web-7d9f8b6c5-4", "twitter", 4),
         ] {
-            assert_eq!(ordinal(name, &layout(of)).expect(name), worker, "{name}");
+            assert_eq!(ordinal(name, &layout(layout_name)).expect(name), worker, "{name}");
         }
     }
 
@@ -328,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_worker_is_as_many_low_bits_of_the_address_as_the_layout_has() {
-        for (address, of, worker) in [
+        for (address, layout_name, worker) in [
             ("10.0.3.57", "twitter", 3 * 256 + 57),
             ("10.0.7.57", "twitter", 3 * 256 + 57),
             ("10.1.2.3", "sonyflake", 2 * 256 + 3),
@@ -336,7 +342,11 @@ mod tests {
             ("2001:db8::1:2:3", "sonyflake", 3),
             ("::ffff:10.0.3.57", "twitter", 3 * 256 + 57),
         ] {
-            assert_eq!(low_bits(address.parse().expect("an address"), &layout(of)), worker, "{address} {of}");
+            assert_eq!(
+                low_bits(address.parse().expect("an address"), &layout(layout_name)),
+                worker,
+                "{address} {layout_name}"
+            );
         }
     }
 
@@ -375,8 +385,8 @@ mod tests {
         let mut keys = std::collections::HashSet::new();
         for spellings in &workers {
             let specs: Vec<_> = spellings.iter().map(|text| spec(text)).collect();
-            assert!(specs.iter().all(|of| of.key.name == specs[0].key.name), "{:?}", specs[0].key.name);
-            assert!(specs.iter().all(|of| of.fixed_worker() == specs[0].fixed_worker()));
+            assert!(specs.iter().all(|spec| spec.key.name == specs[0].key.name), "{:?}", specs[0].key.name);
+            assert!(specs.iter().all(|spec| spec.fixed_worker() == specs[0].fixed_worker()));
             assert!(keys.insert(specs[0].key.name.clone()), "{}", specs[0].key.name);
             for spec in &specs {
                 let Some(SnowflakeSpec { worker: Worker::Fixed(worker), .. }) = spec.snowflake else {
@@ -445,10 +455,10 @@ mod tests {
             let spec = MillConfig::parse("memory:").and_then(|config| config.spec(spec)).expect(spec);
             spec.settings().into_iter().find(|(name, _)| *name == "worker").expect("a worker").1
         };
-        let of = |worker_of: &str| worker(&format!("snowflake:a?worker={worker_of}"));
-        assert_eq!(of("ordinal:tx-7.tx.svc"), "7, the number of the host name tx-7.tx.svc");
-        assert_eq!(of("ip:10.0.0.9"), "9, the low bits of the address 10.0.0.9");
-        assert_eq!(of("ip6:2001:db8::9"), "9, the low bits of the address 2001:db8::9");
+        let shown_worker = |worker_of: &str| worker(&format!("snowflake:a?worker={worker_of}"));
+        assert_eq!(shown_worker("ordinal:tx-7.tx.svc"), "7, the number of the host name tx-7.tx.svc");
+        assert_eq!(shown_worker("ip:10.0.0.9"), "9, the low bits of the address 10.0.0.9");
+        assert_eq!(shown_worker("ip6:2001:db8::9"), "9, the low bits of the address 2001:db8::9");
         for wrong in ["ip4:2001:db8::9", "ip6:10.0.0.9", "ip6:", "ip4:0.0.0.0", "ip5"] {
             let spec = format!("snowflake:a?worker={wrong}");
             assert!(MillConfig::parse("memory:").and_then(|config| config.spec(&spec)).is_err(), "{wrong}");

@@ -219,8 +219,8 @@ impl Engine {
     }
 
     pub(crate) fn closed_error(label: Option<&str>) -> Error {
-        let of = label.map_or_else(String::new, |label| format!(" of `{label}`"));
-        Error::new(Code::Closed, format!("the mill{of} was closed"))
+        let whose = label.map_or_else(String::new, |label| format!(" of `{label}`"));
+        Error::new(Code::Closed, format!("the mill{whose} was closed"))
     }
 
     /// Why the keeper does not answer.
@@ -258,7 +258,7 @@ impl Engine {
             )));
         }
         if let Some(other) =
-            sources.all.values().map(KeptSource::spec).find(|of| of.key.contradicts(&spec.key))
+            sources.all.values().map(KeptSource::spec).find(|other| other.key.contradicts(&spec.key))
         {
             return Err(Error::config(format!(
                 "`{}`: `{}` of this mill takes the values of its sequence `{}` for `optimizer={}`: one of them would issue numbers of the other; write the same in both",

@@ -31,7 +31,9 @@ impl KeptSource {
             return Ok(KeptSource::Bank(Arc::new(BankSource::new(spec, bank, ready, index, clock))));
         }
         Ok(match spec.snowflake {
-            Some(of) => KeptSource::Snowflake(Arc::new(SnowflakeSource::new(spec, of, ready, index, clock)?)),
+            Some(snowflake) => {
+                KeptSource::Snowflake(Arc::new(SnowflakeSource::new(spec, snowflake, ready, index, clock)?))
+            }
             None => KeptSource::Segment(SegmentSource::new(spec, ready, index, clock)),
         })
     }

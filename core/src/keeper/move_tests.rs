@@ -465,7 +465,9 @@ impl World {
         let gone: Vec<_> = readers
             .all
             .iter()
-            .filter(|reader| !reader.is_living() && self.killed.iter().any(|of| **of == *reader.owner))
+            .filter(|reader| {
+                !reader.is_living() && self.killed.iter().any(|killed| **killed == *reader.owner)
+            })
             .map(|reader| reader.member)
             .collect();
         // What the operator says of processes that he knows to have ended.
@@ -527,8 +529,9 @@ impl World {
         } else {
             let from = table.ranges[0].shard.clone();
             let to = SHARDS.into_iter().find(|shard| *shard != from).unwrap_or_default().to_owned();
-            let of = PlannedMove { first: 0, last: u16::MAX, from, to, share: 1.0 };
-            let step = MoveStep::Start { of: &of, by: By::Number, steps: &[30, 100], watch_ms: WATCH_MS };
+            let planned = PlannedMove { first: 0, last: u16::MAX, from, to, share: 1.0 };
+            let step =
+                MoveStep::Start { planned: &planned, by: By::Number, steps: &[30, 100], watch_ms: WATCH_MS };
             follow(&table, &step, &readers)
         };
         if let Ok(new) = new {

@@ -100,7 +100,7 @@ impl MillCounters {
 
     /// Counts an error that a caller got.
     pub(crate) fn error(&self, code: Code) {
-        if let Some(at) = Code::ALL.iter().position(|of| *of == code) {
+        if let Some(at) = Code::ALL.iter().position(|known| *known == code) {
             add(&self.errors[at], 1);
         }
     }

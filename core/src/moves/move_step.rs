@@ -55,7 +55,7 @@ impl Move {
 #[derive(Clone, Debug)]
 pub(crate) enum MoveStep<'a> {
     /// Mirrors the genes of a move.
-    Start { of: &'a PlannedMove, by: By, steps: &'a [u8], watch_ms: u64 },
+    Start { planned: &'a PlannedMove, by: By, steps: &'a [u8], watch_ms: u64 },
     /// Every reader writes to both shards, or reads all from the new one: a comparison counts that begins `settle` from now.
     BeginVerify,
     /// A comparison that began at this time of the store found both shards alike.
@@ -91,7 +91,7 @@ pub(crate) fn move_of(table: &RouteTable) -> Result<(&Move, u16, u16)> {
 pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers) -> Result<RouteTable> {
     let mut new = table.clone();
     new.version += 1;
-    if let MoveStep::Start { of, by, steps, watch_ms } = step {
+    if let MoveStep::Start { planned, by, steps, watch_ms } = step {
         check_followed(table, &readers.all)?;
         let progress = Progress {
             since: Some(new.version),
@@ -102,7 +102,7 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
             verified_at: None,
             finish_from: None,
         };
-        new.ranges = started(table, of, *by, progress)?;
+        new.ranges = started(table, planned, *by, progress)?;
         // A plan is a file, which people edit: every reader has to be able to read what is stored.
         RouteTable::parse(&new.to_text()).map_err(|error| {
             Error::config(format!("the plan makes a table that is none: {}", error.message))
@@ -188,14 +188,14 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
 }
 
 /// The ranges with one that begins to move.
-fn started(table: &RouteTable, of: &PlannedMove, by: By, progress: Progress) -> Result<Vec<Range>> {
+fn started(table: &RouteTable, planned: &PlannedMove, by: By, progress: Progress) -> Result<Vec<Range>> {
     if table.moves() {
         return Err(Error::config(
             "a range of the table moves already; finish that move or go back before the next one begins",
         ));
     }
     check_steps(&progress.steps).map_err(Error::config)?;
-    let PlannedMove { first, last, from, to, .. } = of;
+    let PlannedMove { first, last, from, to, .. } = planned;
     if table.shards.as_ref().is_some_and(|listed| !listed.contains(to)) {
         return Err(Error::config(format!(
             "shard `{}` is not in `shards` of the table; store a table that lists it first",
@@ -438,8 +438,9 @@ mod tests {
     }
 
     fn start() -> RouteTable {
-        let of = planned();
-        let step = MoveStep::Start { of: &of, by: By::Number, steps: &[5, 50, 100], watch_ms: 60_000 };
+        let planned = planned();
+        let step =
+            MoveStep::Start { planned: &planned, by: By::Number, steps: &[5, 50, 100], watch_ms: 60_000 };
         follow(&two(), &step, &readers(STORED_AT, &[(6, 1)])).expect("a table")
     }
 
@@ -643,24 +644,28 @@ mod tests {
 
     #[test]
     fn a_move_that_does_not_fit_the_table_is_not_begun() {
-        let begin = |of: &PlannedMove, table: &RouteTable, steps: &[u8]| {
-            follow(table, &MoveStep::Start { of, by: By::Gene, steps, watch_ms: 0 }, &readers(STORED_AT, &[]))
+        let begin = |planned: &PlannedMove, table: &RouteTable, steps: &[u8]| {
+            follow(
+                table,
+                &MoveStep::Start { planned, by: By::Gene, steps, watch_ms: 0 },
+                &readers(STORED_AT, &[]),
+            )
         };
-        let of = planned();
+        let planned = planned();
         for (wrong, what) in [
-            (PlannedMove { from: "b".into(), ..of.clone() }, "not of one range"),
-            (PlannedMove { first: 20_000, ..of.clone() }, "not of one range"),
-            (PlannedMove { first: 50_000, ..of.clone() }, "not of one range"),
-            (PlannedMove { to: "a".into(), ..of.clone() }, "not of one range"),
-            (PlannedMove { to: " c".into(), ..of.clone() }, "a blank at an end"),
-            (PlannedMove { to: String::new(), ..of.clone() }, "the plan makes a table that is none"),
+            (PlannedMove { from: "b".into(), ..planned.clone() }, "not of one range"),
+            (PlannedMove { first: 20_000, ..planned.clone() }, "not of one range"),
+            (PlannedMove { first: 50_000, ..planned.clone() }, "not of one range"),
+            (PlannedMove { to: "a".into(), ..planned.clone() }, "not of one range"),
+            (PlannedMove { to: " c".into(), ..planned.clone() }, "a blank at an end"),
+            (PlannedMove { to: String::new(), ..planned.clone() }, "the plan makes a table that is none"),
         ] {
             says(begin(&wrong, &two(), &[100]), Code::InvalidConfig, what);
         }
-        says(begin(&of, &two(), &[50, 25, 100]), Code::InvalidConfig, "percentages");
-        says(begin(&of, &start(), &[100]), Code::InvalidConfig, "moves already");
+        says(begin(&planned, &two(), &[50, 25, 100]), Code::InvalidConfig, "percentages");
+        says(begin(&planned, &start(), &[100]), Code::InvalidConfig, "moves already");
         let listed = RouteTable { shards: Some(vec!["a".into(), "b".into()]), ..two() };
-        says(begin(&of, &listed, &[100]), Code::InvalidConfig, "`c` is not in `shards`");
+        says(begin(&planned, &listed, &[100]), Code::InvalidConfig, "`c` is not in `shards`");
         let by_hand = table(
             "version = 3\n[[range]]\nupper = 9\nshard = \"a\"\nto = \"b\"\n[[range]]\nupper = 20\nshard = \"b\"\nto = \"a\"",
         );

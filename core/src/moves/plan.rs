@@ -52,17 +52,17 @@ pub(super) fn given(all: &[Interval], first: u16, last: u16, shard: &str) -> Vec
         }
     };
     let (first, last) = (u32::from(first), u32::from(last));
-    for of in all {
-        let (begin, end) = (u32::from(of.first), u32::from(of.last));
+    for interval in all {
+        let (begin, end) = (u32::from(interval.first), u32::from(interval.last));
         if end < first || begin > last {
-            put(begin, end, &of.shard);
+            put(begin, end, &interval.shard);
             continue;
         }
         if begin < first {
-            put(begin, first - 1, &of.shard);
+            put(begin, first - 1, &interval.shard);
         }
         put(begin.max(first), end.min(last), shard);
-        put(last + 1, end, &of.shard);
+        put(last + 1, end, &interval.shard);
     }
     new
 }
@@ -137,41 +137,48 @@ impl MovePlan {
     /// of its genes away. `load` says how much each gene counts; empty: all the same.
     pub(crate) fn new(table: &RouteTable, shards: &[(&str, u32)], load: &[u64]) -> Result<MovePlan> {
         check(table, shards)?;
-        // Each gene counts a little, so that those without load are shared out, too.
-        let of = |gene: u16| u128::from(load.get(usize::from(gene)).copied().unwrap_or(0)) * 2 + 1;
+        // Each gene counts a little, so that genes without load are shared out, too.
+        let load_of = |gene: u16| u128::from(load.get(usize::from(gene)).copied().unwrap_or(0)) * 2 + 1;
         let mut all = intervals(&table.ranges);
         let mut has: BTreeMap<&str, u128> = BTreeMap::new();
         for one in &all {
-            *has.entry(one.shard.as_str()).or_default() += (one.first..=one.last).map(of).sum::<u128>();
+            *has.entry(one.shard.as_str()).or_default() += (one.first..=one.last).map(load_of).sum::<u128>();
         }
         let whole: u128 = has.values().sum();
         let mut shares = shares(&has, shards, whole);
         let mut moves: Vec<PlannedMove> = Vec::new();
         // A load is what it was until now: what a cut at a gene leaves over is worth no move of its own.
         let least = if load.is_empty() { 0 } else { whole / 1000 };
-        let is_left = |of: &Balance| shards.iter().all(|(name, _)| *name != of.name);
+        let is_left = |balance: &Balance| shards.iter().all(|(name, _)| *name != balance.name);
         // The largest surplus to the largest need, so that there are few moves.
         loop {
-            let gives = |of: &&Balance| of.has > of.wants + if is_left(of) { 0 } else { least };
-            let from = shares.iter().filter(gives).max_by_key(|of| (is_left(of), of.has - of.wants));
+            let gives =
+                |balance: &&Balance| balance.has > balance.wants + if is_left(balance) { 0 } else { least };
+            let from = shares
+                .iter()
+                .filter(gives)
+                .max_by_key(|balance| (is_left(balance), balance.has - balance.wants));
             let Some(from) = from else { break };
             let is_left = is_left(from);
             let least = if is_left { 0 } else { least };
-            let to = shares.iter().filter(|of| of.has + least < of.wants).max_by_key(|of| of.wants - of.has);
+            let to = shares
+                .iter()
+                .filter(|balance| balance.has + least < balance.wants)
+                .max_by_key(|balance| balance.wants - balance.has);
             let Some(to) = to else { break };
             let amount = (from.has - from.wants).min(to.wants - to.has);
             let (from, to) = (from.name.clone(), to.name.clone());
-            let Some((first, last, sum)) = cut(&all, &from, amount, &of, is_left) else {
+            let Some((first, last, sum)) = cut(&all, &from, amount, &load_of, is_left) else {
                 // The next gene is worth more than what is left to give.
-                let Some(done) = shares.iter_mut().find(|of| of.name == from) else { break };
+                let Some(done) = shares.iter_mut().find(|balance| balance.name == from) else { break };
                 done.wants = done.has;
                 continue;
             };
-            for of in &mut shares {
-                if of.name == from {
-                    of.has -= sum;
-                } else if of.name == to {
-                    of.has += sum;
+            for balance in &mut shares {
+                if balance.name == from {
+                    balance.has -= sum;
+                } else if balance.name == to {
+                    balance.has += sum;
                 }
             }
             all = given(&all, first, last, &to);
@@ -195,7 +202,7 @@ impl MovePlan {
     #[must_use]
     pub fn share(&self) -> f64 {
         // The sum of no floating-point numbers is -0.
-        self.moves.iter().map(|of| of.share).sum::<f64>() + 0.0
+        self.moves.iter().map(|planned| planned.share).sum::<f64>() + 0.0
     }
 
     /// The plan as TOML, which [`MovePlan::from_text`] reads.
@@ -206,16 +213,16 @@ impl MovePlan {
             self.version, self.ring
         );
         let quoted = |name: &str| serde_json::Value::from(name).to_string();
-        for of in &self.moves {
+        for planned in &self.moves {
             // A String takes whatever is written.
             let _ = write!(
                 text,
                 "[[move]]\nfirst = {}\nlast = {}\nfrom = {}\nto = {}\nshare = {:?}\n",
-                of.first,
-                of.last,
-                quoted(&of.from),
-                quoted(&of.to),
-                of.share
+                planned.first,
+                planned.last,
+                quoted(&planned.from),
+                quoted(&planned.to),
+                planned.share
             );
         }
         text
@@ -256,7 +263,9 @@ impl MovePlan {
             .into_iter()
             .map(|WrittenMove { first, last, from, to, share }| PlannedMove { first, last, from, to, share })
             .collect();
-        if let Some(wrong) = moves.iter().find(|of| of.first > of.last || of.from == of.to) {
+        if let Some(wrong) =
+            moves.iter().find(|planned| planned.first > planned.last || planned.from == planned.to)
+        {
             return Err(bad(&format!(
                 "a move of genes {}-{} from `{}` to `{}`",
                 wrong.first,
@@ -271,8 +280,8 @@ impl MovePlan {
     /// Refuses a table that another plan, or an operator, has changed meanwhile.
     pub(crate) fn check(&self, table: &RouteTable) -> Result<()> {
         let mut all = intervals(&table.ranges);
-        for of in &self.moves {
-            all = given(&all, of.first, of.last, &of.to);
+        for planned in &self.moves {
+            all = given(&all, planned.first, planned.last, &planned.to);
         }
         if table.version() >= self.version && digest(&all) == self.ring {
             return Ok(());
@@ -310,7 +319,7 @@ fn check(table: &RouteTable, shards: &[(&str, u32)]) -> Result<()> {
                 shown(name)
             )));
         }
-        if table.shards.as_ref().is_some_and(|listed| !listed.iter().any(|of| of == name)) {
+        if table.shards.as_ref().is_some_and(|listed| !listed.iter().any(|listed_name| listed_name == name)) {
             return Err(Error::config(format!(
                 "shard `{}` is not in `shards` of the table; store a table that lists it first",
                 shown(name)
@@ -332,14 +341,14 @@ fn shares(has: &BTreeMap<&str, u128>, shards: &[(&str, u32)], whole: u128) -> Ve
             wants: whole * u128::from(*weight) / weights.max(1),
         })
         .collect();
-    let mut rest = whole - all.iter().map(|of| of.wants).sum::<u128>();
-    all.sort_by_key(|of| std::cmp::Reverse(of.has.saturating_sub(of.wants)));
-    for of in &mut all {
+    let mut rest = whole - all.iter().map(|balance| balance.wants).sum::<u128>();
+    all.sort_by_key(|balance| std::cmp::Reverse(balance.has.saturating_sub(balance.wants)));
+    for balance in &mut all {
         let more = rest.min(1);
-        of.wants += more;
+        balance.wants += more;
         rest -= more;
     }
-    let named = |name: &str| shards.iter().any(|(of, _)| *of == name);
+    let named = |name: &str| shards.iter().any(|(known, _)| *known == name);
     let left = has.iter().filter(|(name, _)| !named(name));
     all.extend(left.map(|(name, has)| Balance { name: (*name).to_owned(), has: *has, wants: 0 }));
     all
@@ -351,14 +360,14 @@ fn cut(
     all: &[Interval],
     shard: &str,
     amount: u128,
-    of: &impl Fn(u16) -> u128,
+    load_of: &impl Fn(u16) -> u128,
     is_left: bool,
 ) -> Option<(u16, u16, u128)> {
     let own = all.iter().filter(|one| one.shard == shard);
-    let from = own.max_by_key(|one| (one.first..=one.last).map(of).sum::<u128>())?;
+    let from = own.max_by_key(|one| (one.first..=one.last).map(load_of).sum::<u128>())?;
     let (mut first, mut sum) = (None, 0);
     for gene in (from.first..=from.last).rev() {
-        let more = of(gene);
+        let more = load_of(gene);
         // Half a gene too much is nearer than half a gene too little.
         let fits = sum + more <= amount || (sum + more - amount) * 2 <= more && sum + more - amount < amount;
         let must_give = is_left && sum == 0;
@@ -376,10 +385,10 @@ fn cut(
 
 fn digest(all: &[Interval]) -> u64 {
     let mut bytes = Vec::new();
-    for of in all {
-        bytes.extend(of.last.to_be_bytes());
-        bytes.extend((of.shard.len() as u16).to_be_bytes());
-        bytes.extend(of.shard.as_bytes());
+    for interval in all {
+        bytes.extend(interval.last.to_be_bytes());
+        bytes.extend((interval.shard.len() as u16).to_be_bytes());
+        bytes.extend(interval.shard.as_bytes());
     }
     xxhash64(&bytes)
 }
@@ -406,17 +415,17 @@ mod tests {
     }
 
     fn moved(plan: &MovePlan) -> u32 {
-        plan.moves.iter().map(|of| u32::from(of.last) - u32::from(of.first) + 1).sum()
+        plan.moves.iter().map(|planned| u32::from(planned.last) - u32::from(planned.first) + 1).sum()
     }
 
     /// Who has how many genes after the plan.
     fn after(table: &RouteTable, plan: &MovePlan) -> BTreeMap<String, u32> {
         let mut all = intervals(&table.ranges);
-        for of in &plan.moves {
+        for planned in &plan.moves {
             let owners: Vec<_> =
-                all.iter().filter(|one| one.first <= of.first && of.last <= one.last).collect();
-            assert!(owners.len() == 1 && owners[0].shard == of.from, "{of:?} of {all:?}");
-            all = given(&all, of.first, of.last, &of.to);
+                all.iter().filter(|one| one.first <= planned.first && planned.last <= one.last).collect();
+            assert!(owners.len() == 1 && owners[0].shard == planned.from, "{planned:?} of {all:?}");
+            all = given(&all, planned.first, planned.last, &planned.to);
         }
         assert_eq!((all[0].first, all[all.len() - 1].last), (0, u16::MAX));
         assert!(all.windows(2).all(|pair| u32::from(pair[0].last) + 1 == u32::from(pair[1].first)));
@@ -429,10 +438,10 @@ mod tests {
 
     #[test]
     fn the_ids_of_a_range_of_genes_are_one_range_of_the_key() {
-        let of = PlannedMove { first: 1, last: u16::MAX, from: "a".into(), to: "b".into(), share: 1.0 };
-        assert_eq!(of.predicate("order_id"), "order_id BETWEEN 140737488355328 AND 9223372036854775807");
+        let planned = PlannedMove { first: 1, last: u16::MAX, from: "a".into(), to: "b".into(), share: 1.0 };
+        assert_eq!(planned.predicate("order_id"), "order_id BETWEEN 140737488355328 AND 9223372036854775807");
         assert_eq!(
-            of.wide_predicate("order_id"),
+            planned.wide_predicate("order_id"),
             "order_id BETWEEN X'00008000000000000000000000000000' AND X'7fffffffffffffffffffffffffffffff'"
         );
     }
@@ -450,7 +459,7 @@ mod tests {
         later.version = 20;
         later.ranges = given(&intervals(&table.ranges), first.first, first.last, &first.to)
             .into_iter()
-            .map(|of| Range { upper: of.last, shard: of.shard, moves: None })
+            .map(|interval| Range { upper: interval.last, shard: interval.shard, moves: None })
             .collect();
         read.check(&later)?;
         for (other, why) in
@@ -496,10 +505,14 @@ mod tests {
         // Nearly all load is in the first quarter of the ring.
         let load: Vec<u64> = (0..GENES).map(|gene| if gene < 16_384 { 1000 } else { 1 }).collect();
         let made = plan(&table, &equal(1..=3), &load)?;
-        let gives: Vec<_> = made.moves.iter().map(|of| of.from.as_str()).collect();
+        let gives: Vec<_> = made.moves.iter().map(|planned| planned.from.as_str()).collect();
         assert!(gives.iter().all(|from| *from == "s1"), "{made:?}");
-        let moved: u64 =
-            made.moves.iter().flat_map(|of| of.first..=of.last).map(|gene| load[usize::from(gene)]).sum();
+        let moved: u64 = made
+            .moves
+            .iter()
+            .flat_map(|planned| planned.first..=planned.last)
+            .map(|gene| load[usize::from(gene)])
+            .sum();
         let share = moved as f64 / load.iter().sum::<u64>() as f64;
         assert!((share - 2.0 / 3.0).abs() < 0.01, "{share}");
         assert!((made.share() - share).abs() < 0.01, "{} {share}", made.share());
@@ -540,7 +553,7 @@ mod tests {
             let table = table(shards);
             let made = plan(&table, &equal(1..=shards + 1), &[])?;
             prop_assert!(moved(&made) <= GENES / (shards as u32 + 1), "{} of {}", moved(&made), GENES);
-            prop_assert!(made.moves.iter().all(|of| of.to == format!("s{}", shards + 1)), "{:?}", made);
+            prop_assert!(made.moves.iter().all(|planned| planned.to == format!("s{}", shards + 1)), "{:?}", made);
             let has = after(&table, &made);
             let (least, most) = (has.values().min(), has.values().max());
             prop_assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "{:?}", has);
@@ -552,8 +565,8 @@ mod tests {
             let away = away % shards + 1;
             let table = table(shards);
             let made = plan(&table, &equal((1..=shards).filter(|at| *at != away)), &[])?;
-            prop_assert!(made.moves.iter().all(|of| of.from == format!("s{away}")), "{:?}", made);
-            prop_assert_eq!(Some(moved(&made)), intervals(&table.ranges).get(away - 1).map(|of| u32::from(of.last) - u32::from(of.first) + 1));
+            prop_assert!(made.moves.iter().all(|planned| planned.from == format!("s{away}")), "{:?}", made);
+            prop_assert_eq!(Some(moved(&made)), intervals(&table.ranges).get(away - 1).map(|interval| u32::from(interval.last) - u32::from(interval.first) + 1));
             let has = after(&table, &made);
             prop_assert_eq!(has.get(&format!("s{away}")), None);
         }

@@ -301,18 +301,18 @@ mod tests {
     #[test]
     fn keys_of_the_caller_have_versions_of_their_own() {
         let key = [7; 32];
-        let of = |versions: &[u8], seal_with| {
+        let key_file = |versions: &[u8], seal_with| {
             let keys: Vec<_> = versions.iter().map(|version| (*version, key.as_slice())).collect();
             KeyFile::of_keys(&keys, seal_with)
         };
-        assert!(of(&[1, 255], 255).is_ok());
+        assert!(key_file(&[1, 255], 255).is_ok());
         for (versions, seal_with, told) in [
             (&[0, 1][..], 1, "version 0 is reserved"),
             (&[1, 1], 1, "version 1 is given twice"),
             (&[1, 2], 3, "no key of version 3, which is to seal; given are 1, 2"),
             (&[], 1, "given are none"),
         ] {
-            let error = of(versions, seal_with).err().expect("refused");
+            let error = key_file(versions, seal_with).err().expect("refused");
             assert_eq!(error.code, Code::InvalidArgument);
             assert!(error.message.contains(told), "{error}");
         }

@@ -63,12 +63,13 @@ fn order_numbers_computed_apart() {
 
 /// Both forms of an order number, opened after this bit was flipped.
 fn flipped(ring: &KeyRing, bit: usize) -> [Code; 2] {
-    let of = |sealed: Result<[u8; 16]>| {
+    let with_flipped_bit = |sealed: Result<[u8; 16]>| {
         let mut changed = sealed.expect("sealed");
         changed[bit / 8] ^= 0x80 >> (bit % 8);
         changed
     };
-    let (narrow, wide) = (of(key(ring, 3).seal(ID)), of(key(ring, 3).seal_wide(WIDE)));
+    let (narrow, wide) =
+        (with_flipped_bit(key(ring, 3).seal(ID)), with_flipped_bit(key(ring, 3).seal_wide(WIDE)));
     let open = |order_no: &[u8; 16]| ring.key_of(order_no, None).and_then(|key| key.unseal(order_no));
     let open_wide =
         |order_no: &[u8; 16]| ring.key_of(order_no, None).and_then(|key| key.unseal_wide(order_no));

@@ -429,7 +429,7 @@ impl Planner {
     fn check_mark(&mut self, index: SourceIndex, wanted_mark: Option<u64>, waiting: bool, now: Now) {
         let Some(plan) = self.plan(index) else { return };
         plan.wanted = wanted_mark.map(|to| Want::Mark { to });
-        let max_lead_ms = plan.spec.snowflake.map_or(0, |of| of.max_lead_ms);
+        let max_lead_ms = plan.spec.snowflake.map_or(0, |snowflake| snowflake.max_lead_ms);
         let again = now.boot_ms + (max_lead_ms / 3).max(1);
         if plan.wanted.is_some() {
             self.enqueue(index, waiting, now);

@@ -137,11 +137,11 @@ fn used_ms(lease_ms: u64) -> u64 {
 }
 
 /// The mark of a lease that begins at this wall time: it covers every id until the lease ends, and its lead.
-fn mark_at(of: &SnowflakeSpec, wall_ms: i64, lease_ms: u64) -> u64 {
-    let end_ms = wall_ms.saturating_add((lease_ms + of.max_lead_ms) as i64);
+fn mark_at(snowflake: &SnowflakeSpec, wall_ms: i64, lease_ms: u64) -> u64 {
+    let end_ms = wall_ms.saturating_add((lease_ms + snowflake.max_lead_ms) as i64);
     // The present tick is covered however long a tick is.
-    let tick = of.layout.tick_at(end_ms.saturating_sub(1)).saturating_add(1);
-    u64::try_from(tick).unwrap_or(0).min(of.layout.max_tick() + 1)
+    let tick = snowflake.layout.tick_at(end_ms.saturating_sub(1)).saturating_add(1);
+    u64::try_from(tick).unwrap_or(0).min(snowflake.layout.max_tick() + 1)
 }
 
 impl Planner {
@@ -215,22 +215,22 @@ impl Planner {
         let owner = self.owner();
         let wall_ms = self.clocks.believed(now);
         let plan = self.plan(index)?;
-        let of = plan.spec.snowflake?;
-        let Worker::Leased { lease_ms, slots } = of.worker else {
+        let snowflake = plan.spec.snowflake?;
+        let Worker::Leased { lease_ms, slots } = snowflake.worker else {
             return Some(Ask::Node { key: plan.spec.key.clone(), owner });
         };
-        let tick_at = |ms: i64| u64::try_from(of.layout.tick_at(ms)).unwrap_or(0);
+        let tick_at = |ms: i64| u64::try_from(snowflake.layout.tick_at(ms)).unwrap_or(0);
         plan.taking = Some((token, now.boot_ms));
         Some(Ask::Take(Take {
             key: plan.spec.key.clone(),
             layout: plan.spec.pool_layout().into(),
             slots,
             store: StoreIndex::ONLY,
-            latest_mark: tick_at(wall_ms.saturating_add(of.max_lead_ms as i64)) + 1,
+            latest_mark: tick_at(wall_ms.saturating_add(snowflake.max_lead_ms as i64)) + 1,
             present: tick_at(wall_ms),
-            mark: mark_at(&of, wall_ms, lease_ms).max(plan.worker_mark),
+            mark: mark_at(&snowflake, wall_ms, lease_ms).max(plan.worker_mark),
             wall_ms,
-            unit_ms: of.layout.unit_ms().unsigned_abs(),
+            unit_ms: snowflake.layout.unit_ms().unsigned_abs(),
             least_mark: plan.worker_mark,
             lease_ms,
             token,
@@ -312,10 +312,10 @@ impl Planner {
         let (mut indexes, mut renewals) = (Vec::new(), Vec::new());
         for &index in &self.leases {
             let Some(plan) = self.plans.get_mut(index).and_then(Option::as_mut) else { continue };
-            let (Some(lease), Some(of)) = (&mut plan.lease, &plan.spec.snowflake) else { continue };
+            let (Some(lease), Some(snowflake)) = (&mut plan.lease, &plan.spec.snowflake) else { continue };
             let least =
                 lease.left.iter().map(|left| left.mark).max().unwrap_or_default().max(plan.worker_mark);
-            let to = Left { token, mark: mark_at(of, wall_ms, lease.length_ms).max(least) };
+            let to = Left { token, mark: mark_at(snowflake, wall_ms, lease.length_ms).max(least) };
             lease.asked = Some((to, now.boot_ms));
             indexes.push(index);
             let own = lease.own(&plan.spec.key);

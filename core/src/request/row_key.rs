@@ -41,14 +41,14 @@ impl Columns {
     /// The name of the column in this table.
     #[must_use]
     pub fn own<'c>(&'c self, column: &'c str) -> &'c str {
-        self.0.iter().find(|(of, _)| of == column).map_or(column, |(_, own)| own)
+        self.0.iter().find(|(standard, _)| standard == column).map_or(column, |(_, own)| own)
     }
 }
 
 /// Written after a place's name: ` cur_id:current_no`; empty where no column is renamed.
 impl fmt::Display for Columns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(of, own)| write!(f, " {of}:{own}"))
+        self.0.iter().try_for_each(|(standard, own)| write!(f, " {standard}:{own}"))
     }
 }
 

@@ -455,7 +455,11 @@ impl Scheme {
 
     /// The statement that creates the table; `None` where the family does not keep the scheme.
     pub(crate) fn create(self, family: Family) -> Option<&'static str> {
-        self.description().create.iter().find(|(of, _)| *of == family).map(|(_, statement)| *statement)
+        self.description()
+            .create
+            .iter()
+            .find(|(created_in, _)| *created_in == family)
+            .map(|(_, statement)| *statement)
     }
 
     /// Whether the scheme keeps plain numbers: segments.

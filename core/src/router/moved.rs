@@ -23,16 +23,18 @@ impl Moved {
         gene.wrapping_sub(self.first) <= self.last.wrapping_sub(self.first)
     }
 
-    /// Notes one more. Those whose genes it has all are forgotten: what they left behind has been moved again since.
+    /// Adds a finished move. Older moves are forgotten if it covers all of their genes: what they left behind has been moved again since.
     pub(crate) fn note(all: &mut Vec<Moved>, new: Moved) {
-        all.retain(|of| !(new.covers(of.first) && new.covers(of.last) && (new.covers_more_than(of))));
+        all.retain(|moved| {
+            !(new.covers(moved.first) && new.covers(moved.last) && (new.covers_more_than(moved)))
+        });
         let spare = (all.len() + 1).saturating_sub(REMEMBERED);
         all.drain(..spare);
         all.push(new);
     }
 
-    fn covers_more_than(&self, of: &Moved) -> bool {
-        self.last.wrapping_sub(self.first) >= of.last.wrapping_sub(of.first)
+    fn covers_more_than(&self, other: &Moved) -> bool {
+        self.last.wrapping_sub(self.first) >= other.last.wrapping_sub(other.first)
     }
 }
 
@@ -48,10 +50,10 @@ impl TableReader {
             if self.is_full() {
                 break;
             }
-            let of = format!("moved {}", at + 1);
+            let entry = format!("moved {}", at + 1);
             let empty = Map::new();
             let fields = value.as_object().unwrap_or(&empty);
-            self.unknown(&of, fields, &["first", "last", "from", "to", "finished_at"]);
+            self.unknown(&entry, fields, &["first", "last", "from", "to", "finished_at"]);
             let number = |field: &str, most| fields.get(field).and_then(|value| whole(value, most));
             let name = |field: &str| fields.get(field).and_then(Value::as_str).map(str::to_owned);
             let gene = |field: &str| number(field, u64::from(u16::MAX)).map(|gene| gene as u16);
@@ -67,7 +69,7 @@ impl TableReader {
             match read() {
                 Some(moved) => all.push(moved),
                 None => self.fault(format!(
-                    "{of} is no finished move, with genes `first` and `last`, shards `from` and `to` and the time `finished_at`"
+                    "{entry} is no finished move, with genes `first` and `last`, shards `from` and `to` and the time `finished_at`"
                 )),
             }
         }

@@ -61,12 +61,15 @@ pub(crate) fn check_steps(steps: &[u8]) -> std::result::Result<(), String> {
 }
 
 impl TableReader {
-    pub(super) fn progress(&mut self, of: &str, fields: &Map<String, Value>) -> Progress {
+    pub(super) fn progress(&mut self, subject: &str, fields: &Map<String, Value>) -> Progress {
         let mut number = |field: &str| {
             let value = fields.get(field)?;
             let number = whole(value, LARGEST_NUMBER);
             if number.is_none() {
-                self.fault(format!("{of}: `{field}` is {}, not a whole number up to 2^53-1", said(value)));
+                self.fault(format!(
+                    "{subject}: `{field}` is {}, not a whole number up to 2^53-1",
+                    said(value)
+                ));
             }
             number
         };
@@ -74,22 +77,22 @@ impl TableReader {
         let (verify_from, verified_at) = (number("verify_from"), number("verified_at"));
         let finish_from = number("finish_from");
         let steps =
-            fields.get("steps").map_or_else(|| Progress::STEPS.to_vec(), |value| self.steps(of, value));
+            fields.get("steps").map_or_else(|| Progress::STEPS.to_vec(), |value| self.steps(subject, value));
         let watch_ms = fields
             .get("watch")
-            .map_or(Progress::WATCH_MS, |value| self.time(&format!("{of}: `watch`"), value));
+            .map_or(Progress::WATCH_MS, |value| self.time(&format!("{subject}: `watch`"), value));
         Progress { since, steps, watch_ms, stored_at, verify_from, verified_at, finish_from }
     }
 
-    pub(super) fn time(&mut self, of: &str, value: &Value) -> u64 {
+    pub(super) fn time(&mut self, subject: &str, value: &Value) -> u64 {
         let time = value.as_str().and_then(duration).filter(|ms| *ms <= LONGEST_TIME_MS);
         time.unwrap_or_else(|| {
-            self.fault(format!("{of} is {}, not a time up to 7d, such as \"10s\"", said(value)));
+            self.fault(format!("{subject} is {}, not a time up to 7d, such as \"10s\"", said(value)));
             0
         })
     }
 
-    fn steps(&mut self, of: &str, value: &Value) -> Vec<u8> {
+    fn steps(&mut self, subject: &str, value: &Value) -> Vec<u8> {
         let list: Option<Vec<u8>> =
             value.as_array().and_then(|list| list.iter().map(|step| Some(whole(step, 100)? as u8)).collect());
         // More than 100 percentages do not rise, and the message lists them.
@@ -97,11 +100,11 @@ impl TableReader {
         match list.map(|steps| check_steps(&steps).map(|()| steps)) {
             Some(Ok(steps)) => steps,
             Some(Err(why)) => {
-                self.fault(format!("{of}: {why}"));
+                self.fault(format!("{subject}: {why}"));
                 Vec::new()
             }
             None => {
-                self.fault(format!("{of}: `steps` is {}, not a list of percentages", said(value)));
+                self.fault(format!("{subject}: `steps` is {}, not a list of percentages", said(value)));
                 Vec::new()
             }
         }

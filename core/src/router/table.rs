@@ -253,19 +253,19 @@ impl TableReader {
                 self.faults.note_more();
                 break;
             }
-            let of = format!("range {}", at + 1);
+            let entry = format!("range {}", at + 1);
             let Some(fields) = value.as_object() else {
-                self.fault(format!("{of} is {}, not a table with `upper` and `shard`", said(value)));
+                self.fault(format!("{entry} is {}, not a table with `upper` and `shard`", said(value)));
                 continue;
             };
-            let range = self.range(&of, fields, listed.as_ref());
+            let range = self.range(&entry, fields, listed.as_ref());
             if let Some(upper) = fields.get("upper").and_then(Value::as_u64) {
                 match last {
                     Some(before) if before == upper => {
-                        self.fault(format!("{of} has the same `upper` as the one before, {upper}"));
+                        self.fault(format!("{entry} has the same `upper` as the one before, {upper}"));
                     }
                     Some(before) if before > upper => {
-                        self.fault(format!("{of} has `upper` {upper} below {before} of the one before; sort the ranges by `upper`"));
+                        self.fault(format!("{entry} has `upper` {upper} below {before} of the one before; sort the ranges by `upper`"));
                     }
                     _ => {}
                 }
@@ -299,19 +299,19 @@ impl TableReader {
     }
 
     /// The name of a shard, by the rule of [`is_shard_name`] and with a message for each fault.
-    fn name<'v>(&mut self, of: &str, value: &'v Value) -> Option<&'v str> {
+    fn name<'v>(&mut self, subject: &str, value: &'v Value) -> Option<&'v str> {
         let name = value.as_str().filter(|name| {
             !name.trim().is_empty() && name.len() <= LONGEST_NAME && !name.chars().any(char::is_control)
         });
         if let Some(name) = name.filter(|name| name.trim() != *name) {
             self.fault(format!(
-                "{of} has a blank at an end of the name `{}`; without it, it would be another shard",
+                "{subject} has a blank at an end of the name `{}`; without it, it would be another shard",
                 shown(name)
             ));
         }
         if name.is_none() {
             self.fault(format!(
-                "{of} has {} where a shard's name of 1 to {LONGEST_NAME} bytes is needed",
+                "{subject} has {} where a shard's name of 1 to {LONGEST_NAME} bytes is needed",
                 said(value)
             ));
         }
@@ -320,71 +320,77 @@ impl TableReader {
 
     fn listed(
         &mut self,
-        of: &str,
+        subject: &str,
         field: &str,
         fields: &Map<String, Value>,
         list: Option<&BTreeSet<&str>>,
     ) -> String {
         let Some(value) = fields.get(field) else {
-            self.fault(format!("{of} has no `{field}`"));
+            self.fault(format!("{subject} has no `{field}`"));
             return String::new();
         };
-        let Some(name) = self.name(&format!("{of}: `{field}`"), value) else { return String::new() };
+        let Some(name) = self.name(&format!("{subject}: `{field}`"), value) else { return String::new() };
         if list.is_some_and(|list| !list.contains(name)) {
-            self.fault(format!("{of}: `{field}` is `{}`, which is not in `shards`", shown(name)));
+            self.fault(format!("{subject}: `{field}` is `{}`, which is not in `shards`", shown(name)));
         }
         name.to_owned()
     }
 
-    fn range(&mut self, of: &str, fields: &Map<String, Value>, list: Option<&BTreeSet<&str>>) -> Range {
-        self.unknown(of, fields, &[&["upper", "shard"], OF_MOVES].concat());
+    fn range(&mut self, subject: &str, fields: &Map<String, Value>, list: Option<&BTreeSet<&str>>) -> Range {
+        self.unknown(subject, fields, &[&["upper", "shard"], OF_MOVES].concat());
         let upper = match fields.get("upper") {
             None => {
-                self.fault(format!("{of} has no `upper`"));
+                self.fault(format!("{subject} has no `upper`"));
                 0
             }
             Some(value) => whole(value, u64::from(u16::MAX)).unwrap_or_else(|| {
-                self.fault(format!("{of}: `upper` is {}, not a whole number from 0 to 65535", said(value)));
+                self.fault(format!(
+                    "{subject}: `upper` is {}, not a whole number from 0 to 65535",
+                    said(value)
+                ));
                 0
             }),
         };
-        let shard = self.listed(of, "shard", fields, list);
+        let shard = self.listed(subject, "shard", fields, list);
         if !fields.contains_key("to") {
             for field in OF_MOVES.iter().filter(|field| fields.contains_key(**field)) {
-                self.fault(format!("{of} has `{field}` without `to`, so nothing moves"));
+                self.fault(format!("{subject} has `{field}` without `to`, so nothing moves"));
             }
             return Range { upper: upper as u16, shard, moves: None };
         }
-        let to = self.listed(of, "to", fields, list);
+        let to = self.listed(subject, "to", fields, list);
         if to == shard && !to.is_empty() {
-            self.fault(format!("{of}: `to` is `{}`, the range's own `shard`", shown(&to)));
+            self.fault(format!("{subject}: `to` is `{}`, the range's own `shard`", shown(&to)));
         }
         let percent = fields.get("percent").map_or(0, |value| {
             whole(value, 100).unwrap_or_else(|| {
-                self.fault(format!("{of}: `percent` is {}, not a whole number from 0 to 100", said(value)));
+                self.fault(format!(
+                    "{subject}: `percent` is {}, not a whole number from 0 to 100",
+                    said(value)
+                ));
                 0
             })
         });
         let is_paused = fields.get("paused").is_some_and(|value| {
             value.as_bool().unwrap_or_else(|| {
-                self.fault(format!("{of}: `paused` is {}, not true or false", said(value)));
+                self.fault(format!("{subject}: `paused` is {}, not true or false", said(value)));
                 false
             })
         });
         if is_paused && percent != 100 {
             self.fault(format!(
-                "{of}: `paused` with `percent` {percent}; writes wait only where 100 % are read from `to`"
+                "{subject}: `paused` with `percent` {percent}; writes wait only where 100 % are read from `to`"
             ));
         }
         let by = match fields.get("by").map(Value::as_str) {
             None | Some(Some("number")) => By::Number,
             Some(Some("gene")) => By::Gene,
             Some(_) => {
-                self.fault(format!("{of}: `by` is {}, not \"number\" or \"gene\"", said(&fields["by"])));
+                self.fault(format!("{subject}: `by` is {}, not \"number\" or \"gene\"", said(&fields["by"])));
                 By::Number
             }
         };
-        let progress = self.progress(of, fields);
+        let progress = self.progress(subject, fields);
         let moves = Move { to, percent: percent as u8, is_paused, by, progress };
         Range { upper: upper as u16, shard, moves: Some(moves) }
     }

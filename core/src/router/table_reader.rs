@@ -27,13 +27,13 @@ impl TableReader {
         self.faults.is_full()
     }
 
-    pub(super) fn unknown(&mut self, of: &str, fields: &Map<String, Value>, known: &[&str]) {
+    pub(super) fn unknown(&mut self, subject: &str, fields: &Map<String, Value>, known: &[&str]) {
         for field in fields.keys().filter(|field| !known.contains(&field.as_str())) {
             if self.is_full() {
                 return self.faults.note_more();
             }
             self.fault(format!(
-                "{of} has an unknown field `{}`; known are {}",
+                "{subject} has an unknown field `{}`; known are {}",
                 shown(field),
                 known.join(", ")
             ));

@@ -229,11 +229,9 @@ fn a_number_keeps_its_text_while_another_segment_of_its_period_replaces_its_own(
         let mine = buffer.take(1).ok().map(|taken| (taken.lo, buffer.prefix(&taken)));
         let theirs = taker.join().unwrap();
         let taken: Vec<_> = [mine, theirs].into_iter().flatten().collect();
-        assert!(
-            taken
-                .iter()
-                .all(|(_, of)| of.is_some_and(|(of, text)| of == day && text.as_str() == prefix.as_str()))
-        );
+        assert!(taken.iter().all(|(_, dated)| {
+            dated.is_some_and(|(period, text)| period == day && text.as_str() == prefix.as_str())
+        }));
         all_different(taken.into_iter().map(|(number, _)| number));
     });
 }

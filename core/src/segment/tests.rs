@@ -308,7 +308,7 @@ fn a_date_part_is_that_of_the_segment_a_number_came_from() {
 fn a_number_keeps_its_date_part_while_segments_of_its_period_follow_and_after_the_last_one() {
     let pattern = SerialPattern::new("yyyyMMdd", "000", "UTC").expect("a pattern");
     let days = [20_261_121_000_000_000, 20_261_122_000_000_000];
-    let of = |day: usize, range| Segment {
+    let dated = |day: usize, range| Segment {
         prefix: pattern.prefix(days[day]),
         period: days[day],
         ..segment(range, 1)
@@ -317,17 +317,17 @@ fn a_number_keeps_its_date_part_while_segments_of_its_period_follow_and_after_th
     let date = |taken: &super::TakenRange| {
         stage.buffer.prefix(taken).map(|(day, prefix)| (day, prefix.as_str().to_owned()))
     };
-    assert!(stage.buffer.publish(of(0, (1, 2))) && stage.buffer.publish(of(0, (2, 3))));
+    assert!(stage.buffer.publish(dated(0, (1, 2))) && stage.buffer.publish(dated(0, (2, 3))));
     let first = stage.buffer.take(1).expect("a number");
     let second = stage.buffer.take(1).expect("a number of the next segment");
     let today = Some((days[0], "20261121".to_owned()));
     assert_eq!((date(&first), date(&second)), (today.clone(), today.clone()));
     assert!(stage.buffer.take(1).is_err(), "the cell is empty");
     assert_eq!((date(&first), date(&second)), (today.clone(), today));
-    assert!(stage.buffer.publish(of(1, (7, 8))));
+    assert!(stage.buffer.publish(dated(1, (7, 8))));
     stage.buffer.take(1).expect("a number of the next day");
     assert_eq!((date(&first), date(&second)), (None, None));
-    assert!(stage.buffer.publish(of(1, (8, 9))));
+    assert!(stage.buffer.publish(dated(1, (8, 9))));
     let third = stage.buffer.take(1).expect("a number");
     assert!(date(&third).is_some());
     stage.buffer.drop_other_periods(days[0]);

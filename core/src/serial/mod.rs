@@ -289,11 +289,11 @@ mod tests {
 
     #[test]
     fn a_zone_that_was_mounted_over_the_machines_own_has_no_name() {
-        let zone = |name: &str, of: &str| {
-            let bytes = std::fs::read(format!("/usr/share/zoneinfo/{of}")).expect("the machine's zones");
+        let zone = |name: &str, content: &str| {
+            let bytes = std::fs::read(format!("/usr/share/zoneinfo/{content}")).expect("the machine's zones");
             jiff::tz::TimeZone::tzif(name, &bytes).expect("a zone")
         };
-        for (name, of, is_known) in [
+        for (name, content, is_known) in [
             ("Etc/UTC", "Etc/UTC", true),
             ("Asia/Shanghai", "Asia/Shanghai", true),
             ("Etc/UTC", "Asia/Shanghai", false),
@@ -302,7 +302,7 @@ mod tests {
             ("localtime", "Asia/Shanghai", false),
             ("Etc/localtime", "Asia/Shanghai", false),
         ] {
-            assert_eq!(calendar::name_of(&zone(name, of)).is_some(), is_known, "{of} as {name}");
+            assert_eq!(calendar::name_of(&zone(name, content)).is_some(), is_known, "{content} as {name}");
         }
         for name in ["localtime", "Etc/localtime"] {
             assert!(SerialPattern::new("yyyyMMdd", "000000", name).is_err(), "{name}");

@@ -628,9 +628,12 @@ impl World {
             }
             ShardAction::Close(side, ends) => {
                 let (shard, connection) = job.on[side_at(*side)].take().expect("a connection");
-                let of = &self.shards[shard].connections[connection];
-                assert!(*ends || of.is_broken || !of.is_begun || job.skips, "a transaction is given back");
-                if !of.is_broken {
+                let session = &self.shards[shard].connections[connection];
+                assert!(
+                    *ends || session.is_broken || !session.is_begun || job.skips,
+                    "a transaction is given back"
+                );
+                if !session.is_broken {
                     // Also a rollback that was left out.
                     self.shards[shard].cut(connection);
                 }
@@ -994,7 +997,7 @@ impl World {
             Table::Child => vec![child(job.id, 1), child(job.id, 2)],
         };
         for key in keys {
-            let is = found.iter().find(|(of, _)| *of == key).map(|(_, value)| *value);
+            let is = found.iter().find(|(other, _)| *other == key).map(|(_, value)| *value);
             let explains = |entry: &&Entry| {
                 entry.content.0.get(&key).copied() == is && entry.has.is_superset(&job.acknowledged)
             };
@@ -1199,7 +1202,7 @@ impl World {
                 self.seen.repaired += 1;
                 let operator = &mut self.operators[at];
                 operator.is_alike = false;
-                let is_old = |key: &Key| operator.found[0].iter().any(|(of, _)| of == key);
+                let is_old = |key: &Key| operator.found[0].iter().any(|(other, _)| other == key);
                 operator.orphans = there.iter().map(|(key, _)| *key).filter(|key| !is_old(key)).collect();
                 operator.found[1] = there;
                 self.shards[from].begin(old);
@@ -1209,7 +1212,7 @@ impl World {
                 Some(Ok(found)) => {
                     let operator = &mut self.operators[at];
                     let differs = |row: &(Key, Value)| {
-                        let was = |rows: &[(Key, Value)]| rows.iter().find(|of| of.0 == row.0).copied();
+                        let was = |rows: &[(Key, Value)]| rows.iter().find(|other| other.0 == row.0).copied();
                         was(&operator.found[0]).is_some()
                             && was(&operator.found[0]) != was(&operator.found[1])
                     };

@@ -208,11 +208,11 @@ fn a_worker_is_replaced_while(taking: fn(&Rig) -> Vec<u64>) {
         assert_eq!(rig.core.layout().unpack(after).worker, 1);
         let ids = [vec![first, after], taken].concat();
         let fields: Vec<_> = ids.iter().map(|id| rig.core.layout().unpack(*id)).collect();
-        for of in &fields {
-            let owned = if of.worker == 0 { 0..20 } else { 300..10_000 };
-            assert!(owned.contains(&of.tick), "{of:?} belongs to another process");
+        for unpacked in &fields {
+            let owned = if unpacked.worker == 0 { 0..20 } else { 300..10_000 };
+            assert!(owned.contains(&unpacked.tick), "{unpacked:?} belongs to another process");
         }
-        all_differ(fields.iter().map(|of| of.tick << 3 | of.seq).collect());
+        all_differ(fields.iter().map(|unpacked| unpacked.tick << 3 | unpacked.seq).collect());
     });
 }
 
@@ -245,9 +245,13 @@ fn no_id_of_a_stopped_worker_is_counted_after_the_stop() {
             .concat()
             .into_iter()
             .map(|id| {
-                let of = rig.core.layout().unpack(id);
-                let position = of.tick << 3 | of.seq;
-                assert_eq!(of.worker == 0, position < stop, "{of:?} was counted on the other side of {stop}");
+                let unpacked = rig.core.layout().unpack(id);
+                let position = unpacked.tick << 3 | unpacked.seq;
+                assert_eq!(
+                    unpacked.worker == 0,
+                    position < stop,
+                    "{unpacked:?} was counted on the other side of {stop}"
+                );
                 position
             })
             .collect();

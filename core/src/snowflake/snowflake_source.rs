@@ -59,13 +59,13 @@ impl SnowflakeSource {
     /// A source without ids yet.
     pub(crate) fn new(
         spec: Arc<Spec>,
-        of: SnowflakeSpec,
+        snowflake: SnowflakeSpec,
         ready: Arc<ReadyQueue>,
         index: usize,
         clock: Clock,
     ) -> Result<Self> {
-        let SnowflakeSpec { layout, clock_back, max_lead_ms, .. } = of;
-        let generator = match of.worker {
+        let SnowflakeSpec { layout, clock_back, max_lead_ms, .. } = snowflake;
+        let generator = match snowflake.worker {
             Worker::Fixed(worker) => Generator::new(layout, worker, clock_back, max_lead_ms, clock.clone()),
             Worker::Leased { .. } | Worker::Disposable => {
                 Generator::leased(layout, clock_back, max_lead_ms, clock.clone())
@@ -73,8 +73,8 @@ impl SnowflakeSource {
         };
         Ok(SnowflakeSource {
             generator: generator?,
-            finds_worker: of.worker.kind().is_some(),
-            is_marked: of.is_marked,
+            finds_worker: snowflake.worker.kind().is_some(),
+            is_marked: snowflake.is_marked,
             wants_worker: AtomicBool::new(false),
             lease_until_ms: AtomicU64::new(0),
             renewed_ms: AtomicU64::new(0),

@@ -366,16 +366,16 @@ fn try_change(
     }
     let latest = records.iter().flatten().max_by_key(|record| record.generation).copied();
     let mut old: Vec<u32> = records.iter().flatten().map(|record| record.counters).collect();
-    old.retain(|of| *of != counters);
+    old.retain(|earlier| *earlier != counters);
     old.sort_unstable();
     old.dedup();
     let mut count = 0;
-    for of in old {
+    for earlier in old {
         for part in &mut *parts {
             if !dry {
-                close(part, key, of)?;
+                close(part, key, earlier)?;
             }
-            let (rows, highest) = part.seen(key, of)?;
+            let (rows, highest) = part.seen(key, earlier)?;
             floor = floor.max(highest);
             count += rows.iter().flatten().count() as u64;
         }

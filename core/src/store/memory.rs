@@ -299,8 +299,9 @@ fn identity(key: &Key) -> Result<String, Fault> {
     match key.scheme {
         Scheme::Keymill => Ok(format!("{}\n{}", key.table, key.name)),
         Scheme::KeyProducer => {
-            let of = ProducerKey::new(rows::serial_of(key)?)?;
-            Ok([key.table.as_str(), &of.table, &of.column, &of.date, &of.number].join("\n"))
+            let producer = ProducerKey::new(rows::serial_of(key)?)?;
+            Ok([key.table.as_str(), &producer.table, &producer.column, &producer.date, &producer.number]
+                .join("\n"))
         }
         _ => {
             rows::check_kept_here(key)?;
@@ -494,7 +495,7 @@ impl RouteStore for MemoryStore {
         let mut state = self.shared.state();
         state.heard().map_err(|fault| fault.with_context(&super::listing_routes(key)))?;
         let stored = |(version, text): &(u64, String)| StoredTable::new(*version, Some(text.clone()));
-        Ok(state.routes.iter().map(|(name, of)| (name.clone(), stored(of))).collect())
+        Ok(state.routes.iter().map(|(name, table)| (name.clone(), stored(table))).collect())
     }
 
     fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {

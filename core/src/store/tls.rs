@@ -522,16 +522,16 @@ mod tests {
         std::os::unix::fs::symlink(safe.path(), folder.path().join("away")).unwrap();
         for (permissions, below) in [(0o1777, Mode::Off), (0o777, Mode::SharedFolder)] {
             std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(permissions)).unwrap();
-            let of = |path: PathBuf| Mode::of(&options(TlsMode::Default), &Target::Socket(path));
-            assert_eq!(of(safe.path().join("s")), Mode::Off);
-            assert_eq!(of(safe.path().join("link")), Mode::SharedFolder);
-            assert_eq!(of(safe.path().join("linked/s")), Mode::SharedFolder);
-            assert_eq!(of(safe.path().join("linked")), Mode::SharedFolder);
-            assert_eq!(of(safe.path().join("missing/s")), Mode::SharedFolder);
-            assert_eq!(of(folder.path().join("own/s")), below, "{permissions:o}");
-            assert_eq!(of(safe.path().join("linked/own/s")), below, "{permissions:o}");
+            let mode_at = |path: PathBuf| Mode::of(&options(TlsMode::Default), &Target::Socket(path));
+            assert_eq!(mode_at(safe.path().join("s")), Mode::Off);
+            assert_eq!(mode_at(safe.path().join("link")), Mode::SharedFolder);
+            assert_eq!(mode_at(safe.path().join("linked/s")), Mode::SharedFolder);
+            assert_eq!(mode_at(safe.path().join("linked")), Mode::SharedFolder);
+            assert_eq!(mode_at(safe.path().join("missing/s")), Mode::SharedFolder);
+            assert_eq!(mode_at(folder.path().join("own/s")), below, "{permissions:o}");
+            assert_eq!(mode_at(safe.path().join("linked/own/s")), below, "{permissions:o}");
             // A link in the open folder, which leads to a closed one.
-            assert_eq!(of(folder.path().join("away/s")), below, "{permissions:o}");
+            assert_eq!(mode_at(folder.path().join("away/s")), below, "{permissions:o}");
         }
     }
 

@@ -143,10 +143,13 @@ fn a_range_that_moves_by_number_is_served_by_both_shards() {
     let text =
         "version = 1\n[[range]]\nupper = 65535\nshard = \"old\"\nto = \"new\"\npercent = 25\nby = \"number\"";
     let router = Router::from_text(text).expect("a table");
-    let of = |number: u64| router.route(7 << 47 | number).expect("a route");
-    assert_eq!((of(117).shard, of(117).read, of(118).read, of(117).also), ("old", "new", "old", None));
+    let routed = |number: u64| router.route(7 << 47 | number).expect("a route");
+    assert_eq!(
+        (routed(117).shard, routed(117).read, routed(118).read, routed(117).also),
+        ("old", "new", "old", None)
+    );
     for number in [117, 118] {
-        let (write, mirror) = (of(number).write, of(number).mirror);
+        let (write, mirror) = (routed(number).write, routed(number).mirror);
         assert_eq!(
             (write, mirror),
             (Some("old"), Some("new")),
@@ -160,13 +163,13 @@ fn a_range_that_moves_by_number_is_served_by_both_shards() {
     let by_gene = text.replace("version = 1", "version = 2").replace("number\"", "gene\"");
     router.load(&by_gene).expect("a newer table");
     // The first quarter of the ring has moved, whatever the number is.
-    assert_eq!((of(1).read, router.route(20_000 << 47 | 1).expect("a route").read), ("new", "old"));
+    assert_eq!((routed(1).read, router.route(20_000 << 47 | 1).expect("a route").read), ("new", "old"));
     assert_eq!(router.route_key(42).expect("a route").also, None);
     let mirrored = text.replace("version = 1", "version = 3").replace("25", "0");
     router.load(&mirrored).expect("a newer table");
-    assert_eq!((of(0).read, of(0).write, of(0).mirror), ("old", Some("old"), Some("new")));
+    assert_eq!((routed(0).read, routed(0).write, routed(0).mirror), ("old", Some("old"), Some("new")));
     router.load("version = 4\n[[range]]\nupper = 65535\nshard = \"new\"").expect("a newer table");
-    assert_eq!((of(0).read, of(0).write, of(0).mirror), ("new", Some("new"), None));
+    assert_eq!((routed(0).read, routed(0).write, routed(0).mirror), ("new", Some("new"), None));
 }
 
 #[test]

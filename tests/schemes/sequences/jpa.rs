@@ -92,11 +92,11 @@ impl PooledLo {
 fn node(server: &Server, name: &str, is_pooled: bool) -> (u64, Box<dyn FnMut() -> u64>) {
     let draw = drawer(server, name);
     let mut next: Box<dyn FnMut() -> u64> = if is_pooled {
-        let mut of = Pooled { draw, value: 0, high: None };
-        Box::new(move || of.next())
+        let mut optimizer = Pooled { draw, value: 0, high: None };
+        Box::new(move || optimizer.next())
     } else {
-        let mut of = PooledLo { draw, value: 0, end: 0 };
-        Box::new(move || of.next())
+        let mut optimizer = PooledLo { draw, value: 0, end: 0 };
+        Box::new(move || optimizer.next())
     };
     (next(), next)
 }

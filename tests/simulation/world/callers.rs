@@ -147,9 +147,9 @@ impl World {
             store: self.was_troubled(machine, db, caller.since),
             clock: self.was_clock_wrong(machine, &spec),
             ahead: spec.kind() == Kind::Serial && self.was_clock_ahead(machine, FAR_MS.max(spec.skew_ms)),
-            tick: spec.snowflake.is_some_and(|of| {
-                let unit_ms = of.layout.unit_ms().unsigned_abs();
-                unit_ms >= 1_000 && (unit_ms > of.max_lead_ms || !self.ledger.has_begun(holder))
+            tick: spec.snowflake.is_some_and(|snowflake| {
+                let unit_ms = snowflake.layout.unit_ms().unsigned_abs();
+                unit_ms >= 1_000 && (unit_ms > snowflake.max_lead_ms || !self.ledger.has_begun(holder))
             }),
         };
         self.ledger.refused(holder, error.code, &error.message, excuses, self.now);

@@ -116,8 +116,8 @@ impl World {
 
     /// A defect: the last few commits were never on disk, and the server does not report it.
     fn lose_commits(&mut self, db: usize) {
-        for (key, of) in self.rows.clone() {
-            if of == db
+        for (key, owner_db) in self.rows.clone() {
+            if owner_db == db
                 && let Some(mark) = self.dbs[db].mark(&key)
             {
                 let lost = mark.next / 10;

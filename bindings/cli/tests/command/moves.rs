@@ -132,8 +132,12 @@ fn a_hot_shard_is_split_by_the_ids_that_were_reserved() {
     let share = plan["share"].as_f64().expect("a share");
     assert!((share - 0.5).abs() < 0.05, "{plan}");
     let moved = |gene: u64| {
-        let of = plan["moves"].as_array().expect("moves").iter();
-        of.filter(|of| of["first"].as_u64() <= Some(gene) && Some(gene) <= of["last"].as_u64()).count()
+        let moves = plan["moves"].as_array().expect("moves").iter();
+        moves
+            .filter(|planned| {
+                planned["first"].as_u64() <= Some(gene) && Some(gene) <= planned["last"].as_u64()
+            })
+            .count()
     };
     let genes = ["42", "7"].map(|key| {
         let said = home.run(&["gene", "--key", key]).done();

@@ -58,20 +58,20 @@ fn an_id_and_its_order_number_are_printed_alone() {
 #[test]
 fn each_line_of_standard_input_is_sealed_and_opened_up_to_the_first_that_is_wrong() {
     let home = home();
-    let of = |verb: &str, input: &str| {
+    let run_verb = |verb: &str, input: &str| {
         home.file("in", input);
         home.shell(&format!("$K {verb} - --keys keys.toml --tenant acme --table orders < in"))
     };
     let ids: Vec<_> = (0..20_000).map(|number| ((7_u64 << 47) + number).to_string()).collect();
     let ids = ids.join("\n") + "\n";
-    let sealed = of("seal", &ids).done();
+    let sealed = run_verb("seal", &ids).done();
     assert_eq!(sealed.lines().count(), 20_000);
-    assert_eq!(of("unseal", &sealed).done(), ids);
-    let wrong = of("seal", &format!("{ID}\nx\n{ID}\n"));
+    assert_eq!(run_verb("unseal", &sealed).done(), ids);
+    let wrong = run_verb("seal", &format!("{ID}\nx\n{ID}\n"));
     assert_eq!((wrong.code, wrong.out.as_str()), (Some(1), &*format!("{TEXT}\n")));
     assert!(wrong.err.starts_with("keymill: INVALID_ARGUMENT: line 2: `x` is no id"), "{}", wrong.err);
-    assert_eq!(of("unseal", "").done(), "");
-    assert_eq!(of("seal", ID).done(), format!("{TEXT}\n"), "the last line has no end");
+    assert_eq!(run_verb("unseal", "").done(), "");
+    assert_eq!(run_verb("seal", ID).done(), format!("{TEXT}\n"), "the last line has no end");
     let endless = home.shell("$K seal - --keys keys.toml < /dev/zero");
     assert!(endless.err.contains("line 1: it has more than 256 bytes"), "{}", endless.err);
 }

@@ -170,8 +170,8 @@ fn an_order_number_comes_once_and_a_table_with_ids_of_64_bits_gets_a_key_of_16_b
         assert!(paste(from_second), "{dialect}");
         assert_eq!(database.genes(), ids.iter().copied().map(gene).collect::<Vec<_>>(), "{dialect}");
         let hex = if *dialect == "postgres" { "encode(order_id, 'hex')" } else { "LOWER(HEX(order_id))" };
-        let of = format!("SELECT {hex} FROM t_order ORDER BY order_id");
-        let found = server.say(&of);
+        let select = format!("SELECT {hex} FROM t_order ORDER BY order_id");
+        let found = server.say(&select);
         let expected: Vec<String> = ids.iter().map(|id| format!("{id:016x}")).collect();
         assert_eq!(found.lines().collect::<Vec<_>>(), expected, "{dialect}");
         // What programs with wide=on write from now on.
@@ -183,10 +183,10 @@ fn an_order_number_comes_once_and_a_table_with_ids_of_64_bits_gets_a_key_of_16_b
         database.run(&row(&new, &"ff".repeat(16)));
         assert!(server.try_say(&row(&new, &"fe".repeat(16))).is_err(), "{dialect}: the id is there");
         // All steps once more: refused, and the ids are those of before.
-        let before = server.say(&of);
+        let before = server.say(&select);
         database.run(add);
         assert!(!paste(from_second), "{dialect}: the ids are bytes");
-        assert_eq!(server.say(&of), before, "{dialect}");
+        assert_eq!(server.say(&select), before, "{dialect}");
         database.run("ALTER TABLE t_order DROP COLUMN order_id_16");
         // The columns of the widened table are those of a new one.
         database.run("ALTER TABLE t_order RENAME TO widened");

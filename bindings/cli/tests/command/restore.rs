@@ -24,14 +24,14 @@ fn block(mark: &str) -> &'static str {
 /// The page's statements for a dialect, by the source that each is for.
 fn statements(dialect: &str) -> BTreeMap<&'static str, &'static str> {
     let parts = block(&format!("statements: {dialect}")).split("-- ").skip(1);
-    parts.map(|part| part.split_once('\n').unwrap()).map(|(of, sql)| (of, sql.trim())).collect()
+    parts.map(|part| part.split_once('\n').unwrap()).map(|(source, sql)| (source, sql.trim())).collect()
 }
 
 /// The page's command for a source.
 fn command(source: &str) -> &'static str {
     let lines = || block("run: restore").lines();
-    let of = |line: &&str| line.split_whitespace().nth(2).unwrap().trim_matches('\'') == source;
-    lines().find(of).unwrap_or_else(|| panic!("no command for {source}"))
+    let is_for_source = |line: &&str| line.split_whitespace().nth(2).unwrap().trim_matches('\'') == source;
+    lines().find(is_for_source).unwrap_or_else(|| panic!("no command for {source}"))
 }
 
 fn script(name: &str) -> Command {
@@ -199,12 +199,12 @@ impl Server {
     }
 
     /// The page's number for a source, of a table with these ids.
-    fn number(&self, of: &str, ids: &[String]) -> String {
+    fn number(&self, source: &str, ids: &[String]) -> String {
         let bytes = match self {
             Server::MariaDb { .. } => "VARBINARY(16)",
             Server::Postgres { .. } => "bytea",
         };
-        let (table, column, kind) = match of {
+        let (table, column, kind) = match source {
             "serial:cust_info/custid?number=000000&zone=Asia/Shanghai" => {
                 ("cust_info", "custid", "VARCHAR(40)")
             }
@@ -222,8 +222,8 @@ impl Server {
             let rows: Vec<_> = rows.iter().map(value).collect();
             self.say(&format!("INSERT INTO {table} VALUES {}", rows.join(",")));
         }
-        let mut sql = self.statements()[of].to_owned();
-        if let Some(first) = ids.first().filter(|_| of.starts_with("serial:")) {
+        let mut sql = self.statements()[source].to_owned();
+        if let Some(first) = ids.first().filter(|_| source.starts_with("serial:")) {
             assert!(sql.contains("20261123"), "{sql}");
             sql = sql.replace("20261123", &first[..8]);
         }
@@ -256,19 +256,19 @@ impl Drop for Server {
 /// A source whose ids come before and after a restore.
 struct Case {
     /// As the page names it.
-    of: &'static str,
+    source: &'static str,
     /// As it is taken from; the page's name with options.
     spec: String,
     issued: Vec<String>,
 }
 
 impl Case {
-    fn new(of: &'static str, spec: &str) -> Case {
-        Case { of, spec: spec.to_owned(), issued: Vec::new() }
+    fn new(source: &'static str, spec: &str) -> Case {
+        Case { source, spec: spec.to_owned(), issued: Vec::new() }
     }
 
     fn is_business(&self) -> bool {
-        self.of.starts_with("business:")
+        self.source.starts_with("business:")
     }
 
     /// Some more ids, none of which was there before. Business ids are of keys of every counter, some with many more numbers.
@@ -286,7 +286,7 @@ impl Case {
                 args.extend(["--key-text", &key]);
             }
             for id in patiently(home, &args).done().lines() {
-                let id = if self.of.ends_with("wide=on") {
+                let id = if self.source.ends_with("wide=on") {
                     format!("0x{:032x}", id.parse::<u128>().unwrap())
                 } else {
                     id.to_owned()
@@ -303,7 +303,7 @@ impl Case {
         let spec = self.spec.replace("max_lead=15m", "max_lead=3s");
         let (name, options) = spec.split_once('?').unwrap_or((&spec, ""));
         let own = if options.is_empty() { name.to_owned() } else { format!("'{name}?{options}'") };
-        let line = command(self.of);
+        let line = command(self.source);
         let named = line.split_whitespace().nth(2).unwrap();
         let line = line.replacen("keymill", "\"$K\"", 1).replacen(named, &own, 1);
         home.shell(&format!("export KEYMILL_CONFIG='{url}' N='{number}'; {line}"))
@@ -388,9 +388,16 @@ fn follow_the_page(url: &str, app: &Server, least: usize, back_up: impl FnOnce()
     }
     put_back();
     for case in &cases {
-        let number =
-            if command(case.of).contains("$N") { app.number(case.of, &case.issued) } else { String::new() };
-        assert!(!command(case.of).contains("$N") || number.parse::<u64>().is_ok(), "{}: {number}", case.spec);
+        let number = if command(case.source).contains("$N") {
+            app.number(case.source, &case.issued)
+        } else {
+            String::new()
+        };
+        assert!(
+            !command(case.source).contains("$N") || number.parse::<u64>().is_ok(),
+            "{}: {number}",
+            case.spec
+        );
         if case.spec.starts_with("snowflake:") && case.spec.contains("scatter") {
             let highest = case.issued.iter().max_by_key(|id| id.parse::<u64>().unwrap()).unwrap();
             let args = ["--mill", url, "repair", &case.spec, "--to", highest, "--yes"];

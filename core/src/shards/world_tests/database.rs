@@ -276,15 +276,15 @@ impl Database {
 
     pub(super) fn begin(&mut self, connection: usize) {
         assert!(self.connections[connection].transaction.is_none(), "a transaction begins in another one");
-        let of = &mut self.connections[connection];
-        (of.is_aborted, of.is_undone, of.is_begun) = (false, false, true);
+        let session = &mut self.connections[connection];
+        (session.is_aborted, session.is_undone, session.is_begun) = (false, false, true);
         self.start(connection);
     }
 
     pub(super) fn rollback(&mut self, connection: usize) {
-        let of = &mut self.connections[connection];
-        (of.running, of.failed, of.is_aborted, of.is_begun) = (None, None, false, false);
-        if let Some(number) = of.transaction {
+        let session = &mut self.connections[connection];
+        (session.running, session.failed, session.is_aborted, session.is_begun) = (None, None, false, false);
+        if let Some(number) = session.transaction {
             self.end(number, false);
         }
     }
@@ -301,7 +301,9 @@ impl Database {
         self.connections[connection].running.is_some()
             && (self.is_mysql()
                 || self.connections[connection].limits_waits
-                || number.and_then(|of| self.transactions.get(&of)).is_some_and(|of| of.has_lock_timeout))
+                || number
+                    .and_then(|number| self.transactions.get(&number))
+                    .is_some_and(|transaction| transaction.has_lock_timeout))
     }
 
     /// A statement that waits fails. MySQL undoes the statement only.
@@ -312,9 +314,9 @@ impl Database {
     }
 
     fn fail(&mut self, connection: usize, error: &ShardFailure) {
-        let of = &mut self.connections[connection];
-        let running = of.running.take();
-        let Some(number) = of.transaction else { return };
+        let session = &mut self.connections[connection];
+        let running = session.running.take();
+        let Some(number) = session.transaction else { return };
         self.waits.remove(&number);
         let is_autocommit = !self.connections[connection].is_begun;
         if self.is_mysql() && error.number != 1213 && !is_autocommit {
@@ -323,11 +325,11 @@ impl Database {
         } else {
             self.end(number, false);
             let is_mysql = self.is_mysql();
-            let of = &mut self.connections[connection];
-            of.is_undone |= !is_autocommit;
-            of.is_aborted = !is_mysql && !is_autocommit;
-            // What MySQL is told after that commits by itself.
-            of.is_begun &= !is_mysql;
+            let session = &mut self.connections[connection];
+            session.is_undone |= !is_autocommit;
+            session.is_aborted = !is_mysql && !is_autocommit;
+            // MySQL's later statements commit by themselves.
+            session.is_begun &= !is_mysql;
         }
     }
 
@@ -357,7 +359,7 @@ impl Database {
         self.slots.retain(|_, slot| slot.is_there());
         self.ids.retain(|_, by| *by != number);
         self.waits.remove(&number);
-        self.waits.values_mut().for_each(|all| all.retain(|of| *of != number));
+        self.waits.values_mut().for_each(|all| all.retain(|awaited| *awaited != number));
         if let Some(transaction) = self.transactions.remove(&number) {
             let connection = &mut self.connections[transaction.connection];
             connection.transaction = None;
@@ -401,25 +403,25 @@ impl Database {
         connection: usize,
         statement: &Statement,
     ) -> Option<Result<Vec<(Key, Value)>, ShardFailure>> {
-        let of = &mut self.connections[connection];
-        assert!(!of.is_broken, "a statement on a connection that is gone");
-        if let Some(failed) = of.failed.take() {
-            of.running = None;
+        let session = &mut self.connections[connection];
+        assert!(!session.is_broken, "a statement on a connection that is gone");
+        if let Some(failed) = session.failed.take() {
+            session.running = None;
             return Some(Err(failed));
         }
-        if of.is_aborted {
+        if session.is_aborted {
             if *statement == Statement::Commit {
                 self.rollback(connection);
                 return Some(Err(failure(0, "25P02", "the transaction was rolled back")));
             }
             return Some(Err(failure(0, "25P02", "current transaction is aborted")));
         }
-        if *statement == Statement::Commit && of.transaction.is_none() {
-            of.is_begun = false;
+        if *statement == Statement::Commit && session.transaction.is_none() {
+            session.is_begun = false;
             return Some(Ok(Vec::new()));
         }
-        let number = of.transaction.unwrap_or_else(|| self.start(connection));
-        let undo = self.transactions.get(&number).map_or(0, |of| of.undo.len());
+        let number = session.transaction.unwrap_or_else(|| self.start(connection));
+        let undo = self.transactions.get(&number).map_or(0, |transaction| transaction.undo.len());
         let new = || Running {
             statement: statement.clone(),
             after: None,
@@ -480,7 +482,10 @@ impl Database {
         }
         self.deadlocks += 1;
         let victim = path[self.random.usize(0..path.len())];
-        let Some(connection) = self.transactions.get(&victim).map(|of| of.connection) else { return };
+        let Some(connection) = self.transactions.get(&victim).map(|transaction| transaction.connection)
+        else {
+            return;
+        };
         let error = self.error(1213, "40P01", "Deadlock found");
         self.fail(connection, &error);
         self.connections[connection].failed = Some(error);
@@ -666,7 +671,7 @@ impl Database {
             run.snapshot = Some(all.collect::<Vec<_>>().into_iter().rev().collect());
         }
         while let Some((key, born)) = run.snapshot.as_ref().and_then(|all| all.last().copied()) {
-            let is_it = |of: Option<Version>| of.is_some_and(|of| of.born == born);
+            let is_it = |version: Option<Version>| version.is_some_and(|version| version.born == born);
             if is_it(self.seen(number, key)) {
                 self.lock(number, key, lock)?;
                 run.current = Some(key);
@@ -822,6 +827,6 @@ impl Database {
         let number = self.connections[connection].transaction;
         number
             .and_then(|number| self.transactions.get(&number))
-            .map_or_else(String::new, |of| of.mark.clone())
+            .map_or_else(String::new, |transaction| transaction.mark.clone())
     }
 }

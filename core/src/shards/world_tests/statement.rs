@@ -81,14 +81,14 @@ fn value(text: &str) -> Value {
 }
 
 /// `id = '1'`, `id = '1' AND at = '2'`.
-fn key(of: Table, text: &str) -> Key {
-    let (id, at) = match (of, text.split_once(" AND ")) {
+fn key(table: Table, text: &str) -> Key {
+    let (id, at) = match (table, text.split_once(" AND ")) {
         (Table::Root, None) => (text, "at = 0"),
         (Table::Child, Some(both)) => both,
         _ => panic!("the key {text}"),
     };
     let cell = |text: &str, name: &str| number(text.strip_prefix(name).expect("a column of the key"));
-    Key { table: of, id: cell(id, "id = "), at: cell(at, "at = ") }
+    Key { table, id: cell(id, "id = "), at: cell(at, "at = ") }
 }
 
 /// The statement without what differs between servers and does not matter here.
@@ -168,14 +168,14 @@ pub(super) fn read(database: &Database, is_mariadb: bool, sql: &str) -> Statemen
             }
             None => (values, rest),
         };
-        let (of, rest) = rest.split_once(" WHERE id = ").unwrap_or_else(|| unknown());
+        let (name, rest) = rest.split_once(" WHERE id = ").unwrap_or_else(|| unknown());
         let (id, lock) = match rest.split_once(' ') {
             None => (rest, None),
             Some((id, "FOR UPDATE")) => (id, Some(Lock::Update)),
             Some(_) => unknown(),
         };
-        let of = table(of);
-        let expected: &[&str] = match (kind, of) {
+        let table = table(name);
+        let expected: &[&str] = match (kind, table) {
             (ShardKind::MySql, Table::Root) => &[
                 "CAST(id AS BINARY), CAST(n AS BINARY), CONCAT(id IS NULL, n IS NULL, @@time_zone)",
                 "CAST(id AS BINARY), CAST(n AS BINARY), CONCAT(id IS NULL, n IS NULL, @@time_zone), CONCAT('', ROW(NULL, NULL) = ",
@@ -188,26 +188,26 @@ pub(super) fn read(database: &Database, is_mariadb: bool, sql: &str) -> Statemen
             (ShardKind::Postgres, Table::Child) => &["id, at, seat"],
         };
         assert!(expected.contains(&values), "an unknown statement: {sql}");
-        return Statement::Select(Scope::Ids(of, vec![number(id)]), lock);
+        return Statement::Select(Scope::Ids(table, vec![number(id)]), lock);
     }
     if let Some(rest) = after(&sql, "UPDATE ") {
-        let (of, rest) = rest.split_once(" SET ").unwrap_or_else(|| unknown());
-        let of = table(of);
+        let (name, rest) = rest.split_once(" SET ").unwrap_or_else(|| unknown());
+        let table = table(name);
         let (set, is) = rest.split_once(" WHERE ").unwrap_or_else(|| unknown());
-        let column = if of == Table::Root { "n = " } else { "seat = " };
-        return Statement::Update(key(of, is), value(after(set, column).unwrap_or_else(|| unknown())));
+        let column = if table == Table::Root { "n = " } else { "seat = " };
+        return Statement::Update(key(table, is), value(after(set, column).unwrap_or_else(|| unknown())));
     }
     if let Some(rest) = after(&sql, "DELETE FROM ") {
-        let (of, rest) = rest.split_once(" WHERE ").unwrap_or_else(|| unknown());
+        let (name, rest) = rest.split_once(" WHERE ").unwrap_or_else(|| unknown());
         let keys = rest.split(" OR ").map(|of_key| {
             let inner = of_key.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
-            key(table(of), inner.unwrap_or_else(|| unknown()))
+            key(table(name), inner.unwrap_or_else(|| unknown()))
         });
         return Statement::Delete(Scope::Keys(keys.collect()));
     }
     if let Some(rest) = after(&sql, "INSERT INTO ") {
         let (head, rest) = rest.split_once(" VALUES ").unwrap_or_else(|| unknown());
-        let of = match head {
+        let table = match head {
             "t (id, n)" => Table::Root,
             "c (id, at, seat)" => Table::Child,
             _ => unknown(),
@@ -216,10 +216,10 @@ pub(super) fn read(database: &Database, is_mariadb: bool, sql: &str) -> Statemen
             rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or_else(|| unknown());
         let rows = inner.split("), (").map(|row| {
             let cells: Vec<&str> = row.split(", ").collect();
-            match (of, cells.as_slice()) {
-                (Table::Root, [id, n]) => (Key { table: of, id: number(id), at: 0 }, value(n)),
+            match (table, cells.as_slice()) {
+                (Table::Root, [id, n]) => (Key { table, id: number(id), at: 0 }, value(n)),
                 (Table::Child, [id, at, seat]) => {
-                    (Key { table: of, id: number(id), at: number(at) }, value(seat))
+                    (Key { table, id: number(id), at: number(at) }, value(seat))
                 }
                 _ => unknown(),
             }

@@ -73,12 +73,12 @@ impl Interleaved {
         }
         let is_complete = bank_of(&requests[first].key)
             .is_some_and(|(bank, counters)| self.is_known_complete(&bank, counters));
-        // What every store says of the counter at this place of `new`.
-        let of = |found: &[Found], place: usize| -> Vec<Option<Recorded>> {
+        // The row of the counter at this place of `new`, in each store.
+        let rows_at = |found: &[Found], place: usize| -> Vec<Option<Recorded>> {
             found.iter().map(|rows| rows.as_ref().and_then(|rows| rows.get(place)).copied()).collect()
         };
         let is_new = |rows: &[Option<Recorded>]| rows.iter().all(|row| *row == Some(Recorded::Nothing));
-        let mut fresh: Vec<usize> = (0..new.len()).filter(|&place| is_new(&of(&found, place))).collect();
+        let mut fresh: Vec<usize> = (0..new.len()).filter(|&place| is_new(&rows_at(&found, place))).collect();
         // Where the bank is complete, a missing row was deleted.
         if !fresh.is_empty() && self.may_be_complete(&requests[first].key) {
             fresh.clear();
@@ -90,7 +90,7 @@ impl Interleaved {
             }
         }
         for (place, &at) in new.iter().enumerate() {
-            let rows = of(&found, place);
+            let rows = rows_at(&found, place);
             let is_ours = |row: &Option<Recorded>| matches!(row, None | Some(Recorded::Ours { .. }));
             let issued = self.has_issued(&requests[at], &rows);
             let has_answer = rows.iter().any(Option::is_some);
@@ -126,15 +126,22 @@ impl Interleaved {
     }
 
     /// Compares the records of one store, which answers again, for all of these counters.
-    fn know_together(&mut self, rotations: &mut [Rotation], requests: &[Request], at: usize, of: &[usize]) {
-        let unknown: Vec<usize> = of.iter().copied().filter(|&of| !rotations[of].rows[at].known).collect();
+    fn know_together(
+        &mut self,
+        rotations: &mut [Rotation],
+        requests: &[Request],
+        at: usize,
+        counters: &[usize],
+    ) {
+        let unknown: Vec<usize> =
+            counters.iter().copied().filter(|&counter| !rotations[counter].rows[at].known).collect();
         if unknown.len() < 2 {
             return;
         }
-        let keys: Vec<Arc<Key>> = unknown.iter().map(|&of| Arc::clone(&requests[of].key)).collect();
+        let keys: Vec<Arc<Key>> = unknown.iter().map(|&counter| Arc::clone(&requests[counter].key)).collect();
         let Ok(rows) = self.members[at].ask(|store| store.inspect_all(&keys)) else { return };
-        for (of, row) in unknown.into_iter().zip(rows) {
-            rotations[of].rows[at].known = matches!(row, Recorded::Ours { .. });
+        for (counter, row) in unknown.into_iter().zip(rows) {
+            rotations[counter].rows[at].known = matches!(row, Recorded::Ours { .. });
         }
     }
 
@@ -147,24 +154,24 @@ impl Interleaved {
         answers: &mut [Option<Result<Reserved, Fault>>],
     ) {
         for at in 0..self.members.len() {
-            let is_next = |of: &usize| {
-                let (ready, _) = self.order(&rotations[*of], rotations[*of].turn);
-                answers[*of].is_none() && ready.first() == Some(&at)
+            let is_next = |counter: &usize| {
+                let (ready, _) = self.order(&rotations[*counter], rotations[*counter].turn);
+                answers[*counter].is_none() && ready.first() == Some(&at)
             };
             let next: Vec<usize> = begun.iter().copied().filter(is_next).collect();
             self.know_together(rotations, requests, at, &next);
             let partition = self.members[at].partition();
             let (mut own, mut asked) = (Vec::new(), Vec::new());
-            for of in next.into_iter().filter(|of| rotations[*of].rows[at].known) {
-                let (lowest, last) = partition.bounds(&requests[of]);
+            for counter in next.into_iter().filter(|counter| rotations[*counter].rows[at].known) {
+                let (lowest, last) = partition.bounds(&requests[counter]);
                 if lowest <= last {
                     asked.push(partition.request_for(
-                        &requests[of],
-                        rotations[of].rows[at].seen,
+                        &requests[counter],
+                        rotations[counter].rows[at].seen,
                         lowest,
                         last,
                     ));
-                    own.push((of, lowest));
+                    own.push((counter, lowest));
                 }
             }
             if asked.is_empty() {
@@ -177,8 +184,8 @@ impl Interleaved {
                 answers.map(|answer| answer.map_err(Fault::without_context)).collect()
             });
             let mut is_told = false;
-            for (((of, lowest), asked), got) in own.into_iter().zip(&asked).zip(got) {
-                let (rotation, request) = (&mut rotations[of], &requests[of]);
+            for (((counter, lowest), asked), got) in own.into_iter().zip(&asked).zip(got) {
+                let (rotation, request) = (&mut rotations[counter], &requests[counter]);
                 let member = &mut self.members[at];
                 let drawn = match got {
                     Ok(got) => member.check_drawn(&mut rotation.rows[at], asked, got),
@@ -190,7 +197,7 @@ impl Interleaved {
                     Ok(got) if got.hi > lowest => {
                         let own =
                             LeftOver { member: at, lo: got.lo, hi: got.hi, since_ms, ttl_ms: got.ttl_ms };
-                        answers[of] = self.issue(rotation, own, request).map(Ok);
+                        answers[counter] = self.issue(rotation, own, request).map(Ok);
                     }
                     Ok(_) => {}
                     Err(fault) => {

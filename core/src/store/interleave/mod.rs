@@ -84,10 +84,10 @@ impl Interleaved {
     /// The numbers depend on the order and the chunk: the same stores in another order are refused.
     #[must_use]
     pub fn new<S: Into<ContainedStore>>(stores: Vec<(String, S)>, chunk: u64) -> Interleaved {
-        let of = stores.len() as u64;
+        let store_count = stores.len() as u64;
         let chunk = chunk.clamp(1, WIDEST_CHUNK);
         let members = (0..).zip(stores).map(|(index, (shown, store))| {
-            Member::new(store.into(), Partition { stores: of, index, chunk }, &shown)
+            Member::new(store.into(), Partition { stores: store_count, index, chunk }, &shown)
         });
         Interleaved {
             members: members.collect(),

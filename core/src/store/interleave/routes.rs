@@ -145,12 +145,12 @@ fn newest(name: &str, found: Vec<(&str, StoredTable)>) -> Option<StoredTable> {
     let mut newest: Option<(&str, StoredTable)> = None;
     for (at, table) in found {
         match &mut newest {
-            Some((of, other)) if other.version == table.version => {
+            Some((other_at, other)) if other.version == table.version => {
                 let is_other = |(one, two): (&String, &String)| one != two;
                 if other.refused.is_none()
                     && other.text.as_ref().zip(table.text.as_ref()).is_some_and(is_other)
                 {
-                    other.refused = Some(two_texts(name, table.version, of, at));
+                    other.refused = Some(two_texts(name, table.version, other_at, at));
                 }
             }
             Some((_, other)) if other.version > table.version => {}

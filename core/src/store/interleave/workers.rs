@@ -73,8 +73,8 @@ impl Interleaved {
     /// another store has. A slot says as much as the note.
     fn begin_pool(&mut self, take: &Take) -> Result<Vec<usize>, Fault> {
         let pool = (take.key.table.clone(), take.key.name.to_string());
-        // Those that are left out are asked again: `repair` may have raised them.
-        if self.pools.get(&pool).is_some_and(|of| of.is_compared && of.left_out.is_empty()) {
+        // Stores that were left out are asked again: `repair` may have raised them.
+        if self.pools.get(&pool).is_some_and(|known| known.is_compared && known.left_out.is_empty()) {
             return Ok(Vec::new());
         }
         let FoundPools { each, down, has_leased } = self.find_pools(take)?;
@@ -333,7 +333,7 @@ impl Interleaved {
     /// The requests for slots of a store, and their places.
     fn of_member<T: Clone>(&self, all: &[T], at: usize, slot: impl Fn(&T) -> u64) -> (Vec<usize>, Vec<T>) {
         let count = self.members.len() as u64;
-        let own = all.iter().enumerate().filter(|(_, of)| slot(of) % count == at as u64);
-        own.map(|(place, of)| (place, of.clone())).unzip()
+        let own = all.iter().enumerate().filter(|(_, request)| slot(request) % count == at as u64);
+        own.map(|(place, request)| (place, request.clone())).unzip()
     }
 }

@@ -509,7 +509,7 @@ mod allocations {
             let mut seen = [Mark::default(); 2];
             for _ in 0..40 {
                 match random.usize(0..4) {
-                    of @ 0..2 => world.reserve(&mut seen[of], &mut random),
+                    process @ 0..2 => world.reserve(&mut seen[process], &mut random),
                     _ => world.allocate(program, allocation),
                 }
             }
@@ -527,12 +527,12 @@ mod allocations {
         // A row that no program has begun, by a transaction.
         let mut table = Table::of(StoredRow::Counter(row(0, 1)));
         let reserved = rows::reserve(&mut table, &Request::new(&orders, 10));
-        assert_eq!(reserved.map(|of| of.map(|of| (of.lo, of.hi))), Ok(Some((52, 62))));
+        assert_eq!(reserved.map(|range| range.map(|range| (range.lo, range.hi))), Ok(Some((52, 62))));
         assert_eq!(table.row, Some(StoredRow::Counter(CounterRow { version: 1, ..row(112, 1) })));
         // A row that is not there.
         let mut table = Table::default();
         let reserved = rows::reserve(&mut table, &Request::new(&orders, 10));
-        assert_eq!(reserved.map(|of| of.map(|of| (of.lo, of.hi))), Ok(Some((1, 11))));
+        assert_eq!(reserved.map(|range| range.map(|range| (range.lo, range.hi))), Ok(Some((1, 11))));
         assert_eq!(table.row, Some(StoredRow::Counter(row(61, 1))));
         // No other program is left.
         let alone = key("segment:orders?scheme=jpa_table&allocation=0");

@@ -41,8 +41,8 @@ impl<'k> RowLayout<'k> {
         let values: Vec<Value> = match (self.counter(), self.key.scheme.kept()) {
             (Some(counter), _) => vec![counter.row_name()?.into()],
             (None, Kept::Serial) => {
-                let of = ProducerKey::new(serial_of(self.key)?)?;
-                [of.table, of.column, of.date, of.number].map(Value::Text).into()
+                let producer = ProducerKey::new(serial_of(self.key)?)?;
+                [producer.table, producer.column, producer.date, producer.number].map(Value::Text).into()
             }
             (None, _) => vec![self.key.name.as_str().into()],
         };
@@ -95,7 +95,8 @@ impl<'k> RowLayout<'k> {
             _ => None,
         };
         let mut columns = scheme.identity();
-        let others = scheme.content().into_iter().chain(self.touched_on(family).map(|(_, of)| of.column));
+        let others =
+            scheme.content().into_iter().chain(self.touched_on(family).map(|(_, touched)| touched.column));
         columns.extend(others.filter(|column| !scheme.identity().contains(column)));
         columns.into_iter().map(|column| (self.key.columns.own(column), narrowest(column))).collect()
     }
@@ -143,7 +144,7 @@ impl<'k> RowLayout<'k> {
     fn decode_counter(self, counter: &Counter<'_>, cells: &[ColumnValue]) -> Result<CounterRow, Fault> {
         let columns = self.content();
         let value = |column: &str, least: u64| -> Result<u64, Fault> {
-            let cell = columns.iter().position(|of| *of == column).and_then(|at| cells.get(at));
+            let cell = columns.iter().position(|name| *name == column).and_then(|at| cells.get(at));
             let remedy = match self.key.scheme.counter().map(|columns| columns.holds) {
                 _ if column != counter.maximum() => MEND,
                 Some(Holds::Next) => LOWEST_FREE,

@@ -607,7 +607,7 @@ mod saying {
             ("segment:orders?scheme=ticket", None),
         ] {
             let key = key(spec);
-            let touched = RowLayout::of(&key).touched().map(|(column, of)| (column, of.in_seconds));
+            let touched = RowLayout::of(&key).touched().map(|(column, touched)| (column, touched.in_seconds));
             assert_eq!(touched, column, "{spec}");
         }
     }

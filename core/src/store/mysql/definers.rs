@@ -26,9 +26,9 @@ fn is_trusted(definer: &str, user: &str) -> bool {
 }
 
 /// A name in SQL; a plain one without quotes.
-fn name(of: &str) -> String {
-    let is_plain = of.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if is_plain { of.to_owned() } else { format!("`{}`", of.replace('`', "``")) }
+fn name(identifier: &str) -> String {
+    let is_plain = identifier.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if is_plain { identifier.to_owned() } else { format!("`{}`", identifier.replace('`', "``")) }
 }
 
 /// What the catalogue says of a table.

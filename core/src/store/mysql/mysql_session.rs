@@ -219,8 +219,11 @@ impl MysqlSession {
         }
         let burnt =
             if phase == Phase::Commit { "; the range that was reserved meanwhile is never used" } else { "" };
-        let asked =
-            self.settings_check.conditions.iter().map(|of| format!("({}), {}", of.sql(), of.variable));
+        let asked = self
+            .settings_check
+            .conditions
+            .iter()
+            .map(|condition| format!("({}), {}", condition.sql(), condition.variable));
         let question = format!("SELECT {}", asked.collect::<Vec<_>>().join(", "));
         let found = match self.query(&question, &[]) {
             Ok(found) => found,

@@ -331,8 +331,8 @@ mod tests {
             used: "e.run()".into(),
             owner: "evil".into(),
         };
-        let of = |other| message("r", RelationOwner { is_trusted: true, other: Some(other), ..evil() });
-        let said = of(other.clone());
+        let refusal = |other| message("r", RelationOwner { is_trusted: true, other: Some(other), ..evil() });
+        let said = refusal(other.clone());
         for part in [
             "uses function `e.run()` of role `evil` in its trigger `t on public.t`",
             "`DROP TRIGGER t on public.t`",
@@ -347,7 +347,7 @@ mod tests {
             used: "e.d".into(),
             ..other
         };
-        let said = of(typed);
+        let said = refusal(typed);
         assert!(
             said.contains("uses type `e.d` of role `evil`, and") && said.contains("alter the table"),
             "{said}"

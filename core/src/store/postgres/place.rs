@@ -68,17 +68,19 @@ fn one_of<'n>(
     schema: Option<&str>,
 ) -> Result<Option<&'n FoundRelation>, Fault> {
     if let Some(schema) = schema {
-        return Ok(found.iter().find(|of| of.schema == schema));
+        return Ok(found.iter().find(|relation| relation.schema == schema));
     }
-    let on_path = |of: &FoundRelation| path.contains(&of.schema);
+    let on_path = |relation: &FoundRelation| path.contains(&relation.schema);
     // A view on the path hides a table behind it. Off the path only relations that can hold a counter matter.
-    let counts = |of: &&FoundRelation| of.readable && matches!(of.kind.as_str(), "r" | "p" | "S");
-    let near = |of: &&FoundRelation| of.usable && (on_path(of) || counts(of));
-    let (trusted, others): (Vec<_>, Vec<_>) = found.iter().filter(near).partition(|of| of.owner.is_trusted);
-    let (here, elsewhere): (Vec<_>, Vec<_>) = trusted.into_iter().partition(|of| on_path(of));
+    let counts =
+        |relation: &&FoundRelation| relation.readable && matches!(relation.kind.as_str(), "r" | "p" | "S");
+    let near = |relation: &&FoundRelation| relation.usable && (on_path(relation) || counts(relation));
+    let (trusted, others): (Vec<_>, Vec<_>) =
+        found.iter().filter(near).partition(|relation| relation.owner.is_trusted);
+    let (here, elsewhere): (Vec<_>, Vec<_>) = trusted.into_iter().partition(|relation| on_path(relation));
     match (here.as_slice(), elsewhere.as_slice()) {
-        // Without another table this one may be the one: the refusal says whose it is.
-        ([], []) => Ok(others.iter().copied().find(|of| on_path(of)).or_else(|| others.first().copied())),
+        // No trusted table was found: this one is probably meant, and the refusal names its owner.
+        ([], []) => Ok(others.iter().copied().find(|relation| on_path(relation)).or_else(|| others.first().copied())),
         ([one], []) => Ok(Some(one)),
         ([], [one]) => Err(Fault::new(
             FaultKind::Refused,
@@ -90,7 +92,7 @@ fn one_of<'n>(
         .with_absence(Some(Absence::NotOurs))),
         _ => {
             let mut schemas: Vec<_> =
-                here.iter().chain(&elsewhere).map(|of| format!("`{}`", of.schema)).collect();
+                here.iter().chain(&elsewhere).map(|relation| format!("`{}`", relation.schema)).collect();
             schemas.sort();
             Err(Fault::new(
                 FaultKind::Refused,

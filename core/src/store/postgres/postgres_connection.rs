@@ -253,8 +253,8 @@ impl Connection for PostgresSession {
     fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault> {
         let SerialKey { table, column, .. } = serial;
         let column = column.to_ascii_lowercase();
-        let of = format!("{table}.{column}");
-        if let Some(fault) = self.recent_timeout(&of) {
+        let searched = format!("{table}.{column}");
+        if let Some(fault) = self.recent_timeout(&searched) {
             return Err(fault);
         }
         let (place, oid) = self.business_table(table)?;
@@ -291,7 +291,7 @@ impl Connection for PostgresSession {
                 };
                 let remedy =
                     format!("`CREATE INDEX ON {place} ({index} text_pattern_ops)` lets it be found at once");
-                Err(self.search_timed_out(of, &remedy))
+                Err(self.search_timed_out(searched, &remedy))
             }
             Err(fault) => Err(fault),
         }
@@ -378,10 +378,11 @@ impl PostgresSession {
     /// The table of `init=max`: in the schema of the URL, or the only one of its name along the `search_path`.
     fn business_table(&mut self, table: &str) -> Result<(String, u64), Fault> {
         let found = self.relations_named(&table.to_ascii_lowercase(), RelationUse::Read)?;
-        let schema = self.schema.as_deref().filter(|schema| found.iter().any(|of| of.schema == **schema));
+        let schema =
+            self.schema.as_deref().filter(|schema| found.iter().any(|relation| relation.schema == **schema));
         let near: Vec<FoundRelation> = found
             .iter()
-            .filter(|of| schema.is_some() || self.server.path.contains(&of.schema))
+            .filter(|relation| schema.is_some() || self.server.path.contains(&relation.schema))
             .cloned()
             .collect();
         let Some(one) = chosen(table, &near, &self.server.path, schema)? else {

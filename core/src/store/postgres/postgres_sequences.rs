@@ -176,9 +176,9 @@ impl PostgresSession {
              WHERE c.relkind = 'S' AND pg_catalog.lower(c.relname::pg_catalog.text) = ?",
             &[table.to_ascii_lowercase().into()],
         )?;
-        let is_near = |of: &str| match &schema {
-            Some(schema) => schema == of,
-            None => self.server.path.iter().any(|schema| schema == of),
+        let is_near = |found_in: &str| match &schema {
+            Some(schema) => schema == found_in,
+            None => self.server.path.iter().any(|schema| schema == found_in),
         };
         let mut names =
             found.iter().filter(|row| text(row, 1).is_some_and(is_near)).filter_map(|row| text(row, 0));

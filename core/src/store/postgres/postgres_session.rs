@@ -285,26 +285,26 @@ impl PostgresSession {
     }
 
     /// Remembers that the server ended the search for the largest serial of this column.
-    pub(super) fn search_timed_out(&mut self, of: String, remedy: &str) -> Fault {
+    pub(super) fn search_timed_out(&mut self, column: String, remedy: &str) -> Fault {
         let fault = Fault::new(
             FaultKind::Unavailable,
             format!(
-                "`init=max` looked for the largest serial in `{of}` for three quarters of `timeout`, and the server ended it: {remedy}; else raise `timeout`. It is not looked for again for {} s",
+                "`init=max` looked for the largest serial in `{column}` for three quarters of `timeout`, and the server ended it: {remedy}; else raise `timeout`. It is not looked for again for {} s",
                 REST_MS / 1000
             ),
         );
-        self.shared().slow.insert(of, (Clock::System.boot_ms() + REST_MS, fault.clone()));
+        self.shared().slow.insert(column, (Clock::System.boot_ms() + REST_MS, fault.clone()));
         fault
     }
 
     /// The message of the last such search, if it was recent.
-    pub(super) fn recent_timeout(&self, of: &str) -> Option<Fault> {
+    pub(super) fn recent_timeout(&self, column: &str) -> Option<Fault> {
         let mut shared = self.shared();
-        let (until, fault) = shared.slow.get(of)?;
+        let (until, fault) = shared.slow.get(column)?;
         if *until > Clock::System.boot_ms() {
             return Some(fault.clone());
         }
-        shared.slow.remove(of);
+        shared.slow.remove(column);
         None
     }
 

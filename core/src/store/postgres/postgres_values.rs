@@ -47,18 +47,18 @@ pub(super) fn write_literal(out: &mut String, value: &Value) {
 impl ToSql for Value {
     fn to_sql(
         &self,
-        of: &Type,
+        sql_type: &Type,
         out: &mut BytesMut,
     ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
         match self {
-            Value::Number(number) => number.cast_signed().to_sql(of, out),
-            Value::Text(text) => text.to_sql(of, out),
+            Value::Number(number) => number.cast_signed().to_sql(sql_type, out),
+            Value::Text(text) => text.to_sql(sql_type, out),
             Value::Null => Ok(IsNull::Yes),
         }
     }
 
-    fn accepts(of: &Type) -> bool {
-        [Type::INT8, Type::TEXT].contains(of)
+    fn accepts(sql_type: &Type) -> bool {
+        [Type::INT8, Type::TEXT].contains(sql_type)
     }
 
     to_sql_checked!();
@@ -91,16 +91,16 @@ fn whole(raw: &[u8]) -> Option<i128> {
 struct Any(ColumnValue);
 
 impl<'a> FromSql<'a> for Any {
-    fn from_sql(of: &Type, raw: &'a [u8]) -> Result<Any, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(Any(match *of {
-            Type::INT2 => ColumnValue::Number(i16::from_sql(of, raw)?.into()),
-            Type::INT4 => ColumnValue::Number(i32::from_sql(of, raw)?.into()),
-            Type::INT8 => ColumnValue::Number(i64::from_sql(of, raw)?.into()),
+    fn from_sql(sql_type: &Type, raw: &'a [u8]) -> Result<Any, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Any(match *sql_type {
+            Type::INT2 => ColumnValue::Number(i16::from_sql(sql_type, raw)?.into()),
+            Type::INT4 => ColumnValue::Number(i32::from_sql(sql_type, raw)?.into()),
+            Type::INT8 => ColumnValue::Number(i64::from_sql(sql_type, raw)?.into()),
             Type::NUMERIC => whole(raw)
                 .map_or_else(|| ColumnValue::Text("no whole number".to_owned()), ColumnValue::Number),
-            _ => match <&str>::from_sql(of, raw) {
+            _ => match <&str>::from_sql(sql_type, raw) {
                 Ok(text) => ColumnValue::Text(text.to_owned()),
-                Err(_) => ColumnValue::Text(format!("a value of type {of}")),
+                Err(_) => ColumnValue::Text(format!("a value of type {sql_type}")),
             },
         }))
     }

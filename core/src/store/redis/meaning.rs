@@ -77,58 +77,62 @@ pub(super) fn advised(fault: Fault, advice: &'static str) -> Fault {
 /// Error codes that may appear inside another error: before Redis 7 a script's error wraps the one that stopped it.
 const INNER: &[&str] = &["WRONGTYPE", "READONLY", "OOM", "MISCONF", "NOREPLICAS", "NOPERM", "MASTERDOWN"];
 
-/// The meaning of `code details`: `LOADING Redis is loading the dataset in memory`.
-pub(super) fn of(code: &str, details: &str) -> ErrorMeaning {
-    // All that begins with `ERR` has no code of its own, so its text decides.
-    let says = |part: &str| details.to_ascii_lowercase().contains(part);
-    match code {
-        "LOADING" => unavailable(true, "the server is reading its data after a start"),
-        "BUSY" => unavailable(
-            false,
-            "a script of another client does not end; `SCRIPT KILL` ends it unless it has written, and else only a restart of the server does",
-        ),
-        "READONLY" => {
-            unavailable(true, "the server is a replica: name the master, or follow it with `sentinel=NAME`")
+impl ErrorMeaning {
+    /// The meaning of `code details`: `LOADING Redis is loading the dataset in memory`.
+    pub(super) fn of(code: &str, details: &str) -> ErrorMeaning {
+        // All that begins with `ERR` has no code of its own, so its text decides.
+        let says = |part: &str| details.to_ascii_lowercase().contains(part);
+        match code {
+            "LOADING" => unavailable(true, "the server is reading its data after a start"),
+            "BUSY" => unavailable(
+                false,
+                "a script of another client does not end; `SCRIPT KILL` ends it unless it has written, and else only a restart of the server does",
+            ),
+            "READONLY" => unavailable(
+                true,
+                "the server is a replica: name the master, or follow it with `sentinel=NAME`",
+            ),
+            "MASTERDOWN" => unavailable(true, "the server is a replica that has lost its master"),
+            "NOREPLICAS" => unavailable(false, "fewer replicas follow than min-replicas-to-write demands"),
+            "MISCONF" => unavailable(false, "the server cannot write to its disk; make room, see its log"),
+            "OOM" => unavailable(false, "the server has reached maxmemory; raise it"),
+            "TRYAGAIN" => unavailable(false, ""),
+            "NOAUTH" => refused(
+                true,
+                "the server wants a password: `password_file=FILE`, redis://user:password@host, or KEYMILL_PASSWORD with redis://user@host (the user without a name of its own is `default`)",
+            ),
+            "WRONGPASS" => refused(true, "check user and password"),
+            "NOPERM" => ErrorMeaning { absence: Some(Absence::Forbidden), ..refused(false, NUMBERS) },
+            "WRONGTYPE" => refused(
+                false,
+                "the key holds something else than keymill's hash of a row; name another prefix with `table=`, if no id of this source was issued",
+            ),
+            "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => refused(
+                true,
+                "a Redis Cluster is not supported: use a server of its own, with replicas followed by Sentinel",
+            ),
+            "DENIED" => refused(
+                true,
+                "the server is in protected mode: give it a password, or bind it to this network",
+            ),
+            "ERR" if says("max number of clients") => {
+                unavailable(true, "the server has too many connections; raise maxclients")
+            }
+            "ERR" if says("without any password configured") || says("no password is set") => refused(
+                true,
+                "the server knows no password for this user; leave it out of the URL, `password_file=` and KEYMILL_PASSWORD",
+            ),
+            // Redis 7.0's text for a missing right inside a script.
+            "ERR" if says("the user executing the script can't") => ErrorMeaning::of("NOPERM", ""),
+            "ERR" if says("db index") || says("invalid db") => {
+                refused(true, "there is no database of this number; most servers have 0 to 15")
+            }
+            "ERR" if says("error running script") => INNER
+                .iter()
+                .find(|word| details.split_whitespace().any(|part| part.trim_start_matches('-') == **word))
+                .map_or(refused(false, ""), |word| ErrorMeaning::of(word, "")),
+            _ => refused(false, ""),
         }
-        "MASTERDOWN" => unavailable(true, "the server is a replica that has lost its master"),
-        "NOREPLICAS" => unavailable(false, "fewer replicas follow than min-replicas-to-write demands"),
-        "MISCONF" => unavailable(false, "the server cannot write to its disk; make room, see its log"),
-        "OOM" => unavailable(false, "the server has reached maxmemory; raise it"),
-        "TRYAGAIN" => unavailable(false, ""),
-        "NOAUTH" => refused(
-            true,
-            "the server wants a password: `password_file=FILE`, redis://user:password@host, or KEYMILL_PASSWORD with redis://user@host (the user without a name of its own is `default`)",
-        ),
-        "WRONGPASS" => refused(true, "check user and password"),
-        "NOPERM" => ErrorMeaning { absence: Some(Absence::Forbidden), ..refused(false, NUMBERS) },
-        "WRONGTYPE" => refused(
-            false,
-            "the key holds something else than keymill's hash of a row; name another prefix with `table=`, if no id of this source was issued",
-        ),
-        "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => refused(
-            true,
-            "a Redis Cluster is not supported: use a server of its own, with replicas followed by Sentinel",
-        ),
-        "DENIED" => {
-            refused(true, "the server is in protected mode: give it a password, or bind it to this network")
-        }
-        "ERR" if says("max number of clients") => {
-            unavailable(true, "the server has too many connections; raise maxclients")
-        }
-        "ERR" if says("without any password configured") || says("no password is set") => refused(
-            true,
-            "the server knows no password for this user; leave it out of the URL, `password_file=` and KEYMILL_PASSWORD",
-        ),
-        // Redis 7.0's text for a missing right inside a script.
-        "ERR" if says("the user executing the script can't") => of("NOPERM", ""),
-        "ERR" if says("db index") || says("invalid db") => {
-            refused(true, "there is no database of this number; most servers have 0 to 15")
-        }
-        "ERR" if says("error running script") => INNER
-            .iter()
-            .find(|word| details.split_whitespace().any(|part| part.trim_start_matches('-') == **word))
-            .map_or(refused(false, ""), |word| of(word, "")),
-        _ => refused(false, ""),
     }
 }
 
@@ -139,33 +143,33 @@ mod tests {
     #[test]
     fn what_may_pass_is_unavailable_and_what_stays_is_refused() {
         for code in ["LOADING", "BUSY", "READONLY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "OOM"] {
-            let meaning = of(code, "");
+            let meaning = ErrorMeaning::of(code, "");
             assert!(
                 meaning.kind == FaultKind::Unavailable && !meaning.advice.is_empty(),
                 "{code}: {meaning:?}"
             );
         }
         for code in ["NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "MOVED", "ASK", "DENIED"] {
-            let meaning = of(code, "");
+            let meaning = ErrorMeaning::of(code, "");
             assert!(meaning.kind == FaultKind::Refused && !meaning.advice.is_empty(), "{code}: {meaning:?}");
         }
-        assert_eq!(of("ERR", "max number of clients reached").kind, FaultKind::Unavailable);
+        assert_eq!(ErrorMeaning::of("ERR", "max number of clients reached").kind, FaultKind::Unavailable);
         assert_eq!(
-            of("ERR", "The user executing the script can't run this command or subcommand"),
-            of("NOPERM", "")
+            ErrorMeaning::of("ERR", "The user executing the script can't run this command or subcommand"),
+            ErrorMeaning::of("NOPERM", "")
         );
-        assert_eq!(of("ERR", "unknown command").kind, FaultKind::Refused);
+        assert_eq!(ErrorMeaning::of("ERR", "unknown command").kind, FaultKind::Refused);
     }
 
     #[test]
     fn an_old_servers_script_error_means_what_it_wraps() {
         let wrapped = "Error running script (call to f_0ab): @user_script:4: -READONLY You can't write against a read only";
-        assert_eq!(of("ERR", wrapped), of("READONLY", ""));
+        assert_eq!(ErrorMeaning::of("ERR", wrapped), ErrorMeaning::of("READONLY", ""));
         let wrapped =
             "Error running script (call to f_0ab): @user_script:20: WRONGTYPE Operation against a key";
-        assert_eq!(of("ERR", wrapped), of("WRONGTYPE", ""));
+        assert_eq!(ErrorMeaning::of("ERR", wrapped), ErrorMeaning::of("WRONGTYPE", ""));
         assert_eq!(
-            of("ERR", "Error running script (call to f_0ab): @user_script:1: nonsense"),
+            ErrorMeaning::of("ERR", "Error running script (call to f_0ab): @user_script:1: nonsense"),
             refused(false, "")
         );
     }

@@ -526,7 +526,7 @@ fn look_up(at: &str) -> [Cmd; 2] {
 /// The row in the answers to them.
 fn row_of(at: &str, fields: Value, expires: &Value) -> Result<Option<RowMark>, Fault> {
     match expires {
-        Value::Int(-2) if matches!(&fields, Value::Array(fields) if fields.iter().all(|of| *of == Value::Nil)) =>
+        Value::Int(-2) if matches!(&fields, Value::Array(fields) if fields.iter().all(|field| *field == Value::Nil)) =>
         {
             return Ok(None);
         }

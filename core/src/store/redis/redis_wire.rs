@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Parser, RedisError, Value};
 
-use super::meaning;
+use super::meaning::ErrorMeaning;
 use crate::error::shown;
 use crate::store::server::{Target, hide, unreached};
 use crate::store::socket::Socket;
@@ -176,7 +176,7 @@ impl RedisWire {
     pub(super) fn answer(&mut self, answer: Value) -> Result<Value, Fault> {
         let Value::ServerError(error) = answer else { return Ok(answer) };
         let details = error.details().unwrap_or_default();
-        let meaning = meaning::of(error.code(), details);
+        let meaning = ErrorMeaning::of(error.code(), details);
         self.broken |= meaning.reconnect;
         // A script's error ends in the script's name and line, which mean nothing to a user.
         let said = details.split(" script: ").next().unwrap_or_default();

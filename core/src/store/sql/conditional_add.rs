@@ -234,12 +234,13 @@ mod tests {
             let (len, from) = counter.addition(&request, &known).expect("a statement");
             let expected = Expected::Added { from, len, after: true, counter: Some(known) };
             let reserved = expected.range(&request, Some(maximum));
-            assert_eq!(reserved.map(|of| (of.lo, of.hi)), range, "{spec} {maximum}");
+            assert_eq!(reserved.map(|reserved| (reserved.lo, reserved.hi)), range, "{spec} {maximum}");
             assert_eq!(expected.range(&request, None), None);
         }
         let request = request("segment:orders", 101);
         let expected = Expected::Added { from: (101, 900), len: 200, after: false, counter: None };
-        let range = |number| expected.range(&request, Some(number)).map(|of| (of.lo, of.hi));
+        let range =
+            |number| expected.range(&request, Some(number)).map(|reserved| (reserved.lo, reserved.hi));
         assert_eq!((range(100), range(101)), (None, Some((101, 301))));
         assert_eq!((range(900), range(901)), (Some((900, 1100)), None));
     }

@@ -261,7 +261,8 @@ mod tests {
     #[test]
     fn every_renamed_column_the_table_and_the_step_take_their_place() {
         for scheme in Scheme::ALL.into_iter().filter(|scheme| !scheme.renamable().is_empty()) {
-            let columns: Vec<_> = scheme.renamable().iter().map(|of| format!("{of}:Own_{of}")).collect();
+            let columns: Vec<_> =
+                scheme.renamable().iter().map(|column| format!("{column}:Own_{column}")).collect();
             let key = key(&format!("{}&table=Shop&columns={}", spec(scheme), columns.join(",")));
             for family in FAMILIES {
                 let sql = create_statement(&key, family, None);

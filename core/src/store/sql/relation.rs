@@ -161,8 +161,11 @@ fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Resu
             return Err(wrong(connection, key, &what));
         }
         // SQLite's columns hold every number.
-        let is_wide = |of: &&str| same(of_type, of) || *of == "bigint" && holds_every_bigint(of_type);
-        if let Some(narrowest) = narrowest.filter(|of| family != Family::Sqlite && !is_wide(of)) {
+        let is_wide = |narrowest: &&str| {
+            same(of_type, narrowest) || *narrowest == "bigint" && holds_every_bigint(of_type)
+        };
+        if let Some(narrowest) = narrowest.filter(|narrowest| family != Family::Sqlite && !is_wide(narrowest))
+        {
             let what =
                 format!("column `{name}` is `{}`, too narrow for `{narrowest}`, alter it", shown(of_type));
             return Err(wrong(connection, key, &what));
@@ -171,8 +174,8 @@ fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Resu
     // Without a unique key the first two users of a name would each make a row.
     let unique: Vec<String> = layout.unique().into_iter().map(folded).collect();
     let covers = |index: &String| {
-        let mut columns = found.unique.iter().filter(|(of, _)| of == index);
-        columns.all(|(_, column)| unique.iter().any(|of| same(of, column)))
+        let mut columns = found.unique.iter().filter(|(other, _)| other == index);
+        columns.all(|(_, column)| unique.iter().any(|name| same(name, column)))
     };
     match found.unique.iter().find(|(index, _)| covers(index)) {
         Some((index, _)) => Ok(index.clone()),

@@ -268,7 +268,7 @@ impl SqliteFile {
         let Some(beside) = self.path.to_str().and_then(|path| path.strip_suffix(".keymill")) else {
             return Ok(());
         };
-        if !std::fs::symlink_metadata(beside).is_ok_and(|of| of.is_symlink()) {
+        if !std::fs::symlink_metadata(beside).is_ok_and(|metadata| metadata.is_symlink()) {
             return Ok(());
         }
         let to = std::fs::canonicalize(beside).unwrap_or_else(|_| PathBuf::from("FILE"));

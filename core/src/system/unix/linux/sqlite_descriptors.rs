@@ -326,7 +326,9 @@ impl DescriptorTable {
         let opened = descriptors.chain(known).filter(|(_, descriptor)| descriptor.keymill);
         let opened = opened.map(|(fd, descriptor)| (fd, descriptor.inode, descriptor.database));
         let locks = self.locks.iter().map(|(inode, lock)| (lock.fd, *inode, lock.database));
-        let changed = opened.chain(locks).find(|(fd, inode, of)| *of == database && !inode_is(*fd, *inode));
+        let changed = opened
+            .chain(locks)
+            .find(|(fd, inode, known_database)| *known_database == database && !inode_is(*fd, *inode));
         if let Some((fd, _, _)) = changed {
             self.closed.entry(database).or_insert(fd);
         }
@@ -376,10 +378,10 @@ impl DescriptorTable {
 
     /// A kept descriptor of this file, opened for the same access.
     fn reused(&mut self, inode: Inode, access: c_int) -> Option<RawFd> {
-        let fits = |(fd, of): &(RawFd, Inode)| {
+        let fits = |(fd, kept): &(RawFd, Inode)| {
             // SAFETY: asks for flags; a closed descriptor is an error.
             let flags = unsafe { libc::fcntl(*fd, libc::F_GETFL) };
-            *of == inode && inode_is(*fd, inode) && flags & libc::O_ACCMODE == access & libc::O_ACCMODE
+            *kept == inode && inode_is(*fd, inode) && flags & libc::O_ACCMODE == access & libc::O_ACCMODE
         };
         let at = self.kept.iter().position(fits)?;
         Some(self.kept.swap_remove(at).0)
