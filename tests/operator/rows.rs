@@ -726,6 +726,37 @@ fn a_copy_whose_locks_have_gone_brings_no_deleted_row_back() {
     }
 }
 
+/// A statement may wait for one lock after the other until the move is over: what it wrote is not committed then.
+#[test]
+fn a_chunk_during_which_another_operator_makes_a_step_is_not_committed() {
+    const WAITS: [&str; 2] = [
+        "SELECT COUNT(*) FROM pg_catalog.pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO%' || pg_catalog.current_schema() || '%t_order%'",
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'Update' AND info LIKE 'INSERT INTO%t_order%'",
+    ];
+    for (shards, waits) in [&Postgres::start() as &dyn Shards, &MariaDb::start()].into_iter().zip(WAITS) {
+        let Stage { mill, moves, rows, .. } = &Stage::new(shards);
+        settle(mill, "8s");
+        let [mut new, mut program] = [1, 1].map(|shard| shards.open(shard));
+        let id = FIRST + 2;
+        new(&format!("INSERT INTO t_order VALUES ({id}, 1, 1)"));
+        program("BEGIN");
+        program(&format!("SELECT order_id FROM t_order WHERE order_id = {id} FOR UPDATE"));
+        let copied = std::thread::scope(|scope| {
+            let copy = scope.spawn(|| moves.copy(rows, Change::Apply, &mut goes_on));
+            while new(waits) == ["0"] {
+                assert!(!copy.is_finished(), "it waits for the lock");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            moves.begin_verify(Change::Apply).expect("a step");
+            program("ROLLBACK");
+            copy.join().expect("no panic")
+        });
+        let refused = copied.expect_err("another version is there");
+        assert!(refused.message.contains("another operator"), "{refused}");
+        assert_eq!(new("SELECT COUNT(*) FROM t_order"), ["1"], "nothing of the chunk is there");
+    }
+}
+
 /// A statement that waits for a lock has begun, and would be carried out when the lock is free.
 #[test]
 fn a_copy_that_waits_for_a_lock_writes_nothing_once_the_move_is_over() {

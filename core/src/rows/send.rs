@@ -49,7 +49,8 @@ pub(super) fn send(
     permit.limit_writes(to)?;
     let send = |to: &mut Shard| {
         from.with_locks(|from| {
-            to.write_locked(from, |from, to| {
+            let may_commit = || permit.ask();
+            to.write_locked(from, may_commit, |from, to| {
                 send_locked((from, old), (to, new), rows, permit, (*longest, how, *wording))
             })
         })

@@ -234,20 +234,23 @@ impl Shard {
         self.run_transaction(self.begin_writing(), true, |shard| shard.read(sql, |_| {}))
     }
 
-    /// Does work that writes here what `locked` has locked. It is committed only if those locks are there when all is written. Where they
-    /// have gone, a program may have deleted a row while a statement here waited for it, and the row would be back. A program that comes
-    /// after that question waits for what is written here.
+    /// Does work that writes here what `locked` has locked. It is committed only if those locks are there when all is written, and `may_commit`
+    /// says yes then. Where the locks have gone, a program may have deleted a row while a statement here waited for it, and the row would be
+    /// back. And a statement may have waited for one lock after the other until the move was over. A program that changes a row that is there
+    /// waits for what is written here; one that deletes a row which this inserts does not on PostgreSQL, until the commit.
     ///
     /// # Errors
-    /// The errors of the work, and of [`Shard::transaction`].
+    /// The errors of the work, of `may_commit`, and of [`Shard::transaction`].
     pub fn write_locked<T>(
         &mut self,
         locked: &mut Shard,
+        may_commit: impl FnOnce() -> Result<()>,
         work: impl FnOnce(&mut Shard, &mut Shard) -> Result<T>,
     ) -> Result<T> {
         self.run_transaction(self.begin_writing(), true, |shard| {
             let done = work(locked, shard)?;
             locked.read("SELECT 1", |_| {})?;
+            may_commit()?;
             Ok(done)
         })
     }
