@@ -168,8 +168,7 @@ impl<'p> Permit<'p> {
         shard.write(&statement)
     }
 
-    /// Does work, and does it again where a statement of it came too late. `is_nothing` says of an answer that it may come from such a statement;
-    /// an error may. In between the shard is in no transaction that has failed.
+    /// Does work, and does it again where a statement of it came too late. `is_nothing` says of an answer that it may come from such a statement. In between the shard is in no transaction that has failed.
     pub(super) fn in_time<T>(
         &self,
         shard: &mut Shard,
@@ -181,7 +180,7 @@ impl<'p> Permit<'p> {
             let done = work(shard);
             let may_be_late = match &done {
                 Ok(answer) => is_nothing(answer),
-                Err(error) => error.code == Code::StoreRefused,
+                Err(error) => error.code == Code::StoreRefused && shard.take_lateness(),
             };
             let given = self.given.borrow().get(&shard.at()).map(|(until, _)| until.clone());
             let Some(until) = given.filter(|_| may_be_late) else { return done };

@@ -12,7 +12,7 @@ use super::compare::{Difference, Differs, look};
 use super::key::{Id, Primary};
 use super::permit::{Permit, Until};
 use super::send::{HowSent, RowsToSend, SentRows, send};
-use super::shard::RowConflict;
+use super::shard::{RowConflict, Shard};
 use super::watch::RowsEvent;
 
 /// What is to be done to a row of the new shard. The old one decides, and nothing is written there.
@@ -53,18 +53,19 @@ pub fn repair(
     let Both { from, to, old, new, .. } = both;
     for gone in deleted {
         let delete = |until: &Until| new.delete(&gone.primary, &until.condition());
-        watch.persist(|| {
-            permit.limit_writes(to)?;
+        let mut in_transaction = |to: &mut Shard| {
             to.transaction(|to| {
                 // A program that writes this row now waits for it on the new shard, after it has written it on the old one.
                 let mut is_there = false;
                 to.read(&new.lock_row(&gone.primary), |_| is_there = true)?;
                 // What is not there any more is not locked: a program may insert it on both shards before it would be deleted.
-                if is_there && from.number(&old.count_row(&gone.primary))? == 0 {
-                    permit.write(to, watch, &delete)?;
-                }
-                Ok(())
+                let is_orphan = is_there && from.number(&old.count_row(&gone.primary))? == 0;
+                is_orphan.then(|| permit.write_once(to, &delete)).transpose()
             })
+        };
+        watch.persist(|| {
+            permit.limit_writes(to)?;
+            permit.in_time(to, watch, &mut in_transaction, |deleted| *deleted == Some(0))
         })?;
     }
     let left = look(both, &ids)?;

@@ -43,6 +43,8 @@ pub struct Shard {
     is_spoilt: bool,
     /// What the last refusal of a row was about.
     conflict: Option<RowConflict>,
+    /// The last error has the code with which a statement ends that came too late.
+    may_be_late: bool,
 }
 
 /// Another row that keeps out a row, or whose absence does.
@@ -127,6 +129,7 @@ impl Shard {
             begins_with: None,
             is_spoilt: false,
             conflict: None,
+            may_be_late: false,
         })
     }
 
@@ -183,6 +186,8 @@ impl Shard {
         };
         self.session.read(&sql, place, &mut row).map_err(|fault| {
             self.conflict = RowConflict::of(self.kind, &fault);
+            // A subquery of two rows, and a division by 0: see `Until`.
+            self.may_be_late = matches!(fault.native.as_deref(), Some("1242" | "22012"));
             failed(&fault, &self.options.shown())
         })
     }
@@ -198,6 +203,11 @@ impl Shard {
             found = text.and_then(|text| text.parse().ok()).unwrap_or(0);
         })?;
         Ok(found)
+    }
+
+    /// Whether the last error of [`Shard::read`] has the code with which a statement ends that came too late, once.
+    pub fn take_lateness(&mut self) -> bool {
+        std::mem::take(&mut self.may_be_late)
     }
 
     /// What the last error of [`Shard::read`] was about, once.
@@ -237,7 +247,7 @@ impl Shard {
     /// Does work that writes here what `locked` has locked. It is committed only if those locks are there when all is written, and `may_commit`
     /// says yes then. Where the locks have gone, a program may have deleted a row while a statement here waited for it, and the row would be
     /// back. And a statement may have waited for one lock after the other until the move was over. A program that changes a row that is there
-    /// waits for what is written here; one that deletes a row which this inserts does not on PostgreSQL, until the commit.
+    /// waits for what is written here; a `DELETE` of a row that is inserted here does not, on PostgreSQL, before the commit.
     ///
     /// # Errors
     /// The errors of the work, of `may_commit`, and of [`Shard::transaction`].

@@ -136,7 +136,7 @@ impl Moves {
         let mut comparison = Comparison { tables, recorded: None, counts };
         if let Some(began) = began.filter(|_| comparison.is_alike()) {
             for both in &mut all {
-                both.check_columns()?;
+                watch.persist(|| both.check_columns())?;
             }
             comparison.recorded = Some(watch.patiently(|| self.verified(began, change))?);
         }
