@@ -202,6 +202,7 @@ function giver(source: Kept, { as, most }: Field): (id: bigint | string) => Id {
     const isPlain = (text === undefined || text === 'decimal') && (prefix === undefined || prefix === '')
     return (id) => (typeof id === 'string' ? id : isPlain ? id.toString() : source.textOf(id))
   }
+  if (as === 'bigint' && most === undefined) return (id) => id
   const limit = most ?? (as === 'number' ? Number.MAX_SAFE_INTEGER : Infinity)
   const checked = (id: bigint | string): bigint => {
     if ((id as bigint) <= limit) return id as bigint

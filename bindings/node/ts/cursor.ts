@@ -162,6 +162,7 @@ export class Cursor {
     if (this.#users > 0) return
     this.giveBack()
     inUse.delete(this)
+    if (inUse.size === 0) copies?.delete(copy)
     if (this.#identity !== undefined && byIdentity.get(this.#identity) === this) byIdentity.delete(this.#identity)
     native.leave(this.source)
   }
@@ -169,10 +170,7 @@ export class Cursor {
   /** It has one user more. */
   enter(): void {
     this.#users += 1
-    if (!listens) {
-      process.once('exit', giveAllBack)
-      listens = true
-    }
+    if (inUse.size === 0) (copies ??= copiesOf()).add(copy)
     inUse.add(this)
   }
 }
@@ -181,12 +179,41 @@ export class Cursor {
 const inUse = new Set<Cursor>()
 /** Those that are no handle's, one per source: asking twice for a source gives one order. */
 const byIdentity = new Map<string, Cursor>()
-/** Whether this context listens for its end. */
-let listens = false
 
-/** A clean exit: the mills that are still open close after it, and give back what their sources have. */
-function giveAllBack(): void {
-  for (const cursor of inUse) cursor.giveBack()
+/** Ends the use of cursors whose mill, or whose handle, is garbage: what is left of their blocks goes back. */
+export const garbage = new FinalizationRegistry<{ all: Set<Cursor>; ended?: Cursor }>(({ all, ended }) => {
+  for (const cursor of ended === undefined ? [...all] : [ended]) {
+    if (all.delete(cursor)) cursor.leave()
+  }
+})
+
+/** A copy of this module that has cursors in use. It holds `garbage`: a registry that is garbage itself reports nothing. */
+interface Copy {
+  giveBack(): void
+  readonly garbage: unknown
+}
+const copy: Copy = {
+  // A clean exit: the mills that are still open close after it, and give back what their sources have.
+  giveBack() {
+    for (const cursor of inUse) cursor.giveBack()
+  },
+  garbage,
+}
+let copies: Set<Copy> | undefined
+
+const COPIES = Symbol.for('keymill.copies')
+type Listener = (() => void) & { [COPIES]?: Set<Copy> }
+
+/** The copies that the process's listener for its exit asks. Registries of modules, such as Jest's, make hundreds, which share one listener. */
+function copiesOf(): Set<Copy> {
+  for (const listener of process.listeners('exit') as Listener[]) {
+    if (listener[COPIES] !== undefined) return listener[COPIES]
+  }
+  const all = new Set<Copy>()
+  const listener: Listener = () => all.forEach((one) => one.giveBack())
+  listener[COPIES] = all
+  process.once('exit', listener)
+  return all
 }
 
 export function cursorOf(source: SourceBox): Cursor {

@@ -82,15 +82,19 @@ interface Filled {
   readonly ids: FieldIds
   readonly key: ((data: any) => Key) | undefined
 }
+/** What is looked at in each row of a model. */
+interface Shape {
+  readonly filled: Filled[]
+  /** Its fields that are other models. */
+  readonly relations: { readonly field: string; readonly shape: Shape }[]
+}
 /** The rows of a call that ids are written to. */
 type Places = Map<Filled, any[]>
 
 /** The ids of a client's models. */
 class Ids {
   readonly #client: Client
-  readonly #filled = new Map<string, Filled[]>()
-  /** The fields of each model that are other models. */
-  readonly #relations = new Map<string, Map<string, string>>()
+  readonly #shapes = new Map<string, Shape>()
 
   constructor(client: Client, given: PrismaModels, mill: ApplicationMill) {
     const models = client._runtimeDataModel?.models
@@ -99,22 +103,26 @@ class Ids {
       throw new KeymillError('INVALID_CONFIG', 'keymill/prisma cannot see the models of this client, so it could not set ids in nested creates; use Prisma 7, and $extends of a PrismaClient itself')
     }
     this.#client = client
+    for (const name of Object.keys(models)) this.#shapes.set(name, { filled: [], relations: [] })
     for (const [name, model] of Object.entries(models)) {
-      const relations = model.fields.filter(({ kind, type }) => kind === 'object' && models[type] !== undefined)
-      this.#relations.set(name, new Map(relations.map(({ name: field, type }) => [field, type])))
+      for (const { name: field, kind, type } of model.fields) {
+        const shape = kind === 'object' ? this.#shapes.get(type) : undefined
+        if (shape !== undefined) this.#shapes.get(name)!.relations.push({ field, shape })
+      }
     }
     const isSqlite = client._engineConfig?.activeProvider === 'sqlite'
     for (const [name, fields] of Object.entries(given)) {
       const model = models[name]
       if (model === undefined) throw new KeymillError('INVALID_CONFIG', `the schema has no model ${shortened(name)}; it has ${Object.keys(models).join(', ')}`)
-      this.#filled.set(name, Object.entries(fields).map(([field, id]) => filledOf(mill, name, model, field, id, schema, isSqlite)))
+      this.#shapes.get(name)!.filled.push(...Object.entries(fields).map(([field, id]) => filledOf(mill, name, model, field, id, schema, isSqlite)))
     }
-    checkFields([...this.#filled.values()].flat().map(({ ids }) => ids.field))
+    checkFields([...this.#shapes.values()].flatMap(({ filled }) => filled.map(({ ids }) => ids.field)))
   }
 
   /** The arguments of a call with ids in them; what the program gave is not changed. */
-  async filled({ model, operation, args, __internalParams: internal }: Call): Promise<unknown> {
+  async filled({ model: name, operation, args, __internalParams: internal }: Call): Promise<unknown> {
     const places: Places = new Map()
+    const model = this.#shapes.get(name)!
     let changed = args
     if (operation === 'upsert') changed = { ...args, create: this.#create(model, args?.create, places), update: this.#update(model, args?.update, places) }
     else if (operation === 'update') changed = { ...args, data: this.#update(model, args?.data, places) }
@@ -141,15 +149,15 @@ class Ids {
     return ids.take(rows.length, highest).then((found) => rows.forEach((row, at) => (row[name] = found[at])))
   }
 
-  #rows(model: string, data: unknown, places: Places): unknown {
+  #rows(model: Shape, data: unknown, places: Places): unknown {
     return Array.isArray(data) ? data.map((row) => this.#create(model, row, places)) : this.#create(model, data, places)
   }
 
   /** A row that is created. */
-  #create(model: string, data: unknown, places: Places): unknown {
+  #create(model: Shape, data: unknown, places: Places): unknown {
     // Prisma creates a row of defaults alone where there is no data.
     const row: any = { ...this.#object(model, data ?? {}, places) }
-    for (const filled of this.#filled.get(model) ?? []) {
+    for (const filled of model.filled) {
       const value = row[filled.name]
       // Prisma.skip is an object, and says that the field is not set.
       if (value === undefined || (typeof value === 'object' && value !== null)) {
@@ -162,24 +170,24 @@ class Ids {
   }
 
   /** A row that is changed. */
-  #update(model: string, data: unknown, places: Places): unknown {
+  #update(model: Shape, data: unknown, places: Places): unknown {
     return this.#object(model, data, places)
   }
 
   /** What is written to the relations of a row. */
-  #object(model: string, data: unknown, places: Places): any {
+  #object(model: Shape, data: unknown, places: Places): any {
     if (typeof data !== 'object' || data === null) return data
     let copy: any
-    for (const [field, type] of this.#relations.get(model) ?? []) {
+    for (const { field, shape } of model.relations) {
       const nested = (data as any)[field]
       if (typeof nested !== 'object' || nested === null) continue
-      const changed = this.#nested(type, nested, places)
+      const changed = this.#nested(shape, nested, places)
       if (changed !== nested) (copy ??= { ...data })[field] = changed
     }
     return copy ?? data
   }
 
-  #nested(model: string, nested: any, places: Places): unknown {
+  #nested(model: Shape, nested: any, places: Places): unknown {
     const copy: any = {}
     const each = (verb: string, change: (one: any) => unknown) => {
       const given = nested[verb]

@@ -1,14 +1,7 @@
 import { KeymillError, translated } from './error'
-import type { Cursor } from './cursor'
+import { garbage, type Cursor } from './cursor'
 import { native, type MillBox } from './native'
 import { wakeAll } from './wait'
-
-/** Ends the use of cursors whose mill, or whose handle, is garbage: what is left of their blocks goes back. */
-const garbage = new FinalizationRegistry<{ all: Set<Cursor>; ended?: Cursor }>(({ all, ended }) => {
-  for (const cursor of ended === undefined ? [...all] : [ended]) {
-    if (all.delete(cursor)) cursor.leave()
-  }
-})
 
 /** What a mill and its sources share: whether it is open. Sources keep their mill alive by it. */
 export class MillState {
