@@ -935,6 +935,36 @@ fn a_chunk_whose_rows_refer_to_one_that_comes_a_moment_later_is_read_again() {
     }
 }
 
+/// A write that was not acknowledged: the commit of the new shard was lost with its connection, after the orders were copied.
+#[test]
+fn a_row_whose_parent_was_written_to_the_old_shard_only_while_its_table_was_copied_is_copied_with_it() {
+    for shards in [&Postgres::start() as &dyn Shards, &MariaDb::start()] {
+        let Stage { moves, rows, .. } = &Stage::new(shards);
+        for shard in [0, 1] {
+            shards.open(shard)(
+                "CREATE TABLE t_item (item_of BIGINT, n BIGINT, PRIMARY KEY (item_of, n), FOREIGN KEY (item_of) REFERENCES t_order (order_id))",
+            );
+        }
+        shards.open(0)(&format!("INSERT INTO t_item VALUES ({FIRST}, 1)"));
+        let mut old = shards.open(0);
+        let (parent, mut is_there) = (FIRST + 900_000, false);
+        let mut program = |event: RowsEvent<'_>| {
+            if matches!(event, RowsEvent::Progress { table: "t_order", share: 1.0, .. }) && !is_there {
+                is_there = true;
+                old(&format!("INSERT INTO t_order VALUES ({parent}, 0, 1)"));
+                old(&format!("INSERT INTO t_item VALUES ({parent}, 2)"));
+            }
+            ControlFlow::Continue(())
+        };
+        let rows = rows.clone().table("t_item", "item_of");
+        let copied = moves.copy(&rows, Change::Apply, &mut program).expect("a copy");
+        assert!(is_there);
+        assert_eq!(copied[1].sent, 2);
+        let found = moves.verify(&rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
+        assert!(found.is_alike() && found.recorded.is_some(), "{found:?}");
+    }
+}
+
 /// The server takes any bytes for text there, and converts none.
 #[test]
 fn a_text_of_a_database_without_an_encoding_is_copied_byte_by_byte_or_its_row_is_named() {

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::error::{Code, Error, Result};
+use crate::moves::PlannedMove;
 
 use super::digest::digests;
 use super::key::{Id, IdRange};
@@ -28,6 +29,8 @@ const FIRST_CHUNK: u64 = 64;
 /// So often a chunk is read whose rows another row keeps out: a program may have written that one in one shard only, until now.
 const READS: u32 = 5;
 const BETWEEN_READS: Duration = Duration::from_millis(100);
+/// So often, for each table, those in front of it are copied again to bring a row to which one of its rows refers.
+const TABLES_AGAIN: u32 = 3;
 
 /// What a copy did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,8 +69,46 @@ pub fn counted(both: &mut Both<'_>, range: &IdRange) -> Result<Copied> {
     Ok(Copied { sent, alike: both.to.number(&both.new.count(range))? })
 }
 
+/// The tables in front of the one that is copied, which were copied before.
+pub struct EarlierTables<'e, 'w> {
+    tables: &'e mut [Both<'w>],
+    planned: &'e PlannedMove,
+    again: u32,
+    /// Rows that were sent, by table.
+    pub sent: Vec<u64>,
+}
+
+impl<'e, 'w> EarlierTables<'e, 'w> {
+    pub fn new(tables: &'e mut [Both<'w>], planned: &'e PlannedMove) -> EarlierTables<'e, 'w> {
+        EarlierTables { sent: vec![0; tables.len()], tables, planned, again: 0 }
+    }
+
+    /// Copies them again. A write that was not acknowledged may have reached the old shard only, after its table was copied.
+    ///
+    /// Answers whether there was something to do.
+    fn copy_again(&mut self, per_second: u64, permit: &Permit<'_>) -> Result<bool> {
+        if self.tables.is_empty() || self.again == TABLES_AGAIN {
+            return Ok(false);
+        }
+        self.again += 1;
+        for (both, sent) in self.tables.iter_mut().zip(&mut self.sent) {
+            for range in &both.ranges(self.planned) {
+                let mut none = EarlierTables::new(&mut [], self.planned);
+                *sent += whole(both, range, per_second, permit, &mut none)?.sent;
+            }
+        }
+        Ok(true)
+    }
+}
+
 /// Copies a range.
-pub fn whole(both: &mut Both<'_>, range: &IdRange, per_second: u64, permit: &Permit<'_>) -> Result<Copied> {
+pub fn whole(
+    both: &mut Both<'_>,
+    range: &IdRange,
+    per_second: u64,
+    permit: &Permit<'_>,
+    earlier: &mut EarlierTables<'_, '_>,
+) -> Result<Copied> {
     let mut pace = Pace::new(per_second, Instant::now());
     let mut copied = Copied::default();
     let mut fitting = FIRST_CHUNK;
@@ -85,7 +126,8 @@ pub fn whole(both: &mut Both<'_>, range: &IdRange, per_second: u64, permit: &Per
         let mut sent = SentRows::default();
         if !before.is_all {
             let began = Instant::now();
-            sent = send_whole(both, &chunk, permit, before.is_none)?;
+            let mut parents = || earlier.copy_again(per_second, permit);
+            sent = send_whole(both, &chunk, permit, before.is_none, &mut parents)?;
             reply += began.elapsed();
         }
         let each = sent.bytes.checked_div(sent.rows).unwrap_or(0);
@@ -136,7 +178,13 @@ fn before(both: &mut Both<'_>, chunk: &IdRange) -> Result<ThereBefore> {
 }
 
 /// Sends the rows of a chunk. Where another row keeps one out, all are read again; the last time one by one, so that the row is named.
-fn send_whole(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>, are_new: bool) -> Result<SentRows> {
+fn send_whole(
+    both: &mut Both<'_>,
+    chunk: &IdRange,
+    permit: &Permit<'_>,
+    are_new: bool,
+    parents: &mut dyn FnMut() -> Result<bool>,
+) -> Result<SentRows> {
     // MySQL looks for each row at no cost.
     if are_new && both.new.kind == ShardKind::Postgres {
         match both.watch.persist(|| send(both, &RowsToSend::Range(chunk), permit, HowSent::New)) {
@@ -158,22 +206,29 @@ fn send_whole(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>, are_new
         both.watch.go_on("what is copied stays, and the same copy goes on from here")?;
         std::thread::sleep(BETWEEN_READS * read);
     }
-    send_one_by_one(both, chunk, permit)
+    send_one_by_one(both, chunk, permit, parents)
 }
 
-fn send_one_by_one(both: &mut Both<'_>, chunk: &IdRange, permit: &Permit<'_>) -> Result<SentRows> {
+fn send_one_by_one(
+    both: &mut Both<'_>,
+    chunk: &IdRange,
+    permit: &Permit<'_>,
+    parents: &mut dyn FnMut() -> Result<bool>,
+) -> Result<SentRows> {
     let all = both.watch.persist(|| digests(&mut both.from, &both.old, &both.old.within(chunk)))?;
     let mut sent = SentRows::default();
     for primary in all.keys() {
         let row = RowsToSend::One(primary);
-        let one = match both.watch.persist(|| send(both, &row, permit, HowSent::Replace)) {
-            Ok(one) => one,
-            Err(error) => {
+        let one = loop {
+            let error = match both.watch.persist(|| send(both, &row, permit, HowSent::Replace)) {
+                Ok(one) => break one,
+                Err(error) => error,
+            };
+            let conflict = both.to.take_conflict().filter(|_| error.code == Code::StoreRefused);
+            let Some(conflict) = conflict else { return Err(named(error, &both.new, [primary, primary])) };
+            if conflict != RowConflict::Parent || !parents()? {
                 let error = named(error, &both.new, [primary, primary]);
-                let conflict = both.to.take_conflict();
-                return Err(
-                    conflict.map_or(error.clone(), |conflict| kept_out(&error, conflict, both.wording))
-                );
+                return Err(kept_out(&error, conflict, both.wording));
             }
         };
         sent = SentRows { rows: sent.rows + one.rows, bytes: sent.bytes + one.bytes };
@@ -190,7 +245,7 @@ fn kept_out(error: &Error, conflict: RowConflict, wording: Wording) -> Error {
             wording.repairs()
         ),
         RowConflict::Parent => format!(
-            "{}: the new shard lacks the row that it refers to; copy the table of that row as well, in front of this one, and {}",
+            "{}: the new shard lacks the row that it refers to, and no table that was copied before this one has it; copy the table of that row as well, in front of this one, and {}",
             error.message,
             wording.again()
         ),

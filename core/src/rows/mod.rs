@@ -32,6 +32,7 @@ use crate::api::{Change, MoveStatus, Moves, Moving};
 use crate::error::{Code, Error, Result, shown};
 use crate::moves::{MovePhase, PlannedMove};
 use children::check_all_are_named;
+use copy::EarlierTables;
 use key::IdRange;
 use moved_table::texts;
 use parents::check_parents;
@@ -437,17 +438,23 @@ impl Moves {
         }
         let still = || self.check_still(version);
         let permit = Permit::new(&still, status.settle);
-        let mut answer = Vec::new();
-        for mut both in all {
+        let mut answer: Vec<CopiedRows> = Vec::new();
+        for at in 0..all.len() {
+            let (before, these) = all.split_at_mut(at);
+            let Some(both) = these.first_mut() else { break };
+            let mut earlier = EarlierTables::new(before, &moving.of);
             let mut copied = CopiedRows { table: both.old.name.clone(), sent: 0, alike: 0 };
             for range in &both.ranges(&moving.of) {
-                let of = if change.is_dry() {
-                    copy::counted(&mut both, range)?
+                let rows = if change.is_dry() {
+                    copy::counted(both, range)?
                 } else {
-                    copy::whole(&mut both, range, rows.per_second, &permit)?
+                    copy::whole(both, range, rows.per_second, &permit, &mut earlier)?
                 };
-                copied.sent += of.sent;
-                copied.alike += of.alike;
+                copied.sent += rows.sent;
+                copied.alike += rows.alike;
+            }
+            for (before, sent) in answer.iter_mut().zip(earlier.sent) {
+                before.sent += sent;
             }
             answer.push(copied);
         }
