@@ -234,7 +234,7 @@ class WaitTest {
         ExecutorService virtual = virtualThreads();
         ExecutorService threads = virtual == null ? Executors.newFixedThreadPool(1_000) : virtual;
         int waiters = virtual == null ? 1_000 : 10_000;
-        long silentMs = 20_000;
+        long silentMs = 40_000;
         try (Mill mill = Mill.open("memory:?script=silent:" + silentMs + "ms")) {
             Source process = mill.segment("p?deadline=120s");
             Source thread = mill.segment("t?deadline=120s&order=thread");
@@ -252,7 +252,7 @@ class WaitTest {
                     verbs.get((int) (key % verbs.size())).run();
                 }));
             }
-            until("all wait", 15, () -> began.get() == waiters);
+            until("all wait", 30, () -> began.get() == waiters);
             Thread.sleep(1_000);
             long tookMs = quietestSecondMs();
             System.out.println(waiters + " threads that wait a second took " + tookMs + " ms of a processor");
