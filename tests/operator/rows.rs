@@ -935,6 +935,34 @@ fn a_chunk_whose_rows_refer_to_one_that_comes_a_moment_later_is_read_again() {
     }
 }
 
+/// As programs do that write a few rows all the time: at every moment one of two rows is locked.
+#[test]
+fn rows_of_which_one_is_locked_at_any_moment_are_copied_one_by_one() {
+    for shards in [&Postgres::start() as &dyn Shards, &MariaDb::start()] {
+        let Stage { moves, rows, .. } = &Stage::new(shards);
+        let mut programs = [0, 1].map(|row| (shards.open(0), FIRST + row));
+        let lock = move |(program, row): &mut (Client, u64)| {
+            program("BEGIN");
+            program(&format!("SELECT version FROM t_order WHERE order_id = {row} FOR UPDATE"));
+        };
+        lock(&mut programs[0]);
+        let (mut holder, mut retries) = (0, 0);
+        let mut program = |event: RowsEvent<'_>| {
+            if matches!(event, RowsEvent::Retries(_)) {
+                retries += 1;
+                let before = holder;
+                holder = 1 - before;
+                lock(&mut programs[holder]);
+                (programs[before].0)("ROLLBACK");
+            }
+            ControlFlow::Continue(())
+        };
+        let copied = moves.copy(rows, Change::Apply, &mut program).expect("a copy");
+        assert_eq!(copied[0].sent, ROWS);
+        assert!(retries >= 2, "{retries}");
+    }
+}
+
 /// A write that was not acknowledged: the commit of the new shard was lost with its connection, after the orders were copied.
 #[test]
 fn a_row_whose_parent_was_written_to_the_old_shard_only_while_its_table_was_copied_is_copied_with_it() {

@@ -200,11 +200,16 @@ pub struct Stage<D> {
 
 impl<D: Database> Stage<D> {
     pub fn new(database: D) -> Stage<D> {
+        Stage::settling(database, "200ms")
+    }
+
+    /// A statement of a copy waits for a lock for half of `settle`.
+    pub fn settling(database: D, settle: &str) -> Stage<D> {
         let folder = tempfile::tempdir().expect("a folder");
         let mill = Mill::open(&patient(&format!("sqlite:{}/routes.keymill", folder.path().display())));
         let mill = mill.expect("a mill");
-        let table = "version = 1\nsettle = \"200ms\"\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
-        mill.put_routes("orders", table, Change::Apply).expect("stored");
+        let table = format!("version = 1\nsettle = \"{settle}\"\n[[range]]\nupper = 65535\nshard = \"s1\"\n");
+        mill.put_routes("orders", &table, Change::Apply).expect("stored");
         for shard in [0, 1] {
             for table in database.tables() {
                 ask(&database, shard, table);

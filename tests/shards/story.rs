@@ -202,7 +202,7 @@ fn steps<D: Database>(stage: &Stage<D>, repair: RowRepair) {
 }
 
 pub fn no_acknowledged_write_is_lost<D: Database>(database: D, breaks: bool) {
-    let stage = &Stage::new(database);
+    let stage = &Stage::settling(database, "1s");
     let ends = &AtomicBool::new(false);
     let repair = if breaks { RowRepair::BringAndDelete } else { RowRepair::Named };
     let logs: Vec<Log> = std::thread::scope(|scope| {

@@ -16,7 +16,7 @@ use super::pace::Pace;
 use super::permit::Permit;
 use super::send::{HowSent, RowsToSend, SentRows, named, send};
 use super::shard::{RowConflict, Shard, ShardKind};
-use super::watch::{RowsEvent, RowsTask};
+use super::watch::{PATIENCE, RowsEvent, RowsTask};
 use super::{Both, Wording};
 
 /// Rows of a chunk. They are locked while it is copied, so a writer of one of them waits for as long. With 4000 the slowest hundredth of such
@@ -26,6 +26,9 @@ const CHUNK: u64 = 1000;
 const CHUNK_BYTES: u64 = 16 << 20;
 /// The first chunk, whose rows may have any length; each later one has at most four times as many as the one before.
 const FIRST_CHUNK: u64 = 64;
+/// A chunk whose locks are not had within this time is made smaller: programs that write some of its rows without a pause hold one or
+/// another of them at any moment.
+const FOR_LOCKS: Duration = Duration::from_secs(5);
 /// So often a chunk is read whose rows another row keeps out: a program may have written that one in one shard only, until now.
 const READS: u32 = 5;
 const BETWEEN_READS: Duration = Duration::from_millis(100);
@@ -112,10 +115,11 @@ pub fn whole(
     let mut pace = Pace::new(per_second, Instant::now());
     let mut copied = Copied::default();
     let mut fitting = FIRST_CHUNK;
+    // How long rows are is known from the chunk before, if that one was sent.
+    let mut is_length_known = false;
     let mut rest = Some(range.clone());
     while let Some(left) = rest {
         both.watch.go_on("what is copied stays, and the same copy goes on from here")?;
-        both.watch.persist(|| permit.ask())?;
         let most = pace.most(fitting);
         let asked = Instant::now();
         let upto = both.watch.persist(|| nth(&mut both.from, &both.old, &left, most - 1))?;
@@ -124,13 +128,29 @@ pub fn whole(
         let mut reply = asked.elapsed();
         let before = both.watch.persist(|| before(both, &chunk))?;
         let mut sent = SentRows::default();
-        if !before.is_all {
+        if !before.is_all && !is_length_known && most > FIRST_CHUNK {
+            fitting = FIRST_CHUNK;
+            rest = Some(left);
+            continue;
+        }
+        if before.is_all {
+            both.watch.persist(|| permit.ask())?;
+        } else {
             let began = Instant::now();
+            let patience = if most == 1 { PATIENCE } else { FOR_LOCKS };
             let mut parents = || earlier.copy_again(per_second, permit);
-            sent = send_whole(both, &chunk, permit, before.is_none, &mut parents)?;
+            sent = match send_whole(both, &chunk, permit, (before.is_none, patience), &mut parents) {
+                Err(error) if error.code == Code::StoreUnavailable && most > 1 => {
+                    fitting = (most / 8).max(1);
+                    rest = Some(left);
+                    continue;
+                }
+                sent => sent?,
+            };
             reply += began.elapsed();
         }
         let each = sent.bytes.checked_div(sent.rows).unwrap_or(0);
+        is_length_known = sent.rows > 0;
         fitting = CHUNK_BYTES.checked_div(each).unwrap_or(CHUNK).clamp(1, CHUNK.min(fitting * 4));
         // A row that was alike is sent again with the others of its chunk, which changes nothing.
         copied.sent += sent.rows.saturating_sub(before.alike);
@@ -182,23 +202,25 @@ fn send_whole(
     both: &mut Both<'_>,
     chunk: &IdRange,
     permit: &Permit<'_>,
-    are_new: bool,
+    (are_new, patience): (bool, Duration),
     parents: &mut dyn FnMut() -> Result<bool>,
 ) -> Result<SentRows> {
+    let watch = both.watch;
     // MySQL looks for each row at no cost.
     if are_new && both.new.kind == ShardKind::Postgres {
-        match both.watch.persist(|| send(both, &RowsToSend::Range(chunk), permit, HowSent::New)) {
+        let send = || send(both, &RowsToSend::Range(chunk), permit, HowSent::New);
+        match watch.persist_for(patience, send) {
             // A program has written one of them.
             Err(error) if error.code == Code::StoreRefused && both.to.take_conflict().is_some() => {}
             done => return done,
         }
     }
     for read in 1..READS {
-        let error =
-            match both.watch.persist(|| send(both, &RowsToSend::Range(chunk), permit, HowSent::Replace)) {
-                Err(error) if error.code == Code::StoreRefused => error,
-                done => return done,
-            };
+        let send = || send(both, &RowsToSend::Range(chunk), permit, HowSent::Replace);
+        let error = match watch.persist_for(patience, send) {
+            Err(error) if error.code == Code::StoreRefused => error,
+            done => return done,
+        };
         if both.to.take_conflict().is_none() {
             return Err(error);
         }

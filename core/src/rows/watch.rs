@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Code, Error, Result};
 
 /// How long a statement is tried again that a lock, a deadlock or a lost connection stopped.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Readers that have not followed are looked at again so often.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -92,13 +92,18 @@ impl<'c> Watch<'c> {
     }
 
     /// Tries again what a lock or a lost connection stopped. What is sent here may be sent twice.
-    pub fn persist<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    pub fn persist<T>(&self, work: impl FnMut() -> Result<T>) -> Result<T> {
+        self.persist_for(PATIENCE, work)
+    }
+
+    /// As [`Watch::persist`], for another time.
+    pub fn persist_for<T>(&self, patience: Duration, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         let (began, mut pause) = (Instant::now(), Duration::from_millis(20));
         loop {
             match work() {
                 Err(error)
                     if error.code == Code::StoreUnavailable
-                        && began.elapsed() < PATIENCE
+                        && began.elapsed() < patience
                         && !self.is_stopped.get() =>
                 {
                     self.say(RowsEvent::Retries(&error));

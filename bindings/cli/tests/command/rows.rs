@@ -355,11 +355,11 @@ fn a_copy_that_stands_still_in_a_chunk_holds_its_locks_for_seconds() {
                 format!("BEGIN; SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE NOWAIT", id(n));
             server.try_say(&look).is_err()
         };
-        // The copy stands still where it waits for this row.
-        shop.new.say(&format!("INSERT INTO t_order VALUES ({}, 1, 'held')", id(1)));
-        let held = format!("BEGIN; SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE;", id(1));
+        // The first row of the range: the copy stands still where it waits for this one.
+        shop.new.say(&format!("INSERT INTO t_order VALUES ({}, 1, 'held')", id(1000)));
+        let held = format!("BEGIN; SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE;", id(1000));
         let mut holder = shop.new.session(&held);
-        until("a row that is held", || is_locked(&shop.new, 1));
+        until("a row that is held", || is_locked(&shop.new, 1000));
         let copy = shop.spawn("copy", &["--wait", "--yes"]);
         let signal = |signal| {
             // SAFETY: sends a signal to a child that this test has started and not yet waited for.
@@ -370,14 +370,14 @@ fn a_copy_that_stands_still_in_a_chunk_holds_its_locks_for_seconds() {
             std::thread::sleep(Duration::from_millis(20));
             is_locked(&shop.old, 1000) || {
                 signal(libc::SIGCONT);
-                std::thread::sleep(Duration::from_millis(300));
+                std::thread::sleep(Duration::from_millis(100));
                 false
             }
         });
         holder.kill().unwrap();
         holder.wait().unwrap();
         let limit = if is_mariadb { "SET innodb_lock_wait_timeout = 20" } else { "SET lock_timeout = '20s'" };
-        shop.old.say(&format!("{limit}; UPDATE t_order SET buyer = 'new' WHERE order_id = {}", id(100)));
+        shop.old.say(&format!("{limit}; UPDATE t_order SET buyer = 'new' WHERE order_id = {}", id(1000)));
         signal(libc::SIGCONT);
         assert!(copy.wait_with_output().unwrap().status.success());
         shop.assert_alike();
