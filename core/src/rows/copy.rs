@@ -140,7 +140,9 @@ pub fn whole(
             let patience = if most == 1 { PATIENCE } else { FOR_LOCKS };
             let mut parents = || earlier.copy_again(per_second, permit);
             sent = match send_whole(both, &chunk, permit, (before.is_none, patience), &mut parents) {
-                Err(error) if error.code == Code::StoreUnavailable && most > 1 => {
+                Err(error)
+                    if error.code == Code::StoreUnavailable && most > 1 && !both.watch.is_stopped() =>
+                {
                     fitting = (most / 8).max(1);
                     rest = Some(left);
                     continue;

@@ -83,6 +83,11 @@ impl<'c> Watch<'c> {
         std::thread::sleep(settle);
     }
 
+    /// Whether the caller has said stop.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped.get()
+    }
+
     /// Refuses once the caller has said stop.
     pub fn go_on(&self, remedy: &str) -> Result<()> {
         if self.is_stopped.get() {
