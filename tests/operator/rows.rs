@@ -500,6 +500,7 @@ impl Databases {
             "standard_conforming_strings = off",
             "TimeZone = 'Asia/Tokyo'",
             "bytea_output = 'escape'",
+            "quote_all_identifiers = on",
         ] {
             root.say(&format!("ALTER DATABASE {} SET {setting}", names[1]));
         }
@@ -541,7 +542,7 @@ fn settings_of_a_database_that_change_values_change_none_that_is_copied() {
     let Stage { moves, rows, .. } = &Stage::new(&shards);
     for shard in [0, 1] {
         shards.open(shard)(
-            "ALTER TABLE t_order ADD COLUMN arr TEXT[], ADD COLUMN at TIMESTAMPTZ, ADD COLUMN iv INTERVAL, ADD COLUMN d FLOAT8, ADD COLUMN b BYTEA, ADD COLUMN t TEXT",
+            "ALTER TABLE t_order ADD COLUMN arr TEXT[], ADD COLUMN at TIMESTAMPTZ, ADD COLUMN iv INTERVAL, ADD COLUMN d FLOAT8, ADD COLUMN b BYTEA, ADD COLUMN t TEXT, ADD COLUMN u UUID",
         );
     }
     shards.open(0)(&format!(

@@ -212,8 +212,10 @@ fn send_whole(
     if are_new && both.new.kind == ShardKind::Postgres {
         let send = || send(both, &RowsToSend::Range(chunk), permit, HowSent::New);
         match watch.persist_for(patience, send) {
-            // A program has written one of them.
-            Err(error) if error.code == Code::StoreRefused && both.to.take_conflict().is_some() => {}
+            // A program has written one of them, or none is named.
+            Err(error)
+                if error.code == Code::StoreRefused
+                    && (both.to.take_conflict().is_some() || both.to.take_refused_commit()) => {}
             done => return done,
         }
     }
@@ -224,6 +226,9 @@ fn send_whole(
             done => return done,
         };
         if both.to.take_conflict().is_none() {
+            if both.to.take_refused_commit() {
+                break;
+            }
             return Err(error);
         }
         both.watch.say(RowsEvent::Retries(&error));

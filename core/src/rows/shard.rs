@@ -45,6 +45,8 @@ pub struct Shard {
     conflict: Option<RowConflict>,
     /// The last error has the code with which a statement ends that came too late.
     may_be_late: bool,
+    /// The commit of the last transaction was refused.
+    is_commit_refused: bool,
 }
 
 /// Another row that keeps out a row, or whose absence does.
@@ -130,6 +132,7 @@ impl Shard {
             is_spoilt: false,
             conflict: None,
             may_be_late: false,
+            is_commit_refused: false,
         })
     }
 
@@ -190,6 +193,11 @@ impl Shard {
             self.may_be_late = matches!(fault.native.as_deref(), Some("1242" | "22012"));
             failed(&fault, &self.options.shown())
         })
+    }
+
+    /// Whether the last transaction was refused by its commit, once. Such an error names none of its rows.
+    pub fn take_refused_commit(&mut self) -> bool {
+        std::mem::take(&mut self.is_commit_refused)
     }
 
     /// The number that a statement answers with; 0 where it answers with none.
@@ -310,6 +318,8 @@ impl Shard {
         };
         self.is_in_transaction = false;
         self.is_spoilt = ended.is_err();
+        self.is_commit_refused =
+            commits && done.is_ok() && matches!(&ended, Err(error) if error.code == Code::StoreRefused);
         let done = done?;
         ended?;
         Ok(done)

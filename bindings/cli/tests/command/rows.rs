@@ -919,6 +919,25 @@ fn a_row_whose_parent_is_looked_for_by_the_commit_is_named_and_copied_once_the_p
     assert_eq!(shop.new.say("SELECT COUNT(*) FROM t_item"), "3");
 }
 
+/// What a trigger says at the commit tells no row.
+#[test]
+fn a_row_that_a_trigger_refuses_at_the_commit_is_named() {
+    let shop = Shop::postgres("rows_late_trigger", ORDERS).filled(30).started();
+    shop.new.say(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no such buyer'; END $$",
+    );
+    shop.new.say(&format!(
+        "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON t_order DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.order_id = {}) EXECUTE FUNCTION refuse()",
+        id(7)
+    ));
+    let refused = refused_late(&shop.run("copy", &["--yes"]));
+    assert!(refused.contains("no such buyer"), "{refused}");
+    assert!(refused.contains(&format!("row {} of `t_order`", id(7))), "{refused}");
+    shop.new.say("DROP TRIGGER late ON t_order");
+    shop.run("copy", &["--yes"]).done();
+    shop.assert_alike();
+}
+
 /// A table of keys only, a partitioned one, a key whose texts are alike in other letters, and long values.
 #[test]
 fn tables_of_other_shapes_are_copied_exactly() {
