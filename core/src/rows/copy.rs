@@ -72,7 +72,7 @@ pub fn counted(both: &mut Both<'_>, range: &IdRange) -> Result<Copied> {
     Ok(Copied { sent, alike: both.to.number(&both.new.count(range))? })
 }
 
-/// The tables in front of the one that is copied, which were copied before.
+/// The tables that were copied before this table.
 pub struct EarlierTables<'e, 'w> {
     tables: &'e mut [Both<'w>],
     planned: &'e PlannedMove,

@@ -162,8 +162,9 @@ fn sixteen_at_once(url: &str) {
 fn sixteen_that_init_an_empty_database_at_once_make_its_tables_once() {
     let folder = tempfile::tempdir().unwrap();
     sixteen_at_once(&format!("sqlite:{}?busy=5s", folder.path().join("ids.db").display()));
-    sixteen_at_once(&format!("{}?timeout=30s", Server::mariadb("sixteen").url()));
-    sixteen_at_once(&format!("{}&timeout=30s", Server::postgres("sixteen").url()));
+    let (mariadb, postgres) = (Server::mariadb("sixteen"), Server::postgres("sixteen"));
+    sixteen_at_once(&format!("{}?timeout=30s", mariadb.url()));
+    sixteen_at_once(&format!("{}&timeout=30s", postgres.url()));
 }
 
 #[test]
