@@ -1,6 +1,6 @@
-//! Every feature meets every adversary: `tests/adversaries.toml` names the tests that prove it, or says why it cannot happen. Nothing
-//! that a user can write or call, and no conversation with a store, is outside of the table. The tables of `docs/guarantees.md` are
-//! made of it.
+//! Every feature meets every adversary: `tests/adversaries/features` has a file for each feature, which names the tests that prove it,
+//! or says why it cannot happen. Nothing that a user can write or call, and no conversation with a store, is outside of them. The
+//! tables of `docs/guarantees.md` are made of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,11 +10,15 @@ use std::path::{Path, PathBuf};
 use keymill::options;
 use keymill::store::Scheme;
 
+use super::floors::files;
 use super::proofs::Proofs;
 use super::verbs;
 
-/// Where the table is.
-const TABLE: &str = "tests/adversaries.toml";
+/// The adversaries, what keymill does, and how many gaps there may be.
+const TABLE: &str = "tests/adversaries/adversaries.toml";
+
+/// A file for each feature, called after it.
+const FEATURES: &str = "tests/adversaries/features";
 
 /// Every `pub trait` below this folder is a conversation with a store.
 const STORES: &str = "core/src/store";
@@ -119,10 +123,10 @@ pub(super) fn texts(value: &toml::Value) -> Vec<String> {
 
 impl Table {
     fn read(text: &str) -> Table {
-        let parsed: toml::Table = text.parse().unwrap_or_else(|e| panic!("{TABLE}: {e}"));
+        let parsed: toml::Table = text.parse().unwrap_or_else(|e| panic!("tests/adversaries: {e}"));
         let table =
             |name: &str| parsed.get(name).and_then(|value| value.as_table()).cloned().unwrap_or_default();
-        // In the order of the file: the parser sorts by name.
+        // In the order of the text: the parser sorts by name.
         let in_order = |section: &str, names: &toml::Table| {
             let mut names: Vec<_> = names.keys().cloned().collect();
             names.sort_by_key(|name| {
@@ -350,8 +354,15 @@ fn tables() -> BTreeSet<String> {
     of_files.chain(schemes).collect()
 }
 
+/// The files as one text, the features by name.
 fn table() -> Table {
-    Table::read(&fs::read_to_string(root().join(TABLE)).expect("the table of adversaries"))
+    let mut text = fs::read_to_string(root().join(TABLE)).expect("the table of adversaries");
+    for path in files(&root().join(FEATURES), "toml") {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let cells = fs::read_to_string(&path).expect("a feature");
+        let _ = write!(text, "\n[feature.{name}]\n{cells}");
+    }
+    Table::read(&text)
 }
 
 // ---- the documents ----
@@ -420,7 +431,7 @@ fn every_feature_meets_every_adversary() {
     assert!(covered.keys().all(|list| everything_that_is_covered().contains(list)));
     let proofs = Proofs::read(&root());
     let wrong = table.wrong(&covered, &|name| proofs.check(name));
-    assert!(wrong.is_empty(), "{TABLE}, {} problems:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "tests/adversaries, {} problems:\n{}", wrong.len(), wrong.join("\n"));
     let cells = table.features.len() * table.adversaries.len();
     let tests: usize =
         table.features.iter().flat_map(|row| table.adversaries.iter().map(|(name, _)| row.tests(name))).sum();

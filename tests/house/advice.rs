@@ -1,5 +1,5 @@
-//! Every advice that a message or a page gives is a row of `tests/adversaries.toml`, with the test that follows it while other programs go
-//! on.
+//! Every advice that a message or a page gives is a row of `tests/adversaries/advice.toml`, with the test that follows it while other
+//! programs go on.
 //!
 //! The advices are found in the sources of the core and of the command: what a `Remedy` says, and every text with a clause that
 //! begins with a verb; and in the help texts and the blocks of the pages for operators: every command and
@@ -13,7 +13,7 @@ use super::floors::sources;
 use super::literals::literals;
 use super::proofs::Proofs;
 
-const TABLE: &str = "tests/adversaries.toml";
+const TABLE: &str = "tests/adversaries/advice.toml";
 
 /// What an operator is told to do.
 const VERBS: [&str; 50] = [
@@ -238,7 +238,7 @@ fn wrong(
 #[test]
 fn every_advice_of_a_message_has_a_row_and_its_test() {
     let proofs = Proofs::read(&root());
-    let table = fs::read_to_string(root().join(TABLE)).expect("the table of adversaries");
+    let table = fs::read_to_string(root().join(TABLE)).expect("the rows of advice");
     let (rows, advices) = (rows(&table), advices());
     assert!(advices.len() > 100, "only {} were found: the reader is broken", advices.len());
     let wrong = wrong(&rows, &advices, &|name| proofs.check(name));
