@@ -130,7 +130,7 @@ struct Certificates {
 }
 
 impl Certificates {
-    fn of(&self, offers: Offers) -> Option<&Authority> {
+    fn offered(&self, offers: Offers) -> Option<&Authority> {
         match offers {
             Plain => None,
             Right => Some(&self.right),
@@ -154,7 +154,7 @@ fn login(
     offers: Offers,
     certificates: &Certificates,
 ) -> (Outcome, String) {
-    let impostor = Impostor::start(protocol, asks, certificates.of(offers));
+    let impostor = Impostor::start(protocol, asks, certificates.offered(offers));
     let (scheme, login, database) = match (protocol, asks) {
         (Protocol::Mysql, _) => ("mysql", format!("keymill:{PASSWORD}@"), "/ids"),
         (Protocol::Postgres, _) => ("postgres", format!("keymill:{PASSWORD}@"), "/ids"),

@@ -200,7 +200,7 @@ fn moved_by_a_program(shards: &dyn Shards) {
         assert!(copied[0].alike > 0 && copied[0].sent + copied[0].alike >= ROWS, "{copied:?}");
         shards.open(1)(&format!("DELETE FROM t_order WHERE order_id = {FIRST}"));
         let named = moves.verify(rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
-        let differ: Vec<_> = named.tables[0].differ.iter().map(|of| (&*of.row, of.how.words())).collect();
+        let differ: Vec<_> = named.tables[0].differ.iter().map(|row| (&*row.row, row.how.words())).collect();
         assert_eq!(differ, [(&*FIRST.to_string(), "missing in the new shard")]);
         assert_eq!(named.recorded, None);
         let found = moves.verify(rows, RowRepair::Bring, Change::Apply, &mut goes_on).expect("a comparison");
@@ -330,7 +330,7 @@ fn a_copy_that_waits_ends_where_another_operator_cuts_over_meanwhile() {
         if let RowsEvent::Settles(settle) = event {
             std::thread::sleep(settle);
             let status = moves.status().expect("a status");
-            let began = status.moving.and_then(|of| of.verify_from).expect("readers write to both");
+            let began = status.moving.and_then(|moving| moving.verify_from).expect("readers write to both");
             in_time(|| moves.verified(began, Change::Apply).map_err(not_yet));
             moves.next(None, Change::Apply).expect("a step");
         }
@@ -348,7 +348,7 @@ fn finished(moves: &Moves) {
         in_time(|| moves.next(None, Change::Apply));
     }
     let status = in_time(|| moves.begin_verify(Change::Apply));
-    let began = status.moving.and_then(|of| of.verify_from).expect("readers have followed");
+    let began = status.moving.and_then(|moving| moving.verify_from).expect("readers have followed");
     in_time(|| moves.verified(began, Change::Apply).map_err(not_yet));
     while in_time(|| moves.finish(None, Change::Apply)).moving.is_some() {}
 }
@@ -671,7 +671,8 @@ fn a_copy_ends_where_another_operator_has_cut_over_meanwhile() {
             chunks += 1;
             if chunks == 1 {
                 let status = moves.status().expect("a status");
-                let began = status.moving.and_then(|of| of.verify_from).expect("readers write to both");
+                let began =
+                    status.moving.and_then(|moving| moving.verify_from).expect("readers write to both");
                 moves.verified(began, Change::Apply).expect("recorded");
                 moves.next(None, Change::Apply).expect("a step");
             }

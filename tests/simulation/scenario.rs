@@ -227,7 +227,7 @@ impl Draw {
         self.rng.u64(least..=most)
     }
 
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+    fn choose<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.rng.usize(0..all.len())]
     }
 
@@ -253,14 +253,14 @@ impl Draw {
     fn weather(&mut self, machines: usize) -> Weather {
         Weather {
             way: self.between(100, 3 * MS),
-            slow: self.of(&[0, 1_000, 20_000]),
-            slow_way: self.of(&[50 * MS, 2 * SECOND, 10 * SECOND]),
+            slow: self.choose(&[0, 1_000, 20_000]),
+            slow_way: self.choose(&[50 * MS, 2 * SECOND, 10 * SECOND]),
             service: if machines > 30 { 100 } else { self.between(50, 500) },
         }
     }
 
     fn skews(&mut self, machines: usize) -> Vec<i64> {
-        let most = self.of(&[0, 200, 2_000, 20_000]);
+        let most = self.choose(&[0, 200, 2_000, 20_000]);
         (0..machines).map(|_| self.rng.i64(-most..=most)).collect()
     }
 
@@ -271,7 +271,7 @@ impl Draw {
         let every = (scenario.length * machines * count / 40_000).max(2 * MS);
         for n in 0..count {
             let every = self.between(every / 2, every * 2);
-            let want = self.of(&[1, 1, 3, 50, 2_000]);
+            let want = self.choose(&[1, 1, 3, 50, 2_000]);
             match self.rng.u32(0..10) {
                 0..5 => {
                     let text = self.segment(n);
@@ -305,7 +305,7 @@ impl Draw {
             }
             // Old nodes are safe beside ours while their clocks are good and no day ends (see `AHEAD_MS` in the planner).
             scenario.wall_ms = BEFORE_MIDNIGHT_MS - 43_200_000;
-            let most = self.of(&[0, 300]);
+            let most = self.choose(&[0, 300]);
             for skew in &mut scenario.skews_ms {
                 *skew = self.rng.i64(-most..=most);
             }
@@ -319,12 +319,12 @@ impl Draw {
             2 => format!("min_step={}&max_step={}", self.between(1, 50), self.between(400, 4_000)),
             _ => "min_step=1000".to_owned(),
         };
-        let mut text = format!("segment:s{n}?{step}&buffer={}", self.of(&["1s", "5s", "30s"]));
+        let mut text = format!("segment:s{n}?{step}&buffer={}", self.choose(&["1s", "5s", "30s"]));
         if self.one_in(4) {
-            let _ = write!(text, "&ttl={}", self.of(&["500ms", "10s", "3m"]));
+            let _ = write!(text, "&ttl={}", self.choose(&["500ms", "10s", "3m"]));
         }
         if self.one_in(4) {
-            let _ = write!(text, "&order=thread&block={}", self.of(&[1, 7, 64, 1024]));
+            let _ = write!(text, "&order=thread&block={}", self.choose(&[1, 7, 64, 1024]));
         }
         if self.one_in(5) {
             text += "&backwards=heal";
@@ -339,17 +339,24 @@ impl Draw {
         let date = if old {
             "yyyyMMdd"
         } else {
-            self.of(&["yyyyMMdd", "yyyyMMdd", "yyyyMMddHH", "yyyyMMddHHmm", "'A'yyMMdd", "yyyyMMddHHmmss"])
+            self.choose(&[
+                "yyyyMMdd",
+                "yyyyMMdd",
+                "yyyyMMddHH",
+                "yyyyMMddHHmm",
+                "'A'yyMMdd",
+                "yyyyMMddHHmmss",
+            ])
         };
         let mut text = format!("serial:t{n}/c?date={date}&step={}", self.between(1, 500));
-        let _ = write!(text, "&zone={}", self.of(&["UTC", "Europe/Berlin", "Asia/Kolkata"]));
-        let _ = write!(text, "&buffer={}", self.of(&["1s", "30s"]));
-        let _ = write!(text, "&skew={}", self.of(&["0ms", "1s", "5s", "30s"]));
+        let _ = write!(text, "&zone={}", self.choose(&["UTC", "Europe/Berlin", "Asia/Kolkata"]));
+        let _ = write!(text, "&buffer={}", self.choose(&["1s", "30s"]));
+        let _ = write!(text, "&skew={}", self.choose(&["0ms", "1s", "5s", "30s"]));
         if old || self.one_in(3) {
             text += "&scheme=key_producer";
         }
         if !old && self.one_in(4) {
-            let _ = write!(text, "&number=0000&overflow={}", self.of(&["error", "widen"]));
+            let _ = write!(text, "&number=0000&overflow={}", self.choose(&["error", "widen"]));
         }
         if self.one_in(6) {
             text += "&order=thread&block=16";
@@ -365,10 +372,10 @@ impl Draw {
         let _ = write!(
             text,
             "&layout={}",
-            self.of(&["twitter", "time:40@10ms,worker:10,seq:3", "time:32@1s,worker:10,seq:8"])
+            self.choose(&["twitter", "time:40@10ms,worker:10,seq:3", "time:32@1s,worker:10,seq:8"])
         );
-        let _ = write!(text, "&max_lead={}", self.of(&["1s", "3s", "60s"]));
-        let _ = write!(text, "&clock_back={}", self.of(&["borrow", "borrow", "wait", "error"]));
+        let _ = write!(text, "&max_lead={}", self.choose(&["1s", "3s", "60s"]));
+        let _ = write!(text, "&clock_back={}", self.choose(&["borrow", "borrow", "wait", "error"]));
         // Ticks that are longer than the lead; from a generator of its own, so that worlds of old seeds stay as they were.
         let own =
             text.bytes().fold(self.rng.clone().u64(..), |sum, byte| sum.rotate_left(7) ^ u64::from(byte));
@@ -408,7 +415,7 @@ impl Draw {
     fn fault(&mut self, scenario: &Scenario, forgets: bool, clocks: bool) -> Fault {
         let db = self.rng.usize(0..scenario.weather.len());
         let machine = self.rng.usize(0..scenario.skews_ms.len());
-        let length = self.of(&[200 * MS, 2 * SECOND, 10 * SECOND, 60 * SECOND]);
+        let length = self.choose(&[200 * MS, 2 * SECOND, 10 * SECOND, 60 * SECOND]);
         let pick = self.rng.u32(0..100);
         if forgets && pick < 12 {
             let row = self.rng.usize(0..scenario.rows);
@@ -420,7 +427,7 @@ impl Draw {
             };
         }
         if clocks && (12..35).contains(&pick) {
-            let far = self.of(&[1_000, 600_000, 2 * 86_400_000i64]);
+            let far = self.choose(&[1_000, 600_000, 2 * 86_400_000i64]);
             let by = self.rng.i64(1..=far);
             // A jump by days would end the run's periods for good; that happens too, but seldom.
             let back = self.rng.u32(0..3) > 0;
@@ -429,9 +436,9 @@ impl Draw {
         match pick {
             0..40 => {
                 let storm = Storm {
-                    lose: self.of(&[0, 100_000, 500_000]),
-                    cut: self.of(&[0, 100_000, 300_000]),
-                    refuse: self.of(&[0, 100_000]),
+                    lose: self.choose(&[0, 100_000, 500_000]),
+                    cut: self.choose(&[0, 100_000, 300_000]),
+                    refuse: self.choose(&[0, 100_000]),
                 };
                 Fault::Storm { db, storm, length: length * 3 }
             }

@@ -70,8 +70,8 @@ test('a server that is down for ten seconds: none notices within the runway, the
   const short = mill.segment(`${own}_short`, { step: 10, max_step: 10, buffer: '1ms', deadline: '400ms' })
   const seen = new Set()
   let count = 0
-  const keep = (id, of = long) => {
-    seen.add(`${of.label} ${id}`)
+  const keep = (id, source = long) => {
+    seen.add(`${source.label} ${id}`)
     count++
   }
   let load = true

@@ -233,10 +233,10 @@ each('what a write has begun may write after it', async (two) => {
 each(
   'Drizzle writes to both shards',
   async (two) => {
-    const of = (name) => require(`drizzle-orm/${name}`)
+    const drizzlePart = (name) => require(`drizzle-orm/${name}`)
     const is_pg = two.driver === 'pg'
-    const { drizzle } = of(is_pg ? 'node-postgres' : 'mysql2')
-    const { bigint, varchar, ...kinds } = of(is_pg ? 'pg-core' : 'mysql-core')
+    const { drizzle } = drizzlePart(is_pg ? 'node-postgres' : 'mysql2')
+    const { bigint, varchar, ...kinds } = drizzlePart(is_pg ? 'pg-core' : 'mysql-core')
     const order = (is_pg ? kinds.pgTable : kinds.mysqlTable)('t_order', { id: bigint('order_id', { mode: 'bigint' }).primaryKey(), note: varchar('note', { length: 40 }) })
     const shards = shardsOf(two, Router.fromText(MOVING))
     await shards.write(FIRST, (client) => drizzle(client).insert(order).values({ id: FIRST, note: 'by Drizzle' }))
@@ -292,14 +292,14 @@ each('no acknowledged write is lost while a range moves there and back', async (
       assert.equal(code, 0, err)
     }
     const said = logs.flatMap(lines)
-    const of = (mark) => new Set(said.filter((line) => line.startsWith(mark)).map((line) => line.slice(mark.length)))
-    const [inserted, deleted, perhaps] = [of('+ '), of('- '), of('?- ')]
+    const marked = (mark) => new Set(said.filter((line) => line.startsWith(mark)).map((line) => line.slice(mark.length)))
+    const [inserted, deleted, perhaps] = [marked('+ '), marked('- '), marked('?- ')]
     const there = new Set((await two.ask(1, 'SELECT item_of, n FROM t_item')).map((row) => row.join(' ')))
     const lost = [...inserted].filter((row) => !deleted.has(row) && !perhaps.has(row) && !there.has(row))
     assert.deepEqual([lost, [...deleted].filter((row) => there.has(row))], [[], []])
     const acknowledged = said.filter((line) => line === 'acknowledged').length
     assert.ok(acknowledged > 100 && inserted.size > 30 && deleted.size > 10, `${acknowledged} writes`)
-    console.log(`# ${two.driver}: ${acknowledged} writes acknowledged while a range moved, ${of('refused').size} refusals, ${inserted.size} rows came, ${deleted.size} went, 0 lost`)
+    console.log(`# ${two.driver}: ${acknowledged} writes acknowledged while a range moved, ${marked('refused').size} refusals, ${inserted.size} rows came, ${deleted.size} went, 0 lost`)
   } finally {
     for (const { child } of workers) child.kill('SIGKILL')
   }

@@ -240,8 +240,8 @@ export function storeOf(url: string, properties: DatabaseProperties = {}): strin
   if (typeof properties !== 'object' || properties === null) throw argument('properties must be an object such as { user: \'app\' }')
   const given: [string, string][] = []
   // No message holds a value: it may be a password.
-  const flatten = (prefix: string, of: DatabaseProperties): void => {
-    for (const [key, value] of Object.entries(of)) {
+  const flatten = (prefix: string, object: DatabaseProperties): void => {
+    for (const [key, value] of Object.entries(object)) {
       const name = prefix + whole('the name of a property', key)
       if (value === undefined || value === null) continue
       if (typeof value === 'object' && Object.getPrototypeOf(value) === Object.prototype) {

@@ -15,7 +15,7 @@ function bytes(what: string, value: unknown): Uint8Array {
   throw argument(`${what} must be a Buffer or a Uint8Array, not ${shown(value)}`)
 }
 
-function id(value: unknown): bigint {
+function checked(value: unknown): bigint {
   return of64('an id', value, 0n)
 }
 
@@ -80,8 +80,8 @@ export class OrderNumbers {
   }
 
   /** The order number of an id of 64 bits: 16 bytes. */
-  seal(of: bigint | number): Bytes {
-    return asked(() => native.seal(this.#box, id(of))) as Bytes
+  seal(id: bigint | number): Bytes {
+    return asked(() => native.seal(this.#box, checked(id))) as Bytes
   }
 
   /** The id in an order number of 16 bytes. */
@@ -90,8 +90,8 @@ export class OrderNumbers {
   }
 
   /** The order number of an id of 128 bits. */
-  sealWide(of: bigint): Bytes {
-    return asked(() => native.sealWide(this.#box, whole('an id', of))) as Bytes
+  sealWide(id: bigint): Bytes {
+    return asked(() => native.sealWide(this.#box, whole('an id', id))) as Bytes
   }
 
   /** The id of 128 bits in an order number. */
@@ -100,8 +100,8 @@ export class OrderNumbers {
   }
 
   /** The order number of 8 bytes: a bigint below `2n ** 63n`. It has no room for a check: every such number opens as some id. */
-  seal8(of: bigint | number): bigint {
-    return asked(() => native.seal8(this.#box, id(of)))
+  seal8(id: bigint | number): bigint {
+    return asked(() => native.seal8(this.#box, checked(id)))
   }
 
   /** The id in an order number of 8 bytes, of the version of `withVersion` or the only one that is loaded. */
@@ -139,8 +139,8 @@ export class OrderNumbers {
   }
 
   /** The order number of an id of 64 bits as text of 26 characters. */
-  sealText(of: bigint | number): string {
-    return asked(() => native.sealText(this.#box, id(of)))
+  sealText(id: bigint | number): string {
+    return asked(() => native.sealText(this.#box, checked(id)))
   }
 
   /** The id in the text of an order number of 16 bytes. Small letters are read too, and i, l and o as the digits that they look like. */
@@ -149,8 +149,8 @@ export class OrderNumbers {
   }
 
   /** The order number of an id of 128 bits as text of 26 characters. */
-  sealWideText(of: bigint): string {
-    return asked(() => native.sealWideText(this.#box, whole('an id', of)))
+  sealWideText(id: bigint): string {
+    return asked(() => native.sealWideText(this.#box, whole('an id', id)))
   }
 
   /** The id of 128 bits in the text of an order number. */
@@ -159,8 +159,8 @@ export class OrderNumbers {
   }
 
   /** The order number of 8 bytes as text of 14 characters, the last of which finds typing errors. */
-  seal8Text(of: bigint | number): string {
-    return asked(() => native.seal8Text(this.#box, id(of)))
+  seal8Text(id: bigint | number): string {
+    return asked(() => native.seal8Text(this.#box, checked(id)))
   }
 
   /** The id in the text of an order number of 8 bytes. */

@@ -79,7 +79,7 @@ def test_what_is_no_order_number_is_refused(numbers, order_no):
 
 
 def test_arguments_of_other_types_are_refused(numbers):
-    of = keymill.OrderNumbers.from_keys
+    from_keys = keymill.OrderNumbers.from_keys
     for keys, seal_with in [
         ({}, 1),
         (None, 1),
@@ -93,10 +93,10 @@ def test_arguments_of_other_types_are_refused(numbers):
         ({1: SECRET.hex()}, 1),
         ({1: SECRET[:31]}, 1),
     ]:
-        assert refused(of, keys, seal_with).code == "INVALID_ARGUMENT"
+        assert refused(from_keys, keys, seal_with).code == "INVALID_ARGUMENT"
     for name in ("\x1f", "x" * 129, 5, b"acme", "\ud800"):
-        assert refused(of, {1: SECRET}, 1, name, "").code == "INVALID_ARGUMENT"
-        assert refused(of, {1: SECRET}, 1, "", name).code == "INVALID_ARGUMENT"
+        assert refused(from_keys, {1: SECRET}, 1, name, "").code == "INVALID_ARGUMENT"
+        assert refused(from_keys, {1: SECRET}, 1, "", name).code == "INVALID_ARGUMENT"
     for value in (None, 5, b"6WFC0Z3J6MZTAKV7NK3VWK76VB", "\ud800", ""):
         assert refused(numbers.unseal_text, value).code == "INVALID_ARGUMENT"
         assert refused(numbers.unseal8_text, value).code == "INVALID_ARGUMENT"

@@ -91,7 +91,7 @@ impl LastError {
     }
 
     /// The error that holds for callers of this counter.
-    fn of(&self, counter: Option<u32>) -> Option<&Posted> {
+    fn for_counter(&self, counter: Option<u32>) -> Option<&Posted> {
         let own = counter.and_then(|counter| self.of_counters.get(&counter));
         own.into_iter().chain(&self.posted).max_by_key(|posted| posted.count)
     }
@@ -180,7 +180,7 @@ impl Callers {
     ) -> Option<Error> {
         let now = Instant::now();
         let is_late = now >= waiting.give_up_at;
-        let Some(posted) = last_error.of(waiting.counter) else {
+        let Some(posted) = last_error.for_counter(waiting.counter) else {
             return is_late.then(|| self.deadline_passed());
         };
         let retry_in = self.retry_in(posted);
@@ -245,7 +245,7 @@ impl Callers {
         left: impl FnOnce() -> u64,
     ) -> Error {
         let last_error = self.lock();
-        match last_error.of(counter).map(|posted| (posted, self.retry_in(posted))) {
+        match last_error.for_counter(counter).map(|posted| (posted, self.retry_in(posted))) {
             Some((posted, retry_in)) if !retry_in.is_zero() => self.error_of(posted, retry_in, enough, left),
             _ => Error::new(Code::NotReady, format!("no number of `{}` is in memory yet", self.spec.label))
                 .after(ROUND_TRIP),

@@ -118,7 +118,7 @@ pub fn check_all_are_named(
 ) -> Result<()> {
     for child in texts(shard, &question(table, false))? {
         let [name, _, key] = &child[..] else { continue };
-        if all.iter().any(|of| is_named(of, name)) {
+        if all.iter().any(|table| is_named(table, name)) {
             continue;
         }
         return Err(Error::new(

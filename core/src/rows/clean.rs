@@ -51,15 +51,15 @@ impl Moves {
         let watch = Watch::new(on_event);
         let status = self.status()?;
         let (finished, routes) = self.finished(&status, rows, older_than)?;
-        let Some(of) = finished.first().map(|of| &of.of) else { return Ok(Vec::new()) };
-        let mut all = rows.open(of, &watch)?;
+        let Some(planned) = finished.first().map(|finished| &finished.of) else { return Ok(Vec::new()) };
+        let mut all = rows.open(planned, &watch)?;
         // All tables before the first row goes: where one is missing, something is wrong.
         let mut counts = Vec::new();
         for at in 0..all.len() {
             let (before, behind) = all.split_at_mut(at + 1);
             let Some(both) = before.last_mut() else { continue };
-            check_sides(both, &routes, of, &status.finished)?;
-            let behind: Vec<_> = behind.iter().map(|of| &of.old).collect();
+            check_sides(both, &routes, planned, &status.finished)?;
+            let behind: Vec<_> = behind.iter().map(|both| &both.old).collect();
             check_children(&mut both.from, &both.old, &behind, rows.wording)?;
             let (mut known, mut missing) = (0, 0);
             for range in ranges(&finished, both) {
@@ -109,15 +109,15 @@ impl Moves {
     ) -> Result<(Vec<FinishedMove>, Router)> {
         let finished = finished(self.router(), status, rows, older_than)?;
         let routes = self.routes()?;
-        for of in &finished {
-            check_routes(&routes, of)?;
+        for finished_move in &finished {
+            check_routes(&routes, finished_move)?;
         }
         Ok((finished, routes))
     }
 }
 
 fn ranges(finished: &[FinishedMove], both: &Both<'_>) -> Vec<IdRange> {
-    finished.iter().flat_map(|of| both.ranges(&of.of)).collect()
+    finished.iter().flat_map(|moved| both.ranges(&moved.of)).collect()
 }
 
 /// The moves whose rows may go. The names of the shards must be there: a new shard that is taken for the old one would be emptied.
@@ -128,8 +128,9 @@ fn finished(
     older_than: Duration,
 ) -> Result<Vec<FinishedMove>> {
     let MovedRows { from, to, wording, .. } = rows;
-    let is_named = |of: &FinishedMove| url(from, &of.of.from).is_some() && url(to, &of.of.to).is_some();
-    let all: Vec<_> = status.finished.iter().filter(|of| is_named(of)).cloned().collect();
+    let is_named =
+        |moved: &FinishedMove| url(from, &moved.of.from).is_some() && url(to, &moved.of.to).is_some();
+    let all: Vec<_> = status.finished.iter().filter(|moved| is_named(moved)).cloned().collect();
     let Some(last) = status.finished.last() else {
         return Err(Error::config(format!(
             "router `{}` has no finished move; rows are removed from the old shard after `keymill move finish`",
@@ -145,8 +146,8 @@ fn finished(
             wording.shard("to", &shown(&last.of.to))
         )));
     }
-    let age = |of: &FinishedMove| Duration::from_millis(status.now_ms.saturating_sub(of.finished_at));
-    let old: Vec<_> = all.iter().filter(|of| age(of) >= older_than).cloned().collect();
+    let age = |moved: &FinishedMove| Duration::from_millis(status.now_ms.saturating_sub(moved.finished_at));
+    let old: Vec<_> = all.iter().filter(|moved| age(moved) >= older_than).cloned().collect();
     if old.is_empty() {
         let oldest = all.iter().map(age).max().unwrap_or_default();
         return Err(Error::new(
@@ -163,19 +164,19 @@ fn finished(
 }
 
 /// Refuses a range that is not the new shard's alone: it moves, or has moved on.
-fn check_routes(routes: &Router, of: &FinishedMove) -> Result<()> {
-    for range in IdRange::of(&of.of, false) {
+fn check_routes(routes: &Router, moved: &FinishedMove) -> Result<()> {
+    for range in IdRange::of(&moved.of, false) {
         let (super::key::Id::Number(first), super::key::Id::Number(last)) = (range.first, range.last) else {
             continue;
         };
         for id in (first..=last).step_by(1 << 47) {
             let route = routes.route(id)?;
-            if route.shard != of.of.to || route.mirror.is_some() {
+            if route.shard != moved.of.to || route.mirror.is_some() {
                 return Err(Error::config(format!(
                     "gene {} was moved from `{}` to `{}`, and is `{}`'s now or moves; rows of ranges that have moved on are not removed by this command",
                     id >> 47,
-                    of.of.from,
-                    of.of.to,
+                    moved.of.from,
+                    moved.of.to,
                     route.shard
                 )));
             }

@@ -110,7 +110,7 @@ fn differing(both: &mut Both<'_>, mut ids: BTreeSet<Id>, settle: Duration) -> Re
             break;
         }
         std::thread::sleep(BETWEEN_LOOKS);
-        ids = found.iter().map(|of| of.id.clone()).collect();
+        ids = found.iter().map(|row| row.id.clone()).collect();
         found = look(both, &ids)?;
     }
     Ok(found)
@@ -163,15 +163,15 @@ pub fn sub_range(both: &mut Both<'_>, left: &IdRange, most: u64) -> Result<IdRan
 fn differing_in(both: &mut Both<'_>, chunk: &IdRange, again: &mut BTreeSet<Id>) -> Result<u64> {
     let old = both.watch.persist(|| checksum(&mut both.from, &both.old, chunk))?;
     let new = both.watch.persist(|| checksum(&mut both.to, &both.new, chunk))?;
-    let count = |of: &[Vec<u8>]| {
-        of.first().and_then(|bytes| std::str::from_utf8(bytes).ok()?.parse::<u64>().ok()).unwrap_or(0)
+    let count = |cells: &[Vec<u8>]| {
+        cells.first().and_then(|bytes| std::str::from_utf8(bytes).ok()?.parse::<u64>().ok()).unwrap_or(0)
     };
     if old != new {
         let within = both.old.within(chunk);
         let old = both.watch.persist(|| digests(&mut both.from, &both.old, &within))?;
         let within = both.new.within(chunk);
         let new = both.watch.persist(|| digests(&mut both.to, &both.new, &within))?;
-        again.extend(between(&old, &new, both)?.into_iter().map(|of| of.id));
+        again.extend(between(&old, &new, both)?.into_iter().map(|row| row.id));
     }
     Ok(count(&old).max(count(&new)))
 }

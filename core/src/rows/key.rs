@@ -54,13 +54,13 @@ pub struct IdRange {
 impl IdRange {
     /// The ids of a range of genes: one range of the key, or two where it goes on at gene 0.
     pub fn of(moved: &PlannedMove, wide: bool) -> Vec<IdRange> {
-        let one = |of: &PlannedMove| {
+        let one = |planned: &PlannedMove| {
             if wide {
-                let (first, last) = of.wide_ids();
+                let (first, last) = planned.wide_ids();
                 let bytes = |id: u128| Id::Bytes(id.to_be_bytes().to_vec());
                 return IdRange { first: bytes(first), last: bytes(last) };
             }
-            let (first, last) = of.ids();
+            let (first, last) = planned.ids();
             IdRange { first: Id::Number(first), last: Id::Number(last) }
         };
         if moved.first <= moved.last {
@@ -87,15 +87,16 @@ mod tests {
             "version = 1\nring = \"0\"\n[[move]]\nfirst = {first}\nlast = {}\nfrom = \"a\"\nto = \"b\"\n",
             last.max(first)
         );
-        let mut of = crate::moves::MovePlan::from_text(&text).expect("a plan").moves.remove(0);
-        of.last = last;
-        of
+        let mut planned = crate::moves::MovePlan::from_text(&text).expect("a plan").moves.remove(0);
+        planned.last = last;
+        planned
     }
 
     #[test]
     fn a_range_that_goes_on_at_gene_0_is_two_ranges_of_the_key() {
         let ranges = IdRange::of(&moved(65_535, 1), false);
-        let ids: Vec<_> = ranges.iter().map(|of| (of.first.to_string(), of.last.to_string())).collect();
+        let ids: Vec<_> =
+            ranges.iter().map(|range| (range.first.to_string(), range.last.to_string())).collect();
         let text = |first: u64, last: u64| (first.to_string(), last.to_string());
         assert_eq!(ids, [text(0, (2 << 47) - 1), text(65_535 << 47, (1 << 63) - 1)]);
     }

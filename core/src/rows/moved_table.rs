@@ -126,19 +126,20 @@ impl MovedTable {
         may_have_more: bool,
     ) -> Result<()> {
         let alter = "make both tables alike with ALTER TABLE, in the new shard first";
-        let lacks = |column: &Column, of: &MovedTable| of.columns.iter().all(|has| has.name != column.name);
+        let lacks =
+            |column: &Column, table: &MovedTable| table.columns.iter().all(|has| has.name != column.name);
         for column in &self.columns {
-            match other.columns.iter().find(|of| of.name == column.name) {
+            match other.columns.iter().find(|found| found.name == column.name) {
                 None => {
                     return Err(refused(format!(
                         "column `{}` of `{}` is in {here} and not in {there}; {alter}",
                         column.name, self.name
                     )));
                 }
-                Some(of) if of.kind != column.kind => {
+                Some(found) if found.kind != column.kind => {
                     return Err(refused(format!(
                         "column `{}` of `{}` is {} in {here} and {} in {there}; {alter}",
-                        column.name, self.name, column.kind, of.kind
+                        column.name, self.name, column.kind, found.kind
                     )));
                 }
                 Some(_) => {}
@@ -180,7 +181,7 @@ fn is_number(kind: &str) -> bool {
 }
 
 fn is_bytes(kind: &str) -> bool {
-    kind == "bytea" || ["varbinary(", "binary("].iter().any(|of| kind.starts_with(of))
+    kind == "bytea" || ["varbinary(", "binary("].iter().any(|prefix| kind.starts_with(prefix))
 }
 
 /// The rows of a question to the catalogue, as texts.

@@ -27,16 +27,16 @@ fn question(table: &MovedTable) -> String {
 pub fn check_parents(shard: &mut Shard, table: &MovedTable, later: &[&MovedTable]) -> Result<()> {
     for parent in texts(shard, &question(table))? {
         let [name, key] = &parent[..] else { continue };
-        let is_of = |of: &&MovedTable| match table.kind {
-            ShardKind::MySql => of.name == *name,
-            ShardKind::Postgres => of.quoted == *name,
+        let is_parent = |candidate: &&MovedTable| match table.kind {
+            ShardKind::MySql => candidate.name == *name,
+            ShardKind::Postgres => candidate.quoted == *name,
         };
-        let what = if is_of(&table) {
+        let what = if is_parent(&table) {
             format!(
                 "`{}` refers to itself (`{key}`), and a row may be copied before the one that it refers to; drop this foreign key in the new shard, and add it again after the move",
                 table.name
             )
-        } else if let Some(parent) = later.iter().copied().find(is_of) {
+        } else if let Some(parent) = later.iter().copied().find(is_parent) {
             format!(
                 "rows of `{}` refer to rows of `{}` (`{key}`), which would be copied later; name that table first",
                 table.name, parent.name

@@ -39,7 +39,7 @@ pub fn repair(
     deletes: bool,
     permit: &Permit<'_>,
 ) -> Result<Vec<Difference>> {
-    let ids: BTreeSet<Id> = found.iter().map(|of| of.id.clone()).collect();
+    let ids: BTreeSet<Id> = found.iter().map(|row| row.id.clone()).collect();
     let with =
         |wanted| found.iter().filter(move |row| cure(row, deletes) == Some(wanted)).collect::<Vec<_>>();
     let (brought, deleted) = (with(Cure::Bring), with(Cure::Delete));
@@ -69,9 +69,9 @@ pub fn repair(
         })?;
     }
     let left = look(both, &ids)?;
-    for of in &left {
-        if let Some(reason) = reasons.get(&of.primary) {
-            let row = format!("row {} of `{}`: {reason}", both.old.shown(&of.primary), both.old.name);
+    for differing in &left {
+        if let Some(reason) = reasons.get(&differing.primary) {
+            let row = format!("row {} of `{}`: {reason}", both.old.shown(&differing.primary), both.old.name);
             watch.say(RowsEvent::NotRepaired(&Error::new(Code::StoreRefused, row)));
         }
     }
@@ -114,11 +114,11 @@ mod tests {
 
     #[test]
     fn a_row_becomes_what_it_is_in_the_old_shard_and_is_deleted_only_where_that_was_asked_for() {
-        let of = |how| Difference { primary: vec![b"1".to_vec()], id: Id::Number(1), how };
+        let difference = |how| Difference { primary: vec![b"1".to_vec()], id: Id::Number(1), how };
         for how in [Differs::OnlyOld, Differs::Content] {
-            assert_eq!(cure(&of(how), false), Some(Cure::Bring), "{how:?}");
+            assert_eq!(cure(&difference(how), false), Some(Cure::Bring), "{how:?}");
         }
-        assert_eq!(cure(&of(Differs::OnlyNew), false), None);
-        assert_eq!(cure(&of(Differs::OnlyNew), true), Some(Cure::Delete));
+        assert_eq!(cure(&difference(Differs::OnlyNew), false), None);
+        assert_eq!(cure(&difference(Differs::OnlyNew), true), Some(Cure::Delete));
     }
 }

@@ -13,18 +13,18 @@ use super::key::IdRange;
 pub fn check_sides(
     both: &mut Both<'_>,
     routes: &Router,
-    of: &PlannedMove,
+    planned: &PlannedMove,
     finished: &[FinishedMove],
 ) -> Result<()> {
     let watch = both.watch;
-    let is_of_both = |name: &String| *name == of.from || *name == of.to;
+    let is_either = |name: &String| *name == planned.from || *name == planned.to;
     let has_moved = |gene: u16| {
-        let moved = finished.iter().map(|of| &of.of);
+        let moved = finished.iter().map(|moved| &moved.of);
         // A range may go on at gene 0.
         let holds = |one: &PlannedMove| gene.wrapping_sub(one.first) <= one.last.wrapping_sub(one.first);
-        moved.filter(|one| is_of_both(&one.from) && is_of_both(&one.to)).any(holds)
+        moved.filter(|one| is_either(&one.from) && is_either(&one.to)).any(holds)
     };
-    for (own, is_old) in [(&of.from, true), (&of.to, false)] {
+    for (own, is_old) in [(&planned.from, true), (&planned.to, false)] {
         let is_own = |gene: &u16| {
             let route = routes.route(u64::from(*gene) << 47);
             route.is_ok_and(|route| route.shard == *own && route.mirror.is_none()) && !has_moved(*gene)
@@ -32,7 +32,7 @@ pub fn check_sides(
         let genes: Vec<u16> = (0..=u16::MAX).filter(is_own).collect();
         for part in genes.chunk_by(|one, next| one + 1 == *next) {
             let (Some(first), Some(last)) = (part.first(), part.last()) else { continue };
-            let mut others = of.clone();
+            let mut others = planned.clone();
             (others.first, others.last) = (*first, *last);
             for range in IdRange::of(&others, both.old.is_wide) {
                 let (other, table) =
@@ -59,9 +59,9 @@ pub fn check_sides(
 const CAME_BACK: u64 = 100;
 
 /// Refuses to delete in the new shard what the old one lacks where that would be more than what came back during a copy.
-pub fn check_deletes(both: &mut Both<'_>, of: &PlannedMove) -> Result<()> {
+pub fn check_deletes(both: &mut Both<'_>, planned: &PlannedMove) -> Result<()> {
     let (mut old, mut new) = (0, 0);
-    for range in IdRange::of(of, both.old.is_wide) {
+    for range in IdRange::of(planned, both.old.is_wide) {
         let rows = both.watch.persist(|| counted(both, &range))?;
         old += rows.sent;
         new += rows.alike;

@@ -99,7 +99,7 @@ impl Moves {
                 continue;
             };
             check_deletes(both, &before.of)?;
-            let behind: Vec<_> = behind.iter().map(|of| &of.new).collect();
+            let behind: Vec<_> = behind.iter().map(|both| &both.new).collect();
             check_children(&mut both.to, &both.new, &behind, rows.wording)?;
         }
         let counts = matches!(before.phase, MovePhase::Mirror | MovePhase::CutOver(100));
@@ -125,7 +125,7 @@ impl Moves {
         for (both, deleted) in all.iter_mut().zip(deleted) {
             let found = self.compare(both, repair, &permit)?;
             let named = found.left.iter();
-            let named = named.map(|of| DifferingRow { row: both.old.shown(&of.primary), how: of.how });
+            let named = named.map(|row| DifferingRow { row: both.old.shown(&row.primary), how: row.how });
             tables.push(ComparedRows {
                 table: both.old.name.clone(),
                 rows: found.rows,
@@ -173,10 +173,10 @@ impl Moves {
         let mut pace = Pace::new(u64::MAX, Instant::now());
         let mut whole = Compared::default();
         for range in both.ranges(&moving.of) {
-            let of = compare(both, &range, status.settle, &mut pace, NAMED, resolve)?;
-            whole.rows += of.rows;
-            whole.repaired += of.repaired;
-            whole.left.extend(of.left);
+            let compared = compare(both, &range, status.settle, &mut pace, NAMED, resolve)?;
+            whole.rows += compared.rows;
+            whole.repaired += compared.repaired;
+            whole.left.extend(compared.left);
         }
         Ok(whole)
     }

@@ -48,7 +48,7 @@ impl DateField {
     }
 
     /// The part's value in a period.
-    pub(super) const fn of(self, period: u64) -> u64 {
+    pub(super) const fn value_in(self, period: u64) -> u64 {
         let above = match self {
             DateField::Year => return period / DateField::Year.unit(),
             DateField::Month => DateField::Year,
@@ -132,15 +132,15 @@ impl Calendar {
         if !period.is_multiple_of(self.finest?.unit()) {
             return None;
         }
-        let year = i16::try_from(DateField::Year.of(period)).ok()?;
+        let year = i16::try_from(DateField::Year.value_in(period)).ok()?;
         if year < self.years.0 || year > self.years.1 {
             return None;
         }
         // A part the pattern does not show is 0 in a period; a month and a day count from 1.
         let shown = |part: DateField| self.finest >= Some(part);
-        let from_one = |part: DateField| if shown(part) { part.of(period) as i8 } else { 1 };
+        let from_one = |part: DateField| if shown(part) { part.value_in(period) as i8 } else { 1 };
         let date = Date::new(year, from_one(DateField::Month), from_one(DateField::Day)).ok()?;
-        let part = |part: DateField| part.of(period);
+        let part = |part: DateField| part.value_in(period);
         DateTime::new(
             date.year(),
             date.month(),

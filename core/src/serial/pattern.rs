@@ -57,7 +57,7 @@ impl DatePattern {
         for piece in &self.pieces {
             match piece {
                 Piece::Literal(text) => prefix.push_str(text),
-                Piece::Field(part, width) => prefix.push_digits(part.of(period), *width),
+                Piece::Field(part, width) => prefix.push_digits(part.value_in(period), *width),
             }
         }
         prefix

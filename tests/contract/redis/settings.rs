@@ -229,7 +229,7 @@ fn like_redis(says: Says) -> Fake {
     })
 }
 
-fn of(fake: &Fake, durability: Durability) -> RedisStore {
+fn store(fake: &Fake, durability: Durability) -> RedisStore {
     let mut options = RedisOptions::default();
     options.server.hosts = vec![fake.place()];
     options.server.durability = durability;
@@ -253,18 +253,18 @@ fn a_server_that_hides_its_settings_is_refused_unless_that_is_accepted() {
         let fake = like_redis(Says { info, config, restricted });
         let part = format!("{part} cannot be read");
         says(
-            of(&fake, Durability::Refuse).reserve(&request(10)),
+            store(&fake, Durability::Refuse).reserve(&request(10)),
             FaultKind::Unsafe,
             &[&part, "durability=warn"],
         );
-        let mut accepted = of(&fake, Durability::Warn);
+        let mut accepted = store(&fake, Durability::Warn);
         assert_eq!(accepted.reserve(&request(10)).unwrap().lo, 1, "{what}");
         assert_eq!(accepted.reserve(&request(10)).unwrap().lo, 11, "{what}");
         let warnings = accepted.facts().unwrap().warnings;
         assert!(warnings.iter().any(|warning| warning.contains(&part)), "{what}: {warnings:?}");
     }
     let fake = like_redis(Says { info, config: SAFE, restricted: false });
-    let mut store = of(&fake, Durability::Refuse);
+    let mut store = store(&fake, Durability::Refuse);
     assert_eq!(store.reserve(&request(10)).unwrap().lo, 1);
     assert_eq!(store.reserve(&request(10)).unwrap().lo, 11);
 }
@@ -281,15 +281,15 @@ fn only_a_server_that_says_it_is_the_master_is_written_to() {
     ] {
         for durability in [Durability::Refuse, Durability::Warn] {
             let fake = like_redis(Says { info, config: SAFE, restricted: false });
-            says(of(&fake, durability).reserve(&request(10)), FaultKind::Unavailable, &parts);
-            let warnings = of(&fake, durability).facts().unwrap().warnings;
+            says(store(&fake, durability).reserve(&request(10)), FaultKind::Unavailable, &parts);
+            let warnings = store(&fake, durability).facts().unwrap().warnings;
             assert!(warnings.iter().any(|warning| warning.contains(parts[0])), "{warnings:?}");
         }
     }
     let silent = like_redis(Says { info: "redis_version:7.0.0\r\n", config: SAFE, restricted: false });
     let parts = ["does not say whether it is a master", "durability=warn"];
-    says(of(&silent, Durability::Refuse).reserve(&request(10)), FaultKind::Unavailable, &parts);
-    assert_eq!(of(&silent, Durability::Warn).reserve(&request(10)).unwrap().lo, 1);
+    says(store(&silent, Durability::Refuse).reserve(&request(10)), FaultKind::Unavailable, &parts);
+    assert_eq!(store(&silent, Durability::Warn).reserve(&request(10)).unwrap().lo, 1);
 }
 
 // ---- Sentinels ----

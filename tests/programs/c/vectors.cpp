@@ -352,8 +352,8 @@ public:
             Value value;
             value.kind = Value::List;
             auto count = static_cast<std::size_t>(number(step, "count"));
-            auto &of = source(step).source;
-            for (const std::string &each : verb == "take_text" ? of.take_text(count) : of.take_text_for(key(step), count))
+            auto &from = source(step).source;
+            for (const std::string &each : verb == "take_text" ? from.take_text(count) : from.take_text_for(key(step), count))
                 value.list.push_back(text(each));
             return value;
         } else if (verb == "next_wide_for") {
@@ -452,18 +452,18 @@ private:
     }
 
     Value route_order_no(const Value &step) {
-        keymill::Router &of = router(step);
-        if (step["number"].kind == Value::Text) return shown(of.route_order_no(whole(step, "number")));
-        if (step["text"].kind == Value::Text) return shown(of.route_order_no(step["text"].text));
+        keymill::Router &routes = router(step);
+        if (step["number"].kind == Value::Text) return shown(routes.route_order_no(whole(step, "number")));
+        if (step["text"].kind == Value::Text) return shown(routes.route_order_no(step["text"].text));
         std::vector<std::uint8_t> given = bytes(field(step, "no"));
         if (given.size() == 16) {
             keymill::OrderNo order_no;
             std::copy(given.begin(), given.end(), order_no.begin());
-            return shown(of.route_order_no(order_no));
+            return shown(routes.route_order_no(order_no));
         }
         // Bytes of any length are C's.
         km_route route = KM_ROUTE_INIT;
-        keymill::detail::check(km_router_route_order_no(of.get(), given.data(), given.size(), &route));
+        keymill::detail::check(km_router_route_order_no(routes.get(), given.data(), given.size(), &route));
         return shown(keymill::Route(route));
     }
 

@@ -115,21 +115,21 @@ class History:
         """What is wrong with all that was found and read."""
         for line in self.torn:
             yield "torn", line
-        for id, of in self.ids.items():
-            for fault, what in faults_of(of):
+        for id, written in self.ids.items():
+            for fault, what in faults_of(written):
                 yield fault, f"id {id}: {what}"
 
     def faults_of_shard(self, name, rows):
         """What is wrong with the rows of a shard while no write is under way: of each id its counter, token, state and items."""
-        for id, of in self.ids.items():
-            newest = max(of.acknowledged(), key=lambda one: one.counter, default=None)
+        for id, written in self.ids.items():
+            newest = max(written.acknowledged(), key=lambda one: one.counter, default=None)
             where = f"id {id} in {name}"
             if id not in rows:
-                if newest and not any(one.counter >= newest.counter for one in of.deletes()):
+                if newest and not any(one.counter >= newest.counter for one in written.deletes()):
                     yield "lost", f"{where} is not there; acknowledged was {newest}"
                 continue
             counter, token, state = rows[id]
-            wrote = of.tries.get(token)
+            wrote = written.tries.get(token)
             if wrote is None or wrote.fate == UNDONE or (wrote.counter, wrote.state) != (counter, state):
                 yield "undone", f"{where} is {rows[id]}; of this token is {wrote}"
             if newest and (counter < newest.counter or counter == newest.counter and token != newest.token):
@@ -151,10 +151,10 @@ class Highest:
         return self.counters[at - 1] if at else 0
 
 
-def faults_of(of):
-    acknowledged, deletes = of.acknowledged(), of.deletes()
+def faults_of(written):
+    acknowledged, deletes = written.acknowledged(), written.deletes()
     known = Highest((one.ended, one.counter) for one in acknowledged)
-    shown = Highest((ended, counter) for counter, _, _, ended in of.reads if counter)
+    shown = Highest((ended, counter) for counter, _, _, ended in written.reads if counter)
     counters = collections.Counter(one.counter for one in acknowledged)
     found = collections.Counter(one.found for one in acknowledged if one.found[0])
     for what, count in [*counters.items(), *found.items()]:
@@ -167,7 +167,7 @@ def faults_of(of):
             if least and not any(one.counter >= least and one.began <= ended for one in deletes):
                 yield fault, f"{what} found nothing after {least}, and no delete"
             return
-        wrote = of.tries.get(token)
+        wrote = written.tries.get(token)
         if wrote is None or wrote.fate == UNDONE or wrote.counter != counter or wrote.state == "gone":
             yield "undone", f"{what} found {counter} {token}; of this token is {wrote}"
         if counter < least:
@@ -178,5 +178,5 @@ def faults_of(of):
         yield from seen(*one.found, one.ended, shown.before(one.began), "vanished", f"the write {one}")
         if one.found[0] is not None and one.counter != one.found[0] + 1:
             yield "twice", f"{one} does not follow what it has found"
-    for counter, token, began, ended in of.reads:
+    for counter, token, began, ended in written.reads:
         yield from seen(counter, token, ended, known.before(began), "lost", f"a read at {began}")

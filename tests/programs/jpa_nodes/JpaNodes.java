@@ -81,7 +81,7 @@ public class JpaNodes {
         ExecutorService threads = Executors.newFixedThreadPool(nodes);
         List<Future<List<Long>>> taken = new ArrayList<>();
         for (EntityManagerFactory factory : factories) taken.add(threads.submit(taker(factory, count)));
-        for (Future<List<Long>> of : taken) for (Long id : of.get()) ids.append(id).append('\n');
+        for (Future<List<Long>> node : taken) for (Long id : node.get()) ids.append(id).append('\n');
         System.out.print(ids);
         System.out.flush();
         System.exit(0);

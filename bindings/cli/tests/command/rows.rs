@@ -103,7 +103,7 @@ impl Shop {
     /// `rows copied`, `rows alike before`.
     fn copied(&self, more: &[&str]) -> (u64, u64) {
         let said = self.run("copy", &[&["--yes", "--json"], more].concat()).json();
-        let number = |of: &str| said[0][of].as_u64().unwrap();
+        let number = |name: &str| said[0][name].as_u64().unwrap();
         (number("rows_copied"), number("rows_alike_before"))
     }
 
@@ -464,8 +464,8 @@ fn rows_that_only_the_new_shard_has_go_with_those_that_refer_to_them() {
             }
             shop.run("copy", &[&ITEMS[..], &["--wait", "--yes"]].concat()).done();
             shop.new.say(&format!("INSERT INTO t_order (order_id, version) VALUES ({}, 1)", id(50)));
-            for of in [50, 2] {
-                shop.new.say(&format!("INSERT INTO t_item VALUES ({}, 7)", id(of)));
+            for seq in [50, 2] {
+                shop.new.say(&format!("INSERT INTO t_item VALUES ({}, 7)", id(seq)));
             }
             let repairs = ["--repair", "--delete", "--wait", "--yes"];
             let repaired = shop.run("verify", &[&ITEMS[..], &repairs].concat()).done();
@@ -970,8 +970,8 @@ fn tables_of_other_shapes_are_copied_exactly() {
         let copied = run("copy", &["--yes"]).done();
         assert!(copied.contains("rows copied: 8\n") && copied.contains("rows copied: 4\n"), "{copied}");
         run("verify", &["--wait", "--yes"]).done();
-        for of in ["SELECT COUNT(*) FROM t_part", "SELECT SUM(LENGTH(picture)) FROM t_order"] {
-            assert_eq!(shop.old.say(of), shop.new.say(of));
+        for question in ["SELECT COUNT(*) FROM t_part", "SELECT SUM(LENGTH(picture)) FROM t_order"] {
+            assert_eq!(shop.old.say(question), shop.new.say(question));
         }
         shop.new.say(&format!("DELETE FROM t_tag WHERE order_id = {}", id(2)));
         if is_ci {

@@ -188,8 +188,8 @@ class BootTest {
         try (ConfigurableApplicationContext one = shop(Stores.H2_AND_SQLITE, "keymill.config=" + first)) {
             try (ConfigurableApplicationContext two = shop(Stores.H2_AND_SQLITE, "keymill.config=" + second)) {
                 assertSame(two.getBean(Mill.class), Mill.shared());
-                Order of = one.getBean(Orders.class).save(new Order());
-                assertEquals(1, of.id, "of its own mill");
+                Order order = one.getBean(Orders.class).save(new Order());
+                assertEquals(1, order.id, "of its own mill");
                 assertEquals(1, two.getBean(Orders.class).save(new Order()).id);
             }
             assertEquals(2, one.getBean(Orders.class).save(new Order()).id);

@@ -74,10 +74,10 @@ class ShardsTest {
 
             // Two rows exchange a value of which there is one.
             shards.write(FIRST, connection -> {
-                String of = " WHERE item_of = " + FIRST + " AND n = ";
-                ask(connection, "UPDATE t_item SET seat = NULL" + of + 1);
-                ask(connection, "UPDATE t_item SET seat = " + FIRST + of + 2);
-                return ask(connection, "UPDATE t_item SET seat = -" + FIRST + of + 1);
+                String where = " WHERE item_of = " + FIRST + " AND n = ";
+                ask(connection, "UPDATE t_item SET seat = NULL" + where + 1);
+                ask(connection, "UPDATE t_item SET seat = " + FIRST + where + 2);
+                return ask(connection, "UPDATE t_item SET seat = -" + FIRST + where + 1);
             });
             two.alike();
             assertEquals(Collections.singletonList("-" + FIRST), two.ask(1, "SELECT seat FROM t_item WHERE n = 1"));

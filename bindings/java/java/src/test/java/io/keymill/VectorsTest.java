@@ -123,8 +123,8 @@ class VectorsTest {
                     Map<String, String> properties = new LinkedHashMap<>();
                     if (step.has("properties")) {
                         for (JsonElement pair : step.getAsJsonArray("properties")) {
-                            JsonArray of = pair.getAsJsonArray();
-                            properties.put(of.get(0).getAsString(), of.get(1).getAsString());
+                            JsonArray property = pair.getAsJsonArray();
+                            properties.put(property.get(0).getAsString(), property.get(1).getAsString());
                         }
                     }
                     return new JsonPrimitive(Mill.storeOf(text(step, "url"), properties));
@@ -135,9 +135,9 @@ class VectorsTest {
                 case "take":
                     return take(source(step), Integer.parseInt(text(step, "count")));
                 case "next_for":
-                    Business of = new Business(source(step).box());
+                    Business ids = new Business(source(step).box());
                     return new JsonPrimitive(
-                            Long.toString(step.has("key") ? of.next(key(step)) : of.next(keyText(step))));
+                            Long.toString(step.has("key") ? ids.next(key(step)) : ids.next(keyText(step))));
                 case "try_next_for":
                     return tryNextFor(new Business(source(step).box()), step);
                 case "take_for":
@@ -308,46 +308,46 @@ class VectorsTest {
 
         /** The verbs of order numbers: 16 bytes are hexadecimal digits in the vectors. */
         private JsonElement sealing(String verb, JsonObject step) {
-            OrderNumbers of = numbers.get(step.has("of") ? text(step, "of") : "");
-            if (of == null) {
+            OrderNumbers numbered = numbers.get(step.has("of") ? text(step, "of") : "");
+            if (numbered == null) {
                 throw new AssertionError("`" + verb + "` is no step");
             }
             switch (verb) {
                 case "seal":
-                    return new JsonPrimitive(hex(of.seal(id(step))));
+                    return new JsonPrimitive(hex(numbered.seal(id(step))));
                 case "unseal":
-                    return decimal(of.unseal(bytes(text(step, "no"))));
+                    return decimal(numbered.unseal(bytes(text(step, "no"))));
                 case "seal_wide":
-                    return new JsonPrimitive(hex(of.sealWide(new BigInteger(text(step, "id")))));
+                    return new JsonPrimitive(hex(numbered.sealWide(new BigInteger(text(step, "id")))));
                 case "unseal_wide":
-                    return new JsonPrimitive(new BigInteger(of.unsealWide(bytes(text(step, "no")))).toString());
+                    return new JsonPrimitive(new BigInteger(numbered.unsealWide(bytes(text(step, "no")))).toString());
                 case "seal8":
-                    return decimal(of.seal8(id(step)));
+                    return decimal(numbered.seal8(id(step)));
                 case "unseal8":
-                    return decimal(of.unseal8(Long.parseUnsignedLong(text(step, "no"))));
+                    return decimal(numbered.unseal8(Long.parseUnsignedLong(text(step, "no"))));
                 case "seal_text":
-                    return new JsonPrimitive(of.sealText(id(step)));
+                    return new JsonPrimitive(numbered.sealText(id(step)));
                 case "unseal_text":
-                    return decimal(of.unsealText(text(step, "no")));
+                    return decimal(numbered.unsealText(text(step, "no")));
                 case "seal_wide_text":
-                    return new JsonPrimitive(of.sealWideText(Router.wide(new BigInteger(text(step, "id")))));
+                    return new JsonPrimitive(numbered.sealWideText(Router.wide(new BigInteger(text(step, "id")))));
                 case "unseal_wide_text":
-                    return new JsonPrimitive(new BigInteger(of.unsealWideText(text(step, "no"))).toString());
+                    return new JsonPrimitive(new BigInteger(numbered.unsealWideText(text(step, "no"))).toString());
                 case "seal8_text":
-                    return new JsonPrimitive(of.seal8Text(id(step)));
+                    return new JsonPrimitive(numbered.seal8Text(id(step)));
                 case "unseal8_text":
-                    return decimal(of.unseal8Text(text(step, "no")));
+                    return decimal(numbered.unseal8Text(text(step, "no")));
                 case "seal_all":
-                    return list(Stream.of(of.sealAll(longs(step, "ids"))).map(Stage::hex));
+                    return list(Stream.of(numbered.sealAll(longs(step, "ids"))).map(Stage::hex));
                 case "unseal_all":
                     byte[][] orderNos = texts(step, "nos").map(Stage::bytes).toArray(byte[][]::new);
-                    return list(LongStream.of(of.unsealAll(orderNos)).mapToObj(Long::toString));
+                    return list(LongStream.of(numbered.unsealAll(orderNos)).mapToObj(Long::toString));
                 case "seal8_all":
-                    return list(LongStream.of(of.seal8All(longs(step, "ids"))).mapToObj(Long::toString));
+                    return list(LongStream.of(numbered.seal8All(longs(step, "ids"))).mapToObj(Long::toString));
                 case "unseal8_all":
-                    return list(LongStream.of(of.unseal8All(longs(step, "nos"))).mapToObj(Long::toString));
+                    return list(LongStream.of(numbered.unseal8All(longs(step, "nos"))).mapToObj(Long::toString));
                 case "numbers_version":
-                    return new JsonPrimitive(Integer.toString(of.version()));
+                    return new JsonPrimitive(Integer.toString(numbered.version()));
                 default:
                     throw new AssertionError("`" + verb + "` is no step");
             }

@@ -188,20 +188,20 @@ public class KeymillInterceptor implements Interceptor {
     }
 
     private void fillEach(MappedStatement statement, Object parameter, Collection<?> objects) {
-        Class<?> of = null;
+        Class<?> kind = null;
         List<Object> same = new ArrayList<>(objects.size());
         for (Object object : objects) {
             if (object == null) {
                 continue;
             }
-            if (object.getClass() != of) {
-                fillSame(statement, parameter, of, same);
+            if (object.getClass() != kind) {
+                fillSame(statement, parameter, kind, same);
                 same.clear();
-                of = object.getClass();
+                kind = object.getClass();
             }
             same.add(object);
         }
-        fillSame(statement, parameter, of, same);
+        fillSame(statement, parameter, kind, same);
     }
 
     private void fillSame(MappedStatement statement, Object parameter, Class<?> type, List<Object> objects) {
