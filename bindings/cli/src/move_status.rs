@@ -22,7 +22,7 @@ pub fn readers_json(readers: &[Reader]) -> Value {
 fn finished_json(status: &MoveStatus) -> Value {
     let one = |moved: &FinishedMove| {
         json!({
-            "first": moved.of.first, "last": moved.of.last, "from": moved.of.from, "to": moved.of.to,
+            "first": moved.planned.first, "last": moved.planned.last, "from": moved.planned.from, "to": moved.planned.to,
             "finished_at": moved.finished_at,
         })
     };
@@ -49,8 +49,8 @@ pub fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
         let moving = status.moving.as_ref().map(|moving| {
             json!({
                 "phase": moving.phase.to_string(),
-                "first": moving.of.first, "last": moving.of.last,
-                "from": moving.of.from, "to": moving.of.to, "share": moving.of.share,
+                "first": moving.planned.first, "last": moving.planned.last,
+                "from": moving.planned.from, "to": moving.planned.to, "share": moving.planned.share,
                 "steps": moving.options.steps, "watch_ms": moving.options.watch.as_millis() as u64,
                 "by": by(moving.options.by_gene),
                 "since": moving.since, "stored_at": moving.stored_at,
@@ -67,9 +67,9 @@ pub fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
         None => fields.push(("phase", "nothing moves".to_owned())),
         Some(moving) => {
             fields.push(("phase", moving.phase.to_string()));
-            fields.push(("genes", format!("{}-{}", moving.of.first, moving.of.last)));
-            fields.push(("from", moving.of.from.clone()));
-            fields.push(("to", moving.of.to.clone()));
+            fields.push(("genes", format!("{}-{}", moving.planned.first, moving.planned.last)));
+            fields.push(("from", moving.planned.from.clone()));
+            fields.push(("to", moving.planned.to.clone()));
             let steps: Vec<_> = moving.options.steps.iter().map(ToString::to_string).collect();
             fields.push(("steps", steps.join(", ")));
             fields.push(("by", by(moving.options.by_gene).to_owned()));
@@ -83,7 +83,7 @@ pub fn show(router: &str, status: &MoveStatus, json: bool) -> Result<()> {
     }
     fields.extend(status.finished.iter().map(|moved| {
         let age_s = status.now_ms.saturating_sub(moved.finished_at) / 1000;
-        let PlannedMove { first, last, from, to, .. } = &moved.of;
+        let PlannedMove { first, last, from, to, .. } = &moved.planned;
         ("finished", format!("genes {first}-{last}, {from} to {to}, {age_s} s ago"))
     }));
     fields.extend(status.readers.iter().map(|reader| ("reader", reader_text(reader))));

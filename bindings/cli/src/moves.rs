@@ -192,10 +192,10 @@ fn begin_verify(mill: &Mill, router: &str, how: &How, json: bool) -> Result<()> 
         json,
         &[
             ("began", began.to_string()),
-            ("from", moving.of.from.clone()),
-            ("to", moving.of.to.clone()),
-            ("ids", moving.of.predicate("order_id")),
-            ("wide ids", moving.of.wide_predicate("order_id")),
+            ("from", moving.planned.from.clone()),
+            ("to", moving.planned.to.clone()),
+            ("ids", moving.planned.predicate("order_id")),
+            ("wide ids", moving.planned.wide_predicate("order_id")),
         ],
     )?;
     print::note(&format!(

@@ -89,10 +89,10 @@ pub fn put(mill: &Mill, name: &str, file: &Path, yes: bool, json: bool) -> Resul
     if let Some(moving) = moving.filter(|_| stored.before != Some(stored.after)) {
         print::note(&format!(
             "keymill: genes {}-{} move from `{}` to `{}` ({}): the new table {} that move as it says itself, and is not compared with it; `keymill move back` undoes it step by step",
-            moving.of.first,
-            moving.of.last,
-            moving.of.from,
-            moving.of.to,
+            moving.planned.first,
+            moving.planned.last,
+            moving.planned.from,
+            moving.planned.to,
             moving.phase,
             if yes { "has replaced" } else { "replaces" }
         ));

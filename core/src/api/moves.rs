@@ -70,7 +70,7 @@ impl Default for MoveOptions {
 #[non_exhaustive]
 pub struct Moving {
     /// Its genes and shards. (`share` is its share of all genes.) Where the range begins behind its end, it goes on at gene 0.
-    pub of: PlannedMove,
+    pub planned: PlannedMove,
     /// Where the move stands.
     pub phase: MovePhase,
     /// How it is made.
@@ -89,8 +89,8 @@ pub struct Moving {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct FinishedMove {
-    /// Its genes and shards, as in [`Moving::of`].
-    pub of: PlannedMove,
+    /// Its genes and shards, as in [`Moving::planned`].
+    pub planned: PlannedMove,
     /// When, by the store's clock, milliseconds since 1970.
     pub finished_at: u64,
 }
@@ -98,7 +98,10 @@ pub struct FinishedMove {
 impl FinishedMove {
     fn new(moved: &Moved) -> FinishedMove {
         let Moved { first, last, from, to, finished_at } = moved.clone();
-        FinishedMove { of: PlannedMove { first, last, from, to, share: share(first, last) }, finished_at }
+        FinishedMove {
+            planned: PlannedMove { first, last, from, to, share: share(first, last) },
+            finished_at,
+        }
     }
 }
 
@@ -128,7 +131,7 @@ pub struct MoveStatus {
 impl MoveStatus {
     /// The range that moves, its phase, and when both began: the same phase of another move, or reached a second time, is not the same.
     fn standing(&self) -> Option<(&PlannedMove, MovePhase, Option<u64>, Option<u64>)> {
-        self.moving.as_ref().map(|moving| (&moving.of, moving.phase, moving.since, moving.stored_at))
+        self.moving.as_ref().map(|moving| (&moving.planned, moving.phase, moving.since, moving.stored_at))
     }
 
     /// The phase in words, for messages.
@@ -147,7 +150,7 @@ impl MoveStatus {
             let options =
                 MoveOptions { steps, watch: Duration::from_millis(watch_ms), by_gene: moves.by == By::Gene };
             Some(Moving {
-                of: planned,
+                planned,
                 phase: moves.phase(),
                 options,
                 since,

@@ -51,7 +51,7 @@ impl Moves {
         let watch = Watch::new(on_event);
         let status = self.status()?;
         let (finished, routes) = self.finished(&status, rows, older_than)?;
-        let Some(planned) = finished.first().map(|finished| &finished.of) else { return Ok(Vec::new()) };
+        let Some(planned) = finished.first().map(|finished| &finished.planned) else { return Ok(Vec::new()) };
         let mut all = rows.open(planned, &watch)?;
         // All tables before the first row goes: where one is missing, something is wrong.
         let mut counts = Vec::new();
@@ -117,7 +117,7 @@ impl Moves {
 }
 
 fn ranges(finished: &[FinishedMove], both: &Both<'_>) -> Vec<IdRange> {
-    finished.iter().flat_map(|moved| both.ranges(&moved.of)).collect()
+    finished.iter().flat_map(|moved| both.ranges(&moved.planned)).collect()
 }
 
 /// The moves whose rows may go. The names of the shards must be there: a new shard that is taken for the old one would be emptied.
@@ -128,8 +128,9 @@ fn finished(
     older_than: Duration,
 ) -> Result<Vec<FinishedMove>> {
     let MovedRows { from, to, wording, .. } = rows;
-    let is_named =
-        |moved: &FinishedMove| url(from, &moved.of.from).is_some() && url(to, &moved.of.to).is_some();
+    let is_named = |moved: &FinishedMove| {
+        url(from, &moved.planned.from).is_some() && url(to, &moved.planned.to).is_some()
+    };
     let all: Vec<_> = status.finished.iter().filter(|moved| is_named(moved)).cloned().collect();
     let Some(last) = status.finished.last() else {
         return Err(Error::config(format!(
@@ -142,8 +143,8 @@ fn finished(
             "{} and {} do not name the shards of a finished move; of the last one they are {} and {}",
             wording.option("from"),
             wording.option("to"),
-            wording.shard("from", &shown(&last.of.from)),
-            wording.shard("to", &shown(&last.of.to))
+            wording.shard("from", &shown(&last.planned.from)),
+            wording.shard("to", &shown(&last.planned.to))
         )));
     }
     let age = |moved: &FinishedMove| Duration::from_millis(status.now_ms.saturating_sub(moved.finished_at));
@@ -165,18 +166,18 @@ fn finished(
 
 /// Refuses a range that is not the new shard's alone: it moves, or has moved on.
 fn check_routes(routes: &Router, moved: &FinishedMove) -> Result<()> {
-    for range in IdRange::of(&moved.of, false) {
+    for range in IdRange::of(&moved.planned, false) {
         let (super::key::Id::Number(first), super::key::Id::Number(last)) = (range.first, range.last) else {
             continue;
         };
         for id in (first..=last).step_by(1 << 47) {
             let route = routes.route(id)?;
-            if route.shard != moved.of.to || route.mirror.is_some() {
+            if route.shard != moved.planned.to || route.mirror.is_some() {
                 return Err(Error::config(format!(
                     "gene {} was moved from `{}` to `{}`, and is `{}`'s now or moves; rows of ranges that have moved on are not removed by this command",
                     id >> 47,
-                    moved.of.from,
-                    moved.of.to,
+                    moved.planned.from,
+                    moved.planned.to,
                     route.shard
                 )));
             }

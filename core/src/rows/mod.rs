@@ -385,7 +385,7 @@ impl Moves {
     /// and how long until then.
     fn begin(&self, moving: &Moving, watch: &Watch<'_>) -> Result<(u64, u64, Duration)> {
         let status = watch.patiently(|| self.begin_verify(Change::Apply))?;
-        let is_same = |now: &&Moving| now.since == moving.since && now.of == moving.of;
+        let is_same = |now: &&Moving| now.since == moving.since && now.planned == moving.planned;
         let Some(began) = status.moving.as_ref().filter(is_same).and_then(|of| of.verify_from) else {
             return Err(self.other_step(status.version));
         };
@@ -420,10 +420,10 @@ impl Moves {
         if !change.is_dry() {
             self.check_copied(moving.phase)?;
         }
-        let mut all = rows.opened_to_copy(&moving.of, &watch)?;
+        let mut all = rows.opened_to_copy(&moving.planned, &watch)?;
         let routes = self.routes()?;
         for both in &mut all {
-            check_sides(both, &routes, &moving.of, &status.finished)?;
+            check_sides(both, &routes, &moving.planned, &status.finished)?;
         }
         let mut version = status.version;
         if !change.is_dry() {
@@ -442,9 +442,9 @@ impl Moves {
         for at in 0..all.len() {
             let (before, these) = all.split_at_mut(at);
             let Some(both) = these.first_mut() else { break };
-            let mut earlier = EarlierTables::new(before, &moving.of);
+            let mut earlier = EarlierTables::new(before, &moving.planned);
             let mut copied = CopiedRows { table: both.old.name.clone(), sent: 0, alike: 0 };
-            for range in &both.ranges(&moving.of) {
+            for range in &both.ranges(&moving.planned) {
                 let rows = if change.is_dry() {
                     copy::counted(both, range)?
                 } else {

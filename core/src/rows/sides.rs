@@ -19,7 +19,7 @@ pub fn check_sides(
     let watch = both.watch;
     let is_either = |name: &String| *name == planned.from || *name == planned.to;
     let has_moved = |gene: u16| {
-        let moved = finished.iter().map(|moved| &moved.of);
+        let moved = finished.iter().map(|moved| &moved.planned);
         // A range may go on at gene 0.
         let holds = |one: &PlannedMove| gene.wrapping_sub(one.first) <= one.last.wrapping_sub(one.first);
         moved.filter(|one| is_either(&one.from) && is_either(&one.to)).any(holds)

@@ -89,16 +89,16 @@ impl Moves {
         let watch = Watch::new(on_event);
         let (before, status) = self.moving()?;
         let routes = self.routes()?;
-        let mut all = rows.open(&before.of, &watch)?;
+        let mut all = rows.open(&before.planned, &watch)?;
         for both in &mut all {
-            check_sides(both, &routes, &before.of, &status.finished)?;
+            check_sides(both, &routes, &before.planned, &status.finished)?;
         }
         for at in 0..all.len() {
             let (these, behind) = all.split_at_mut(at + 1);
             let Some(both) = these.last_mut().filter(|_| repair == RowRepair::BringAndDelete) else {
                 continue;
             };
-            check_deletes(both, &before.of)?;
+            check_deletes(both, &before.planned)?;
             let behind: Vec<_> = behind.iter().map(|both| &both.new).collect();
             check_children(&mut both.to, &both.new, &behind, rows.wording)?;
         }
@@ -172,7 +172,7 @@ impl Moves {
         };
         let mut pace = Pace::new(u64::MAX, Instant::now());
         let mut whole = Compared::default();
-        for range in both.ranges(&moving.of) {
+        for range in both.ranges(&moving.planned) {
             let compared = compare(both, &range, status.settle, &mut pace, NAMED, resolve)?;
             whole.rows += compared.rows;
             whole.repaired += compared.repaired;
