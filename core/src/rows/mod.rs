@@ -132,12 +132,12 @@ impl MovedRows {
         self
     }
 
-    fn open<'w>(&self, of: &PlannedMove, watch: &'w Watch<'w>) -> Result<Vec<Both<'w>>> {
+    fn open<'w>(&self, planned: &PlannedMove, watch: &'w Watch<'w>) -> Result<Vec<Both<'w>>> {
         if self.tables.is_empty() {
             let how = self.wording.table();
             return Err(Error::argument(format!("name the table and the column of its ids: {how}")));
         }
-        let all = self.tables.iter().map(|(name, key)| Both::open(self, of, name, key, watch));
+        let all = self.tables.iter().map(|(name, key)| Both::open(self, planned, name, key, watch));
         let mut all = all.collect::<Result<Vec<_>>>()?;
         let tables: Vec<MovedTable> = all.iter().map(|both| both.old.clone()).collect();
         for both in &mut all {
@@ -147,12 +147,12 @@ impl MovedRows {
     }
 
     /// The tables, each behind those that its rows refer to.
-    fn opened_to_copy<'w>(&self, of: &PlannedMove, watch: &'w Watch<'w>) -> Result<Vec<Both<'w>>> {
-        let mut all = self.open(of, watch)?;
+    fn opened_to_copy<'w>(&self, planned: &PlannedMove, watch: &'w Watch<'w>) -> Result<Vec<Both<'w>>> {
+        let mut all = self.open(planned, watch)?;
         for at in 0..all.len() {
             let (before, later) = all.split_at_mut(at + 1);
             let Some(both) = before.last_mut() else { continue };
-            let later: Vec<_> = later.iter().map(|of| &of.new).collect();
+            let later: Vec<_> = later.iter().map(|both| &both.new).collect();
             check_parents(&mut both.to, &both.new, &later)?;
             check_key(&mut both.to, &both.new)?;
         }
@@ -190,18 +190,21 @@ struct Both<'w> {
 impl<'w> Both<'w> {
     fn open(
         rows: &MovedRows,
-        of: &PlannedMove,
+        planned: &PlannedMove,
         name: &str,
         key: &str,
         watch: &'w Watch<'w>,
     ) -> Result<Both<'w>> {
         let wording = rows.wording;
-        let [of_from, of_to] = ["from", "to"].map(|option| wording.option(option));
-        let (from, to) = (url_of(&of_from, &rows.from, &of.from, of)?, url_of(&of_to, &rows.to, &of.to, of)?);
-        let (mut from, mut to) = (Shard::open(&of_from, from)?, Shard::open(&of_to, to)?);
+        let [from_option, to_option] = ["from", "to"].map(|option| wording.option(option));
+        let (from, to) = (
+            url_of(&from_option, &rows.from, &planned.from, planned)?,
+            url_of(&to_option, &rows.to, &planned.to, planned)?,
+        );
+        let (mut from, mut to) = (Shard::open(&from_option, from)?, Shard::open(&to_option, to)?);
         if from.kind() != to.kind() {
             return Err(Error::config(format!(
-                "{of_from} ({}) is {:?} and {of_to} ({}) is {:?}: rows are moved between databases of one kind",
+                "{from_option} ({}) is {:?} and {to_option} ({}) is {:?}: rows are moved between databases of one kind",
                 from.at(),
                 from.kind(),
                 to.at(),
@@ -239,8 +242,8 @@ impl<'w> Both<'w> {
     }
 
     /// The parts of the key that the genes of a move are.
-    fn ranges(&self, of: &PlannedMove) -> Vec<IdRange> {
-        IdRange::of(of, self.old.is_wide)
+    fn ranges(&self, planned: &PlannedMove) -> Vec<IdRange> {
+        IdRange::of(planned, self.old.is_wide)
     }
 
     fn progress(&self, task: RowsTask, share: f64, rows: u64, is_easing: bool) {
@@ -288,7 +291,7 @@ fn url<'u>(word: &'u str, shard: &str) -> Option<&'u str> {
 }
 
 /// The URL of a shard, whose name may stand in front.
-fn url_of<'u>(option: &str, word: &'u str, shard: &str, of: &PlannedMove) -> Result<&'u str> {
+fn url_of<'u>(option: &str, word: &'u str, shard: &str, planned: &PlannedMove) -> Result<&'u str> {
     if let Some(url) = url(word, shard) {
         return Ok(url);
     }
@@ -297,8 +300,8 @@ fn url_of<'u>(option: &str, word: &'u str, shard: &str, of: &PlannedMove) -> Res
         Some((other, _)) if !other.contains(':') => Err(Error::argument(format!(
             "{option} names shard `{}`; the move is from `{}` to `{}`",
             shown(other),
-            shown(&of.from),
-            shown(&of.to)
+            shown(&planned.from),
+            shown(&planned.to)
         ))),
         _ => Ok(word),
     }
@@ -386,7 +389,7 @@ impl Moves {
     fn begin(&self, moving: &Moving, watch: &Watch<'_>) -> Result<(u64, u64, Duration)> {
         let status = watch.patiently(|| self.begin_verify(Change::Apply))?;
         let is_same = |now: &&Moving| now.since == moving.since && now.planned == moving.planned;
-        let Some(began) = status.moving.as_ref().filter(is_same).and_then(|of| of.verify_from) else {
+        let Some(began) = status.moving.as_ref().filter(is_same).and_then(|moving| moving.verify_from) else {
             return Err(self.other_step(status.version));
         };
         Ok((status.version, began, Duration::from_millis(began.saturating_sub(status.now_ms))))

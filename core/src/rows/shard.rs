@@ -95,13 +95,15 @@ impl Shard {
             .map_err(|error| Error::new(error.code, format!("{word}: {}", error.message)))?;
         let (kind, connect, options): (_, Connect, _) = match config.store {
             #[cfg(feature = "mysql")]
-            StoreConfig::Mysql(options) => {
-                (ShardKind::MySql, |of| Ok(Box::new(crate::store::mysql::Mysql::open_shard(of)?)), options)
-            }
+            StoreConfig::Mysql(options) => (
+                ShardKind::MySql,
+                |options| Ok(Box::new(crate::store::mysql::Mysql::open_shard(options)?)),
+                options,
+            ),
             #[cfg(feature = "postgres")]
             StoreConfig::Postgres(options) => (
                 ShardKind::Postgres,
-                |of| Ok(Box::new(crate::store::postgres::Postgres::open_shard(of)?)),
+                |options| Ok(Box::new(crate::store::postgres::Postgres::open_shard(options)?)),
                 options,
             ),
             other => {
