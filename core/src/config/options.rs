@@ -315,7 +315,7 @@ pub const SNOWFLAKE: &[Described] = &[
         "worker",
         "lease",
         "`lease`, 0 to what the layout holds, `DC+N`, `ordinal`, `ordinal:NAME`, `ip`, `ip6`, `ip:ADDRESS`, `disposable`",
-        "Where the worker number comes from: leased from the store, this process's own, the number at the end of the host name, the low bits of the IPv4 or IPv6 address, or a row of uid-generator's table, beside which no other kind may be used.",
+        "Where the worker number comes from: a lease of the store, the spec, the end of the host name, the low bits of the address, or a row of uid-generator's table, beside which no other kind may be used.",
     ),
     option("lease", "30s", "1s to 1h", "How long a leased worker stays this process's own without renewal."),
     option(
