@@ -94,7 +94,7 @@ fn unscattered(source: &Source) -> Error {
     Error::argument(format!("`{}` has no scatter: {why}", source.label()))
 }
 
-/// The window of now and the one that follows it, if there is one.
+/// The window of now and the next window, if there is one.
 fn windows(layout: &Layout) -> Result<Vec<Window>> {
     let now = layout.window(now_ms()).ok_or_else(|| match layout.check_life(now_ms()) {
         Err(error) => error,

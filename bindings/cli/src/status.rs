@@ -292,7 +292,7 @@ pub fn status(mill: &Mill, sources: &[String], seconds: Option<u16>, json: bool)
         }
         routers => (routers??, None),
     };
-    // Without a source, what the store has: its names are those of sources.
+    // Without a source, what the store has: its names are names of sources.
     let (stored, unread) = match sources.is_empty().then(|| mill.stored_rows()) {
         Some(Err(error)) if error.code == Code::StoreRefused => (Vec::new(), Some(error.to_string())),
         stored => (stored.transpose()?.unwrap_or_default(), None),

@@ -1,6 +1,6 @@
 //! `steps`: a scenario from standard input, one JSON object a line, each answered by one line.
 //!
-//! The steps are those of `tests/vectors`, whose Rust runner walks on the same stage. All scalars are strings.
+//! The steps are the steps of `tests/vectors`, whose Rust runner walks on the same stage. All scalars are strings.
 
 mod stage;
 

@@ -17,7 +17,7 @@ use super::{Change, Parts, Repair, Source};
 pub struct Heat {
     /// The genes that share the counter: virtual nodes of the ring.
     pub genes: Range<u32>,
-    /// Numbers that all processes reserved since the counters were last changed: those of the store's row.
+    /// Numbers that all processes reserved since the counters were last changed, by the store's row.
     pub reserved: u64,
     /// Numbers that this process reserved.
     pub own: u64,

@@ -44,13 +44,13 @@ impl SharedMill {
         error
     }
 
-    /// Reads figures; those of a forked child begin with its first call of another verb.
+    /// Reads figures. A forked child's figures begin with its first call of another verb.
     pub(crate) fn figures<T>(&self, read: impl FnOnce(&Engine) -> T) -> Option<T> {
         let engine = self.present()?;
         self.catch_panic(|| Ok(read(engine))).ok()
     }
 
-    /// Runs `task` with the store. The commands in the message of a fault are those of `line`.
+    /// Runs `task` with the store. The message of a fault names the commands of `line`.
     pub(crate) fn on_store<T: Send + 'static>(
         &self,
         line: CommandLine<'_>,

@@ -178,7 +178,7 @@ fn seen(store: &mut dyn Store, router: &str) -> std::result::Result<(RouteTable,
     Ok((table, store.readers(&Key::of_readers(router))?))
 }
 
-/// Replaces the table, if it is still that of version `old`.
+/// Replaces the table, if it still has version `old`.
 fn store_table(
     store: &mut dyn Store,
     router: &str,
@@ -250,7 +250,7 @@ impl Moves {
         self.shared.on_store(line, move |store| seen(store, &router))
     }
 
-    /// Makes a step: reads table and readers, decides, and stores the table that follows if the one that was read is still there.
+    /// Makes a step: reads table and readers, decides, and stores the next table if the table that was read is still there.
     fn step(
         &self,
         change: Change,
@@ -312,7 +312,7 @@ impl Moves {
     /// Begins a move of a plan, counted from 1: from now on its ids are written to both shards.
     ///
     /// # Errors
-    /// `INVALID_CONFIG`: the table is not that of the plan, a range moves already, the percentages do not rise. `NOT_READY`: a reader has
+    /// `INVALID_CONFIG`: the table is not the plan's, a range moves already, the percentages do not rise. `NOT_READY`: a reader has
     /// not followed yet. `STORE_REFUSED`: another process was faster; and as for all steps `STORE_UNAVAILABLE`, `CLOSED`.
     pub fn start(
         &self,

@@ -111,7 +111,7 @@ impl OrderNumbers {
     /// With keys of the caller's: versions 1 to 255 with 32 random bytes each, of which `seal_with` seals.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`: no key, one that has not 32 bytes, a version that is 0 or there twice, or no key of `seal_with`.
+    /// `INVALID_ARGUMENT`: no key, a key that has not 32 bytes, a version that is 0 or there twice, or no key of `seal_with`.
     pub fn from_keys(keys: &[(u8, &[u8])], seal_with: u8, tenant: &str, table: &str) -> Result<OrderNumbers> {
         OrderNumbers::of(&KeyFile::of_keys(keys, seal_with)?, tenant, table)
     }
@@ -193,7 +193,7 @@ impl OrderNumbers {
         self.sealing_key()?.seal8(id)
     }
 
-    /// The id in an order number of 8 bytes. Its key version is that of [`OrderNumbers::with_version`], or the only one that is loaded.
+    /// The id in an order number of 8 bytes. Its key version is the version of [`OrderNumbers::with_version`], or the only loaded version.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT`: several versions are loaded and none was chosen, or the number is 2^63 or more.
@@ -210,7 +210,7 @@ impl OrderNumbers {
         self.sealing_key()?.seal_all(ids)
     }
 
-    /// The ids in many order numbers of 16 bytes: all of them, or an error that names one that is wrong.
+    /// The ids in many order numbers of 16 bytes: all of them, or an error that names a wrong number.
     ///
     /// # Errors
     /// As [`OrderNumbers::unseal`].

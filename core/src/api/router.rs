@@ -426,7 +426,7 @@ impl Mill {
 
     /// Stores a route table under a name, for every process that asks [`Mill::router`] for it. The version of the table has to be
     /// higher than the one in the store: of two processes that change a table at once, one is refused. Where the store's row has a
-    /// version above 2^52, which no table may have, it has to be higher than that of every process that follows the table. Creates the
+    /// version above 2^52, which no table may have, it has to be higher than the version of every process that follows the table. Creates the
     /// database's table if it is missing.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use once_cell::sync::OnceCell;
 
 use crate::process::revocation::ForkWord;
 
-/// How long the end of a process waits for stores to take numbers back, those of all its mills together.
+/// How long the end of a process waits for the stores of all its mills together to take numbers back.
 const EXIT_WAIT: Duration = Duration::from_secs(2);
 /// How often it looks whether they have. A condition that another thread holds at a fork would be held in the child for ever.
 const LOOKS_EVERY: Duration = Duration::from_millis(1);

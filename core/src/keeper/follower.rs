@@ -2,7 +2,7 @@
 //!
 //! A step of a move is stored only when every reader with a row that has not ended runs the version before. So while its row lasts, a
 //! process is one version behind at most. It counts that time on its own boot clock, and a little shorter; when it is over, the process
-//! answers for no range that moves. A row that was renewed in time goes on. After one that was not, steps may have been made: the
+//! answers for no range that moves. A row that was renewed in time goes on. After a row that was not, steps may have been made: the
 //! process writes its row, reads the table after that, and only then answers again.
 
 use std::sync::Arc;
@@ -324,7 +324,7 @@ impl Follower {
         let Some(error) = self.went_back(highest) else { return Ok(until_ms) };
         if highest > version + 1 {
             // Its table is from before a move, or from another step of it: ranges that stay in it may have moved. The router answers
-            // nothing before the store has that version, and looks for it as often as for that of a range that moves.
+            // nothing before the store has that version, and looks for it as often as for the version of a range that moves.
             self.table.refuse_below(highest);
             self.moves = true;
         }

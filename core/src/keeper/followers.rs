@@ -29,7 +29,7 @@ pub(crate) struct Followers {
 }
 
 impl Followers {
-    /// Follows the routers of this mill. A forked child finds those of its parent.
+    /// Follows the routers of this mill. A forked child finds its parent's routers.
     pub(crate) fn new(own: OwnReaders, routers: Arc<Routers>) -> Followers {
         let all: Vec<Follower> = routers.iter().cloned().map(Follower::new).collect();
         let due = all.iter().enumerate().map(|(at, follower)| (follower.due_at(), at)).collect();

@@ -187,7 +187,7 @@ impl Keeper {
         self.next_batch(now, most)
     }
 
-    /// The planner's next batch; that of a bank with what its counters need.
+    /// The planner's next batch. A bank's batch has what its counters need.
     fn next_batch(&mut self, now: Now, most: usize) -> Option<Batch> {
         loop {
             let index = match self.planner.next_batch(now, most, self.tokens)? {

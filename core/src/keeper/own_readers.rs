@@ -14,7 +14,7 @@ const RENEWALS: u64 = 3;
 /// The part of a lease that is used: the clocks of two machines do not run alike.
 const USED: (u64, u64) = (15, 16);
 
-/// The first pause after a renewal that failed; later ones are longer, up to that of a renewal.
+/// The first pause after a renewal that failed; later pauses are longer, up to a renewal's.
 const FAILING_MS: u64 = 250;
 
 /// The rows of one process. The keeper's thread has them; a forked child begins without.
@@ -40,7 +40,7 @@ impl OwnReaders {
         OwnReaders { rows: HashMap::new(), lease_ms, owner, clock: Clock::System }
     }
 
-    /// Writes the row of a router with this version; `key` is that of its readers.
+    /// Writes the row of a router with this version; `key` is the key of its readers.
     pub(super) fn write(
         &mut self,
         store: &mut ContainedStore,

@@ -187,7 +187,7 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
     Ok(new)
 }
 
-/// The ranges with one that begins to move.
+/// The ranges, one of which begins to move.
 fn started(table: &RouteTable, planned: &PlannedMove, by: By, progress: Progress) -> Result<Vec<Range>> {
     if table.moves() {
         return Err(Error::config(
@@ -238,7 +238,7 @@ fn join(ranges: &mut Vec<Range>) {
     *ranges = joined;
 }
 
-/// Refuses while a living reader runs another version than that of the table.
+/// Refuses while a living reader runs another version than the table's.
 fn check_followed(table: &RouteTable, readers: &[Reader]) -> Result<()> {
     let version = table.version();
     let untrue: Vec<_> = readers.iter().filter(|reader| reader.fault().is_some()).collect();

@@ -28,7 +28,7 @@ pub enum Batch<Counters = BankAsk> {
 
 /// What a source asks for in its turn.
 enum Turn {
-    /// Numbers, which the store may reserve together with those of other sources.
+    /// Numbers, which the store may reserve together with other sources' numbers.
     Numbers(Request),
     /// What the store is asked for this source alone.
     Alone(Ask),

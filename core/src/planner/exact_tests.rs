@@ -406,7 +406,7 @@ mod outages {
         assert_eq!(next.dated, BTreeSet::from([(NOON + 5_000, 3)]));
         assert_eq!(next.failures(), 0);
         assert!(next.timers.is_empty() && next.next_batch(at(0), 9, token).is_none());
-        // A source that the defect kept out is taken in; one that is known stays what it is.
+        // A source that the defect kept out is taken in; a known source stays what it is.
         next.add_if_missing(2, &spec("segment:late"));
         next.add_if_missing(0, &spec("segment:orders"));
         assert!(next.plans[2].is_some());
@@ -618,7 +618,7 @@ mod periods {
         check(&mut planner, snapshot(999, 1, 0), now);
         assert!(request(&mut planner, now).is_none());
         assert_eq!(Days::of("serial:a/b?zone=UTC&scheme=key_producer").asks_for(1_000), None);
-        // Periods of a second are too short, those of a minute are not.
+        // Periods of a second are too short, periods of a minute are not.
         let short = "serial:a/b?zone=UTC&date=yyyyMMddHHmmss";
         let mut planner = planner_of(short);
         let (_, second, end) = self::today(&spec(short));

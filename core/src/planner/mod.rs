@@ -444,7 +444,7 @@ impl Planner {
             self.set_timer_by(index, due_ms);
         }
         let Some(plan) = self.plan(index) else { return };
-        // A bank's rate is that of its refills: to count what is left in every cell would cost more than the refills.
+        // A bank's rate is the rate of its refills: to count what is left in every cell would cost more than the refills.
         plan.meter.sample(now.boot_ms, reserved);
         plan.last_issued = reserved;
         plan.wanted = wants.then_some(Want::Counters);
@@ -519,7 +519,7 @@ impl Planner {
     pub(crate) fn give_back(&self, index: SourceIndex, rest: &[(u64, u64, u64)]) -> Option<(u64, u64, u64)> {
         let plan = self.plans.get(index)?.as_ref().filter(|plan| !plan.went_backwards)?;
         let Mark { period, next } = plan.seen;
-        // Ranges of an earlier period stand below those of the last one.
+        // Ranges of an earlier period stand below the last period's ranges.
         let of_last: Vec<_> = rest
             .iter()
             .filter(|(in_period, ..)| *in_period == period)

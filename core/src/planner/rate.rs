@@ -161,7 +161,7 @@ mod tests {
         // Lately: since the last sample that is a second old.
         assert_eq!(meter(&[(0, 0), (9_000, 0)]).per_1000s(10_000, 5_000), 5_000_000);
         assert_eq!(meter(&[(0, 0), (8_000, 0), (9_001, 4_000)]).per_1000s(10_000, 5_000), 2_500_000);
-        // Within the last second: a sample that is a second old does not count, one that is younger does.
+        // Within the last second: a sample that is a second old does not count, a younger sample does.
         assert_eq!(meter(&[(0, 0), (9_000, 1_000), (9_001, 1_000)]).per_1000s(10_000, 5_000), 4_000_000);
         assert_eq!(meter(&[(0, 0), (5_000, 4_990), (9_001, 4_991)]).per_1000s(10_000, 5_000), 500_000);
         assert_eq!(meter(&[(0, 0), (100, 4_000), (9_500, 4_000)]).per_1000s(10_000, 5_000), 1_000_000);

@@ -50,7 +50,7 @@ fn two_lost_answers_in_a_row_leave_a_mark_that_may_stand_in_either_place() {
     assert!(matches!(ask, Ask::Raise { expect: None, to: 300, .. }));
     let (_, actions) = raise(&mut planner, 250, Ok(Answer::Raised(200)));
     assert!(matches!(actions[..], [Action::Snowflake(SnowflakeAction::Mark(250))]), "{actions:?}");
-    // Now the one that was held back comes through.
+    // Now the answer that was held back comes through.
     let (_, actions) = raise(&mut planner, 400, Ok(Answer::Raised(300)));
     assert!(matches!(actions[..], [Action::Snowflake(SnowflakeAction::Mark(400))]), "{actions:?}");
     let (ask, _) = raise(&mut planner, 500, Ok(Answer::Raised(400)));

@@ -49,7 +49,7 @@ pub(crate) struct LiveTable {
     /// Boot time until which this process may answer for ranges that move: so long the store knows which version it runs. A forked child
     /// has no lease. A table that is not from a store answers always, and has no word.
     lease: Option<ForkWord>,
-    /// The machine's, or that of a simulation. A process that stood still asks it before another thread of the mill had its turn.
+    /// The machine's clock, or a simulation's. A process that stood still asks it before another thread of the mill had its turn.
     clock: Clock,
     /// The kernel's tick in which the lease was last seen to last.
     seen_in: AtomicU64,
@@ -211,7 +211,7 @@ impl LiveTable {
         }
     }
 
-    /// Whether the store's table is known to be older than that of another process.
+    /// Whether the store's table is known to be older than another process' table.
     pub(crate) fn is_outdated(&self) -> bool {
         self.version() < self.least()
     }

@@ -16,7 +16,7 @@ const CHUNK: usize = 256;
 /// The name with a NUL behind it, which C reads.
 type Name = Box<str>;
 
-/// The most names of one router, those of old tables included.
+/// The most names of one router, names of old tables included.
 pub(super) const MOST_NAMES: usize = CHUNK * CHUNK;
 
 type Chunk = [OnceBox<Name>; CHUNK];

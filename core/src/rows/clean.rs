@@ -38,7 +38,7 @@ impl Moves {
     /// changed or deleted there since the move. Then rows go in chunks, each only with the values that were checked. A dry run checks and counts.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`: the shards' names are not in front of the URLs, or are those of no finished move. `INVALID_CONFIG`: no move is finished, or
+    /// `INVALID_ARGUMENT`: the shards' names are not in front of the URLs, or no finished move has these shards. `INVALID_CONFIG`: no move is finished, or
     /// the range has moved on. `NOT_READY`: the move was finished later, or `on_event` has said stop. `STORE_REFUSED`: the new shard lacks
     /// rows, rows of an unnamed table would go too, or the databases are mixed up. Others as [`Moves::copy`].
     pub fn clean<'c>(

@@ -43,7 +43,7 @@ pub(super) struct Insert<'t> {
 }
 
 impl<'t> Insert<'t> {
-    /// Rows of which the table has none, as far as is known: one that is there is an error. To look for each costs PostgreSQL a third more.
+    /// Rows that the table does not have, as far as is known: a row that is there is an error. To look for each costs PostgreSQL a third more.
     pub(super) fn new(table: &'t MovedTable, longest: usize) -> Insert<'t> {
         Insert::ending(table, longest, String::new())
     }

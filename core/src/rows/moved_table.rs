@@ -31,7 +31,7 @@ pub struct Column {
     pub charset: String,
     /// `GENERATED ALWAYS AS IDENTITY`: can be inserted, and never changed.
     pub is_identity: bool,
-    /// PostgreSQL's type of an array of its values. Empty where there is none that gives back each value as one: that of a composite type, `box`.
+    /// PostgreSQL's type of an array of its values. Empty where no array type gives back each value as one: a composite type, `box`.
     pub array: String,
 }
 
@@ -226,7 +226,7 @@ pub fn check_kind(kind: ShardKind, at: &str, name: &str, found: Option<ShardTabl
     }
 }
 
-/// What the catalogue is asked about a table: its columns, and those of its primary key.
+/// What the catalogue is asked about a table: its columns, and the columns of its primary key.
 pub fn questions(kind: ShardKind, name: &str, table: &ShardTable) -> [String; 2] {
     match kind {
         ShardKind::MySql => {

@@ -32,7 +32,7 @@ pub(crate) fn is_reached(request: &Request, period: u64, seen_ms: u64) -> bool {
 /// Refuses to move a row to `period`, which it does not stand in, if that begins later than the store's clock allows.
 ///
 /// # Errors
-/// `Refused`, with both clocks; those of reading the store's clock.
+/// `Refused`, with both clocks; the faults of reading the store's clock.
 pub(crate) fn check_begin(rows: &mut dyn Rows, request: &Request, period: u64) -> Result<(), Fault> {
     let (Some(clock), Some(from_ms)) = (request.clock, allowed_from_ms(request, period)) else {
         return Ok(());
@@ -112,7 +112,7 @@ fn could_begin_ms(store_ms: i64, clock: PeriodClock) -> i64 {
 pub(crate) struct PresentPeriods {
     /// By this machine's clock, unless [`periods_to_write`] says otherwise.
     pub(crate) present: u64,
-    /// The latest one that the store's clock allows in any zone: the programs' zone may differ from the operator's.
+    /// The latest period that the store's clock allows in any zone: the programs' zone may differ from the operator's.
     /// A login that may not read the clock lets a row stand in any.
     pub(crate) latest: u64,
 }
@@ -120,7 +120,7 @@ pub(crate) struct PresentPeriods {
 /// The periods of the present moment for an operator's verb.
 ///
 /// # Errors
-/// `Refused` where this machine's clock is ahead; those of reading the store's clock.
+/// `Refused` where this machine's clock is ahead; the faults of reading the store's clock.
 pub(crate) fn present_periods(
     store: &mut dyn Store,
     key: &Key,
@@ -198,7 +198,7 @@ fn far_behind(key: &Key, clock: PeriodClock, store_ms: i64) -> Fault {
 /// row is made in the period of the store's clock, if that is at most `period_max`, which this machine's clock allows.
 ///
 /// # Errors
-/// `ClockBehind`, with both clocks; those of reading the store's clock.
+/// `ClockBehind`, with both clocks; the faults of reading the store's clock.
 pub(crate) fn period_of_new_row(rows: &mut dyn Rows, request: &Request, period: u64) -> Result<u64, Fault> {
     let (Some(clock), Some(serial)) = (request.clock, request.key.serial.as_ref()) else { return Ok(period) };
     let Some(store_ms) = rows.clock_ms(u64::MAX)? else { return Ok(period) };

@@ -1,4 +1,4 @@
-//! What every store can do with the rows of a pool: those of leased workers, and of the readers of a route table.
+//! What every store can do with the rows of a pool: leased workers, and readers of a route table.
 
 use crate::request::worker::{PoolRows, SlotRow};
 use crate::store::{Fault, Key};

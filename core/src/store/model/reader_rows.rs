@@ -1,7 +1,7 @@
-//! Rows of readers: which processes follow a route table, and with which version. They are rows of a pool, as those of leased workers,
+//! Rows of readers: which processes follow a route table, and with which version. They are rows of a pool, as the rows of leased workers,
 //! with a number that each process draws by chance instead of a worker: no two processes want the same row.
 //!
-//! A row that its process did not remove stays when it has ended. Nothing tells a process that was killed from one that is cut off from
+//! A row that its process did not remove stays when it has ended. Nothing tells a process that was killed from a process that is cut off from
 //! the store, and the steps of a move ask which version it ran.
 
 use crate::error::shown;

@@ -33,8 +33,8 @@ pub(crate) fn values(key: &Key, row: &SlotRow) -> [Value; 11] {
     ]
 }
 
-/// The row in these cells: those of [`COLUMNS`] but for the pool. Of readers none is refused: a login that follows tables may have written
-/// any, and a row with a negative number is that of no process.
+/// The row in these cells: [`COLUMNS`] without the pool. Of readers none is refused: a login that follows tables may have written
+/// any, and a row with a negative number belongs to no process.
 #[cfg(feature = "_sql")]
 pub(crate) fn row_of(key: &Key, cells: &[ColumnValue]) -> Result<Option<SlotRow>, Fault> {
     match sound_row(key, cells) {

@@ -246,7 +246,7 @@ pub(crate) fn renew(rows: &mut dyn SlotRows, renewals: &[Renewal]) -> Result<Opt
     Ok(Some(renewed))
 }
 
-/// Frees slots; those of another owner stay as they are. Answers which were freed.
+/// Frees slots; another owner's slots stay as they are. Answers which were freed.
 pub(crate) fn free(rows: &mut dyn SlotRows, releases: &[Release]) -> Result<Option<Vec<bool>>, Fault> {
     let mut freed = Vec::with_capacity(releases.len());
     for release in releases {
@@ -296,7 +296,7 @@ pub(crate) fn recorded(layout: &str, store: StoreIndex) -> PoolRecord {
     PoolRecord { layout: layout.to_owned(), store }
 }
 
-/// The pool is that of another list of stores.
+/// The pool belongs to another list of stores.
 pub(crate) fn of_other_stores(pool: &str, found: StoreIndex, store: StoreIndex) -> Fault {
     Fault::new(
         FaultKind::Refused,
