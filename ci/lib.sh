@@ -12,7 +12,9 @@ in_full() { [ -z "${KEYMILL_ALL:-}" ] || return 0; echo "left to ci/test --all: 
 
 # The Linux systems that packages are built for, and Rust's name of each.
 platforms=(linux-x86_64 linux-x86_64-musl linux-aarch64 linux-aarch64-musl)
-triple() { local machine=${1#linux-}; case $1 in *-musl) echo "${machine%-musl}-unknown-linux-musl" ;; *) echo "$machine-unknown-linux-gnu" ;; esac; }
+# Those of laptops, for which only packages are made: nothing here can run what is built for macOS.
+laptops=(windows-x86_64 macos-aarch64 macos-x86_64)
+triple() { local machine=${1#linux-}; case $1 in windows-*) echo "${1#windows-}-pc-windows-gnu" ;; macos-*) echo "${1#macos-}-apple-darwin" ;; *-musl) echo "${machine%-musl}-unknown-linux-musl" ;; *) echo "$machine-unknown-linux-gnu" ;; esac; }
 
 # need COMMAND PACKAGE: installs the package where the command is missing.
 need() {
@@ -60,6 +62,8 @@ zig_compiler() {
     printf '#!/bin/sh\nexec "%s" zig ar -- "$@"\n' "$tools/bin/cargo-zigbuild" >"$tools/zig-$1-ar"
     chmod +x "$tools/zig-$1"-*
 }
+# without_libnode: napi's build script wants a file of this name for MinGW; nothing is linked to it.
+without_libnode() { export LIBNODE_PATH=$target/ci/targets && mkdir -p "$LIBNODE_PATH" && : >"$LIBNODE_PATH/libnode.dll"; }
 
 # newest NAME: the newest package of this name, in which `*` stands for anything.
 newest() { ls -t "$target"/packages/$1 | head -n 1; }
