@@ -64,6 +64,14 @@ zig_compiler() {
 }
 # without_libnode: napi's build script wants a file of this name for MinGW; nothing is linked to it.
 without_libnode() { export LIBNODE_PATH=$target/ci/targets && mkdir -p "$LIBNODE_PATH" && : >"$LIBNODE_PATH/libnode.dll"; }
+# laptop_archive PARENT NAME FOLDER: FOLDER gets PARENT/NAME as people unpack it there: a zip for Windows, a tar.gz for macOS.
+laptop_archive() {
+    find "$1/$2" -exec touch -h -d '2026-01-01 00:00Z' {} +
+    case $2 in
+    *-windows-*) need zip zip && rm -f "$3/$2.zip" && (cd "$1" && find "$2" | LC_ALL=C sort | TZ=UTC zip -q -X -9 -@ "$3/$2.zip") ;;
+    *) tar -C "$1" --sort=name --owner=0 --group=0 --numeric-owner --mode=go-w -I 'gzip -9n' -cf "$3/$2.tar.gz" "$2" ;;
+    esac
+}
 
 # newest NAME: the newest package of this name, in which `*` stands for anything.
 newest() { ls -t "$target"/packages/$1 | head -n 1; }
