@@ -33,12 +33,12 @@ newest_java() {
     done | sort -n | tail -n 1 | cut -d' ' -f2
 }
 
-# npm_locked NAME FOLDER: installs the packages that a lock file in the folder NAME names into FOLDER/node_modules, unless they are
+# npm_locked NAME FOLDER [FLAG]: installs the packages that a lock file in the folder NAME names into FOLDER/node_modules, unless they are
 # there. npm compares their hashes; none of their scripts runs.
 npm_locked() {
     [ "$(cat "$2/node_modules/.locked" 2>/dev/null)" != "$(sha256sum <"$1/package-lock.json")" ] || return 0
     [ "$1" = "$2" ] || { mkdir -p "$2" && cp "$1"/package*.json "$2"; } || return
-    (cd "$2" && npm ci --silent --ignore-scripts --no-audit --no-fund --no-update-notifier) && sha256sum <"$1/package-lock.json" >"$2/node_modules/.locked"
+    (cd "$2" && npm ci --silent --ignore-scripts --no-audit --no-fund --no-update-notifier ${3:-}) && sha256sum <"$1/package-lock.json" >"$2/node_modules/.locked"
 }
 
 # pip_locked PYTHON NAME...: installs what ci/requirements/NAME.txt lists; pip compares the hashes.
@@ -71,6 +71,13 @@ laptop_archive() {
     *-windows-*) need zip zip && rm -f "$3/$2.zip" && (cd "$1" && find "$2" | LC_ALL=C sort | TZ=UTC zip -q -X -9 -@ "$3/$2.zip") ;;
     *) tar -C "$1" --sort=name --owner=0 --group=0 --numeric-owner --mode=go-w -I 'gzip -9n' -cf "$3/$2.tar.gz" "$2" ;;
     esac
+}
+# command_archive PLATFORM FOLDER: FOLDER gets the archive of a laptop's command, from ci/package/platforms.
+command_archive() {
+    local version name work; version=$(sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
+    name=keymill-command-$version-$1 work=$(mktemp -d)
+    mkdir "$work/$name" && cp "$target/platforms/$1"/keymill{.exe,} "$root"/LICENSE-* "$work/$name" 2>/dev/null
+    laptop_archive "$work" "$name" "$2" && rm -r "$work"
 }
 
 # newest NAME: the newest package of this name, in which `*` stands for anything.
