@@ -76,8 +76,8 @@ laptop_archive() {
 command_archive() {
     local version name work; version=$(sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
     name=keymill-command-$version-$1 work=$(mktemp -d)
-    mkdir "$work/$name" && cp "$target/platforms/$1"/keymill{.exe,} "$root"/LICENSE-* "$work/$name" 2>/dev/null
-    laptop_archive "$work" "$name" "$2" && rm -r "$work"
+    mkdir "$work/$name" && cp "$(ls "$target/platforms/$1"/keymill{.exe,} 2>/dev/null)" "$root"/LICENSE-* "$work/$name" &&
+        laptop_archive "$work" "$name" "$2" && rm -r "$work"
 }
 
 # newest NAME: the newest package of this name, in which `*` stands for anything.
