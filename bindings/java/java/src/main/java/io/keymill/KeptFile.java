@@ -92,12 +92,14 @@ final class KeptFile {
 
     /** Puts a whole file in the place of a missing or damaged one; false: what is there has these bytes, or cannot be deleted. */
     private boolean replaced(Path file) throws IOException {
+        boolean isDamaged = false;
         try (FileChannel in = FileChannel.open(file, StandardOpenOption.READ)) {
-            if (isSame(in)) {
+            isDamaged = !isSame(in);
+            if (!isDamaged) {
                 return false;
             }
         } catch (NoSuchFileException e) {
-            // Is made.
+            // It is made below. Another JVM may make it meanwhile, so it is not deleted first.
         } catch (IOException e) {
             return false;
         }
@@ -106,18 +108,30 @@ final class KeptFile {
         try {
             Library.sweep(made, suffix);
             Files.write(made, bytes);
+            return moved(made, file, isDamaged);
+        } finally {
             try {
-                Files.deleteIfExists(file);
+                Files.deleteIfExists(made);
             } catch (IOException e) {
-                return false;
+                made.toFile().deleteOnExit();
+            }
+        }
+    }
+
+    private static boolean moved(Path made, Path file, boolean isDamaged) {
+        try {
+            if (isDamaged) {
+                Files.deleteIfExists(file);
             }
             Files.move(made, file);
+            return true;
         } catch (FileAlreadyExistsException e) {
             // Another JVM was quicker.
-        } finally {
-            Files.deleteIfExists(made);
+            return true;
+        } catch (IOException e) {
+            // A program holds one of the two, such as one that looks for viruses.
+            return false;
         }
-        return true;
     }
 
     /** Options to read a file that nobody else may write, rename or delete meanwhile; none: a runtime without the module of these options. */
