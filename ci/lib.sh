@@ -12,7 +12,9 @@ in_full() { [ -z "${KEYMILL_ALL:-}" ] || return 0; echo "left to ci/test --all: 
 
 # The Linux systems that packages are built for, and Rust's name of each.
 platforms=(linux-x86_64 linux-x86_64-musl linux-aarch64 linux-aarch64-musl)
-triple() { local machine=${1#linux-}; case $1 in *-musl) echo "${machine%-musl}-unknown-linux-musl" ;; *) echo "$machine-unknown-linux-gnu" ;; esac; }
+# Those of laptops, for which only packages are made: nothing here can run what is built for macOS.
+laptops=(windows-x86_64 macos-aarch64 macos-x86_64)
+triple() { local machine=${1#linux-}; case $1 in windows-*) echo "${1#windows-}-pc-windows-gnu" ;; macos-*) echo "${1#macos-}-apple-darwin" ;; *-musl) echo "${machine%-musl}-unknown-linux-musl" ;; *) echo "$machine-unknown-linux-gnu" ;; esac; }
 
 # need COMMAND PACKAGE: installs the package where the command is missing.
 need() {
@@ -31,12 +33,12 @@ newest_java() {
     done | sort -n | tail -n 1 | cut -d' ' -f2
 }
 
-# npm_locked NAME FOLDER: installs the packages that a lock file in the folder NAME names into FOLDER/node_modules, unless they are
+# npm_locked NAME FOLDER [FLAG]: installs the packages that a lock file in the folder NAME names into FOLDER/node_modules, unless they are
 # there. npm compares their hashes; none of their scripts runs.
 npm_locked() {
     [ "$(cat "$2/node_modules/.locked" 2>/dev/null)" != "$(sha256sum <"$1/package-lock.json")" ] || return 0
     [ "$1" = "$2" ] || { mkdir -p "$2" && cp "$1"/package*.json "$2"; } || return
-    (cd "$2" && npm ci --silent --ignore-scripts --no-audit --no-fund --no-update-notifier) && sha256sum <"$1/package-lock.json" >"$2/node_modules/.locked"
+    (cd "$2" && npm ci --silent --ignore-scripts --no-audit --no-fund --no-update-notifier ${3:-}) && sha256sum <"$1/package-lock.json" >"$2/node_modules/.locked"
 }
 
 # pip_locked PYTHON NAME...: installs what ci/requirements/NAME.txt lists; pip compares the hashes.
@@ -59,6 +61,23 @@ zig_compiler() {
     printf '#!/bin/sh\nexec "%s" zig cc -- -g -fno-sanitize=all -target %s "$@"\n' "$tools/bin/cargo-zigbuild" "$2" >"$tools/zig-$1-cc"
     printf '#!/bin/sh\nexec "%s" zig ar -- "$@"\n' "$tools/bin/cargo-zigbuild" >"$tools/zig-$1-ar"
     chmod +x "$tools/zig-$1"-*
+}
+# without_libnode: napi's build script wants a file of this name for MinGW; nothing is linked to it.
+without_libnode() { export LIBNODE_PATH=$target/ci/targets && mkdir -p "$LIBNODE_PATH" && : >"$LIBNODE_PATH/libnode.dll"; }
+# laptop_archive PARENT NAME FOLDER: FOLDER gets PARENT/NAME as people unpack it there: a zip for Windows, a tar.gz for macOS.
+laptop_archive() {
+    find "$1/$2" -exec touch -h -d '2026-01-01 00:00Z' {} +
+    case $2 in
+    *-windows-*) need zip zip && rm -f "$3/$2.zip" && (cd "$1" && find "$2" | LC_ALL=C sort | TZ=UTC zip -q -X -9 -@ "$3/$2.zip") ;;
+    *) tar -C "$1" --sort=name --owner=0 --group=0 --numeric-owner --mode=go-w -I 'gzip -9n' -cf "$3/$2.tar.gz" "$2" ;;
+    esac
+}
+# command_archive PLATFORM FOLDER: FOLDER gets the archive of a laptop's command, from ci/package/platforms.
+command_archive() {
+    local version name work; version=$(sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
+    name=keymill-command-$version-$1 work=$(mktemp -d)
+    mkdir "$work/$name" && cp "$(ls "$target/platforms/$1"/keymill{.exe,} 2>/dev/null)" "$root"/LICENSE-* "$work/$name" &&
+        laptop_archive "$work" "$name" "$2" && rm -r "$work"
 }
 
 # newest NAME: the newest package of this name, in which `*` stands for anything.

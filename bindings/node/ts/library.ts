@@ -1,10 +1,13 @@
 // Finds the native library for this process in the package, and loads it.
-import { closeSync, fstatSync, openSync, readSync, readdirSync } from 'node:fs'
+import { closeSync, existsSync, fstatSync, openSync, readSync, readdirSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { bundlers } from './bundlers'
 
 /** The machines that Node names, as file names spell them, with their numbers in an ELF header. */
 const machines: Record<string, { name: string; elf: number }> = { x64: { name: 'x86_64', elf: 62 }, arm64: { name: 'aarch64', elf: 183 } }
+
+/** The systems that Node names, as file names spell them. */
+const systems: Record<string, string> = { linux: 'linux', darwin: 'macos', win32: 'windows' }
 
 /** What the headers of an ELF file say. */
 interface Elf {
@@ -57,6 +60,7 @@ export function interpreter(): string | undefined {
 
 /** The endings of the libraries that this process may load, by its libc. Distributions carry both, so no file of theirs is asked. */
 export function endings(interpreter: string | undefined): string[] {
+  if (process.platform !== 'linux') return ['']
   const name = basename(interpreter ?? '')
   if (name.startsWith('ld-musl-')) return ['-musl']
   return name.startsWith('ld-linux') ? [''] : ['', '-musl']
@@ -64,6 +68,7 @@ export function endings(interpreter: string | undefined): string[] {
 
 /** Why a file is no library for this machine; `undefined` if it may be one. The loader of glibc dies of a truncated file. */
 function defect(file: string, machine: number | undefined): string | undefined {
+  if (process.platform !== 'linux') return existsSync(file) ? undefined : 'no such file'
   let found
   try {
     found = elf(file)
@@ -78,8 +83,8 @@ function defect(file: string, machine: number | undefined): string | undefined {
 
 /** Loads the library for this process. The error lists each file that was looked for, why it was not loaded, and what to do. */
 export function load(): unknown {
-  const machine = process.platform === 'linux' ? machines[process.arch] : undefined
-  const platform = `${process.platform}-${machine?.name ?? process.arch}`
+  const machine = machines[process.arch]
+  const platform = `${systems[process.platform] ?? process.platform}-${machine?.name ?? process.arch}`
   const folder = join(__dirname, '..', 'native')
   const loader = interpreter()
   const reasons: string[] = []
@@ -97,8 +102,8 @@ export function load(): unknown {
     }
     reasons.push(`  ${file}: ${reason}`)
   }
-  const libc = loader === undefined ? 'libc unknown' : `libc of ${loader}`
-  throw new Error(`keymill has no native library for this process (${platform}, ${libc}). Looked for:\n${reasons.join('\n')}\n${advice(folder, cause)}`, { cause })
+  const libc = process.platform !== 'linux' ? '' : loader === undefined ? ', libc unknown' : `, libc of ${loader}`
+  throw new Error(`keymill has no native library for this process (${platform}${libc}). Looked for:\n${reasons.join('\n')}\n${advice(folder, cause)}`, { cause })
 }
 
 /** Node was started so that no library, or none of this folder, may be loaded. */
@@ -119,7 +124,8 @@ function advice(folder: string, cause: unknown): string {
     return bundlers
   }
   const holds = `This package holds ${held.length === 0 ? 'no library' : held.sort().join(', ')}.`
-  const needs = 'keymill runs on Linux: x64 and arm64, with glibc 2.17 or later or with musl 1.2 or later.'
+  const needs =
+    'keymill runs on Linux: x64 and arm64, with glibc 2.17 or later or with musl 1.2 or later; for development on Windows 10 or later: x64; as a preview on macOS 11 or later.'
   if (cause === undefined) return `${holds} ${needs}\nInstall the package again, in the version of a release; for other machines build it there (bindings/node/build.mjs).`
   return `${holds} ${needs}\n${bundlers}`
 }

@@ -37,7 +37,7 @@ def test_a_wrong_count_is_also_what_python_calls_it(mill):
             mill.segment("orders").take(-1)
 
 
-@pytest.mark.parametrize("kind", ["Q", "q", "L", "l"])
+@pytest.mark.parametrize("kind", [kind for kind in "QqLl" if array.array(kind).itemsize == 8])
 def test_every_integer_of_eight_bytes_is_filled(mill, kind):
     ids = array.array(kind, [0]) * 1000
     mill.segment("orders").fill(ids)

@@ -5,6 +5,7 @@ import asyncio
 import copy
 import datetime
 import pickle
+import sys
 
 import pytest
 
@@ -191,7 +192,8 @@ def test_the_default_mill_comes_from_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("KEYMILL_CONFIG", "memory:")
     assert keymill.open().store == "memory:"
     monkeypatch.setenv("KEYMILL_CONFIG", "")
-    for config in ([], [""]):
+    # On Windows an empty variable is none.
+    for config in ([""],) if sys.platform == "win32" else ([], [""]):
         with pytest.raises(keymill.KeymillError, match="is empty"):
             keymill.open(*config)
     assert not (tmp_path / "keymill.db").exists()

@@ -349,9 +349,11 @@ static void the_default_mill_is_that_of_the_environment(void) {
     km_mill *mill = NULL;
     CHECK(setenv("KEYMILL_CONFIG", "nowhere:ids", 1) == 0);
     GIVES(KM_INVALID_CONFIG, km_mill_open_default(&mill));
+#ifndef _WIN32 /* where an empty variable is none */
     CHECK(setenv("KEYMILL_CONFIG", "", 1) == 0);
     GIVES(KM_INVALID_CONFIG, km_mill_open_default(&mill));
     CHECK(strstr(km_last_error(), "KEYMILL_CONFIG is empty") != NULL);
+#endif
     CHECK(setenv("KEYMILL_CONFIG", "memory:", 1) == 0);
     OK(km_mill_open_default(&mill));
     OK(km_mill_free(mill));

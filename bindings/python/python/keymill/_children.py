@@ -33,7 +33,8 @@ def _follow():
 
 
 def install():
-    os.register_at_fork(after_in_child=_follow)
+    if sys.platform != "win32":  # which has no fork
+        os.register_at_fork(after_in_child=_follow)
     _follow()
     process = sys.modules.get("multiprocessing.process")
     if process is not None and process.parent_process() is not None and "multiprocessing.util" in sys.modules:

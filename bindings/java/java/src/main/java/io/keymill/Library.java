@@ -38,7 +38,8 @@ import java.util.zip.Checksum;
  * loaded is an error; elsewhere the next place is tried.
  *
  * <p>A library file belongs to the one class loader that loaded it, so each unpacks a file of its own, and deletes it as
- * soon as it is loaded where the system allows that. On Linux the file of a later class loader only leads to the library of the first.
+ * soon as it is loaded. On Linux the file of a later class loader only leads to the library of the first. Windows deletes no loaded
+ * file: see {@link KeptFile}.
  */
 final class Library {
     /** The path of a library to load instead of the one in the jar. */
@@ -48,8 +49,8 @@ final class Library {
     /** The folder to unpack to. */
     private static final String FOLDER = "keymill.tmpdir";
 
-    private static final String REMEDY = "name a folder that is writable and not mounted noexec with -D" + FOLDER
-            + "=FOLDER, or a library file with -D" + PROPERTY + "=FILE or " + VARIABLE + "=FILE";
+    private static final String REMEDY = "name a folder that is writable and "
+            + (platform().windows ? "where no policy forbids libraries" : "not mounted noexec") + " with -D" + FOLDER + "=FOLDER, or a library file with -D" + PROPERTY + "=FILE or " + VARIABLE + "=FILE";
 
     private static final String ACCESS =
             "allow it with --enable-native-access=ALL-UNNAMED, or =io.keymill where the jar is on the module path";
@@ -58,7 +59,7 @@ final class Library {
     private static final String COPIES = "io.keymill.copies";
 
     /** How the names of unpacked libraries begin. */
-    private static final String PREFIX = "keymill-";
+    static final String PREFIX = "keymill-";
 
     private static final KeymillException FAILURE = load();
 
@@ -307,6 +308,9 @@ final class Library {
         private boolean load(String where, Path folder, Opening library) {
             Path file = folder;
             try {
+                if (platform.windows && isKept(folder, library)) {
+                    return true;
+                }
                 // Made anew, under a name that cannot be guessed, for this user alone.
                 file = Files.createTempFile(folder.toAbsolutePath(), PREFIX, "-" + name);
                 try {
@@ -322,6 +326,17 @@ final class Library {
                 attempts.add(where, file, e);
                 return false;
             }
+        }
+
+        private boolean isKept(Path folder, Opening library) throws IOException {
+            byte[] bytes;
+            try (InputStream in = library.open()) {
+                bytes = KeptFile.read(in);
+            }
+            CRC32 sum = new CRC32();
+            sum.update(bytes, 0, bytes.length);
+            content = contentOf(sum, bytes.length);
+            return new KeptFile(folder.toAbsolutePath(), PREFIX + content, "-" + name, bytes).load();
         }
 
         /** Into the file that was made, whose rights and owner stay. */
@@ -356,13 +371,14 @@ final class Library {
     }
 
     /**
-     * Deletes what JVMs left that were killed between unpacking and deleting, beside the file that was just made. A file of the day
+     * Deletes what JVMs left that were killed between unpacking and deleting, beside the file that was just made, and on Windows what other
+     * versions have kept. A file of the day
      * before it may be that of a JVM that is starting. This JVM's clock may be wrong, so the file system's is asked.
      */
-    private static void sweep(Path made, String suffix) throws IOException {
+    static void sweep(Path made, String suffix) throws IOException {
         long yesterday = Files.getLastModifiedTime(made).toMillis() - TimeUnit.DAYS.toMillis(1);
-        // What `createTempFile` makes of the two, and nothing else.
-        Pattern ours = Pattern.compile(Pattern.quote(PREFIX) + "[0-9]+" + Pattern.quote(suffix));
+        // What `createTempFile` and `KeptFile` make of the two, and nothing else.
+        Pattern ours = Pattern.compile(Pattern.quote(PREFIX) + (platform().windows ? "[0-9a-f-]+" : "[0-9]+") + Pattern.quote(suffix));
         try (DirectoryStream<Path> files = Files.newDirectoryStream(made.getParent(), PREFIX + "*")) {
             for (Path file : files) {
                 if (ours.matcher(file.getFileName().toString()).matches()) {

@@ -16,9 +16,10 @@ import java.util.Locale;
 final class Platform {
     /** Platforms that a jar may have a library for. */
     static final List<String> ALL = Collections.unmodifiableList(
-            Arrays.asList("linux-x86_64", "linux-aarch64", "linux-x86_64-musl", "linux-aarch64-musl"));
+            Arrays.asList("linux-x86_64", "linux-aarch64", "linux-x86_64-musl", "linux-aarch64-musl", "macos-aarch64", "macos-x86_64", "windows-x86_64"));
 
     final boolean linux;
+    final boolean windows;
     /** {@code x86_64}, {@code aarch64}, or what {@code os.arch} says. */
     final String machine;
     /** {@code glibc}, {@code musl}, or null where the program does not say. */
@@ -30,6 +31,7 @@ final class Platform {
         String name = os.toLowerCase(Locale.ROOT);
         system = clean(name.contains("linux") ? "linux" : name.contains("mac") ? "macos" : name.contains("windows") ? "windows" : name);
         linux = system.equals("linux");
+        windows = system.equals("windows");
         String kind = arch.toLowerCase(Locale.ROOT);
         machine = kind.equals("amd64") || kind.equals("x86_64") ? "x86_64"
                 : kind.equals("arm64") || kind.equals("aarch64") ? "aarch64" : clean(kind);
