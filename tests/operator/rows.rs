@@ -1,5 +1,6 @@
 //! A range of rows is moved between two databases by a program in Rust, with no command.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -965,34 +966,75 @@ fn rows_of_which_one_is_locked_at_any_moment_are_copied_one_by_one() {
     }
 }
 
-/// A write that was not acknowledged: the commit of the new shard was lost with its connection, after the orders were copied.
+/// Writes that were not acknowledged: the commit of the new shard was lost with its connection, after the rows' tables were copied.
 #[test]
-fn a_row_whose_parent_was_written_to_the_old_shard_only_while_its_table_was_copied_is_copied_with_it() {
+fn rows_whose_parents_were_written_to_the_old_shard_only_while_they_were_copied_are_copied_with_them() {
     for shards in [&Postgres::start() as &dyn Shards, &MariaDb::start()] {
         let Stage { moves, rows, .. } = &Stage::new(shards);
         for shard in [0, 1] {
-            shards.open(shard)(
+            let mut say = shards.open(shard);
+            say(
                 "CREATE TABLE t_item (item_of BIGINT, n BIGINT, PRIMARY KEY (item_of, n), FOREIGN KEY (item_of) REFERENCES t_order (order_id))",
             );
+            say(
+                "CREATE TABLE t_part (part_of BIGINT, n BIGINT, PRIMARY KEY (part_of, n), FOREIGN KEY (part_of, n) REFERENCES t_item (item_of, n))",
+            );
         }
-        shards.open(0)(&format!("INSERT INTO t_item VALUES ({FIRST}, 1)"));
         let mut old = shards.open(0);
-        let (parent, mut is_there) = (FIRST + 900_000, false);
+        old(&format!("INSERT INTO t_item VALUES ({FIRST}, 1)"));
+        old(&format!("INSERT INTO t_part VALUES ({FIRST}, 1)"));
+        let (mut order, mut passes) = (FIRST + 900_000, BTreeMap::new());
         let mut program = |event: RowsEvent<'_>| {
-            if matches!(event, RowsEvent::Progress { table: "t_order", share: 1.0, .. }) && !is_there {
-                is_there = true;
-                old(&format!("INSERT INTO t_order VALUES ({parent}, 0, 1)"));
-                old(&format!("INSERT INTO t_item VALUES ({parent}, 2)"));
+            if let RowsEvent::Progress { table, share: 1.0, .. } = event {
+                let pass = passes.entry(table.to_owned()).or_insert(0);
+                *pass += 1;
+                // A part whose parents' tables were copied, and an item after the orders were copied again.
+                if matches!((table, *pass), ("t_item", 1) | ("t_order", 2)) {
+                    order += 1;
+                    old(&format!("INSERT INTO t_order VALUES ({order}, 0, 1)"));
+                    old(&format!("INSERT INTO t_item VALUES ({order}, 2)"));
+                    if table == "t_item" {
+                        old(&format!("INSERT INTO t_part VALUES ({order}, 2)"));
+                    }
+                }
             }
             ControlFlow::Continue(())
         };
-        let rows = rows.clone().table("t_item", "item_of");
+        let rows = rows.clone().table("t_item", "item_of").table("t_part", "part_of");
         let copied = moves.copy(&rows, Change::Apply, &mut program).expect("a copy");
-        assert!(is_there);
-        assert_eq!(copied[1].sent, 2);
+        assert_eq!((copied[0].sent, copied[1].sent, copied[2].sent), (ROWS + 2, 3, 2), "{passes:?}");
         let found = moves.verify(&rows, RowRepair::Named, Change::Apply, &mut goes_on).expect("a comparison");
         assert!(found.is_alike() && found.recorded.is_some(), "{found:?}");
     }
+}
+
+/// Each pass over the tables in front of it may take hours.
+#[test]
+fn a_row_whose_parent_neither_shard_has_is_named_after_one_more_pass_over_the_tables_in_front() {
+    let shards = Postgres::start();
+    let Stage { moves, rows, .. } = &Stage::new(&shards);
+    for shard in [0, 1] {
+        let mut say = shards.open(shard);
+        say("CREATE TABLE t_buyer (id BIGINT PRIMARY KEY)");
+        say("CREATE TABLE t_item (item_of BIGINT PRIMARY KEY, buyer BIGINT REFERENCES t_buyer (id))");
+    }
+    let mut old = shards.open(0);
+    old("INSERT INTO t_buyer VALUES (1)");
+    old(&format!("INSERT INTO t_item VALUES ({FIRST}, 1)"));
+    let mut passes = 0;
+    let mut program = |event: RowsEvent<'_>| {
+        if matches!(event, RowsEvent::Progress { table: "t_order", share: 1.0, .. }) {
+            passes += 1;
+        }
+        ControlFlow::Continue(())
+    };
+    let rows = rows.clone().table("t_item", "item_of");
+    let refused = moves.copy(&rows, Change::Apply, &mut program).expect_err("its parent is not there");
+    assert!(
+        refused.code == Code::StoreRefused && refused.message.contains("lacks the row that it refers to"),
+        "{refused}"
+    );
+    assert_eq!(passes, 2);
 }
 
 /// The server takes any bytes for text there, and converts none.

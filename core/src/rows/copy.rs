@@ -3,6 +3,7 @@
 //! Nothing is written down about how far it is: a chunk that both shards have alike is passed over, so a copy that was killed goes on
 //! where it was when it is started again.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -32,7 +33,7 @@ const FOR_LOCKS: Duration = Duration::from_secs(5);
 /// So often a chunk is read whose rows another row keeps out: a program may have written that one in one shard only, until now.
 const READS: u32 = 5;
 const BETWEEN_READS: Duration = Duration::from_millis(100);
-/// So often, for each table, those in front of it are copied again to bring a row to which one of its rows refers.
+/// So often, for a row, the tables that were copied before its table are copied again, to bring the row to which it refers.
 const TABLES_AGAIN: u32 = 3;
 
 /// What a copy did.
@@ -76,32 +77,50 @@ pub fn counted(both: &mut Both<'_>, range: &IdRange) -> Result<Copied> {
 pub struct EarlierTables<'e, 'w> {
     tables: &'e mut [Both<'w>],
     planned: &'e PlannedMove,
-    again: u32,
     /// Rows that were sent, by table.
     pub sent: Vec<u64>,
 }
 
 impl<'e, 'w> EarlierTables<'e, 'w> {
     pub fn new(tables: &'e mut [Both<'w>], planned: &'e PlannedMove) -> EarlierTables<'e, 'w> {
-        EarlierTables { sent: vec![0; tables.len()], tables, planned, again: 0 }
+        EarlierTables { sent: vec![0; tables.len()], tables, planned }
     }
 
     /// Copies them again. A write that was not acknowledged may have reached the old shard only, after its table was copied.
     ///
-    /// Answers whether there was something to do.
-    fn copy_again(&mut self, per_second: u64, permit: &Permit<'_>) -> Result<bool> {
-        if self.tables.is_empty() || self.again == TABLES_AGAIN {
-            return Ok(false);
-        }
-        self.again += 1;
-        for (both, sent) in self.tables.iter_mut().zip(&mut self.sent) {
-            for range in &both.ranges(self.planned) {
-                let mut none = EarlierTables::new(&mut [], self.planned);
-                *sent += whole(both, range, per_second, permit, &mut none)?.sent;
+    /// Answers with how many rows were sent.
+    fn copy_again(&mut self, per_second: u64, permit: &Permit<'_>) -> Result<u64> {
+        let mut all = 0;
+        for at in 0..self.tables.len() {
+            let (before, these) = self.tables.split_at_mut(at);
+            let Some(both) = these.first_mut() else { break };
+            let ranges = both.ranges(self.planned);
+            let mut earlier = EarlierTables::new(before, self.planned);
+            for range in &ranges {
+                let sent = whole(both, range, per_second, permit, &mut earlier)?.sent;
+                self.sent[at] += sent;
+                all += sent;
+            }
+            for (sent, more) in self.sent.iter_mut().zip(earlier.sent) {
+                *sent += more;
+                all += more;
             }
         }
-        Ok(true)
+        Ok(all)
     }
+}
+
+/// Where a copy of a range is.
+struct Progress {
+    copied: Copied,
+    /// Rows of the next chunk.
+    fitting: u64,
+    /// How long rows are is known from the chunk before, if that one was sent.
+    is_length_known: bool,
+    /// When a chunk was first sent whose locks are not had.
+    stuck: Option<Instant>,
+    /// Rows of that chunk that were sent one by one, and will be found alike.
+    sent_alone: u64,
 }
 
 /// Copies a range.
@@ -113,37 +132,60 @@ pub fn whole(
     earlier: &mut EarlierTables<'_, '_>,
 ) -> Result<Copied> {
     let mut pace = Pace::new(per_second, Instant::now());
-    let mut copied = Copied::default();
-    let mut fitting = FIRST_CHUNK;
-    // How long rows are is known from the chunk before, if that one was sent.
-    let mut is_length_known = false;
+    let mut at = Progress {
+        copied: Copied::default(),
+        fitting: FIRST_CHUNK,
+        is_length_known: false,
+        stuck: None,
+        sent_alone: 0,
+    };
     let mut rest = Some(range.clone());
     while let Some(left) = rest {
         both.watch.go_on("what is copied stays, and the same copy goes on from here")?;
-        let most = pace.most(fitting);
+        both.watch.persist(|| permit.ask())?;
+        let most = pace.most(at.fitting);
         let asked = Instant::now();
         let upto = both.watch.persist(|| nth(&mut both.from, &both.old, &left, most - 1))?;
         let last = upto.as_ref().unwrap_or(&left.last).clone();
         let chunk = IdRange { first: left.first.clone(), last };
         let mut reply = asked.elapsed();
         let before = both.watch.persist(|| before(both, &chunk))?;
-        let mut sent = SentRows::default();
-        if !before.is_all && !is_length_known && most > FIRST_CHUNK {
-            fitting = FIRST_CHUNK;
+        if !before.is_all && !at.is_length_known && most > FIRST_CHUNK {
+            at.fitting = FIRST_CHUNK;
             rest = Some(left);
             continue;
         }
-        if before.is_all {
-            both.watch.persist(|| permit.ask())?;
-        } else {
+        let mut sent = SentRows::default();
+        if !before.is_all {
             let began = Instant::now();
-            let patience = if most == 1 { PATIENCE } else { FOR_LOCKS };
-            let mut parents = || earlier.copy_again(per_second, permit);
-            sent = match send_whole(both, &chunk, permit, (before.is_none, patience), &mut parents) {
+            let rest_of_patience = PATIENCE.saturating_sub(at.stuck.get_or_insert(began).elapsed());
+            let patience = if most == 1 { rest_of_patience } else { rest_of_patience.min(FOR_LOCKS) };
+            let has_parents_failed = Cell::new(false);
+            let has_earlier = !earlier.tables.is_empty();
+            let mut parents = || {
+                let again = earlier.copy_again(per_second, permit);
+                has_parents_failed.set(again.is_err());
+                again
+            };
+            let mut sending = Sending {
+                are_new: before.is_none,
+                patience,
+                parents: has_earlier.then_some(&mut parents),
+                sent_alone: 0,
+            };
+            let done = send_whole(both, &chunk, permit, &mut sending);
+            let sent_alone = sending.sent_alone;
+            sent = match done {
                 Err(error)
-                    if error.code == Code::StoreUnavailable && most > 1 && !both.watch.is_stopped() =>
+                    if error.code == Code::StoreUnavailable
+                        && most > 1
+                        && patience < rest_of_patience
+                        && !has_parents_failed.get()
+                        && !both.watch.is_stopped() =>
                 {
-                    fitting = (most / 8).max(1);
+                    at.copied.sent += sent_alone;
+                    at.sent_alone += sent_alone;
+                    at.fitting = (most / 8).max(1);
                     rest = Some(left);
                     continue;
                 }
@@ -151,22 +193,26 @@ pub fn whole(
             };
             reply += began.elapsed();
         }
+        at.stuck = None;
+        at.is_length_known = sent.rows > 0;
         let each = sent.bytes.checked_div(sent.rows).unwrap_or(0);
-        is_length_known = sent.rows > 0;
-        fitting = CHUNK_BYTES.checked_div(each).unwrap_or(CHUNK).clamp(1, CHUNK.min(fitting * 4));
+        at.fitting =
+            CHUNK_BYTES.checked_div(each).unwrap_or(CHUNK).clamp(1, CHUNK.min(at.fitting.saturating_mul(4)));
         // A row that was alike is sent again with the others of its chunk, which changes nothing.
-        copied.sent += sent.rows.saturating_sub(before.alike);
-        copied.alike += before.alike;
+        at.copied.sent += sent.rows.saturating_sub(before.alike);
+        let of_this_copy = before.alike.min(at.sent_alone);
+        at.sent_alone -= of_this_copy;
+        at.copied.alike += before.alike - of_this_copy;
         both.progress(
             RowsTask::Copying,
             range.share(&chunk.last),
-            copied.sent + copied.alike,
+            at.copied.sent + at.copied.alike,
             pace.is_easing(),
         );
         std::thread::sleep(pace.pause(sent.rows, reply, Instant::now()));
         rest = upto.and_then(|upto| behind(range, &upto));
     }
-    Ok(copied)
+    Ok(at.copied)
 }
 
 /// What the new shard has of a chunk before it is sent.
@@ -199,19 +245,36 @@ fn before(both: &mut Both<'_>, chunk: &IdRange) -> Result<ThereBefore> {
     Ok(ThereBefore { alike, is_all: false, is_none: false })
 }
 
+/// How a chunk is sent.
+struct Sending<'s> {
+    /// The new shard had none of its rows.
+    are_new: bool,
+    /// How long locks are waited for.
+    patience: Duration,
+    /// Copies the tables again that were copied before this table; answers with how many rows were sent.
+    parents: Option<&'s mut dyn FnMut() -> Result<u64>>,
+    /// Rows that were sent one by one.
+    sent_alone: u64,
+}
+
 /// Sends the rows of a chunk. Where another row keeps one out, all are read again; the last time one by one, so that the row is named.
 fn send_whole(
     both: &mut Both<'_>,
     chunk: &IdRange,
     permit: &Permit<'_>,
-    (are_new, patience): (bool, Duration),
-    parents: &mut dyn FnMut() -> Result<bool>,
+    sending: &mut Sending<'_>,
 ) -> Result<SentRows> {
-    let watch = both.watch;
+    let (watch, patience) = (both.watch, sending.patience);
+    // Nothing is locked while the store of routes is silent.
+    let send_as = |both: &mut Both<'_>, how| {
+        watch.persist_for(patience, || {
+            permit.ask()?;
+            send(both, &RowsToSend::Range(chunk), permit, how)
+        })
+    };
     // MySQL looks for each row at no cost.
-    if are_new && both.new.kind == ShardKind::Postgres {
-        let send = || send(both, &RowsToSend::Range(chunk), permit, HowSent::New);
-        match watch.persist_for(patience, send) {
+    if sending.are_new && both.new.kind == ShardKind::Postgres {
+        match send_as(both, HowSent::New) {
             // A program has written one of them, or none is named.
             Err(error)
                 if error.code == Code::StoreRefused
@@ -219,48 +282,68 @@ fn send_whole(
             done => return done,
         }
     }
+    let mut refused = None;
     for read in 1..READS {
-        let send = || send(both, &RowsToSend::Range(chunk), permit, HowSent::Replace);
-        let error = match watch.persist_for(patience, send) {
+        let error = match send_as(both, HowSent::Replace) {
             Err(error) if error.code == Code::StoreRefused => error,
             done => return done,
         };
         if both.to.take_conflict().is_none() {
             if both.to.take_refused_commit() {
+                refused = Some(error);
                 break;
             }
             return Err(error);
         }
-        both.watch.say(RowsEvent::Retries(&error));
-        both.watch.go_on("what is copied stays, and the same copy goes on from here")?;
+        watch.say(RowsEvent::Retries(&error));
+        watch.go_on("what is copied stays, and the same copy goes on from here")?;
         std::thread::sleep(BETWEEN_READS * read);
     }
-    send_one_by_one(both, chunk, permit, parents)
+    send_one_by_one(both, chunk, permit, sending).map_err(|error| match refused {
+        // What the commit checked may be about several rows, and the row that is refused alone may be right.
+        Some(whole) if !error.message.starts_with(&whole.message) => Error::new(
+            error.code,
+            format!("{}; sent one by one, this row is refused first: {}", whole.message, error.message),
+        ),
+        _ => error,
+    })
 }
 
 fn send_one_by_one(
     both: &mut Both<'_>,
     chunk: &IdRange,
     permit: &Permit<'_>,
-    parents: &mut dyn FnMut() -> Result<bool>,
+    sending: &mut Sending<'_>,
 ) -> Result<SentRows> {
-    let all = both.watch.persist(|| digests(&mut both.from, &both.old, &both.old.within(chunk)))?;
+    let watch = both.watch;
+    let all = watch.persist(|| digests(&mut both.from, &both.old, &both.old.within(chunk)))?;
     let mut sent = SentRows::default();
     for primary in all.keys() {
-        let row = RowsToSend::One(primary);
+        let mut passes = 0;
+        let mut brought = 1;
         let one = loop {
-            let error = match both.watch.persist(|| send(both, &row, permit, HowSent::Replace)) {
+            let send_row = || {
+                permit.ask()?;
+                send(both, &RowsToSend::One(primary), permit, HowSent::Replace)
+            };
+            let error = match watch.persist(send_row) {
                 Ok(one) => break one,
                 Err(error) => error,
             };
             let conflict = both.to.take_conflict().filter(|_| error.code == Code::StoreRefused);
             let Some(conflict) = conflict else { return Err(named(error, &both.new, [primary, primary])) };
-            if conflict != RowConflict::Parent || !parents()? {
-                let error = named(error, &both.new, [primary, primary]);
-                return Err(kept_out(&error, conflict, both.wording));
+            let may_help = conflict == RowConflict::Parent && brought > 0 && passes < TABLES_AGAIN;
+            match sending.parents.as_mut().filter(|_| may_help) {
+                Some(parents) => brought = parents()?,
+                None => {
+                    let error = named(error, &both.new, [primary, primary]);
+                    return Err(kept_out(&error, conflict, both.wording));
+                }
             }
+            passes += 1;
         };
         sent = SentRows { rows: sent.rows + one.rows, bytes: sent.bytes + one.bytes };
+        sending.sent_alone = sent.rows;
     }
     Ok(sent)
 }

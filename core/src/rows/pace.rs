@@ -8,6 +8,8 @@ const SLOW: f64 = 3.0;
 const NOISE: Duration = Duration::from_millis(5);
 /// The fastest reply is forgotten slowly: a table that has grown is no busy server.
 const FORGET: f64 = 1.02;
+/// At most so much time that passed without rows is made up for.
+const CREDIT: Duration = Duration::from_secs(1);
 /// The longest pause for the sake of the server.
 const LONGEST: Duration = Duration::from_secs(5);
 
@@ -36,7 +38,11 @@ impl Pace {
     /// The pause after a chunk of so many rows, which the old shard took so long to give.
     pub fn pause(&mut self, rows: u64, reply: Duration, now: Instant) -> Duration {
         self.rows += rows;
-        let due = self.began + Duration::from_secs_f64(self.rows as f64 / self.per_second as f64);
+        let mut due = self.began + Duration::from_secs_f64(self.rows as f64 / self.per_second as f64);
+        // What was not sent while a lock was waited for is not made up for.
+        let late = now.saturating_duration_since(due).saturating_sub(CREDIT);
+        self.began += late;
+        due += late;
         due.saturating_duration_since(now).max(self.eased(rows, reply))
     }
 
@@ -75,6 +81,15 @@ mod tests {
         assert_eq!(pace.pause(500, MS, began + 100 * MS), 400 * MS);
         assert_eq!(pace.pause(500, MS, began + 500 * MS), 500 * MS);
         assert_eq!(pace.pause(500, MS, began + 5000 * MS), Duration::ZERO, "late already");
+    }
+
+    #[test]
+    fn what_was_not_sent_in_a_minute_of_waiting_is_not_sent_in_a_burst() {
+        let began = Instant::now();
+        let mut pace = Pace::new(100, began);
+        assert_eq!(pace.pause(100, MS, began + 60_000 * MS), Duration::ZERO);
+        assert_eq!(pace.pause(100, MS, began + 60_000 * MS), Duration::ZERO, "a second's rows");
+        assert_eq!(pace.pause(100, MS, began + 60_000 * MS), 1000 * MS);
     }
 
     #[test]

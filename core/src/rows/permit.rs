@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::shard::{Shard, ShardKind};
-use super::watch::Watch;
+use super::watch::{PATIENCE, Watch};
 use crate::error::{Code, Error, Result};
 
-/// So often a write is sent again that came too late.
+/// So often a write is sent again that came too late, within [`PATIENCE`].
 const ATTEMPTS: u32 = 200;
 
 /// How much longer than `settle` the server that is written to waits for this process, which may be busy with the other one. The server
@@ -121,7 +121,7 @@ impl<'p> Permit<'p> {
     }
 
     /// Leave that is not nearly over.
-    fn until(&self, shard: &mut Shard) -> Result<Until> {
+    pub(super) fn until(&self, shard: &mut Shard) -> Result<Until> {
         let at = shard.at();
         if let Some((until, asked)) = self.given.borrow().get(&at)
             && asked.elapsed() < self.settle / 4
@@ -176,6 +176,7 @@ impl<'p> Permit<'p> {
         mut work: impl FnMut(&mut Shard) -> Result<T>,
         is_nothing: impl Fn(&T) -> bool,
     ) -> Result<T> {
+        let began = Instant::now();
         for _ in 0..ATTEMPTS {
             let done = work(shard);
             let may_be_late = match &done {
@@ -188,6 +189,9 @@ impl<'p> Permit<'p> {
                 return done;
             }
             self.given.borrow_mut().clear();
+            if began.elapsed() > PATIENCE {
+                break;
+            }
             watch.go_on("the same call goes on from here")?;
         }
         Err(Error::new(

@@ -74,7 +74,12 @@ fn send_locked(
     let from_at = from.at();
     let mut flush = |insert: &mut Insert<'_>, span: &mut Option<[Primary; 2]>| {
         bytes += insert.len() as u64;
-        let error = permit.write_once(to, &|until| insert.statement(until)).err();
+        // An error of the permit is about no row.
+        let until = match permit.until(to) {
+            Ok(until) => until,
+            Err(error) => return Some(error),
+        };
+        let error = to.write(&insert.statement(&until)).err();
         insert.clear();
         match (error, span.take(), rows) {
             (Some(error), Some([first, last]), RowsToSend::Range(_)) => {

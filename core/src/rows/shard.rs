@@ -361,7 +361,9 @@ fn failed(fault: &Fault, place: &str) -> Error {
     };
     match fault.native.as_deref() {
         Some("1044" | "1142" | "1143" | "42501") => says(&fault.clone().instead(Remedy::Text(RIGHTS))),
-        Some("1146" | "42P01") => says(&fault.clone().because("a table of the move is gone")),
+        Some("1146" | "42P01") => {
+            says(&fault.clone().because("a table of the move, or of a trigger, is not there"))
+        }
         _ => says(fault),
     }
 }
