@@ -111,7 +111,7 @@ impl<'e, 'w> EarlierTables<'e, 'w> {
 }
 
 /// Where a copy of a range is.
-struct Progress {
+struct CopyProgress {
     copied: Copied,
     /// Rows of the next chunk.
     fitting: u64,
@@ -132,7 +132,7 @@ pub fn whole(
     earlier: &mut EarlierTables<'_, '_>,
 ) -> Result<Copied> {
     let mut pace = Pace::new(per_second, Instant::now());
-    let mut at = Progress {
+    let mut at = CopyProgress {
         copied: Copied::default(),
         fitting: FIRST_CHUNK,
         is_length_known: false,

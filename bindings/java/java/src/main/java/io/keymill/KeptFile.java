@@ -129,7 +129,7 @@ final class KeptFile {
             // Another JVM was quicker.
             return true;
         } catch (IOException e) {
-            // A program holds one of the two, such as one that looks for viruses.
+            // A program holds one of the two, such as a virus scanner.
             return false;
         }
     }
