@@ -12,7 +12,7 @@ in_full() { [ -z "${KEYMILL_ALL:-}" ] || return 0; echo "left to ci/test --all: 
 
 # The Linux systems that packages are built for, and Rust's name of each.
 platforms=(linux-x86_64 linux-x86_64-musl linux-aarch64 linux-aarch64-musl)
-# Those of laptops, for which only packages are made: nothing here can run what is built for macOS.
+# The platforms of laptops, for which only packages are made: nothing here can run what is built for macOS.
 laptops=(windows-x86_64 macos-aarch64 macos-x86_64)
 triple() { local machine=${1#linux-}; case $1 in windows-*) echo "${1#windows-}-pc-windows-gnu" ;; macos-*) echo "${1#macos-}-apple-darwin" ;; *-musl) echo "${machine%-musl}-unknown-linux-musl" ;; *) echo "$machine-unknown-linux-gnu" ;; esac; }
 
