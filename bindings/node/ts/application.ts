@@ -30,6 +30,7 @@ export class ApplicationMill {
   readonly #store: () => string
   readonly #isFixed: boolean
   #own: Promise<Mill> | undefined
+  #opened: Mill | undefined
   #isClosed = false
 
   /** `store` answers with the configuration of a mill in the application's database; fixed: it comes before a mill that the program has named. */
@@ -38,13 +39,29 @@ export class ApplicationMill {
     this.#isFixed = isFixed
   }
 
+  /** The mill, opened here where no program has named one. Opening blocks the event loop. */
+  millNow(): Mill {
+    if (!this.#isFixed && isMillNamed()) return shared()
+    this.#checkOpen()
+    if (this.#opened === undefined) {
+      const opened = open(this.#store())
+      this.#opened = opened
+      this.#own ??= Promise.resolve(opened)
+    }
+    return this.#opened
+  }
+
+  #checkOpen(): void {
+    if (this.#isClosed) throw new KeymillError('CLOSED', 'the mill was closed with its application')
+  }
+
   async mill(): Promise<Mill> {
     if (!this.#isFixed && isMillNamed()) return shared()
-    if (this.#isClosed) throw new KeymillError('CLOSED', 'the mill was closed with its application')
+    this.#checkOpen()
     if (this.#own === undefined) {
       const opening = openAsync(this.#store())
       this.#own = opening
-      opening.catch(() => (this.#own = undefined))
+      opening.then((mill) => (this.#opened = mill), () => (this.#own = undefined))
     }
     return this.#own
   }
@@ -53,7 +70,7 @@ export class ApplicationMill {
   async close(): Promise<void> {
     this.#isClosed = true
     const own = this.#own
-    this.#own = undefined
+    this.#own = this.#opened = undefined
     const mill = await own?.catch(() => undefined)
     await mill?.closeAsync()
   }
@@ -133,6 +150,20 @@ export class FieldIds {
   /** An id. `highest` asks the table for its highest key, before the first id of a mill. */
   later(highest: Highest, key?: Key): Promise<Id> {
     return this.#asked(highest, async (source) => this.#given(await source.nextAsync(key as Key)))
+  }
+
+  /** An id, for a framework that asks for it synchronously. It blocks the event loop where the id has to wait, and asks no table. */
+  wait(): Id {
+    try {
+      const at = generation()
+      const source = this.#mill.millNow().source(this.field.spec) as unknown as Kept
+      this.#given = giver(source, this.field)
+      this.#source = source
+      this.#at = at
+      return this.#given((source as AnySource<bigint | string>).next())
+    } catch (e) {
+      throw naming(this.field, e)
+    }
   }
 
   /** `count` ids. */

@@ -65,7 +65,8 @@ export function keymill(models: PrismaModels, options: PrismaOptions = {}): Pris
   }
 }
 
-function storeOfVariable(): string {
+/** The database of DATABASE_URL. @internal */
+export function storeOfVariable(): string {
   const url = process.env.DATABASE_URL
   if (url === undefined || url === '') {
     throw new KeymillError('INVALID_CONFIG', "no mill is named, and DATABASE_URL is not set; write keymill(models, { store: 'mysql://…' }), or use(open('mysql://…'))")
