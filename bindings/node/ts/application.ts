@@ -31,6 +31,8 @@ export class ApplicationMill {
   readonly #isFixed: boolean
   #own: Promise<Mill> | undefined
   #opened: Mill | undefined
+  /** All that were opened here: a synchronous call may come while another one is being opened. */
+  readonly #mills = new Set<Mill>()
   #isClosed = false
 
   /** `store` answers with the configuration of a mill in the application's database; fixed: it comes before a mill that the program has named. */
@@ -43,11 +45,7 @@ export class ApplicationMill {
   millNow(): Mill {
     if (!this.#isFixed && isMillNamed()) return shared()
     this.#checkOpen()
-    if (this.#opened === undefined) {
-      const opened = open(this.#store())
-      this.#opened = opened
-      this.#own ??= Promise.resolve(opened)
-    }
+    if (this.#opened === undefined) this.#mills.add((this.#opened = open(this.#store())))
     return this.#opened
   }
 
@@ -58,21 +56,31 @@ export class ApplicationMill {
   async mill(): Promise<Mill> {
     if (!this.#isFixed && isMillNamed()) return shared()
     this.#checkOpen()
-    if (this.#own === undefined) {
-      const opening = openAsync(this.#store())
-      this.#own = opening
-      opening.then((mill) => (this.#opened = mill), () => (this.#own = undefined))
-    }
+    if (this.#opened !== undefined) return this.#opened
+    this.#own ??= this.#open()
     return this.#own
+  }
+
+  async #open(): Promise<Mill> {
+    try {
+      const mill = await openAsync(this.#store())
+      this.#mills.add(mill)
+      this.#opened ??= mill
+      return mill
+    } catch (e) {
+      this.#own = undefined
+      throw e
+    }
   }
 
   /** Closes the mill in the application's database; a mill that the program has named stays the program's to close. */
   async close(): Promise<void> {
     this.#isClosed = true
-    const own = this.#own
+    await this.#own?.catch(() => undefined)
     this.#own = this.#opened = undefined
-    const mill = await own?.catch(() => undefined)
-    await mill?.closeAsync()
+    const mills = [...this.#mills]
+    this.#mills.clear()
+    await Promise.all(mills.map((mill) => mill.closeAsync()))
   }
 }
 

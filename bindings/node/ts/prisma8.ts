@@ -1,6 +1,6 @@
 // Prisma 8, whose release candidate has no `$extends`: an extension gives the contract a function for defaults, `keymill("segment:orders")`, and
 // the client a generator that makes the ids. Prisma calls the generator for each row, in nested creates too, and refuses a client without it.
-import { ApplicationMill, checkFields, FieldIds, tableSpec, type As } from './application'
+import { ApplicationMill, checkFields, FieldIds, type As } from './application'
 import { argument, KeymillError, shown } from './error'
 import { storeOfVariable } from './prisma'
 
@@ -46,8 +46,10 @@ export function keymill(options: Prisma8Options = {}): Prisma8Extension {
   const fields = new Map<string, FieldIds>()
   const generate = (params?: any) => {
     const { field, spec } = params as Params
-    let ids = fields.get(field)
-    if (ids === undefined || ids.field.spec !== spec) fields.set(field, (ids = new FieldIds(mill, fieldOf(params as Params))))
+    // Models of two namespaces may have one name.
+    const key = `${field} ${spec}`
+    let ids = fields.get(key)
+    if (ids === undefined) fields.set(key, (ids = new FieldIds(mill, fieldOf(params as Params))))
     return ids.now() ?? ids.wait()
   }
   return {
@@ -89,9 +91,10 @@ function lower({ call, context }: any): unknown {
   try {
     const spec = call.args.spec
     if (typeof spec !== 'string') throw argument(`${field}: write the source as a text, @default(keymill("segment:orders"))`)
+    if (spec.includes('{table}')) throw argument(`${field}: Prisma 8 does not tell the table of a model; write the source's name in the place of {table}`)
     const as = COLUMNS[context.columnCodecId]
     if (as === undefined) throw argument(`${field}: an id of keymill is a BigInt or a String`)
-    const params: Params = { spec: tableSpec(spec, context.modelName), field, as }
+    const params: Params = { spec, field, as }
     checkFields([fieldOf(params)])
     return { ok: true, value: { kind: 'execution', generated: { kind: 'generator', id: 'keymill', params } } }
   } catch (e) {

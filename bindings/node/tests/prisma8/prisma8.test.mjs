@@ -1,7 +1,7 @@
 // Prisma 8's release candidate on PostgreSQL: DATABASE_URL names a database whose schema `public` is this test's own.
 import assert from 'node:assert'
 import { execFile } from 'node:child_process'
-import { writeFileSync } from 'node:fs'
+import { readdirSync, readlinkSync, writeFileSync } from 'node:fs'
 import test from 'node:test'
 import { promisify } from 'node:util'
 import postgres from '@prisma/orm-postgres/runtime'
@@ -60,6 +60,23 @@ test('a client without the extension is refused', () => {
   assert.throws(() => postgres({ contractJson, url }), { code: 'RUNTIME.MISSING_EXTENSION_PACK' })
 })
 
+test('an id that is taken while the mill is being opened leaves nothing open', async () => {
+  const store = `sqlite:${process.cwd()}/early.db`
+  const held = () => readdirSync('/proc/self/fd').filter((fd) => { try { return readlinkSync(`/proc/self/fd/${fd}`).includes('early.db') } catch { return false } }).length
+  const ids = []
+  for (let round = 0; round < 5; round++) {
+    const extension = keymill({ store })
+    const ready = extension.ready('segment:early')
+    const [{ generate }] = extension.mutationDefaultGenerators()
+    ids.push(generate({ spec: 'segment:early', field: 'Order.id', as: 'bigint' }))
+    await ready
+    await extension.close()
+  }
+  assert.equal(new Set(ids).size, 5)
+  await new Promise((done) => setTimeout(done, 500))
+  assert.equal(held(), 0)
+})
+
 test('a store that is away is named with the field', () =>
   client(async ({ Order }) => {
     await assert.rejects(Order.create({ buyer: 'no' }), /Order\.(id|no): /)
@@ -76,5 +93,6 @@ test('a spec or a column that does not fit is refused when the contract is emitt
   await refused('no BigInt @default(keymill("serial:orders/no?number=000000"))', /Order\.no: .*gives texts/)
   await refused('no BigInt @default(keymill("sgment:orders"))', /Order\.no: /)
   await refused('no BigInt @default(keymill("business:orders"))', /Order\.no: .*for a key/)
+  await refused('no BigInt @default(keymill("segment:{table}"))', /Order\.no: Prisma 8 does not tell the table/)
   await refused('no BigInt @default(keymill(5))', /Order\.no: write the source as a text/)
 })
