@@ -334,54 +334,68 @@ fn a_copy_that_is_killed_while_its_statement_waits_writes_nothing_afterwards() {
     }
 }
 
-/// Ctrl-Z, or a laptop that sleeps: the server ends the transaction of a client that is silent.
+/// Orders with a buyer of any length.
+const LONG: &str = "CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, version BIGINT NOT NULL, buyer TEXT)";
+
 #[test]
-fn a_copy_that_stands_still_in_a_chunk_holds_its_locks_for_seconds() {
-    const LONG: &str =
-        "CREATE TABLE t_order (order_id BIGINT PRIMARY KEY, version BIGINT NOT NULL, buyer TEXT)";
-    // The server has sent the whole of a chunk of short rows and waits for the client; of long ones, it waits until it can send the rest.
-    for (shop, length) in [
-        (Shop::mariadb("rows_stopped", LONG), 10),
-        (Shop::mariadb("rows_stopped_long", LONG), 6000),
-        (Shop::postgres("rows_stopped", LONG), 10),
-        (Shop::postgres("rows_stopped_long", LONG), 6000),
-    ] {
-        // A statement waits for a lock for half of it.
-        let shop = shop.settling("2s").filled(3000).started();
-        shop.old.say(&format!("UPDATE t_order SET buyer = REPEAT('x', {length})"));
-        let is_mariadb = matches!(shop.old, Server::MariaDb { .. });
-        let is_locked = |server: &Server, n: u64| {
-            let look =
-                format!("BEGIN; SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE NOWAIT", id(n));
-            server.try_say(&look).is_err()
-        };
-        // The first row of the range: the copy stands still where it waits for this one.
-        shop.new.say(&format!("INSERT INTO t_order VALUES ({}, 1, 'held')", id(1000)));
-        let held = format!("BEGIN; SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE;", id(1000));
-        let mut holder = shop.new.session(&held);
-        until("a row that is held", || is_locked(&shop.new, 1000));
-        let copy = shop.spawn("copy", &["--wait", "--yes"]);
-        let signal = |signal| {
-            // SAFETY: sends a signal to a child that this test has started and not yet waited for.
-            assert_eq!(unsafe { libc::kill(copy.id().cast_signed(), signal) }, 0);
-        };
-        until("a copy that stands still with locks", || {
+fn a_copy_that_stands_still_in_a_chunk_holds_its_locks_for_seconds_on_mariadb() {
+    stands_still(Shop::mariadb("rows_stopped", LONG), 10);
+}
+
+#[test]
+fn a_copy_that_stands_still_in_a_chunk_holds_its_locks_for_seconds_on_postgresql() {
+    stands_still(Shop::postgres("rows_stopped", LONG), 10);
+}
+
+#[test]
+fn a_copy_that_stands_still_in_a_chunk_of_long_rows_holds_its_locks_for_seconds_on_mariadb() {
+    stands_still(Shop::mariadb("rows_stopped_long", LONG), 6000);
+}
+
+#[test]
+fn a_copy_that_stands_still_in_a_chunk_of_long_rows_holds_its_locks_for_seconds_on_postgresql() {
+    stands_still(Shop::postgres("rows_stopped_long", LONG), 6000);
+}
+
+/// Ctrl-Z, or a laptop that sleeps: the server ends the transaction of a client that is silent. It has sent the whole of a chunk of short
+/// rows and waits for the client; of long rows, it waits until it can send the rest.
+fn stands_still(shop: Shop, length: usize) {
+    // A statement waits for a lock for half of it.
+    let shop = shop.settling("2s").filled(3000).started();
+    shop.old.say(&format!("UPDATE t_order SET buyer = REPEAT('x', {length})"));
+    let is_mariadb = matches!(shop.old, Server::MariaDb { .. });
+    let is_locked = |server: &Server, n: u64| {
+        let look =
+            format!("BEGIN; SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE NOWAIT", id(n));
+        server.try_say(&look).is_err()
+    };
+    // The first row of the range: the copy stands still where it waits for this one.
+    shop.new.say(&format!("INSERT INTO t_order VALUES ({}, 1, 'held')", id(1000)));
+    let held = format!("BEGIN; SELECT order_id FROM t_order WHERE order_id = {} FOR UPDATE;", id(1000));
+    let mut holder = shop.new.session(&held);
+    until("a row that is held", || is_locked(&shop.new, 1000));
+    let copy = shop.spawn("copy", &["--wait", "--yes"]);
+    let signal = |signal| {
+        // SAFETY: sends a signal to a child that this test has started and not yet waited for.
+        assert_eq!(unsafe { libc::kill(copy.id().cast_signed(), signal) }, 0);
+    };
+    // It is stopped only once it has locks: on a busy machine it would not come as far between two stops.
+    until("a copy that stands still with locks", || {
+        is_locked(&shop.old, 1000) && {
             signal(libc::SIGSTOP);
-            std::thread::sleep(Duration::from_millis(20));
             is_locked(&shop.old, 1000) || {
                 signal(libc::SIGCONT);
-                std::thread::sleep(Duration::from_millis(100));
                 false
             }
-        });
-        holder.kill().unwrap();
-        holder.wait().unwrap();
-        let limit = if is_mariadb { "SET innodb_lock_wait_timeout = 20" } else { "SET lock_timeout = '20s'" };
-        shop.old.say(&format!("{limit}; UPDATE t_order SET buyer = 'new' WHERE order_id = {}", id(1000)));
-        signal(libc::SIGCONT);
-        assert!(copy.wait_with_output().unwrap().status.success());
-        shop.assert_alike();
-    }
+        }
+    });
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let limit = if is_mariadb { "SET innodb_lock_wait_timeout = 20" } else { "SET lock_timeout = '20s'" };
+    shop.old.say(&format!("{limit}; UPDATE t_order SET buyer = 'new' WHERE order_id = {}", id(1000)));
+    signal(libc::SIGCONT);
+    assert!(copy.wait_with_output().unwrap().status.success());
+    shop.assert_alike();
 }
 
 #[test]
