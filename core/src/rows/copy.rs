@@ -3,7 +3,6 @@
 //! Nothing is written down about how far it is: a chunk that both shards have alike is passed over, so a copy that was killed goes on
 //! where it was when it is started again.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -74,57 +73,51 @@ pub fn counted(both: &mut Both<'_>, range: &IdRange) -> Result<Copied> {
 }
 
 /// The tables that were copied before this table.
-pub struct EarlierTables<'e, 'w> {
+struct EarlierTables<'e, 'w> {
     tables: &'e mut [Both<'w>],
-    planned: &'e PlannedMove,
     /// Rows that were sent, by table.
-    pub sent: Vec<u64>,
+    sent: &'e mut [u64],
+    planned: &'e PlannedMove,
 }
 
-impl<'e, 'w> EarlierTables<'e, 'w> {
-    pub fn new(tables: &'e mut [Both<'w>], planned: &'e PlannedMove) -> EarlierTables<'e, 'w> {
-        EarlierTables { sent: vec![0; tables.len()], tables, planned }
-    }
-
+impl EarlierTables<'_, '_> {
     /// Copies them again. A write that was not acknowledged may have reached the old shard only, after its table was copied.
     ///
     /// Answers with how many rows were sent.
     fn copy_again(&mut self, per_second: u64, permit: &Permit<'_>) -> Result<u64> {
-        let mut all = 0;
+        let before: u64 = self.sent.iter().sum();
         for at in 0..self.tables.len() {
-            let (before, these) = self.tables.split_at_mut(at);
-            let Some(both) = these.first_mut() else { break };
-            let ranges = both.ranges(self.planned);
-            let mut earlier = EarlierTables::new(before, self.planned);
-            for range in &ranges {
-                let sent = whole(both, range, per_second, permit, &mut earlier)?.sent;
-                self.sent[at] += sent;
-                all += sent;
-            }
-            for (sent, more) in self.sent.iter_mut().zip(earlier.sent) {
-                *sent += more;
-                all += more;
-            }
+            table(self.tables, at, self.planned, per_second, permit, self.sent)?;
         }
-        Ok(all)
+        Ok(self.sent.iter().sum::<u64>() - before)
     }
 }
 
-/// Where a copy of a range is.
-struct CopyProgress {
-    copied: Copied,
-    /// Rows of the next chunk.
-    fitting: u64,
-    /// How long rows are is known from the chunk before, if that one was sent.
-    is_length_known: bool,
-    /// When a chunk was first sent whose locks are not had.
-    stuck: Option<Instant>,
-    /// Rows of that chunk that were sent one by one, and will be found alike.
-    sent_alone: u64,
+/// Copies the range of a table; answers with how many rows both shards had alike. `sent` counts the rows that were sent, by table: where a
+/// row lacks its parent, the tables in front are copied again.
+pub fn table(
+    tables: &mut [Both<'_>],
+    at: usize,
+    planned: &PlannedMove,
+    per_second: u64,
+    permit: &Permit<'_>,
+    sent: &mut [u64],
+) -> Result<u64> {
+    let ((before, these), (sent_before, sent)) = (tables.split_at_mut(at), sent.split_at_mut(at));
+    let mut alike = 0;
+    if let (Some(both), Some(sent)) = (these.first_mut(), sent.first_mut()) {
+        let mut earlier = EarlierTables { tables: before, sent: sent_before, planned };
+        for range in both.ranges(planned) {
+            let copied = whole(both, &range, per_second, permit, &mut earlier)?;
+            *sent += copied.sent;
+            alike += copied.alike;
+        }
+    }
+    Ok(alike)
 }
 
 /// Copies a range.
-pub fn whole(
+fn whole(
     both: &mut Both<'_>,
     range: &IdRange,
     per_second: u64,
@@ -132,60 +125,48 @@ pub fn whole(
     earlier: &mut EarlierTables<'_, '_>,
 ) -> Result<Copied> {
     let mut pace = Pace::new(per_second, Instant::now());
-    let mut at = CopyProgress {
-        copied: Copied::default(),
-        fitting: FIRST_CHUNK,
-        is_length_known: false,
-        stuck: None,
-        sent_alone: 0,
-    };
+    let mut copied = Copied::default();
+    let mut fitting = FIRST_CHUNK;
+    // How long rows are is known from the chunk before, if that one was sent.
+    let mut is_length_known = false;
+    // When a chunk was first sent whose locks are not had.
+    let mut stuck = None;
+    // Rows of such a chunk that were sent one by one, and will be found alike.
+    let mut sent_alone = 0;
     let mut rest = Some(range.clone());
     while let Some(left) = rest {
         both.watch.go_on("what is copied stays, and the same copy goes on from here")?;
         both.watch.persist(|| permit.ask())?;
-        let most = pace.most(at.fitting);
+        let most = pace.most(fitting);
         let asked = Instant::now();
         let upto = both.watch.persist(|| nth(&mut both.from, &both.old, &left, most - 1))?;
         let last = upto.as_ref().unwrap_or(&left.last).clone();
         let chunk = IdRange { first: left.first.clone(), last };
         let mut reply = asked.elapsed();
         let before = both.watch.persist(|| before(both, &chunk))?;
-        if !before.is_all && !at.is_length_known && most > FIRST_CHUNK {
-            at.fitting = FIRST_CHUNK;
+        if !before.is_all && !is_length_known && most > FIRST_CHUNK {
+            fitting = FIRST_CHUNK;
             rest = Some(left);
             continue;
         }
         let mut sent = SentRows::default();
         if !before.is_all {
             let began = Instant::now();
-            let rest_of_patience = PATIENCE.saturating_sub(at.stuck.get_or_insert(began).elapsed());
+            let rest_of_patience = PATIENCE.saturating_sub(stuck.get_or_insert(began).elapsed());
             let patience = if most == 1 { rest_of_patience } else { rest_of_patience.min(FOR_LOCKS) };
-            let has_parents_failed = Cell::new(false);
-            let has_earlier = !earlier.tables.is_empty();
-            let mut parents = || {
-                let again = earlier.copy_again(per_second, permit);
-                has_parents_failed.set(again.is_err());
-                again
-            };
-            let mut sending = Sending {
-                are_new: before.is_none,
-                patience,
-                parents: has_earlier.then_some(&mut parents),
-                sent_alone: 0,
-            };
-            let done = send_whole(both, &chunk, permit, &mut sending);
-            let sent_alone = sending.sent_alone;
-            sent = match done {
+            let mut sending =
+                Sending { are_new: before.is_none, patience, has_parents_failed: false, sent_alone: 0 };
+            let mut parents = || earlier.copy_again(per_second, permit);
+            sent = match send_whole(both, &chunk, permit, &mut sending, &mut parents) {
                 Err(error)
                     if error.code == Code::StoreUnavailable
-                        && most > 1
                         && patience < rest_of_patience
-                        && !has_parents_failed.get()
+                        && !sending.has_parents_failed
                         && !both.watch.is_stopped() =>
                 {
-                    at.copied.sent += sent_alone;
-                    at.sent_alone += sent_alone;
-                    at.fitting = (most / 8).max(1);
+                    copied.sent += sending.sent_alone;
+                    sent_alone += sending.sent_alone;
+                    fitting = (most / 8).max(1);
                     rest = Some(left);
                     continue;
                 }
@@ -193,26 +174,25 @@ pub fn whole(
             };
             reply += began.elapsed();
         }
-        at.stuck = None;
-        at.is_length_known = sent.rows > 0;
+        stuck = None;
+        is_length_known = sent.rows > 0;
         let each = sent.bytes.checked_div(sent.rows).unwrap_or(0);
-        at.fitting =
-            CHUNK_BYTES.checked_div(each).unwrap_or(CHUNK).clamp(1, CHUNK.min(at.fitting.saturating_mul(4)));
+        fitting = CHUNK_BYTES.checked_div(each).unwrap_or(CHUNK).clamp(1, CHUNK.min(fitting * 4));
         // A row that was alike is sent again with the others of its chunk, which changes nothing.
-        at.copied.sent += sent.rows.saturating_sub(before.alike);
-        let of_this_copy = before.alike.min(at.sent_alone);
-        at.sent_alone -= of_this_copy;
-        at.copied.alike += before.alike - of_this_copy;
+        copied.sent += sent.rows.saturating_sub(before.alike);
+        let sent_before = before.alike.min(sent_alone);
+        sent_alone -= sent_before;
+        copied.alike += before.alike - sent_before;
         both.progress(
             RowsTask::Copying,
             range.share(&chunk.last),
-            at.copied.sent + at.copied.alike,
+            copied.sent + copied.alike,
             pace.is_easing(),
         );
         std::thread::sleep(pace.pause(sent.rows, reply, Instant::now()));
         rest = upto.and_then(|upto| behind(range, &upto));
     }
-    Ok(at.copied)
+    Ok(copied)
 }
 
 /// What the new shard has of a chunk before it is sent.
@@ -245,16 +225,36 @@ fn before(both: &mut Both<'_>, chunk: &IdRange) -> Result<ThereBefore> {
     Ok(ThereBefore { alike, is_all: false, is_none: false })
 }
 
-/// How a chunk is sent.
-struct Sending<'s> {
+/// How a chunk is sent, and what came of it where it failed.
+struct Sending {
     /// The new shard had none of its rows.
     are_new: bool,
     /// How long locks are waited for.
     patience: Duration,
-    /// Copies the tables again that were copied before this table; answers with how many rows were sent.
-    parents: Option<&'s mut dyn FnMut() -> Result<u64>>,
+    /// Where this is so the error is about a table that was copied before.
+    has_parents_failed: bool,
     /// Rows that were sent one by one.
     sent_alone: u64,
+}
+
+/// Copies the tables again that were copied before this table; answers with how many rows were sent.
+type Parents<'p> = dyn FnMut() -> Result<u64> + 'p;
+
+/// Sends rows, and again while locks are not had. The store of routes is asked before that, so that nothing is locked while it is silent.
+fn send_patiently(
+    both: &mut Both<'_>,
+    rows: &RowsToSend<'_>,
+    permit: &Permit<'_>,
+    how: HowSent,
+    patience: Duration,
+) -> Result<SentRows> {
+    let mut is_again = false;
+    both.watch.persist_for(patience, || {
+        if std::mem::replace(&mut is_again, true) {
+            permit.ask()?;
+        }
+        send(both, rows, permit, how)
+    })
 }
 
 /// Sends the rows of a chunk. Where another row keeps one out, all are read again; the last time one by one, so that the row is named.
@@ -262,19 +262,13 @@ fn send_whole(
     both: &mut Both<'_>,
     chunk: &IdRange,
     permit: &Permit<'_>,
-    sending: &mut Sending<'_>,
+    sending: &mut Sending,
+    parents: &mut Parents<'_>,
 ) -> Result<SentRows> {
-    let (watch, patience) = (both.watch, sending.patience);
-    // Nothing is locked while the store of routes is silent.
-    let send_as = |both: &mut Both<'_>, how| {
-        watch.persist_for(patience, || {
-            permit.ask()?;
-            send(both, &RowsToSend::Range(chunk), permit, how)
-        })
-    };
+    let (watch, patience, rows) = (both.watch, sending.patience, RowsToSend::Range(chunk));
     // MySQL looks for each row at no cost.
     if sending.are_new && both.new.kind == ShardKind::Postgres {
-        match send_as(both, HowSent::New) {
+        match send_patiently(both, &rows, permit, HowSent::New, patience) {
             // A program has written one of them, or none is named.
             Err(error)
                 if error.code == Code::StoreRefused
@@ -284,7 +278,7 @@ fn send_whole(
     }
     let mut refused = None;
     for read in 1..READS {
-        let error = match send_as(both, HowSent::Replace) {
+        let error = match send_patiently(both, &rows, permit, HowSent::Replace, patience) {
             Err(error) if error.code == Code::StoreRefused => error,
             done => return done,
         };
@@ -299,7 +293,7 @@ fn send_whole(
         watch.go_on("what is copied stays, and the same copy goes on from here")?;
         std::thread::sleep(BETWEEN_READS * read);
     }
-    send_one_by_one(both, chunk, permit, sending).map_err(|error| match refused {
+    send_one_by_one(both, chunk, permit, sending, parents).map_err(|error| match refused {
         // What the commit checked may be about several rows, and the row that is refused alone may be right.
         Some(whole) if !error.message.starts_with(&whole.message) => Error::new(
             error.code,
@@ -313,33 +307,26 @@ fn send_one_by_one(
     both: &mut Both<'_>,
     chunk: &IdRange,
     permit: &Permit<'_>,
-    sending: &mut Sending<'_>,
+    sending: &mut Sending,
+    parents: &mut Parents<'_>,
 ) -> Result<SentRows> {
-    let watch = both.watch;
-    let all = watch.persist(|| digests(&mut both.from, &both.old, &both.old.within(chunk)))?;
+    let all = both.watch.persist(|| digests(&mut both.from, &both.old, &both.old.within(chunk)))?;
     let mut sent = SentRows::default();
     for primary in all.keys() {
-        let mut passes = 0;
-        let mut brought = 1;
+        let (mut passes, mut brought) = (0, 1);
         let one = loop {
-            let send_row = || {
-                permit.ask()?;
-                send(both, &RowsToSend::One(primary), permit, HowSent::Replace)
-            };
-            let error = match watch.persist(send_row) {
+            let row = RowsToSend::One(primary);
+            let error = match send_patiently(both, &row, permit, HowSent::Replace, PATIENCE) {
                 Ok(one) => break one,
-                Err(error) => error,
+                Err(error) => named(error, &both.new, [primary, primary]),
             };
             let conflict = both.to.take_conflict().filter(|_| error.code == Code::StoreRefused);
-            let Some(conflict) = conflict else { return Err(named(error, &both.new, [primary, primary])) };
-            let may_help = conflict == RowConflict::Parent && brought > 0 && passes < TABLES_AGAIN;
-            match sending.parents.as_mut().filter(|_| may_help) {
-                Some(parents) => brought = parents()?,
-                None => {
-                    let error = named(error, &both.new, [primary, primary]);
-                    return Err(kept_out(&error, conflict, both.wording));
-                }
+            let Some(conflict) = conflict else { return Err(error) };
+            // A pass that brought nothing will bring nothing the next time.
+            if conflict != RowConflict::Parent || brought == 0 || passes == TABLES_AGAIN {
+                return Err(kept_out(&error, conflict, both.wording));
             }
+            brought = parents().inspect_err(|_| sending.has_parents_failed = true)?;
             passes += 1;
         };
         sent = SentRows { rows: sent.rows + one.rows, bytes: sent.bytes + one.bytes };

@@ -32,7 +32,6 @@ use crate::api::{Change, MoveStatus, Moves, Moving};
 use crate::error::{Code, Error, Result, shown};
 use crate::moves::{MovePhase, PlannedMove};
 use children::check_all_are_named;
-use copy::EarlierTables;
 use key::IdRange;
 use moved_table::texts;
 use parents::check_parents;
@@ -441,27 +440,23 @@ impl Moves {
         }
         let still = || self.check_still(version);
         let permit = Permit::new(&still, status.settle);
-        let mut answer: Vec<CopiedRows> = Vec::new();
-        for at in 0..all.len() {
-            let (before, these) = all.split_at_mut(at);
-            let Some(both) = these.first_mut() else { break };
-            let mut earlier = EarlierTables::new(before, &moving.planned);
-            let mut copied = CopiedRows { table: both.old.name.clone(), sent: 0, alike: 0 };
-            for range in &both.ranges(&moving.planned) {
-                let rows = if change.is_dry() {
-                    copy::counted(both, range)?
-                } else {
-                    copy::whole(both, range, rows.per_second, &permit, &mut earlier)?
-                };
-                copied.sent += rows.sent;
-                copied.alike += rows.alike;
+        let (mut sent, mut alike) = (vec![0; all.len()], vec![0; all.len()]);
+        if change.is_dry() {
+            for ((both, sent), alike) in all.iter_mut().zip(&mut sent).zip(&mut alike) {
+                for range in both.ranges(&moving.planned) {
+                    let counted = copy::counted(both, &range)?;
+                    *sent += counted.sent;
+                    *alike += counted.alike;
+                }
             }
-            for (before, sent) in answer.iter_mut().zip(earlier.sent) {
-                before.sent += sent;
+        } else {
+            for (at, alike) in alike.iter_mut().enumerate() {
+                *alike = copy::table(&mut all, at, &moving.planned, rows.per_second, &permit, &mut sent)?;
             }
-            answer.push(copied);
         }
-        Ok(answer)
+        let counts = all.into_iter().zip(sent).zip(alike);
+        let copied = counts.map(|((both, sent), alike)| CopiedRows { table: both.old.name, sent, alike });
+        Ok(copied.collect())
     }
 
     /// Refuses where another step was stored, or another table, since the verb began.
