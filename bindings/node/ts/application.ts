@@ -30,9 +30,8 @@ export class ApplicationMill {
   readonly #store: () => string
   readonly #isFixed: boolean
   #own: Promise<Mill> | undefined
-  #opened: Mill | undefined
-  /** All that were opened here: a synchronous call may come while another one is being opened. */
-  readonly #mills = new Set<Mill>()
+  /** What was opened here, and ids come from the first: a synchronous call may come while another mill is being opened. */
+  #opened: Mill[] = []
   #isClosed = false
 
   /** `store` answers with the configuration of a mill in the application's database; fixed: it comes before a mill that the program has named. */
@@ -45,8 +44,8 @@ export class ApplicationMill {
   millNow(): Mill {
     if (!this.#isFixed && isMillNamed()) return shared()
     this.#checkOpen()
-    if (this.#opened === undefined) this.#mills.add((this.#opened = open(this.#store())))
-    return this.#opened
+    if (this.#opened.length === 0) this.#opened.push(open(this.#store()))
+    return this.#opened[0]
   }
 
   #checkOpen(): void {
@@ -56,7 +55,7 @@ export class ApplicationMill {
   async mill(): Promise<Mill> {
     if (!this.#isFixed && isMillNamed()) return shared()
     this.#checkOpen()
-    if (this.#opened !== undefined) return this.#opened
+    if (this.#opened.length > 0) return this.#opened[0]
     this.#own ??= this.#open()
     return this.#own
   }
@@ -64,8 +63,7 @@ export class ApplicationMill {
   async #open(): Promise<Mill> {
     try {
       const mill = await openAsync(this.#store())
-      this.#mills.add(mill)
-      this.#opened ??= mill
+      this.#opened.push(mill)
       return mill
     } catch (e) {
       this.#own = undefined
@@ -77,10 +75,8 @@ export class ApplicationMill {
   async close(): Promise<void> {
     this.#isClosed = true
     await this.#own?.catch(() => undefined)
-    this.#own = this.#opened = undefined
-    const mills = [...this.#mills]
-    this.#mills.clear()
-    await Promise.all(mills.map((mill) => mill.closeAsync()))
+    this.#own = undefined
+    await Promise.all(this.#opened.splice(0).map((mill) => mill.closeAsync()))
   }
 }
 

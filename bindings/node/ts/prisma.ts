@@ -53,7 +53,7 @@ export function keymill(models: PrismaModels, options: PrismaOptions = {}): Pris
   if (store !== undefined && typeof store !== 'string') throw argument(`store must be a configuration such as 'sqlite:keymill.db', not ${shown(store)}`)
   let mill = mills.get(store)
   if (mill === undefined) {
-    mill = new ApplicationMill(() => store ?? storeOfVariable(), store !== undefined)
+    mill = new ApplicationMill(() => store ?? storeOfVariable("keymill(models, { store: 'mysql://…' })"), store !== undefined)
     mills.set(store, mill)
   }
   const own = mill
@@ -65,11 +65,11 @@ export function keymill(models: PrismaModels, options: PrismaOptions = {}): Pris
   }
 }
 
-/** The database of DATABASE_URL. @internal */
-export function storeOfVariable(): string {
+/** The database of DATABASE_URL; `call` names it otherwise. @internal */
+export function storeOfVariable(call: string): string {
   const url = process.env.DATABASE_URL
   if (url === undefined || url === '') {
-    throw new KeymillError('INVALID_CONFIG', "no mill is named, and DATABASE_URL is not set; write keymill(models, { store: 'mysql://…' }), or use(open('mysql://…'))")
+    throw new KeymillError('INVALID_CONFIG', `no mill is named, and DATABASE_URL is not set; write ${call}, or use(open('mysql://…'))`)
   }
   return storeOf(url)
 }

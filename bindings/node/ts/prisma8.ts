@@ -42,7 +42,7 @@ interface Params {
 export function keymill(options: Prisma8Options = {}): Prisma8Extension {
   const { store } = options
   if (store !== undefined && typeof store !== 'string') throw argument(`store must be a configuration such as 'postgres://app@db/ids', not ${shown(store)}`)
-  const mill = new ApplicationMill(() => store ?? storeOfVariable(), store !== undefined)
+  const mill = new ApplicationMill(() => store ?? storeOfVariable("keymill({ store: 'postgres://…' })"), store !== undefined)
   const fields = new Map<string, FieldIds>()
   const generate = (params?: any) => {
     const { field, spec } = params as Params
