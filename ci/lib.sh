@@ -72,9 +72,11 @@ laptop_archive() {
     *) tar -C "$1" --sort=name --owner=0 --group=0 --numeric-owner --mode=go-w -I 'gzip -9n' -cf "$3/$2.tar.gz" "$2" ;;
     esac
 }
+# workspace_version: the version of every package.
+workspace_version() { sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml"; }
 # command_archive PLATFORM FOLDER: FOLDER gets the archive of a laptop's command, from ci/package/platforms.
 command_archive() {
-    local version name work; version=$(sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
+    local version name work; version=$(workspace_version)
     name=keymill-command-$version-$1 work=$(mktemp -d)
     mkdir "$work/$name" && cp "$(ls "$target/platforms/$1"/keymill{.exe,} 2>/dev/null)" "$root"/LICENSE-* "$work/$name" &&
         laptop_archive "$work" "$name" "$2" && rm -r "$work"
