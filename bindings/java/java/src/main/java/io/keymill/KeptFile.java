@@ -103,7 +103,7 @@ final class KeptFile {
         } catch (IOException e) {
             return false;
         }
-        // Whoever sees the name sees the whole file.
+        // The file gets its name when it is whole.
         Path made = Files.createTempFile(folder, Library.PREFIX, suffix);
         try {
             Library.sweep(made, suffix);
@@ -134,7 +134,7 @@ final class KeptFile {
         }
     }
 
-    /** Options to read a file that nobody else may write, rename or delete meanwhile; none: a runtime without the module of these options. */
+    /** Options to read a file that nobody else may write, rename or delete meanwhile. A runtime that lacks their module, jdk.unsupported, has none. */
     private static Set<OpenOption> alone() {
         Set<OpenOption> options = new HashSet<>();
         try {
