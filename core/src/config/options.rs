@@ -43,7 +43,7 @@ pub const MILL: &[Described] = &[
         "clock",
         "system",
         "`system`, `manual`, `manual@MILLISECONDS`",
-        "For tests: `manual` stands still until it is moved.",
+        "For tests: a `manual` clock stands still until the program moves it.",
     ),
     option(
         "max_sources",
@@ -55,13 +55,13 @@ pub const MILL: &[Described] = &[
         "reader_lease",
         "10s",
         "1s to 1h",
-        "How long the row lasts that says which version of a route table this process runs, see [Moving a shard](moving-a-shard.md).",
+        "A process that follows a route table has a row in the store with the version that it runs. The row lasts for this time, see [Moving a shard](moving-a-shard.md).",
     ),
     option(
         "ignored",
         "",
         "names joined by `,`, then `+N` for more",
-        "In a URL only: what `store_of` found in [the application's settings](application-database.md) and a store does not need. The event `settings_ignored` and `keymill status` say so.",
+        "In a URL only: settings that `store_of` found in [the application's settings](application-database.md) and a store does not need. The event `settings_ignored` and `keymill status` list them.",
     ),
 ];
 
@@ -82,7 +82,7 @@ pub const SERVER: &[Described] = &[
         "connect_timeout",
         "2s",
         "1ms to 1h",
-        "How long a connect may take, the look-up of the host's name included.",
+        "How long a connect may take, including the look-up of the host's name.",
     ),
     option(
         "timeout",
@@ -95,19 +95,19 @@ pub const SERVER: &[Described] = &[
         "tls",
         "",
         "`off`, `prefer`, `require`, `verify-ca`, `verify`",
-        "See [Encryption](#encryption). Default: `prefer` to another machine, and to this one where the login sends the password.",
+        "See [Encryption](#encryption). Default: `prefer` to another machine, and to this machine if the login sends the password.",
     ),
     option(
         "ca",
         "",
         "a PEM file",
-        "With `tls=verify` or `verify-ca`: the authorities that are trusted, and no others.",
+        "With `tls=verify` or `verify-ca`: the only authorities that are trusted.",
     ),
     option(
         "cert",
         "",
         "a PEM file",
-        "A certificate that this program shows, with `key` and `tls=require`, `verify-ca` or `verify`.",
+        "The certificate of this program, with `key` and `tls=require`, `verify-ca` or `verify`.",
     ),
     option("key", "", "a PEM file", "The key of `cert`."),
     option("socket", "", "a path", "A Unix socket file, in place of the hosts."),
@@ -120,7 +120,7 @@ pub const POSTGRES: &[Described] = &[
         "target_session_attrs",
         "read-write",
         "`read-write`",
-        "As other clients write it. It holds whether it is written or not.",
+        "Accepted because other clients write it. It is always in force.",
     ),
     option("schema", "", "a schema's name", "The schema of keymill's tables. Write it in production."),
 ];
@@ -131,7 +131,7 @@ pub const REDIS: &[Described] = &[
         "sentinel",
         "",
         "a master's name",
-        "The hosts are Sentinels, and this is the name by which they know the master.",
+        "The hosts are Sentinels, and they know the master by this name.",
     ),
     option(
         "wait_replicas",
@@ -147,10 +147,10 @@ pub const SOURCE: &[Described] = &[
         "scheme",
         "",
         "a scheme's name",
-        "Whose table it is. Default: `keymill`; of serials on SQL stores `key_producer`.",
+        "The program whose table it is. Default: `keymill`; for serials on SQL stores `key_producer`.",
     ),
     option("table", "", "an identifier", "Another table of the scheme's shape. Default: the scheme's own."),
-    option("deadline", "3s", "1ms to 1h", "How long a call waits at most."),
+    option("deadline", "3s", "1ms to 1h", "The longest time that a call waits."),
     option(
         "order",
         "process",
@@ -161,7 +161,7 @@ pub const SOURCE: &[Described] = &[
         "block",
         "1024",
         "1 to 1048576",
-        "How many numbers a thread or handle takes for itself at a time, at most: blocks begin at 16 and grow with use. Of serials: a step, where that is less.",
+        "The most numbers that a thread or handle takes for itself at a time: blocks begin at 16 and grow with use. For serials: a step, if that is less.",
     ),
 ];
 
@@ -171,25 +171,25 @@ pub const SUPPLY: &[Described] = &[
         "min_step",
         "800",
         "1 to 2^40",
-        "The least that is reserved at a time. Of serials: 500, or a hundredth of the numbers that the pattern has, where that is less.",
+        "The smallest reservation. For serials: 500, or a hundredth of the pattern's numbers, if that is less.",
     ),
     option(
         "max_step",
         "10000000",
         "1 to 2^40",
-        "The most that is reserved at a time. Of serials: at most a hundredth of the numbers that the pattern has.",
+        "The largest reservation. For serials: at most a hundredth of the pattern's numbers.",
     ),
     option(
         "buffer",
         "30s",
         "1ms to 1d",
-        "For how long memory lasts at the present rate, at any moment. Of serials: no more is reserved ahead than was used in this time, and two steps.",
+        "How long the numbers in memory last at the present rate. For serials: no more is reserved ahead than was used in this time, and two steps.",
     ),
     option(
         "step",
         "",
         "1 to 2^40",
-        "Reserve whole multiples of this, in place of `min_step`. Of tickets and sequences: what one is worth, 1000.",
+        "Reserve whole multiples of this, in place of `min_step`. For tickets and sequences: how many numbers one value stands for, 1000.",
     ),
     option("ttl", "none", "`none`, 10ms to 366d", "Numbers that were reserved longer ago are dropped."),
     option(
@@ -204,7 +204,7 @@ const COLUMNS: Described = option(
     "columns",
     "",
     "`column:own_name`, joined by `,`",
-    "Names of the columns of another program's table, where they are not the scheme's.",
+    "Names of the columns of another program's table, if they are not the scheme's.",
 );
 
 /// Options of every source whose ids are numbers: how they are written as text.
@@ -219,13 +219,13 @@ pub const TEXT: &[Described] = &[
         "prefix",
         "",
         "at most 16 small letters, digits and `_`",
-        "What stands in front of the digits of `next_text`: `prefix=ord_`.",
+        "Text in front of the digits of `next_text`: `prefix=ord_`.",
     ),
 ];
 
 /// Options of segments beyond [`SUPPLY`].
 pub const SEGMENT: &[Described] = &[
-    option("start", "1", "1 to 2^63 - 1", "The first number of a row that is made."),
+    option("start", "1", "1 to 2^63 - 1", "The first number of a new row."),
     option(
         "unsafe",
         "off",
@@ -244,13 +244,13 @@ pub const SEGMENT: &[Described] = &[
         "allocation",
         "",
         "0 to 2^31 - 1",
-        "For schemes that ask for it: the most that another program takes from the row at a time; 0 where no other one uses it. Of `jpa_sequence`: the `INCREMENT BY` of the sequence.",
+        "For schemes that ask for it: the most that another program takes from the row at a time; 0 if no other program uses it. For `jpa_sequence`: the `INCREMENT BY` of the sequence.",
     ),
     option(
         "optimizer",
         "",
         "`pooled`, `pooled-lo`, `none`",
-        "With `scheme=jpa_sequence`: what Hibernate makes of a value. Default: `pooled`, which is Hibernate's; `none` with `allocation=1`.",
+        "With `scheme=jpa_sequence`: how Hibernate turns a value into ids. Default: `pooled`, as in Hibernate; `none` with `allocation=1`.",
     ),
 ];
 
@@ -258,7 +258,7 @@ pub const SEGMENT: &[Described] = &[
 pub const SERIAL: &[Described] = &[
     option("date", "yyyyMMdd", "Java's letters `y M d H m s S`, text in quotes", "The date part."),
     option("number", "00000000", "1 to 18 zeros", "The width of the number."),
-    option("zone", "local", "`local`, `UTC`, `Asia/Shanghai`, `+08:00`", "Whose days these are."),
+    option("zone", "local", "`local`, `UTC`, `Asia/Shanghai`, `+08:00`", "The time zone of the dates."),
     option(
         "overflow",
         "error",
@@ -281,16 +281,16 @@ pub const BUSINESS: &[Described] = &[
         "counters",
         "",
         "a power of two from 1 to 65536",
-        "How many counters the source has. Neighbouring genes share one. The store records it. Without it a source has what is recorded, or 1. `keymill repair SOURCE --counters N` changes it.",
+        "How many counters the source has; neighbouring genes share a counter. The store records the number. A source without this option has the recorded number, or 1. `keymill repair SOURCE --counters N` changes it.",
     ),
     option("wide", "off", "`off`, `on`", "Ids of 128 bits: `next_wide_for` in place of `next_for`."),
-    option("min_step", "16", "1 to 2^40", "The least that a counter reserves at a time."),
-    option("max_step", "10000000", "1 to 2^40", "The most that a counter reserves at a time."),
+    option("min_step", "16", "1 to 2^40", "The smallest reservation of a counter."),
+    option("max_step", "10000000", "1 to 2^40", "The largest reservation of a counter."),
     option(
         "buffer",
         "30s",
         "1ms to 1d",
-        "For how long the numbers of a counter last at its present rate, once it has one.",
+        "How long the numbers of a counter last at its present rate, once it has a rate.",
     ),
     option("step", "", "1 to 2^40", "Reserve whole multiples of this, in place of `min_step`."),
     option(
@@ -308,29 +308,24 @@ pub const SNOWFLAKE: &[Described] = &[
         "layout",
         "twitter",
         "`twitter`, `uid`, `sonyflake`, `js53`, or fields such as `time:41@1ms,worker:10,seq:12`",
-        "How the bits are shared.",
+        "How the bits are divided.",
     ),
-    option("epoch", "2025-01-01", "a date, or a time with `Z`", "The moment from which time is counted."),
+    option("epoch", "2025-01-01", "a date, or a time with `Z`", "The moment at which time begins to count."),
     option(
         "worker",
         "lease",
         "`lease`, 0 to what the layout holds, `DC+N`, `ordinal`, `ordinal:NAME`, `ip`, `ip6`, `ip:ADDRESS`, `disposable`",
-        "Where the worker number comes from: a lease of the store, the spec, the end of the host name, the low bits of the address, or a row of uid-generator's table, beside which no other kind may be used.",
+        "Where the worker number comes from: a lease of the store, the spec, the end of the host name, the low bits of the address, or a row of uid-generator's table, which excludes every other kind.",
     ),
-    option("lease", "30s", "1s to 1h", "How long a leased worker stays this process's own without renewal."),
-    option(
-        "pool",
-        "",
-        "a name",
-        "Sources of one pool share its workers; it has the source's name unless another is given.",
-    ),
+    option("lease", "30s", "1s to 1h", "How long a leased worker belongs to this process without renewal."),
+    option("pool", "", "a name", "Sources with the same pool share its workers. Default: the source's name."),
     option(
         "mark",
         "store",
         "`store`, `none`",
-        "Of a worker that is given: keep the highest time in use in the store, or nowhere.",
+        "For a worker number that the spec gives: keep the highest time in use in the store, or nowhere.",
     ),
-    option("slots", "", "`A-B`", "The workers to lease from: all of the layout's unless some are given."),
+    option("slots", "", "`A-B`", "The workers to lease from. Default: all workers of the layout."),
     option(
         "clock_back",
         "borrow",
@@ -342,7 +337,7 @@ pub const SNOWFLAKE: &[Described] = &[
         "scatter",
         "0",
         "`0`, `1`, `2`, `3`, `high:BITS`",
-        "For TiDB: the last decimal digits move behind the first, or the lowest bits of the sequence above the time, so that the ids of one moment lie in 10, 100, 1000 or 2^BITS regions. Such ids do not rise.",
+        "For TiDB: moves the last decimal digits behind the first digit, or the lowest bits of the sequence above the time, so that the ids of one moment lie in 10, 100, 1000 or 2^BITS regions. Such ids do not rise.",
     ),
 ];
 
