@@ -319,7 +319,7 @@ impl Source {
     pub fn check_zone_is_written(&self) -> Result<()> {
         let Some(zone) = self.spec().zone().filter(|_| self.spec().takes_program_zone) else { return Ok(()) };
         Err(self.failed(Error::config(format!(
-            "`{}`: the row would be written in the date of the zone of this command, {}, and the programs' may be another one. Write the zone of the programs that use this serial, as `zone=Asia/Shanghai`; their event `local_zone` names it",
+            "`{}`: the row would get the date in this command's time zone, {}, and the programs may have another zone. Write the zone of the programs that use this serial, as `zone=Asia/Shanghai`; their event `local_zone` names it",
             self.label(),
             shown(zone)
         ))))
@@ -400,7 +400,7 @@ impl Source {
     fn check_lead_is_written(&self) -> Result<()> {
         let Some(unwritten) = self.spec().unwritten_lead() else { return Ok(()) };
         Err(self.failed(Error::config(format!(
-            "`{}`: `now` counts the `max_lead`{} of the programs, and this spec does not write it. Write the largest that they have, as `{unwritten}`",
+            "`{}`: `now` adds the programs' `max_lead`{}, and this spec does not say it. Write the largest that any of them has, as `{unwritten}`",
             self.label(),
             if self.spec().is_leased() { " and the `lease`" } else { "" },
         ))))
@@ -444,7 +444,7 @@ impl Source {
                 return Err(self.failed(Error::new(
                     Code::StoreRefused,
                     format!(
-                        "this machine's clock says {}, and the store's {}, and `now` would be a time that ids have passed, or one that none reaches for long. Nothing was changed: compare both with a third clock, and set right the one that is wrong, or give a time that is after every id",
+                        "this machine's clock says {}, and the store's {}, and `now` would be before the newest ids, or far ahead of them. Nothing was changed: compare both with a third clock, and set right the one that is wrong, or give a time that is after every id",
                         rfc3339(wall_ms),
                         rfc3339(store_ms)
                     ),
@@ -462,7 +462,7 @@ impl Source {
             // The digits of a scattered id are moved: the highest one is of any time.
             if let Some(layout) = self.layout().filter(|layout| layout.scatter() != Scatter::None) {
                 return Err(self.failed(Error::argument(format!(
-                    "`{}` cannot be what `{}` is raised to: its ids are scattered (`scatter={}`), so the highest one is not the latest; give a time, such as {}",
+                    "an id, `{}`, cannot say what `{}` is raised to: its ids are scattered (`scatter={}`), so the highest id is not the latest; give a time, such as {}",
                     shown(text),
                     self.label(),
                     layout.scatter(),
@@ -485,7 +485,7 @@ impl Source {
                 "a number"
             };
             self.failed(Error::argument(format!(
-                "`{}` cannot be what `{}` is raised to; give {forms}",
+                "`{}` is not a value that `{}` can be raised to; give {forms}",
                 shown(text),
                 self.label()
             )))

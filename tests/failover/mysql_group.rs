@@ -42,7 +42,10 @@ fn a_member_that_has_left_its_group_and_takes_writes_gives_no_number() {
     let alone = Mill::open(&GROUP.url_from(left, 0)).expect("a mill");
     let refused =
         alone.source("segment:left?deadline=5s").and_then(|source| source.take(1)).expect_err("no number");
-    assert!(refused.code == Code::StoreUnavailable && refused.message.contains("not in it"), "{refused}");
+    assert!(
+        refused.code == Code::StoreUnavailable && refused.message.contains("not in the group"),
+        "{refused}"
+    );
     let other = Mill::open(&url).expect("a mill");
     ids.extend(other.source(spec).expect("a source").take(100).expect("ids"));
     GROUP.run("start-member", left);

@@ -449,7 +449,7 @@ fn a_comparison_beside_which_rows_are_copied_does_not_count() {
     };
     let refused = moves.verify(rows, RowRepair::Named, Change::Apply, &mut other_operator);
     let refused = refused.expect_err("a copy began beside it");
-    assert!(has_copied && refused.message.contains("one that counts begins from"), "{refused}");
+    assert!(has_copied && refused.message.contains("it counts if it begins at"), "{refused}");
     moves.next(None, Change::Apply).expect_err("no comparison was recorded");
 }
 

@@ -146,10 +146,7 @@ fn the_work_of_the_next_write_sees_what_was_not_acknowledged<D: Database>(databa
         Ok(())
     });
     let error = error.expect_err("the answer is lost").to_string();
-    assert!(
-        error.contains("the work of the next write sees whether it is there, and a read may not"),
-        "{error}"
-    );
+    assert!(error.contains("the next write of this id sees whether it is there, a read may not"), "{error}");
     assert_eq!(shards.read(FIRST, |connection| Ok(connection.ask(&looks)?)).expect("a read").len(), 0);
     assert_eq!(shards.write(FIRST, |connection| Ok(connection.ask(&looks)?)).expect("a write").len(), 1);
     assert_eq!(shards.read(FIRST, |connection| Ok(connection.ask(&looks)?)).expect("a read").len(), 1);

@@ -19,7 +19,7 @@ Five minutes:
 
 A source is named by one string, kind:name?option=value&…: segment:NAME, snowflake:NAME, serial:TABLE/COLUMN,
 business:NAME.
-Other users can read a command line (ps): a password belongs into KEYMILL_CONFIG, KEYMILL_PASSWORD, a file that
+Other users can read a command line (ps): put a password into KEYMILL_CONFIG, KEYMILL_PASSWORD, a file that
 password_file= names, or a TOML file, with mode 600.
 A mill is opened from one string: sqlite:FILE, memory:, mysql://user@host:port/database, postgres://…, redis://host:port, file:CONFIG.toml.
 
@@ -104,9 +104,9 @@ Examples:
     #[command(long_about = "\
 Print N ids, one a line.
 
-Any count streams: nothing is kept in memory. A reader that goes away (| head) ends it without an error. What was
-reserved and not taken goes back to the store at the end; so it does at the first Ctrl-C, the second one kills. On a
-terminal a count that takes a while shows its progress on standard error. With --json: an array of strings.")]
+Ids are printed as they come, so a large N needs no more memory. If the reader goes away (| head), the command ends
+without an error. At the end, and at the first Ctrl-C, unused numbers go back to the store; a second Ctrl-C kills the
+command. On a terminal, a count that takes a while shows its progress on standard error. With --json: an array of strings.")]
     #[command(after_help = "\
 Examples:
   keymill take segment:orders 5
@@ -124,7 +124,7 @@ Examples:
 
     /// Say what an id is made of: time, worker, sequence; date, number
     #[command(after_help = "\
-Nothing is read from the store: the spec alone says how its ids are made, so give it the layout and the epoch.
+Nothing is read from the store. The layout and the epoch come from the spec, so write both into it.
 
 Examples:
   keymill parse 'snowflake:tx?worker=5' 247860366901596160
@@ -150,13 +150,14 @@ Examples:
         key: KeyArgs,
     },
 
-    /// Say which shard an id or a business key belongs to, or store a route table
+    /// Print where an id or a business key belongs, or store a route table
     #[command(long_about = "\
-Say which shard an id or a business key belongs to: gene, shard, the shards to read from and to write to, and the version of the table. The
-table is the one that the mill's store has under NAME, or that of a file.")]
+Print where an id or a business key belongs: its gene, its shard, the shards to read from and to write to, and the
+version of the table. The table comes from the mill's store, under NAME, or from a file.")]
     #[command(after_help = "\
-An id is a decimal number of 64 bits, with --wide one of 128 bits, or 0x and its 8 or 16 bytes in hexadecimal. The `version` of a table
-only rises: `put` is refused where the store has the same or a higher one. Without --yes it only shows both.
+An id is a decimal number of 64 bits, with --wide of 128 bits, or 0x and its 8 or 16 bytes in hexadecimal. The
+`version` of a table only rises: `put` is refused if the store has the same or a higher version. Without --yes it only
+shows both versions.
 
 Examples:
   keymill route put orders routes.toml --yes
@@ -189,10 +190,10 @@ Examples:
     #[command(long_about = "\
 Move ranges of genes between shards, while programs go on.
 
-A range is mirrored first: the old shard decides writes, and programs write to the new one too. The rows of before are
-copied and compared, then ids are read from the new shard by percentages, both are compared again, and the move is
-finished. Each step is stored only when every process that follows the table runs the version before; until the last one
-each step can be undone, and nothing is lost. Without --yes a step only shows what would be.")]
+First a range is mirrored: programs write to both shards, and the old shard decides. Older rows are copied and compared.
+Then a growing percentage of ids is read from the new shard, both shards are compared again, and the move is finished.
+A step is stored only when every process that follows the table runs the version before it. Each step but the last can
+be undone without loss. Without --yes a command only shows what it would do.")]
     #[command(after_help = "\
 Examples:
   keymill move plan orders --shards s1,s2,s3 --out plan.toml
@@ -207,10 +208,11 @@ Examples:
         verb: MoveVerb,
     },
 
-    /// Print the order number of a business id: what it is called outside
+    /// Print the order number of a business id, the number that customers see
     #[command(long_about = "\
-Print the order number of a business id: what it is called outside. Its gene stays readable, so `keymill route --order-no` needs no key; the
-number in the id is encrypted. --json has the order number in each of its forms.")]
+Print the order number of a business id, the number that customers see. Its gene stays readable, so
+`keymill route --order-no` needs no key; the number in the id is encrypted. --json has the order number in each of its
+forms.")]
     #[command(after_help = "\
 A key file has `seal_with = 1` and, below `[key]`, lines such as `1 = \"64 hexadecimal digits\"`. Make one, for you alone:
   (umask 077; printf 'seal_with = 1\n[key]\n1 = \"%s\"\n' \"$(openssl rand -hex 32)\" > keys.toml)
@@ -232,8 +234,9 @@ Examples:
 
     /// Print the id in an order number
     #[command(after_help = "\
-An order number of 16 bytes is 26 characters, or 0x and 32 hexadecimal digits; one of 8 bytes is 14 characters, a decimal number, or
-0x and 16 hexadecimal digits. What these keys did not seal for this tenant and this table is FORGED; one of 8 bytes always opens.
+An order number of 16 bytes is 26 characters, or 0x and 32 hexadecimal digits. An order number of 8 bytes is 14
+characters, a decimal number, or 0x and 16 hexadecimal digits. An order number of 16 bytes that these keys did not seal
+for this tenant and this table is FORGED. An order number of 8 bytes has no such check: it always opens.
 
 Examples:
   keymill unseal 6WFC0Z3J6MZTAKV7NK3VWK76VB --keys keys.toml --tenant acme --table orders
@@ -250,8 +253,8 @@ Examples:
     /// Explain a snowflake layout: fields, capacity, the day it ends; or propose one
     #[command(after_help = "\
 Presets: twitter, uid, sonyflake, js53. Free form: time:BITS@UNIT,worker:BITS,seq:BITS, at most 63 bits.
-With --years, --workers and --rate instead of a name: layouts that hold so much, and one whose ids JavaScript numbers
-hold exactly, where 53 bits are enough.
+With --years, --workers and --rate instead of a name: layouts that hold so much, and, if 53 bits are enough, a layout
+whose ids JavaScript numbers hold exactly.
 
 Examples:
   keymill layout uid
@@ -280,10 +283,10 @@ Examples:
         rate: Option<u64>,
     },
 
-    /// Print a table whose key is a source's ids
+    /// Print a first CREATE TABLE for rows whose key is an id of this source
     #[command(long_about = "\
-Print a table whose key is a source's ids, to begin with. No database is asked. On TiDB the default variant follows the
-source: clustered for scattered ids and those of keys, nonclustered for ids that rise, text for serials.")]
+Print a first CREATE TABLE for rows whose key is an id of this source. No database is asked. On TiDB the default variant
+depends on the source: clustered for scattered ids and business ids, nonclustered for ids that rise, text for serials.")]
     #[command(after_help = "\
 Examples:
   keymill ddl segment:orders --dialect postgres
@@ -306,8 +309,9 @@ Examples:
     #[command(long_about = "\
 Show where the ids of a source land, over time and over the regions of a table or the residues of a modulo.
 
-Ids are made in memory for a minute of a clock of their own, 250 a second and worker; the mill's store is not asked. A cell
-of the picture is fuller in a terminal, and darker in the SVG file, the more ids it has. The hottest share of a second is what one region, and so one server, has to take.")]
+Ids are made in memory for a minute of simulated time, 250 a second and worker; the mill's store is not asked. More ids
+make a cell fuller in a terminal and darker in the SVG file. The hottest share of a second is the load of one region,
+and so of one server.")]
     #[command(after_help = "\
 Examples:
   keymill spread 'snowflake:tx?worker=5'
@@ -338,7 +342,7 @@ Examples:
 Print the statements that cut a TiDB table into regions, for scattered ids. No database is asked.
 
 With scatter=1, 2 or 3 the regions hold the ids of one first digit; the statements for the next digit follow, with the
-date from which its ids are made. With scatter=high:BITS the regions stay for the life of the layout."
+first date of its ids. With scatter=high:BITS the regions stay for the life of the layout."
     )]
     #[command(after_help = "\
 Examples:
@@ -362,7 +366,7 @@ Examples:
 
     /// Create what the store needs for these sources
     #[command(after_help = "\
-No source named: those of the TOML file, else keymill's own table. What exists is left alone.
+Without a source: the sources of the TOML file, else keymill's own table. Tables and rows that exist stay as they are.
 --dry-run prints the statements, for a user who may run them.
 
 Examples:
@@ -380,8 +384,8 @@ Examples:
 
     /// Show the store, and where these sources stand in it
     #[command(after_help = "\
-No source named: those of the TOML file, and the rows in keymill's own tables. The name of a row of a segment, a serial or
-business ids can be given as a source. Nothing is created or changed.
+Without a source: the sources of the TOML file, and the rows in keymill's own tables. The name of a listed segment,
+serial or business row can be given as a source. Nothing is created or changed.
 
 Examples:
   keymill status
@@ -398,7 +402,7 @@ Examples:
 
     /// Print where sources stand in the store, as Prometheus text
     #[command(after_help = "\
-The figures are what the store's settings and rows say. Those of a program (ids issued, refills, errors) are in its own
+The figures come from the store's settings and rows. A program's own figures (ids issued, refills, errors) are in its
 mill.metrics().
 
 Examples:
@@ -412,11 +416,11 @@ Examples:
 
     /// Measure a source against one shared atomic counter
     #[command(after_help = "\
-Each way of taking ids is measured in turns with a bare `lock xadd` on one shared word, on the same threads, in the
-same run; the ratio is what carries over to another machine.
+Each way of taking ids is measured in turns with a bare `lock xadd` on one shared word, on the same threads and in the
+same run. Compare the ratios between machines, not the seconds.
 
-Note: on a mill with a real store this reserves many millions of numbers of that source. What is left at the end goes
-back, what was measured does not. Use memory: or a source of its own.
+Note: on a mill with a real store this reserves many millions of numbers of that source. The numbers left at the end go
+back, the measured ones do not. Use memory: or a source that nothing else uses.
 
 Examples:
   keymill --mill memory: bench segment:bench
@@ -437,12 +441,12 @@ Examples:
     #[command(long_about = "\
 Raise a source's row, after a restored backup or a lost failover.
 
-A store that stands below numbers already handed out is refused (STORE_WENT_BACKWARDS), because going on would hand
-them out again. Stop every program that uses it first: one that goes on may issue what it reserved before, or give it
-back. Then find the highest id that any of them has issued, add 1, and give that as --to: it becomes the next number
-reserved. A row is only raised; --set-back alone may lower one.
+If the row is below numbers that were already handed out, keymill refuses to go on (STORE_WENT_BACKWARDS), because it
+would hand them out again. Stop every program that uses the source first: a running program may issue numbers that it
+reserved before, or give them back. Then find the highest id that any of them has issued, add 1, and give that as --to:
+it becomes the next number reserved. A row is only raised; --set-back alone may lower one.
 Without --yes nothing is written: the row is shown as it is and as it would be.
-Typed twice it says the second time that the row stands there already.")]
+A second run says that the row is there already.")]
     #[command(after_help = "\
 Examples:
   keymill repair segment:orders --to 50001
@@ -478,8 +482,8 @@ Examples:
     #[command(long_about = "\
 Show which ranges of genes take most business ids.
 
-The rows of the counters are read; the programs that take ids notice nothing. Numbers count when they are reserved, a
-moment before they become ids. With --seconds the rows are read twice, and the rates are those between the two.")]
+Only the rows of the counters are read, so programs that take ids are not disturbed. Numbers count when they are
+reserved, a moment before they become ids. With --seconds the rows are read twice, and the rates are for the time between.")]
     #[command(after_help = "\
 Examples:
   keymill heat business:order
@@ -501,8 +505,8 @@ Take over the row of another program's table: Leaf, tinyid, CosId, KeyFactory, I
 
 The source, of scheme keymill, goes on where the old row stands. In one transaction the old row is locked and moved 2^62
 (4611686018427387904) numbers away, then the new row begins where it stood. So an old node that still runs never
-hands out a number of the source's: it goes on far away. A second run says that it is done and changes nothing, and
-another source is refused the row that one has taken. Without --yes nothing is written: both rows are shown as they are
+hands out a number of the source: it goes on far away. A second run says that it is done and changes nothing. No other
+source can take the same row. Without --yes nothing is written: both rows are shown as they are
 and as they would be.
 
 An old KeyFactory begins at 1 with every new date, whatever its row says: stop old nodes before the date changes.")]

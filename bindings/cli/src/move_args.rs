@@ -63,13 +63,14 @@ pub enum MoveVerb {
     #[command(long_about = "\
 Compare the rows of both shards, and record that they are alike.
 
-A comparison counts that begins `settle` after every reader writes to both shards, for the first percentage, or reads all
-ids from the new one, for `finish`; with --yes this command records that they do and waits for it. Sub-ranges are
-compared by count and checksum, and row by row where those differ; rows that differ are read again after `settle`. What still differs is printed, and the exit code is 1. Name all tables of the
+For the first percentage, the comparison has to begin `settle` after every reader writes to both shards; for `finish`,
+`settle` after every reader reads all ids from the new shard. With --yes this command records that the readers do so, and
+waits for that time. Sub-ranges are compared by count and checksum, and row by row if those differ; rows that differ are
+read again after `settle`. What still differs is printed, and the exit code is 1. Name all tables of the
 range: only a comparison of all of them allows the next step.
 
-Without --table it only waits and prints the time of the store: compare by other means then, and where both shards are
-alike say so with --began and that time.")]
+Without --table it only waits and prints the store's time. Compare the shards by other means then; if they are alike,
+say so with --began and that time.")]
     #[command(after_help = "\
 Examples:
   keymill move verify orders --table t_order --key order_id --from s1=file:s1.toml --to s2=file:s2.toml --wait --yes
@@ -95,7 +96,7 @@ Examples:
     Next {
         /// The router's name
         router: String,
-        /// Another watching time than that of the move
+        /// Watch for this time instead of the move's
         #[arg(long, value_name = "TIME", value_parser = time)]
         watch: Option<Duration>,
         #[command(flatten)]
@@ -112,25 +113,25 @@ Examples:
     #[command(long_about = "\
 End a move whose ids are all read from the new shard.
 
-It needs a comparison of its own, `keymill move verify`, which began after the last percentage. Two steps are stored: writes
-of the range wait from the first until every reader knows it, about half a second; then the new shard decides. A process
-that has died is waited for until its row ends, and is named meanwhile.")]
+It needs a new comparison (`keymill move verify`), begun after the last percentage. Two steps are stored: after the
+first, writes of the range wait until every reader knows it, about half a second; then the new shard decides. If a
+process has died, the command names it and waits until its row ends.")]
     Finish {
         /// The router's name
         router: String,
-        /// Another watching time than that of the move
+        /// Watch for this time instead of the move's
         #[arg(long, value_name = "TIME", value_parser = time)]
         watch: Option<Duration>,
         #[command(flatten)]
         how: How,
     },
-    /// Remove the rows of finished moves from the old shard, those that the new one has
+    /// Remove the rows of finished moves from the old shard, if the new shard has them
     #[command(long_about = "\
-Remove the rows of finished moves from the old shard, those that the new one has.
+Remove the rows of finished moves from the old shard, if the new shard has them.
 
-First the whole range is checked: where the new shard lacks a row, or has it with other values, nothing is removed. Rows
-that programs have changed or deleted in the new shard since the move are such; --changed-too says that this is why. Then
-rows go in chunks, each only with the values that were checked.")]
+First the whole range is checked: where the new shard lacks a row, or has it with other values, nothing is removed. This
+is also so if programs changed or deleted rows in the new shard since the move; --changed-too says that this is the
+reason. Then rows are deleted in chunks, each row only if it still has the values that were checked.")]
     #[command(after_help = "\
 Examples:
   keymill move clean orders --table t_order --key order_id --from s1=file:s1.toml --to s2=file:s2.toml

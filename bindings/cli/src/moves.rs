@@ -104,7 +104,7 @@ fn finish(mill: &Mill, router: &str, watch: Option<Duration>, how: &How, json: b
                     Ok(Some(MovePhase::Mirror | MovePhase::CutOver(_))) => {}
                     // It pauses, or the store does not say.
                     Ok(Some(_)) | Err(_) => print::note(
-                        "keymill: writes of the range wait; the same command goes on, and `keymill move back` ends the pause",
+                        "keymill: writes of the range wait; the same command continues the move, and `keymill move back` ends the pause",
                     ),
                 }
                 return Err(error);

@@ -39,7 +39,8 @@ pub fn init(mill: &Mill, sources: &[String], dry_run: bool, json: bool) -> Resul
     if dry_run {
         let mut script = String::new();
         if let Some(error) = unseen {
-            script.push_str(&print::one_line(&format!("-- What exists could not be looked at: {error}")));
+            script
+                .push_str(&print::one_line(&format!("-- The tables that exist could not be read: {error}")));
             script.push('\n');
         }
         for table in &tables {
@@ -125,7 +126,7 @@ pub fn repair(source: &Source, to: &str, set_back: bool, yes: bool, json: bool) 
     } else if let Some(ahead) = set_back {
         let begins = ahead.begins_ms.map_or_else(|| "at no time".to_owned(), rfc3339);
         print::note(&format!(
-            "{} The row of `{}` stands in a period that begins {begins}, ahead of the store's clock. Serials from {} to {} were reserved of it, and its numbers count from 1 again when it begins: give the rows that have them other serials. Stop every program that uses this source before the row is set back: numbers of the present period that one holds in memory are in no row, so the number has to be above every serial of the present period",
+            "{} The row of `{}` stands in a period that begins {begins}, ahead of the store's clock. Serials {} to {} of that period are reserved, and its numbers count from 1 again when it begins: give the rows that have these serials other serials. Stop every program that uses this source before you set the row back. A program may hold numbers of the present period in memory, which no row shows, so give a number above every serial of the present period",
             if yes { "The row was set back." } else { "Nothing was written; --yes sets the row back." },
             source.label(),
             ahead.first,

@@ -88,7 +88,7 @@ pub fn put(mill: &Mill, name: &str, file: &Path, yes: bool, json: bool) -> Resul
     let stored = mill.put_routes(name, &text, change(yes))?;
     if let Some(moving) = moving.filter(|_| stored.before != Some(stored.after)) {
         print::note(&format!(
-            "keymill: genes {}-{} move from `{}` to `{}` ({}): the new table {} that move as it says itself, and is not compared with it; `keymill move back` undoes it step by step",
+            "keymill: genes {}-{} move from `{}` to `{}` ({}): the new table {} that move without comparing the two; `keymill move back` undoes it step by step",
             moving.planned.first,
             moving.planned.last,
             moving.planned.from,

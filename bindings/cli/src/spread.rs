@@ -89,7 +89,7 @@ fn ids(spec: &str, workers: u16) -> Result<Vec<Vec<u64>>> {
     let base = shared.source(spec)?;
     if base.kind() == Kind::Business {
         return Err(Error::argument(format!(
-            "ids of `{}` land where the genes of their keys lie, which no spec says; `keymill heat` shows what each range of genes has reserved",
+            "where ids of `{}` land depends on their keys, not on the spec; `keymill heat` shows how many each range of genes has reserved",
             base.label()
         )));
     }

@@ -23,7 +23,7 @@ pub fn forget(moves: &Moves, how: &How) -> Result<()> {
             Some(reader) if ended(&reader) => members.push(reader.member),
             Some(reader) => {
                 return Err(Error::argument(format!(
-                    "reader {gone} ({}) lives: its row ends in {} ms; end the process first, or, where surely no such process runs, delete its row",
+                    "reader {gone} ({}) is alive: its row ends in {} ms; end the process first, or, if you are sure that no such process runs, delete its row",
                     reader.owner, reader.left_ms
                 )));
             }

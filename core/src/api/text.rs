@@ -19,7 +19,7 @@ pub(crate) fn ascii(bytes: &[u8]) -> &str {
 
 #[cold]
 fn no_date() -> Error {
-    Error::argument("a serial's text has a date, which its number does not tell; use `next_text`")
+    Error::argument("a serial's text has a date, and its number does not; use `next_text`")
 }
 
 impl Source {

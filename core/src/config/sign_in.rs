@@ -82,7 +82,7 @@ pub(super) fn from_file(store: &mut StoreConfig, source: &PasswordSource) -> Res
     match user {
         Some(_) => Ok(()),
         None => Err(Error::config(
-            "`password_file` serves no store here: it is for server stores whose URL names neither a password nor a `password_file=` of its own; leave it out",
+            "no store here reads `password_file`: it is for servers whose URL has no password and no `password_file=`; leave it out",
         )),
     }
 }
@@ -96,7 +96,7 @@ fn one_user(origin: &str, user: &mut Option<String>, next: &str) -> Result<()> {
     let named =
         |user: &str| if user.is_empty() { "no user".to_owned() } else { format!("`{}`", shown(user)) };
     Err(Error::config(format!(
-        "{origin} is one user's password, and URLs without one name {} and {}; give each of them its own `password_file=FILE`",
+        "{origin} is the password of one user, but the URLs without a password name {} and {}; give each of them its own `password_file=FILE`",
         named(first),
         named(next)
     )))

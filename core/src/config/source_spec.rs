@@ -238,7 +238,7 @@ fn rules_from(
     };
     if read.given.contains_key("step") && read.given.contains_key("min_step") {
         return Err(Error::config(
-            "`step` is the least step too, so `min_step` has no meaning beside it; give one of them",
+            "`step` sets the smallest step too, so `min_step` has no effect; give one of them",
         ));
     }
     let min_step = read.number("min_step", step.unwrap_or(default_min), 1, most)?;

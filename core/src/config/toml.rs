@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(found, [file("/run/secrets/ids"), PasswordSource::Url, file("/c")]);
         for store in ["sqlite:a.db", "mysql://u:topsecret@b/x", "mysql://u@b/x?password_file=/y"] {
             let error = parse(&format!("store = \"{store}\"\npassword_file = \"/x\"")).map(drop).unwrap_err();
-            assert!(error.message.contains("server stores"), "{store}: {}", error.message);
+            assert!(error.message.contains("for servers whose URL"), "{store}: {}", error.message);
         }
         Ok(())
     }

@@ -357,7 +357,7 @@ fn no_cut_password(rest: &str, query: &str) -> Result<()> {
     let name = |pair: &str| pair.split_once('=').map_or(String::new(), |(name, _)| name.to_owned());
     if query.split('&').any(|pair| !pair.is_empty() && !valid.contains(&name(pair).as_str())) {
         return Err(Error::config(format!(
-            "the redis URL has an option that is none (a `?` in a password is written %3F); valid options: {}",
+            "the redis URL has an unknown option (a `?` in a password is written %3F); valid options: {}",
             valid.join(", ")
         )));
     }

@@ -49,7 +49,7 @@ pub(super) fn chosen(read: &OptionReader, layout: &Layout) -> Result<Chosen> {
     let is_marked = read.one_of("mark", &[("store", true), ("none", false)])?;
     if let (false, Some(kind)) = (is_marked, worker.kind()) {
         return Err(Error::config(format!(
-            "option `mark=none` is for a worker that is given, and `worker={kind}` keeps what it needs in the store; leave it out"
+            "option `mark=none` is for a worker number that the spec gives; `worker={kind}` needs the store; leave `mark` out"
         )));
     }
     let of_leases = OF_LEASES.iter().find(|option| read.is_given(option));
@@ -164,7 +164,7 @@ fn ordinal(name: &str, layout: &Layout) -> Result<u64> {
     let is_part = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     let hash = set_name.rsplit_once('-').map_or("", |(_, hash)| hash);
     if digits.len() == 5 && is_part(digits) && (8..=10).contains(&hash.len()) && is_part(hash) {
-        return Err(refused("is that of a Deployment's pod, which ends in random characters"));
+        return Err(refused("is the name of a Deployment's pod, which ends in random characters"));
     }
     // Random suffixes are of these digits and of consonants.
     if digits.len() == 5 && digits.bytes().all(|byte| b"2456789".contains(&byte)) {

@@ -93,7 +93,7 @@ fn router_series(out: &mut String, routers: &Routers) {
         out,
         "keymill_router_age_seconds",
         "gauge",
-        "How long ago the store said that a router's table is the present one.",
+        "How long ago the store confirmed that a router's table is current.",
         routers.iter().filter_map(|table| Some((labelled(table), seconds(table.age_ms(now_ms)? as i64)))),
     );
 }
@@ -168,7 +168,7 @@ fn mill_series(out: &mut String, counters: &MillCounters, failed: u64) {
             out,
             "keymill_clock_skew_seconds",
             "gauge",
-            "How far the wall clock is ahead of the store's, as the last renewal of a leased worker or the mark of a fixed one saw it.",
+            "How far the wall clock was ahead of the store's clock at the last renewal of a leased worker or mark of a fixed worker.",
             [(String::new(), skew)],
         );
     }

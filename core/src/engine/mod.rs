@@ -261,7 +261,7 @@ impl Engine {
             sources.all.values().map(KeptSource::spec).find(|other| other.key.contradicts(&spec.key))
         {
             return Err(Error::config(format!(
-                "`{}`: `{}` of this mill takes the values of its sequence `{}` for `optimizer={}`: one of them would issue numbers of the other; write the same in both",
+                "`{}`: `{}` of this mill reads the same sequence, `{}`, with `optimizer={}`: each would issue numbers of the other; write the same `optimizer` in both",
                 spec.label,
                 other.label,
                 other.key.table,
@@ -278,7 +278,7 @@ impl Engine {
         }
         if spec.takes_program_zone {
             let zone = shown(spec.zone().unwrap_or_default());
-            let message = format!("{}: its days are those of the program's zone, {zone}", spec.label);
+            let message = format!("{}: its dates are in the program's time zone, {zone}", spec.label);
             self.events.push(Event::new(EventKind::LocalZone, message));
         }
         if let Some(SnowflakeSpec { layout, worker, .. }) = &spec.snowflake {
@@ -286,7 +286,7 @@ impl Engine {
                 return Err(Error::new(
                     Code::Forked,
                     format!(
-                        "`{}`: this process is a fork of one that may be using worker {worker}; open a mill in the child with a worker of its own",
+                        "`{}`: this process was forked, and its parent may be using worker {worker}; open a mill in the child with a worker of its own",
                         spec.label
                     ),
                 ));

@@ -371,7 +371,7 @@ impl SharedSource {
         let live = self.live_segments().ok_or_else(|| {
             if matches!(self.path, IdPath::Bank(_) | IdPath::WideBank(_)) {
                 return Error::argument(format!(
-                    "an id of `{}` belongs to a key, so that its shard can be told from it; take its ids with the key",
+                    "an id of `{}` carries the shard of its key; take its ids with the key",
                     self.spec.label
                 ));
             }

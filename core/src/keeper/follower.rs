@@ -341,7 +341,7 @@ impl Follower {
         // A login that follows tables may write any version. A table that is stored above a false one would leave little room for the next.
         let advice = if highest - version > FAR {
             format!(
-                "if no table of that version was ever stored, its row is false: `keymill move status {}` names it; take the right from the login that wrote it, and delete it",
+                "if no table of that version was ever stored, the process's row is forged: `keymill move status {}` names it; take the right from the login that wrote it, and delete the row",
                 shown(self.table.router())
             )
         } else {
@@ -350,7 +350,7 @@ impl Follower {
         Some(Error::new(
             Code::StoreWentBackwards,
             format!(
-                "route table `{}` of the store has version {version}, and a process that lives runs version {highest}: the store was restored from a backup or has lost a change; {advice}",
+                "route table `{}` of the store has version {version}, and a living process runs version {highest}: the store was restored from a backup or has lost a change; {advice}",
                 shown(self.table.router())
             ),
         ))
@@ -513,7 +513,7 @@ mod tests {
         assert_eq!(told(5), "");
         assert!(told(9).contains("store the present table with a version above 9"));
         let far = told((1 << 52) - 1);
-        assert!(!far.contains("store the present table") && far.contains("its row is false"), "{far}");
+        assert!(!far.contains("store the present table") && far.contains("row is forged"), "{far}");
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(crate) fn move_of(table: &RouteTable) -> Result<(&Move, u16, u16)> {
     let moving = |range: &&Range| range.moves.is_some();
     if table.ranges.iter().filter(moving).count() > 1 {
         return Err(Error::config(
-            "several ranges of the table move, and these steps are for one at a time; store a table in which one moves, with `keymill route put`",
+            "several ranges of the table move, and these steps move one range at a time; store a table in which one range moves, with `keymill route put`",
         ));
     }
     let at = table.ranges.iter().position(|range| range.moves.is_some());
@@ -105,7 +105,7 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
         new.ranges = started(table, planned, *by, progress)?;
         // A plan is a file, which people edit: every reader has to be able to read what is stored.
         RouteTable::parse(&new.to_text()).map_err(|error| {
-            Error::config(format!("the plan makes a table that is none: {}", error.message))
+            Error::config(format!("the plan would make a table that no program can read: {}", error.message))
         })?;
         return Ok(new);
     }
@@ -206,7 +206,7 @@ fn started(table: &RouteTable, planned: &PlannedMove, by: By, progress: Progress
     let owner = all.iter().find(|one| one.first <= *first && *last <= one.last);
     if first > last || owner.is_none_or(|one| one.shard != *from) || from == to {
         return Err(Error::config(format!(
-            "genes {first}-{last} are not of one range of shard `{}`; make a new plan",
+            "genes {first}-{last} do not lie in one range of shard `{}`; make a new plan",
             shown(from)
         )));
     }
@@ -246,7 +246,7 @@ fn check_followed(table: &RouteTable, readers: &[Reader]) -> Result<()> {
         return Err(Error::new(
             Code::NotReady,
             format!(
-                "{} written as it cannot be: {}. Where such a process runs, end it; then say so with `--gone MEMBER`",
+                "{} not as keymill writes it: {}. If such a process runs, end it; then say so with `--gone MEMBER`",
                 are(untrue.len()),
                 list(&untrue)
             ),
@@ -337,7 +337,7 @@ fn check_lost(table: &RouteTable, moves: &Move, readers: &Readers) -> Result<()>
     }
     Err(wait(
         format!(
-            "{} lost to the store, and may live where its clock has jumped: {}; writes wait for {LOST_MS} ms",
+            "{} lost to the store, and may still run if the store's clock has jumped: {}; writes wait for {LOST_MS} ms",
             are(lost.len()),
             list(&lost)
         ),
@@ -351,7 +351,7 @@ fn check_compared(moves: &Move) -> Result<()> {
         return Ok(());
     }
     Err(Error::config(format!(
-        "the move is at `{}`; a comparison counts before the first ids are cut over, and after the last ones",
+        "the move is at `{}`; a comparison counts only before the first ids are cut over, and after the last ids",
         moves.phase()
     )))
 }
@@ -362,9 +362,9 @@ fn check_alike(moves: &Move) -> Result<()> {
         return Ok(());
     }
     Err(Error::config(if moves.phase() == MovePhase::Mirror {
-        "no comparison has found both shards alike since the range was mirrored; copy the rows of before, then run `keymill move verify`"
+        "no comparison has found both shards alike since the range was mirrored; copy the older rows, then run `keymill move verify`"
     } else {
-        "no comparison has found both shards alike since all ids are read from the new one; run `keymill move verify`"
+        "no comparison has found both shards alike since all ids are read from the new shard; run `keymill move verify`"
     }))
 }
 
@@ -372,7 +372,7 @@ fn check_verified(table: &RouteTable, moves: &Move, began_at: u64, readers: &Rea
     check_compared(moves)?;
     let Some(from) = moves.progress.verify_from else {
         return Err(Error::config(
-            "a comparison counts that begins `settle` after every reader has followed: begin with `keymill move verify --wait --yes`",
+            "a comparison counts if it begins `settle` after every reader has followed: begin with `keymill move verify --wait --yes`",
         ));
     };
     check_followed(table, &readers.all)?;
@@ -381,7 +381,7 @@ fn check_verified(table: &RouteTable, moves: &Move, began_at: u64, readers: &Rea
         return Ok(());
     }
     Err(Error::config(format!(
-        "the comparison began at {began_at}, and one that counts begins from {from} on and has ended by {}: run it again",
+        "the comparison began at {began_at}; it counts if it begins at {from} or later and has ended by {}: run it again",
         readers.now_ms
     )))
 }
@@ -466,7 +466,7 @@ mod tests {
     fn a_row_that_ended_with_a_version_that_none_may_have_holds_up_no_move() {
         let at = |left_ms| readers(STORED_AT, &[(u64::MAX, left_ms)]);
         assert!(follow(&start(), &MoveStep::BeginVerify, &at(-1_795_732_384_000)).is_ok());
-        says(follow(&start(), &MoveStep::BeginVerify, &at(1)), Code::NotReady, "written as it cannot be");
+        says(follow(&start(), &MoveStep::BeginVerify, &at(1)), Code::NotReady, "not as keymill writes it");
     }
 
     const NEXT: MoveStep<'static> = MoveStep::Next { watch_ms: None };
@@ -499,7 +499,7 @@ mod tests {
         says(
             follow(&at, &finish, &readers(now_ms, &[])),
             Code::InvalidConfig,
-            "since all ids are read from the new one",
+            "since all ids are read from the new shard",
         );
         at = follow(&at, &MoveStep::BeginVerify, &readers(now_ms, &[(at.version(), 1)]))
             .expect("all read there");
@@ -524,8 +524,11 @@ mod tests {
         assert_eq!(lags, Some(Duration::from_millis(AGAIN_PAUSED_MS)));
         // The store's clock has jumped ahead, and a reader that lives counts as lost: it looks again before the new shard decides.
         let lost = [(at.version() - 1, -3_600_000)];
-        let jumped =
-            says(follow(&at, &finish, &readers(now_ms + LOST_MS - 1, &lost)), Code::NotReady, "may live");
+        let jumped = says(
+            follow(&at, &finish, &readers(now_ms + LOST_MS - 1, &lost)),
+            Code::NotReady,
+            "may still run",
+        );
         assert_eq!(jumped, Some(Duration::from_millis(AGAIN_PAUSED_MS)));
         follow(&at, &finish, &readers(now_ms + LOST_MS, &lost)).expect("it has had its time");
         says(
@@ -653,12 +656,15 @@ mod tests {
         };
         let planned = planned();
         for (wrong, what) in [
-            (PlannedMove { from: "b".into(), ..planned.clone() }, "not of one range"),
-            (PlannedMove { first: 20_000, ..planned.clone() }, "not of one range"),
-            (PlannedMove { first: 50_000, ..planned.clone() }, "not of one range"),
-            (PlannedMove { to: "a".into(), ..planned.clone() }, "not of one range"),
+            (PlannedMove { from: "b".into(), ..planned.clone() }, "do not lie in one range"),
+            (PlannedMove { first: 20_000, ..planned.clone() }, "do not lie in one range"),
+            (PlannedMove { first: 50_000, ..planned.clone() }, "do not lie in one range"),
+            (PlannedMove { to: "a".into(), ..planned.clone() }, "do not lie in one range"),
             (PlannedMove { to: " c".into(), ..planned.clone() }, "a blank at an end"),
-            (PlannedMove { to: String::new(), ..planned.clone() }, "the plan makes a table that is none"),
+            (
+                PlannedMove { to: String::new(), ..planned.clone() },
+                "the plan would make a table that no program can read",
+            ),
         ] {
             says(begin(&wrong, &two(), &[100]), Code::InvalidConfig, what);
         }
@@ -672,7 +678,7 @@ mod tests {
         says(
             follow(&by_hand, &MoveStep::Back, &readers(STORED_AT, &[])),
             Code::InvalidConfig,
-            "one at a time",
+            "one range at a time",
         );
     }
 }

@@ -287,7 +287,7 @@ impl MovePlan {
             return Ok(());
         }
         Err(Error::config(format!(
-            "the plan was made for version {} of the table, and the ranges of version {} are others; make a new plan",
+            "the plan was made for version {} of the table, and version {} has other ranges; make a new plan",
             self.version,
             table.version()
         )))

@@ -59,7 +59,7 @@ impl KeyFile {
         }
         if !found.iter().any(|(version, _)| *version == seal_with) {
             return Err(Error::argument(format!(
-                "there is no key of version {seal_with}, which is to seal; given are {}",
+                "there is no key of version {seal_with}, the version to seal with; given are {}",
                 versions(found.iter().map(|(version, _)| version))
             )));
         }
@@ -309,7 +309,7 @@ mod tests {
         for (versions, seal_with, told) in [
             (&[0, 1][..], 1, "version 0 is reserved"),
             (&[1, 1], 1, "version 1 is given twice"),
-            (&[1, 2], 3, "no key of version 3, which is to seal; given are 1, 2"),
+            (&[1, 2], 3, "no key of version 3, the version to seal with; given are 1, 2"),
             (&[], 1, "given are none"),
         ] {
             let error = key_file(versions, seal_with).err().expect("refused");

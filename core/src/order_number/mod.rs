@@ -388,7 +388,7 @@ fn in_batch(error: Error, what: &str, at: usize, count: usize) -> Error {
 fn forged() -> Error {
     Error::new(
         Code::Forged,
-        "no order number that these keys sealed: it was mistyped or made up, or sealed for another tenant, table or width of ids",
+        "these keys did not seal this order number: it was mistyped or made up, or sealed for another tenant, table or width of ids",
     )
 }
 

@@ -283,7 +283,7 @@ impl Planner {
         let fault = Fault::new(
             FaultKind::Exhausted,
             format!(
-                "table `{}` gave this process number {number}, and layout {layout} has workers 0 to {}; each start uses a number up, and servers of TiDB count in jumps of 30000 unless the table says `AUTO_ID_CACHE 1`; a source with `worker=lease` or more worker bits is for a new one with a new column: its ids may equal those of this one; to give this one another `worker=`, stop every process of it and every node of uid-generator with its layout, then run `keymill repair` of it with the new `worker=` and `--to now --yes`",
+                "table `{}` gave this process number {number}, and layout {layout} has workers 0 to {}. Each start uses up a number, and TiDB servers count in jumps of 30000 unless the table has `AUTO_ID_CACHE 1`. `worker=lease` or more worker bits need a new source and a new column: its ids may equal ids of this source. To keep this source with another `worker=`, stop every process of it and every node of uid-generator with its layout, then run `keymill repair` for it with the new `worker=` and `--to now --yes`",
                 plan.spec.key.table,
                 layout.max_worker()
             ),

@@ -44,7 +44,7 @@ pub(crate) fn not_started(purpose: &str, error: &io::Error) -> Error {
     let advice = match error.kind() {
         // EPERM. A runtime of containers that knows a call answers ENOSYS where it forbids it, and the C library takes an older call.
         io::ErrorKind::PermissionDenied => {
-            "a filter of system calls forbids `clone3`, as that of Docker before 20.10.10 does: update the runtime of the containers"
+            "a system call filter forbids `clone3`, as Docker's filter did before 20.10.10: update the container runtime"
         }
         _ => {
             "raise the limit of processes and threads (`ulimit -u`, the container's pids limit) or free memory"

@@ -359,7 +359,7 @@ impl PoolRows {
             return Err(Fault::new(
                 FaultKind::Refused,
                 format!(
-                    "the row of slot {} is in state `{}`, which no row of this number has; mend the row: stop every program of the pool; a slot is `repaired` with a `mark` above every tick that an id of it has, row {POOL_ROW} is `pool`, and a row above that `other_pool`; nothing was changed",
+                    "the row of slot {} is in state `{}`, which keymill never writes for this number; mend the row: stop every program of the pool; the state of a slot is `repaired`, with a `mark` above the tick of each of its ids; the state of row {POOL_ROW} is `pool`, and above it `other_pool`; nothing was changed",
                     row.slot,
                     row.state.word()
                 ),

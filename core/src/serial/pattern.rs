@@ -222,7 +222,7 @@ fn check_chain(date: &DatePattern) -> std::result::Result<(), String> {
     let hint =
         if missing == DateField::Month && finest == DateField::Minute { " (`mm` is minutes)" } else { "" };
     Err(format!(
-        "it shows the {} but not the {}, so the date part would come back and serials would repeat; add `{}`{hint}",
+        "it shows the {} but not the {}, so the same date part would come again and serials would repeat; add `{}`{hint}",
         name(finest).1,
         name(missing).1,
         name(missing).0

@@ -149,7 +149,7 @@ fn check_encoding(at: &str, encoding: &str) -> Result<()> {
     Err(Error::new(
         Code::StoreRefused,
         format!(
-            "shard `{at}`: texts of the encoding SQL_ASCII are bytes of no known letters, of which drivers make other ones; a database with such an encoding is not written to while a range of it moves"
+            "shard `{at}` has the encoding SQL_ASCII: the server does not know the letters of its texts, and drivers may change their bytes; keymill does not write to such a database while a range of it moves"
         ),
     ))
 }

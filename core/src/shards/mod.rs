@@ -57,12 +57,12 @@ impl ShardTables {
     pub fn new(router: &Router, tables: Vec<(String, String)>) -> Result<ShardTables> {
         if tables.is_empty() {
             return Err(Error::config(
-                "no table is named; the tables whose rows move with an id are named, each with the column of the id",
+                "no table is named: the call takes each table whose rows move with an id, and its column of the id",
             ));
         }
         for (at, (name, key)) in tables.iter().enumerate() {
             if name.is_empty() || key.is_empty() {
-                return Err(Error::config("a table and the column of its ids have names that are not empty"));
+                return Err(Error::config("the name of a table, or of its column of ids, is empty"));
             }
             if tables.iter().take(at).any(|(other, _)| other == name) {
                 return Err(Error::config(format!("table `{}` is named twice", shown(name))));

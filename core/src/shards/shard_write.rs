@@ -489,7 +489,7 @@ impl ShardWrite {
     /// The transaction is not the one in which the id was locked.
     fn has_ended_its_transaction(&self) -> Error {
         Error::argument(format!(
-            "the work has ended its transaction on shard `{}`, which may have what it wrote, and `{}` has not: a work does not commit, roll back or change tables, and does not go on after a deadlock",
+            "the work has ended its transaction on shard `{}`, which may have its rows, while `{}` does not: work must not commit, roll back or change tables, and must not go on after a deadlock",
             self.shard(Side::Old),
             self.shard(Side::New)
         ))
@@ -504,7 +504,7 @@ impl ShardWrite {
             return Ok(());
         }
         Err(Error::config(format!(
-            "a transaction on shard `{}` is `{}`: while a range moves its writes are READ COMMITTED, because a snapshot may be older than the lock of the id, and rows would be lost",
+            "a transaction on shard `{}` is `{}`: while a range moves, its writes have to be READ COMMITTED, because an older snapshot would lose rows",
             self.shard(side),
             shown(&String::from_utf8_lossy(said))
         )))
@@ -576,7 +576,7 @@ impl ShardWrite {
                 return Err(Error::new(
                     Code::StoreRefused,
                     format!(
-                        "shard `{}` does not read `{}` as it is: a value is longer than its `max_allowed_packet`, or it takes no settings for one statement (MySQL from 8.0, MariaDB); nothing was written",
+                        "shard `{}` does not return `{}` unchanged: a value is longer than its `max_allowed_packet`, or it takes no settings for one statement (MySQL from 8.0, MariaDB); nothing was written",
                         self.shard(side),
                         known.table.name
                     ),
@@ -721,7 +721,7 @@ impl ShardWrite {
         Err(Error::new(
             Code::StoreRefused,
             format!(
-                "rows of other ids in {} are deleted or changed (ON DELETE) with a row of id {} that is deleted on shard `{}` and inserted anew, since a value that may be there once goes from one row to another; nothing was written",
+                "rows of other ids in {} would be deleted or changed by ON DELETE: a unique value goes from one row of id {} to another, so keymill would delete a row on shard `{}` and insert it again; nothing was written",
                 shown(others),
                 self.id,
                 self.shard(Side::New)
@@ -753,7 +753,7 @@ impl ShardWrite {
                     return Err(Error::new(
                         Code::StoreRefused,
                         format!(
-                            "rows of `{name}` go on shard `{shard}` with rows that are deleted there (ON DELETE), and stay on shard `{}`: both have other foreign keys; nothing was written",
+                            "ON DELETE removes rows of `{name}` on shard `{shard}`, and not on shard `{}`: their foreign keys differ; nothing was written",
                             self.shard(Side::Old)
                         ),
                     ));
@@ -926,7 +926,7 @@ impl ShardWrite {
                 return self.end(End::Fail(Error::new(
                     Code::StoreUnavailable,
                     format!(
-                        "shard `{shard}` did not answer the commit: {words}; the write is not acknowledged: `{shard}` may have it{also}; the work of the next write sees whether it is there, and a read may not"
+                        "shard `{shard}` did not answer the commit: {words}; the write is not acknowledged: `{shard}` may have it{also}; the next write of this id sees whether it is there, a read may not"
                     ),
                 )));
             }
@@ -936,7 +936,7 @@ impl ShardWrite {
                 return self.end(End::Fail(Error::new(
                     Code::StoreUnavailable,
                     format!(
-                        "shard `{shard}` did not commit: {words}; the write is not acknowledged: `{old}` has it, which the work of the next write sees, and a read may not; while the range moves that write carries it over, or `keymill move verify --repair`"
+                        "shard `{shard}` did not commit: {words}; the write is not acknowledged: `{old}` has it: the next write of this id sees it, a read may not; while the range moves, that write carries it over, or `keymill move verify --repair` does"
                     ),
                 )));
             }

@@ -893,7 +893,7 @@ impl World {
         World::nothing_is_held(job);
         self.seen.refused += 1;
         self.seen.halves +=
-            u64::from(error.message.contains("while the range moves that write carries it over"));
+            u64::from(error.message.contains("while the range moves, that write carries it over"));
         // Without a move it is the program's own affair that it goes on after a deadlock.
         let is_its_own = job.is_undone && job.write.shard(Side::New).is_empty();
         if error.message.contains("nothing was written") && job.committed != [false, false] && !is_its_own {

@@ -426,7 +426,7 @@ fn replace_record(
 fn changed_meanwhile() -> Fault {
     Fault::new(
         FaultKind::Taken,
-        "another `keymill repair` has changed this bank meanwhile: look at `keymill status`, and run the command that shall hold again",
+        "another `keymill repair` has changed this bank meanwhile: look at `keymill status`, then run the command again whose values you want",
     )
 }
 
@@ -521,7 +521,7 @@ fn try_raise_all(
         return Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "the store has no record of `{}`, so the number of its counters is not known; write `counters=C`, as the programs have it; nothing was changed",
+                "the store has no record of `{}`, so keymill does not know how many counters it has; write `counters=C`, as the programs have it; nothing was changed",
                 key.name
             ),
         ));

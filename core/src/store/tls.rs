@@ -275,7 +275,7 @@ mod encrypted {
         match ServerName::try_from(host.to_owned()) {
             Ok(name) => Ok(name),
             Err(_) if mode == Mode::Verify => {
-                Err(refused(format!("`{host}` is no name that a certificate can be for")))
+                Err(refused(format!("no certificate can be for the name `{host}`")))
             }
             Err(_) => Ok(ServerName::from(address.ip())),
         }
@@ -382,7 +382,7 @@ mod encrypted {
             Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. })
                 if presented.is_empty() =>
             {
-                "it names no host, as those that MySQL makes by itself do not: write `tls=verify-ca` with `ca=` the server's own `ca.pem`, or give the server one with the host as its subjectAltName"
+                "it names no host, like every certificate that MySQL makes by itself: write `tls=verify-ca` with `ca=` the server's own `ca.pem`, or give the server a certificate with the host as its subjectAltName"
             }
             Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
@@ -439,7 +439,7 @@ mod encrypted {
                 };
                 let answer = checked(Some(authorities));
                 assert_eq!(answer.is_ok(), is_trusted, "{what}: {answer:?}");
-                assert!(checked(None).is_ok(), "{what}: `require` looks at nothing");
+                assert!(checked(None).is_ok(), "{what}: `require` checks nothing");
             }
         }
 

@@ -83,7 +83,7 @@ fn a_move_is_finished_by_two_steps_after_a_comparison_of_its_own_and_goes_back_b
     cut_over();
     let finish = || operator.moves.finish(Some(Duration::ZERO), Change::Apply);
     let early = in_time_or(Code::InvalidConfig, finish);
-    assert!(early.message.contains("since all ids are read from the new one"), "{early}");
+    assert!(early.message.contains("since all ids are read from the new shard"), "{early}");
     operator.verify();
     let pausing = in_time(finish);
     assert_eq!(phase(&pausing), Some(MovePhase::Pausing));

@@ -193,7 +193,7 @@ fn a_row_that_says_0_is_repaired_as_the_message_says() {
 fn a_row_that_is_set_by_hand_as_the_message_says_repeats_nothing() {
     let rows = [
         (SEGMENT, "keymill_segment", "next", "9223372036854775809", "lowest number that was never issued"),
-        (SEGMENT, "keymill_segment", "state", "'zzz'", "mend the row: `open`"),
+        (SEGMENT, "keymill_segment", "state", "'zzz'", "every other row gets `open`"),
         ("segment:o?scheme=leaf_alloc&step=100&deadline=20s", "leaf_alloc", "max_id", "-5", "lowest number"),
         (
             "segment:n.o?scheme=cosid&min_step=100&deadline=20s",

@@ -67,7 +67,7 @@ fn a_shard_is_split_by_the_commands_of_the_page() {
     assert!(refused.contains("keymill move finish"), "{refused}");
     let refused = step(&home, &["finish", "orders", "--wait", "--yes"]).refused("INVALID_CONFIG");
     assert!(
-        refused.contains("since all ids are read from the new one; run `keymill move verify`"),
+        refused.contains("since all ids are read from the new shard; run `keymill move verify`"),
         "{refused}"
     );
     compare();

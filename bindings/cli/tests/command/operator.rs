@@ -69,7 +69,10 @@ fn a_dry_run_prints_everything_where_nothing_can_be_looked_at() {
     let home = Home::new();
     let ran = home.run(&["--mill", "mysql://nobody:hunter22@127.0.0.1:1/ids", "init", "--dry-run"]).done();
     let (comment, script) = ran.split_once('\n').unwrap();
-    assert!(comment.starts_with("-- What exists could not be looked at: STORE_UNAVAILABLE: "), "{comment}");
+    assert!(
+        comment.starts_with("-- The tables that exist could not be read: STORE_UNAVAILABLE: "),
+        "{comment}"
+    );
     for table in ["keymill_route", "keymill_reader", "keymill_segment", "keymill_worker"] {
         assert!(script.contains(&format!("CREATE TABLE IF NOT EXISTS `{table}`")), "{script}");
     }
@@ -372,7 +375,7 @@ fn a_row_of_every_second_number_is_spoken_of_in_ids() {
     assert!(other.contains("write `delta=2&remainder=1`; nothing was changed"), "{other}");
     let import =
         home.run(&["import", "segment:orders", "--from", "tiny_id_info", "--yes"]).refused("STORE_REFUSED");
-    assert!(import.contains("delta=2 and remainder=1: the other numbers are another database's"), "{import}");
+    assert!(import.contains("delta=2 and remainder=1: other databases issue the other numbers"), "{import}");
     assert!(!import.contains("write `delta"), "{import}");
     assert_eq!(home.run(&["next", spec]).done(), "5003\n");
 }

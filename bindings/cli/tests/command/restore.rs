@@ -402,7 +402,7 @@ fn follow_the_page(url: &str, app: &Server, least: usize, back_up: impl FnOnce()
             let highest = case.issued.iter().max_by_key(|id| id.parse::<u64>().unwrap()).unwrap();
             let args = ["--mill", url, "repair", &case.spec, "--to", highest, "--yes"];
             let refused = home.run(&args).refused("INVALID_ARGUMENT");
-            assert!(refused.contains("the highest one is not the latest"), "{refused}");
+            assert!(refused.contains("the highest id is not the latest"), "{refused}");
         }
         let first = case.repair(&home, url, &number).done();
         assert!(first.contains("written: yes"), "{first}");

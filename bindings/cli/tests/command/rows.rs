@@ -194,7 +194,7 @@ fn whole_move(shop: &Shop) {
         shop.home.run(&["move", "next", "orders", "--wait", "--yes"]).done();
     }
     let early = shop.home.run(&["move", "finish", "orders", "--wait", "--yes"]).refused("INVALID_CONFIG");
-    assert!(early.contains("since all ids are read from the new one"), "{early}");
+    assert!(early.contains("since all ids are read from the new shard"), "{early}");
     shop.run("verify", &["--wait", "--yes"]).done();
     shop.home.run(&["move", "finish", "orders", "--wait", "--yes"]).done();
     shop.run("copy", &["--yes"]).refused("INVALID_CONFIG");

@@ -224,7 +224,7 @@ fn raises_no_mark_to_next_year(url: &str) {
             assert!(message.contains("may be the time since 1970"), "{message}");
         }
         let message = run(&["repair", &unwritten, "--to", "now", "--yes"]).refused("INVALID_CONFIG");
-        assert!(message.contains("Write the largest that they have, as `max_lead=3s"), "{message}");
+        assert!(message.contains("Write the largest that any of them has, as `max_lead=3s"), "{message}");
         let raised = run(&["repair", &written, "--to", "now", "--yes"]).done();
         assert!(raised.contains("written: yes"), "{raised}");
         let ahead = rfc3339(now_ms() + 600_000);

@@ -300,7 +300,7 @@ const MYSQL_ROWS: RoleRows = &[
     (
         &["sslcert"],
         Refused(
-            "Prisma means the authority of the server's certificate by it and others the client's; write ca=FILE.pem into the store's own URL",
+            "for Prisma it is the authority of the server's certificate, for others the client's certificate; write ca=FILE.pem into the store's own URL",
         ),
     ),
     (&["connect_timeout", "connection_timeout"], Role::ConnectSeconds),

@@ -361,7 +361,7 @@ impl Settings {
             (None, [(host, _)]) if is_path(host) => Some(host.clone()),
             (None, hosts) if hosts.iter().any(|(host, _)| is_path(host)) => {
                 return Err(refused(format!(
-                    "the settings of the application's database ({library}) name a socket file among several hosts; a mill has one of both"
+                    "the settings of the application's database ({library}) name a socket file and hosts; a mill takes either a socket file or hosts"
                 )));
             }
             _ => None,
@@ -442,7 +442,7 @@ impl Settings {
     fn with_ports(&self, mut hosts: Vec<HostPort>) -> Result<Vec<HostPort>> {
         let wrong = || {
             refused(format!(
-                "the host or the port of the application's database ({}) is none; write host, host:port or [::1]:port",
+                "the application's database has no valid host and port ({}); write host, host:port or [::1]:port",
                 self.library.name
             ))
         };

@@ -85,10 +85,7 @@ impl Core {
         if now < 0 || previous_mark > ticks_after(now, ahead) {
             let needed_ms = self.layout.wall_ms_of(previous_mark.saturating_sub(ahead));
             let (doubt, remedy) = if wall_ms < shown_ms {
-                let doubt = format!(
-                    ", which the store's clock does not confirm and which is followed up to {} only,",
-                    rfc3339(wall_ms)
-                );
+                let doubt = format!(", and by the store's clock it counts only up to {},", rfc3339(wall_ms));
                 (doubt, "set right the clock that is wrong")
             } else {
                 (String::new(), "set the clock right")

@@ -116,11 +116,11 @@ impl Partition {
             Recorded::Ours { .. } | Recorded::Lost | Recorded::Nothing => None,
             Recorded::Plain { next } => {
                 let what = format!(
-                    "its row holds numbers up to {} of a source with one store, which its partition would give again; nothing was changed",
+                    "its row has numbers up to {} of a source with one store, and its partition would issue them again; nothing was changed",
                     next.saturating_sub(1),
                 );
                 let raise = Remedy::Text(
-                    "raise this one with this file: the ids of another source may equal its own",
+                    "with this file, raise this source: the ids of another source may equal its ids",
                 );
                 let repair = Remedy::repair(&key.name, *next);
                 Some(Fault::new(FaultKind::Refused, what).with_remedy(raise).with_remedy(repair))

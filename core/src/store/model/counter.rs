@@ -21,7 +21,7 @@ pub(crate) fn not_imported(old: &Key, fault: Fault) -> Fault {
         Some(Remedy::SetOption(stride)) => {
             let found = format!("its row in `{}` has {}", old.table, stride.replace('&', " and "));
             fault.because(format!(
-                "{found}: the other numbers are another database's, and an import takes them all. Stop every program and node of every such database, those of keymill too, raise `max_id` above that of each of their rows, set the two columns to 1 and 0, and import then; or go on as `scheme=tiny_id_info`; nothing was changed"
+                "{found}: other databases issue the other numbers, and an import takes them all. Stop every program and node of every such database, programs with keymill too, raise `max_id` above the `max_id` of each of their rows, set the two columns to 1 and 0, and then import; or stay with `scheme=tiny_id_info`; nothing was changed"
             ))
         }
         _ => fault,
@@ -145,9 +145,7 @@ impl<'k> Counter<'k> {
             format!("with `delta={}&remainder={}`", own.delta(), own.remainder())
         };
         let remedy = match Stride::new(by, from) {
-            None => {
-                Remedy::Text("no number is one of these: stop every program that uses it, then mend the row")
-            }
+            None => Remedy::Text("no number fits both: stop every program that uses it, then mend the row"),
             Some(row) if row.is_every() => Remedy::Text("leave both options out"),
             Some(_) => Remedy::SetOption(format!("delta={by}&remainder={from}")),
         };

@@ -87,7 +87,7 @@ fn a_row_of_another_stride_is_refused_with_what_to_write() {
         (TINY, (1, 0), "leave both options out"),
         (TINY, (3, 2), "write `delta=3&remainder=2`"),
         (TINY, (2, 1), "is written with `delta=3&remainder=1`"),
-        (TINY, (3, 3), "no number is one of these"),
+        (TINY, (3, 3), "no number fits both"),
         (EVERY_TINY, (3, 1), "written without them"),
     ] {
         let message = told(spec, stride).expect_err("it is refused");
@@ -100,7 +100,7 @@ fn a_row_of_a_few_numbers_cannot_be_imported_and_another_refusal_stays_as_it_is(
     let key = key(EVERY_TINY);
     let refused = counter(&key).check_stride(&CounterRow { stride: (3, 1), ..row(1, 1) });
     let told = message(not_imported(&key, refused.expect_err("it is refused")));
-    assert!(told.contains("another database's") && !told.contains("leave"), "{told}");
+    assert!(told.contains("other databases issue") && !told.contains("leave"), "{told}");
     let other = Fault::new(FaultKind::Refused, "no table");
     assert_eq!(not_imported(&key, other.clone()), other);
 }

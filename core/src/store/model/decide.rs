@@ -125,7 +125,7 @@ pub(crate) fn closed_counter(key: &Key) -> Fault {
     Fault::new(
         FaultKind::Closed,
         format!(
-            "the bank has another number of counters since, and this counter was closed; nothing was changed. Open the source with the `counters` that the store records; where it records counters={counters}, a change was cut off and has to be run again"
+            "the number of counters has changed, and this counter was closed; nothing was changed now. Open the source with the `counters` that the store records; if it records counters={counters}, a change was interrupted and has to be run again"
         ),
     )
 }

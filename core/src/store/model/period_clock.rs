@@ -209,7 +209,7 @@ pub(crate) fn period_of_new_row(rows: &mut dyn Rows, request: &Request, period: 
     Err(Fault::new(
         FaultKind::ClockBehind,
         format!(
-            "this machine's clock says {}, and the store's {}: `init=max` would make the row in {}, and the later period, of which `{}` may hold numbers, would begin at 1. Nothing was changed: compare both with a third clock, and set right the one that is wrong",
+            "this machine's clock says {}, and the store's {}: `init=max` would make the row in {}, and the later period would begin at 1, although `{}` may hold numbers of it. Nothing was changed: compare both with a third clock, and set right the one that is wrong",
             rfc3339(clock.wall_ms),
             shown(store_ms),
             named(&request.key, period),
@@ -227,7 +227,7 @@ pub(crate) fn check_not_ahead(key: &Key, stands: Mark, latest: u64) -> Result<()
         return Ok(());
     }
     let cause = format!(
-        "its row stands in {}, which begins at {} and has begun in no zone by the store's clock",
+        "its row stands in {}, which begins at {} and by the store's clock has not begun in any zone",
         named(key, stands.period),
         begin(key, stands.period)
     );
@@ -250,7 +250,7 @@ pub(crate) fn check_set_back(key: &Key, stands: Mark, to: Mark, latest: u64) -> 
     Err(Fault::new(
         FaultKind::Refused,
         format!(
-            "its row stands in {}, and is set back only if that period has begun in no zone by the store's clock; nothing was changed",
+            "its row stands in {}, and is set back only if by the store's clock that period has not begun in any zone; nothing was changed",
             named(key, stands.period)
         ),
     ))

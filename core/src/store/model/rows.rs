@@ -578,7 +578,7 @@ pub(crate) fn state_of(row: &str, word: Option<&str>) -> Result<RowState, Fault>
         Fault::new(
             FaultKind::Refused,
             format!(
-                "{row} holds {found} in `state`, which is none of {words}; stop every program that uses it, then mend the row: `open`, where it is neither the mark of a fixed worker nor the counter of a bank, and of these the word that it had; nothing was changed"
+                "{row} holds {found} in `state`, which is none of {words}; stop every program that uses it, then mend the row: the mark of a fixed worker or the counter of a bank gets back the word that it had, every other row gets `open`; nothing was changed"
             ),
         )
     })
@@ -591,7 +591,7 @@ pub(crate) fn partition_of(row: &str, columns: [u64; 3]) -> Result<Option<Partit
         let [stores, store, chunk] = columns;
         Fault::new(FaultKind::Refused,
             format!(
-                "{row} says stores={stores} store={store} chunk={chunk}, which is no part of the numbers (one store is 1, 1, 0; else `store` is at most `stores`, and `chunk` at least 1); stop every program that uses it, then mend the row to what the mill with its `stores` has; nothing was changed"
+                "{row} says stores={stores} store={store} chunk={chunk}, which names no store of a mill (one store is 1, 1, 0; else `store` is at most `stores`, and `chunk` at least 1); stop every program that uses it, then mend the row: it has what the mill with these `stores` has; nothing was changed"
             ),
         )
     })

@@ -105,7 +105,7 @@ fn unreadable(key: &Key, found: &str) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
-            "a row of pool `{}` in `{}` has {found}; mend the row: stop every program of the pool; a slot is `repaired` with a `mark` above every tick that an id of it has, row {POOL_ROW} is `pool`, and a row above that `other_pool`; `stores` and `store` are those of the mill, 1 and 1 with one store; nothing was changed",
+            "a row of pool `{}` in `{}` has {found}; mend the row: stop every program of the pool; the state of a slot is `repaired`, with a `mark` above the tick of each of its ids; the state of row {POOL_ROW} is `pool`, and above it `other_pool`; `stores` and `store` are as in the mill, 1 and 1 with one store; nothing was changed",
             key.name, key.table
         ),
     )

@@ -310,7 +310,7 @@ fn other_layout(key: &Key, found: &str, wanted: &str) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
-            "pool `{}` was begun with `{found}`, and this source has `{wanted}`: ids of both could be equal, in another pool too. Write the `layout` and `epoch` that the pool records; ids that need others are of another entity, with a source of another name",
+            "pool `{}` was begun with `{found}`, and this source has `{wanted}`: ids of both could be equal, in another pool too. Write the `layout` and `epoch` that the pool records; another layout or epoch is for another entity, with a source of another name",
             key.name
         ),
     )

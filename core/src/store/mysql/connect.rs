@@ -151,7 +151,7 @@ fn not_connected(error: Error, line: &mut Tunnel, options: &ServerOptions, mode:
         Fault::new(
             FaultKind::Refused,
             format!(
-                "the server wants user `{}` to log in by {method}, which is not known here; check the user's name, or let it log in by caching_sha2_password or mysql_native_password",
+                "the server wants user `{}` to log in by {method}, which keymill does not know; check the user's name, or let it log in by caching_sha2_password or mysql_native_password",
                 options.user
             ),
         )

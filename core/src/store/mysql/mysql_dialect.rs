@@ -191,7 +191,7 @@ pub(super) const NOT_CAUGHT_UP: &str = "the server did not begin a transaction i
 
 /// A function that only a member of a group can carry out that is online and has the majority with it, for any login.
 pub(super) const IN_GROUP: &str = "group_replication_get_write_concurrency()";
-const OUTSIDE_GROUP: &str = "the server is set up as a member of a replication group and is not in it, or without the majority: what it writes the group does not have, and numbers would come twice; START GROUP_REPLICATION, and set super_read_only=ON in its settings so that it takes no writes before that";
+const OUTSIDE_GROUP: &str = "the server is set up for a replication group, but is not in the group or has no majority: the group does not get what it writes, and numbers would come twice; START GROUP_REPLICATION, and set super_read_only=ON in its settings so that it takes no writes before that";
 
 /// The meaning of an error number.
 pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {

@@ -362,7 +362,7 @@ impl MysqlSession {
             let Some(word) = self.variable(name)? else {
                 if self.server.dialect != Dialect::TiDb {
                     self.state.judge(format!(
-                        "`{name}` cannot be read on this server, so a replica is not known as one"
+                        "`{name}` cannot be read on this server, so keymill cannot tell whether it is a replica"
                     ))?;
                 }
                 continue;
@@ -499,7 +499,7 @@ impl MysqlSession {
                 && !matches!(value.to_ascii_lowercase().as_str(), "false" | "no" | "off" | "0")
             {
                 self.state.judge(format!(
-                    "the cluster has {name}={value}, with which both halves of a split one hand out the same numbers ({name}=false is safe)"
+                    "the cluster has {name}={value}: if it splits, both halves hand out the same numbers ({name}=false is safe)"
                 ))?;
             }
         }

@@ -14,7 +14,7 @@ use crate::store::sql::{Connection, Dialect};
 use crate::store::{Fault, FaultKind};
 
 /// Why no rows are moved from such a server, nor to it.
-const REPLICA: &str = "this server replicates from another one: its rows may be those of a moment ago, and rows that are written to it are not on its primary; name the primary (a server that is no replica any more: `STOP REPLICA; RESET REPLICA ALL`)";
+const REPLICA: &str = "this server replicates from another one: its rows may be old, and its primary does not get the rows that are written here; name the primary (if the server is no replica any more: `STOP REPLICA; RESET REPLICA ALL`)";
 
 /// Values cross as the bytes that the columns hold. A commit begins no transaction after it. MySQL has no limit on the time of changes.
 fn exact(dialect: Dialect) -> [String; 2] {

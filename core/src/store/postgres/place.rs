@@ -97,7 +97,7 @@ fn one_of<'n>(
             Err(Fault::new(
                 FaultKind::Refused,
                 format!(
-                    "there is a table `{table}` in each of the schemas {}, and what was issued by one is unknown to the other: write in the store's URL which it is, `schema=NAME`",
+                    "there is a table `{table}` in each of the schemas {}, and none knows what another has issued: write in the store's URL which it is, `schema=NAME`",
                     schemas.join(", ")
                 ),
             )

@@ -171,7 +171,7 @@ impl Connection for PostgresSession {
             return Err(wrong(
                 self,
                 key,
-                "row security is in force for this user, and a row that it hides would be taken for none: run `ALTER TABLE … DISABLE ROW LEVEL SECURITY`, or give this user BYPASSRLS",
+                "row security is on for this user, and keymill would take a hidden row for a missing row: run `ALTER TABLE … DISABLE ROW LEVEL SECURITY`, or give this user BYPASSRLS",
             ));
         }
         if yes(0) {

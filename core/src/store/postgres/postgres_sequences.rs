@@ -154,7 +154,7 @@ impl PostgresSession {
             (Some(_), Some(_)) => {
                 let folded = table.to_ascii_lowercase();
                 let what = format!(
-                    "there are two sequences, `{table}` and `{folded}`, and what one has issued is unknown to the other: write `table={folded}` if that is the one, else rename it"
+                    "there are two sequences, `{table}` and `{folded}`, and neither knows what the other has issued: write `table={folded}` if that is the one, else rename it"
                 );
                 Err(Fault::new(FaultKind::Refused, what))
             }

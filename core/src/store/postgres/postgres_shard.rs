@@ -31,7 +31,7 @@ static EXACT: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// Why no rows are moved from such a database, nor to it.
-const SUBSCRIBER: &str = "this database has a subscription: its rows may be those that its publisher had a moment ago, and rows that are written to it are not on that one; name the publisher's database (one that follows none any more: `DROP SUBSCRIPTION`)";
+const SUBSCRIBER: &str = "this database has a subscription: its rows may be old, and its publisher does not get the rows that are written here; name the publisher's database (if this one follows none any more: `DROP SUBSCRIPTION`)";
 
 impl Postgres {
     /// Connects to the server of a shard that takes writes.

@@ -221,7 +221,7 @@ impl RedisServer {
         }
         if wait_replicas == 0 && (follows || self.replicas() > 0) {
             findings.push(Finding::Warning(
-                "replicas follow asynchronously: a failover may lose reservations that were answered. A process that has seen them refuses to go on, one that has not would issue them again; `wait_replicas=N` waits for N replicas"
+                "replicas follow asynchronously: a failover may lose reservations that were answered. A process that has seen them refuses to go on; another process would issue them again; `wait_replicas=N` waits for N replicas"
                     .to_owned(),
             ));
         }

@@ -90,7 +90,7 @@ impl Sentinels {
         match newest(&answers, listed) {
             Verdict::Master(master) => Ok(master),
             Verdict::Down => {
-                outage(format!("the Sentinels hold the master `{name}` for down: it is being replaced"))
+                outage(format!("the Sentinels say that the master `{name}` is down: it is being replaced"))
             }
             Verdict::Alone { epoch, master: (host, port), count } => outage(format!(
                 "{count} of {listed} Sentinels name `{}:{port}` as the master `{name}`, with the highest config-epoch, {epoch}, and more than half have to: it is being replaced, or one of the Sentinels does not watch this master",

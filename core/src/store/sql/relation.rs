@@ -190,7 +190,7 @@ fn unfit(family: Family, name: &str, of_type: &str, is_number: bool) -> Option<&
     match family {
         // The words of a state are compared by the statement that changes the row.
         Family::MySql => (name == "state" && declared.ends_with("_CI"))
-            .then_some("under which words of another case are the same"),
+            .then_some("which takes words in another letter case for the same"),
         // SQLite's rules of affinity, in their order.
         Family::Sqlite if !is_number || has(&["INT"]) => None,
         Family::Sqlite if has(&["CHAR", "CLOB", "TEXT"]) => Some("which keeps numbers as text"),

@@ -294,7 +294,7 @@ fn where_the_stores_clock_is_followed_the_refusal_of_a_mark_shows_the_clock_of_t
     rig.generator.limit_marks(Some(NOW - 3_600_000), rig.generator.clock.now());
     let error = rig.generator.start(rig.now()).unwrap_err();
     assert_eq!(error.code, Code::ClockBehind);
-    let says = "this machine's clock shows 2026-11-21T08:30:00.123Z, which the store's clock does not confirm and which is followed up to 2026-11-21T07:30:00.123Z only,";
+    let says = "this machine's clock shows 2026-11-21T08:30:00.123Z, and by the store's clock it counts only up to 2026-11-21T07:30:00.123Z,";
     assert!(error.message.contains(says), "{}", error.message);
     assert!(error.message.contains("set right the clock that is wrong"), "{}", error.message);
 }

@@ -380,7 +380,7 @@ final class SourceBox {
     /** An id of this source as its texts are written. */
     String textOf(long id) {
         if (givesText()) {
-            throw KeymillException.argument("a serial's text has a date, which its number does not tell; use next");
+            throw KeymillException.argument("a serial's text has a date, and its number does not; use next");
         }
         return form.text(id);
     }
