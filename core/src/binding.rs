@@ -311,7 +311,7 @@ impl Source {
         self.spec().key.stride
     }
 
-    /// Refuses a serial whose dates are those of this process's zone, for a command that writes a row in a date: its zone may be another
+    /// Refuses a serial whose dates follow this process's zone, for a command that writes a row in a date: its zone may be another
     /// one than the programs', and a row in an earlier date lets them begin theirs at 1 again.
     ///
     /// # Errors
@@ -348,7 +348,7 @@ impl Source {
     /// that has no row yet is judged there.
     ///
     /// # Errors
-    /// Those of [`Source::row`].
+    /// As [`Source::row`].
     pub fn refusal_of_keys(&self, table: &str, highest: u64, from: u64) -> Result<Option<String>> {
         let spec = self.spec();
         let config = &self.shared.mill.config;
@@ -432,8 +432,8 @@ impl Source {
     /// every id that a process may have made by now, by the store's clock.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`; for `now` those of reading the store's clock, `INVALID_CONFIG` where the spec does not say how far ids lead the
-    /// clock, and `STORE_REFUSED` where the store's clock and this machine's are ten minutes apart.
+    /// `INVALID_ARGUMENT`; for `now` the errors of reading the store's clock, `INVALID_CONFIG` where the spec does not say how far ids lead
+    /// the clock, and `STORE_REFUSED` where the store's clock and this machine's are ten minutes apart.
     pub fn repair_target(&self, text: &str) -> Result<u64> {
         let now;
         let text = if text == "now" && self.layout().is_some() {
@@ -549,7 +549,7 @@ impl Source {
     }
 
     /// Takes back the ids `[next, hi)` of a block that [`Source::lease_block`] or [`Source::try_lease_block`] leased while the word read
-    /// `leased_at`, in this process or one that it was forked from. They may be issued again at once, so the caller has issued none of
+    /// `leased_at`, in this process or in an ancestor of this fork. They may be issued again at once, so the caller has issued none of
     /// them, keeps none of them, and gives each back once.
     pub fn give_back(&self, leased_at: u64, next: u64, hi: u64, last: LastBlock) {
         if self.counts()
@@ -800,7 +800,7 @@ pub struct Pending {
     identity: u64,
     /// Numbers that follow each other.
     leases: Vec<Lease>,
-    /// Ids that do not follow each other: a snowflake's, or those of a source with a stride.
+    /// Ids that do not follow each other: a snowflake's ids, or the ids of a source with a stride.
     ids: Vec<u64>,
     /// The gene of business ids, whose numbers `ids` holds.
     gene: Option<Gene>,

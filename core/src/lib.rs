@@ -21,7 +21,7 @@
 //! and `redis`, each with TLS. `moves` has the verbs for operators who move ranges between shards ([`Mill::moves`]), and [`Shards`] for programs that write while
 //! ranges move; a program that only follows a route table does not need it. `postgres-client` is for `Shards` over the crate `postgres`.
 
-// Floors, each of which names only itself and what is under it, and no two modules here name each other:
+// Floors: each names only itself and what is under it, and no two modules here name each other:
 //
 //     4  api rows shards binding   the public verbs, which every language translates; rows of moves
 //     3  engine keeper config      assembly, and the one thread

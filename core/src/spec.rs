@@ -51,7 +51,7 @@ pub struct Rules {
     pub buffer_ms: u64,
     /// Segments older than this are dropped.
     pub ttl_ms: Option<u64>,
-    /// The numbers end soon, as those of every serial: memory holds no more of them than were used lately. Other sources end at 2^47 or
+    /// The numbers end soon, as with every serial: memory holds no more of them than were used lately. Other sources end at 2^47 or
     /// later.
     pub ends: bool,
 }

@@ -260,8 +260,8 @@ static CROCKFORD_PAIRS: [[u8; 2]; 32 * 32] = pairs(CROCKFORD, 32);
 static BASE62_PAIRS: [[u8; 2]; 62 * 62] = pairs(BASE62, 62);
 static BASE36_PAIRS: [[u8; 2]; 36 * 36] = pairs(BASE36, 36);
 
-/// Writes an id in `WIDTH` digits: one, and two halves of `HALF`. A half fits 32 bits, so its divisions are short and do not wait for those
-/// of the other; it is made pair by pair from its end.
+/// Writes an id in `WIDTH` digits: one, and two halves of `HALF`. A half fits 32 bits, so its divisions are short and do not wait for the
+/// other half's; it is made pair by pair from its end.
 #[inline]
 fn write_halves<const BASE: u32, const HALF: usize, const WIDTH: usize, const PAIRS: usize>(
     pairs: &[[u8; 2]; PAIRS],

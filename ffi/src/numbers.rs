@@ -96,7 +96,7 @@ pub unsafe extern "C" fn km_numbers_open_keys(
     })
 }
 
-/// The same keys, of which only this version is used: it seals, it opens order numbers of 8 bytes, and those of 16 bytes have to be of
+/// The same keys, with only this version in use: it seals, it opens order numbers of 8 bytes, and order numbers of 16 bytes have to be of
 /// this version. `*chosen` is the caller's, who frees it with km_numbers_free; `numbers` may be freed before.
 ///
 /// KM_INVALID_ARGUMENT for a version that is 0 or not loaded.
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn km_numbers_seal8(
     })
 }
 
-/// The id in an order number of 8 bytes. Its key version is that of km_numbers_with_version, or the only one that is loaded.
+/// The id in an order number of 8 bytes. Its key version is the one given to km_numbers_with_version, or the only loaded version.
 ///
 /// KM_INVALID_ARGUMENT where several versions are loaded and none was chosen, and for a number of 2^63 or more.
 #[unsafe(no_mangle)]

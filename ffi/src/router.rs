@@ -326,7 +326,7 @@ pub unsafe extern "C" fn km_router_is_current(
         let (router, out) = unsafe { (held(router)?, Out::new(is_current, "is_current")?) };
         // SAFETY: as above.
         let route = unsafe { km_route::given(route) }?;
-        // SAFETY: names of a route are those of its router, which end with a NUL, or NULL.
+        // SAFETY: names of a route belong to its router and end with a NUL, or are NULL.
         let (write, mirror) = unsafe { (name_of(route.write), name_of(route.mirror)) };
         out.set(i32::from(router.writes_to(route.gene as u16, write, mirror)));
         Ok(())

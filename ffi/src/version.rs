@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 
 use crate::error::enter_for;
 
-/// The version of this header; km_version() is that of the library which runs.
+/// The version of this header; km_version() is the version of the library that runs.
 pub const KM_VERSION_MAJOR: u32 = 0;
 /// See KM_VERSION_MAJOR.
 pub const KM_VERSION_MINOR: u32 = 2;

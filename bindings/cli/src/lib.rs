@@ -37,7 +37,7 @@ use keymill::{DEFAULT_MILL, EventKind, MILL_VARIABLE, Mill, OldRow, Result, Sche
 
 use args::{Args, RouteVerb, Verb};
 
-/// Runs the command with these words, of which the first is the program's name. The answer is the exit code of the process.
+/// Runs the command with these words. The first is the program's name. The answer is the exit code of the process.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     let args = match Args::try_parse_from(words) {
         Ok(args) => args,

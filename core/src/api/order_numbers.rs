@@ -108,7 +108,7 @@ impl OrderNumbers {
         OrderNumbers::of(&keys, tenant, table)
     }
 
-    /// With keys of the caller's: versions 1 to 255 with 32 random bytes each, of which `seal_with` seals.
+    /// With keys of the caller's: versions 1 to 255 with 32 random bytes each; version `seal_with` seals.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT`: no key, a key that has not 32 bytes, a version that is 0 or there twice, or no key of `seal_with`.
@@ -120,8 +120,8 @@ impl OrderNumbers {
         Ok(OrderNumbers { ring: Arc::new(KeyRing::derive(keys, tenant, table)?), chosen: None })
     }
 
-    /// The same keys, of which only this version is used: it seals, it opens order numbers of 8 bytes, and those of 16 bytes have to be of
-    /// this version.
+    /// The same keys, with only this version in use: it seals, it opens order numbers of 8 bytes, and order numbers of 16 bytes have to be
+    /// of this version.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT`: it is 0 or not loaded.

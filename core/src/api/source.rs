@@ -571,8 +571,8 @@ impl Source {
     }
 }
 
-/// The time that a mark is to be raised to, and how far it may be ahead of the store's clock. A mark is never lowered, so one that a wrong
-/// clock has made would stop its workers until that time.
+/// The time that a mark is to be raised to, and how far it may be ahead of the store's clock. A mark is never lowered, so a mark made by a
+/// wrong clock would stop its workers until that time.
 struct TimeBound {
     to_ms: i64,
     lead: Duration,

@@ -62,8 +62,8 @@ pub struct BankSource {
     pub(super) sleeping: AtomicU64,
     /// Numbers that were reserved and left memory without a caller.
     pub(super) dropped: AtomicU64,
-    /// Numbers that callers lack of a bank whose number of counters is not known yet. Not in the supply: callers note them under the
-    /// lock of the last error, which the keeper takes under that of the supply.
+    /// Numbers that callers lack of a bank whose number of counters is not known yet. Not in the supply: callers note them under the lock
+    /// of the last error, which the keeper takes under the supply's lock.
     pub(super) early: Mutex<BTreeMap<Gene, u64>>,
     pub(super) supply: Mutex<Supply>,
 }
@@ -202,7 +202,7 @@ impl BankSource {
         Ok(())
     }
 
-    /// Refuses a batch that no counter can ever give; with `wide=on` one that no memory holds.
+    /// Refuses a batch that no counter can ever give; with `wide=on` more than any memory holds.
     fn check_count(&self, count: u64) -> Result<()> {
         if count <= LAST_NUMBER {
             return Ok(());

@@ -1,7 +1,7 @@
 //! A bit for each counter of a bank: those that want numbers. Setting one allocates nothing and takes no lock.
 //!
 //! A second level has a bit for each word of the first that may have members, so the keeper looks at the members of a set and at no
-//! others: of 65 536 counters the second level is 16 words. Callers set a bit of the first level before that of the second; the keeper
+//! others: of 65 536 counters the second level is 16 words. Callers set a bit of the first level before the bit of the second; the keeper
 //! clears them in the other order.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -106,7 +106,7 @@ impl Bits {
         })
     }
 
-    /// Up to `most` counters of the set, beginning behind those of the last call.
+    /// Up to `most` counters of the set, beginning where the last call ended.
     pub(super) fn some(&self, most: usize) -> Vec<u32> {
         // ordering: Relaxed — the keeper's own.
         let from = self.from.load(Ordering::Relaxed) as usize;

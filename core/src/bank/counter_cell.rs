@@ -338,7 +338,7 @@ mod tests {
     }
 
     proptest! {
-        /// Beside two plain ranges: the one that callers count in, and the spare one, which a caller moves.
+        /// Beside two plain ranges: the range that callers count in, and the spare range, which a caller moves.
         #[test]
         fn a_cell_gives_what_was_published_once_and_in_order(moves in moves()) {
             let cell = CounterCell::new();

@@ -2,7 +2,7 @@
 //!
 //! A cold counter reserves `min_step`, in two halves, and again in the background when it has begun the last segment that it has.
 //! One whose numbers are used up quickly reserves what its rate needs for `buffer`, but no more than eight times what it had
-//! last. The shares of its refills are those of segments ([`crate::refill`]).
+//! last. Its refills have the same shares as a segment's ([`crate::refill`]).
 
 use crate::refill::{low, per_1000s, taken_in};
 use crate::spec::Rules;

@@ -623,7 +623,7 @@ fn warm(counters: u32) -> Stage {
     stage
 }
 
-/// What the checks of a warm bank look at, of which one counter wants numbers.
+/// What the checks of a warm bank look at, when one counter wants numbers.
 #[test]
 fn the_keeper_looks_at_the_counters_that_want_numbers_and_at_no_others() {
     for counters in [16, 1_024, 65_536] {

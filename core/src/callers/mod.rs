@@ -43,7 +43,7 @@ pub(crate) struct LastError {
     of_counters: BTreeMap<u32, Posted>,
     /// How many of them there were after the last clearing.
     kept: usize,
-    /// Counts posts, so that a caller recognises one that came after its call.
+    /// Counts posts, so that a caller recognises a post that came after its call.
     count: u64,
 }
 

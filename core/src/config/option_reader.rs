@@ -21,7 +21,7 @@ pub(super) fn check_identifier(name: &str, what: &str) -> Result<()> {
     )))
 }
 
-/// Options of one spec, with those of the file behind them.
+/// Options of one spec, followed by the options of the file.
 pub(super) struct OptionReader<'a> {
     pub(super) kind: &'static str,
     pub(super) given: &'a BTreeMap<String, String>,

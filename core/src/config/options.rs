@@ -114,7 +114,7 @@ pub const SERVER: &[Described] = &[
     option("password_file", "", "a path", "A file with the password, read again at each connect."),
 ];
 
-/// Options of `postgres:` beyond those of every server.
+/// Options of `postgres:` beyond [`SERVER`].
 pub const POSTGRES: &[Described] = &[
     option(
         "target_session_attrs",
@@ -125,7 +125,7 @@ pub const POSTGRES: &[Described] = &[
     option("schema", "", "a schema's name", "The schema of keymill's tables. Write it in production."),
 ];
 
-/// Options of `redis:` beyond those of every server.
+/// Options of `redis:` beyond [`SERVER`].
 pub const REDIS: &[Described] = &[
     option(
         "sentinel",
@@ -275,7 +275,7 @@ pub const SERIAL: &[Described] = &[
     COLUMNS,
 ];
 
-/// Options of business ids, beyond those of every source.
+/// Options of business ids, beyond [`SOURCE`].
 pub const BUSINESS: &[Described] = &[
     option(
         "counters",

@@ -83,7 +83,7 @@ pub(super) fn is_pooled(read: &OptionReader, scheme: Scheme, allocation: Option<
     }
 }
 
-/// The sequence of a source, where `table=` names no other: `orders_seq`, as Hibernate 6 calls that of the table `orders`.
+/// The sequence of a source, where `table=` names no other: `orders_seq`, as Hibernate 6 calls the sequence of the table `orders`.
 pub(super) fn sequence_of(source: &str) -> Result<String> {
     let sequence = format!("{source}_seq");
     check_identifier(&sequence, "the sequence's name, which `table=` gives where it is another,")?;

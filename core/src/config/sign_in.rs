@@ -11,8 +11,8 @@ use crate::error::{Error, Result, shown};
 use crate::store::Secret;
 use crate::store::server::{PASSWORD_VARIABLE, PasswordSource};
 
-/// The user of the password that the environment holds. No variable names this user: it is the first one that a URL of this
-/// process names without a password. A process reads several URLs: those of its mills, and of the shards of a move.
+/// The user of the password that the environment holds. No variable names this user: it is the first user that a URL of this process names
+/// without a password. A process reads several URLs: the URLs of its mills, and of the shards of a move.
 static VARIABLES_USER: Mutex<Option<NamedPassword>> = Mutex::new(None);
 
 /// A password, and the user who was the first to be signed in with it.
@@ -87,7 +87,7 @@ pub(super) fn from_file(store: &mut StoreConfig, source: &PasswordSource) -> Res
     }
 }
 
-/// `user` is the first one that was seen; another one is refused.
+/// `user` is the first user seen; another one is refused.
 fn one_user(origin: &str, user: &mut Option<String>, next: &str) -> Result<()> {
     let first = user.get_or_insert_with(|| next.to_owned());
     if first == next {

@@ -275,7 +275,7 @@ fn scheme(read: &OptionReader, default: Scheme, valid: &[Scheme]) -> Result<(Sch
     Ok((scheme, table))
 }
 
-/// `columns=cur_id:current_no,biz_type:name`: columns whose names differ from those of the scheme's authors.
+/// `columns=cur_id:current_no,biz_type:name`: columns whose names differ from the scheme authors' names.
 fn columns(read: &OptionReader, scheme: Scheme) -> Result<Columns> {
     let Some(value) = read.given.get("columns") else { return Ok(Columns::default()) };
     let known = scheme.renamable();

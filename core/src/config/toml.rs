@@ -146,7 +146,7 @@ fn stores(store: Option<String>, stores: Option<Vec<String>>, chunk: Option<u64>
     }
 }
 
-/// Options of the mill stand above those of its store's URL.
+/// Options of the mill stand above the options of its store's URL.
 fn set_mill_options(config: &mut MillConfig, own: &Options) -> Result<()> {
     let mill = url::mill(config.store.clone(), own)?;
     if own.contains_key("fork") {

@@ -16,7 +16,7 @@ use super::options::{self, Described};
 use super::{Fork, MillConfig, StoreConfig};
 use crate::time::duration;
 
-/// Default of `max_sources`: some 400 MB. A program that names its sources has hundreds; one that makes names from user input is
+/// Default of `max_sources`: some 400 MB. A program that names its sources has hundreds; a program that makes names from user input is
 /// stopped before its memory is used up.
 pub(super) const MAX_SOURCES: usize = 100_000;
 /// Default of `reader_lease`.
@@ -303,7 +303,7 @@ struct ServerKind {
     user: bool,
     /// A URL has to name a database.
     database: bool,
-    /// Options beyond those of every server.
+    /// Options beyond the options of every server.
     more: &'static [Described],
 }
 

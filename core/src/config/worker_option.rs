@@ -140,7 +140,7 @@ fn is_digits(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The number at the end of a pod's name, as those of a StatefulSet have one: `tx-3`, or `tx-3.tx.default.svc`. Names that end in
+/// The number at the end of a pod's name, as the pods of a StatefulSet have it: `tx-3`, or `tx-3.tx.default.svc`. Names that end in
 /// random characters are refused: two machines would have one number.
 fn ordinal(name: &str, layout: &Layout) -> Result<u64> {
     let host = name.split('.').next().unwrap_or_default();
@@ -230,7 +230,7 @@ impl AddressFamily {
     }
 }
 
-/// The address of this machine: that of the default route, else the only one that is no bridge's.
+/// The address of this machine: the address of the default route, else the only address that is no bridge's.
 fn own_address(family: AddressFamily, outgoing: Option<IpAddr>, all: &[Address]) -> Result<Address> {
     let (name, kind) = match family {
         AddressFamily::V4 => ("ip", "IPv4"),

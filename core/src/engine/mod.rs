@@ -204,7 +204,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Whether this engine belongs to this process, and not to the one that it was forked from.
+    /// Whether this engine belongs to this process, and not to its parent before a fork.
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
         self.word.is_ours()

@@ -72,8 +72,7 @@ impl SharedMill {
     pub(crate) fn present(&self) -> Option<&Engine> {
         // ordering: SeqCst — pairs with the store in `start_anew`; see `close`.
         let engine = self.engine.load(Ordering::SeqCst);
-        // SAFETY: the pointer came from `Arc::into_raw`; an engine is dropped only with this struct, and one that was
-        // replaced after a fork is never dropped.
+        // SAFETY: the pointer came from `Arc::into_raw`; an engine is dropped only with this struct, or never if a fork replaced it.
         let engine = unsafe { &*engine };
         engine.is_ours().then_some(engine)
     }
@@ -167,7 +166,7 @@ impl Drop for SharedMill {
 pub(crate) struct Live<T: SourceState> {
     /// From `Arc::into_raw`; never null.
     state: AtomicPtr<T>,
-    /// The word of this state, or of one that it has replaced: the id path need not wait for the state's address to read it.
+    /// The word of this state, or of a state that it has replaced: the id path need not wait for the state's address to read it.
     word: AtomicPtr<AtomicU64>,
 }
 
@@ -236,8 +235,7 @@ impl<T: SourceState> Live<T> {
     pub(crate) fn last(&self) -> &T {
         // ordering: Acquire — pairs with the release in `revive`.
         let state = self.state.load(Ordering::Acquire);
-        // SAFETY: the pointer came from `Arc::into_raw`; a state is dropped only with this struct, and one that was replaced
-        // after a fork is never dropped.
+        // SAFETY: the pointer came from `Arc::into_raw`; a state is dropped only with this struct, or never if a fork replaced it.
         unsafe { &*state }
     }
 

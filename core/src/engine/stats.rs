@@ -1,4 +1,4 @@
-//! The figures of a source: one list, of which metrics and every language's figures are translations.
+//! The figures of a source: one list; metrics and every language's figures are translations of it.
 //!
 //! Ids are not counted one by one: the counter they come from is the count.
 

@@ -207,7 +207,7 @@ pub(crate) enum Absence {
     Missing,
     /// This user may not read the table.
     Forbidden,
-    /// There is a table of this name, and keymill does not use it: another role's, or one that this user's search path does not find.
+    /// There is a table of this name, and keymill does not use it: another role's, or outside this user's search path.
     #[cfg_attr(not(feature = "postgres"), allow(dead_code))] // other stores have no search path
     NotOurs,
 }

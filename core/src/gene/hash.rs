@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Those of murmurhash64A are from the tests of pyfasthash and of the Python package `murmurhash`.
+    /// The values of murmurhash64A are from the tests of pyfasthash and of the Python package `murmurhash`.
     #[test]
     fn values_that_others_publish() {
         assert_eq!(xxhash64(b""), 0xEF46_DB37_51D8_E999);

@@ -4,7 +4,7 @@
 //! little-endian, so `42` and `"42"` have different genes. The 65 536 genes are the virtual nodes of the ring that a
 //! router divides into shards.
 //!
-//! An id with a gene has one of two forms. Both are positive numbers whose order is that of their genes first:
+//! An id with a gene has one of two forms. Both are positive numbers, ordered by their genes first:
 //!
 //! * 64 bits: a zero, the gene in 16 bits, a number in 47.
 //! * 128 bits: a zero, the gene in 16 bits, a number below 2^63 in the 111 bits that are left.

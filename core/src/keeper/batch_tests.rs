@@ -358,7 +358,7 @@ impl Catalogue for Scripted {
     }
 }
 
-/// An executor of eight sources each of which a caller lacks a number of, and how often its store was asked.
+/// An executor of eight sources, each with a caller that lacks a number, and how often its store was asked.
 fn executor(
     answer: fn(usize) -> Option<Result<Reserved, Fault>>,
     short: usize,

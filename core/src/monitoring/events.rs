@@ -26,7 +26,7 @@ pub enum EventKind {
     StoreWarning,
     /// A new SQLite file was made.
     StoreCreated,
-    /// The application's settings, of which `store_of` made the mill's string, have names that a store does not need.
+    /// `store_of` made the mill's string from the application's settings, and these have names that a store does not need.
     SettingsIgnored,
     /// Another mill uses this snowflake's worker.
     WorkerTaken,
@@ -42,7 +42,7 @@ pub enum EventKind {
     KeeperRestarted,
     /// A router took over a new table from the store.
     RouteLoaded,
-    /// A router could not take over the store's table, and goes on with the one that it has.
+    /// A router could not take over the store's table, and keeps its own.
     RouteRefused,
     /// A router could not renew the row that says which version of its table this process runs.
     ReaderNotRenewed,

@@ -187,7 +187,7 @@ pub(crate) fn follow(table: &RouteTable, step: &MoveStep<'_>, readers: &Readers)
     Ok(new)
 }
 
-/// The ranges, one of which begins to move.
+/// The ranges after one range began to move.
 fn started(table: &RouteTable, planned: &PlannedMove, by: By, progress: Progress) -> Result<Vec<Range>> {
     if table.moves() {
         return Err(Error::config(

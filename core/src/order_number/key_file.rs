@@ -36,7 +36,7 @@ impl KeyFile {
     /// Keys of the caller's.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`: no key, one that has not 32 bytes, version 0, a version that is there twice, or `seal_with` without a key.
+    /// `INVALID_ARGUMENT`: no key, a key without 32 bytes, version 0, a version that is there twice, or `seal_with` without a key.
     pub(crate) fn of_keys(keys: &[(u8, &[u8])], seal_with: u8) -> Result<KeyFile> {
         for (at, (version, key)) in keys.iter().enumerate() {
             if *version == 0 {
@@ -90,7 +90,7 @@ pub(super) fn versions<'v>(versions: impl Iterator<Item = &'v u8>) -> String {
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
-/// The document of a key file, whose texts are wiped. The type is that of route tables, so that the reader is compiled once.
+/// The document of a key file, whose texts are wiped. The type is the same as for route tables, so that the reader is compiled once.
 struct KeyDocument(Value);
 
 impl Drop for KeyDocument {

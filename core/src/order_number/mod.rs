@@ -124,7 +124,7 @@ impl SealingKey {
     }
 
     fn narrow_id(gene: u16, lane: Lane) -> Result<u64> {
-        // All bits that have to be zero at once, so that the time says nothing of which they are.
+        // All bits that have to be zero at once, so that the time does not reveal which bits they are.
         if lane.right | lane.left & (1 << (HALF_OF_LONG - 1) | low(4)) != 0 {
             return Err(forged());
         }
@@ -326,7 +326,7 @@ impl KeyRing {
         }
     }
 
-    /// The ids in order numbers of 16 bytes. Those of one version are opened together.
+    /// The ids in order numbers of 16 bytes. Order numbers of one version are opened together.
     pub(crate) fn unseal_all(&self, order_nos: &[[u8; 16]], chosen: Option<u8>) -> Result<Vec<u64>> {
         let mut ids = vec![0; order_nos.len()];
         for (part, (chunk, ids)) in order_nos.chunks(LANES).zip(ids.chunks_mut(LANES)).enumerate() {

@@ -1,6 +1,6 @@
 //! Order numbers as text: Crockford's base 32 (<https://www.crockford.com/base32.html>), the most significant digit first.
 //!
-//! 16 bytes have 26 characters, of which the first is 0 to 7. 8 bytes have 13 characters, of which the first is 0 to 7, and a check symbol: the
+//! 16 bytes have 26 characters; the first is 0 to 7. 8 bytes have 13 characters, the first 0 to 7, and a check symbol: the
 //! number modulo 37. Small letters are read too, `i` and `l` as 1, `o` as 0.
 
 use crate::error::{Error, Result, shown};

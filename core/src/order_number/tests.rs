@@ -10,7 +10,7 @@ fn secrets(count: u8) -> Vec<[u8; 32]> {
     (0..count).map(|version| std::array::from_fn(|at| 32 * version + at as u8)).collect()
 }
 
-/// Versions 1 to `count`, of which the last one seals.
+/// Versions 1 to `count`; the last one seals.
 fn ring_of(count: u8, tenant: &str, table: &str) -> KeyRing {
     let secrets = secrets(count);
     let keys: Vec<_> = (1..=count).zip(secrets.iter().map(<[u8; 32]>::as_slice)).collect();

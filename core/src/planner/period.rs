@@ -37,8 +37,8 @@ pub(super) fn until_check(end: i64, now: Now) -> u64 {
 }
 
 impl Planner {
-    /// Ends a period that is over. Returns how many numbers are in memory afterwards: the source has dropped those of the old
-    /// period already, and begun with those that were reserved ahead (`SegmentSource::expire`).
+    /// Ends a period that is over. Returns how many numbers are in memory afterwards: the source has already dropped the numbers of the old
+    /// period, and begun with the numbers reserved ahead (`SegmentSource::expire`).
     pub(super) fn turn_period(
         &mut self,
         index: SourceIndex,

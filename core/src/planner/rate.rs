@@ -51,8 +51,7 @@ impl Meter {
         self.samples.iter().rev().find(|(at, _)| *at < now_ms).is_some_and(|(_, before)| *before < issued)
     }
 
-    /// Whether the numbers were issued over about a second, and not in a burst: between several samples in a row, none of which lie
-    /// far apart.
+    /// Whether the numbers were issued over about a second, and not in a burst: between several samples in a row that lie close together.
     pub(super) fn lasts(&self, now_ms: u64, issued: u64) -> bool {
         let mut later = (now_ms, issued);
         let mut rises = 0;

@@ -49,7 +49,7 @@ pub(super) struct RefillPause {
     pub(super) pressing: u64,
 }
 
-/// The last refill, by which the next one is timed. One that brought less than was asked for times nothing.
+/// The last refill, by which the next one is timed. A refill that brought less than was asked for times nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LastRefill {
     /// When its numbers came.

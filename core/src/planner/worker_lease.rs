@@ -95,7 +95,7 @@ impl Clocks {
             self.is_of_store = false;
             return now.wall_ms;
         }
-        // This clock may have been a little late before it jumped. One that was early goes on: ids are ahead of the store by as much.
+        // This clock may have been a little late before it jumped. If it was early, it goes on: ids are ahead of the store by as much.
         store.filter(|&store| near(store, expected)).map_or(expected, |store| store.max(expected))
     }
 

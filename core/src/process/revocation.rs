@@ -62,7 +62,7 @@ impl RevocationWord {
         RevocationWord { word }
     }
 
-    /// The present value; 0: this process is a fork of the one that made the word.
+    /// The present value; 0: this process was forked after the word was made.
     #[inline]
     pub(crate) fn get(&self) -> u64 {
         // ordering: Acquire — pairs with the release in `revoke`: a thread that sees the new value sees why.

@@ -11,7 +11,7 @@ use super::scheme::Scheme;
 use super::stride::Stride;
 use super::subject::{BankRow, RowName, Subject};
 
-/// The table of readers. Its rows are those of leased workers: the pool is a router, the slot a process, the mark a version.
+/// The table of readers. Its rows are leased workers: the pool is a router, the slot a process, the mark a version.
 pub(crate) const READER_TABLE: &str = "keymill_reader";
 
 /// What a serial number's row is found by, and how its text is made.
@@ -27,7 +27,7 @@ pub struct SerialKey {
     pub init_max: bool,
 }
 
-/// Columns whose names differ from those of the scheme's authors: `columns=cur_id:current_no,biz_type:name`.
+/// Columns whose names differ from the scheme authors' names: `columns=cur_id:current_no,biz_type:name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Columns(Vec<(String, String)>);
 
@@ -132,7 +132,7 @@ impl Key {
         Key::plain(Scheme::Worker, table, Subject::Pool(name.to_owned()))
     }
 
-    /// What the workers of a source are kept under each of which is used once.
+    /// The name under which a source's disposable workers are kept.
     #[must_use]
     pub fn node(table: &str, source: &str) -> Key {
         Key::plain(Scheme::WorkerNode, table, Subject::Node(source.to_owned()))

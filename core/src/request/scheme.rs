@@ -147,8 +147,8 @@ macro_rules! family {
     };
 }
 
-/// The files of the `CREATE` statements. Each is SQL that an administrator can run as it is: the default table, its authors'
-/// column names and a step of 1000 stand for those of a source.
+/// The files of the `CREATE` statements. Each is SQL that an administrator can run as it is: the default table, its authors' column names
+/// and a step of 1000 stand in for a source's own.
 macro_rules! create {
     ($scheme:literal: $($family:ident)+) => {
         &[$((family!($family), include_str!(concat!("../store/sql/ddl/", $scheme, ".", stringify!($family), ".sql")))),+]
@@ -304,7 +304,7 @@ schemes! {
         }),
         create: create!("cosid": mysql postgres sqlite),
     };
-    /// `hibernate_sequences`, the table of Hibernate's `TableGenerator`, and with other names that of any JPA `@TableGenerator`.
+    /// `hibernate_sequences`, the table of Hibernate's `TableGenerator`, and with other names the table of any JPA `@TableGenerator`.
     JpaTable = Description {
         name: "jpa_table",
         table: "hibernate_sequences",
@@ -342,7 +342,7 @@ schemes! {
         touched: None,
         create: create!("sequence": mysql postgres),
     };
-    /// The sequence of a JPA `@SequenceGenerator`, of which other programs draw too.
+    /// The sequence of a JPA `@SequenceGenerator`; other programs draw from it too.
     JpaSequence = Description {
         name: "jpa_sequence",
         table: "orders_seq",
@@ -410,7 +410,7 @@ impl Scheme {
         }
     }
 
-    /// Whether the rows are those of another program, which has them with or without keymill.
+    /// Whether the rows belong to another program, which has them with or without keymill.
     pub(crate) const fn is_of_another_program(self) -> bool {
         matches!(self.kept(), Kept::Serial | Kept::Counter(_))
     }

@@ -51,7 +51,7 @@ pub enum Subject {
     },
     /// The leased workers of the pool of this name.
     Pool(String),
-    /// The workers of this source, each of which is used once.
+    /// The workers of this source; each is used once.
     Node(String),
     /// The readers of the router of this name.
     Readers(String),

@@ -96,7 +96,7 @@ pub struct Take {
     pub present: u64,
     /// The mark that the slot gets, unless its own is higher.
     pub mark: u64,
-    /// The wall clock of this machine, of which these three ticks were made, in milliseconds since 1970.
+    /// The wall clock of this machine when these three ticks were made, in milliseconds since 1970.
     pub wall_ms: i64,
     /// How many milliseconds a tick has.
     pub unit_ms: u64,
@@ -436,7 +436,7 @@ impl SlotRow {
         }
     }
 
-    /// Whether its owner may use it at this time of the store. An end later than that of the longest lease that begins now does not
+    /// Whether its owner may use it at this time of the store. An end later than the end of the longest lease that begins now does not
     /// count: it was written while the store's clock was wrong. Marks keep the ids unique even if an end is wrong.
     #[must_use]
     pub fn is_held(&self, now_ms: u64) -> bool {

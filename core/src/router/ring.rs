@@ -8,9 +8,9 @@
 //! 128 KiB are in a processor's cache where 512 would not be.
 //!
 //! Why an accepted word belongs to table `n`. The writer of table `n` fills the slot before it stores `turn = n`, which the
-//! first load of `turn` acquires: the reader sees that word or a later one. The next words in this slot are those of table
-//! `n + 2`, which are stored after `turn = n + 1`. A reader that loads one of them acquires that store, so its second load
-//! of `turn` is not `n` any more, and it reads again. Two slots suffice, and old tables need no reclamation.
+//! first load of `turn` acquires: the reader sees that word or a later one. The next words in this slot belong to table `n + 2`, and are
+//! stored after `turn = n + 1`. A reader that loads one of them acquires that store, so its second load of `turn` is not `n` any more, and
+//! it reads again. Two slots suffice, and old tables need no reclamation.
 //!
 //! A reader repeats only if a whole table was published between its two loads; it never waits for a writer. (Sequence
 //! locks, and why these loads and stores are acquire and release: Boehm, <https://doi.org/10.1145/2247684.2247688>.)
@@ -32,7 +32,7 @@ struct TableCopy {
     version: AtomicU64,
     /// For each gene the number of its word. A number that was read halfway through a change is within the list, too.
     numbers: Box<[AtomicU16; GENES]>,
-    /// Those of a table that a store has are wiped in a forked child, so that it asks for its own table before it answers.
+    /// The words of a store's table are wiped in a forked child, so that it asks for its own table before it answers.
     #[cfg(not(loom))]
     words: WipedWords<GENES>,
     #[cfg(loom)]

@@ -1,7 +1,7 @@
-//! Blocks: how large a cursor's next one is, and what becomes of the rest of one that its cursor does not use up.
+//! Blocks: how large a cursor's next block is, and what becomes of the rest that a cursor does not use.
 //!
-//! A block grows with use, from a few numbers to what `block=` says. One that was used up soon is followed by one of twice its
-//! size, one that lasted long by one of half its size: what a cursor holds is what it takes in a fraction of a second.
+//! A block grows with use, from a few numbers to what `block=` says. A block that was used up soon is followed by a block of twice its
+//! size, a block that lasted long by half its size: what a cursor holds is what it takes in a fraction of a second.
 //!
 //! What a cursor gives back was never issued: the cursor hands over its whole rest and keeps nothing of it. If no number was taken
 //! after the block, the buffer counts through the rest again, so numbers still rise. Else the rest is kept until the source is

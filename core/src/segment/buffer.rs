@@ -284,7 +284,7 @@ impl Buffer {
         rest
     }
 
-    /// Takes back `[lo, hi)`, the rest of a block that was leased while the word read `leased_at`, and none of which was issued. They are
+    /// Takes back `[lo, hi)`, the unissued rest of a block that was leased while the word read `leased_at`. They are
     /// counted through again if no number was taken after them.
     ///
     /// While this thread has the right to replace, no segment begins or ends and the word is not raised, so what is seen of them is

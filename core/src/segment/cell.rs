@@ -48,7 +48,7 @@ struct Head {
     born_ms: AtomicU64,
     /// The version since which the date part has been that of each segment.
     dated_since: AtomicU64,
-    /// The date part of a serial source's segment. It fills cache lines that are there anyway, none of which takers write.
+    /// The date part of a serial source's segment. It fills cache lines that are there anyway and that takers do not write.
     prefix: [AtomicU64; PREFIX_WORDS],
     /// Whether there is a date part.
     dated: bool,

@@ -349,7 +349,7 @@ mod tests {
         let mill = Mill::open(&file).expect("a mill");
         mill.init(&[], crate::Change::Apply).expect("tables");
         let source = mill.source("segment:s?order=thread&deadline=60s").expect("a source");
-        // The main thread's block is the last one; those of the others end below it, one after the other.
+        // The main thread's block is the last one; the other cursors' blocks end below it, one after the other.
         let handles: Vec<_> = (0..4).map(|_| source.handle()).collect();
         let mut handles: Vec<_> = handles
             .into_iter()

@@ -1,7 +1,6 @@
 //! Segments (号段): ranges that a store has reserved for this process, and how callers count through them.
 //!
-//! * A number is handed out at most once: the cell accepts a number only if the segment it was counted from is still
-//!   the one that was current when the count began.
+//! * A number is handed out at most once: the cell accepts a number only if its segment is still the current segment since the count began.
 //! * Numbers of one source rise over all threads of the process, because segments are published in rising order and
 //!   there is one counter.
 //! * Gaps are normal: a dropped segment, a crash and a count that lost a race all leave unused numbers.

@@ -1,6 +1,6 @@
 //! A source that counts through segments: what its callers and its keeper share.
 //!
-//! Callers take. One that finds nothing wakes the keeper and waits on this source's own condition until its deadline. The
+//! Callers take. A caller that finds nothing wakes the keeper and waits on this source's own condition until its deadline. The
 //! keeper publishes segments, or posts why it could not. No I/O is done under any lock of a source.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -206,8 +206,8 @@ pub fn write_number(out: &mut [u8], number: u64, width: u32) -> Option<usize> {
 #[must_use]
 pub fn write_serial(out: &mut [u8], prefix: &Prefix, number: u64, width: u32) -> Option<usize> {
     let (date, digits) = (prefix.len(), width as usize);
-    // The usual patterns, `yyyyMMdd` before up to eight digits: three stores of a word, none of which depends on the number of
-    // digits. All eight digits go to the end, then the date part overwrites those in excess.
+    // The usual patterns, `yyyyMMdd` before up to eight digits: three stores of a word, independent of the number of digits. All eight
+    // digits go to the end, then the date part overwrites those in excess.
     if let Some(&limit) = BELOW.get(digits)
         && number < limit
         && (8..=16).contains(&date)
@@ -293,7 +293,7 @@ fn digits(number: u64, width: u32) -> usize {
 #[inline]
 fn write_digits(out: &mut [u8], number: u64) {
     if let Some(unused) = 8_usize.checked_sub(out.len()) {
-        // The usual number pattern: one word, of which the last digits are taken. No division by 10^8.
+        // The usual number pattern: one word; its last digits are taken. No division by 10^8.
         if let Some(last) = eight_digits(number as u32).get(unused..) {
             copy(out, last);
         }

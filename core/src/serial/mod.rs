@@ -1,6 +1,6 @@
 //! Serial numbers: a date part and a zero-padded number, `20261120000001`. Pure functions and types.
 //!
-//! The patterns are those of KeyFactory, which are Java's `SimpleDateFormat` and `DecimalFormat`; the text is the
+//! The patterns are KeyFactory's, that is Java's `SimpleDateFormat` and `DecimalFormat`; the text is the
 //! same, byte for byte. Further guarantees:
 //!
 //! * a text can be parsed unambiguously: every date of a pattern has the same number of characters;

@@ -1,6 +1,6 @@
 //! Reads a date pattern and a number pattern, and refuses what could make one text twice.
 //!
-//! The letters are those of Java's `SimpleDateFormat`
+//! The letters are the letters of Java's `SimpleDateFormat`
 //! (<https://docs.oracle.com/javase/8/docs/api/java/text/SimpleDateFormat.html>), as far as every date gets the same
 //! number of characters: then a serial's text can be parsed unambiguously, and two dates never have the same text.
 
@@ -14,7 +14,7 @@ const MAX_PATTERN: usize = 64;
 /// The widest number pattern: the largest such number still fits a signed 64-bit column.
 const MAX_WIDTH: usize = 18;
 
-/// The widest year: nine digits, of which five are zero for the next eight thousand years.
+/// The widest year: nine digits; five are zero for the next eight thousand years.
 const MAX_YEAR_WIDTH: u32 = 9;
 
 /// One stretch of a date pattern.

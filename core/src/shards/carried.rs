@@ -96,7 +96,7 @@ const PLAIN: [&str; 11] = [
     "jsonb",
 ];
 
-/// A statement of MySQL or MariaDB under settings that hold for it alone, whatever those of the session are.
+/// A statement of MySQL or MariaDB under settings that hold for it alone, whatever the session's settings are.
 fn under(is_mariadb: bool, sql: &str) -> String {
     let set = MYSQL_VALUES.map(|(name, value)| format!("{name} = '{value}'"));
     if is_mariadb {

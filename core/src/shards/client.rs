@@ -15,8 +15,8 @@ use super::{ShardAction, ShardAnswer, ShardFailure, ShardKind, ShardRow, ShardTa
 /// The error of a program's work, or keymill's own [`Error`].
 pub type WorkError = Box<dyn StdError + Send + Sync>;
 
-/// A connection to the database of a shard. Those of the crates `mysql` and, with the feature `postgres-client`, `postgres` are such connections;
-/// it is implemented for others by two functions.
+/// A connection to the database of a shard. Connections of the crates `mysql` and, with the feature `postgres-client`, `postgres` are such
+/// connections; it is implemented for others by two functions.
 pub trait ShardConnection {
     /// What the server speaks.
     fn kind(&self) -> ShardKind;

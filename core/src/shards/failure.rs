@@ -55,7 +55,7 @@ impl ShardFailure {
         }
     }
 
-    /// A row refers to one that is not there.
+    /// A row refers to a missing row.
     pub(super) fn is_of_parents(&self, kind: ShardKind) -> bool {
         match kind {
             ShardKind::MySql => [1451, 1452].contains(&self.number),

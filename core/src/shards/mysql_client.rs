@@ -1,4 +1,4 @@
-//! The connections of the crate `mysql` as those of a shard.
+//! Connections of the crate `mysql` as connections of a shard.
 
 use std::error::Error as StdError;
 

@@ -10,7 +10,7 @@ pub(super) fn with_every_row(kind: ShardKind, question: String) -> String {
     if kind == ShardKind::MySql { question + ALL } else { question }
 }
 
-/// What tells that tables of PostgreSQL have changed: a sum of hashes of their columns, triggers and rules. It is that of each table, added up.
+/// What tells that tables of PostgreSQL have changed: a sum of hashes of their columns, triggers and rules. It is the sum over the tables.
 pub(super) fn signature(oids: &str) -> String {
     let sum = |what: &str, from: &str| {
         format!(

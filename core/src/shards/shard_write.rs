@@ -1,7 +1,7 @@
 //! One write of one id, or a read: what to do on which connection, step by step.
 //!
-//! The protocol is that of `docs/live-moves.md`: the work runs on the shard that decides, in a transaction that holds the id's lock; the rows
-//! of the new shard become what they are on the old one; the route is asked whether it is still current; the old shard commits first.
+//! `docs/live-moves.md` describes the protocol: the work runs on the shard that decides, in a transaction that holds the id's lock; the
+//! rows of the new shard become what they are on the old one; the route is asked whether it is still current; the old shard commits first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -529,7 +529,7 @@ impl ShardWrite {
         }
     }
 
-    /// Whether PostgreSQL's answer has another signature of the tables than the one that is known.
+    /// Whether PostgreSQL's answer has another signature of the tables than the known one.
     fn has_other_signature(&self, side: Side, rows: &[ShardRow]) -> bool {
         self.held(side).kind == Some(ShardKind::Postgres)
             && self
@@ -706,7 +706,7 @@ impl ShardWrite {
             writes.extend(changes.inserts);
         }
         let mut all: VecDeque<String> = deletes.into_iter().chain(writes).collect();
-        // A commit that fails here would come after that of the old shard.
+        // A commit that fails here would come after the old shard's commit.
         if !all.is_empty() && shard.tables.iter().any(|known| known.is_deferrable) {
             all.push_back("SET CONSTRAINTS ALL IMMEDIATE".to_owned());
         }
@@ -772,7 +772,7 @@ impl ShardWrite {
         Ok(())
     }
 
-    /// Commits, if the route is still the one that was asked for.
+    /// Commits, if the route is unchanged since it was asked for.
     fn commit(&mut self) -> Result<ShardAction> {
         let is_current = self.place.as_ref().is_some_and(|place| {
             self.only_reads

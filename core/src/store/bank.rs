@@ -336,7 +336,7 @@ pub struct BankChange {
 ///
 /// The rows of the old counters are closed first, those that were never used included: a process that still has the old number
 /// of counters is refused at its next reservation, whichever counter it is for. So the highest of them is final. Then every new
-/// counter begins above it: those without a row at the floor, which is recorded before the number of counters is; and those of an
+/// counter begins above it: those without a row at the floor, which is recorded before the number of counters is; and the counters of an
 /// earlier time with as many counters are raised and opened again at last, when the record says that they count.
 ///
 /// Of several commands at once one is carried out, whatever they are, and whenever each of them goes on:

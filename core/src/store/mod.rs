@@ -102,7 +102,7 @@ pub const MOST_AT_ONCE: usize = 64;
 pub struct Row {
     /// The row's position.
     pub mark: Mark,
-    /// Its state and its partition; those of an open row of one store where its table has no columns for them.
+    /// Its state and its partition; the values of an open row of one store if its table has no columns for them.
     pub status: RowStatus,
     /// The mill that reserved last, by the random number that it drew when it was opened. 0: no reservation wrote the row as it stands.
     pub writer: u64,

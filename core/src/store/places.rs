@@ -159,7 +159,7 @@ fn end_others(
     Ok(Seen::Above(start))
 }
 
-/// The pools that this source has leased from, but for that of `own`, which the source's own pool records from now on.
+/// The pools that this source has leased from, except the pool of `own`, which the source's own pool records from now on.
 fn pools_beside(
     store: &mut (impl SlotStore + ?Sized),
     places: &Places,
@@ -231,7 +231,7 @@ fn check_store(name: &str, pool: &PoolRows, index: StoreIndex) -> Result<(), Fau
     }
 }
 
-/// Refuses a source of which this store keeps pools that were begun under another list of stores.
+/// Refuses a source whose pools in this store were begun under another list of stores.
 pub(super) fn check_pools(
     store: &mut (impl SlotStore + ?Sized),
     places: &Places,
@@ -241,7 +241,7 @@ pub(super) fn check_pools(
     pools.iter().try_for_each(|(name, pool)| check_store(name, pool, index))
 }
 
-/// Refuses a worker of which this store keeps a row of a fixed worker that was begun under another list of stores.
+/// Refuses a worker whose fixed row in this store was begun under another list of stores.
 pub(super) fn check_fixed(
     store: &mut (impl SlotStore + ?Sized),
     places: &Places,
@@ -401,7 +401,7 @@ pub(super) fn current(
     Ok(if row.status == in_use_at(begin.store) { Ok(row.mark.next) } else { Err(Some(row)) })
 }
 
-/// The row is that of another list of stores.
+/// The row belongs to another list of stores.
 pub(super) fn of_other_stores(worker: u64, index: StoreIndex, found: RowStatus) -> Fault {
     let found = found.partition.map_or(StoreIndex::ONLY, Partition::store_index);
     Fault::new(
@@ -524,7 +524,7 @@ fn try_repair(
     Ok(Some((before, after)))
 }
 
-/// The slots of this worker that a repair to `to` changes, each with its pool. One that is repaired already has no process.
+/// The slots of this worker that a repair to `to` changes, each with its pool. A slot that is repaired already has no process.
 fn slots_to_raise(
     store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,

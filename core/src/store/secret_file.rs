@@ -28,7 +28,7 @@ pub(crate) struct SecretFile {
 /// once.
 ///
 /// # Errors
-/// Those of opening and reading; `InvalidData` where it is no regular file, too long, or not UTF-8.
+/// The errors of opening and reading; `InvalidData` where it is no regular file, too long, or not UTF-8.
 pub(crate) fn read(path: &Path, most: u64) -> io::Result<SecretFile> {
     let (file, mut bytes) = contents(path, most)?;
     let text =
@@ -40,7 +40,7 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<SecretFile> {
 /// The bytes of a regular file of at most `most` bytes, and the file itself.
 ///
 /// # Errors
-/// Those of opening and reading; `InvalidData` where it is no regular file or too long.
+/// The errors of opening and reading; `InvalidData` where it is no regular file or too long.
 pub(crate) fn contents(path: &Path, most: u64) -> io::Result<(File, Zeroizing<Vec<u8>>)> {
     let file = files::open_at_once(path)?;
     let found = file.metadata()?;

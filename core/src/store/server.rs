@@ -16,7 +16,7 @@ use super::{Durability, Fault, FaultKind, Secret, secret_file};
 /// `tls=`: encryption of the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsMode {
-    /// Not given: as `off` for a socket file, `prefer` for every address but those of loopback. A connection to a loopback
+    /// Not given: as `off` for a socket file, `prefer` for every address except loopback. A connection to a loopback
     /// address is not encrypted, unless a SQL database asks for the password itself: then the login is tried again inside TLS.
     #[default]
     Default,
@@ -41,7 +41,7 @@ pub(crate) const NEEDS_CA: &str =
 pub struct Tls {
     /// What is encrypted and verified.
     pub mode: TlsMode,
-    /// A PEM file: only these authorities are trusted. `None`: those of the operating system.
+    /// A PEM file: only these authorities are trusted. `None`: the authorities of the operating system.
     pub ca: Option<PathBuf>,
     /// A PEM file with the certificate that is shown to the server, and the chain up to its authority.
     pub cert: Option<PathBuf>,

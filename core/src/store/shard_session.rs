@@ -49,7 +49,7 @@ pub(crate) enum StatementPlace {
 
 /// A connection to a shard's database.
 pub(crate) trait ShardSession: Send {
-    /// Reads the rows of a statement, one after the other, so that memory is that of one row. Answers with what it changed. In a transaction
+    /// Reads the rows of a statement, one after the other, so that memory holds one row. Answers with what it changed. In a transaction
     /// that was begun here the session's settings are as they should be.
     fn read(
         &mut self,

@@ -32,8 +32,8 @@ impl StoredTable {
     /// The table that router `name` has in the store.
     ///
     /// # Errors
-    /// `STORE_REFUSED`: its row cannot be read, or two stores have different texts of this version. `INVALID_CONFIG`: every fault of the text, or its version is not
-    /// that of its row.
+    /// `STORE_REFUSED`: its row cannot be read, or two stores have different texts of this version. `INVALID_CONFIG`: every fault of the
+    /// text, or its version differs from its row's.
     pub(crate) fn table(&self, name: &str) -> Result<RouteTable, Error> {
         if let Some(refused) = &self.refused {
             return Err(Error::new(Code::StoreRefused, refused.clone()));

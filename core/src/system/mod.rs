@@ -48,7 +48,7 @@ pub(crate) type FileId = (u64, u64);
 /// Kinds of file systems that lose or split commits, with the name; a local disk is none of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileSystem {
-    /// Shared by several machines, each of which sees a log of its own.
+    /// Shared by several machines; each sees its own log.
     Network(&'static str),
     /// Lost when the machine stops.
     Memory(&'static str),

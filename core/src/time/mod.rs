@@ -57,7 +57,7 @@ impl Stamp {
     }
 }
 
-/// A clock: the machine's own, or one that a test moves by hand (`clock=manual`).
+/// A clock: the machine's own, or a clock that a test moves by hand (`clock=manual`).
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// The machine's clocks.

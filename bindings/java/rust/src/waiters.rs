@@ -17,7 +17,7 @@ extern "system" fn Java_io_keymill_Native_notifier(mut env: EnvUnowned<'_>, _: J
     enter(&mut env, 0, || Ok(boxed(Notifier::new(|| ()))))
 }
 
-/// `static long[] awaitNews(long notifier, long nanos)`: the tokens of which there are news. Waits for them here: the calling thread has no other
+/// `static long[] awaitNews(long notifier, long nanos)`: the tokens that have news. Waits for them here: the calling thread has no other
 /// work.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_keymill_Native_awaitNews<'local>(

@@ -36,7 +36,7 @@ pub fn guarded<T>(verb: impl FnOnce() -> keymill::Result<T>) -> keymill::Result<
         .unwrap_or_else(|_| Err(Error::new(Code::Internal, "a defect in keymill, please report it")))
 }
 
-/// Runs a verb; its error becomes one that JavaScript can read.
+/// Runs a verb; its error becomes a JavaScript error.
 pub fn enter<T>(verb: impl FnOnce() -> keymill::Result<T>) -> napi::Result<T, Thrown> {
     guarded(verb).map_err(thrown)
 }

@@ -67,7 +67,7 @@ pub fn numbers_from_keys(
     })
 }
 
-/// The same keys, of which one version is used.
+/// The same keys, with one version in use.
 #[napi]
 pub fn numbers_with_version(numbers: &External<NumbersBox>, version: u32) -> Result<External<NumbersBox>> {
     enter(|| numbers.0.with_version(version_of(version)?).map(boxed))

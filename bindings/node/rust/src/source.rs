@@ -177,7 +177,7 @@ pub fn pause_after(
     Ok((pause.as_secs_f64() * 1000.0).max(1.0))
 }
 
-/// Takes back the rest of the cursor's block, of which `used` numbers were issued: the cursor issues no more of them.
+/// Takes back the rest of the cursor's block after `used` numbers were issued: the cursor issues no more of them.
 #[napi]
 pub fn give_back(source: &External<SourceBox>, used: f64) -> Result<(), Thrown> {
     enter(|| {

@@ -66,8 +66,8 @@ fn protocol() -> Option<Protocol> {
     })
 }
 
-/// `PyBUF_FORMAT | PyBUF_STRIDES | PyBUF_ND | PyBUF_WRITABLE`: strides are asked for so that a buffer with gaps is told
-/// apart from one that is read-only.
+/// `PyBUF_FORMAT | PyBUF_STRIDES | PyBUF_ND | PyBUF_WRITABLE`: strides are asked for so that a buffer with gaps is told apart from a
+/// read-only buffer.
 const RECORDS: c_int = 0x4 | 0x10 | 0x8 | 0x1;
 /// `PyBUF_RECORDS_RO`: the same, read-only allowed.
 const RECORDS_RO: c_int = 0x4 | 0x10 | 0x8;

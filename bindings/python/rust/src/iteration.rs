@@ -1,4 +1,5 @@
-//! Classes that give ids, and the iterators through them: the interpreter calls these functions directly, as those of [`crate::fast`].
+//! Classes that give ids, and the iterators through them: the interpreter calls these functions directly, like the functions of
+//! [`crate::fast`].
 
 use std::ffi::{c_int, c_uint};
 use std::mem;
@@ -17,7 +18,7 @@ use crate::error::raised;
 use crate::id_source::IdSource;
 use crate::value::raw_int;
 
-/// A class whose `next` is that of its [`IdSource`].
+/// A class whose `next` calls its [`IdSource`].
 pub(crate) trait HasIds: PyClass<Frozen = True> + Sync {
     fn ids(&self) -> &IdSource;
 }

@@ -94,7 +94,7 @@ fn is_left_out(py: Python<'_>) -> bool {
         && settings(py).is_ok_and(|settings| settings.contains(INHERITED).unwrap_or(false))
 }
 
-/// The mill that lazy sources take from: that of `use`, else the default one (`open` without a string), which is opened once.
+/// The mill that lazy sources take from: the mill given to `use`, else the default mill (`open` without a string), which is opened once.
 ///
 /// >>> import keymill
 /// >>> mill = keymill.open("memory:")
@@ -177,8 +177,8 @@ pub(crate) fn lazy(spec: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>>)
 /// A source that is declared before a mill is open, from `lazy`. It holds only its spec: it is pickled, copied and deconstructed
 /// (Django) as its spec, two with one spec are equal, and a forked child goes on as with a source.
 ///
-/// Called without arguments it gives the next id, so it serves as a model's default. Its verbs are those of a `Source`, with a key those
-/// of a `Business`.
+/// Called without arguments it gives the next id, so it serves as a model's default. It has the verbs of a `Source`, and with a key the
+/// verbs of a `Business`.
 ///
 /// >>> import keymill
 /// >>> orders = keymill.lazy("segment:orders")
@@ -260,7 +260,7 @@ impl Lazy {
         Error::new(Code::Closed, format!("{}: the {which} mill was closed; {remedy}", self.spec))
     }
 
-    /// Asks until the answer is not that of a mill that was replaced meanwhile.
+    /// Asks again if the mill that answered was replaced meanwhile.
     fn ask<'py, T>(&self, py: Python<'py>, verb: impl Fn(&Bound<'py, PyAny>) -> PyResult<T>) -> PyResult<T> {
         loop {
             let at = generation();
@@ -338,7 +338,7 @@ impl Lazy {
         self.next(py, key)
     }
 
-    /// The next id, of business ids for a key; waits as that of a source.
+    /// The next id, of business ids for a key; waits as a source does.
     #[pyo3(signature = (key = None, /))]
     fn next<'py>(&self, py: Python<'py>, key: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         match key {
@@ -370,19 +370,19 @@ impl Lazy {
         self.verb(py, "take", arguments)
     }
 
-    /// Fills a writable buffer of 64-bit integers, as that of a source.
+    /// Fills a writable buffer of 64-bit integers, as a source does.
     #[pyo3(signature = (buffer, /))]
     fn fill<'py>(&self, py: Python<'py>, buffer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         self.verb(py, "fill", &PyTuple::new(py, [buffer])?)
     }
 
-    /// The next id as text, as that of a source.
+    /// The next id as text, as a source gives it.
     #[pyo3(signature = (*key))]
     fn next_text<'py>(&self, py: Python<'py>, key: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
         self.verb(py, "next_text", key)
     }
 
-    /// A list of texts, as that of a source.
+    /// A list of texts, as a source gives it.
     #[pyo3(signature = (*arguments))]
     fn take_text<'py>(
         &self,
@@ -392,7 +392,7 @@ impl Lazy {
         self.verb(py, "take_text", arguments)
     }
 
-    /// An id as text, as that of a source.
+    /// An id as text, as a source writes it.
     #[pyo3(signature = (id, /))]
     fn text_of<'py>(&self, py: Python<'py>, id: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         self.verb(py, "text_of", &PyTuple::new(py, [id])?)
@@ -421,7 +421,7 @@ impl Lazy {
         Self::in_asyncio(slf, "anext", &PyTuple::empty(slf.py()))
     }
 
-    /// Takes an id apart, as that of a source.
+    /// Takes an id apart, as a source does.
     #[pyo3(signature = (id, /))]
     fn parse<'py>(&self, py: Python<'py>, id: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         self.verb(py, "parse", &PyTuple::new(py, [id])?)

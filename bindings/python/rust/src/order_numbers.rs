@@ -108,7 +108,7 @@ impl OrderNumbers {
         OrderNumbers::of(keymill::OrderNumbers::from_env(&tenant, &table))
     }
 
-    /// With keys of the caller's: a dict of versions, 1 to 255, and 32 bytes each, of which `seal_with` seals.
+    /// With keys of the caller's: a dict of versions, 1 to 255, and 32 bytes each; version `seal_with` seals.
     #[staticmethod]
     #[pyo3(signature = (keys, seal_with, tenant = None, table = None), text_signature = "(keys, seal_with, tenant=\"\", table=\"\")")]
     fn from_keys(
@@ -133,8 +133,8 @@ impl OrderNumbers {
         OrderNumbers::of(keymill::OrderNumbers::from_keys(&keys, seal_with, &tenant, &table))
     }
 
-    /// The same keys, of which only this version is used: it seals, it opens order numbers of 8 bytes, and those of 16 bytes have to be of this
-    /// version.
+    /// The same keys, with only this version in use: it seals, it opens order numbers of 8 bytes, and order numbers of 16 bytes have to be
+    /// of this version.
     #[pyo3(signature = (version, /))]
     fn with_version(&self, version: &Bound<'_, PyAny>) -> PyResult<OrderNumbers> {
         OrderNumbers::of(self.numbers.with_version(version_of(version, "version")?))
@@ -177,7 +177,7 @@ impl OrderNumbers {
         int(py, self.numbers.seal8(whole(id, "id")?).map_err(raised)?)
     }
 
-    /// The id in an order number of 8 bytes, of the version of `with_version` or the only one that is loaded.
+    /// The id in an order number of 8 bytes, of the version of `with_version` or the only loaded version.
     #[pyo3(signature = (order_no, /))]
     fn unseal8<'py>(&self, py: Python<'py>, order_no: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         int(py, self.numbers.unseal8(whole(order_no, "an order number")?).map_err(raised)?)
@@ -191,7 +191,7 @@ impl OrderNumbers {
         PyList::new(py, sealed.iter().map(|order_no| PyBytes::new(py, order_no)))
     }
 
-    /// The ids in many order numbers of 16 bytes: all of them, or an error that names one that is wrong.
+    /// The ids in many order numbers of 16 bytes: all of them, or an error that names a wrong one.
     #[pyo3(signature = (order_nos, /))]
     fn unseal_all(&self, py: Python<'_>, order_nos: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
         let sixteen = |value: PyResult<Bound<'_, PyAny>>| {
@@ -242,7 +242,7 @@ impl OrderNumbers {
         self.numbers.unseal_wide_text(&text(order_no, "an order number")?).map_err(raised)
     }
 
-    /// The order number of 8 bytes as text of 14 characters, the last of which finds typing errors.
+    /// The order number of 8 bytes as text of 14 characters; the last character finds typing errors.
     #[pyo3(signature = (id, /))]
     fn seal8_text(&self, id: &Bound<'_, PyAny>) -> PyResult<String> {
         self.numbers.seal8_text(whole(id, "id")?).map_err(raised)

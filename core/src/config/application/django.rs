@@ -1,5 +1,5 @@
-//! An entry of Django's `DATABASES`: `django:ENGINE`, and its other keys as properties. Those of `OPTIONS` are named
-//! `OPTIONS.charset`, those of a dictionary in it `OPTIONS.ssl.ca`.
+//! An entry of Django's `DATABASES`: `django:ENGINE`, and its other keys as properties. A name in `OPTIONS` is written `OPTIONS.charset`, a
+//! name in a dictionary there `OPTIONS.ssl.ca`.
 
 use crate::error::Result;
 

@@ -56,7 +56,7 @@ pub(super) static MYSQL_CLIENTS: ClientLibrary = ClientLibrary {
     ..PLAIN
 };
 
-/// Those of libpq (psycopg, Ruby, PHP), asyncpg, pg8000, node-postgres, Prisma.
+/// Names of libpq (psycopg, Ruby, PHP), asyncpg, pg8000, node-postgres, Prisma.
 pub(super) static POSTGRES_CLIENTS: ClientLibrary = ClientLibrary {
     name: "a PostgreSQL client library",
     kind: DatabaseKind::Postgres,
@@ -146,7 +146,7 @@ const SHARED_ROWS: RoleRows = &[
     (&["foreign_key_checks", "localAddress", "localSocketAddress"], Ignored),
 ];
 
-/// Of the JDBC drivers of MySQL and MariaDB, each of which is given the other's names too.
+/// Of the JDBC drivers of MySQL and MariaDB: applications give each driver the other's names too.
 const MYSQL_JDBC_ROWS: RoleRows = &[
     (&["user", "username"], Role::User),
     (&["password"], Role::Password),

@@ -414,7 +414,7 @@ impl Settings {
         Ok(text)
     }
 
-    /// The hosts of the parameters, else those of the URL, else this machine.
+    /// The hosts of the parameters, else the hosts of the URL, else this machine.
     fn hosts(&self) -> Result<Vec<HostPort>> {
         let hosts = match self.host.as_deref().filter(|host| !host.is_empty()) {
             Some(hosts) => {

@@ -1,7 +1,7 @@
 //! Names that keymill does not know: which of them may be ignored.
 //!
 //! A library adds parameters with each release, and most of them shape statements, results or pools. A mill can do without
-//! them. It cannot do without one that says where the database is, as whom to log in, or how the connection is protected: the
+//! them. It cannot do without a parameter that says where the database is, as whom to log in, or how the connection is protected: the
 //! mill could then reach another server, or be less protected than the application. Such a name holds one of the words below.
 
 /// What words in a name may be about. Words stand in groups, with the names of some client that they decide.

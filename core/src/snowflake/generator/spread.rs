@@ -7,11 +7,10 @@ use crate::process::sync::Ordering;
 const GAP_MASK: u64 = 255;
 
 impl Core {
-    /// Where a tick begins. A sequence that began at 0 would give low digits that are 0 at low rates, and one that goes
-    /// on from tick to tick would not be even modulo 5, which divides 2^22 + 1; a hash of tick and seed is even
-    /// modulo anything. No promise rests on where that is: a start never moves the word back. A sequence of 8 bits or less has no
-    /// room for a few ids *and* a free start in one tick: there it is even at up to one id a tick and at full rate, and a little less
-    /// between.
+    /// Where a tick begins. A sequence that began at 0 would give low digits that are 0 at low rates, and a sequence that goes on from tick
+    /// to tick would not be even modulo 5, which divides 2^22 + 1; a hash of tick and seed is even modulo anything. No promise rests on
+    /// where that is: a start never moves the word back. A sequence of 8 bits or less has no room for a few ids *and* a free start in one
+    /// tick: there it is even at up to one id a tick and at full rate, and a little less between.
     pub(super) fn spread_start(&self, tick: u64) -> u64 {
         self.spread_start_of(tick, self.spread_seed())
     }

@@ -233,8 +233,8 @@ impl Core {
     )]
     #[inline(always)]
     pub(super) fn quick(&self, time: &impl Time) -> std::result::Result<u64, Option<u64>> {
-        // ordering: Acquire — pairs with the Release in `open`: the thread that set this limit moved `next` before, so the
-        // position below is at or above the one that the limit was set for. Without it a call could take position 0.
+        // ordering: Acquire — pairs with the Release in `open`: the thread that set this limit moved `next` before, so the position below
+        // is at or above the position that the limit was set for. Without it a call could take position 0.
         let limit = self.gate.limit.load(Ordering::Acquire);
         // ordering: Acquire — as above: a call that adds to the word finds it begun, also where it saw a limit from before.
         let fresh_until = Stamp::from_bits(self.gate.fresh_until.load(Ordering::Acquire));
@@ -304,7 +304,7 @@ impl Core {
     /// that narrow sequences lose nothing at each limit; otherwise it is skipped.
     fn give_back(&self, position: u64) {
         // The word is `position + 1` only when every position above is free, whatever happened in between; and only
-        // its one holder can step below a position, so the word never falls below one that was issued.
+        // its one holder can step below a position, so the word never falls below an issued position.
         // ordering: Relaxed — as for the fast path's `fetch_add`.
         if self.next.compare_exchange(position + 1, position, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             // ordering: Relaxed — a count.
@@ -346,7 +346,7 @@ impl Core {
         Ok(count)
     }
 
-    /// Takes 1 to `count` positions, never one that may not be issued.
+    /// Takes 1 to `count` positions, never a position that may not be issued.
     fn claim(
         &self,
         count: u64,
@@ -475,7 +475,7 @@ impl Core {
         self.layout.unpack(self.gate.worker_field.load(Ordering::Relaxed)).worker
     }
 
-    /// Begins with another worker, of which every tick below `start` belongs to earlier owners. Only the keeper's thread calls this.
+    /// Begins with another worker. Its ticks below `start` belong to earlier owners. Only the keeper's thread calls this.
     /// `false`: the generator was closed, or counts with a worker.
     ///
     /// `place` answers with the first position, at or above the one it gets, which is above every position of earlier workers and in

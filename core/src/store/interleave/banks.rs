@@ -135,7 +135,7 @@ impl Interleaved {
     }
 }
 
-/// Adds the rows of one store to those of others.
+/// Adds the rows of one store to the other stores' rows.
 fn added(mut all: BankRows, rows: BankRows) -> BankRows {
     all.floor = all.floor.max(rows.floor);
     let of_all = all.next.iter_mut().zip(&mut all.reserved);

@@ -102,7 +102,7 @@ impl Interleaved {
     }
 
     /// Whether no number was issued that is known of, and a store that does not answer may lack its row: it may have failed while the
-    /// rows were made. Once another store has issued numbers, that row would look like one that was deleted.
+    /// rows were made. Once another store has issued numbers, that row would look like a deleted row.
     fn may_lack_rows(&mut self, request: &Request, found: &[Option<Recorded>]) -> Result<bool, Fault> {
         Ok(!self.has_issued(request, found)
             && record::may_be_cut_off(found)

@@ -22,7 +22,7 @@ use crate::store::{Fault, Key, Request, RowMark, RowState, RowStatus, RowsWork};
 /// How many counters get their rows in one conversation. The callers of others wait meanwhile.
 const ROWS_AT_ONCE: u32 = 256;
 
-/// How long a bank rests of which a row was lost, and an answer holds that it is not complete.
+/// How long a bank with a lost row rests, and how long the answer that it is not complete holds.
 const REST_MS: u64 = 1_000;
 
 /// What a new source is told while a store does not answer.
@@ -74,7 +74,7 @@ impl Interleaved {
         Ok(self.is_known_complete(&bank, counters))
     }
 
-    /// The same from every store, each of which has to answer.
+    /// The same from every store; every store has to answer.
     pub(super) fn read_whether_complete(&mut self, bank: &Key, counters: u32) -> Result<bool, Fault> {
         let keys = [complete_key(bank, counters)];
         let mut is_complete = false;

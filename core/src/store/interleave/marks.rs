@@ -130,7 +130,7 @@ impl Interleaved {
             });
             match recorded {
                 Ok(Ok(())) => {}
-                // A store of which this user may not write the table is asked again.
+                // A store whose table this user may not write is asked again.
                 Ok(Err(_)) => is_complete = false,
                 Err(fault) if gone(fault.kind) => is_complete = false,
                 Err(fault) => return Err(fault),
@@ -164,7 +164,7 @@ impl Interleaved {
         })
     }
 
-    /// Lowers a mark in its store. One that does not answer keeps it as it is.
+    /// Lowers a mark in its store. A store that does not answer keeps it as it is.
     pub(super) fn lower_mark(&mut self, range: &GiveBack) -> Result<bool, Fault> {
         let lowered = self.home(&range.key)?.ask(|store| {
             let own = store.own(&range.key);

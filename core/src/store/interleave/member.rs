@@ -13,8 +13,8 @@
 //! * [`Member::insist`]: all stores are needed now, or no store is left that has no pause. No pause holds.
 //! * [`Member::operate`]: an operator changes what a store holds. No pause holds.
 //!
-//! All exchanges of a conversation share one timeout, so a store that gives each answer just in time costs no more than one that is
-//! silent. Only an operator's conversation takes as long as it needs: it may make tables.
+//! All exchanges of a conversation share one timeout, so a store that gives each answer just in time costs no more than a silent store.
+//! Only an operator's conversation takes as long as it needs: it may make tables.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -301,7 +301,7 @@ impl Member {
         // A stop of this process is not the store's.
         let longest_ms = longest.map_or(u64::MAX, |longest| longest.as_millis() as u64);
         let took_ms = now_ms.saturating_sub(began_ms).min(longest_ms);
-        // The next request that the pause refuses is not the one that failed.
+        // The next request that the pause refuses is not the failed request.
         let why = fault.clone().without_doing();
         self.pause = Some(Pause::after(self.pause.as_ref(), now_ms, took_ms, why));
         fault

@@ -271,7 +271,7 @@ impl Interleaved {
     /// The store that keeps a snowflake's mark, which one store has to compare: as a leased worker, worker w is in store w mod N.
     fn home_at(&self, key: &Key) -> usize {
         let stores = self.members.len().max(1);
-        // The rows of a bank that every store has, and those of no worker, are asked of the first one.
+        // The first store is asked for the rows of a bank that every store has, and for rows of no worker.
         (key.worker().unwrap_or(0) % stores as u64) as usize
     }
 

@@ -25,7 +25,7 @@ use crate::store::{
 /// The state of a source in one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recorded {
-    /// Its partition, of which `next` is the lowest own number not yet reserved.
+    /// Its partition; `next` is the lowest own number not yet reserved.
     Ours { next: u64 },
     /// A record without a row: the row was deleted.
     Lost,
@@ -178,7 +178,7 @@ impl Partition {
     pub(super) fn request_for(self, request: &Request, seen: u64, lowest: u64, last: u64) -> Request {
         let key = &request.key;
         let want = seen.max(lowest);
-        // At most the rest of the chunk, as far as it is known: numbers beyond its end would skip those of other stores.
+        // At most the rest of the chunk, as far as it is known: numbers beyond its end would skip the numbers of other stores.
         let len = request.len.min(self.left(want));
         // The row exists or was deleted. `start` 0 is no number to begin at, so the row is never made again; jumps are
         // measured from 0.
@@ -258,8 +258,7 @@ impl Conversation<'_> {
         }
     }
 
-    /// Draws one unused ticket from a new counter: a counter without a ticket looks like one that was deleted and created
-    /// again.
+    /// Draws one unused ticket from a new counter: a counter without a ticket looks as if it had been deleted and created again.
     fn draw_first_ticket(&mut self, key: &Arc<Key>) -> Result<(), Fault> {
         let row = self.look(key)?.map(|row| row.mark);
         if !is_missing(key, row) {
@@ -277,7 +276,7 @@ impl Conversation<'_> {
         }
     }
 
-    /// Records the partition for a source of which no store has issued a number. Answers with the position of a plain
+    /// Records the partition for a source that no store has issued a number of. Answers with the position of a plain
     /// mill's row that was created since the store was read, else 0.
     pub(super) fn record(&mut self, key: &Key, start: u64) -> Result<u64, Fault> {
         let recorded = if in_row(key) {
@@ -327,7 +326,7 @@ impl Conversation<'_> {
 }
 
 impl Member {
-    /// Refuses an answer that is not above the numbers that this process has received from the store; notes one that is.
+    /// Refuses an answer that is not above the numbers that this process has received from the store; notes an answer that is.
     pub(super) fn check_drawn(
         &self,
         row: &mut MemberRow,
@@ -388,7 +387,7 @@ fn of_row(partition: Partition, row: Option<RowMark>) -> Recorded {
     }
 }
 
-/// Whether a source is new of which no store that answers has issued a number. Records are made from the first store to the last: a
+/// Whether a source is new, if no store that answers has issued a number of it. Records are made from the first store to the last: a
 /// missing record before an existing one was lost.
 pub(super) fn is_new(found: &[Option<Recorded>]) -> bool {
     let is_ours = |row: &Option<Recorded>| matches!(row, Some(Recorded::Ours { .. }));
@@ -396,7 +395,7 @@ pub(super) fn is_new(found: &[Option<Recorded>]) -> bool {
     nothing.is_some_and(|at| !found[at..].iter().any(is_ours))
 }
 
-/// Whether the rows may have been made in a part of the stores only: one that does not answer comes after all that have theirs.
+/// Whether the rows may have been made in a part of the stores only: a store that does not answer comes after all stores that have theirs.
 pub(super) fn may_be_cut_off(found: &[Option<Recorded>]) -> bool {
     let last = found.iter().rposition(|row| matches!(row, Some(Recorded::Ours { .. })));
     last.is_some_and(|last| found[last..].contains(&None))
@@ -427,7 +426,7 @@ fn went_backwards(key: &Key, found: &str, seen: u64) -> Fault {
         .with_remedy(Remedy::repair(&key.name, seen))
 }
 
-/// The keys whose tables a store needs: the sources' own, and that of separate records.
+/// The keys whose tables a store needs: the sources' own table, and the table of separate records.
 pub(super) fn keys_with_records(keys: &[Arc<Key>]) -> Vec<Arc<Key>> {
     let mut all = keys.to_vec();
     let has_record =

@@ -48,7 +48,7 @@ impl Interleaved {
         Ok(found.into_iter().take(most).collect())
     }
 
-    /// Replaces the table in every store; one that missed an earlier change is brought up to date. All are asked before any is
+    /// Replaces the table in every store; a store that missed an earlier change is brought up to date. All are asked before any is
     /// changed. After a fault of one of them the same change is made again.
     pub(super) fn replace_route_in_each(
         &mut self,

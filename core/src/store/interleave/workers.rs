@@ -33,7 +33,7 @@ struct FoundPools {
     has_leased: bool,
 }
 
-/// Adds the rows of one store to those of others.
+/// Adds the rows of one store to the other stores' rows.
 fn add(all: &mut PoolRows, pool: PoolRows) {
     all.record = all.record.take().or(pool.record);
     all.now_ms = all.now_ms.max(pool.now_ms);
@@ -45,7 +45,7 @@ fn add(all: &mut PoolRows, pool: PoolRows) {
     all.others.dedup();
 }
 
-/// What a store records of a pool; an error where it is that of another list.
+/// What a store records of a pool; an error if it belongs to another list.
 fn recorded_pool(store: &mut Conversation<'_>, take: &Take) -> Result<PoolRows, Fault> {
     let found = store.slots(&take.key)?;
     slot_rows::check_layout(&take.key, &take.layout, store.index(), &found)?;

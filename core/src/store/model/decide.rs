@@ -12,8 +12,8 @@ use crate::store::{
 /// be used.
 ///
 /// # Errors
-/// `WentBackwards`, `ClockBehind`, `Exhausted`, `Closed`, or `Refused` for a row of another partition or in another state, and for one that
-/// makes no sense. The row has to stay as it is.
+/// `WentBackwards`, `ClockBehind`, `Exhausted`, `Closed`, or `Refused` for a row of another partition or in another state, and for a row
+/// that makes no sense. The row has to stay as it is.
 pub(crate) fn decide(row: Option<RowMark>, request: &Request) -> Result<Reserved, Fault> {
     let row = row.map(|row| judged(&request.key, row)).transpose()?;
     // No day has so many serials. (A serial that may be widened stays unique there until the day ends.)

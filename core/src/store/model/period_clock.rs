@@ -60,7 +60,7 @@ fn ahead(key: &Key, clock: PeriodClock, period: u64, store_ms: u64) -> Fault {
 /// Why a request for an earlier period than the row's is refused, by the store's clock where it has one.
 ///
 /// # Errors
-/// Those of reading the store's clock.
+/// As for reading the store's clock.
 pub(crate) fn behind(rows: &mut dyn Rows, request: &Request, at: Mark, fault: Fault) -> Result<Fault, Fault> {
     let key = &request.key;
     let (Some(clock), Some(begins_ms)) = (request.clock, begins_ms(key, at.period)) else {
@@ -167,7 +167,7 @@ fn periods_at(key: &Key, clock: PeriodClock, store_ms: Option<i64>) -> Result<Pr
 /// login may not read it.
 ///
 /// # Errors
-/// Those of reading the clock.
+/// As for reading the clock.
 pub(crate) fn operators_clock_ms(
     store: &mut dyn Store,
     key: &Key,

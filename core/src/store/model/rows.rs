@@ -619,7 +619,7 @@ pub(crate) fn reserving(request: &Request) -> String {
     format!("reserving {len} for `{}`", request.key.name)
 }
 
-/// The fault of a missing table of which this process has seen numbers: `init` alone would begin again at the first.
+/// The fault of a missing table, when this process has seen numbers of it: `init` alone would begin again at the first.
 #[cfg(feature = "_sql")]
 pub(crate) fn if_seen(request: &Request, fault: Fault) -> Fault {
     let seen = request.high_water.next;

@@ -222,7 +222,7 @@ pub(crate) fn raise(
     Ok(Some((before, after)))
 }
 
-/// Renews leases, of which each belongs to this process or to another one.
+/// Renews leases; each belongs to this process or to another one.
 pub(crate) fn renew(rows: &mut dyn SlotRows, renewals: &[Renewal]) -> Result<Option<Renewed>, Fault> {
     let mut renewed = Renewed { marks: Vec::with_capacity(renewals.len()), now_ms: 0 };
     for renewal in renewals {

@@ -13,8 +13,8 @@ use super::mysql_values::cells;
 use crate::store::model::value::ColumnValue;
 use crate::store::sql::Changed;
 
-/// Sends statements and reads every answer: how many rows each statement changed, with every row passed to `row`. The
-/// server carries out no statement after one that failed, so the error belongs to the statement after the last count.
+/// Sends statements and reads every answer: how many rows each statement changed, with every row passed to `row`. The server carries out no
+/// statement after a failed one, so the error belongs to the statement after the last count.
 pub(super) fn read(
     connection: &mut Conn,
     statements: &str,

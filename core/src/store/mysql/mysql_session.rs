@@ -110,8 +110,7 @@ impl MysqlSession {
         }
     }
 
-    /// Statements in one packet, with the number of rows that each changed. The server carries out none after one that
-    /// failed.
+    /// Statements in one packet, with the number of rows that each changed. The server carries out none after a failed one.
     pub(super) fn say_all(&mut self, statements: &[&str]) -> Result<Vec<Changed>, Stopped> {
         let (changed, read) = answers::read(&mut self.connection, &statements.join("; "), drop);
         if let Err(error) = read {
@@ -301,7 +300,7 @@ impl MysqlSession {
         match answers::read(&mut self.connection, &question, |row| found = text(&row, 0).map(str::to_owned)).1
         {
             Ok(()) => Ok(found),
-            // An unknown variable, or one that this user may not read. Any other error (a joining node, a shutdown) is no
+            // A variable that is unknown, or that this user may not read. Any other error (a joining node, a shutdown) is no
             // answer.
             Err(Error::MySqlError(said)) if matches!(said.code, 1193 | 1044 | 1142 | 1143 | 1227) => Ok(None),
             Err(error) => Err(self.failed(&error, Phase::Ask)),
@@ -509,8 +508,8 @@ impl MysqlSession {
         Ok(true)
     }
 
-    /// Group Replication. A member that left its group, or was started outside it, takes writes unless its settings say otherwise: only one
-    /// that is online in the majority is used, now and with each change.
+    /// Group Replication. A member that left its group, or was started outside it, takes writes unless its settings say otherwise: only a
+    /// member that is online in the majority is used, now and with each change.
     ///
     /// Where several members take writes, one may answer before it has carried out what another one committed, as in
     /// [`join_cluster`](Self::join_cluster). So each transaction waits until it has.

@@ -247,7 +247,7 @@ impl MysqlSession {
     /// Raises this name's ticket, in an open transaction. `None`: another node has drawn the ticket.
     ///
     /// Under a lock on the end of the table. Without it, another process that raises another name to the same number would
-    /// replace our row, and a lower ticket would replace one that was drawn since the search.
+    /// replace our row, and a lower ticket would replace a ticket drawn since the search.
     fn raise_inside(&mut self, key: &Key, to: Mark) -> Result<Option<(Option<Row>, Row)>, Fault> {
         let before = self.newest_ticket(key, " FOR UPDATE")?;
         not_lower(before.as_ref(), to)?;

@@ -8,7 +8,7 @@
 //! The thread negotiates TLS as the protocol wants it (the greeting comes in clear, then `SSLRequest`), verifies what `tls=`
 //! says, and inspects each packet of the login: the password itself (full `caching_sha2_password`, `mysql_clear_password`) goes
 //! only where [`Mode::may_send_password`] allows it. The driver takes its end for a socket file and hands the password over in
-//! clear. A server that is asked without encryption wants that of `caching_sha2_password` under its own key, and the thread
+//! clear. A server that is asked without encryption wants the password of `caching_sha2_password` under its own key, and the thread
 //! encrypts it. The driver itself refuses `sha256_password`. After the login the thread forwards bytes.
 //!
 //! The thread ends with either end of the connection, and is joined.

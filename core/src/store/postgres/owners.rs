@@ -28,8 +28,8 @@ use crate::store::{Absence, Fault, FaultKind, Remedy};
 /// partition has to be trusted; such a holder is answered without a part (PUBLIC without an owner too). Triggers that were made before are judged. Its function has one, but its `WHEN` may hand any text to
 /// a function of the system that runs it as SQL (`ts_rewrite`, `query_to_xml`), by its name or by an operator that was made for it.
 /// Those are not `IMMUTABLE`, so a `WHEN` may call only functions that are, and a few that conditions often need. Such a trigger is
-/// answered without an owner, and so is the function of a trigger with arguments where it is written in C: those of `refint` run them as
-/// SQL, whoever made the trigger.
+/// answered without an owner, and so is the function of a trigger with arguments where it is written in C: functions of `refint` run them
+/// as SQL, no matter who made the trigger.
 ///
 /// The first argument is 1 where the relation is only read: then no trigger, constraint, default, index or partition of it
 /// runs code, and a table may have very many of them.

@@ -103,7 +103,7 @@ pub(super) fn session(limits: Limits) -> String {
 }
 
 /// What follows `BEGIN` of a transaction that may lock rows: every setting on which a reservation relies, whatever the role, the
-/// database or another client of a pooler has set. Its only row is that of [`pinned`].
+/// database or another client of a pooler has set. Its only row is the row of [`pinned`].
 ///
 /// * `client_min_messages`: the server reports in a warning that a commit did not wait for its standby.
 /// * `client_encoding`: a name read in another encoding would name another row.
@@ -139,7 +139,7 @@ pub(super) fn own_limits(limits: Limits) -> String {
 /// A lock wait that timed out.
 pub(super) const LOCKED: &str = "55P03";
 
-/// The server's settings that [`pinned`] and [`ABOUT`] answer with, each of which a reload changes under a live connection.
+/// The server's settings that [`pinned`] and [`ABOUT`] answer with. A reload changes each of them under a live connection.
 pub(super) const WATCHED: [&str; 3] = ["fsync", "full_page_writes", "synchronous_standby_names"];
 
 /// The first query on every server: version, in recovery, read-only, `synchronous_commit` as this role and database have

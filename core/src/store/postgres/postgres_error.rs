@@ -26,7 +26,7 @@ pub(super) fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged 
         return Judged::of_connection(hide(&plain_words(failed), password), phase);
     };
     let (code, message) = (said.code().code(), hide(said.message(), password));
-    // The server tells where an error arose that arose in a function. No statement of keymill's calls one that is not the server's.
+    // The server tells where an error arose that arose in a function. keymill's statements call only functions of the server.
     let in_function = said.where_().is_some() && postgres_dialect::UNKNOWN_NAME.contains(&code);
     let (meaning, named) = match code {
         _ if in_function => {

@@ -31,7 +31,7 @@ const MOST_DRAWS: u64 = 2_000_000;
 ///
 /// `SELECT nextval(…)` alone is not durable. A sequence writes one log record for 32 values, ahead; only the transaction
 /// that wrote it waits for the disk when it commits. A draw of one of the other 31, after a first draw that was rolled back or
-/// has not committed yet, has a value of which the disk knows nothing, and after a crash it is drawn again. Giving that
+/// has not committed yet, has a value that the disk does not know, and after a crash it is drawn again. Giving that
 /// transaction a number of its own (`txid_current()`) does not help: a commit without a log record of its own waits for
 /// nothing. So each draw writes a record, a message that no process reads, in the same statement: its commit flushes the log
 /// up to there, what others wrote before included, and waits for synchronous standbys.

@@ -91,7 +91,7 @@ impl WireStatement<'_> {
 }
 
 /// The rows of the last statement with rows, by the simple protocol. Several statements in one message are one transaction
-/// unless they say otherwise, and none is carried out after one that failed.
+/// unless they say otherwise, and none is carried out after a failed one.
 async fn said(client: &Client, words: &str) -> Result<ServerAnswer, tokio_postgres::Error> {
     let mut answer = ServerAnswer::default();
     for message in client.simple_query(words).await? {
@@ -194,8 +194,8 @@ impl PostgresWire {
         Ok(PostgresWire { client, pinned: false, runtime, reader, events, socket, protection })
     }
 
-    /// Pins the search path of a session that no other client shares, and sets it up. The settings are those of one session, in
-    /// PostgreSQL's own syntax.
+    /// Pins the search path of a session that no other client shares, and sets it up. The settings belong to one session, in PostgreSQL's
+    /// own syntax.
     pub(super) fn pin(&mut self, limit: Duration, settings: &str) -> Result<(), Failed> {
         let words = format!("{PIN_SESSION}{settings}");
         self.ask(limit, |client| said(client, &words))?;
@@ -280,7 +280,7 @@ impl PostgresWire {
         })
     }
 
-    /// Statements without values, by the simple protocol, with each row passed to `row` as it arrives. The limit is that of each wait.
+    /// Statements without values, by the simple protocol, with each row passed to `row` as it arrives. The limit holds for each wait.
     pub(super) fn stream(
         &self,
         limit: Duration,

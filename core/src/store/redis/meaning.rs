@@ -74,7 +74,7 @@ pub(super) fn advised(fault: Fault, advice: &'static str) -> Fault {
     if fault.remedy() == Some(&Remedy::Text(NUMBERS)) { fault.instead(Remedy::Text(advice)) } else { fault }
 }
 
-/// Error codes that may appear inside another error: before Redis 7 a script's error wraps the one that stopped it.
+/// Error codes that may appear inside another error: before Redis 7 a script's error wraps the error that stopped it.
 const INNER: &[&str] = &["WRONGTYPE", "READONLY", "OOM", "MISCONF", "NOREPLICAS", "NOPERM", "MASTERDOWN"];
 
 impl ErrorMeaning {

@@ -46,7 +46,7 @@ use sentinel::Sentinels;
 /// The server, and the options that only Redis has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedisOptions {
-    /// The server, the user and the timeouts; with `sentinel`, those of the Sentinels.
+    /// The server, the user and the timeouts; with `sentinel`, the hosts of the Sentinels.
     pub server: super::server::ServerOptions,
     /// The master's name at the Sentinels.
     pub sentinel: Option<String>,

@@ -347,7 +347,7 @@ impl RedisSession {
         answers
     }
 
-    /// Whether ranges reserved together count, by the answers that follow those of the scripts: enough replicas have them,
+    /// Whether ranges reserved together count, by the answers that follow the scripts' answers: enough replicas have them,
     /// and the server's settings keep them.
     fn counts(&mut self, after: &[Value], cut: Option<&Fault>) -> Result<(), Fault> {
         if let Some(cut) = cut {

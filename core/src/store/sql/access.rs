@@ -21,7 +21,7 @@ pub(crate) trait Server: fmt::Debug + Send {
     /// Runs `work` with a live connection, and keeps it if it is still usable.
     ///
     /// # Errors
-    /// Those of connecting, and those of `work`.
+    /// The errors of connecting and of `work`.
     fn with<T>(&mut self, work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>) -> Result<T, Fault>;
 
     /// Whether the database exists. Reading does not create it.
@@ -40,7 +40,7 @@ pub(crate) trait Server: fmt::Debug + Send {
     /// Facts about the database.
     ///
     /// # Errors
-    /// Those of connecting.
+    /// The errors of connecting.
     fn facts(&mut self) -> Result<Facts, Fault>;
 
     /// [`Store::created`].

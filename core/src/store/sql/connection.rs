@@ -116,7 +116,7 @@ pub(crate) enum Together {
 /// A catalogue's entry for a table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Relation {
-    /// The columns, each with its type as the database names it; on MySQL and MariaDB that of a text has its collation behind it.
+    /// The columns, each with its type as the database names it; on MySQL and MariaDB the type of a text has its collation behind it.
     pub(crate) columns: Vec<(String, String)>,
     /// The columns of unique indexes, each with its index.
     pub(crate) unique: Vec<(String, String)>,

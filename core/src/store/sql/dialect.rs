@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// The shape of a table is checked against the scheme, also of one that was just made.
+    /// The shape of a table is checked against the scheme, also when it was just made.
     #[cfg(feature = "sqlite")]
     #[test]
     fn a_table_that_sqlite_makes_from_the_file_has_the_shape_of_its_scheme() -> std::io::Result<()> {

@@ -59,7 +59,7 @@ pub(super) fn look_at_table(connection: &mut dyn Connection, key: &Key) -> Resul
     Ok(is_there)
 }
 
-/// Checks a table that is about to be written. One that the first reservation creates is checked in its transaction.
+/// Checks a table that is about to be written. A table that the first reservation creates is checked in its transaction.
 pub(super) fn check_to_write(connection: &mut dyn Connection, key: &Key) -> Result<(), Fault> {
     if connection.dialect().creates_tables() {
         return connection.dialect().check_kept(key);

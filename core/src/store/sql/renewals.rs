@@ -171,8 +171,8 @@ fn note_held(connection: &mut dyn Connection, renewal: &Renewal, answer: &Result
 
 /// Renews leases with one statement. `None`: some were not renewed, and their rows tell why.
 ///
-/// The number in the answer is only the clock: on TiDB, where it may be that of an attempt that was rolled back, the count of changed
-/// rows decides alone.
+/// The number in the answer is only the clock: on TiDB it may come from an attempt that was rolled back, so the count of changed rows
+/// decides alone.
 fn renew_alone(connection: &mut dyn Connection, renewals: &[Renewal]) -> Result<Option<Renewed>, Fault> {
     let Some(Renewal { own, to, lease_ms }) = renewals.first() else { return Ok(None) };
     // A transaction is no round trip on SQLite.

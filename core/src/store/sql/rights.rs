@@ -16,7 +16,7 @@ pub(super) fn advised(fault: Fault, advice: &'static str) -> Fault {
     if fault.absence() == Some(Absence::Forbidden) { fault.instead(Remedy::Text(advice)) } else { fault }
 }
 
-/// The same for the rows of a pool: leased workers, whose rights are those of every source, or the readers of a router.
+/// The same for the rows of a pool: leased workers, which need the same rights as every source, or the readers of a router.
 pub(super) fn of_slots(fault: Fault, key: &Key) -> Fault {
     if matches!(key.name.subject(), Subject::Readers(_)) { advised(fault, READERS) } else { fault }
 }

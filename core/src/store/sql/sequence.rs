@@ -64,7 +64,7 @@ pub(super) fn check(connection: &mut dyn Connection, key: &Key) -> Result<bool, 
     }
 }
 
-/// The fault of a sequence whose step is not the source's, or not the one that it was made with: its values owned other numbers.
+/// The fault of a sequence whose step is not the source's, or was altered: its values owned other numbers.
 fn other_step(key: &Key, increment: i128, made_with: Option<u64>, place: &str, dialect: Dialect) -> Fault {
     let option = if key.scheme.keeps_allocation() { "allocation" } else { "step" };
     let table = &key.table;
@@ -102,7 +102,7 @@ fn other_step(key: &Key, increment: i128, made_with: Option<u64>, place: &str, d
 
 /// The fault of a sequence that is missing, in a place if its database has several.
 pub(crate) fn missing(key: &Key, place: &str) -> Fault {
-    // `init` would make one that begins at 1, beside that of the programs.
+    // `init` would make a second sequence that begins at 1.
     let other = if key.scheme.is_shared_sequence() {
         " (if that of the other programs has another name, write it as `table=NAME`)"
     } else {

@@ -30,8 +30,8 @@ pub(super) struct SqlSlots<'c> {
     pub(super) connection: &'c mut dyn Connection,
 }
 
-/// A login whose clock is this far from the server's has one that stands still. Both are in the session's time zone: a change to summer
-/// time between them is not it.
+/// A login whose clock is this far from the server's clock has a clock that stands still. Both are in the session's time zone: a change to
+/// summer time between them is not it.
 const STANDS_STILL_S: u64 = 3 * 3_600;
 
 /// The clock of the database, milliseconds since 1970.

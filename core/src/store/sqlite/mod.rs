@@ -235,7 +235,7 @@ impl SqliteFile {
         }
     }
 
-    /// Refuses a file of which the program has closed keymill's descriptors. No option accepts that: the next write would go
+    /// Refuses a file whose descriptors the program has closed. No option accepts that: the next write would go
     /// into what the program has opened since.
     fn check_own_descriptors(&self, database: Inode) -> Result<(), Fault> {
         let Some(descriptor) = descriptors::closed(database) else { return Ok(()) };

@@ -18,7 +18,7 @@ pub trait BankStore: RowStore {
         bank::open(self.as_rows(), key, bank)
     }
 
-    /// Gives a bank another number of counters, each of which begins above all numbers of the old ones; a dry run only says what
+    /// Gives a bank another number of counters. Each begins above all numbers of the old ones; a dry run only says what
     /// would be done.
     ///
     /// # Errors

@@ -53,7 +53,7 @@ pub trait Catalogue: Send {
     }
 
     /// The rows in the table of `key`, keymill's own of sources or of leased workers, in the order of their names: `most` of them at most.
-    /// The rows of one bank are one, its record; those of one pool are one. For people: nothing decides by it.
+    /// The rows of one bank are one, its record; the rows of one pool count as one. For people: nothing decides by it.
     ///
     /// # Errors
     /// See [`FaultKind`].

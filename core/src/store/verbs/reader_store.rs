@@ -66,7 +66,7 @@ pub trait ReaderStore: SlotStore {
                     own.unwatched = all.slots.len() as u64 / WATCHED;
                     return Ok(reader_rows::highest(&all));
                 }
-                // The row is gone, or that of a copy.
+                // The row is gone, or belongs to a copy.
                 Err(fault) if fault.kind == FaultKind::Taken => own.row = None,
                 Err(fault) => {
                     if fault.kind != FaultKind::Unknown {

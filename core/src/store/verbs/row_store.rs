@@ -209,7 +209,7 @@ pub trait RowStore: Catalogue + AsRows {
     /// The row that [`repair`](RowStore::repair) would leave. Nothing is written.
     ///
     /// # Errors
-    /// The same as those of `repair`.
+    /// As `repair`.
     fn would_repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         // A replica may show old rows, and takes no writes.
         self.writable().map_err(|fault| rows::would_fail(key, fault))?;

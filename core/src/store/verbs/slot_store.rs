@@ -84,7 +84,7 @@ impl<S: SlotStore> AsSlots for S {
 
 /// Workers of snowflakes. The verbs are transactions on the rows of slots unless a store overrides them.
 pub trait SlotStore: RowStore + AsSlots {
-    /// The store's clock, milliseconds since 1970; 0: it has none. Of several stores, that of the one which has the row of `key`.
+    /// The store's clock, milliseconds since 1970; 0: it has none. Of several stores, the store which has the row of `key`.
     ///
     /// # Errors
     /// See [`FaultKind`].
@@ -183,7 +183,7 @@ pub trait SlotStore: RowStore + AsSlots {
     /// The rows that [`raise_pool`](SlotStore::raise_pool) would leave. Nothing is written.
     ///
     /// # Errors
-    /// The same as those of `raise_pool`.
+    /// As `raise_pool`.
     fn would_raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
         self.writable().map_err(|fault| rows::would_fail(&raise.key, fault))?;
         let before = self.slots(&raise.key)?;

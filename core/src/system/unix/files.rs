@@ -38,7 +38,7 @@ pub(crate) fn names(path: &Path) -> u64 {
 /// Opens a file to read. A pipe, which would wait for its other end, is opened at once.
 ///
 /// # Errors
-/// Those of opening.
+/// The errors of opening.
 pub(crate) fn open_at_once(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)
 }

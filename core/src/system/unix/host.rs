@@ -12,7 +12,7 @@ pub(crate) fn host_name() -> Option<String> {
         return None;
     }
     let mut name = [0u8; 128];
-    // SAFETY: the pointer and the length are those of `name`.
+    // SAFETY: the pointer and the length belong to `name`.
     if unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) } != 0 {
         return None;
     }

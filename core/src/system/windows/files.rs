@@ -76,7 +76,7 @@ pub(crate) fn names(path: &Path) -> u64 {
 /// Opens a file to read.
 ///
 /// # Errors
-/// Those of opening.
+/// The errors of opening.
 pub(crate) fn open_at_once(path: &Path) -> io::Result<File> {
     File::open(path)
 }

@@ -86,8 +86,8 @@ pub(crate) fn file_system(path: &Path) -> Option<FileSystem> {
     FILE_SYSTEMS.iter().find(|(number, _)| *number == kind as u32).map(|(_, kind)| *kind)
 }
 
-/// Looks up the type number that statfs(2) returns, 32 bits wide whatever the field's type. libc defines those of the
-/// kernel's own file systems; the rest are from the kernel's `linux/magic.h` and the list in GNU coreutils' `stat`.
+/// Looks up the type number that statfs(2) returns, 32 bits wide whatever the field's type. libc defines the numbers of the kernel's own
+/// file systems; the rest are from the kernel's `linux/magic.h` and the list in GNU coreutils' `stat`.
 const FILE_SYSTEMS: &[(u32, FileSystem)] = &[
     (libc::NFS_SUPER_MAGIC as u32, FileSystem::Network("NFS")),
     (libc::SMB_SUPER_MAGIC as u32, FileSystem::Network("SMB")),

@@ -454,7 +454,7 @@ impl DescriptorTable {
             return true;
         }
         let Some(Descriptor { inode, ours, .. }) = self.open.remove(&fd) else { return false };
-        // This one and those of its inode are not foreign.
+        // This descriptor and the others of its inode are not foreign.
         self.known.push((fd, None));
         let keep = ours && self.foreign(&[inode]).is_some();
         self.known.pop();

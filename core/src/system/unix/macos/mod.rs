@@ -156,7 +156,7 @@ pub(crate) fn give_up_after(stream: &std::net::TcpStream, limit: std::time::Dura
     if set == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Whether an interface is a bridge, as those of virtual machines and of a shared connection are.
+/// Whether an interface is a bridge, as virtual machines and shared connections make them.
 pub(super) fn is_bridge(interface: &str) -> bool {
     interface.starts_with("bridge")
 }

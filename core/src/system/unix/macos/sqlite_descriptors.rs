@@ -1,4 +1,4 @@
-//! The descriptors of this copy of SQLite, to tell those of another copy from them.
+//! The descriptors of this copy of SQLite, to tell them from another copy's.
 //!
 //! A second SQLite library in this process drops the locks of this one when it closes the file (`linux/sqlite_descriptors.rs` says why). Here
 //! nothing prevents that: keymill looks at the process's descriptors (`/dev/fd`) and refuses the file while another one leads to it. A
