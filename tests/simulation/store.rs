@@ -126,7 +126,7 @@ impl Database {
                 let now_ms = clock.then(|| self.client.clock_ms(key).unwrap_or_default());
                 let raised = self.client.raise(key, *expect, *to);
                 raised.map(|before| match now_ms {
-                    Some(now_ms) => Answer::RaisedAt(before, now_ms),
+                    Some(store_ms) => Answer::RaisedAt { before, store_ms },
                     None => Answer::Raised(before),
                 })
             }

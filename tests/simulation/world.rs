@@ -458,7 +458,7 @@ impl World {
         }
         let done = database.apply(ask, self.now);
         self.ledger.applied(holder, ask, &done, true, self.now);
-        if let (Ok(Answer::Raised(before) | Answer::RaisedAt(before, _)), Ask::Raise { to, .. }) =
+        if let (Ok(Answer::Raised(before) | Answer::RaisedAt { before, .. }), Ask::Raise { to, .. }) =
             (&done.answer, ask)
         {
             self.ledger.raised(holder, *before.max(to));

@@ -100,8 +100,9 @@ fn router_series(out: &mut String, routers: &Routers) {
 
 fn heat_series(out: &mut String, labels: &[String], stats: &[Stats]) {
     let heat = labels.iter().zip(stats).flat_map(|(label, s)| {
-        s.heat.iter().map(move |((first, last), reserved)| {
-            (format!("{},genes=\"{first}-{last}\"}}", label.trim_end_matches('}')), reserved.to_string())
+        s.heat.iter().map(move |range| {
+            let genes = format!("{}-{}", range.first, range.last);
+            (format!("{},genes=\"{genes}\"}}", label.trim_end_matches('}')), range.reserved.to_string())
         })
     });
     series(

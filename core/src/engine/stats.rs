@@ -151,7 +151,7 @@ macro_rules! figures {
         pub struct Stats {
             $(#[doc = $help] $(#[$more])* pub $name: $type,)*
             /// Of business ids: how many numbers were reserved for each range of genes that has any.
-            pub(crate) heat: Vec<((u32, u32), u64)>,
+            pub(crate) heat: Vec<ReservedInRange>,
         }
 
         impl Stats {
@@ -280,7 +280,15 @@ impl Stats {
 /// Into how many ranges of genes the heat of a bank is divided in the metrics.
 const HEAT_RANGES: u32 = 16;
 
-fn heat(source: &BankSource) -> Vec<((u32, u32), u64)> {
+/// How many numbers were reserved for a range of genes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReservedInRange {
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+    pub(crate) reserved: u64,
+}
+
+fn heat(source: &BankSource) -> Vec<ReservedInRange> {
     let bank = source.bank();
     let ranges = HEAT_RANGES.min(bank.counters);
     let each = GENES / ranges;
@@ -291,6 +299,10 @@ fn heat(source: &BankSource) -> Vec<((u32, u32), u64)> {
             *range += reserved;
         }
     }
-    let bounds = (0..ranges).map(|at| (at * each, (at + 1) * each - 1));
-    bounds.zip(heat).filter(|(_, reserved)| *reserved > 0).collect()
+    let all = (0..ranges).zip(heat).map(|(at, reserved)| ReservedInRange {
+        first: at * each,
+        last: (at + 1) * each - 1,
+        reserved,
+    });
+    all.filter(|range| range.reserved > 0).collect()
 }

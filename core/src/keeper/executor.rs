@@ -528,7 +528,7 @@ pub(super) fn execute(store: &mut dyn Store, ask: &Ask) -> Result<Answer, Fault>
         }
         Ask::Raise { key, expect, to, clock: true, begin } => {
             // A user of the store may lack the right to read its clock: then marks follow this machine's.
-            let now_ms = match store.clock_ms(key) {
+            let store_ms = match store.clock_ms(key) {
                 Err(fault) if fault.kind == FaultKind::Refused => 0,
                 answer => answer?,
             };
@@ -536,7 +536,7 @@ pub(super) fn execute(store: &mut dyn Store, ask: &Ask) -> Result<Answer, Fault>
                 Some(begin) => store.begin_mark(begin),
                 None => store.raise(key, *expect, *to),
             };
-            before.map(|before| Answer::RaisedAt(before, now_ms))
+            before.map(|before| Answer::RaisedAt { before, store_ms })
         }
         Ask::Take(take) => store.take_slot(take).map(Answer::Taken),
         Ask::Node { key, owner } => {

@@ -117,8 +117,8 @@ impl Layout {
             let first = if name == "time" { " and must stand first, because ids rise with it" } else { "" };
             Error::config(format!("layout {}: field {name} is missing{first}; {FORM}", quoted(wanted)))
         };
-        let (time_bits, unit_ms) = time.ok_or_else(|| missing("time"))?;
-        let (center_bits, worker_bits) = worker.ok_or_else(|| missing("worker"))?;
+        let TimeField { bits: time_bits, unit_ms } = time.ok_or_else(|| missing("time"))?;
+        let WorkerField { center_bits, bits: worker_bits } = worker.ok_or_else(|| missing("worker"))?;
         let seq_bits = seq.ok_or_else(|| missing("seq"))?;
         // Each width is at most 63, so the sum cannot overflow.
         let sum = time_bits + worker_bits + seq_bits;
@@ -564,13 +564,28 @@ fn bits(field: &str, value: &str, least: u32) -> Result<u32> {
 
 /// The fields of a layout as far as they are written.
 struct Widths {
-    /// Bits, and milliseconds of a tick.
-    time: Option<(u32, i64)>,
-    /// Bits of the data centre, and of all.
-    worker: Option<(u32, u32)>,
+    time: Option<TimeField>,
+    worker: Option<WorkerField>,
     seq: Option<u32>,
     /// The sequence is the last field.
     seq_last: bool,
+}
+
+/// `time:41@1ms`.
+#[derive(Clone, Copy)]
+struct TimeField {
+    bits: u32,
+    /// Milliseconds of a tick.
+    unit_ms: i64,
+}
+
+/// `worker:10`, or `dc-worker:5+5`.
+#[derive(Clone, Copy)]
+struct WorkerField {
+    /// Bits of the data centre; 0: there is none.
+    center_bits: u32,
+    /// All bits, including the data centre's.
+    bits: u32,
 }
 
 impl Widths {
@@ -605,11 +620,11 @@ impl Widths {
     }
 }
 
-fn time_field(value: &str) -> Result<(u32, i64)> {
+fn time_field(value: &str) -> Result<TimeField> {
     let (width, unit) = value.split_once('@').ok_or_else(|| {
         Error::config(format!("layout field time: {} has no unit; write it like 41@1ms", quoted(value)))
     })?;
-    Ok((bits("time", width, 1)?, unit_ms(unit)?))
+    Ok(TimeField { bits: bits("time", width, 1)?, unit_ms: unit_ms(unit)? })
 }
 
 fn unit_ms(unit: &str) -> Result<i64> {
@@ -631,18 +646,17 @@ fn unit_ms(unit: &str) -> Result<i64> {
     if (1..=MAX_UNIT_MS).contains(&ms) { Ok(ms) } else { Err(wrong()) }
 }
 
-/// `(data centre bits, all worker bits)`.
-fn worker_field(name: &str, value: &str) -> Result<(u32, u32)> {
+fn worker_field(name: &str, value: &str) -> Result<WorkerField> {
     match value.split_once('+') {
         Some((center, worker)) => {
             let (center, worker) = (bits(name, center, 1)?, bits(name, worker, 1)?);
-            Ok((center, center + worker))
+            Ok(WorkerField { center_bits: center, bits: center + worker })
         }
         None if name == "dc-worker" => Err(Error::config(format!(
             "layout field dc-worker: {} is not split; write it like 5+5",
             quoted(value)
         ))),
-        None => Ok((0, bits(name, value, 0)?)),
+        None => Ok(WorkerField { center_bits: 0, bits: bits(name, value, 0)? }),
     }
 }
 

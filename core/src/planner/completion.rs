@@ -99,8 +99,8 @@ impl Planner {
             }
             Answer::Node(number) => self.node_made(index, number, now),
             Answer::Raised(before) => self.raised(index, before, now),
-            Answer::RaisedAt(before, now_ms) => {
-                self.store_showed(now_ms, now);
+            Answer::RaisedAt { before, store_ms } => {
+                self.store_showed(store_ms, now);
                 self.raised(index, before, now)
             }
         }

@@ -78,8 +78,13 @@ pub enum Answer {
     Reserved(Reserved),
     /// Where the mark stood before.
     Raised(u64),
-    /// The same, and the store's clock, milliseconds since 1970; 0: the store has none.
-    RaisedAt(u64, u64),
+    /// The same, with the store's clock.
+    RaisedAt {
+        /// Where the mark stood before.
+        before: u64,
+        /// Milliseconds since 1970; 0: the store has no clock.
+        store_ms: u64,
+    },
     /// A leased worker.
     Taken(Taken),
     /// The counters of a bank were served, or refused one by one.
@@ -165,10 +170,9 @@ struct Plan {
     /// the lost requests, and may still do so.
     doubts: Vec<u64>,
     last_issued: u64,
-    /// The last refill. `refilled`, until the next check: how many numbers it brought, and how many had been issued when its
-    /// request was sent.
     last: Option<LastRefill>,
-    refilled: Option<(u64, u64)>,
+    /// The refill that came since the last check.
+    refilled: Option<Refilled>,
     /// When the request in flight was sent, or the last one.
     asked_ms: u64,
     /// How long the row lets its ranges live (`time_to_live`), as the last reservation found it.
@@ -177,10 +181,26 @@ struct Plan {
     lease: Option<WorkerLease>,
     /// The worker that is used once.
     node: Option<u64>,
-    /// The request for a worker in flight: its token, and when it was sent.
-    taking: Option<(u64, u64)>,
+    /// The request for a worker in flight.
+    taking: Option<Taking>,
     /// The highest mark that the generator was given: marks of later workers are not lower.
     worker_mark: u64,
+}
+
+/// What a refill brought.
+#[derive(Clone, Copy, Debug)]
+struct Refilled {
+    len: u64,
+    /// How many numbers had been issued when its request was sent.
+    issued: u64,
+}
+
+/// A request for a worker.
+#[derive(Clone, Copy, Debug)]
+struct Taking {
+    token: u64,
+    /// When it was sent, by the boot clock.
+    sent_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug)]

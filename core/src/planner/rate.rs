@@ -12,22 +12,35 @@ const SAMPLES: usize = 16;
 /// Use that rises from one sample to the next this many times in a row is no burst.
 const LASTING: usize = 4;
 
-/// The rate of a source, from samples `(when, how many had been issued by then)`.
+/// How many numbers had been issued at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sample {
+    at_ms: u64,
+    issued: u64,
+}
+
+impl Sample {
+    fn is_younger(self, ms: u64, now_ms: u64) -> bool {
+        self.at_ms.saturating_add(ms) > now_ms
+    }
+}
+
+/// The rate of a source, from samples.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Meter {
-    samples: std::collections::VecDeque<(u64, u64)>,
+    samples: std::collections::VecDeque<Sample>,
 }
 
 impl Meter {
     /// Records how many numbers had been issued by `now`.
     pub(super) fn sample(&mut self, now_ms: u64, issued: u64) {
-        if self.samples.back().is_some_and(|(at, _)| now_ms < at.saturating_add(SAMPLE_MS)) {
+        if self.samples.back().is_some_and(|last| last.is_younger(SAMPLE_MS, now_ms)) {
             return;
         }
         if self.samples.len() == SAMPLES {
             self.samples.pop_front();
         }
-        self.samples.push_back((now_ms, issued));
+        self.samples.push_back(Sample { at_ms: now_ms, issued });
     }
 
     /// Numbers per 1000 s: the highest rate since the last sample older than a second, within the last second, and over all
@@ -37,26 +50,28 @@ impl Meter {
         if issued < 2 {
             return 0;
         }
-        let over =
-            |since: u64, before: u64| per_1000s(issued.saturating_sub(before), now_ms.saturating_sub(since));
-        let lately = self.samples.iter().rev().find(|(at, _)| at.saturating_add(SHORTEST_MS) <= now_ms);
-        let lately = lately.or(self.samples.front()).map_or(0, |&(at, n)| over(at, n));
-        let young = self.samples.iter().find(|(at, _)| at.saturating_add(SHORTEST_MS) > now_ms);
-        let [young, at_all] = [young, self.samples.front()].map(|s| s.map_or(0, |&(at, n)| over(at, n)));
+        let since = |sample: &Sample| {
+            per_1000s(issued.saturating_sub(sample.issued), now_ms.saturating_sub(sample.at_ms))
+        };
+        let lately = self.samples.iter().rev().find(|sample| !sample.is_younger(SHORTEST_MS, now_ms));
+        let lately = lately.or(self.samples.front()).map_or(0, since);
+        let young =
+            self.samples.iter().find(|sample| sample.is_younger(SHORTEST_MS, now_ms)).map_or(0, since);
+        let at_all = self.samples.front().map_or(0, since);
         lately.max(young).max(at_all)
     }
 
     /// Whether numbers were issued since the last check.
     pub(super) fn rises(&self, now_ms: u64, issued: u64) -> bool {
-        self.samples.iter().rev().find(|(at, _)| *at < now_ms).is_some_and(|(_, before)| *before < issued)
+        self.samples.iter().rev().find(|last| last.at_ms < now_ms).is_some_and(|last| last.issued < issued)
     }
 
     /// Whether the numbers were issued over about a second, and not in a burst: between several samples in a row that lie close together.
     pub(super) fn lasts(&self, now_ms: u64, issued: u64) -> bool {
-        let mut later = (now_ms, issued);
+        let mut later = Sample { at_ms: now_ms, issued };
         let mut rises = 0;
-        for &sample in self.samples.iter().rev().filter(|(at, _)| *at < now_ms) {
-            if later.1 <= sample.1 || later.0 - sample.0 > SHORTEST_MS {
+        for &sample in self.samples.iter().rev().filter(|sample| sample.at_ms < now_ms) {
+            if later.issued <= sample.issued || later.at_ms - sample.at_ms > SHORTEST_MS {
                 break;
             }
             rises += 1;
@@ -69,12 +84,11 @@ impl Meter {
 /// Parts of a window that are sampled.
 const PARTS: u64 = 16;
 
-/// How many numbers of the present period were used lately, from samples `(when, how many had been issued by then)`. Between two
-/// samples the use counts as even.
+/// How many numbers of the present period were used lately, from samples. Between two samples the use counts as even.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecentUse {
     /// At most one is older than the window.
-    samples: std::collections::VecDeque<(u64, u64)>,
+    samples: std::collections::VecDeque<Sample>,
 }
 
 impl RecentUse {
@@ -85,24 +99,24 @@ impl RecentUse {
 
     /// Records how many numbers had been issued by `now`.
     pub(super) fn sample(&mut self, now_ms: u64, issued: u64, window_ms: u64) {
-        while self.samples.get(1).is_some_and(|(at, _)| at.saturating_add(window_ms) <= now_ms) {
+        while self.samples.get(1).is_some_and(|second| !second.is_younger(window_ms, now_ms)) {
             self.samples.pop_front();
         }
-        let next = |at: u64| at.saturating_add((window_ms / PARTS).max(1));
-        if self.samples.back().is_none_or(|&(at, _)| next(at) <= now_ms) {
-            self.samples.push_back((now_ms, issued));
+        if self.samples.back().is_none_or(|last| !last.is_younger((window_ms / PARTS).max(1), now_ms)) {
+            self.samples.push_back(Sample { at_ms: now_ms, issued });
         }
     }
 
     /// Numbers used within the window before `now`.
     pub(super) fn within(&self, now_ms: u64, issued: u64, window_ms: u64) -> u64 {
-        let Some(&(at, before)) = self.samples.front() else { return 0 };
+        let Some(&first) = self.samples.front() else { return 0 };
         let since = now_ms.saturating_sub(window_ms);
-        let mut by_then = before;
-        if at < since {
-            let &(next_at, next) = self.samples.get(1).unwrap_or(&(now_ms, issued));
-            let part = u128::from(next.saturating_sub(before)) * u128::from(since - at);
-            by_then += u64::try_from(part.div_ceil(u128::from((next_at - at).max(1)))).unwrap_or(u64::MAX);
+        let mut by_then = first.issued;
+        if first.at_ms < since {
+            let next = self.samples.get(1).copied().unwrap_or(Sample { at_ms: now_ms, issued });
+            let part = u128::from(next.issued.saturating_sub(first.issued)) * u128::from(since - first.at_ms);
+            let whole = u128::from((next.at_ms - first.at_ms).max(1));
+            by_then += u64::try_from(part.div_ceil(whole)).unwrap_or(u64::MAX);
         }
         issued.saturating_sub(by_then)
     }
@@ -151,12 +165,14 @@ mod tests {
             meter.sample(n * 250, 8);
         }
         assert_eq!(meter.samples.len(), SAMPLES);
-        assert_eq!(meter.samples.front(), Some(&(24 * 250, 8)));
+        assert_eq!(meter.samples.front(), Some(&Sample { at_ms: 24 * 250, issued: 8 }));
     }
 
     #[test]
     fn the_rate_is_the_highest_of_lately_of_the_last_second_and_of_all_samples() {
-        let meter = |samples: &[(u64, u64)]| Meter { samples: samples.iter().copied().collect() };
+        let meter = |samples: &[(u64, u64)]| Meter {
+            samples: samples.iter().map(|&(at_ms, issued)| Sample { at_ms, issued }).collect(),
+        };
         // Lately: since the last sample that is a second old.
         assert_eq!(meter(&[(0, 0), (9_000, 0)]).per_1000s(10_000, 5_000), 5_000_000);
         assert_eq!(meter(&[(0, 0), (8_000, 0), (9_001, 4_000)]).per_1000s(10_000, 5_000), 2_500_000);

@@ -10,8 +10,8 @@ use crate::segment::Snapshot;
 use crate::spec::Rules;
 use crate::time::Now;
 
-use super::Plan;
 use super::rate::SAMPLE_MS;
+use super::{Plan, Refilled};
 
 /// After a refill the next one pauses for this share of the target, a second at most, unless less than this share of it is left.
 /// Less than a sixth of the buffer, so that a steady rate never meets the pause: it is there for a rate that rises, which is
@@ -169,7 +169,7 @@ impl Plan {
     /// A refill of `len` numbers came where `asked` were wanted.
     pub(super) fn note_refill(&mut self, len: u64, asked: u64, now: Now) {
         // The source was not checked since the request left: the keeper's thread was busy with it.
-        self.refilled = Some((len, self.last_issued));
+        self.refilled = Some(Refilled { len, issued: self.last_issued });
         // A source that got less than it asked for, by a row's own step or at the end of a chunk, asks again at once.
         let took_ms = now.boot_ms.saturating_sub(self.asked_ms);
         self.last = (len >= asked).then_some(LastRefill { at_ms: now.boot_ms, taken: 0, took_ms });
@@ -194,7 +194,7 @@ impl Plan {
 
     /// At the first check after a refill: how many numbers were taken while its request was in flight.
     pub(super) fn measure_refill(&mut self, snapshot: &Snapshot) {
-        if let (Some((len, issued)), Some(last)) = (self.refilled.take(), &mut self.last) {
+        if let (Some(Refilled { len, issued }), Some(last)) = (self.refilled.take(), &mut self.last) {
             let was_dry = snapshot.left <= len;
             last.taken = if was_dry { u64::MAX } else { snapshot.issued.saturating_sub(issued) };
         }

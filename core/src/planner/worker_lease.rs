@@ -18,7 +18,7 @@ use crate::snowflake::{SnowflakeAction, WorkerView};
 use crate::spec::{SnowflakeSpec, Worker};
 
 use super::completion::BACKOFF_MS;
-use super::{Action, Ask, Batch, Now, Planner, SourceIndex, Want};
+use super::{Action, Ask, Batch, Now, Planner, SourceIndex, Taking, Want};
 
 /// A lease is renewed each time this part of it has passed.
 const RENEWED_EACH: u64 = 3;
@@ -62,8 +62,24 @@ pub(super) struct Clocks {
     believed: Option<Now>,
     /// It is the store's, because this process began with a clock far ahead of it.
     is_of_store: bool,
-    /// The store's clock, and the boot time at which it answered.
-    store: Option<(u64, u64)>,
+    /// The store's last answer.
+    store: Option<StoreClock>,
+}
+
+/// A store's clock, as it answered.
+#[derive(Clone, Copy, Debug)]
+struct StoreClock {
+    /// Milliseconds since 1970.
+    wall_ms: u64,
+    /// When it answered, by this machine's boot clock.
+    boot_ms: u64,
+}
+
+impl StoreClock {
+    /// What it shows at this moment.
+    fn at(self, boot_ms: u64) -> i64 {
+        (self.wall_ms as i64).saturating_add(boot_ms.saturating_sub(self.boot_ms) as i64)
+    }
 }
 
 impl WorkerLease {
@@ -88,7 +104,7 @@ impl Clocks {
             return now.wall_ms;
         };
         let expected = last.wall_ms.saturating_add(passed(last.boot_ms));
-        let store = self.store.map(|(store_ms, boot_ms)| (store_ms as i64).saturating_add(passed(boot_ms)));
+        let store = self.store.map(|store| store.at(now.boot_ms));
         let near = |one: i64, other: i64| one.abs_diff(other) <= BELIEVED_MS;
         if near(now.wall_ms, expected) || store.is_some_and(|store| near(now.wall_ms, store)) {
             self.believed = Some(now);
@@ -103,7 +119,7 @@ impl Clocks {
         if store_ms == 0 {
             return;
         }
-        let is_first = self.store.replace((store_ms, now.boot_ms)).is_none();
+        let is_first = self.store.replace(StoreClock { wall_ms: store_ms, boot_ms: now.boot_ms }).is_none();
         // The process began with a clock that nothing had confirmed.
         let ahead = |last: Now| last.wall_ms.saturating_sub(store_ms as i64) > BELIEVED_MS as i64;
         if is_first && self.believed.is_some_and(ahead) {
@@ -114,9 +130,7 @@ impl Clocks {
 
     /// How far the wall clock is ahead of the store's.
     fn skew_ms(&self, now: Now) -> Option<i64> {
-        let (store_ms, boot_ms) = self.store?;
-        let store_ms = (store_ms as i64).saturating_add(now.boot_ms.saturating_sub(boot_ms) as i64);
-        Some(now.wall_ms.saturating_sub(store_ms))
+        Some(now.wall_ms.saturating_sub(self.store?.at(now.boot_ms)))
     }
 }
 
@@ -220,7 +234,7 @@ impl Planner {
             return Some(Ask::Node { key: plan.spec.key.clone(), owner });
         };
         let tick_at = |ms: i64| u64::try_from(snowflake.layout.tick_at(ms)).unwrap_or(0);
-        plan.taking = Some((token, now.boot_ms));
+        plan.taking = Some(Taking { token, sent_ms: now.boot_ms });
         Some(Ask::Take(Take {
             key: plan.spec.key.clone(),
             layout: plan.spec.pool_layout().into(),
@@ -245,7 +259,7 @@ impl Planner {
         let wall_ms = self.clocks.believed(now);
         let Some(plan) = self.plan(index) else { return Vec::new() };
         plan.wanted = None;
-        let Some((token, sent_ms)) = plan.taking.take() else { return Vec::new() };
+        let Some(Taking { token, sent_ms }) = plan.taking.take() else { return Vec::new() };
         let Some(SnowflakeSpec { worker: Worker::Leased { lease_ms, .. }, .. }) = plan.spec.snowflake else {
             return Vec::new();
         };

@@ -75,8 +75,17 @@ pub struct BeginMark {
 pub struct Beside {
     /// The places; `None`: there are no others.
     pub places: Option<Arc<Places>>,
-    /// Slots that are not taken, with the reason.
-    pub passed_over: Vec<(u64, String)>,
+    /// Slots that are not taken.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// A slot that is not taken.
+#[derive(Clone, Debug)]
+pub struct PassedOver {
+    /// Its number.
+    pub slot: u64,
+    /// The reason.
+    pub why: String,
 }
 
 /// A request for a slot.

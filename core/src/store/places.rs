@@ -37,7 +37,7 @@ use super::{
     Fault, FaultKind, Key, Mark, Partition, PoolRows, Remedy, Row, RowMark, RowState, RowStatus, SlotRow,
     SlotState, SlotStore, StoreIndex, Take, Taken, in_transaction, on_slots,
 };
-use crate::request::worker::{BeginMark, Places};
+use crate::request::worker::{BeginMark, PassedOver, Places};
 
 /// A process that found so many workers in use leaves the rest to its next attempt.
 const MOST_PASSED_OVER: usize = 16;
@@ -90,9 +90,10 @@ pub(super) fn take(store: &mut (impl SlotStore + ?Sized), take: &Take) -> Result
             }
         };
         pass_over(store, &take, &taken).map_err(|fault| fault.with_context(&doing))?;
-        take.beside.passed_over.push((taken.slot, why));
+        take.beside.passed_over.push(PassedOver { slot: taken.slot, why });
         if take.beside.passed_over.len() >= MOST_PASSED_OVER {
-            let each = take.beside.passed_over.iter().map(|(slot, why)| format!("{slot}: {why}"));
+            let each =
+                take.beside.passed_over.iter().map(|PassedOver { slot, why }| format!("{slot}: {why}"));
             let each = each.collect::<Vec<_>>().join("; ");
             return Err(Fault::new(FaultKind::NoneFree, format!("{each}; the next attempt takes others"))
                 .with_context(&doing));

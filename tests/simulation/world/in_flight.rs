@@ -281,7 +281,7 @@ impl World {
                         self.ledger.landed(leg.holder, grant, self.now);
                     }
                 }
-                Ok(Answer::Raised(before) | Answer::RaisedAt(before, _)) => {
+                Ok(Answer::Raised(before) | Answer::RaisedAt { before, .. }) => {
                     if let Ask::Raise { to, .. } = leg.ask {
                         self.ledger.raised(leg.holder, to.max(*before));
                     }

@@ -6,8 +6,8 @@
 use crate::layout::rfc3339;
 pub(crate) use crate::request::worker::POOL_ROW;
 use crate::request::worker::{
-    Left, OwnSlot, PoolRecord, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow, SlotState, Take,
-    Taken, owner_shown,
+    Left, OwnSlot, PassedOver, PoolRecord, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow,
+    SlotState, Take, Taken, owner_shown,
 };
 use crate::store::model::pool_rows::SlotRows;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Row, StoreIndex};
@@ -322,7 +322,7 @@ enum Choice<'p> {
 }
 
 fn is_offered(take: &Take, slot: u64) -> bool {
-    let is_passed_over = take.beside.passed_over.iter().any(|(passed, _)| *passed == slot);
+    let is_passed_over = take.beside.passed_over.iter().any(|passed| passed.slot == slot);
     (take.slots.first..=take.slots.last).contains(&slot) && take.store.has_worker(slot) && !is_passed_over
 }
 
@@ -395,7 +395,7 @@ fn none_free(pool: &PoolRows, take: &Take) -> Fault {
         ));
         return Fault::new(FaultKind::NoneFree, message);
     }
-    for (slot, why) in take.beside.passed_over.iter().take(NAMED) {
+    for PassedOver { slot, why } in take.beside.passed_over.iter().take(NAMED) {
         message.push_str(&format!("; {slot} is passed over: {why}"));
     }
     if ahead > 0 {
