@@ -58,7 +58,9 @@ platform_tools() {
 }
 # zig_compiler NAME TARGET: makes `$tools/zig-NAME-cc` and `-ar`, which are zig's for this target of zig's.
 zig_compiler() {
-    printf '#!/bin/sh\nexec "%s" zig cc -- -g -fno-sanitize=all -target %s "$@"\n' "$tools/bin/cargo-zigbuild" "$2" >"$tools/zig-$1-cc"
+    # Asked for its version with a target of macOS, zig leaves an empty `a.o` in the current folder.
+    printf '#!/bin/sh\n[ "$*" != --version ] || exec "%s" zig cc -- --version\nexec "%s" zig cc -- -g -fno-sanitize=all -target %s "$@"\n' \
+        "$tools/bin/cargo-zigbuild" "$tools/bin/cargo-zigbuild" "$2" >"$tools/zig-$1-cc"
     printf '#!/bin/sh\nexec "%s" zig ar -- "$@"\n' "$tools/bin/cargo-zigbuild" >"$tools/zig-$1-ar"
     chmod +x "$tools/zig-$1"-*
 }
