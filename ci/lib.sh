@@ -88,7 +88,7 @@ command_archive() {
 newest() { ls -t "$target"/packages/$1 | head -n 1; }
 # The package of a language in an empty place, with drivers of databases, for programs of `tests/programs`.
 # java_program FOLDER SOURCE: `programs_of_java FOLDER` is its class path.
-java_program() { cp "$(newest 'keymill-*[0-9].jar')" "$1/keymill.jar" && javac -cp "$(programs_of_java "$1")" -d "$1/java" "$2"; }
+java_program() { cp "$(newest 'keymill-[0-9]*[0-9].jar')" "$1/keymill.jar" && javac -cp "$(programs_of_java "$1")" -d "$1/java" "$2"; }
 programs_of_java() { echo "$1/keymill.jar:$1/java:$target/ci/java/build/test-libraries/*"; }
 # python_program FOLDER NAME: the drivers are those of ci/requirements/NAME.txt.
 python_program() { python3 -m venv "$1/venv" && pip_locked "$1/venv/bin/python" "$2" && "$1/venv/bin/pip" install -q "$(newest 'keymill-*.whl')"; }
