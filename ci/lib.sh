@@ -58,7 +58,9 @@ platform_tools() {
 }
 # zig_compiler NAME TARGET: makes `$tools/zig-NAME-cc` and `-ar`, which are zig's for this target of zig's.
 zig_compiler() {
-    printf '#!/bin/sh\nexec "%s" zig cc -- -g -fno-sanitize=all -target %s "$@"\n' "$tools/bin/cargo-zigbuild" "$2" >"$tools/zig-$1-cc"
+    # Asked for its version with a target of macOS, zig leaves an empty `a.o` in the current folder.
+    printf '#!/bin/sh\n[ "$*" != --version ] || exec "%s" zig cc -- --version\nexec "%s" zig cc -- -g -fno-sanitize=all -target %s "$@"\n' \
+        "$tools/bin/cargo-zigbuild" "$tools/bin/cargo-zigbuild" "$2" >"$tools/zig-$1-cc"
     printf '#!/bin/sh\nexec "%s" zig ar -- "$@"\n' "$tools/bin/cargo-zigbuild" >"$tools/zig-$1-ar"
     chmod +x "$tools/zig-$1"-*
 }
@@ -86,7 +88,7 @@ command_archive() {
 newest() { ls -t "$target"/packages/$1 | head -n 1; }
 # The package of a language in an empty place, with drivers of databases, for programs of `tests/programs`.
 # java_program FOLDER SOURCE: `programs_of_java FOLDER` is its class path.
-java_program() { cp "$(newest 'keymill-*[0-9].jar')" "$1/keymill.jar" && javac -cp "$(programs_of_java "$1")" -d "$1/java" "$2"; }
+java_program() { cp "$(newest 'keymill-[0-9]*[0-9].jar')" "$1/keymill.jar" && javac -cp "$(programs_of_java "$1")" -d "$1/java" "$2"; }
 programs_of_java() { echo "$1/keymill.jar:$1/java:$target/ci/java/build/test-libraries/*"; }
 # python_program FOLDER NAME: the drivers are those of ci/requirements/NAME.txt.
 python_program() { python3 -m venv "$1/venv" && pip_locked "$1/venv/bin/python" "$2" && "$1/venv/bin/pip" install -q "$(newest 'keymill-*.whl')"; }
@@ -129,6 +131,38 @@ sealed() {
     [ ! -e "$1/SHA256SUMS" ] || [ "$(cat "$1/SHA256SUMS")" = "$seals" ] || { echo "SHA256SUMS has changed"; return 1; }
     diff <(cut -c67- <<<"$seals" | LC_ALL=C sort) <(cd "$1" && printf '%s\n' * | grep -vx SHA256SUMS | LC_ALL=C sort)
 }
+
+# framework_class_path PROFILE FILE: the jars of a profile of the tests of Java's frameworks, as Maven resolves them; asked once for each text of
+# the pom. FILE keeps them.
+framework_class_path() {
+    local pom=$root/bindings/java/frameworks/tests/pom.xml sum
+    sum=$(sha256sum <"$pom")
+    if [ "$(cat "$2.of" 2>/dev/null)" != "$sum" ]; then
+        mvn -q -B --no-transfer-progress -f "$pom" -P "$1" \
+            org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath "-Dmdep.outputFile=$2" >&2 || return
+        echo "$sum" >"$2.of"
+    fi
+    cat "$2"
+}
+# fat_jar FOLDER LIBRARIES: FOLDER/shop.jar is an application of Spring Boot as Boot's plugin packs it: the loader's classes, and the application and its
+# libraries below BOOT-INF.
+fat_jar() {
+    local jar loader source=$root/bindings/java/frameworks/spring-boot-starter/src/test/hosts/shop/Application.java
+    rm -rf "$1" && mkdir -p "$1"/content/BOOT-INF/{classes,lib} || return
+    javac -nowarn -proc:none -parameters -d "$1/content/BOOT-INF/classes" -cp "$2" "$source" || return
+    for jar in ${2//:/ }; do
+        case $jar in
+        */spring-boot-loader-*) loader=$jar ;;
+        */spring-boot-devtools-* | */junit-*) ;;
+        *) cp "$jar" "$1/content/BOOT-INF/lib" || return ;;
+        esac
+    done
+    (cd "$1/content" && jar xf "$loader" org) && printf '%s: %s\n' Main-Class org.springframework.boot.loader.launch.JarLauncher Start-Class shop.Application \
+        Spring-Boot-Classes BOOT-INF/classes/ Spring-Boot-Lib BOOT-INF/lib/ >"$1/manifest" &&
+        jar --create --no-compress --file "$1/shop.jar" --manifest "$1/manifest" -C "$1/content" .
+}
+# starter: the modules that keymill's starter for Spring Boot brings.
+starter="support hibernate mybatis spring-data json spring-boot-starter"
 
 # java_poms ROOT: the poms of what is published for Java from a tree: the jar's, that of the modules' parent, and each module's.
 java_poms() { grep -lE '^  <artifactId>keymill' "$1"/bindings/java/{java,frameworks,frameworks/*}/pom.xml | grep -v -e '-stub/pom.xml$'; }

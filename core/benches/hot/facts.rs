@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use keymill::Mill;
 use serde_json::{Value, json};
 
-use super::harness::{consume, cpu_time, median};
+use super::harness::{consume, cpu_time, median, process_cpu_time};
 use super::{ENDLESS, open};
 
 /// A figure that is no ratio of two rows: name, value, unit, the goal as text, and whether it is met.
@@ -98,7 +98,7 @@ pub fn outage() -> Vec<Fact> {
         consume(source.next().expect("an id"));
         let (rounds, each) = (3000_u32, 20);
         let ids = f64::from(rounds * each);
-        let (process, thread, switches) = (process_time(), cpu_time(), keeper_switches());
+        let (process, thread, switches) = (process_cpu_time(), cpu_time(), keeper_switches());
         let mut caller = Duration::ZERO;
         let began = Instant::now();
         for round in 1..=rounds {
@@ -112,7 +112,7 @@ pub fn outage() -> Vec<Fact> {
         }
         let seconds = began.elapsed().as_secs_f64();
         let others =
-            (process_time().saturating_sub(process)).saturating_sub(cpu_time().saturating_sub(thread));
+            (process_cpu_time().saturating_sub(process)).saturating_sub(cpu_time().saturating_sub(thread));
         let nanos = |time: Duration| time.as_secs_f64() * 1e9 / ids;
         facts.push(Fact::new(format!("{state}: CPU of the caller, clock included"), nanos(caller), "ns/id"));
         facts.push(Fact::new(format!("{state}: CPU of the keeper"), nanos(others), "ns/id"));
@@ -125,14 +125,6 @@ pub fn outage() -> Vec<Fact> {
         }
     }
     facts
-}
-
-/// CPU time of all threads of this process.
-fn process_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock exists on every Unix and `time` is writable.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// How often the newest keeper of this process has gone to sleep.
@@ -152,10 +144,16 @@ fn keeper_switches() -> Option<f64> {
 }
 
 /// Memory that this process has in use.
+#[cfg(unix)]
 fn resident_bytes() -> Option<f64> {
     let pages: f64 = std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()?;
     // SAFETY: reads a constant of the system.
     Some(pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as f64)
+}
+
+#[cfg(windows)]
+fn resident_bytes() -> Option<f64> {
+    None
 }
 
 const MANY: usize = 10_000;

@@ -1,11 +1,12 @@
-//! How the rows are measured: thread CPU time, interleaved rounds, medians of each round's ratios.
+//! How the rows are measured: thread CPU time, interleaved rounds, medians of each round's ratios. On Windows, whose CPU times are counted in
+//! ticks of the scheduler, it is wall time.
 //!
 //! One thread: the CPU time of the calling thread, so a machine that does other work too slows nothing down. Two threads:
 //! wall time from a start barrier to the end of the later one, and only rounds in which both ran nearly undisturbed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", windows))]
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -135,13 +136,34 @@ pub fn median(values: &mut [f64]) -> Option<f64> {
     }
 }
 
-/// CPU time of the calling thread.
-pub fn cpu_time() -> Duration {
+#[cfg(unix)]
+fn clock(id: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is writable for the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    unsafe { libc::clock_gettime(id, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
+
+/// CPU time of the calling thread.
+#[cfg(unix)]
+pub fn cpu_time() -> Duration {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CPU time of the process.
+#[cfg(unix)]
+pub fn process_cpu_time() -> Duration {
+    clock(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+#[cfg(windows)]
+pub fn cpu_time() -> Duration {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed()
+}
+
+#[cfg(windows)]
+pub use cpu_time as process_cpu_time;
 
 /// The cores this program may use, as they were before any thread was pinned: who is pinned hands that on.
 #[cfg(target_os = "linux")]
@@ -370,6 +392,7 @@ pub fn bare_add(counter: &AtomicU64) -> u64 {
 }
 
 /// The cheapest clock the kernel has.
+#[cfg(unix)]
 #[inline]
 pub fn coarse_seconds() -> u64 {
     #[cfg(target_os = "linux")]
@@ -380,4 +403,10 @@ pub fn coarse_seconds() -> u64 {
     // SAFETY: `time` is writable for the call.
     unsafe { libc::clock_gettime(COARSE, &raw mut time) };
     time.tv_sec as u64
+}
+
+#[cfg(windows)]
+#[inline]
+pub fn coarse_seconds() -> u64 {
+    std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
 }

@@ -1,5 +1,6 @@
 """System checks: what is wrong is said when the program starts, with the model and the field."""
 
+from os.path import normcase
 from sysconfig import get_paths
 
 from django.apps import apps
@@ -56,7 +57,7 @@ def check_applications(app_configs=None, **kwargs):
     writes such a line."""
     if not issubclass(import_string(settings.DEFAULT_AUTO_FIELD), KeymillAutoField):
         return []
-    installed = tuple(get_paths()[at] for at in ("purelib", "platlib"))
+    installed = tuple(normcase(get_paths()[at]) for at in ("purelib", "platlib"))
     return [
         checks.Warning(
             f"its models take the database's own numbers, by `default_auto_field = {config.default_auto_field!r}` of its AppConfig",
@@ -66,6 +67,6 @@ def check_applications(app_configs=None, **kwargs):
         )
         for config in app_configs or apps.get_app_configs()
         if config._is_default_auto_field_overridden
-        and not config.path.startswith(installed)
+        and not normcase(config.path).startswith(installed)
         and any(type(model._meta.pk) in (models.AutoField, models.BigAutoField) for model in config.get_models())
     ]

@@ -45,7 +45,8 @@ def _in_child():
         _begin_epoch()
 
 
-os.register_at_fork(after_in_child=_in_child)
+if sys.platform != "win32":  # which has no fork
+    os.register_at_fork(after_in_child=_in_child)
 
 
 def setting():

@@ -21,6 +21,8 @@ import java.util.Set;
 final class KeptFile {
     /** Class loaders of one JVM, and files that something else holds. Beyond that each loads a file that is not kept. */
     private static final int MOST = 16;
+    /** A property for each file that a class loader has loaded, with the name of the JVM: a class loader sees nothing else of the others. */
+    private static final String LOADED = "io.keymill.kept.";
 
     private final Path folder;
     private final String prefix;
@@ -65,14 +67,18 @@ final class KeptFile {
             if (!isSame(in)) {
                 return false;
             }
-            System.load(file.toString());
-            return true;
-        } catch (UnsatisfiedLinkError e) {
-            // A further file would help against another class loader of this JVM, but not against a policy.
-            if (!String.valueOf(e.getMessage()).contains("already loaded")) {
-                throw e;
+            String loaded = LOADED + file.toFile().getCanonicalPath();
+            try {
+                System.load(file.toString());
+            } catch (UnsatisfiedLinkError e) {
+                // A further file helps against another class loader of this JVM, which holds it until it is collected, but not against a policy.
+                if (!Library.jvm().equals(System.getProperty(loaded))) {
+                    throw e;
+                }
+                return false;
             }
-            return false;
+            System.setProperty(loaded, Library.jvm());
+            return true;
         } catch (IOException e) {
             // Not there, or held by a program that writes.
             return false;

@@ -92,8 +92,7 @@ final class Library {
     /** Warns about a further copy, which stays in memory as long as the JVM: of another version, or where no library can be shared. */
     private static void count() {
         int copies;
-        // One object a JVM, which all class loaders see. A child may inherit the properties: what another JVM counted is no copy here.
-        String jvm = Integer.toHexString(System.identityHashCode(ClassLoader.getSystemClassLoader())) + ":";
+        String jvm = jvm() + ":";
         synchronized (System.getProperties()) {
             String counted = System.getProperty(COPIES, "");
             copies = counted.matches(jvm + "[0-9]{1,9}") ? Integer.parseInt(counted.substring(jvm.length())) + 1 : 1;
@@ -103,6 +102,12 @@ final class Library {
             warn("copy " + copies + " of keymill's native library was loaded in this JVM, for the class loader " + Library.class.getClassLoader()
                     + ": it stays in memory, and its deleted file on the disk, until the JVM ends. Give all applications of the JVM one version of keymill, or put the jar `keymill` where the server's own libraries are (Tomcat: lib), and not into WEB-INF/lib");
         }
+    }
+
+    /** Names this JVM: a child may inherit the properties, where all class loaders see what one of them writes. */
+    static String jvm() {
+        // One object a JVM.
+        return Integer.toHexString(System.identityHashCode(ClassLoader.getSystemClassLoader()));
     }
 
     private static void warn(String text) {

@@ -94,7 +94,12 @@ public interface TableKeys {
         }
     }
 
-    /** The connection, the transaction or the server ends, and nothing is known of the table. Not every driver has the classes for it. */
+    /**
+     * Whether the connection, the transaction or the server ends, and nothing is known of the table. Not every driver has the classes for it.
+     *
+     * @param e what a query failed with
+     * @return true: no further query can say more
+     */
     static boolean isOver(SQLException e) {
         String state = e.getSQLState() == null ? "" : e.getSQLState();
         boolean said = e instanceof SQLNonTransientConnectionException || e instanceof SQLTransientException || e instanceof SQLRecoverableException;
