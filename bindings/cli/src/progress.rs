@@ -35,7 +35,7 @@ impl Progress {
     /// So much of the range is done, 0 to 1.
     pub fn at(&mut self, share: f64, rows: u64, is_easing: bool) {
         let rate = rows as f64 / self.began.elapsed().as_secs_f64().max(0.001);
-        let eased = if is_easing { ", slower while the old shard is busy" } else { "" };
+        let eased = if is_easing { ", slower because replies take long" } else { "" };
         let said = format!("{}: {rows} rows, {rate:.0} a second{eased}", self.doing);
         if let Some(bar) = &self.bar {
             bar.set_message(said);

@@ -23,24 +23,50 @@ fn question(table: &MovedTable) -> String {
     }
 }
 
+/// Whether a foreign key leads to the table.
+fn leads_to(table: &MovedTable, key: &[String]) -> bool {
+    let name = match table.kind {
+        ShardKind::MySql => &table.name,
+        ShardKind::Postgres => &table.quoted,
+    };
+    key.first() == Some(name)
+}
+
+/// Whether foreign keys lead from a table to another one, also through tables that are copied later.
+fn lead(shard: &mut Shard, from: &MovedTable, to: &MovedTable, later: &[&MovedTable]) -> Result<bool> {
+    let (mut open, mut left) = (vec![from], later.to_vec());
+    while let Some(table) = open.pop() {
+        let keys = texts(shard, &question(table))?;
+        if keys.iter().any(|key| leads_to(to, key)) {
+            return Ok(true);
+        }
+        let is_next = |candidate: &&MovedTable| keys.iter().any(|key| leads_to(candidate, key));
+        open.extend(left.iter().copied().filter(is_next));
+        left.retain(|candidate| !is_next(candidate));
+    }
+    Ok(false)
+}
+
 /// Refuses a table of the new shard whose rows refer to rows that are copied later.
 pub fn check_parents(shard: &mut Shard, table: &MovedTable, later: &[&MovedTable]) -> Result<()> {
-    for parent in texts(shard, &question(table))? {
-        let [name, key] = &parent[..] else { continue };
-        let is_parent = |candidate: &&MovedTable| match table.kind {
-            ShardKind::MySql => candidate.name == *name,
-            ShardKind::Postgres => candidate.quoted == *name,
-        };
-        let what = if is_parent(&table) {
+    const DROP: &str = "drop this foreign key in the new shard, and add it again after the move";
+    for key in texts(shard, &question(table))? {
+        let Some(name) = key.get(1) else { continue };
+        let what = if leads_to(table, &key) {
             format!(
-                "`{}` refers to itself (`{key}`), and a row may be copied before the one that it refers to; drop this foreign key in the new shard, and add it again after the move",
+                "`{}` refers to itself (`{name}`), and a row may be copied before the one that it refers to; {DROP}",
                 table.name
             )
-        } else if let Some(parent) = later.iter().copied().find(is_parent) {
-            format!(
-                "rows of `{}` refer to rows of `{}` (`{key}`), which would be copied later; name that table first",
+        } else if let Some(parent) = later.iter().copied().find(|candidate| leads_to(candidate, &key)) {
+            let refers = format!(
+                "rows of `{}` refer to rows of `{}` (`{name}`), which would be copied later",
                 table.name, parent.name
-            )
+            );
+            if lead(shard, parent, table, later)? {
+                format!("{refers}, and foreign keys lead from there back to `{}`; {DROP}", table.name)
+            } else {
+                format!("{refers}; name that table first")
+            }
         } else {
             continue;
         };

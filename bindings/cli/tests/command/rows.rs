@@ -916,6 +916,15 @@ fn tables_whose_rows_refer_to_rows_that_are_not_there_yet_are_refused_by_name() 
         assert!(refused.contains("lacks the row that it refers to"), "{refused}");
         shop.run("copy", &[&ITEMS[..], &["--yes"]].concat()).done();
         assert_eq!(shop.new.say("SELECT COUNT(*) FROM t_item"), "3");
+        // In neither order each row comes behind the row that it refers to.
+        for server in [&shop.old, &shop.new] {
+            server.say("ALTER TABLE t_item ADD UNIQUE (item_of)");
+            server.say("ALTER TABLE t_order ADD CONSTRAINT of_item FOREIGN KEY (order_id) REFERENCES t_item (item_of)");
+        }
+        for (tables, key) in [(&first[..], "`of_order`"), (&[&ITEMS[..], &["--yes"]].concat(), "`of_item`")] {
+            let refused = shop.run("copy", tables).refused("STORE_REFUSED");
+            assert!(refused.contains(key) && refused.contains("lead from there back"), "{refused}");
+        }
     }
 }
 
