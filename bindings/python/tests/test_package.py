@@ -15,7 +15,8 @@ import keymill._keymill
 from conftest import ROOT
 
 HERE = Path(__file__).parent
-DOCUMENTS = [ROOT / name for name in ("README.md", "bindings/python/README.md", "docs/languages/python.md")]
+PAGES = ("README.md", "bindings/python/README.md", "docs/testing.md", "docs/operations/monitoring.md", "docs/languages/python.md")
+DOCUMENTS = [ROOT / name for name in PAGES]
 
 
 def test_the_version_is_the_core_s():
