@@ -135,7 +135,7 @@ test('a library of another architecture is refused in words', () => {
   assert.match(stderr, new RegExp(`This package holds keymill\\.linux-${machine}\\.node\\. keymill runs on Linux: .*\nInstall the package again`))
   // Under the name of this machine, too.
   const { stderr: renamed } = copied(replaced((bytes) => void bytes.writeUInt16LE(process.arch === 'x64' ? 183 : 62, 18)))
-  assert.match(renamed, /: it is a library of another architecture\n/)
+  assert.match(renamed, /: it is a library for another architecture\n/)
 })
 
 const permission = ['--permission', '--experimental-permission'].find((flag) => process.allowedNodeEnvironmentFlags.has(flag))
@@ -156,7 +156,7 @@ test('a truncated library is refused in words', () => {
   for (const length of [0, 3, 63, 64, 4096, whole >> 1, whole - 1]) {
     const { status, stderr } = copied(replaced((bytes) => bytes.subarray(0, length)))
     assert.equal(status, 1, `${length} bytes: ${stderr}`)
-    assert.match(stderr, length < 64 ? /: it is no library of a 64-bit Linux\n/ : new RegExp(`: it is truncated: ${length} bytes instead of ${whole}\n`))
+    assert.match(stderr, length < 64 ? /: it is no library for 64-bit Linux\n/ : new RegExp(`: it is truncated: ${length} bytes instead of ${whole}\n`))
   }
 })
 
@@ -165,7 +165,7 @@ test('bytes that are no library are refused in words, whatever they are', () => 
   for (const text of texts) {
     const { status, stderr } = copied(replaced(() => text))
     assert.equal(status, 1, stderr)
-    assert.match(stderr, /Looked for:\n {2}\S+: it is (no library of a 64-bit Linux|truncated: .*)\n/)
+    assert.match(stderr, /Looked for:\n {2}\S+: it is (no library for 64-bit Linux|truncated: .*)\n/)
   }
 })
 

@@ -217,7 +217,7 @@ function answered(answer: Promise<bigint>, table: string, deadline: string | und
   const [, number = '3', unit = 's'] = /^(\d+)(ms|s|m|h)$/.exec(deadline ?? '') ?? []
   const ms = Number(number) * { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 }[unit as 'ms']
   return new Promise((resolve, reject) => {
-    const late = () => reject(new KeymillError('DEADLINE', `the table ${table} has not said its highest key within ${number}${unit}; a transaction may hold a lock of it`))
+    const late = () => reject(new KeymillError('DEADLINE', `the highest key of the table ${table} was not read within ${number}${unit}; a transaction may hold a lock on the table`))
     const timer = setTimeout(late, ms)
     answer.then(resolve, reject).finally(() => clearTimeout(timer))
   })

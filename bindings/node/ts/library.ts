@@ -75,9 +75,9 @@ function defect(file: string, machine: number | undefined): string | undefined {
   } catch (e) {
     return (e as NodeJS.ErrnoException).code === 'ENOENT' ? 'no such file' : (e as Error).message
   }
-  if (found === undefined) return 'it is no library of a 64-bit Linux'
+  if (found === undefined) return 'it is no library for 64-bit Linux'
   if (found.size < found.end) return `it is truncated: ${found.size} bytes instead of ${found.end}`
-  if (machine !== undefined && found.machine !== machine) return 'it is a library of another architecture'
+  if (machine !== undefined && found.machine !== machine) return 'it is a library for another architecture'
   return undefined
 }
 
@@ -126,6 +126,6 @@ function advice(folder: string, cause: unknown): string {
   const holds = `This package holds ${held.length === 0 ? 'no library' : held.sort().join(', ')}.`
   const needs =
     'keymill runs on Linux: x64 and arm64, with glibc 2.17 or later or with musl 1.2 or later; for development on Windows 10 or later: x64; as a preview on macOS 11 or later.'
-  if (cause === undefined) return `${holds} ${needs}\nInstall the package again, in the version of a release; for other machines build it there (bindings/node/build.mjs).`
+  if (cause === undefined) return `${holds} ${needs}\nInstall the package again, from a release; on other machines build it from source (bindings/node/build.mjs).`
   return `${holds} ${needs}\n${bundlers}`
 }

@@ -29,7 +29,7 @@ function named(what: string, value: unknown): string {
 /** On its way to Rust half a character would become U+FFFD, and two names one. */
 function whole(what: string, text: string): string {
   if (!/\p{Surrogate}/u.test(text)) return text
-  throw new KeymillError('INVALID_CONFIG', `${what} holds half of a surrogate pair, which is no character; write whole ones`)
+  throw new KeymillError('INVALID_CONFIG', `${what} holds half of a surrogate pair, which is no character; write whole characters`)
 }
 
 function pairs(options: unknown): { as: unknown; pairs: [string, string][] } {

@@ -12,7 +12,7 @@ export type Key = bigint | number | string
 export function text(what: string, value: unknown): string {
   if (typeof value !== 'string') throw argument(`${what} must be a string, not ${shown(value)}`)
   // On its way to Rust half a character would become U+FFFD, and two keys one.
-  if (/\p{Surrogate}/u.test(value)) throw argument(`${what} holds half of a surrogate pair, which is no character; write whole ones`)
+  if (/\p{Surrogate}/u.test(value)) throw argument(`${what} holds half of a surrogate pair, which is no character; write whole characters`)
   return value
 }
 

@@ -54,7 +54,7 @@ export class Shards<Client = any> {
       this.#pools.set(shard, { pool, connect })
     }
     const { tables, deadline } = options ?? {}
-    if (typeof tables !== 'object' || tables === null) throw argument(`tables is an object with the column of the id of each table, not ${shown(tables)}`)
+    if (typeof tables !== 'object' || tables === null) throw argument(`tables is an object that names the column of the id for each table, not ${shown(tables)}`)
     const named = Object.entries(tables).map(([name, key]): [string, string] => [text('a table', name), text('the column of a table', key)])
     this.#tables = asked(() => native.shardTables(box, named, deadline === undefined ? undefined : text('deadline', deadline)))
   }
@@ -105,7 +105,7 @@ export class Shards<Client = any> {
     const open = async (side: 0 | 1, shard: string): Promise<ShardStep> => {
       const known = this.#pools.get(shard)
       if (known === undefined) return native.shardRefused(write, `the route table names shard \`${shard}\`, for which there is no pool: the second argument of \`Shards\` has one for each shard`)
-      if (side === 1 && known.pool === from[0]) return native.shardRefused(write, `shard \`${shard}\` has the pool of the shard that it follows: each of them has a database of its own`)
+      if (side === 1 && known.pool === from[0]) return native.shardRefused(write, `shard \`${shard}\` has the same pool as the shard that its rows come from: each shard needs a pool of its own`)
       let connection
       try {
         connection = await known.connect()

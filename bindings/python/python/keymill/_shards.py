@@ -20,8 +20,8 @@ POSTGRES = ("psycopg", "psycopg2", "psycopg2cffi", "pg8000")
 # libpq's PQTRANS_INERROR
 IN_ERROR = 3
 
-IN_USE = "shard `{}` got a connection on which another write or read has not ended: each has a connection of its own, so read before the write, or on the work's connection"
-IN_ATOMIC = "shard `{}`: a transaction of the program is open on `{}` (`transaction.atomic`, `ATOMIC_REQUESTS`, a `TestCase`), and a write has one of its own: call it outside, in tests in a `TransactionTestCase`"
+IN_USE = "shard `{}` got a connection on which another write or read has not ended: each write and each read needs a connection of its own, so read before the write, or on the work's connection"
+IN_ATOMIC = "shard `{}`: a transaction of the program is open on `{}` (`transaction.atomic`, `ATOMIC_REQUESTS`, a `TestCase`), and a write begins a transaction of its own: call it outside, in tests in a `TransactionTestCase`"
 
 
 class _Writing:
@@ -341,7 +341,7 @@ class _Run:
         other = self.held[1 - side]
         if other is not None and other.raw is held.raw:
             return self.write.refused(
-                f"shard `{shard}` got the connection that the other shard has: each shard has connections of its own"
+                f"shard `{shard}` got the connection that the other shard has: each shard needs connections of its own"
             )
         try:
             held.take(shard, self.reads)

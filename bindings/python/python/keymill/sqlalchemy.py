@@ -127,7 +127,7 @@ class _Look(Exception):
 def _connect_args(engine: Engine) -> "dict[str, Any]":
     """The parameters of the driver that are not from the URL: `connect_args`, and what listeners of `do_connect` add. No connection is opened."""
     elsewhere = ConfigError(
-        "INVALID_CONFIG", "its connections come from `creator=`, or from a listener of `do_connect`, which does not say where they lead; use(engine, store=\"…\") says it"
+        "INVALID_CONFIG", "its connections come from `creator=`, or from a listener of `do_connect`, so keymill cannot see where they lead; name the store with use(engine, store=\"…\")"
     )
     # SQLAlchemy's own creator asks the listeners; the program's would open a connection.
     if getattr(getattr(engine.pool, "_creator", None), "__module__", "") != "sqlalchemy.engine.create":

@@ -139,7 +139,7 @@ def configuration():
     """The configuration of the mill. Django's tests give a database another name, so it is asked for each time."""
     at = alias()
     if at is not None and at not in connections.settings:
-        raise ImproperlyConfigured(f"KEYMILL names the database {at!r}, which DATABASES has not")
+        raise ImproperlyConfigured(f"KEYMILL names the database {at!r}, which is not in DATABASES")
     if _is_for_the_process():
         return "memory:"
     if at is None:

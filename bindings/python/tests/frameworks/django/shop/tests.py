@@ -243,7 +243,7 @@ class Checks(SimpleTestCase):
                 [fault] = check_settings()
                 self.assertRegex(str(fault), words)
         for given, words in [
-            ({"database": "none"}, "'none', which DATABASES has not"),
+            ({"database": "none"}, "'none', which is not in DATABASES"),
             ({"stroe": "memory:"}, "no option 'stroe'"),
             ("memory:", "is a dictionary"),
             ({"store": "memory:", "database": "default"}, "both"),

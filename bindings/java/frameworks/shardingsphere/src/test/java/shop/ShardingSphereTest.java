@@ -167,7 +167,7 @@ class ShardingSphereTest {
             for (long buyer = 1; buyer <= 20; buyer++) {
                 long key = buyer;
                 generated.setLong(1, buyer);
-                said("buyer " + buyer + " has gene " + Gene.of(buyer) + ", so they are of no one row", generated::executeUpdate);
+                said("buyer " + buyer + " has gene " + Gene.of(buyer) + ", so they belong to different rows", generated::executeUpdate);
                 long id = sales.next(1000);
                 shards.add(router.route(id).read() + router.routeKey(buyer).read());
                 insert.setLong(1, id);

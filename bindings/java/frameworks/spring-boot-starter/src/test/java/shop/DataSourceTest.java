@@ -163,7 +163,7 @@ class DataSourceTest {
         said = refusal(Wrapped.class);
         assertTrue(said.contains("the DataSource bean is of " + DelegatingDataSource.class.getName()), said);
         said = refusal(Two.class);
-        assertTrue(said.contains("of several DataSource beans none is @Primary"), said);
+        assertTrue(said.contains("there are several DataSource beans and none is @Primary"), said);
     }
 
     @ParameterizedTest

@@ -22,7 +22,7 @@ interface Origin {
     static Origin of(Supplier<? extends Mill> mills) {
         Mill mill = mills.get();
         if (mill == null) {
-            throw KeymillException.argument("what was to give the mill gave null");
+            throw KeymillException.argument("the supplier of the mill gave null");
         }
         return new Origin() {
             @Override

@@ -155,13 +155,13 @@ final class ShardRun {
             if (held != old && isSame(old.connection, connection)) {
                 held.connection = null;
                 return refused(BAD_CONFIG, "shard `" + text()
-                        + "` has the connection of the shard that it takes the rows from: each shard has a `DataSource` that gives connections of its own");
+                        + "` got the same connection as the shard that its rows come from: each shard needs a `DataSource` with connections of its own");
             }
             held.wasAutoCommit = connection.getAutoCommit();
             if (!held.wasAutoCommit && isSpringsOwn(connection)) {
                 give(held);
                 return refused(BAD_CONFIG, "shard `" + text()
-                        + "` has the connection of a transaction that Spring has begun, and would end it: the map of `Shards.of` has the pool's own `DataSource`, not a proxy of it");
+                        + "` got the connection of a transaction that Spring has begun, and would end it: the map of `Shards.of` needs the pool's own `DataSource`, not a proxy of it");
             }
             ShardKind kind = shards.kind(number, connection);
             held.isMySql = kind == ShardKind.MYSQL;

@@ -104,7 +104,7 @@ final class Shared implements Origin {
     private Mill given(Supplier<? extends Mill> giving) {
         Mill now = giving.get();
         if (now == null) {
-            throw KeymillException.argument("what was to give the shared mill gave null");
+            throw KeymillException.argument("the supplier of the shared mill gave null");
         }
         mill = now;
         later = null;

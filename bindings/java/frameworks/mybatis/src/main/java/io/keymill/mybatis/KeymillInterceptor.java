@@ -136,7 +136,7 @@ public class KeymillInterceptor implements Interceptor {
                 IdFields.IdField field = object == null ? null : unsetOfTable(statement, parameter, object);
                 if (field != null && first != null && !field.field.equals(first.field)) {
                     throw new IllegalStateException(statement.getId() + " inserts into one table, and " + first.name + " and " + field.name
-                            + " would both take its ids; give the object an id first that the row only refers to, or name its source without {table}");
+                            + " would both take its ids; first give an id to the object that the row only refers to, or name its source without {table}");
                 }
                 first = field == null ? first : field;
             }

@@ -163,7 +163,7 @@ public final class KeymillGene implements ComplexKeysShardingAlgorithm<Comparabl
                 if (first == null) {
                     first = each;
                 } else if (each.route.gene() != first.route.gene()) {
-                    throw new IllegalArgumentException(first + " and " + each + ", so they are of no one row: it would be on one shard and looked for on another; take a row's ids from Mill.business(…).next(key), with the key of the row");
+                    throw new IllegalArgumentException(first + " and " + each + ", so they belong to different rows: the row would be on one shard and looked for on another; take a row's ids from Mill.business(…).next(key), with the key of the row");
                 }
             }
         }
@@ -219,7 +219,7 @@ public final class KeymillGene implements ComplexKeysShardingAlgorithm<Comparabl
         } else if (fitting.isEmpty()) {
             throw new IllegalStateException("no target is the shard `" + shard + "` of the router's table, or ends with `_" + shard + "`; the targets are " + new TreeSet<>(targets));
         }
-        throw new IllegalStateException("the targets " + fitting + " all end with `_" + shard + "`, and which of them is the shard `" + shard + "` of the router's table is not known; name that target `" + shard + "`, or give the shards names that are no endings of others");
+        throw new IllegalStateException("the targets " + fitting + " all end with `_" + shard + "`, and which of them is the shard `" + shard + "` of the router's table is not known; name that target `" + shard + "`, or give the shards names with which no other name ends");
     }
 
     private static Route id(Router router, Object id, String column) {

@@ -39,7 +39,7 @@ final class ContextMill implements DisposableBean {
         try {
             Gene.of(0);
         } catch (KeymillException e) {
-            throw new KeymillPropertyException(e.getMessage(), "Do as the last words say; the places stand in the order in which they were looked at", e);
+            throw new KeymillPropertyException(e.getMessage(), "Follow the advice at the end of the message; it lists the places in the order in which keymill looked at them", e);
         }
     }
 

@@ -75,7 +75,7 @@ final class DataSourceConfig {
             // As Boot asks for it: of several, the primary one.
             source = beans.getBeanProvider(DataSource.class).getIfAvailable();
         } catch (NoUniqueBeanDefinitionException e) {
-            throw refused("of several DataSource beans none is @Primary, whose database would be the store", e);
+            throw refused("there are several DataSource beans and none is @Primary, so none of their databases can be the store", e);
         }
         return source == null ? ofSettings(beans, Binder.get(environment)) : ofPool(source);
     }
@@ -87,7 +87,7 @@ final class DataSourceConfig {
                 return ofPool(pool, source, "the DataSource bean (" + type + ")");
             }
         }
-        throw refused("the DataSource bean is of " + type + ", which does not say what it connects with", null);
+        throw refused("the DataSource bean is of " + type + ", which does not show how it connects", null);
     }
 
     private static String ofPool(Pool pool, DataSource source, String bean) {
@@ -95,7 +95,7 @@ final class DataSourceConfig {
         Object settings = pool == Pool.TOMCAT ? get(source, "PoolProperties") : source;
         for (String name : pool.elsewhere) {
             if (!ObjectUtils.isEmpty(get(settings, name))) {
-                throw refused(bean + " has " + property(pool, name) + ", with which its URL does not say where statements go", null);
+                throw refused(bean + " has " + property(pool, name) + ", so its URL does not say where statements go", null);
             }
         }
         Map<String, String> properties = new LinkedHashMap<>();
