@@ -47,10 +47,10 @@ pub struct Args {
 /// The key of a business id.
 #[derive(clap::Args, Clone, Debug)]
 pub struct KeyArgs {
-    /// Of business ids: the key, a whole number
+    /// For business ids: the key, a whole number
     #[arg(long, value_name = "K", allow_negative_numbers = true, conflicts_with = "key_text")]
     pub key: Option<i128>,
-    /// Of business ids: the key, a text
+    /// For business ids: the key, a text
     #[arg(long, value_name = "T")]
     pub key_text: Option<String>,
 }
@@ -68,16 +68,16 @@ pub struct OrderKeys {
     /// The key file; other users must not be able to read it [default: the text in $KEYMILL_ORDER_KEYS]
     #[arg(long, value_name = "FILE")]
     pub keys: Option<std::path::PathBuf>,
-    /// Whose orders these are; the keys of each tenant are keys of their own
+    /// The tenant of the orders; each tenant has its own keys
     #[arg(long, value_name = "T", default_value = "", hide_default_value = true)]
     pub tenant: String,
-    /// The table of the orders; it has keys of its own, too
+    /// The table of the orders; each table has its own keys, too
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub table: String,
-    /// The key's version, 1 to 255; an order number of 16 bytes has to be of this version
+    /// The key's version, 1 to 255; an order number of 16 bytes has to have this version
     #[arg(long, value_name = "V", value_parser = clap::value_parser!(u16).range(0..=255))]
     pub key_version: Option<u16>,
-    /// The id is one of 128 bits
+    /// The id has 128 bits
     #[arg(long)]
     pub wide: bool,
 }
@@ -178,7 +178,7 @@ Examples:
         /// An order number: 26 or 14 characters, a decimal number, or 0x and 32 or 16 hexadecimal digits
         #[arg(long, value_name = "N", conflicts_with_all = ["key", "key_text", "wide"])]
         order_no: Option<String>,
-        /// The id is one of 128 bits
+        /// The id has 128 bits
         #[arg(long)]
         wide: bool,
         /// A file with the table, TOML or JSON, instead of the store
@@ -227,7 +227,7 @@ Examples:
         id: String,
         #[command(flatten)]
         keys: OrderKeys,
-        /// How many bytes: 16, printed as text; or 8 for a BIGINT, printed in decimal, which has no check against forgery
+        /// How many bytes: 16, printed as text; or 8 for a BIGINT, printed in decimal and without a check against forgery
         #[arg(long, value_name = "16|8", default_value = "16", value_parser = ["16", "8"], conflicts_with = "wide")]
         form: String,
     },
@@ -353,7 +353,7 @@ Examples:
         source: String,
         /// The table
         table: String,
-        /// The index that holds the ids, where they are not the clustered primary key: PRIMARY for a nonclustered one
+        /// The index of the ids, if they are not the clustered primary key: PRIMARY for a nonclustered key
         #[arg(long, value_name = "NAME")]
         index: Option<String>,
         /// How many regions [default: as many as scatter has parts]
@@ -395,7 +395,7 @@ Examples:
         /// Sources: kind:name?option=value&…
         #[arg(value_name = "SOURCE")]
         sources: Vec<String>,
-        /// Measure for so long how quickly the hottest counters of business ids are used up
+        /// Measure for this time how fast the hottest counters of business ids are used up
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=3600))]
         seconds: Option<u16>,
     },
@@ -445,7 +445,7 @@ If the row is below numbers that were already handed out, keymill refuses to go 
 would hand them out again. Stop every program that uses the source first: a running program may issue numbers that it
 reserved before, or give them back. Then find the highest id that any of them has issued, add 1, and give that as --to:
 it becomes the next number reserved. A row is only raised; --set-back alone may lower one.
-Without --yes nothing is written: the row is shown as it is and as it would be.
+Without --yes nothing is written: the row is shown before and after.
 A second run says that the row is there already.")]
     #[command(after_help = "\
 Examples:
@@ -459,7 +459,7 @@ Examples:
     Repair {
         /// The source: kind:name?option=value&…
         source: String,
-        /// The next number to be reserved; of business ids by every counter; of a snowflake `now`, a time, or the highest id
+        /// The next number to reserve, for business ids of every counter; for a snowflake `now`, a time, or the highest id
         #[arg(
             long,
             value_name = "N|TIME",
@@ -467,10 +467,10 @@ Examples:
             conflicts_with = "counters"
         )]
         to: Option<String>,
-        /// Of business ids: give the source this many counters, each above every number of the old ones
+        /// For business ids: give the source this many counters, each above every number of the old counters
         #[arg(long, value_name = "C")]
         counters: Option<u32>,
-        /// Of a serial whose row stands in a period that has begun nowhere yet: set the row back to the present period
+        /// For a serial whose row is in a period that has not begun in any time zone: set the row back to the present period
         #[arg(long, requires = "to")]
         set_back: bool,
         /// Write it
@@ -494,7 +494,7 @@ Examples:
         /// How many ranges of equal size to show; no more than there are counters
         #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=65536))]
         ranges: u32,
-        /// Measure rates for so long
+        /// Measure rates for this time
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=3600))]
         seconds: Option<u16>,
     },
@@ -506,8 +506,7 @@ Take over the row of another program's table: Leaf, tinyid, CosId, KeyFactory, I
 The source, of scheme keymill, goes on where the old row stands. In one transaction the old row is locked and moved 2^62
 (4611686018427387904) numbers away, then the new row begins where it stood. So an old node that still runs never
 hands out a number of the source: it goes on far away. A second run says that it is done and changes nothing. No other
-source can take the same row. Without --yes nothing is written: both rows are shown as they are
-and as they would be.
+source can take the same row. Without --yes nothing is written: both rows are shown before and after.
 
 An old KeyFactory begins at 1 with every new date, whatever its row says: stop old nodes before the date changes.")]
     #[command(after_help = "\
@@ -529,10 +528,10 @@ Examples:
         /// The old row's name [default: the source's]; TABLE/COLUMN for key_producer
         #[arg(long, value_name = "NAME")]
         row: Option<String>,
-        /// What the old row's table calls its columns, where not as the scheme does: max_id:current,biz_tag:name
+        /// Names of the old table's columns, if they are not the scheme's: max_id:current,biz_tag:name
         #[arg(long, value_name = "OF:OWN,…")]
         columns: Option<String>,
-        /// Only show what would be, as without --yes
+        /// Only show what would happen, as without --yes
         #[arg(long, conflicts_with = "yes")]
         dry_run: bool,
         /// Write it

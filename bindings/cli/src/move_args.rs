@@ -12,7 +12,7 @@ pub enum MoveVerb {
     Plan {
         /// The router's name
         router: String,
-        /// The shards, with a weight where it is not 1: s1,s2,s3=2
+        /// The shards, with their weights if not 1: s1,s2,s3=2
         #[arg(long, value_name = "NAME[=N],…", required = true, value_delimiter = ',', value_parser = shard)]
         shards: Vec<(String, u32)>,
         /// Share out the ids that this source of business ids has reserved, instead of the genes
@@ -47,7 +47,7 @@ pub enum MoveVerb {
         #[command(flatten)]
         how: How,
     },
-    /// Copy the rows of before from the old shard to the new one
+    /// Copy the older rows from the old shard to the new one
     Copy {
         /// The router's name
         router: String,
@@ -80,7 +80,7 @@ Examples:
         router: String,
         #[command(flatten)]
         rows: Option<RowsArgs>,
-        /// Make rows of the new shard what they are in the old one, which decides until the move is finished
+        /// Make rows of the new shard equal to the old shard's, which decides until the move is finished
         #[arg(long, requires = "table")]
         repair: bool,
         /// With --repair: delete rows that only the new shard has
@@ -141,7 +141,7 @@ Examples:
         router: String,
         #[command(flatten)]
         rows: RowsArgs,
-        /// Only of moves that were finished so long ago
+        /// Only moves that were finished at least this long ago
         #[arg(long, value_name = "TIME", default_value = "7d", value_parser = time)]
         older_than: Duration,
         /// Rows that differ were changed or deleted in the new shard since the move: remove the old ones, too
@@ -184,7 +184,7 @@ pub struct How {
     /// Wait for readers that have not followed, and for the watching time
     #[arg(long)]
     pub wait: bool,
-    /// The process of this reader has ended; or all, of every reader whose row has ended by now
+    /// The process of this reader has ended; or `all`: the process of every reader whose row has ended by now
     #[arg(long, value_name = "MEMBER")]
     pub gone: Vec<String>,
     /// Write it

@@ -32,7 +32,7 @@ fn finished_json(status: &MoveStatus) -> Value {
 /// A reader in words.
 pub fn reader_text(reader: &Reader) -> String {
     let end = match reader.fault() {
-        Some(fault) => format!("row ends in {} s, which cannot be true: {fault}", reader.left_ms / 1000),
+        Some(fault) => format!("row ends in {} s, which is impossible: {fault}", reader.left_ms / 1000),
         None if reader.is_living() => format!("row ends in {} s", reader.left_ms / 1000),
         None => format!("row ended {} s ago", reader.left_ms.unsigned_abs() / 1000),
     };

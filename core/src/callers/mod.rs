@@ -209,7 +209,7 @@ impl Callers {
                 let left = left();
                 if (1..enough).contains(&left) {
                     error.message = format!(
-                        "`{}` has {left} more numbers, {enough} more were asked for; ask for fewer at a time: {}",
+                        "`{}` has {left} numbers left, and {enough} more were asked for; ask for fewer at a time: {}",
                         self.spec.label, error.message
                     );
                 }

@@ -136,7 +136,7 @@ fn a_batch_larger_than_the_rest_fails_with_the_number_left() {
     for error in refused {
         assert_eq!(error.code, Code::Exhausted, "{error}");
         for part in [
-            "`segment:orders` has 8 more numbers, 20 more were asked for",
+            "`segment:orders` has 8 numbers left, and 20 more were asked for",
             "fewer at a time",
             "9223372036854775807",
         ] {
@@ -145,12 +145,12 @@ fn a_batch_larger_than_the_rest_fails_with_the_number_left() {
     }
     let error = serial.take_text(10).unwrap_err();
     assert_eq!(error.code, Code::NumberOverflow);
-    assert!(error.message.contains("has 9 more numbers, 10 more were asked for"), "{error}");
+    assert!(error.message.contains("has 9 numbers left, and 10 more were asked for"), "{error}");
     // Nothing was lost by that, and who asks for less gets it.
     assert_eq!(orders.take(8).unwrap().len(), 8);
     assert_eq!(serial.take_text(9).unwrap().len(), 9);
     let error = serial.take_text(10).unwrap_err();
-    assert!(!error.message.contains("more numbers"), "none are left: {error}");
+    assert!(!error.message.contains("numbers left"), "none are left: {error}");
 }
 
 /// A batch that is polled until it is refused.

@@ -126,7 +126,7 @@ impl Interleaved {
                 |pause| pause.fault().to_string(),
             );
             let missing =
-                format!("{NEEDS_EVERY_STORE}, and one does not: {why}; sources that have begun go on");
+                format!("{NEEDS_EVERY_STORE}, and one did not: {why}; sources that have begun go on");
             // Callers wait for the store until their deadline; sources that have begun do not.
             return Err(in_context(Fault::new(FaultKind::Unavailable, missing).of_one_store()));
         }

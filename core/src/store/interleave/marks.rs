@@ -105,7 +105,7 @@ impl Interleaved {
         match down {
             Some(fault) if is_new => {
                 let why = format!(
-                    "a new worker begins when every store answers, and one does not: {fault}; workers that have begun go on"
+                    "a new worker begins when every store answers, and one did not: {fault}; workers that have begun go on"
                 );
                 // Callers wait for a store that is down. A store that refuses does so until its operator acts.
                 let kind = if gone(fault.kind) { FaultKind::Unavailable } else { FaultKind::Refused };

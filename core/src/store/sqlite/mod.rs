@@ -242,7 +242,7 @@ impl SqliteFile {
         Err(Fault::new(
             FaultKind::Unsafe,
             format!(
-                "this program closed descriptor {descriptor}, by which keymill had `{}` open, as `closefrom` and `close` in a loop do; keymill leaves the file alone for the rest of this process: restart it, open the mill after such code or let that code close the program's own descriptors only",
+                "this program closed descriptor {descriptor}, with which keymill had `{}` open, as `closefrom` or a loop of `close` does; keymill does not use the file any more in this process: restart it, open the mill after such code or let that code close the program's own descriptors only",
                 self.path.display()
             ),
         ))
