@@ -121,7 +121,7 @@
 #define KM_STAT_ZONE 64
 
 /**
- * The version of this header; km_version() is that of the library which runs.
+ * The version of this header; km_version() is the version of the library that runs.
  */
 #define KM_VERSION_MAJOR 0
 
@@ -921,8 +921,8 @@ km_code km_numbers_open_keys(const uint8_t *versions,
                              km_numbers **numbers);
 
 /**
- * The same keys, of which only this version is used: it seals, it opens order numbers of 8 bytes, and those of 16 bytes have to be of
- * this version. `*chosen` is the caller's, who frees it with km_numbers_free; `numbers` may be freed before.
+ * The same keys, with only this version in use: it seals, it opens order numbers of 8 bytes, and order numbers of 16 bytes have to
+ * be of this version. `*chosen` is the caller's, who frees it with km_numbers_free; `numbers` may be freed before.
  *
  * KM_INVALID_ARGUMENT for a version that is 0 or not loaded.
  */
@@ -980,7 +980,7 @@ km_code km_numbers_seal8(const km_numbers *numbers,
                          uint64_t *order_no);
 
 /**
- * The id in an order number of 8 bytes. Its key version is that of km_numbers_with_version, or the only one that is loaded.
+ * The id in an order number of 8 bytes. Its key version is the one given to km_numbers_with_version, or the only loaded version.
  *
  * KM_INVALID_ARGUMENT where several versions are loaded and none was chosen, and for a number of 2^63 or more.
  */

@@ -144,7 +144,7 @@ struct Wide {
     friend bool operator<(Wide a, Wide b) noexcept { return a.hi != b.hi ? a.hi < b.hi : a.lo < b.lo; }
 };
 
-/// A business key: an integer, of which a negative one is its two's complement, or a text of at most 64 KiB, which lives as
+/// A business key: an integer (a negative integer is its two's complement), or a text of at most 64 KiB, which lives as
 /// long as the call.
 class Key {
 public:
@@ -340,7 +340,7 @@ public:
         return OrderNumbers(numbers);
     }
 
-    /// With keys of the caller's by their versions, 1 to 255, of which `seal_with` seals.
+    /// With keys of the caller's by their versions, 1 to 255; version `seal_with` seals.
     static OrderNumbers from_keys(const std::vector<std::pair<std::uint8_t, std::array<unsigned char, 32>>> &keys, std::uint8_t seal_with,
                                   const std::string &tenant, const std::string &table) {
         std::vector<std::uint8_t> versions, bytes;
@@ -358,7 +358,7 @@ public:
         return OrderNumbers(numbers);
     }
 
-    /// The same keys, of which only this version is used: it seals, and only its order numbers open.
+    /// The same keys, with only this version in use: it seals, and only its order numbers open.
     OrderNumbers with_version(std::uint8_t version) const {
         km_numbers *chosen = nullptr;
         detail::check(km_numbers_with_version(get(), version, &chosen));
@@ -407,7 +407,7 @@ public:
         return order_no;
     }
 
-    /// The id in an order number of 8 bytes, of the chosen version or the only one that is loaded.
+    /// The id in an order number of 8 bytes, of the chosen version or the only loaded version.
     std::uint64_t unseal8(std::uint64_t order_no) const {
         std::uint64_t id;
         detail::check(km_numbers_unseal8(get(), order_no, &id));
@@ -466,7 +466,7 @@ public:
         return {id.hi, id.lo};
     }
 
-    /// The order number of 8 bytes as text of 14 characters, the last of which finds typing errors.
+    /// The order number of 8 bytes as text of 14 characters; the last character finds typing errors.
     std::string seal8_text(std::uint64_t id) const {
         return detail::text(15, [&](char *buf, std::size_t size, std::size_t *len) { return km_numbers_seal8_text(get(), id, buf, size, len); });
     }

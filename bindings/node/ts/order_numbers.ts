@@ -67,7 +67,7 @@ export class OrderNumbers {
   }
 
   /**
-   * The same keys, of which only this version is used: it seals, it opens order numbers of 8 bytes, and those of 16 bytes have to be of this
+   * The same keys, with only this version in use: it seals, it opens order numbers of 8 bytes, and order numbers of 16 bytes have to be of this
    * version.
    */
   withVersion(chosen: number): OrderNumbers {
@@ -158,7 +158,7 @@ export class OrderNumbers {
     return asked(() => native.unsealWideText(this.#box, text('an order number', orderNo)))
   }
 
-  /** The order number of 8 bytes as text of 14 characters, the last of which finds typing errors. */
+  /** The order number of 8 bytes as text of 14 characters; the last character finds typing errors. */
   seal8Text(id: bigint | number): string {
     return asked(() => native.seal8Text(this.#box, checked(id)))
   }

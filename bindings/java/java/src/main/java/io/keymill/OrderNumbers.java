@@ -119,7 +119,7 @@ public final class OrderNumbers {
     }
 
     /**
-     * The same keys, of which only this version is used: it seals, it opens order numbers of 8 bytes, and those of 16 bytes have to be of
+     * The same keys, with only this version in use: it seals, it opens order numbers of 8 bytes, and those of 16 bytes have to be of
      * this version.
      *
      * @param version the version
