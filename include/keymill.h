@@ -921,8 +921,8 @@ km_code km_numbers_open_keys(const uint8_t *versions,
                              km_numbers **numbers);
 
 /**
- * The same keys, with only this version in use: it seals, it opens order numbers of 8 bytes, and order numbers of 16 bytes have to
- * be of this version. `*chosen` is the caller's, who frees it with km_numbers_free; `numbers` may be freed before.
+ * The same keys, with only this version in use: it seals, it opens order numbers of 8 bytes, and order numbers of 16 bytes have to be of
+ * this version. `*chosen` is the caller's, who frees it with km_numbers_free; `numbers` may be freed before.
  *
  * KM_INVALID_ARGUMENT for a version that is 0 or not loaded.
  */

@@ -308,6 +308,17 @@ fn rows_that_exchange_ranges_of_which_no_two_may_overlap_are_written_to_both_sha
 }
 
 #[test]
+fn a_shard_of_postgresql_that_quotes_all_names_is_written_to() {
+    let database = Postgres::new();
+    let create =
+        "CREATE TABLE t (id bigint PRIMARY KEY, note text, kind regclass, version bigint NOT NULL DEFAULT 0)";
+    let quotes = "SELECT set_config('quote_all_identifiers', CASE WHEN current_schema() LIKE 'shards_a%' THEN 'on' ELSE 'off' END, false)";
+    let shards = own(&database, &[create], &[("t", "id")], quotes);
+    let insert = format!("INSERT INTO t (id, note, kind) VALUES ({FIRST}, 'n', 'pg_class')");
+    works_alike(&database, &shards, "t", &[insert]);
+}
+
+#[test]
 fn keys_and_values_of_types_that_only_mariadb_has_are_written_to_both_shards() {
     let database = MariaDb::new();
     if database.lacks("INET4", (10, 10)) {

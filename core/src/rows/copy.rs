@@ -240,23 +240,6 @@ struct Sending {
 /// Copies the tables again that were copied before this table; answers with how many rows were sent.
 type Parents<'p> = dyn FnMut() -> Result<u64> + 'p;
 
-/// Sends rows, and again while locks are not had. The store of routes is asked before that, so that nothing is locked while it is silent.
-fn send_patiently(
-    both: &mut Both<'_>,
-    rows: &RowsToSend<'_>,
-    permit: &Permit<'_>,
-    how: HowSent,
-    patience: Duration,
-) -> Result<SentRows> {
-    let mut is_again = false;
-    both.watch.persist_for(patience, || {
-        if std::mem::replace(&mut is_again, true) {
-            permit.ask()?;
-        }
-        send(both, rows, permit, how)
-    })
-}
-
 /// Sends the rows of a chunk. Where another row keeps one out, all are read again; the last time one by one, so that the row is named.
 fn send_whole(
     both: &mut Both<'_>,
@@ -266,9 +249,11 @@ fn send_whole(
     parents: &mut Parents<'_>,
 ) -> Result<SentRows> {
     let (watch, patience, rows) = (both.watch, sending.patience, RowsToSend::Range(chunk));
+    let send_as =
+        |both: &mut Both<'_>, how| permit.persist(watch, patience, || send(both, &rows, permit, how));
     // MySQL looks for each row at no cost.
     if sending.are_new && both.new.kind == ShardKind::Postgres {
-        match send_patiently(both, &rows, permit, HowSent::New, patience) {
+        match send_as(both, HowSent::New) {
             // A program has written one of them, or none is named.
             Err(error)
                 if error.code == Code::StoreRefused
@@ -278,7 +263,7 @@ fn send_whole(
     }
     let mut refused = None;
     for read in 1..READS {
-        let error = match send_patiently(both, &rows, permit, HowSent::Replace, patience) {
+        let error = match send_as(both, HowSent::Replace) {
             Err(error) if error.code == Code::StoreRefused => error,
             done => return done,
         };
@@ -310,13 +295,14 @@ fn send_one_by_one(
     sending: &mut Sending,
     parents: &mut Parents<'_>,
 ) -> Result<SentRows> {
-    let all = both.watch.persist(|| digests(&mut both.from, &both.old, &both.old.within(chunk)))?;
+    let watch = both.watch;
+    let all = watch.persist(|| digests(&mut both.from, &both.old, &both.old.within(chunk)))?;
     let mut sent = SentRows::default();
     for primary in all.keys() {
         let (mut passes, mut brought) = (0, 1);
         let one = loop {
             let row = RowsToSend::One(primary);
-            let error = match send_patiently(both, &row, permit, HowSent::Replace, PATIENCE) {
+            let error = match permit.persist(watch, PATIENCE, || send(both, &row, permit, HowSent::Replace)) {
                 Ok(one) => break one,
                 Err(error) => named(error, &both.new, [primary, primary]),
             };
@@ -344,7 +330,7 @@ fn kept_out(error: &Error, conflict: RowConflict, wording: Wording) -> Error {
             wording.repairs()
         ),
         RowConflict::Parent => format!(
-            "{}: the new shard lacks the row that it refers to, and no table that was copied before this one has it; copy the table of that row as well, in front of this one, and {}",
+            "{}: the new shard lacks the row that it refers to, and no table that was copied before this one has it in the range that moves; copy the table of that row as well, in front of this one, and {}; if the row is of an id that does not move, drop the foreign key in the new shard",
             error.message,
             wording.again()
         ),

@@ -120,6 +120,22 @@ impl<'p> Permit<'p> {
         (self.still)()
     }
 
+    /// Does work, and does it again while locks are not had. The store of routes is asked before that, so that no row is locked while it is silent.
+    pub(super) fn persist<T>(
+        &self,
+        watch: &Watch<'_>,
+        patience: Duration,
+        mut work: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let mut is_again = false;
+        watch.persist_for(patience, || {
+            if std::mem::replace(&mut is_again, true) {
+                self.ask()?;
+            }
+            work()
+        })
+    }
+
     /// Leave that is not nearly over.
     pub(super) fn until(&self, shard: &mut Shard) -> Result<Until> {
         let at = shard.at();

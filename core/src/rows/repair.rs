@@ -13,7 +13,7 @@ use super::key::{Id, Primary};
 use super::permit::{Permit, Until};
 use super::send::{HowSent, RowsToSend, SentRows, send};
 use super::shard::{RowConflict, Shard};
-use super::watch::RowsEvent;
+use super::watch::{PATIENCE, RowsEvent};
 
 /// What is to be done to a row of the new shard. The old one decides, and nothing is written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub fn repair(
                 is_orphan.then(|| permit.write_once(to, &delete)).transpose()
             })
         };
-        watch.persist(|| {
+        permit.persist(watch, PATIENCE, || {
             permit.limit_writes(to)?;
             permit.in_time(to, watch, &mut in_transaction, |deleted| *deleted == Some(0))
         })?;
@@ -86,7 +86,8 @@ type Reasons = BTreeMap<Primary, String>;
 /// One row a transaction: a row that another row's unique value keeps out does not keep out the others.
 fn bring(both: &mut Both<'_>, primary: &Primary, permit: &Permit<'_>) -> Result<Option<String>> {
     let watch = both.watch;
-    let error = match watch.persist(|| send(both, &RowsToSend::One(primary), permit, HowSent::Replace)) {
+    let row = RowsToSend::One(primary);
+    let error = match permit.persist(watch, PATIENCE, || send(both, &row, permit, HowSent::Replace)) {
         // The old shard has it no more.
         Ok(SentRows { rows: 0, .. }) => return Ok(None),
         Ok(_) => {

@@ -166,7 +166,7 @@ impl Moves {
     }
 
     fn each_range(&self, both: &mut Both<'_>, resolve: &mut Resolve<'_>) -> Result<Compared> {
-        let status = self.status()?;
+        let status = both.watch.persist(|| self.status())?;
         let Some(moving) = status.moving else {
             return Err(Error::config("the move has ended meanwhile; nothing was recorded"));
         };

@@ -162,7 +162,8 @@ pub(super) fn texts(rows: &[ShardRow]) -> Vec<Vec<String>> {
 }
 
 /// Which table a program means by this name: its schema, what it is, its `oid`, its signature, which server this is, why its storage cannot be
-/// used, a trigger, whether a commit may check constraints, the longest statement, and PostgreSQL's encoding. MariaDB alone runs what stands in `/*M!`.
+/// used, a trigger, whether a commit may check constraints, the longest statement, and PostgreSQL's encoding. There the names of types in the answers to
+/// the next questions are without quotes, whatever the session has set. MariaDB alone runs what stands in `/*M!`.
 fn which(kind: ShardKind, name: &str) -> String {
     let literal = text_literal(kind, name);
     match kind {
@@ -180,7 +181,7 @@ fn which(kind: ShardKind, name: &str) -> String {
              COALESCE((SELECT pg_catalog.min(g.tgname::pg_catalog.text) FROM pg_catalog.pg_trigger g WHERE g.tgrelid = c.oid AND NOT g.tgisinternal AND g.tgenabled <> 'D'), \
              (SELECT pg_catalog.min(r.rulename::pg_catalog.text) FROM pg_catalog.pg_rewrite r WHERE r.ev_class = c.oid)), \
              EXISTS (SELECT 1 FROM pg_catalog.pg_constraint k WHERE k.conrelid = c.oid AND k.condeferrable)::pg_catalog.text, '', \
-             pg_catalog.current_setting('server_encoding') \
+             pg_catalog.current_setting('server_encoding'), pg_catalog.set_config('quote_all_identifiers', 'off', true) \
              FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = pg_catalog.to_regclass(pg_catalog.quote_ident({literal}))",
             signature("c.oid")
         ),

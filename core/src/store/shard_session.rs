@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Fault;
 
 /// The settings of PostgreSQL that change how values are written, and as what they are read.
-pub(crate) const POSTGRES_VALUES: [(&str, &str); 8] = [
+pub(crate) const POSTGRES_VALUES: [(&str, &str); 9] = [
     ("TimeZone", "UTC"),
     ("DateStyle", "ISO, YMD"),
     ("IntervalStyle", "postgres"),
@@ -16,6 +16,8 @@ pub(crate) const POSTGRES_VALUES: [(&str, &str); 8] = [
     ("array_nulls", "on"),
     ("lc_monetary", "C"),
     ("xmloption", "content"),
+    // The name of a table as a value, `regclass`; and the expressions and types of two catalogues, which are compared.
+    ("quote_all_identifiers", "off"),
 ];
 
 /// Those of MySQL: times in UTC; a zero, and a date that no calendar has, stay what they are; what does not fit is an error.

@@ -19,13 +19,8 @@ use crate::store::{Fault, FaultKind};
 /// Before the first statement of each transaction, and in it, so that a pooler's other clients neither set nor see it: values are written so
 /// that they are read as the same ones, and times in UTC. Where row security would hide rows, the server answers with an error instead.
 static EXACT: LazyLock<String> = LazyLock::new(|| {
-    let always = [
-        ("client_encoding", "UTF8"),
-        ("standard_conforming_strings", "on"),
-        ("row_security", "off"),
-        // Expressions of both catalogues are compared.
-        ("quote_all_identifiers", "off"),
-    ];
+    let always =
+        [("client_encoding", "UTF8"), ("standard_conforming_strings", "on"), ("row_security", "off")];
     let all = always.iter().chain(&POSTGRES_VALUES);
     all.map(|(name, value)| ["SET LOCAL ", name, " = '", value, "'; "].concat()).collect()
 });
