@@ -154,7 +154,7 @@ class ShardsTest {
             names("no table is named", Code.INVALID_CONFIG, () -> Shards.of(router, first).write(FIRST, connection -> null));
             names("no table is named", Code.INVALID_CONFIG, () -> Shards.of(router, first).read(FIRST, connection -> null));
             names("`t` is named twice", Code.INVALID_CONFIG, () -> Shards.of(router, first).table("t", "id").table("t", "id"));
-            names("not empty", Code.INVALID_CONFIG, () -> Shards.of(router, first).table("", "id"));
+            names("is empty", Code.INVALID_CONFIG, () -> Shards.of(router, first).table("", "id"));
             names("column is null", Code.INVALID_ARGUMENT, () -> Shards.of(router, first).table("t", null));
             names("is null", Code.INVALID_ARGUMENT, () -> Shards.of(null, first));
             names("is null", Code.INVALID_ARGUMENT, () -> Shards.of(router, Collections.singletonMap("s1", null)));
