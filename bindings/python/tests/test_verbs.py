@@ -155,7 +155,7 @@ def test_figures_are_told_after_close_as_in_every_language(mill):
 
 def test_a_batch_that_is_too_large_says_how_many_are_left(mill):
     serial = mill.serial("t", "few", date="", number="0", step=3, max_step=3)
-    with pytest.raises(keymill.ExhaustedError, match="has 9 more numbers, 10 more were asked for") as caught:
+    with pytest.raises(keymill.ExhaustedError, match="has 9 numbers left, and 10 more were asked for") as caught:
         serial.take(10)
     assert caught.value.retry_after is None
     assert len(serial.take(9)) == 9
