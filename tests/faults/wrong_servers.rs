@@ -165,7 +165,7 @@ fn a_login_that_no_driver_makes_ends_with_its_reason() {
             vec![&old[..]],
             ":secret",
             Code::StoreRefused,
-            "log in by mysql_old_password, which is not known here",
+            "log in by mysql_old_password, which keymill does not know",
         ),
     ] {
         let place = mysql_speaker(&packets);
