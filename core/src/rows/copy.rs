@@ -13,6 +13,7 @@ use super::digest::digests;
 use super::key::{Id, IdRange};
 use super::moved_table::MovedTable;
 use super::pace::Pace;
+use super::parents::WITHOUT_KEY;
 use super::permit::Permit;
 use super::send::{HowSent, RowsToSend, SentRows, named, send};
 use super::shard::{RowConflict, Shard, ShardKind};
@@ -330,7 +331,7 @@ fn kept_out(error: &Error, conflict: RowConflict, wording: Wording) -> Error {
             wording.repairs()
         ),
         RowConflict::Parent => format!(
-            "{}: the new shard lacks the row that it refers to, and no table that was copied before this one has it in the range that moves; copy the table of that row as well, in front of this one, and {}; if the row is of an id that does not move, drop the foreign key in the new shard",
+            "{}: the new shard lacks the row that it refers to, and no table that was copied before this one has it in the range that moves; copy the table of that row as well, in front of this one, and {}; if the row is of an id that does not move, drop the foreign key in the new shard; {WITHOUT_KEY}",
             error.message,
             wording.again()
         ),

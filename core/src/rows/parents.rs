@@ -6,6 +6,9 @@ use super::literals::text_literal;
 use super::moved_table::{MovedTable, texts};
 use super::shard::{Shard, ShardKind};
 
+/// What a foreign key did that is dropped in the new shard. A write carries over what it does to the rows of its own id only.
+pub const WITHOUT_KEY: &str = "if it deletes or changes rows of other ids (ON DELETE, ON UPDATE), programs have to do that themselves until the move is over, in a write of each of these ids";
+
 /// The foreign keys of a table: the table to which each leads, and its name.
 fn question(table: &MovedTable) -> String {
     match table.kind {
@@ -49,12 +52,13 @@ fn lead(shard: &mut Shard, from: &MovedTable, to: &MovedTable, later: &[&MovedTa
 
 /// Refuses a table of the new shard whose rows refer to rows that are copied later.
 pub fn check_parents(shard: &mut Shard, table: &MovedTable, later: &[&MovedTable]) -> Result<()> {
-    const DROP: &str = "drop this foreign key in the new shard, and add it again after the move";
+    let drop =
+        format!("drop this foreign key in the new shard, and add it again after the move; {WITHOUT_KEY}");
     for key in texts(shard, &question(table))? {
         let Some(name) = key.get(1) else { continue };
         let what = if leads_to(table, &key) {
             format!(
-                "`{}` refers to itself (`{name}`), and a row may be copied before the one that it refers to; {DROP}",
+                "`{}` refers to itself (`{name}`), and a row may be copied before the row that it refers to; {drop}",
                 table.name
             )
         } else if let Some(parent) = later.iter().copied().find(|candidate| leads_to(candidate, &key)) {
@@ -63,7 +67,7 @@ pub fn check_parents(shard: &mut Shard, table: &MovedTable, later: &[&MovedTable
                 table.name, parent.name
             );
             if lead(shard, parent, table, later)? {
-                format!("{refers}, and foreign keys lead from there back to `{}`; {DROP}", table.name)
+                format!("{refers}, and foreign keys lead from there back to `{}`; {drop}", table.name)
             } else {
                 format!("{refers}; name that table first")
             }
