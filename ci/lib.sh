@@ -137,10 +137,10 @@ sealed() {
 framework_class_path() {
     local pom=$root/bindings/java/frameworks/tests/pom.xml sum
     sum=$(sha256sum <"$pom")
-    if [ "$(cat "$2.of" 2>/dev/null)" != "$sum" ]; then
+    if [ "$(cat "$2.sum" 2>/dev/null)" != "$sum" ]; then
         mvn -q -B --no-transfer-progress -f "$pom" -P "$1" \
             org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath "-Dmdep.outputFile=$2" >&2 || return
-        echo "$sum" >"$2.of"
+        echo "$sum" >"$2.sum"
     fi
     cat "$2"
 }

@@ -219,7 +219,7 @@ public final class KeymillGene implements ComplexKeysShardingAlgorithm<Comparabl
         } else if (fitting.isEmpty()) {
             throw new IllegalStateException("no target is the shard `" + shard + "` of the router's table, or ends with `_" + shard + "`; the targets are " + new TreeSet<>(targets));
         }
-        throw new IllegalStateException("the targets " + fitting + " all end with `_" + shard + "`, and which of them is the shard `" + shard + "` of the router's table is not known; name that target `" + shard + "`, or give the shards names with which no other name ends");
+        throw new IllegalStateException("the targets " + fitting + " all end with `_" + shard + "`, and which of them is the shard `" + shard + "` of the router's table is not known; name that target `" + shard + "`, or rename the shards, so that no name ends with another");
     }
 
     private static Route id(Router router, Object id, String column) {
