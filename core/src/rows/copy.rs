@@ -165,6 +165,8 @@ fn whole(
                         && !sending.has_parents_failed
                         && !both.watch.is_stopped() =>
                 {
+                    // The statement may have waited for the whole time, so that nothing has been said yet.
+                    both.watch.say(RowsEvent::Retries(&error));
                     copied.sent += sending.sent_alone;
                     sent_alone += sending.sent_alone;
                     fitting = (most / 8).max(1);
