@@ -269,7 +269,7 @@ impl World {
         for shard in &mut shards {
             (shard.has_foreign_key, shard.defers) = (has_foreign_key, defers);
         }
-        let is_repaired = seed % REPAIRED == 0;
+        let is_repaired = seed.is_multiple_of(REPAIRED);
         let range = |from| MovedRange { from, phase: Phase::Stays, is_settled: false };
         // In one of four worlds the ranges move in opposite directions.
         let second = usize::from(random.u8(0..4) == 0);
