@@ -101,6 +101,8 @@ enum WriteStage {
     Change(VecDeque<String>),
     UndoChanges,
     BeginAgain,
+    /// The new shard has refused the id's rows: whether the old one still holds the id's lock.
+    Refused(Error),
     CommitOld,
     CommitNew,
     Ending(VecDeque<ShardAction>, End),
@@ -311,6 +313,7 @@ impl ShardWrite {
                 new.clear();
                 Ok(self.lock_new())
             }
+            WriteStage::Refused(error) => self.end(End::Fail(error)),
             WriteStage::CommitOld => {
                 self.held_mut(Side::Old).in_transaction = false;
                 if self.is_mirrored() {
@@ -971,6 +974,20 @@ impl ShardWrite {
         } else {
             (Code::StoreRefused, "nothing was written")
         };
-        self.end(End::Fail(Error::new(code, format!("shard `{shard}`: {words}; {advice}"))))
+        let error = Error::new(code, format!("shard `{shard}`: {words}; {advice}"));
+        if matches!(self.stage, WriteStage::Change(_)) && code == Code::StoreRefused {
+            return Ok(self.ask_whether_locked(error));
+        }
+        self.end(End::Fail(error))
+    }
+
+    /// Where the old shard has ended its transaction, another program may have written the id meanwhile, and the new shard refused rows that
+    /// nobody wants any more.
+    fn ask_whether_locked(&mut self, refusal: Error) -> ShardAction {
+        let [old, _] = &mut self.rows;
+        old.clear();
+        let action = self.read(Side::Old);
+        self.stage = WriteStage::Refused(refusal);
+        action
     }
 }

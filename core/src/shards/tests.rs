@@ -131,7 +131,12 @@ impl Play {
     }
 
     /// Runs a write, in which the action with this number fails, and checks what every driver relies on.
-    fn run(&mut self, mut write: ShardWrite, fails: Option<(usize, Fails)>) -> Ends {
+    fn run(&mut self, write: ShardWrite, fails: Option<(usize, Fails)>) -> Ends {
+        self.run_with(write, fails.as_slice())
+    }
+
+    /// The same, where several actions fail.
+    fn run_with(&mut self, mut write: ShardWrite, fails: &[(usize, Fails)]) -> Ends {
         let mut answer = ShardAnswer::Ready;
         for at in 0.. {
             assert!(at < 200, "it does not end: {:?}", self.said);
@@ -143,7 +148,7 @@ impl Play {
                 }
             };
             self.said.push(action.clone());
-            let failure = fails.filter(|(step, _)| *step == at).map(|(_, how)| how);
+            let failure = fails.iter().find(|(step, _)| *step == at).map(|(_, how)| *how);
             if let Some(how) = failure.filter(|_| {
                 !matches!(
                     action,
@@ -332,6 +337,36 @@ fn two_rows_that_exchange_a_value_are_written_anew() {
         })
         .collect();
     assert_eq!(written, ["ROLLBACK", "BEGIN", "SELECT", "SELECT", "SELECT", "DELETE", "INSERT", "SET"]);
+}
+
+/// A server may have ended the transaction on the old shard, and with it the id's lock: what the new shard refuses then is no row of another id.
+#[test]
+fn a_refusal_of_the_new_shard_is_told_only_while_the_id_is_locked() {
+    for kind in [ShardKind::MySql, ShardKind::Postgres] {
+        let played = |fails: &[(usize, Fails)]| {
+            let mut play = Play::new(kind);
+            let ends = play.run_with(tables(MOVES).write(ID), fails);
+            (ends, play)
+        };
+        let next_after = |play: &Play, from: usize, is_it: fn(&ShardAction) -> bool| {
+            from + play.said.iter().skip(from).position(is_it).expect("such an action")
+        };
+        let is_write = |said: &ShardAction| matches!(said, ShardAction::Ask(Side::New, sql) if ["UPDATE", "DELETE", "INSERT"].iter().any(|verb| sql.starts_with(verb)));
+        let first = next_after(&played(&[]).1, 0, is_write);
+        let mut fails = vec![(first, Fails::NotUnique)];
+        fails.push((next_after(&played(&fails).1, first + 1, is_write), Fails::NotUnique));
+        let (ends, play) = played(&fails);
+        let Ends::Failed(error) = ends else { panic!("{kind:?}: it is refused: {:?}", play.said) };
+        assert_eq!(error.code, Code::StoreRefused, "{error}");
+        assert!(error.message.contains("a row of another id has this value there"), "{error}");
+        assert_eq!(play.works, 1);
+        let asked = fails[1].0 + 1;
+        assert!(matches!(play.said[asked], ShardAction::Ask(Side::Old, _)), "{:?}", play.said[asked]);
+        fails.push((asked, Fails::Broken));
+        let (ends, play) = played(&fails);
+        assert!(matches!(ends, Ends::Done), "{kind:?}: {:?}", play.said);
+        assert_eq!(play.works, 2);
+    }
 }
 
 #[test]
