@@ -201,18 +201,19 @@ fn a_key_that_takes_its_children_along_is_written_to_both_shards() {
 #[test]
 fn a_child_that_goes_with_its_parent_is_there_after_the_parent_was_written_anew() {
     fn anew<D: Database>(database: &D, settings: &'static str) {
+        // With a text as `code` MySQL 9.7 refuses every child: it does not find the parent.
         let create = [
-            "CREATE TABLE parent (id BIGINT UNIQUE, code VARCHAR(5), version BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, code))",
+            "CREATE TABLE parent (id BIGINT UNIQUE, code INT, version BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, code))",
             "CREATE TABLE child (of_id BIGINT, n INT, PRIMARY KEY (of_id, n), FOREIGN KEY (of_id) REFERENCES parent (id) ON DELETE CASCADE)",
         ];
         let shards = own(database, &create, &[("parent", "id"), ("child", "of_id")], settings);
         let insert = [
-            format!("INSERT INTO parent (id, code) VALUES ({FIRST}, 'a')"),
+            format!("INSERT INTO parent (id, code) VALUES ({FIRST}, 1)"),
             format!("INSERT INTO child (of_id, n) VALUES ({FIRST}, 1)"),
         ];
         works_alike(database, &shards, "child", &insert);
-        works_alike(database, &shards, "child", &["UPDATE parent SET code = 'b'".to_owned()]);
-        assert_eq!(ask(database, 1, "SELECT code FROM parent"), [["b"]]);
+        works_alike(database, &shards, "child", &["UPDATE parent SET code = 2".to_owned()]);
+        assert_eq!(ask(database, 1, "SELECT code FROM parent"), [["2"]]);
         assert_eq!(ask(database, 1, "SELECT n FROM child"), [["1"]]);
     }
     anew(&MariaDb::new(), "SET @nothing = 1");
