@@ -337,11 +337,13 @@ mod tests {
     }
 
     /// How far the row of the only source rose, when a mill in this file was closed cleanly.
+    #[cfg(feature = "sqlite")]
     fn next_of(file: &str) -> u64 {
         let mill = Mill::open(file).expect("a mill");
         mill.source("segment:s?deadline=60s").expect("a source").next().expect("a number")
     }
 
+    #[cfg(feature = "sqlite")]
     #[test]
     fn blocks_that_are_given_back_before_a_close_go_back_to_the_store_together() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -375,6 +377,7 @@ mod tests {
         assert_eq!(next_of(&file), 67, "66 is the highest that was issued");
     }
 
+    #[cfg(feature = "sqlite")]
     #[test]
     fn the_rests_of_handles_are_given_back_as_far_as_they_meet_the_end_of_the_row() {
         let folder = tempfile::tempdir().expect("a folder");
