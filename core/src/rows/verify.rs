@@ -138,7 +138,7 @@ impl Moves {
             for both in &mut all {
                 watch.persist(|| both.check_columns())?;
             }
-            comparison.recorded = Some(watch.patiently(|| watch.persist(|| self.verified(began, change)))?);
+            comparison.recorded = Some(watch.patiently(|| self.verified(began, change))?);
         }
         Ok(comparison)
     }

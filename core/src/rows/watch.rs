@@ -120,10 +120,11 @@ impl<'c> Watch<'c> {
         }
     }
 
-    /// Asks again while readers have not followed, and the caller waits for them.
+    /// Asks the store of routes, and asks again while readers have not followed and the caller waits for them. A store that cannot be reached is
+    /// tried as [`Watch::persist`] does.
     pub fn patiently<T>(&self, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
-            match ask() {
+            match self.persist(&mut ask) {
                 Err(error) if error.code == Code::NotReady => {
                     let Some(pause) = error.retry_after else { return Err(error) };
                     self.say(RowsEvent::Waits(&error));

@@ -101,8 +101,8 @@ enum WriteStage {
     Change(VecDeque<String>),
     UndoChanges,
     BeginAgain,
-    /// The new shard has refused the id's rows: whether the old one still holds the id's lock.
-    Refused(Error),
+    /// The new shard has refused the id's rows, which is the write's error if the old one still holds the id's lock.
+    CheckLock(Error),
     CommitOld,
     CommitNew,
     Ending(VecDeque<ShardAction>, End),
@@ -313,7 +313,7 @@ impl ShardWrite {
                 new.clear();
                 Ok(self.lock_new())
             }
-            WriteStage::Refused(error) => self.end(End::Fail(error)),
+            WriteStage::CheckLock(error) => self.end(End::Fail(error)),
             WriteStage::CommitOld => {
                 self.held_mut(Side::Old).in_transaction = false;
                 if self.is_mirrored() {
@@ -976,18 +976,19 @@ impl ShardWrite {
         };
         let error = Error::new(code, format!("shard `{shard}`: {words}; {advice}"));
         if matches!(self.stage, WriteStage::Change(_)) && code == Code::StoreRefused {
-            return Ok(self.ask_whether_locked(error));
+            return Ok(self.check_lock(error));
         }
         self.end(End::Fail(error))
     }
 
-    /// Where the old shard has ended its transaction, another program may have written the id meanwhile, and the new shard refused rows that
-    /// nobody wants any more.
-    fn ask_whether_locked(&mut self, refusal: Error) -> ShardAction {
+    /// The old shard's server may have ended the transaction, and with it the lock of the id. Then another program may have written the id
+    /// meanwhile, and the refusal is no reason to end the write. The first table is read once more, because any answer shows that the
+    /// transaction is open.
+    fn check_lock(&mut self, refusal: Error) -> ShardAction {
         let [old, _] = &mut self.rows;
         old.clear();
         let action = self.read(Side::Old);
-        self.stage = WriteStage::Refused(refusal);
+        self.stage = WriteStage::CheckLock(refusal);
         action
     }
 }

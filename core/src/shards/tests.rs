@@ -339,7 +339,7 @@ fn two_rows_that_exchange_a_value_are_written_anew() {
     assert_eq!(written, ["ROLLBACK", "BEGIN", "SELECT", "SELECT", "SELECT", "DELETE", "INSERT", "SET"]);
 }
 
-/// A server may have ended the transaction on the old shard, and with it the id's lock: what the new shard refuses then is no row of another id.
+/// A server may have ended the transaction on the old shard, and with it the id's lock. Then the new shard may refuse a row of this very id.
 #[test]
 fn a_refusal_of_the_new_shard_is_told_only_while_the_id_is_locked() {
     for kind in [ShardKind::MySql, ShardKind::Postgres] {

@@ -366,7 +366,7 @@ impl World {
             }
         }
         if self.is_repaired {
-            tasks.extend([const { Task::Verify }; 40]);
+            tasks.extend(std::iter::repeat_n(Task::Verify, 40));
         }
         tasks.extend([
             Task::Step(Phase::Moves(100)),

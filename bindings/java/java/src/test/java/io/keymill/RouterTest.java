@@ -121,7 +121,7 @@ class RouterTest {
         String java = Paths.get(System.getProperty("java.home"), "bin", "java").toString();
         for (String end : Arrays.asList("returns", "exits", "throws", "is terminated")) {
             Process process = new ProcessBuilder(java, "-cp", System.getProperty("java.class.path"), "io.keymill.Following", store, end)
-                    // A newer JVM warns there of native code.
+                    // On standard error a newer JVM warns of native code.
                     .redirectError(ProcessBuilder.Redirect.INHERIT)
                     .start();
             if (end.equals("is terminated")) {
