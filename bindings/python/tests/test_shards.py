@@ -12,6 +12,7 @@ import pytest
 
 import keymill
 
+pg8000 = pytest.importorskip("pg8000.dbapi")
 pymysql = pytest.importorskip("pymysql")
 psycopg = pytest.importorskip("psycopg")
 psycopg2 = pytest.importorskip("psycopg2")
@@ -117,6 +118,13 @@ def autocommit(**place):
     return connection
 
 
+def connect_pg8000(dbname, options, **place):
+    connection = pg8000.connect(database=dbname, **place)
+    connection.cursor().execute("SET " + options.removeprefix("-c "))
+    connection.commit()
+    return connection
+
+
 class PoolOfOne:
     """A pool that gives the same connection each time."""
 
@@ -136,6 +144,7 @@ DRIVERS = {
     "psycopg": lambda: postgres_like(psycopg.connect),
     "psycopg-autocommit": lambda: postgres_like(autocommit),
     "psycopg2": lambda: postgres_like(psycopg2.connect),
+    "pg8000": lambda: postgres_like(connect_pg8000),
     "sqlalchemy": lambda: of_sqlalchemy(psycopg.connect),
 }
 
@@ -198,7 +207,7 @@ def test_a_work_that_raises_leaves_nothing_and_its_exception_comes_back(database
     assert shards.run(FIRST, lambda connection: insert(connection, FIRST)) == FIRST
 
 
-@pytest.mark.parametrize("driver", ["psycopg", "psycopg2", "psycopg-autocommit"])
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2", "psycopg-autocommit", "pg8000"])
 @pytest.mark.parametrize("table", [STAYING, MOVING])
 def test_a_work_that_hides_a_failed_statement_is_not_acknowledged(driver, table):
     database = DRIVERS[driver]()
@@ -212,9 +221,9 @@ def test_a_work_that_hides_a_failed_statement_is_not_acknowledged(driver, table)
             pass
 
     shards = database.shards(router(table))
-    with pytest.raises(keymill.StoreError, match="nothing was written"):
+    with pytest.raises(keymill.ArgumentError, match="nothing was written"):
         shards.run(FIRST, work)
-    with pytest.raises(keymill.StoreError), shards.write(FIRST) as connection:
+    with pytest.raises(keymill.ArgumentError), shards.write(FIRST) as connection:
         work(connection)
     assert database.all(0) == database.all(1) == ([], [])
 

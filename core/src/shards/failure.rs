@@ -2,6 +2,14 @@
 
 use std::fmt;
 
+use crate::store::FaultKind;
+#[cfg(feature = "mysql")]
+use crate::store::mysql;
+#[cfg(feature = "postgres")]
+use crate::store::postgres;
+use crate::store::server::Phase;
+use crate::store::sql::judgement::Meaning;
+
 use super::ShardKind;
 
 /// The error of a database, as a driver has it.
@@ -36,14 +44,43 @@ impl ShardFailure {
             || self.state.starts_with("57P")
     }
 
+    /// What the stores make of this error; a build without the store of this kind makes nothing of it.
+    fn meaning(&self, kind: ShardKind, phase: Phase) -> Option<Meaning> {
+        match kind {
+            #[cfg(feature = "mysql")]
+            ShardKind::MySql if self.number != 0 => {
+                Some(mysql::meaning(u16::try_from(self.number).ok()?, &self.message, phase))
+            }
+            #[cfg(feature = "postgres")]
+            ShardKind::Postgres if !self.state.is_empty() => Some(postgres::meaning(&self.state, phase)),
+            _ => None,
+        }
+    }
+
+    /// It is not known whether the server has carried out a commit.
+    pub(super) fn is_unknown_commit(&self, kind: ShardKind) -> bool {
+        self.is_unknown() || matches!(self.meaning(kind, Phase::Commit), Some(Meaning::Unknown))
+    }
+
     /// The server chose this transaction to end, so that others go on: it can be tried again.
     pub(super) fn is_conflict(&self, kind: ShardKind) -> bool {
-        match kind {
-            // A deadlock, a lock that another one holds for too long or (`NOWAIT`, MySQL) at all, a row that is newer than the snapshot
-            // (`innodb_snapshot_isolation`, which MariaDB has by default since 11.6), a member of a cluster that is not ready.
-            ShardKind::MySql => [1213, 1205, 3572, 1020, 1047, 3101].contains(&self.number),
-            ShardKind::Postgres => ["40001", "40P01", "55P03"].contains(&self.state.as_str()),
-        }
+        // A member of a cluster of MySQL that is not ready says 1047.
+        matches!(self.meaning(kind, Phase::Write), Some(Meaning::Conflict | Meaning::Locked))
+            || kind == ShardKind::MySql && self.number == 1047
+    }
+
+    /// The same may succeed later: the server has ended the statement or the session, has no room, or takes no writes now.
+    pub(super) fn is_temporary(&self, kind: ShardKind) -> bool {
+        let is_unavailable = matches!(
+            self.meaning(kind, Phase::Write),
+            Some(Meaning::Unknown | Meaning::Plain { kind: FaultKind::Unavailable, .. })
+        );
+        self.is_unknown() || self.is_conflict(kind) || is_unavailable
+    }
+
+    /// PostgreSQL takes no statement any more, because one of the transaction has failed.
+    pub(super) fn is_of_aborted_transaction(&self, kind: ShardKind) -> bool {
+        kind == ShardKind::Postgres && self.state == "25P02"
     }
 
     /// Two rows would have one value that may be there once.

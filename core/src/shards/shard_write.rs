@@ -101,8 +101,12 @@ enum WriteStage {
     Change(VecDeque<String>),
     UndoChanges,
     BeginAgain,
-    /// The new shard has refused the id's rows, which is the write's error if the old one still holds the id's lock.
-    CheckLock(Error),
+    /// The write is refused, which is its error if the old shard still holds the id's lock.
+    CheckLock {
+        refusal: Error,
+        /// The root had a row of the id when it was read.
+        had_root: bool,
+    },
     CommitOld,
     CommitNew,
     Ending(VecDeque<ShardAction>, End),
@@ -229,8 +233,9 @@ impl ShardWrite {
     ///
     /// # Errors
     /// `NOT_READY`: a step of the move came in between, and the deadline has passed. `LEASE_LOST`: likewise, and this process could not tell
-    /// the store that it follows. `STORE_REFUSED`: the rows cannot be written to the new shard; nothing was written. `STORE_UNAVAILABLE`: a
-    /// shard does not answer, or it is not known whether it has committed. `INVALID_CONFIG`: the isolation of a transaction.
+    /// the store that it follows. `STORE_REFUSED`: a shard refuses the rows or a statement, and would refuse them again; nothing was written.
+    /// `STORE_UNAVAILABLE`: a shard does not answer, has ended the statements or has no room, or it is not known whether it has committed.
+    /// `INVALID_CONFIG`: the isolation of a transaction. `INVALID_ARGUMENT`: the work has ended its transaction, or went on after an error.
     pub fn next(&mut self, answer: ShardAnswer) -> Result<ShardAction> {
         let done = match answer {
             ShardAnswer::Failed(failure) => return self.failure(&failure),
@@ -313,7 +318,10 @@ impl ShardWrite {
                 new.clear();
                 Ok(self.lock_new())
             }
-            WriteStage::CheckLock(error) => self.end(End::Fail(error)),
+            WriteStage::CheckLock { had_root, .. } if rows.is_empty() == had_root => {
+                self.again("another program has written the id")
+            }
+            WriteStage::CheckLock { refusal, .. } => self.give_back(End::Fail(refusal)),
             WriteStage::CommitOld => {
                 self.held_mut(Side::Old).in_transaction = false;
                 if self.is_mirrored() {
@@ -810,8 +818,44 @@ impl ShardWrite {
         self.end(End::Again(wait.min(self.left())))
     }
 
-    /// Gives both connections back, and does then what `end` says.
+    /// Ends this attempt. What was refused because of the rows on both shards is checked first.
     fn end(&mut self, end: End) -> Result<ShardAction> {
+        match end {
+            End::Fail(refusal) if refusal.code == Code::StoreRefused && self.compares() => {
+                Ok(self.check_lock(refusal))
+            }
+            end => self.give_back(end),
+        }
+    }
+
+    /// The rows of the old shard were read, and nothing was committed.
+    fn compares(&self) -> bool {
+        let [old, _] = &self.rows;
+        let held = self.held(Side::Old);
+        let is_open = held.in_transaction && !held.is_spoilt && !matches!(self.stage, WriteStage::CommitOld);
+        is_open && self.is_mirrored() && old.len() == self.shards.tables.len()
+    }
+
+    /// The server of the old shard may have ended the transaction, and with it the lock of the id; and MySQL's lock is the root's row, which an
+    /// absent id lacks. Then another program may have written the id meanwhile, and the refusal is no reason to end the write. The
+    /// refusal stands where the root has a row now if and only if it had one before. The question waits for no lock, because its holder may
+    /// wait for this write.
+    fn check_lock(&mut self, refusal: Error) -> ShardAction {
+        let [old, _] = &self.rows;
+        let had_root = old.first().is_some_and(|rows| !rows.is_empty());
+        let is_mysql = self.held(Side::Old).kind == Some(ShardKind::MySql);
+        let sql = self.root(Side::Old).map(|root| {
+            if is_mysql {
+                carried::is_absent(&root.table, &self.id)
+            } else {
+                carried::read(root, &self.shape(0), &self.id, true)
+            }
+        });
+        self.ask(Side::Old, sql.unwrap_or_default(), WriteStage::CheckLock { refusal, had_root })
+    }
+
+    /// Gives both connections back, and does then what `end` says.
+    fn give_back(&mut self, end: End) -> Result<ShardAction> {
         let mut left = VecDeque::new();
         for side in [Side::New, Side::Old] {
             let held = self.held(side);
@@ -921,7 +965,7 @@ impl ShardWrite {
                 }
                 return self.end(End::Throw);
             }
-            WriteStage::CommitOld if failure.is_unknown() && !self.only_reads => {
+            WriteStage::CommitOld if failure.is_unknown_commit(kind) && !self.only_reads => {
                 let mut also = String::new();
                 if self.is_mirrored() {
                     also = format!(", `{}` has not", self.shard(Side::New));
@@ -946,6 +990,21 @@ impl ShardWrite {
             WriteStage::CheckMark if failure.is_of_savepoint(kind) => {
                 return self.end(End::Fail(self.has_ended_its_transaction()));
             }
+            WriteStage::PinOld | WriteStage::CommitOld if failure.is_of_aborted_transaction(kind) => {
+                return self.end(End::Fail(Error::argument(format!(
+                    "a statement of the work has failed on shard `{shard}`, and the work went on: PostgreSQL keeps nothing of such a transaction; nothing was written; roll back to a savepoint of the work's own, or pass the error on"
+                ))));
+            }
+            WriteStage::CheckLock { ref refusal, .. } => {
+                let refused = refusal.message.clone();
+                if !self.left().is_zero() {
+                    return self.again(&format!("shard `{shard}`: {words}; before that {refused}"));
+                }
+                return self.give_back(End::Fail(Error::new(
+                    Code::StoreUnavailable,
+                    format!("shard `{shard}`: {words}; before that {refused}"),
+                )));
+            }
             WriteStage::Change(_)
                 if (failure.is_not_unique(kind) || failure.is_of_parents(kind)) && !self.replaces =>
             {
@@ -959,12 +1018,12 @@ impl ShardWrite {
         if failure.is_of_schema(kind) {
             self.shards.known.forget(&shard);
         }
-        let helps = failure.is_unknown() || failure.is_conflict(kind) || failure.is_of_schema(kind);
+        let helps = failure.is_temporary(kind) || failure.is_of_schema(kind);
         // Without a move it is the program's own affair.
         if helps && self.is_mirrored() && !self.left().is_zero() {
             return self.again(&format!("shard `{shard}`: {words}"));
         }
-        let (code, advice) = if failure.is_unknown() || failure.is_conflict(kind) {
+        let (code, advice) = if failure.is_temporary(kind) {
             (Code::StoreUnavailable, "nothing was written")
         } else if failure.is_not_unique(kind) {
             (
@@ -975,20 +1034,6 @@ impl ShardWrite {
             (Code::StoreRefused, "nothing was written")
         };
         let error = Error::new(code, format!("shard `{shard}`: {words}; {advice}"));
-        if matches!(self.stage, WriteStage::Change(_)) && code == Code::StoreRefused {
-            return Ok(self.check_lock(error));
-        }
         self.end(End::Fail(error))
-    }
-
-    /// The old shard's server may have ended the transaction, and with it the lock of the id. Then another program may have written the id
-    /// meanwhile, and the refusal is no reason to end the write. The first table is read once more, because any answer shows that the
-    /// transaction is open.
-    fn check_lock(&mut self, refusal: Error) -> ShardAction {
-        let [old, _] = &mut self.rows;
-        old.clear();
-        let action = self.read(Side::Old);
-        self.stage = WriteStage::CheckLock(refusal);
-        action
     }
 }

@@ -109,6 +109,7 @@ impl Play {
                 row(&["version", "int", "int", "", "", "NO"]),
             ],
             ShardKind::MySql if sql.contains("STATISTICS") => vec![row(&["id"])],
+            ShardKind::MySql if sql.ends_with("FOR UPDATE NOWAIT") => vec![row(&["1"])],
             ShardKind::MySql if sql.contains("CAST(") => vec![row(&[&id, n, "0", "000+00:00", "0"])],
             ShardKind::Postgres if sql.contains("to_regclass") => {
                 vec![row(&["public", "r", "1", "77", "", "", self.trigger, "true", "", self.encoding])]
@@ -366,7 +367,75 @@ fn a_refusal_of_the_new_shard_is_told_only_while_the_id_is_locked() {
         let (ends, play) = played(&fails);
         assert!(matches!(ends, Ends::Done), "{kind:?}: {:?}", play.said);
         assert_eq!(play.works, 2);
+        fails[2] = (asked, Fails::Refused);
+        let (ends, play) = played(&fails);
+        assert!(matches!(ends, Ends::Done), "an error says nothing of the lock, {kind:?}: {:?}", play.said);
     }
+}
+
+/// A root that is absent locks nothing in MySQL: another program may insert the id between the reads of two tables.
+#[test]
+fn rows_without_a_root_are_refused_only_if_the_root_is_still_absent() {
+    for is_there_now in [false, true] {
+        let router = Router::from_text(MOVES).expect("a table");
+        let named = ["t", "i"].map(|name| (name.to_owned(), "id".to_owned()));
+        let tables = ShardTables::new(&router, named.to_vec()).expect("tables");
+        let mut write = tables.with_deadline(Duration::from_secs(60)).write(ID);
+        let play = Play::new(ShardKind::MySql);
+        let (mut answer, mut works) = (ShardAnswer::Ready, 0);
+        let ended = loop {
+            answer = match write.next(answer) {
+                Ok(ShardAction::Open(..)) => ShardAnswer::Opened(ShardKind::MySql),
+                Ok(ShardAction::Ask(_, sql)) if sql.ends_with("NOWAIT") => {
+                    ShardAnswer::Rows(if is_there_now { vec![vec![Some(b"1".to_vec())]] } else { Vec::new() })
+                }
+                Ok(ShardAction::Ask(_, sql)) if sql.contains("CAST(`id`") && sql.contains("`db`.`t`") => {
+                    ShardAnswer::Rows(Vec::new())
+                }
+                Ok(ShardAction::Ask(side, sql)) => ShardAnswer::Rows(play.rows(side, &sql)),
+                Ok(ShardAction::Work) if works == 1 => break None,
+                Ok(ShardAction::Work) => {
+                    works += 1;
+                    ShardAnswer::Ready
+                }
+                Ok(_) => ShardAnswer::Ready,
+                Err(error) => break Some(error),
+            };
+        };
+        match ended {
+            None => assert!(is_there_now, "the work runs again although the rows are its own"),
+            Some(error) => assert!(
+                !is_there_now && error.code == Code::StoreRefused && error.message.contains("none in `t`"),
+                "{error}"
+            ),
+        }
+    }
+}
+
+#[test]
+fn what_a_server_ended_or_has_no_room_for_may_succeed_later() {
+    let failure = |state: &str, number| ShardFailure {
+        state: state.to_owned(),
+        number,
+        message: "words".to_owned(),
+        is_broken: false,
+    };
+    for state in ["57014", "25P03", "25P04", "53300", "53100", "25006", "57P01", "08006", "40001", "55P03"] {
+        assert!(failure(state, 0).is_temporary(ShardKind::Postgres), "{state}");
+    }
+    for number in [1317, 1927, 1969, 3024, 4031, 1040, 1203, 1226, 1290, 1114, 1213, 1205, 1047, 2013] {
+        assert!(failure("HY000", number).is_temporary(ShardKind::MySql), "{number}");
+    }
+    for state in ["23505", "23503", "23514", "22001", "42501"] {
+        assert!(!failure(state, 0).is_temporary(ShardKind::Postgres), "{state}");
+    }
+    for number in [1062, 1451, 1452, 3819, 4025, 1406, 1142] {
+        assert!(!failure("HY000", number).is_temporary(ShardKind::MySql), "{number}");
+    }
+    assert!(failure("57014", 0).is_unknown_commit(ShardKind::Postgres));
+    assert!(failure("70100", 1317).is_unknown_commit(ShardKind::MySql));
+    assert!(!failure("25P03", 0).is_unknown_commit(ShardKind::Postgres), "the session was idle");
+    assert!(!failure("23503", 0).is_unknown_commit(ShardKind::Postgres));
 }
 
 #[test]

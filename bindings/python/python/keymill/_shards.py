@@ -282,6 +282,9 @@ def _failure(error: BaseException, held: _Held | None) -> tuple[str, int, str, b
         module = _module(type(one))
         if module in POSTGRES:
             state = getattr(one, "sqlstate", None) or getattr(one, "pgcode", None) or ""
+            # pg8000 has the fields of the server's message.
+            if not state and one.args and isinstance(one.args[0], dict):
+                state = one.args[0].get("C", "")
             return state, 0, str(one).strip() or type(one).__name__, held is None or _is_over(held.raw)
         if module in MYSQL:
             number = one.args[0] if one.args and isinstance(one.args[0], int) else 0

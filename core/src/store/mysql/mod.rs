@@ -28,6 +28,8 @@ use super::server::Phase;
 pub use super::server::{ServerOptions, Tls, TlsMode};
 use super::sql::SqlStore;
 use super::sql::remote::{Remote, RemoteConnection};
+#[cfg(feature = "moves")]
+pub(crate) use mysql_dialect::meaning;
 use mysql_session::{MysqlSession, Scans};
 
 /// Reservations in MySQL, MariaDB or TiDB.

@@ -194,7 +194,7 @@ pub(super) const IN_GROUP: &str = "group_replication_get_write_concurrency()";
 const OUTSIDE_GROUP: &str = "the server is set up for a replication group, but is not in the group or has no majority: the group does not get what it writes, and numbers would come twice; START GROUP_REPLICATION, and set super_read_only=ON in its settings so that it takes no writes before that";
 
 /// The meaning of an error number.
-pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
+pub(crate) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
     let plain = Meaning::plain;
     let committing = phase == Phase::Commit;
     // TiDB has errors without a number of their own, so their texts decide.

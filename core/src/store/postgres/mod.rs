@@ -30,6 +30,8 @@ use super::sql::{Dialect, SqlStore};
 use super::{Facts, Fault, FaultKind};
 use crate::store::server::FailedTargets;
 use crate::time::Clock;
+#[cfg(feature = "moves")]
+pub(crate) use postgres_dialect::meaning;
 use postgres_session::{History, PostgresSession, Shared};
 
 /// Reservations in PostgreSQL.

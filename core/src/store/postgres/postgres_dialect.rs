@@ -205,7 +205,7 @@ pub(super) const NAMES_ITS_SCHEMAS: &str = "a function at the table (of a trigge
 pub(super) const CREATED_MEANWHILE: [&str; 3] = ["23505", "42P07", "42710"];
 
 /// The meaning of a SQLSTATE.
-pub(super) fn meaning(code: &str, phase: Phase) -> Meaning {
+pub(crate) fn meaning(code: &str, phase: Phase) -> Meaning {
     let plain = Meaning::plain;
     let committing = phase == Phase::Commit;
     match code {
