@@ -176,7 +176,7 @@ each(
         await insert(client, FIRST)
         await ask(client, 'SELECT 1 / 0').catch(() => {})
       })
-      await assert.rejects(write, is('STORE_REFUSED', 'nothing was written'))
+      await assert.rejects(write, is('INVALID_ARGUMENT', 'nothing was written'))
       assert.deepEqual([await two.all(0), await two.all(1)], [[[], []], [[], []]])
     }
   },
