@@ -885,6 +885,7 @@ impl ShardWrite {
         self.rows = [Vec::new(), Vec::new()];
         self.known = [None, None];
         self.along.clear();
+        self.replaces = false;
         self.reads_again = false;
         match end {
             End::Done => {
