@@ -78,6 +78,14 @@ impl ShardFailure {
         self.is_unknown() || self.is_conflict(kind) || is_unavailable
     }
 
+    /// The server has no room for the rows, and will hardly have some within the deadline.
+    pub(super) fn is_full(&self, kind: ShardKind) -> bool {
+        match kind {
+            ShardKind::MySql => [1021, 1114].contains(&self.number),
+            ShardKind::Postgres => self.state == "53100",
+        }
+    }
+
     /// PostgreSQL takes no statement any more, because one of the transaction has failed.
     pub(super) fn is_of_aborted_transaction(&self, kind: ShardKind) -> bool {
         kind == ShardKind::Postgres && self.state == "25P02"

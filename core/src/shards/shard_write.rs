@@ -234,7 +234,7 @@ impl ShardWrite {
     /// # Errors
     /// `NOT_READY`: a step of the move came in between, and the deadline has passed. `LEASE_LOST`: likewise, and this process could not tell
     /// the store that it follows. `STORE_REFUSED`: a shard refuses the rows or a statement, and would refuse them again; nothing was written.
-    /// `STORE_UNAVAILABLE`: a shard does not answer, has ended the statements or has no room, or it is not known whether it has committed.
+    /// `STORE_UNAVAILABLE`: a shard does not answer, has ended the statements, or has no room, or it is not known whether it has committed.
     /// `INVALID_CONFIG`: the isolation of a transaction. `INVALID_ARGUMENT`: the work has ended its transaction, or went on after an error.
     pub fn next(&mut self, answer: ShardAnswer) -> Result<ShardAction> {
         let done = match answer {
@@ -1019,7 +1019,7 @@ impl ShardWrite {
         if failure.is_of_schema(kind) {
             self.shards.known.forget(&shard);
         }
-        let helps = failure.is_temporary(kind) || failure.is_of_schema(kind);
+        let helps = failure.is_temporary(kind) && !failure.is_full(kind) || failure.is_of_schema(kind);
         // Without a move it is the program's own affair.
         if helps && self.is_mirrored() && !self.left().is_zero() {
             return self.again(&format!("shard `{shard}`: {words}"));
