@@ -14,7 +14,7 @@ in_full() { [ -z "${KEYMILL_ALL:-}" ] || return 0; echo "left to ci/test --all: 
 platforms=(linux-x86_64 linux-x86_64-musl linux-aarch64 linux-aarch64-musl)
 # The platforms of laptops, for which only packages are made: nothing here can run what is built for macOS.
 laptops=(windows-x86_64 macos-aarch64 macos-x86_64)
-triple() { local machine=${1#linux-}; case $1 in windows-*) echo "${1#windows-}-pc-windows-gnu" ;; macos-*) echo "${1#macos-}-apple-darwin" ;; *-musl) echo "${machine%-musl}-unknown-linux-musl" ;; *) echo "$machine-unknown-linux-gnu" ;; esac; }
+triple() { local machine=${1#linux-}; case $1 in windows-*) echo "${1#windows-}-pc-windows-gnullvm" ;; macos-*) echo "${1#macos-}-apple-darwin" ;; *-musl) echo "${machine%-musl}-unknown-linux-musl" ;; *) echo "$machine-unknown-linux-gnu" ;; esac; }
 
 # need COMMAND PACKAGE: installs the package where the command is missing.
 need() {
@@ -56,16 +56,18 @@ platform_tools() {
     [ "$(cat "$tools/versions" 2>/dev/null)" = "$versions" ] ||
         { python3 -m venv --clear "$tools" && pip_locked "$tools/bin/python" maturin platforms && echo "$versions" >"$tools/versions"; }
 }
-# zig_compiler NAME TARGET: makes `$tools/zig-NAME-cc` and `-ar`, which are zig's for this target of zig's.
+# zig_compiler TRIPLE TARGET: makes `$tools/zig-TRIPLE-cc` and `-ar`, which are zig's for this target of zig's. C is compiled with them.
 zig_compiler() {
     # Asked for its version with a target of macOS, zig leaves an empty `a.o` in the current folder.
     printf '#!/bin/sh\n[ "$*" != --version ] || exec "%s" zig cc -- --version\nexec "%s" zig cc -- -g -fno-sanitize=all -target %s "$@"\n' \
         "$tools/bin/cargo-zigbuild" "$tools/bin/cargo-zigbuild" "$2" >"$tools/zig-$1-cc"
     printf '#!/bin/sh\nexec "%s" zig ar -- "$@"\n' "$tools/bin/cargo-zigbuild" >"$tools/zig-$1-ar"
     chmod +x "$tools/zig-$1"-*
+    export "CC_${1//-/_}=$tools/zig-$1-cc" "AR_${1//-/_}=$tools/zig-$1-ar"
 }
-# without_libnode: napi's build script wants a file of this name for MinGW; nothing is linked to it.
-without_libnode() { export LIBNODE_PATH=$target/ci/targets && mkdir -p "$LIBNODE_PATH" && : >"$LIBNODE_PATH/libnode.dll"; }
+# without_libnode: for Windows without Microsoft's linker napi's build script wants the first of these files, and zig the second; nothing is
+# linked to them.
+without_libnode() { export LIBNODE_PATH=$target/ci/targets && mkdir -p "$LIBNODE_PATH" && : >"$LIBNODE_PATH/libnode.dll" && echo '!<arch>' >"$LIBNODE_PATH/libnode.a"; }
 # laptop_archive PARENT NAME FOLDER: FOLDER gets PARENT/NAME as people unpack it there: a zip for Windows, a tar.gz for macOS.
 laptop_archive() {
     find "$1/$2" -exec touch -h -d '2026-01-01 00:00Z' {} +
