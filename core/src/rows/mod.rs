@@ -405,7 +405,7 @@ impl Moves {
     /// `INVALID_CONFIG`: no range is mirrored, ids are cut over already, or the two databases are one or are of two kinds. `STORE_REFUSED`:
     /// a table cannot be moved, both have it in other forms, the databases are mixed up, or another operator has made a step. `STORE_UNSAFE`: the
     /// clock of a database stands still for its login. `NOT_READY`: readers have not followed, or
-    /// `on_event` has said stop. `STORE_UNAVAILABLE`: the store did not answer at the begin, or a database or the store could not be reached for a
+    /// `on_event` has said stop. `STORE_UNAVAILABLE`: the store did not answer at first, or a database or the store could not be reached for a
     /// minute.
     pub fn copy<'c>(
         &self,

@@ -997,14 +997,12 @@ impl ShardWrite {
                 ))));
             }
             WriteStage::CheckLock { ref refusal, .. } => {
-                let refused = refusal.message.clone();
-                if !self.left().is_zero() {
-                    return self.again(&format!("shard `{shard}`: {words}; before that {refused}"));
+                let why = format!("shard `{shard}`: {words}");
+                if self.left().is_zero() {
+                    let both = format!("{why}; before that {}", refusal.message);
+                    return self.give_back(End::Fail(Error::new(Code::StoreUnavailable, both)));
                 }
-                return self.give_back(End::Fail(Error::new(
-                    Code::StoreUnavailable,
-                    format!("shard `{shard}`: {words}; before that {refused}"),
-                )));
+                return self.again(&why);
             }
             WriteStage::Change(_)
                 if (failure.is_not_unique(kind) || failure.is_of_parents(kind)) && !self.replaces =>

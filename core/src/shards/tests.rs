@@ -369,7 +369,7 @@ fn a_refusal_of_the_new_shard_is_told_only_while_the_id_is_locked() {
         assert_eq!(play.works, 2);
         let is_delete = |said: &ShardAction| matches!(said, ShardAction::Ask(Side::New, sql) if sql.starts_with("DELETE"));
         let is_anew = play.said.iter().skip(asked).any(is_delete);
-        assert!(!is_anew, "that rows are written anew is of one attempt, {kind:?}: {:?}", play.said);
+        assert!(!is_anew, "rows are written anew in one attempt only, {kind:?}: {:?}", play.said);
         fails[2] = (asked, Fails::Refused);
         let (ends, play) = played(&fails);
         assert!(matches!(ends, Ends::Done), "an error says nothing of the lock, {kind:?}: {:?}", play.said);

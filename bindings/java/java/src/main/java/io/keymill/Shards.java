@@ -145,7 +145,7 @@ public final class Shards {
      * @return its answer
      * @throws X the work's own exception
      * @throws KeymillException {@link Code#NOT_READY}: the deadline passed while the range paused; {@link Code#STORE_UNAVAILABLE}: a shard did not
-     *     answer; {@link Code#STORE_REFUSED}: the rows cannot be written to the other shard; {@link Code#INVALID_CONFIG}: no table is named, or no
+     *     answer; {@link Code#STORE_REFUSED}: a shard refuses the rows or a statement; {@link Code#INVALID_CONFIG}: no table is named, or no
      *     {@code DataSource} for the shard; {@link Code#INVALID_ARGUMENT}: a negative id, a write in another one, or a work that ended its transaction
      */
     public <T, X extends Exception> T write(long id, ShardWork<T, X> work) throws X {
