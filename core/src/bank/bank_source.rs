@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
 
-use crate::callers::Callers;
 use crate::callers::counters::Counters;
 use crate::callers::waker::ReadyQueue;
+use crate::callers::{Callers, GiveUpAt};
 use crate::error::{Error, Result};
 use crate::gene::{Gene, NUMBER_BITS, WIDE_SHIFT};
 use crate::process::revocation::RevocationWord;
@@ -181,20 +180,20 @@ impl BankSource {
 
     /// One number of a gene's counter; waits until the deadline at most.
     pub(crate) fn next(&self, gene: Gene) -> Result<u64> {
-        let taken = self.wait_for(gene, 1, 1, self.callers.give_up_at())?;
+        let taken = self.wait_for(gene, 1, 1, &mut GiveUpAt::default())?;
         Ok(taken.start)
     }
 
     /// `count` numbers of a gene's counter in ranges: all of them, or an error; waits until the deadline.
     pub(crate) fn take_all(&self, gene: Gene, count: u64, mut with: impl FnMut(Range<u64>)) -> Result<()> {
         self.check_count(count)?;
-        let give_up_at = self.callers.give_up_at();
+        let mut give_up_at = GiveUpAt::default();
         let mut done = 0;
         while done < count {
             let lacking = count - done;
             // Nothing is taken before enough is there, so that an outage costs numbers only where callers race.
             let taken = self
-                .wait_for(gene, lacking, lacking, give_up_at)
+                .wait_for(gene, lacking, lacking, &mut give_up_at)
                 .inspect_err(|_| self.callers.counters.lose(done))?;
             done += taken.end - taken.start;
             with(taken);
@@ -262,7 +261,7 @@ impl BankSource {
     }
 
     #[cold]
-    fn wait_for(&self, gene: Gene, want: u64, enough: u64, give_up_at: Instant) -> Result<Range<u64>> {
+    fn wait_for(&self, gene: Gene, want: u64, enough: u64, give_up_at: &mut GiveUpAt) -> Result<Range<u64>> {
         let sleeps = || {
             // ordering: Relaxed — `Waker::wake` publishes it.
             self.sleeping.fetch_add(1, Ordering::Relaxed);

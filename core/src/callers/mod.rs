@@ -56,6 +56,10 @@ struct Posted {
     count: u64,
 }
 
+/// When a call gives up: its deadline begins with its first wait. A call that finds its ids in memory reads no clock.
+#[derive(Default)]
+pub(crate) struct GiveUpAt(Option<Instant>);
+
 /// A caller that waits: for how many numbers, and until when.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiting {
@@ -114,21 +118,23 @@ impl Callers {
         }
     }
 
-    pub(crate) fn give_up_at(&self) -> Instant {
-        Instant::now() + self.spec.deadline
-    }
-
     pub(crate) fn lock(&self) -> MutexGuard<'_, LastError> {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A caller begins to wait.
-    pub(crate) fn begin_wait(&self, enough: u64, give_up_at: Instant) -> Waiting {
+    pub(crate) fn begin_wait(&self, enough: u64, give_up_at: &mut GiveUpAt) -> Waiting {
         self.begin_wait_of(None, enough, give_up_at)
     }
 
     /// A caller begins to wait for a counter of a bank.
-    pub(crate) fn begin_wait_of(&self, counter: Option<u32>, enough: u64, give_up_at: Instant) -> Waiting {
+    pub(crate) fn begin_wait_of(
+        &self,
+        counter: Option<u32>,
+        enough: u64,
+        give_up_at: &mut GiveUpAt,
+    ) -> Waiting {
+        let give_up_at = *give_up_at.0.get_or_insert_with(|| Instant::now() + self.spec.deadline);
         Waiting { enough, give_up_at, errors_before: self.lock().count, counter }
     }
 

@@ -1,8 +1,8 @@
 //! Callers who wait, for the first number or for all of a batch, each until its own deadline.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
+use crate::callers::GiveUpAt;
 use crate::callers::counters::Counters;
 use crate::error::Result;
 use crate::serial::Prefix;
@@ -20,7 +20,7 @@ impl SegmentSource {
     pub(crate) fn lease(&self, want: u64) -> Result<TakenRange> {
         match self.buffer.take(want) {
             Ok(taken) => Ok(taken),
-            Err(_) => self.wait_for(want, 1, self.callers.give_up_at()),
+            Err(_) => self.wait_for(want, 1, &mut GiveUpAt::default()),
         }
     }
 
@@ -29,13 +29,13 @@ impl SegmentSource {
         if out.is_empty() {
             return Ok(());
         }
-        let give_up_at = self.callers.give_up_at();
+        let mut give_up_at = GiveUpAt::default();
         // `out` is written once all of it is there, so that an error leaves it as it was. Nearly always one part is all.
         let mut parts = Vec::new();
         let mut lacking = out.len() as u64;
         while lacking > 0 {
             // Nothing is taken before enough is there, so that an outage costs numbers only where callers race.
-            match self.wait_for(lacking, lacking, give_up_at) {
+            match self.wait_for(lacking, lacking, &mut give_up_at) {
                 Ok(taken) if parts.is_empty() && taken.len() == lacking => {
                     write_numbers(out, &taken);
                     return Ok(());
@@ -65,13 +65,13 @@ impl SegmentSource {
         count: u64,
         mut with: impl FnMut(std::ops::Range<u64>, &Prefix),
     ) -> Result<()> {
-        let give_up_at = self.callers.give_up_at();
+        let mut give_up_at = GiveUpAt::default();
         let mut done = 0;
         while done < count {
             let lacking = count - done;
             // As in `fill`: an outage costs no numbers.
             let taken = self
-                .wait_for(lacking, lacking, give_up_at)
+                .wait_for(lacking, lacking, &mut give_up_at)
                 .inspect_err(|_| self.callers.counters.lose(done))?;
             if let Some(prefix) = self.prefix(&taken) {
                 with(taken.lo..taken.hi, &prefix);
@@ -86,7 +86,7 @@ impl SegmentSource {
 
     /// Waits until `enough` numbers are in memory (or as many as memory can hold), then takes up to `want`.
     #[cold]
-    fn wait_for(&self, want: u64, enough: u64, give_up_at: Instant) -> Result<TakenRange> {
+    fn wait_for(&self, want: u64, enough: u64, give_up_at: &mut GiveUpAt) -> Result<TakenRange> {
         if let Some(taken) = self.take_if(want, enough)? {
             return Ok(taken);
         }

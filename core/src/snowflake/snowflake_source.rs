@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::callers::counters::Counters;
 use crate::callers::waker::ReadyQueue;
-use crate::callers::{CLOCK_NAP, Callers, ROUND_TRIP};
+use crate::callers::{CLOCK_NAP, Callers, GiveUpAt, ROUND_TRIP};
 use crate::error::{Code, Error, Result};
 use crate::process::revocation::RevocationWord;
 use crate::spec::{SnowflakeSpec, Spec, Worker};
@@ -134,7 +134,7 @@ impl SnowflakeSource {
             }
             Err(_) => {
                 let mut id = [0];
-                self.wait_for(&mut id, self.callers.give_up_at())?;
+                self.wait_for(&mut id, &mut GiveUpAt::default())?;
                 Ok(id[0])
             }
         }
@@ -164,7 +164,7 @@ impl SnowflakeSource {
 
     /// Fills `out`, all of it or none; waits until the deadline.
     pub(crate) fn fill(&self, out: &mut [u64]) -> Result<()> {
-        let give_up_at = self.callers.give_up_at();
+        let mut give_up_at = GiveUpAt::default();
         let mut done = 0;
         while done < out.len() {
             match self.generator.try_take(&mut out[done..]) {
@@ -172,7 +172,7 @@ impl SnowflakeSource {
                     self.wake_if_low();
                     done += count;
                 }
-                Err(_) => done += self.wait_for(&mut out[done..], give_up_at)?,
+                Err(_) => done += self.wait_for(&mut out[done..], &mut give_up_at)?,
             }
         }
         Ok(())
@@ -210,7 +210,7 @@ impl SnowflakeSource {
 
     /// Waits until the generator gives at least one id; returns how many.
     #[cold]
-    fn wait_for(&self, out: &mut [u64], give_up_at: Instant) -> Result<usize> {
+    fn wait_for(&self, out: &mut [u64], give_up_at: &mut GiveUpAt) -> Result<usize> {
         let waiting = self.callers.begin_wait(1, give_up_at);
         let mut has_waited = false;
         loop {
@@ -224,7 +224,7 @@ impl SnowflakeSource {
             if !std::mem::replace(&mut has_waited, true) {
                 Counters::add(&self.callers.counters.waits, 1);
             }
-            let left = give_up_at.saturating_duration_since(Instant::now());
+            let left = waiting.give_up_at.saturating_duration_since(Instant::now());
             let last_error = self.callers.lock();
             let pause = if needs_keeper(refusal) {
                 if let Some(error) = self.callers.give_up(&last_error, waiting, || 0) {
