@@ -12,6 +12,8 @@ import pytest
 
 import keymill
 
+mysql_connector = pytest.importorskip("mysql.connector")
+mysqlclient = pytest.importorskip("MySQLdb")
 pg8000 = pytest.importorskip("pg8000.dbapi")
 pymysql = pytest.importorskip("pymysql")
 psycopg = pytest.importorskip("psycopg")
@@ -141,6 +143,8 @@ class PoolOfOne:
 DRIVERS = {
     "pymysql": lambda: mysql_like(pymysql.connect),
     "pymysql-dict": lambda: mysql_like(pymysql.connect, cursorclass=pymysql.cursors.DictCursor, autocommit=True),
+    "mysqlclient": lambda: mysql_like(mysqlclient.connect),
+    "mysql-connector": lambda: mysql_like(mysql_connector.connect),
     "psycopg": lambda: postgres_like(psycopg.connect),
     "psycopg-autocommit": lambda: postgres_like(autocommit),
     "psycopg2": lambda: postgres_like(psycopg2.connect),
@@ -226,6 +230,33 @@ def test_a_work_that_hides_a_failed_statement_is_not_acknowledged(driver, table)
     with pytest.raises(keymill.ArgumentError), shards.write(FIRST) as connection:
         work(connection)
     assert database.all(0) == database.all(1) == ([], [])
+
+
+@pytest.mark.parametrize("driver", ["mysql-connector", "mysqlclient"])
+@pytest.mark.parametrize("table", [STAYING, MOVING], ids=["stays", "moves"])
+def test_a_work_that_leaves_rows_unread_is_told_so_and_writes_nothing(driver, table):
+    database = DRIVERS[driver]()
+    shards, runs, cursors = database.shards(router(table)), [], []
+
+    def work(connection):
+        runs.append(1)
+        insert(connection, FIRST)
+        # mysqlclient reads all rows at once, except with this cursor.
+        kind = (mysqlclient.cursors.SSCursor,) if driver == "mysqlclient" else ()
+        cursors.append(connection.cursor(*kind))
+        cursors[-1].execute("SELECT n FROM t_item")
+        assert cursors[-1].fetchone()
+
+    for way in (lambda: shards.run(FIRST, work), lambda: block(shards, work)):
+        with pytest.raises(keymill.ArgumentError, match="left rows of a result unread on shard `s1`.*nothing was written"):
+            way()
+    assert len(runs) == 2
+    assert database.all(0) == database.all(1) == ([], [])
+
+
+def block(shards, work):
+    with shards.write(FIRST) as connection:
+        work(connection)
 
 
 def test_a_step_that_comes_in_between_runs_the_work_again_and_ends_a_block(database):

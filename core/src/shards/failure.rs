@@ -91,6 +91,11 @@ impl ShardFailure {
         kind == ShardKind::Postgres && self.state == "25P02"
     }
 
+    /// The client of MySQL sends nothing before the rows of an earlier statement are read.
+    pub(super) fn is_of_unread_rows(&self, kind: ShardKind) -> bool {
+        kind == ShardKind::MySql && self.number == 2014
+    }
+
     /// Two rows would have one value that may be there once.
     pub(super) fn is_not_unique(&self, kind: ShardKind) -> bool {
         match kind {

@@ -966,6 +966,13 @@ impl ShardWrite {
                 }
                 return self.end(End::Throw);
             }
+            // The first statement after the work: without a move, the commit.
+            WriteStage::CheckMark | WriteStage::CommitOld if failure.is_of_unread_rows(kind) => {
+                let nothing = if self.only_reads { "" } else { "nothing was written; " };
+                return self.end(End::Fail(Error::argument(format!(
+                    "the work has left rows of a result unread on shard `{shard}`, and its driver sends nothing before they are read; {nothing}read all of them, or close the cursor"
+                ))));
+            }
             WriteStage::CommitOld if failure.is_unknown_commit(kind) && !self.only_reads => {
                 let mut also = String::new();
                 if self.is_mirrored() {

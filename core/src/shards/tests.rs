@@ -442,6 +442,35 @@ fn what_a_server_ended_or_has_no_room_for_may_succeed_later() {
 }
 
 #[test]
+fn a_work_that_leaves_rows_unread_is_told_so() {
+    for (routes, words) in [(STAYS, "COMMIT"), (MOVES, "RELEASE")] {
+        let (play, mut write) = (Play::new(ShardKind::MySql), tables(routes).write(ID));
+        let unread =
+            || ShardFailure { number: 2014, message: "out of sync".to_owned(), ..Default::default() };
+        let (mut answer, mut has_worked) = (ShardAnswer::Ready, false);
+        let error = loop {
+            answer = match write.next(answer) {
+                Ok(ShardAction::Open(..)) => ShardAnswer::Opened(ShardKind::MySql),
+                Ok(ShardAction::Work) => {
+                    assert!(!std::mem::replace(&mut has_worked, true), "it fails the next time as well");
+                    ShardAnswer::Ready
+                }
+                Ok(ShardAction::Ask(Side::Old, sql)) if has_worked && sql.starts_with(words) => {
+                    ShardAnswer::Failed(unread())
+                }
+                Ok(ShardAction::Ask(side, sql)) => ShardAnswer::Rows(play.rows(side, &sql)),
+                Ok(ShardAction::Commit(Side::Old)) if has_worked => ShardAnswer::Failed(unread()),
+                Ok(ShardAction::Done | ShardAction::Throw) => panic!("it is acknowledged"),
+                Ok(_) => ShardAnswer::Ready,
+                Err(error) => break error,
+            };
+        };
+        assert_eq!(error.code, Code::InvalidArgument, "{error}");
+        assert!(error.message.contains("left rows of a result unread on shard `s1`"), "{error}");
+    }
+}
+
+#[test]
 fn rows_that_a_trigger_of_the_new_shard_may_change_are_read_again() {
     for kind in [ShardKind::MySql, ShardKind::Postgres] {
         let reads = |trigger| {

@@ -20,6 +20,9 @@ POSTGRES = ("psycopg", "psycopg2", "psycopg2cffi", "pg8000")
 # libpq's PQTRANS_INERROR
 IN_ERROR = 3
 
+# CR_COMMANDS_OUT_OF_SYNC of MySQL's client: rows of an earlier statement are unread.
+COMMANDS_OUT_OF_SYNC = 2014
+
 IN_USE = "shard `{}` got a connection on which another write or read has not ended: each write and each read needs a connection of its own, so read before the write, or on the work's connection"
 IN_ATOMIC = "shard `{}`: a transaction of the program is open on `{}` (`transaction.atomic`, `ATOMIC_REQUESTS`, a `TestCase`), and a write begins a transaction of its own: call it outside, in tests in a `TransactionTestCase`"
 
@@ -288,6 +291,9 @@ def _failure(error: BaseException, held: _Held | None) -> tuple[str, int, str, b
             return state, 0, str(one).strip() or type(one).__name__, held is None or _is_over(held.raw)
         if module in MYSQL:
             number = one.args[0] if one.args and isinstance(one.args[0], int) else 0
+            # mysql-connector has no number of its own for it.
+            if number <= 0 and getattr(held and held.raw, "unread_result", False):
+                number = COMMANDS_OUT_OF_SYNC
             return getattr(one, "sqlstate", None) or "", max(number, 0), str(one), held is not None and _is_over(held.raw)
         # SQLAlchemy and Django wrap the driver's.
         one = getattr(one, "orig", None) or one.__cause__
