@@ -56,14 +56,27 @@ platform_tools() {
     [ "$(cat "$tools/versions" 2>/dev/null)" = "$versions" ] ||
         { python3 -m venv --clear "$tools" && pip_locked "$tools/bin/python" maturin platforms && echo "$versions" >"$tools/versions"; }
 }
-# zig_compiler TRIPLE TARGET: makes `$tools/zig-TRIPLE-cc` and `-ar`, which are zig's for this target of zig's. C is compiled with them.
+# zig brings the C library of every platform: the oldest glibc and macOS that the packages promise, musl, and Windows'.
+oldest_glibc=2.17 oldest_macos=11.0
+# zig_target PLATFORM: its name for zig.
+zig_target() {
+    local triple; triple=$(triple "$1")
+    case $1 in
+    windows-*) echo "${1#windows-}-windows-gnu" ;;
+    macos-*) echo "${1#macos-}-macos.$oldest_macos" ;;
+    *-musl) echo "${triple/-unknown/}" ;;
+    *) echo "${triple/-unknown/}.$oldest_glibc" ;;
+    esac
+}
+# zig_compiler PLATFORM: makes `$tools/zig-TRIPLE-cc` and `-ar`, which are zig's for the platform. C is compiled with them.
 zig_compiler() {
+    local triple; triple=$(triple "$1")
     # Asked for its version with a target of macOS, zig leaves an empty `a.o` in the current folder.
     printf '#!/bin/sh\n[ "$*" != --version ] || exec "%s" zig cc -- --version\nexec "%s" zig cc -- -g -fno-sanitize=all -target %s "$@"\n' \
-        "$tools/bin/cargo-zigbuild" "$tools/bin/cargo-zigbuild" "$2" >"$tools/zig-$1-cc"
-    printf '#!/bin/sh\nexec "%s" zig ar -- "$@"\n' "$tools/bin/cargo-zigbuild" >"$tools/zig-$1-ar"
-    chmod +x "$tools/zig-$1"-*
-    export "CC_${1//-/_}=$tools/zig-$1-cc" "AR_${1//-/_}=$tools/zig-$1-ar"
+        "$tools/bin/cargo-zigbuild" "$tools/bin/cargo-zigbuild" "$(zig_target "$1")" >"$tools/zig-$triple-cc"
+    printf '#!/bin/sh\nexec "%s" zig ar -- "$@"\n' "$tools/bin/cargo-zigbuild" >"$tools/zig-$triple-ar"
+    chmod +x "$tools/zig-$triple"-*
+    export "CC_${triple//-/_}=$tools/zig-$triple-cc" "AR_${triple//-/_}=$tools/zig-$triple-ar"
 }
 # without_libnode: for Windows without Microsoft's linker napi's build script wants the first of these files, and zig the second; nothing is
 # linked to them.
