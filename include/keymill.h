@@ -15,9 +15,9 @@
  *            its NUL; on KM_BUFFER_TOO_SMALL the size the buffer needs, NUL included.
  * Ownership  The caller frees each km_mill, km_source, km_router and km_numbers once, in any order. A source stays a valid handle when its
  *            mill is closed or freed: it answers KM_CLOSED.
- * Threads    Every function but the free functions and those of km_cursor may be called on one handle by any number of
+ * Threads    Every function but the free functions and the functions of km_cursor may be called on one handle by any number of
  *            threads at once, while others close the mill too. Freeing a handle that another thread is using is a fault
- *            of the caller's. A handle of the wrong kind gives KM_INVALID_ARGUMENT, and so does one that was freed, until 1024
+ *            of the caller's. A handle of the wrong kind gives KM_INVALID_ARGUMENT, and so does a freed handle, until 1024
  *            handles were freed after it: then it may be another one. A pointer that never was a handle is undefined.
  * Waiting    Only km_source_next, _next_for_..., _next_text, _fill, _fill_for_..., _lease, the _wide_ forms of these and a
  *            cursor's refill wait, at most for the source's deadline, and never on a socket. km_mill_close waits up to 10 s for the store's last answer.
@@ -32,7 +32,7 @@
  *            given to files of yours, and the library would write there. In a forked child that is fine before its
  *            first call. Keep the descriptors 0, 1 and 2 open, if only on /dev/null. A relative path is taken from the working
  *            folder of the opening.
- * Ids        are below 2^63, those of 128 bits below 2^127.
+ * Ids        are below 2^63, ids of 128 bits below 2^127.
  * Jumps      A call must return: do not leave one by longjmp(), siglongjmp(), pthread_exit() or a C++ exception in a signal
  *            handler, nor end its thread by pthread_cancel(). A lock would stay taken, and numbers would be lost.
  * Unloading  The library stays in memory after dlclose(); there is nothing to shut down at exit.

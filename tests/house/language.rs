@@ -21,7 +21,17 @@ const SOURCES: [&str; 6] = [
     "bindings/python/rust/src",
 ];
 
-/// Patterns of sentences, in comments and in the documents.
+/// The sources of other languages, whose sentences are counted.
+const OTHERS: [(&str, &str); 6] = [
+    ("bindings/java/java/src/main", "java"),
+    ("bindings/java/frameworks", "java"),
+    ("bindings/node/ts", "ts"),
+    ("bindings/python/python", "py"),
+    ("include", "h"),
+    ("include", "hpp"),
+];
+
+/// Patterns of sentences, in comments, in the documents and in the sources of other languages.
 const SENTENCES: [(&str, &str); 6] = [
     ("that of", "say the noun again"),
     ("those of", "say the noun again"),
@@ -95,9 +105,12 @@ fn counted() -> BTreeMap<String, usize> {
             let _ = write!(comments, "{} ", line.trim_start().trim_start_matches(['/', '!']).trim());
         }
     }
-    for path in documents() {
+    let others = OTHERS.iter().flat_map(|(folder, extension)| files(&root().join(folder), extension));
+    for path in documents().into_iter().chain(others) {
         let text = fs::read_to_string(&path).expect("a page");
-        comments += &text.split_whitespace().collect::<Vec<_>>().join(" ");
+        // A sentence goes on in the next line of a comment.
+        let lines = text.lines().map(|line| line.trim_start().trim_start_matches(['/', '*', '#']));
+        comments += &lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
         comments += " ";
     }
     let comments = comments.to_lowercase();

@@ -155,8 +155,8 @@ fn widening(words: &Words, table: &str, gene: &str, dialect: Dialect) -> Vec<Str
         ],
         Dialect::Mysql | Dialect::Mariadb => vec![
             format!("ALTER TABLE {table} ADD COLUMN order_id_16 VARBINARY(16)"),
-            // Any other mode makes an empty id of a row that was not filled, and an id of 8 bytes of one that has 16, where the steps are
-            // taken twice: `+ 0` is refused for bytes.
+            // Where the steps are taken twice, any other mode makes an empty id of a row that was not filled, and an id of 8 bytes of an id
+            // of 16: `+ 0` is refused for bytes.
             "SET SESSION sql_mode = 'STRICT_ALL_TABLES'".to_owned(),
             format!(
                 "UPDATE {table} SET order_id_16 = UNHEX(LPAD(HEX(order_id + 0), 16, '0')) WHERE order_id_16 IS NULL"

@@ -68,7 +68,7 @@ test('ids of 128 bits', async () => {
   assert.deepEqual(await orders.takeAsync('buyer-42', 1), [first + 5n])
   assert.deepEqual(orders.parse(first), { gene: 56443, number: 1n })
   assert.deepEqual(orders.parse(String(first)), { gene: 56443, number: 1n })
-  // A bigint does not say its form: one that fits both is refused, and the bytes say it.
+  // A bigint does not say its form: a number that fits both is refused, and the bytes say it.
   const both = id(61763n, 7n)
   for (const wrong of [both, String(both)]) refused('INVALID_ARGUMENT', () => orders.parse(wrong), '128')
   const bytes = Buffer.alloc(16)

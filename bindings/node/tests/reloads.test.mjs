@@ -25,7 +25,7 @@ function project(files) {
 
 /** Runs a program of KEYMILL_RELOADERS; `onText` gets what it has printed so far. */
 function started(program, args, cwd, env, onText) {
-  // Node's own runner must not take the output for that of a test of its own.
+  // Node's own runner must not take the output for a test of its own.
   const child = spawn(process.execPath, [join(reloaders, 'node_modules', program), ...args], { cwd, env: { ...process.env, NODE_TEST_CONTEXT: undefined, ...env } })
   let text = ''
   for (const stream of [child.stdout, child.stderr]) {

@@ -44,7 +44,7 @@ each('a write makes the rows of its id the same on both shards', async (two) => 
   const rows = await two.all(0)
   assert.deepEqual(rows, [[`${FIRST} 100 % café 0`], [`${FIRST} 1 ${FIRST} null`, `${FIRST} 2 ${-FIRST} null`]])
   assert.deepEqual(await two.all(1), rows)
-  // Two rows exchange a value of which there is one.
+  // Two rows exchange a value that only one row may have.
   await shards.write(FIRST, async (client) => {
     for (const [n, seat] of [[1, null], [2, FIRST], [1, -FIRST]]) await ask(client, 'UPDATE t_item SET seat = ? WHERE n = ?', [seat, n])
   })

@@ -53,7 +53,7 @@ test('tryNext does not wait: null, and the reason once it is known', async () =>
   const ids = mill.segment('s')
   const begin = performance.now()
   for (let i = 0; i < 1000; i++) assert.equal(ids.tryNext(), null)
-  // One that waits would take its deadline of three seconds.
+  // A call that waits would take its deadline of three seconds.
   assert.ok(performance.now() - begin < 30_000)
   hole.end()
   await mill.closeAsync()

@@ -30,7 +30,7 @@ test('workers that open one string share one mill', async () => {
 })
 
 for (const kind of ['segment', 'serial']) {
-  test(`a ${kind}'s ids rise strictly over all workers, whoever comes and goes`, async () => {
+  test(`a ${kind}'s ids rise strictly over all workers, while workers come and go`, async () => {
     const config = `sqlite:${scratch()}/ids.db`
     const latest = new BigInt64Array(new SharedArrayBuffer(16))
     const mill = open(config)

@@ -25,7 +25,7 @@ export interface Field {
   readonly isText?: boolean
 }
 
-/** The mill of an application: the one that the program has named, else one in the application's own database, opened at its first id. */
+/** The mill of an application: the mill that the program has named, else a mill in the application's own database, opened at its first id. */
 export class ApplicationMill {
   readonly #store: () => string
   readonly #isFixed: boolean

@@ -7,7 +7,7 @@ import { native, type SourceStats } from './native'
 import type { Key } from './router'
 import { Serial, type AnySource, type Parts } from './source'
 
-/** Options of a lazy source: those of the source, and what its ids are given as. */
+/** Options of a lazy source: the options of the source, and what its ids are given as. */
 export type LazyOptions<As extends string> = SourceOptions & { as?: As }
 
 /** What lazy sources of every kind have. */
@@ -40,7 +40,7 @@ export interface LazySource<T> extends Lazily, Iterable<T>, AsyncIterable<T> {
   takeAsync(count: number): Promise<T[]>
   /** Fills an array with ids: all of it, or none and an error. */
   fill<A extends BigUint64Array | BigInt64Array>(array: A): A
-  /** The next id as text, as that of the source. */
+  /** The next id as text, as the source gives it. */
   nextText(): string
   nextTextAsync(): Promise<string>
   takeText(count: number): string[]
@@ -64,7 +64,7 @@ export interface LazyBusiness<T> extends Lazily {
   take(key: Key, count: number): T[]
   /** `count` ids for a key: all of them, or a rejection. */
   takeAsync(key: Key, count: number): Promise<T[]>
-  /** The next id for a key as text, as that of the source. */
+  /** The next id for a key as text, as the source gives it. */
   nextText(key: Key): string
   nextTextAsync(key: Key): Promise<string>
   takeText(key: Key, count: number): string[]
@@ -98,7 +98,7 @@ export function use(mill: Mill | null): void {
   present = mill === null ? undefined : { mill, at, which: 'shared' }
 }
 
-/** The mill that lazy sources take from: that of `use`, in whichever thread, else the default one (`open()`), which is opened once. */
+/** The mill that lazy sources take from: the mill of `use`, in every thread, else the default mill (`open()`), which is opened once. */
 export function shared(): Mill {
   return found('the shared mill').mill
 }

@@ -21,7 +21,7 @@ export type ShardWriteBox = { [opaque]: 'shard write' }
 /** What a write of `Shards` does next. */
 export interface ShardStep {
   action: 'open' | 'begin' | 'ask' | 'work' | 'commit' | 'rollback' | 'close' | 'wait' | 'throw' | 'done'
-  /** 0: on the shard that decides; 1: on the one that follows. */
+  /** 0: on the shard that decides; 1: on the shard that follows. */
   side: 0 | 1
   /** The shard or the statement. */
   text: string

@@ -23,7 +23,7 @@ export interface KeymillDynamicModule {
 export interface KeymillModuleOptions {
   /** The configuration of the mill; nothing: what KEYMILL_CONFIG says. */
   config?: string | undefined
-  /** `false`: the mill is not the one that `lazy` sources and the modules of ORMs take from. It is, unless the program shares another one. */
+  /** `false`: `lazy` sources and the modules of ORMs do not take from this mill. They do, unless the program shares another mill. */
   share?: boolean | undefined
 }
 export interface KeymillModuleAsyncOptions {

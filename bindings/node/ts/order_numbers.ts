@@ -56,7 +56,7 @@ export class OrderNumbers {
     return asked(() => new OrderNumbers(native.numbersFromVariable(orderKeys(), text('a tenant', tenant), text('a table', table))))
   }
 
-  /** With keys of the caller's: versions, 1 to 255, with 32 bytes each, of which `sealWith` seals. */
+  /** With keys of the caller's: versions, 1 to 255, with 32 bytes each. The version `sealWith` seals. */
   static fromKeys(keys: Map<number, Uint8Array> | Record<number, Uint8Array>, sealWith: number, tenant = '', table = ''): OrderNumbers {
     if (typeof keys !== 'object' || keys === null) throw argument(`keys must be a Map or an object of versions and bytes, not ${shown(keys)}`)
     const given: [unknown, unknown][] = types.isMap(keys) ? [...keys] : Object.entries(keys).map(([name, key]) => [Number(name), key])
@@ -104,7 +104,7 @@ export class OrderNumbers {
     return asked(() => native.seal8(this.#box, checked(id)))
   }
 
-  /** The id in an order number of 8 bytes, of the version of `withVersion` or the only one that is loaded. */
+  /** The id in an order number of 8 bytes, of the version of `withVersion` or of the only version that is loaded. */
   unseal8(orderNo: bigint | number): bigint {
     return asked(() => native.unseal8(this.#box, of64('an order number', orderNo, 0n)))
   }
@@ -116,7 +116,7 @@ export class OrderNumbers {
     return Array.from(given, (_, at) => all.subarray(BYTES * at, BYTES * (at + 1)) as Bytes)
   }
 
-  /** The ids in many order numbers of 16 bytes: all of them, or an error that names one that is wrong. */
+  /** The ids in many order numbers of 16 bytes: all of them, or an error that names a wrong number. */
   unsealAll(orderNos: Uint8Array[]): bigint[] {
     const given = list('order numbers', orderNos)
     const all = new Uint8Array(BYTES * given.length)

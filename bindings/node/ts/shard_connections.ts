@@ -1,4 +1,4 @@
-// Connections of the program's own pools, told apart by their shapes: those of `mysql2`, with promises or callbacks, and those of `pg`.
+// Connections of the program's own pools, told apart by their shapes: pools of `mysql2`, with promises or callbacks, and of `pg`.
 import { types } from 'node:util'
 
 import type { ShardRow } from './native'

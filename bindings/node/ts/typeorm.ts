@@ -195,7 +195,7 @@ function set({ column, property }: Filled, entity: object, id: unknown): void {
   else (entity as any)[property] = id
 }
 
-/** What is declared for a property in its class, or in one that the class extends. */
+/** What is declared for a property in its class, or in a class that it extends. */
 function declaredAt(target: Function, property: string): Declared | undefined {
   for (let type: any = target; typeof type === 'function'; type = Object.getPrototypeOf(type)) {
     const found = common.declared.get(type)?.get(property)

@@ -47,7 +47,7 @@ def test_wide_ids_have_128_bits(mill):
     assert asyncio.run(later(orders)) == id + 3
     parts = {"gene": GENE_OF_BUYER_42, "number": 1}
     assert orders.parse(id) == orders.parse(str(id)) == orders.parse(id.to_bytes(16, "big")) == parts
-    # An int does not say its form: one that fits both is refused, and the bytes say it.
+    # An int does not say its form: a number that fits both is refused, and the bytes say it.
     both = 61763 << 47 | 7
     for wrong in (both, str(both)):
         assert f"0x{both:032x}" in refused("INVALID_ARGUMENT", orders.parse, wrong)

@@ -282,7 +282,7 @@ def test_a_spawned_child_of_a_process_that_shares_a_mill_makes_no_other_store(mi
         assert pool.apply(taken_or_refused, [declared]) == 1
     keymill.use(None)
     with spawn.Pool(1) as pool:
-        assert pool.apply(taken_or_refused, [declared]) == 1, "the default mill is that of both"
+        assert pool.apply(taken_or_refused, [declared]) == 1, "both have the default mill"
     assert (tmp_path / "keymill.db").exists()
 
 

@@ -173,7 +173,7 @@ def test_a_write_makes_the_rows_of_its_id_the_same_on_both_shards(database):
     shards = database.shards(router(MOVING))
     assert shards.run(FIRST, lambda connection: insert(connection, FIRST)) == FIRST
     assert database.all(0) == database.all(1) == ([(FIRST, "100 % café")], [(FIRST, 1, FIRST), (FIRST, 2, -FIRST)])
-    # Two rows exchange a value of which there is one.
+    # Two rows exchange a value that only one row may have.
     with shards.write(FIRST) as connection:
         cursor = connection.cursor()
         for n, seat in ((1, None), (2, FIRST), (1, -FIRST)):
@@ -252,6 +252,11 @@ def test_a_work_that_leaves_rows_unread_is_told_so_and_writes_nothing(driver, ta
             way()
     assert len(runs) == 2
     assert database.all(0) == database.all(1) == ([], [])
+
+    # The advice of the message.
+    shards.run(FIRST, lambda connection: (work(connection), cursors[-1].fetchall()))
+    assert len(database.all(0)[1]) == 2
+    assert database.all(1) == (database.all(0) if table is MOVING else ([], []))
 
 
 def block(shards, work):

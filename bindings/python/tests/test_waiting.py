@@ -180,7 +180,7 @@ def test_the_mills_that_are_open_at_exit_close_side_by_side(tmp_path):
         url = f"mysql://app@127.0.0.1:{silent.getsockname()[1]}/ids?timeout=60s"
         for ids in ("1 2 3", "4 5 6"):
             began = time.monotonic()
-            # Six stores that never answer, and one that takes back what was not used.
+            # Six stores that never answer, and a store that takes back what was not used.
             program = [sys.executable, "-c", EXIT, *[url] * 6, f"sqlite:{tmp_path}/ids.db"]
             assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == f"{ids}\n"
             assert time.monotonic() - began < 20, "one after the other they take a minute"

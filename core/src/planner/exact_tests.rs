@@ -713,7 +713,7 @@ mod periods {
             ),
             "{actions:?}"
         );
-        // One that came a moment before is.
+        // A range that arrived a moment before is kept.
         let mut days = Days::of(DAYS);
         assert_eq!(days.asks_for(1_000), Some(days.tomorrow));
         let now = days.now(1);

@@ -74,7 +74,7 @@ impl Readers {
 /// The row of a reader as its process left it. Where there are several stores, each has a row.
 #[derive(Clone, Debug, Default)]
 pub struct OwnReader {
-    /// The number that a new row gets; `None`: one that is drawn.
+    /// The number that a new row gets; `None`: a number that is drawn.
     pub(crate) number: Option<u64>,
     /// The number, and what the row may hold; `None` before the first request.
     pub(crate) row: Option<(u64, Vec<Left>)>,

@@ -25,7 +25,7 @@ pub(super) enum Added {
 enum RowTexts {
     /// One after the other. The first id has this place: it is an error once the permit is over.
     Values { text: String, id: Range<usize> },
-    /// Column by column. PostgreSQL reads an array about three times as fast as as many values of a `VALUES`, each of which is an expression.
+    /// Column by column. PostgreSQL reads an array about three times as fast as as many values of a `VALUES`, since each of those is an expression.
     Arrays(Vec<String>),
 }
 

@@ -17,7 +17,7 @@ pub fn text_literal(kind: ShardKind, text: &str) -> String {
     out
 }
 
-/// Writes a text with other words in place of some letters, each of which is one byte.
+/// Writes a text with other words in place of some letters. Each of these letters is one byte.
 pub fn push_escaped<const N: usize>(out: &mut String, text: &str, escapes: [(char, &str); N]) {
     let mut rest = text;
     while let Some(at) = rest.find(escapes.map(|(letter, _)| letter)) {

@@ -44,7 +44,7 @@ pub struct MovedTable {
     /// Between quotes, with its schema.
     pub quoted: String,
     pub columns: Vec<Column>,
-    /// The columns of the primary key, of which the first holds the id.
+    /// The columns of the primary key. The first holds the id.
     pub primary: Vec<usize>,
     /// The key holds bytes.
     pub is_wide: bool,

@@ -228,7 +228,7 @@ impl Shard {
     /// Does the work in a transaction, which is rolled back where the work fails. Locking reads of it lock the rows that they find, and no gaps.
     ///
     /// # Errors
-    /// Those of the work. `STORE_UNAVAILABLE`: the connection broke, and the locks went with it.
+    /// The errors of the work. `STORE_UNAVAILABLE`: the connection broke, and the locks went with it.
     pub fn transaction<T>(&mut self, work: impl FnOnce(&mut Shard) -> Result<T>) -> Result<T> {
         self.run_transaction(self.begin_locking(), true, work)
     }
@@ -236,7 +236,7 @@ impl Shard {
     /// Does work that only locks rows. The transaction is rolled back, because a commit would wait for the disk.
     ///
     /// # Errors
-    /// Those of [`Shard::transaction`].
+    /// As for [`Shard::transaction`].
     pub fn with_locks<T>(&mut self, work: impl FnOnce(&mut Shard) -> Result<T>) -> Result<T> {
         self.run_transaction(self.begin_locking(), false, work)
     }

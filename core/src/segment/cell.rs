@@ -46,7 +46,7 @@ struct Head {
     lo: AtomicU64,
     period: AtomicU64,
     born_ms: AtomicU64,
-    /// The version since which the date part has been that of each segment.
+    /// Since this version the date part has been each segment's own.
     dated_since: AtomicU64,
     /// The date part of a serial source's segment. It fills cache lines that are there anyway and that takers do not write.
     prefix: [AtomicU64; PREFIX_WORDS],

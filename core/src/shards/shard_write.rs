@@ -232,10 +232,10 @@ impl ShardWrite {
     /// over, and no connection is held.
     ///
     /// # Errors
-    /// `NOT_READY`: a step of the move came in between, and the deadline has passed. `LEASE_LOST`: likewise, and this process could not tell
-    /// the store that it follows. `STORE_REFUSED`: a shard refuses the rows or a statement, and would refuse them again; nothing was written.
+    /// `NOT_READY`: a step of the move came in between, and the deadline has passed. `LEASE_LOST`: the deadline has
+    /// passed, and this process could not tell the store that it follows. `STORE_REFUSED`: a shard refuses the rows or a statement, and would refuse them again; nothing was written.
     /// `STORE_UNAVAILABLE`: a shard does not answer, has ended the statements, or has no room, or it is not known whether it has committed.
-    /// `INVALID_CONFIG`: the isolation of a transaction. `INVALID_ARGUMENT`: the work has ended its transaction, or went on after an error.
+    /// `INVALID_CONFIG`: the isolation of a transaction. `INVALID_ARGUMENT`: the work has ended its transaction, went on after an error, or left rows unread.
     pub fn next(&mut self, answer: ShardAnswer) -> Result<ShardAction> {
         let done = match answer {
             ShardAnswer::Failed(failure) => return self.failure(&failure),
@@ -970,7 +970,7 @@ impl ShardWrite {
             WriteStage::CheckMark | WriteStage::CommitOld if failure.is_of_unread_rows(kind) => {
                 let nothing = if self.only_reads { "" } else { "nothing was written; " };
                 return self.end(End::Fail(Error::argument(format!(
-                    "the work has left rows of a result unread on shard `{shard}`, and its driver sends nothing before they are read; {nothing}read all of them, or close the cursor"
+                    "the work has left rows of a result unread on shard `{shard}`, and its driver sends nothing before they are read; {nothing}let the work read all of them"
                 ))));
             }
             WriteStage::CommitOld if failure.is_unknown_commit(kind) && !self.only_reads => {

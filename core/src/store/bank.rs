@@ -340,7 +340,7 @@ pub struct BankChange {
 /// earlier time with as many counters are raised and opened again at last, when the record says that they count.
 ///
 /// Of several commands at once one is carried out, whatever they are, and whenever each of them goes on:
-/// * a command that opens rows has recorded a new generation before, by compare-and-set. One that began earlier is refused there;
+/// * a command that opens rows has recorded a new generation before, by compare-and-set. A command that began earlier is refused there;
 /// * a row is opened only as it stood before that, and closing moves closed rows too. What a later command has closed stays closed.
 pub(super) fn change(
     parts: &mut [impl BankPart],

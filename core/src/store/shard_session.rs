@@ -20,7 +20,7 @@ pub(crate) const POSTGRES_VALUES: [(&str, &str); 9] = [
     ("quote_all_identifiers", "off"),
 ];
 
-/// Those of MySQL: times in UTC; a zero, and a date that no calendar has, stay what they are; what does not fit is an error.
+/// The settings of MySQL: times in UTC; a zero, and a date that no calendar has, stay what they are; what does not fit is an error.
 pub(crate) const MYSQL_VALUES: [(&str, &str); 2] = [
     ("time_zone", "+00:00"),
     ("sql_mode", "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"),

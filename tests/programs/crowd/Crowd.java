@@ -173,7 +173,7 @@ public class Crowd {
             } else if (what == 4 && !there.isEmpty()) {
                 delete(one(there));
             } else if (what >= 5 && what <= 6 && there.size() > 1) {
-                // Two rows exchange a value of which there is one.
+                // Two rows exchange a value that only one row may have.
                 Collections.shuffle(there, chance);
                 long first = there.get(0);
                 long second = there.get(1);

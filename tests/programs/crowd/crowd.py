@@ -154,7 +154,7 @@ class Worker:
             elif what == 4 and there:
                 delete(chance.choice(there))
             elif what in (5, 6) and len(there) > 1:
-                # Two rows exchange a value of which there is one.
+                # Two rows exchange a value that only one row may have.
                 one, two = chance.sample(there, 2)
                 for n, seat in ((one, None), (two, items[one]), (one, items[two])):
                     cursor.execute("UPDATE t_item SET seat = %s WHERE item_of = %s AND n = %s", (seat, id, n))

@@ -82,7 +82,7 @@ impl<C: ShardConnection> Work<'_, C> {
         Ok(())
     }
 
-    /// Two rows exchange a value of which there is one.
+    /// Two rows exchange a value that only one row may have.
     fn exchange(&mut self, first: u64, second: u64) -> Result<(), WorkError> {
         let seat = |n: u64| self.items.get(&n).copied().unwrap_or_default();
         let (a, b) = (seat(first), seat(second));

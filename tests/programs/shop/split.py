@@ -207,7 +207,7 @@ def find_all(orders):
     return len(of_buyers), {shard: ask(shard, "SELECT COUNT(*) FROM t_order")[0][0] for shard in SHARDS}
 
 
-say("four shards, of which s4 is empty; the ids and the table of routes are in a store beside them")
+say("four shards; s4 is empty; the ids and the table of routes are in a store beside them")
 (folder / "routes.toml").write_text(TABLE)
 KEYS.touch(mode=0o600)
 KEYS.write_text(f'seal_with = 1\n[key]\n1 = "{os.urandom(32).hex()}"\n')

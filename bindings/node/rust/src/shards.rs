@@ -22,7 +22,7 @@ pub struct ShardWriteBox(RefCell<ShardWrite>);
 #[napi(object, object_from_js = false)]
 pub struct ShardStep {
     pub action: &'static str,
-    /// 0: on the shard that decides; 1: on the one that follows.
+    /// 0: on the shard that decides; 1: on the shard that follows.
     pub side: u32,
     /// The shard or the statement.
     pub text: String,

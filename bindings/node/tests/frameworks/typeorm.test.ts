@@ -246,7 +246,7 @@ test('a transaction that locks the table waits no longer than the deadline for a
   await other.destroy()
 })
 
-test('a mill that the program shares comes before that of the database', async () => {
+test('a mill that the program shares comes before the mill of the database', async () => {
   const mill = open(`sqlite:${file('ids.db')}`)
   mill.segment('orders').fill(new BigUint64Array(500_000))
   use(mill)

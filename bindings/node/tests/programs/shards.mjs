@@ -26,7 +26,7 @@ async function work(client, id, done) {
     await ask(client, 'DELETE FROM t_item WHERE item_of = ? AND n = ?', [id, n])
     done.push(`- ${id} ${n}`)
   } else if (what <= 3 && there.length > 1) {
-    // Two rows exchange a value of which there is one.
+    // Two rows exchange a value that only one row may have.
     const [[one, first], [other, second]] = [there.at(0), there.at(-1)]
     for (const [n, seat] of [[one, null], [other, first], [one, second]]) await ask(client, 'UPDATE t_item SET seat = ? WHERE item_of = ? AND n = ?', [seat, id, n])
   } else if (what <= 5) await ask(client, 'UPDATE t_order SET version = version + 1, note = ? WHERE order_id = ?', [`100 % of ${chance(1000)}`, id])

@@ -1,6 +1,6 @@
 """Closes the mills of processes that `multiprocessing` starts, which end without the exit of an interpreter.
 
-Its finalizers do so. The child registers one for itself, because `multiprocessing` forgets those of the parent there.
+Its finalizers do so. The child registers one for itself, because `multiprocessing` forgets the parent's there.
 """
 
 import os

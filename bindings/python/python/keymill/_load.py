@@ -6,7 +6,7 @@ import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Optional
 
-# The version of the package's Python files: that of the workspace's Cargo.toml.
+# The version of the package's Python files, which is the workspace's in Cargo.toml.
 VERSION = "0.2.0"
 _FOLDER = os.path.dirname(__file__)
 _MACHINES = {62: "x86_64", 183: "aarch64"}

@@ -135,7 +135,7 @@ class _HeldSqlalchemy(_Held):
 
 class _HeldDjango(_Held):
     """A connection of `django.db.connections`, which is the thread's own and stays open. The transaction is a block of `transaction.atomic`, so that
-    those of the work are savepoints in it, and Django refuses what would end it."""
+    the work's own blocks are savepoints in it, and Django refuses what would end it."""
 
     def __init__(self, connection: Any, pool: Any) -> None:
         if not connection.in_atomic_block:
@@ -436,7 +436,7 @@ class Shards:
     `shards` says how to get a connection to each shard of the router's table: a function that returns a connection of PyMySQL, mysqlclient,
     mysql-connector, psycopg, psycopg2 or pg8000, such as `engine.raw_connection` of SQLAlchemy, which is closed after the write; or a pool with
     `getconn` and `putconn`. `engine.connect` gives connections of SQLAlchemy, to which a `Session` may be bound, and `lambda: django.db.connections["s1"]`
-    those of Django, whose models are used with `using=connection.alias`. `tables` names the tables of the ids, each with the column of the id, the first of its primary key. The first table is the
+    connections of Django, whose models are used with `using=connection.alias`. `tables` names the tables of the ids, each with the column of the id, the first of its primary key. The first table is the
     root: each id that has rows has one there. Tables to which foreign keys lead come first. `deadline`: for how many seconds a write is tried again.
 
     While the id's range moves, a write makes the rows of the id the same on the second shard, and commits both. Any thread may use it.

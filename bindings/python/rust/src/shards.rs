@@ -57,7 +57,7 @@ pub(crate) struct ShardWrite {
     write: Write,
 }
 
-/// What is done next: its name, the side (0: the shard that decides, 1: the one that follows), a text and a number.
+/// What is done next: its name, the side (0: the shard that decides, 1: the shard that follows), a text and a number.
 type Action = (&'static str, usize, String, f64);
 
 fn action(action: ShardAction) -> Action {

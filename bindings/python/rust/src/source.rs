@@ -220,8 +220,8 @@ impl Source {
         Self::wait_in_asyncio(slf, None)
     }
 
-    /// Takes an id or a text of this source apart: a dict with those of `time` (a `datetime` in UTC), `datacenter`, `worker`,
-    /// `sequence`, `date`, `gene` and `number` that this kind of source has.
+    /// Takes an id or a text of this source apart: a dict with what this kind of source has of `time` (a `datetime` in
+    /// UTC), `datacenter`, `worker`, `sequence`, `date`, `gene` and `number`.
     ///
     /// >>> import keymill
     /// >>> keymill.open("memory:").serial("cust", "id", date="'C'", number="000").parse("C042")

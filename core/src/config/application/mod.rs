@@ -7,7 +7,7 @@
 //! * `database_file`: SQLite.
 //!
 //! Known are where, as whom, how encrypted, which certificates and how long. An unknown name that may speak of one of these is
-//! refused; every other one is ignored, and named by the mill's option `ignored=`, of which the mill makes an event. Encryption
+//! refused; every other one is ignored, and named by the mill's option `ignored=`, and the mill makes an event of it. Encryption
 //! is never weaker than what is written, nor than what the library does where nothing is written. No message repeats a value: a
 //! password may stand anywhere in a URL or a setting.
 

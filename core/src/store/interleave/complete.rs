@@ -92,7 +92,7 @@ impl Interleaved {
         self.banks.get(&SourceId::of(&key)).is_some_and(|bank| bank.is_complete)
     }
 
-    /// Reads the record of a complete bank in every store that answers; that of any of them is enough.
+    /// Reads the record of a complete bank in every store that answers. The record of any of them is enough.
     pub(super) fn look_whether_complete(&mut self, bank: &Key, counters: u32) {
         if self.is_known_complete(bank, counters) {
             return;

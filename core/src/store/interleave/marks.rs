@@ -255,7 +255,7 @@ fn record(store: &mut Conversation<'_>, begin: &BeginMark) -> Result<(), Fault> 
     })
 }
 
-/// A store that had no row of a worker has that of another one now.
+/// A store that had no row of a worker has another worker's row now.
 fn listed_twice(worker: u64, own: StoreIndex, found: RowStatus) -> Fault {
     let found = found.partition.map_or(StoreIndex::ONLY, Partition::store_index);
     Fault::new(

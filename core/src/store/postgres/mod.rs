@@ -37,7 +37,7 @@ use postgres_session::{History, PostgresSession, Shared};
 /// Reservations in PostgreSQL.
 pub type PostgresStore = SqlStore<Remote<Postgres, PostgresSession>>;
 
-/// Connects to a server, or among several to the one that takes writes.
+/// Connects to a server, or among several to the server that takes writes.
 #[derive(Default)]
 pub struct Postgres {
     /// The history of the server to which this process wrote last.

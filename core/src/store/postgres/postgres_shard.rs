@@ -74,7 +74,7 @@ impl ShardSession for PostgresSession {
         answer.map(drop).map_err(|failed| self.failed(&failed, Phase::Ask))
     }
 
-    /// The first of the schemas in which this login looks has it, whoever owns it there: programs that name no schema use that one.
+    /// The first of the schemas in which this login looks has it, and any role may own it there: programs that name no schema use that one.
     fn table(&mut self, name: &str) -> Result<Option<ShardTable>, Fault> {
         let found = self.relations_named(name, RelationUse::Write)?;
         let path = self.schema.as_ref().map_or(self.server.path.as_slice(), slice::from_ref);

@@ -9,7 +9,7 @@ pub(crate) fn moment() -> (SystemTime, Instant) {
     (SystemTime::now(), Instant::now())
 }
 
-/// Seconds and nanoseconds since 1970, by `GetSystemTimePreciseAsFileTime`, whose steps are of 100 ns. Those of the coarse clock are of
+/// Seconds and nanoseconds since 1970, by `GetSystemTimePreciseAsFileTime`, whose steps are of 100 ns. The steps of the coarse clock are of
 /// up to 15.6 ms. A clock before 1970 shows 1970.
 #[inline]
 fn since_1970() -> (i64, i64) {

@@ -1,7 +1,7 @@
 //! The listener at which the MySQL driver meets its tunnel, and the wait for either end.
 //!
 //! The driver speaks no named pipes, so it connects to a port of 127.0.0.1. Any login of the machine can do that: the listener asks the
-//! system which process each connection is from, and closes those of others.
+//! system which process each connection is from, and closes the connections of others.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpListener};

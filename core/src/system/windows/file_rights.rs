@@ -1,5 +1,5 @@
-//! Which other users can read or change a file: not looked at. A file has the rights of its folder, and those of a user's own folders
-//! keep other users out. libpq does the same with its password file.
+//! Which other users can read or change a file: not looked at. A file has the rights of its folder, and the rights of a user's own
+//! folders keep other users out. libpq does the same with its password file.
 
 use std::fs::File;
 use std::io;

@@ -39,7 +39,7 @@ pub(crate) fn identity(path: &Path) -> io::Result<FileId> {
     identity_of(&opened(path)?)
 }
 
-/// Which file this is. Numbers of ReFS have 128 bits; those of other file systems have the lower 64 only.
+/// Which file this is. Numbers of ReFS have 128 bits; numbers of other file systems have the lower 64 only.
 ///
 /// # Errors
 /// It cannot be looked at.

@@ -8,7 +8,7 @@ use windows_sys::Win32::System::LibraryLoader::{
     GetProcAddress,
 };
 
-/// The function of this name that a library exports; NULL: there is none. The library is the one that has `neighbour`.
+/// The function of this name that a library exports; NULL: there is none. `neighbour` is a function of the same library.
 pub(crate) fn exported(name: &CStr, neighbour: *const c_void) -> *mut c_void {
     let mut module = ptr::null_mut();
     // SAFETY: `module` is writable; an address of no library is an error.

@@ -22,7 +22,7 @@ def _none():
 
 
 class _Takes:
-    """What the fields share: a value is taken when the row is inserted, and one that is set is kept."""
+    """What the fields share: a value is taken when the row is inserted, and a value that is set is kept."""
 
     # How the spec of the model's table is made; `None`: there is no default.
     default_spec: "str | None" = None

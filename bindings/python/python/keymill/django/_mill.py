@@ -26,7 +26,7 @@ epoch = 0
 _epochs = count(1)
 # What the settings said when they were read; empty before.
 _aliases: "list[str | None]" = []
-# What the settings said when the program started: the names of the databases, those of tests have others, and where ids are kept.
+# What the settings said when the program started: the names of the databases (databases of tests have others), and where ids are kept.
 _names: "dict[str, object]" = {}
 _at_start: "dict[str, object]" = {}
 
@@ -113,7 +113,7 @@ _DJANGOS = {f"django.db.backends.{name}.base": f"django.db.backends.{name}" for 
 
 def _store(entry):
     if str(entry.get("ENGINE", "")).startswith("django_tenants."):
-        # The tenant of this moment. The ids of a table are those of all tenants.
+        # The tenant of this moment. The ids of a table are for all tenants.
         entry = {name: value for name, value in entry.items() if name != "SCHEMA"}
     try:
         return keymill.store_of(entry)

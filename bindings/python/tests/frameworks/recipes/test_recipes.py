@@ -44,7 +44,7 @@ def test_celery(pool, folder):
         (folder / name).mkdir()
     with started(folder, str(BIN / "celery"), "-A", "tasks", "worker", "-P", *pool, "--without-mingle", "--without-gossip"):
         run(folder, sys.executable, "-c", "import tasks\nfor n in range(100): tasks.place.delay()")
-        # A file an id: one that is given twice is written twice.
+        # A file for each id: an id that is given twice is written twice.
         until(lambda: len(os.listdir(folder / "results")) == 100)
 
 

@@ -56,7 +56,7 @@ def test_reloads_leave_nothing_behind_and_repeat_no_id(server, folder):
         until(lambda: answers(port))
         ids, servers, children = [], [], []
         for reload in range(1, RELOADS + 1):
-            # Python takes a file of the same second and length for the one that it has compiled.
+            # Python takes a file of the same second and length for the file that it has compiled.
             changed.write_text(f"N = {reload}\n{'#' * reload}\n")
             later = time.time() + 10 * reload
             os.utime(changed, (later, later))

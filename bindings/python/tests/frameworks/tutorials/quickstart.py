@@ -2,7 +2,7 @@
 
     python quickstart.py SOURCES_OF_SQLALCHEMY
 
-The program is that of `doc/build/orm/quickstart.rst` of its sources. It runs as it is, and with keymill's ids; both must print the same, and
+The program is the one in `doc/build/orm/quickstart.rst` of its sources. It runs as it is, and with keymill's ids; both must print the same, and
 leave the same rows.
 """
 

@@ -478,7 +478,7 @@ impl DescriptorTable {
     }
 
     /// Closes kept descriptors of files that are gone: SQLite deletes `-shm` when the last connection closes. No path leads
-    /// there, so no other library can begin to use one; one that still does is left alone.
+    /// there, so no other library can begin to use one. A library that still does is left alone.
     fn close_deleted(&mut self) {
         let kept = std::mem::take(&mut self.kept);
         let (gone, kept): (Vec<_>, Vec<_>) = kept.into_iter().partition(|(fd, _)| is_deleted(*fd));

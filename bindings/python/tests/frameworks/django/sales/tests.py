@@ -28,7 +28,7 @@ class Shards(TransactionTestCase):
             file.write(table)
             file.flush()
             self.assertEqual(_keymill.command(["--mill", _mill.configuration(), "route", "put", "sales", file.name, "--yes"]), 0)
-        # As a program that starts: one that runs looks at the table from time to time.
+        # As a program that starts: a program that runs looks at the table from time to time.
         _mill.close()
         shards.shards.cache_clear()
 

@@ -19,7 +19,7 @@ class Command(BaseCommand):
         verbs.add_parser("status", help="show the sources")
         adopts = verbs.add_parser("adopt", help="put the source of a model above the keys that its table has")
         adopts.add_argument("models", nargs="+", metavar="app.Model")
-        adopts.add_argument("--database", help="the entry of DATABASES with the table; otherwise that of the model's writes")
+        adopts.add_argument("--database", help="the entry of DATABASES with the table; otherwise the entry to which the model is written")
         adopts.add_argument("--dry-run", action="store_true", help="show it, and change nothing")
 
     def handle(self, *args, verb, **options):

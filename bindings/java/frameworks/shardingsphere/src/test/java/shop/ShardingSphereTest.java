@@ -154,7 +154,7 @@ class ShardingSphereTest {
         }
     }
 
-    /** A segment's ids have gene 0. Those of another key are refused on its shard, too: rows move by the gene of their id. */
+    /** A segment's ids have gene 0. Ids of another key are refused on its shard, too: rows move by the gene of their id. */
     @Test
     void an_id_of_another_gene_than_its_row_s_key_is_refused() throws Exception {
         Business sales = mill.business("order?counters=16");

@@ -12,7 +12,7 @@ import org.apache.shardingsphere.infra.algorithm.core.context.AlgorithmSQLContex
 import org.apache.shardingsphere.infra.algorithm.keygen.spi.KeyGenerateAlgorithm;
 import org.junit.jupiter.api.Test;
 
-/** The interface of ShardingSphere 5.5.4, of which there is a stub. */
+/** The interface of ShardingSphere 5.5.4, as a stub has it. */
 class NewerShardingSphereTest {
     @Test
     void the_interface_of_5_5_4_is_served_in_one_step() {

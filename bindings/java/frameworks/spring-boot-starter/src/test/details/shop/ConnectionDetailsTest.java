@@ -17,7 +17,7 @@ import org.springframework.context.annotation.Primary;
 
 /** The application's database as service connections, Docker Compose and Testcontainers say it: a bean, since Boot 3.1. */
 class ConnectionDetailsTest {
-    /** Of a class that is hidden, as those of Boot are. */
+    /** Of a class that is hidden, as Boot's are. */
     private static JdbcConnectionDetails details(String url, String user, String password) {
         return new JdbcConnectionDetails() {
             @Override

@@ -35,7 +35,7 @@ class DevToolsTest {
                 "-cp", folder + File.pathSeparator + System.getProperty("java.class.path"), Restarting.class.getName(),
                 "--spring.main.banner-mode=off", "--keymill.config=sqlite:" + folder.resolve("shop.keymill"), "--keymill.sources.orders=segment:orders").redirectErrorStream(true).start();
         String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-        // Its exit code is that of the main thread, which DevTools ends by an exception.
+        // Its exit code is the main thread's, which DevTools ends by an exception.
         process.waitFor();
         assertFalse(said.contains("the mill before is open"), said);
         List<Long> ids = new ArrayList<>();

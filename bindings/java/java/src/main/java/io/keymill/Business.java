@@ -21,7 +21,7 @@ import java.util.concurrent.CompletableFuture;
  * <p>A key is an integer or a text of at most 64 KiB in UTF-8; {@code 42} and {@code "42"} have different genes. An empty text is a
  * key. With {@code wide=on} ids have 128 bits: {@link #nextWide}.
  *
- * <p>Any number of threads may use it. Waiting and interruption are those of {@link Source}.
+ * <p>Any number of threads may use it. Waiting and interruption are as for {@link Source}.
  */
 public final class Business {
     private final SourceBox box;

@@ -11,7 +11,7 @@ import java.util.Map;
  *
  * <p>Options that are not arguments come from the mill's TOML file: {@code [serial]} with {@code order = "thread"} is the
  * fastest, {@code overflow = "widen"} gives a seventh digit after {@code 999999} as DecimalFormat did, where the default is
- * {@link Code#NUMBER_OVERFLOW}. Days are those of the JVM's time zone, as SimpleDateFormat's were.
+ * {@link Code#NUMBER_OVERFLOW}. Days are the days of the JVM's time zone, as SimpleDateFormat's were.
  */
 public final class KeyFactory {
     /** Everything that is found without a lock: the mill, and an open-addressed table of what was asked of it. */

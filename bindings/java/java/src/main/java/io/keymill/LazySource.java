@@ -31,7 +31,7 @@ import java.util.stream.LongStream;
  * shared one, every verb throws {@link Code#CLOSED} and says what to do.
  *
  * <p>It is serializable: the spec travels, and is found anew where it arrives. Two with one spec are equal. Any number of
- * threads may use it; order, waiting and interruption are those of {@link Source}. One with a mill of its own
+ * threads may use it; order, waiting and interruption are as for {@link Source}. A lazy source with a mill of its own
  * ({@link Mill#lazy(String, Supplier)}) is not serialized.
  */
 public final class LazySource implements LongSupplier, Serializable {
@@ -117,7 +117,7 @@ public final class LazySource implements LongSupplier, Serializable {
         }
     }
 
-    /** The source of the present mill; that of the shared mill was looked at already. */
+    /** The source of the present mill; the source of the shared mill was looked at already. */
     private Resolved resolve() {
         Resolved now = resolved;
         return mills != null && now != null && now.origin.isPresent() ? now : resolveAnew();

@@ -378,7 +378,7 @@ final class Library {
     /**
      * Deletes what JVMs left that were killed between unpacking and deleting, beside the file that was just made, and on Windows what other
      * versions have kept. A file of the day
-     * before it may be that of a JVM that is starting. This JVM's clock may be wrong, so the file system's is asked.
+     * before it may belong to a JVM that is starting. This JVM's clock may be wrong, so the file system's is asked.
      */
     static void sweep(Path made, String suffix) throws IOException {
         long yesterday = Files.getLastModifiedTime(made).toMillis() - TimeUnit.DAYS.toMillis(1);

@@ -31,7 +31,7 @@ final class Native {
     /** The address of a notifier of {@link Waiters}, which has no natives: a class loader that binds them would make it before they are bound. */
     static native long notifier();
 
-    /** The tokens of which there are news; waits for them at most so long. */
+    /** The tokens that have news; waits for news at most so long. */
     static native long[] awaitNews(long notifier, long nanos);
 
     static native void tell(long notifier, long token);

@@ -65,7 +65,7 @@ public final class OrderNumbers {
      * @param tenant the tenant
      * @param table the table
      * @return the order numbers
-     * @throws KeymillException {@link Code#INVALID_ARGUMENT}: no key, one that has not 32 bytes, a version that is none, or no key of
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT}: no key, a key that has not 32 bytes, a version that is none, or no key of
      *     {@code sealWith}
      */
     public static OrderNumbers fromKeys(Map<Integer, byte[]> keys, int sealWith, String tenant, String table) {
@@ -119,7 +119,7 @@ public final class OrderNumbers {
     }
 
     /**
-     * The same keys, with only this version in use: it seals, it opens order numbers of 8 bytes, and those of 16 bytes have to be of
+     * The same keys, with only this version in use: it seals, it opens order numbers of 8 bytes, and order numbers of 16 bytes have to be of
      * this version.
      *
      * @param version the version
@@ -217,7 +217,7 @@ public final class OrderNumbers {
     }
 
     /**
-     * The id in an order number of 8 bytes, of the version of {@link #withVersion} or the only one that is loaded.
+     * The id in an order number of 8 bytes, of the version of {@link #withVersion} or of the only version that is loaded.
      *
      * @param orderNo the order number
      * @return the id
@@ -245,7 +245,7 @@ public final class OrderNumbers {
     }
 
     /**
-     * The ids in many order numbers of 16 bytes: all of them, or an error that names one that is wrong.
+     * The ids in many order numbers of 16 bytes: all of them, or an error that names a wrong number.
      *
      * @param orderNos the order numbers
      * @return the ids
@@ -344,7 +344,7 @@ public final class OrderNumbers {
     }
 
     /**
-     * The order number of 8 bytes as text, the last character of which finds typing errors.
+     * The order number of 8 bytes as text. Its last character finds typing errors.
      *
      * @param id the id
      * @return 14 characters

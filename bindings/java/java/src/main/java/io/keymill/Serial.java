@@ -10,7 +10,7 @@ import java.util.stream.Stream;
  * Dated serial numbers such as {@code 20261120000001}. The date belongs to the leased numbers, not to the moment of
  * writing: a number that was reserved for a day is only ever issued with that day, and each day starts at 1.
  *
- * <p>Order, waiting and interruption are those of {@link Source}.
+ * <p>Order, waiting and interruption are as for {@link Source}.
  */
 public final class Serial implements Supplier<String> {
     private final SourceBox box;

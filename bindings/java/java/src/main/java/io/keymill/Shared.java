@@ -8,7 +8,7 @@ import java.util.function.Supplier;
  * class loader that has keymill has one.
  */
 final class Shared implements Origin {
-    /** Another object after each share: a lazy source compares it with the one that it resolved at. */
+    /** Another object after each share: a lazy source compares it with the object that it resolved at. */
     static volatile Shared current = new Shared(null, null);
 
     /** A lock and no monitor, so that virtual threads do not pin. Held for nothing that asks a store. */
@@ -18,7 +18,7 @@ final class Shared implements Origin {
     /** Why the default mill serves nothing; null: it serves. */
     private static volatile String refusal;
 
-    /** Null: the default one, or one that {@link #later} has not given yet. */
+    /** Null: the default mill, or a mill that {@link #later} has not given yet. */
     private volatile Mill mill;
     /** Null where it has given the mill: what made it is not held longer than that. */
     private volatile Supplier<? extends Mill> later;

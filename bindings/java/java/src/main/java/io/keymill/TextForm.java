@@ -36,7 +36,7 @@ final class TextForm {
         int base = digits.length;
         int at = bytes.length - 1;
         if (rest < 0) {
-            // The first division is that of an unsigned number.
+            // The first division divides an unsigned number.
             long quotient = Long.divideUnsigned(rest, base);
             bytes[at--] = digits[(int) (rest - quotient * base)];
             rest = quotient;

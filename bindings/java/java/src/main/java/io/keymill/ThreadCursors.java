@@ -32,7 +32,7 @@ final class ThreadCursors {
     private final ThreadLocal<Reference<Cursor>> kept = new ThreadLocal<>();
     /** The cursors of all threads that live, and of some that have ended. */
     private final Set<Cursor> cursors = ConcurrentHashMap.newKeySet();
-    /** How many cursors there may be before those of ended threads are looked for. */
+    /** How many cursors there may be before cursors of ended threads are looked for. */
     private volatile int limit = PLACES;
     private final AtomicReferenceArray<SharedCursor> stripes = new AtomicReferenceArray<>(STRIPES);
 
@@ -122,7 +122,7 @@ final class ThreadCursors {
         return cursors.size();
     }
 
-    /** Takes a free place, or that of a thread that has ended. All such places are freed: the table would keep them reachable. */
+    /** Takes a free place, or the place of a thread that has ended. All such places are freed: the table would keep them reachable. */
     private void claim(Thread thread, Cursor cursor) {
         for (int at = 0; at < PLACES; at++) {
             Cursor other = table[at];

@@ -72,7 +72,7 @@ class ShardsTest {
             assertEquals("1 2 1 2", two.counts());
             two.alike();
 
-            // Two rows exchange a value of which there is one.
+            // Two rows exchange a value that only one row may have.
             shards.write(FIRST, connection -> {
                 String where = " WHERE item_of = " + FIRST + " AND n = ";
                 ask(connection, "UPDATE t_item SET seat = NULL" + where + 1);

@@ -179,7 +179,7 @@ class SpringDataJdbcTest {
             Set<Long> lines = new HashSet<>();
             found.lines.forEach(line -> lines.add(line.id));
             assertEquals(3, lines.size());
-            assertEquals(saved.lines, found.lines, "the ids that were stored are those of the saved object");
+            assertEquals(saved.lines, found.lines, "the ids that were stored are the ids of the saved object");
             Order changed = orders.save(new Order(saved.id, saved.no, "second", found.lines));
             assertEquals(saved.id, changed.id, "an id that is set makes it an update");
             assertEquals(found.lines, changed.lines, "and children keep theirs");

@@ -48,7 +48,7 @@ class SpringDataR2dbcTest {
     @Table("lines")
     record Line(@Id @KeymillId Long id) {}
 
-    /** Of two sources, one of which gives texts. */
+    /** Of two sources. One of them gives texts. */
     @Table("parcels")
     record Parcel(@Id @KeymillId Long id, @KeymillId("serial:{table}/no?number=000000") String no) {}
 

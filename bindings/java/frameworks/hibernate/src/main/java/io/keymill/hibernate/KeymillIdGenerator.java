@@ -64,13 +64,13 @@ public class KeymillIdGenerator implements BeforeExecutionGenerator, AnnotationB
     private static Class<?> type(Member member, Property property) {
         Type declared = member instanceof Method ? ((Method) member).getGenericReturnType() : ((Field) member).getGenericType();
         if (declared instanceof TypeVariable && property != null) {
-            // Of a generic superclass: Hibernate knows which type the entity names, and refuses one that names none.
+            // Of a generic superclass: Hibernate knows which type the entity names, and refuses an entity that names none.
             return property.getType().getReturnedClass();
         }
         return member instanceof Method ? ((Method) member).getReturnType() : ((Field) member).getType();
     }
 
-    /** An id's table is that of the hierarchy's root, so that all of a hierarchy have one source. */
+    /** An id's table is the table of the hierarchy's root, so that all of a hierarchy have one source. */
     private String table(PersistentClass entity, Property property) {
         if (!identifier && property != null && property.getValue() != null && property.getValue().getTable() != null) {
             return property.getValue().getTable().getName();

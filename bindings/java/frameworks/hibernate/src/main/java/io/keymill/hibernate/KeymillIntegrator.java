@@ -12,7 +12,7 @@ import org.hibernate.service.spi.SessionFactoryServiceRegistry;
 
 /**
  * Stops the start where an entity has the annotation of another module of keymill. Hibernate finds it by its service file. Its two
- * {@code integrate}s are those of Hibernate 5.6 and of 6 and later.
+ * {@code integrate}s are for Hibernate 5.6 and for 6 and later.
  */
 @SuppressWarnings("deprecation") // 6 has both
 public class KeymillIntegrator implements Integrator {

@@ -228,7 +228,7 @@ public class KeymillInterceptor implements Interceptor {
         }
     }
 
-    /** Null: not asked for yet; always for a map, a collection or an array, of which each element is filled. */
+    /** Null: not asked for yet; always for a map, a collection or an array: each of its elements is filled. */
     private Filled[] known(MappedStatement statement, Class<?> type) {
         Map<Class<?>, Filled[]> ofStatement = known.get(statement.getId());
         return ofStatement == null ? null : ofStatement.get(type);

@@ -20,7 +20,7 @@ import org.apache.shardingsphere.sharding.api.sharding.complex.ComplexKeysShardi
 /**
  * The shard of an id or of a key by its gene: {@code type: KEYMILL_GENE} in a complex sharding strategy. Properties: {@code router}, the
  * name of a router's table in the mill's store, or {@code file}; {@code id-columns} and {@code key-columns}, separated by commas;
- * {@code key-type}, {@code number} unless it is {@code text}; {@code while-moving}. A target is the shard's name, or the only one that ends
+ * {@code key-type}, {@code number} unless it is {@code text}; {@code while-moving}. A target is the shard's name, or the only name that ends
  * with an underscore and the name. A statement with an id and a key of different genes is refused.
  *
  * <p>A range that moves by number gives two targets for a key, since each row is on one of them, and one for an id. A range that is written
@@ -156,7 +156,7 @@ public final class KeymillGene implements ComplexKeysShardingAlgorithm<Comparabl
         Located first = null;
         for (List<Located> all : Arrays.asList(byId, byKey)) {
             for (Located each : all) {
-                // Several values of a column are those of a condition: ShardingSphere asks for each row of an INSERT by itself.
+                // Several values of a column are a condition's: ShardingSphere asks for each row of an INSERT by itself.
                 if (each.amongOthers) {
                     continue;
                 }

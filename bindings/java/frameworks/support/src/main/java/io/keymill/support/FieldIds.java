@@ -270,7 +270,7 @@ public final class FieldIds {
         }
     }
 
-    /** Whether this process has reserved this key and not used it. It is known only of one reservation, of which nothing but the id is used. */
+    /** Whether this process has reserved this key and not used it. It is known of one reservation only. Nothing but its id is used. */
     private boolean isReserved(long key, long id) {
         Stats stats = source.stats();
         return stats.refills() == 1 && stats.issued() == 1 && key <= id + stats.left() && source.stats().issued() == 1;

@@ -62,7 +62,7 @@ public interface TableKeys {
      *
      * @param connection stays open
      * @param table the table as it stands in SQL, with its schema and quotes
-     * @param column the key's column, likewise
+     * @param column the key's column as it stands in SQL
      * @param lowest as in {@link #key}
      * @param from as in {@link #key}
      * @return as {@link #key}

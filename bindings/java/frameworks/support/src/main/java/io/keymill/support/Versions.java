@@ -45,7 +45,7 @@ public final class Versions {
         String found = version(type, "META-INF/keymill/" + artifact + "/version");
         if (core != null && found != null && !core.equals(found)) {
             throw new IllegalStateException(artifact + " is of version " + found + " (" + base(type) + " with " + type.getName() + "), and keymill of version " + core + " (" + base(Mill.class) + " with " + Mill.class.getName()
-                    + "); give every artifact of io.keymill the same version in the pom's <dependencyManagement>: <dependency><groupId>io.keymill</groupId><artifactId>keymill</artifactId><version>" + found + "</version></dependency>, and " + artifact + " likewise");
+                    + "); give every artifact of io.keymill the same version in the pom's <dependencyManagement>: <dependency><groupId>io.keymill</groupId><artifactId>keymill</artifactId><version>" + found + "</version></dependency>, and the same for " + artifact);
         }
     }
 
@@ -56,7 +56,7 @@ public final class Versions {
             return null;
         }
         try {
-            // With the class's own handler: a jar in a jar has one that may not be known everywhere.
+            // With the class's own handler: a jar in a jar has a handler that may not be known everywhere.
             URLConnection connection = new URL(type.getResource(file(type)), base + name).openConnection();
             connection.setUseCaches(false);
             try (InputStream in = connection.getInputStream(); BufferedReader lines = new BufferedReader(new InputStreamReader(in, StandardCharsets.UTF_8))) {

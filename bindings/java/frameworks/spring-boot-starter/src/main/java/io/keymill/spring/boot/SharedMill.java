@@ -38,7 +38,7 @@ final class SharedMill implements BeanFactoryPostProcessor, SmartInitializingSin
 
     @Override
     public void postProcessBeanFactory(ConfigurableListableBeanFactory factory) {
-        // A context below that of the mill has none of its own, and may end before it.
+        // A context below the mill's has none of its own, and may end before it.
         if (factory.getBeanNamesForType(Mill.class, true, false).length > 0) {
             beans = factory;
             starting = Thread.currentThread();

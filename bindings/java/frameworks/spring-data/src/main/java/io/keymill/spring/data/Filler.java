@@ -219,7 +219,7 @@ final class Filler {
         private final Field field;
         /** Without a lock: its fields are final, and two of them take from one source. */
         FieldIds ids;
-        /** Those of the value in an embedded property, once it had one. */
+        /** The fillers of the value in an embedded property, once it had one. */
         volatile Member[] embedded;
 
         Member(RelationalPersistentEntity<?> entity, RelationalPersistentProperty property, KeymillId annotation, String table, TableKeys keys) {

@@ -19,7 +19,7 @@ final class Waiting {
         this.filler = filler;
     }
 
-    /** The entity once it has its ids, the first missing one of which is of this field; the deadline begins with the subscription. */
+    /** The entity once it has its ids. The first missing id is this field's. The deadline begins with the subscription. */
     Mono<Object> fill(Object entity, FieldIds missing) {
         return Mono.create(sink -> new Save(entity, sink).await(missing));
     }
