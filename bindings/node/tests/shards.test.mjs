@@ -84,6 +84,94 @@ each('a work that throws leaves nothing, its error comes back, and the connectio
   }
 })
 
+each('a work that does not wait for its statements, or leaves rows unread, ends within the deadline, and the next write goes on', async (two) => {
+  const sleep = two.driver === 'pg' ? 'SELECT pg_sleep(4)' : 'SELECT SLEEP(4)'
+  const works = { waits: (client) => void ask(client, sleep).catch(() => undefined) }
+  if (two.driver !== 'pg') {
+    works.reads = (client) => {
+      const raw = client.promise ? client : client.connection
+      const rows = raw.query('SELECT a.seq FROM seq_1_to_300 a JOIN seq_1_to_300 b JOIN seq_1_to_30 c').stream()
+      rows.on('error', () => undefined)
+      return new Promise((done) => rows.once('data', () => (rows.pause(), done())))
+    }
+  }
+  for (const table of [MOVING, STAYING]) {
+    for (const [name, work] of Object.entries(works)) {
+      const shards = shardsOf(two, Router.fromText(table), { deadline: '500ms' })
+      const began = performance.now()
+      const left = shards.write(FIRST, async (client) => {
+        await insert(client, FIRST)
+        await work(client)
+      })
+      await assert.rejects(left, is('INVALID_ARGUMENT', 'left rows of a result unread on shard `s1`'), name)
+      assert.ok(performance.now() - began < 15_000, name)
+      // The server may notice the end of the session after its statement only.
+      const next = shardsOf(two, Router.fromText(table), { deadline: '60s' })
+      await next.write(FIRST, async (client) => {
+        assert.deepEqual(await ask(client, 'SELECT n FROM t_item'), [])
+      })
+      assert.deepEqual([await two.all(0), await two.all(1)], [[[], []], [[], []]])
+    }
+  }
+})
+
+each('a statement that runs on after the work has failed writes nothing', async (two) => {
+  for (const table of [MOVING, STAYING]) {
+    const pools = { s1: two.pool(0, { max: 1, connectionLimit: 1 }), s2: two.pool(1) }
+    const shards = new Shards(Router.fromText(table), pools, { tables: TABLES })
+    const fails = async (client) => {
+      const slow = ask(client, two.driver === 'pg' ? 'SELECT pg_sleep(0.2)' : 'SELECT SLEEP(0.2)')
+      const branch = slow.then(() => insert(client, FIRST)).catch(() => undefined)
+      await Promise.all([Promise.reject(new Error('none is free')), branch])
+    }
+    await assert.rejects(shards.write(FIRST, fails), /none is free/)
+    await new Promise((done) => setTimeout(done, 500))
+    await shards.write(FIRST + 1n, (client) => insert(client, FIRST + 1n))
+    assert.equal((await two.all(0))[0].length, 1)
+    await shards.write(FIRST + 1n, async (client) => {
+      await ask(client, 'DELETE FROM t_item')
+      await ask(client, 'DELETE FROM t_order')
+    })
+  }
+})
+
+each('a work that releases its client is refused, and nobody else gets it meanwhile', async (two) => {
+  for (const table of [MOVING, STAYING]) {
+    const pools = { s1: two.pool(0, { max: 1, connectionLimit: 1 }), s2: two.pool(1) }
+    const shards = new Shards(Router.fromText(table), pools, { tables: TABLES })
+    const releases = shards.write(FIRST, async (client) => {
+      await insert(client, FIRST)
+      client.release()
+    })
+    const other = shards.write(FIRST + 1n, (client) => insert(client, FIRST + 1n))
+    await assert.rejects(releases, is('INVALID_ARGUMENT', 'do not release it'))
+    await other
+    assert.equal((await two.all(0))[0].length, 1)
+    await shards.write(FIRST + 1n, async (client) => {
+      await ask(client, 'DELETE FROM t_item')
+      await ask(client, 'DELETE FROM t_order')
+    })
+  }
+})
+
+each('a pool that gives no connection is waited for until the deadline', async (two) => {
+  const pool = two.pool(0, { max: 1, connectionLimit: 1 })
+  const shards = new Shards(Router.fromText(STAYING), { s1: pool }, { tables: TABLES, deadline: '500ms' })
+  await shards.write(FIRST, async (client) => {
+    await insert(client, FIRST)
+    await assert.rejects(shards.read(FIRST, () => undefined), is('STORE_UNAVAILABLE', 'no connection within the deadline'))
+  })
+  // What came late went back to the pool.
+  await shards.write(FIRST + 1n, (client) => insert(client, FIRST + 1n))
+  assert.equal((await two.all(0))[0].length, 2)
+})
+
+each('what a read writes is rolled back', async (two) => {
+  const shards = shardsOf(two, Router.fromText(MOVING))
+  await shards.read(FIRST, (client) => insert(client, FIRST))
+  assert.deepEqual([await two.all(0), await two.all(1)], [[[], []], [[], []]])
+})
+
 each('a step that comes in between runs the work again', async (two) => {
   const router = Router.fromText(MOVING)
   let runs = 0

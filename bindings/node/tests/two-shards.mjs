@@ -85,7 +85,7 @@ export class TwoShards {
     const place = { host: url.hostname, port: Number(url.port), user: url.username, password: url.password, ...more }
     let pool
     if (this.driver === 'pg') {
-      pool = new pg.Pool({ ...place, database: url.pathname.slice(1), options: `-c search_path=${this.names[at]}`, max: 8 })
+      pool = new pg.Pool({ max: 8, ...place, database: url.pathname.slice(1), options: `-c search_path=${this.names[at]}` })
       pool.on('error', () => {})
     } else pool = (this.driver === 'mysql2' ? mysqlPromise : mysql).createPool({ ...place, database: this.names[at], supportBigNumbers: true, bigNumberStrings: true })
     this.pools.push(pool)

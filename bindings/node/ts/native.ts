@@ -188,6 +188,8 @@ export interface Native {
   shardRows(write: ShardWriteBox, rows: ShardRow[]): ShardStep
   shardFailed(write: ShardWriteBox, state: string, number: number, message: string, isBroken: boolean): ShardStep
   shardRefused(write: ShardWriteBox, message: string): ShardStep
+  shardUnread(write: ShardWriteBox): ShardStep
+  shardLeft(write: ShardWriteBox): number
   openNumbers(file: string, tenant: string, table: string): NumbersBox
   numbersFromVariable(given: OrderKeys | undefined, tenant: string, table: string): NumbersBox
   numbersFromKeys(versions: number[], keys: Uint8Array[], sealWith: number, tenant: string, table: string): NumbersBox

@@ -1,6 +1,7 @@
 // Connections of the program's own pools, told apart by their shapes: pools of `mysql2`, with promises or callbacks, and of `pg`.
 import { types } from 'node:util'
 
+import { argument } from './error'
 import type { ShardRow } from './native'
 
 /** What an error says about the database. */
@@ -24,6 +25,8 @@ export interface ShardConnection {
   commit(): Promise<void>
   /** The connection has ended by itself. */
   isOver(): boolean
+  /** A statement has not ended, or rows of its result are unread: the next one would wait for it. */
+  isBusy(): boolean
   /** Gives it back to its pool; `ends`: nobody gets it again. */
   close(ends: boolean): void
 }
@@ -40,6 +43,7 @@ interface MysqlConnection {
   destroy(): void
   _fatalError?: unknown
   _closing?: boolean
+  _command?: unknown
 }
 interface MysqlPool {
   getConnection(told: Told): void
@@ -49,13 +53,40 @@ interface MysqlPromisePool {
   getConnection(): Promise<{ connection: MysqlConnection }>
 }
 
+/** A pool gave a connection twice. */
+export class InUse extends Error {}
+
+/** Connections that writes and reads have now. */
+const inUse = new WeakSet<object>()
+
+/**
+ * Until the answer is called, `release` of a connection is refused: its pool would give it to another task while its transaction is open.
+ */
+function kept(connection: { release(ends?: boolean): void }): () => void {
+  if (inUse.has(connection)) throw new InUse('a connection that another write or read has')
+  inUse.add(connection)
+  const own = Object.getOwnPropertyDescriptor(connection, 'release')
+  // Libraries tell the drivers by the parameters of their functions, too.
+  connection.release = (_ends?: boolean) => {
+    throw argument('the client is given back after the work: do not release it')
+  }
+  return () => {
+    inUse.delete(connection)
+    if (own === undefined) delete (connection as { release?: unknown }).release
+    else Object.defineProperty(connection, 'release', own)
+  }
+}
+
 class MysqlShardConnection implements ShardConnection {
   readonly isPostgres = false
+  readonly #free: () => void
 
   constructor(
     readonly client: unknown,
     readonly raw: MysqlConnection,
-  ) {}
+  ) {
+    this.#free = kept(raw)
+  }
 
   ask(sql: string): Promise<ShardRow[]> {
     // Whatever the program has set for its own: rows are lists of bytes.
@@ -73,7 +104,12 @@ class MysqlShardConnection implements ShardConnection {
     return Boolean(this.raw._fatalError ?? this.raw._closing)
   }
 
+  isBusy(): boolean {
+    return Boolean(this.raw._command)
+  }
+
   close(ends: boolean): void {
+    this.#free()
     if (ends) this.raw.destroy()
     else this.raw.release()
   }
@@ -85,6 +121,7 @@ interface PgClient {
   release(ends?: boolean): void
   on(event: 'error', told: () => void): void
   removeListener(event: 'error', told: () => void): void
+  readyForQuery?: boolean
 }
 interface PgPool {
   connect(told: (error: unknown, client?: PgClient) => void): void
@@ -101,12 +138,14 @@ function cell(value: unknown): Uint8Array | null {
 class PgShardConnection implements ShardConnection {
   readonly isPostgres = true
   #isOver = false
+  readonly #free: () => void
   // A client that a pool has given out tells its end by an event, which ends the process where nothing listens.
   readonly #ended = () => {
     this.#isOver = true
   }
 
   constructor(readonly client: PgClient) {
+    this.#free = kept(client)
     client.on('error', this.#ended)
   }
 
@@ -125,8 +164,13 @@ class PgShardConnection implements ShardConnection {
     return this.#isOver
   }
 
+  isBusy(): boolean {
+    return this.client.readyForQuery === false
+  }
+
   close(ends: boolean): void {
     this.client.removeListener('error', this.#ended)
+    this.#free()
     this.client.release(ends)
   }
 }
@@ -146,7 +190,14 @@ export function shardPool(pool: any): ShardPool | undefined {
     if (has(pool, 'promise')) {
       return () =>
         new Promise((done, failed) => {
-          ;(pool as MysqlPool).getConnection((error, raw) => (error ? failed(error as Error) : done(new MysqlShardConnection(raw, raw))))
+          ;(pool as MysqlPool).getConnection((error, raw) => {
+            if (error) return failed(error as Error)
+            try {
+              done(new MysqlShardConnection(raw, raw))
+            } catch (twice) {
+              failed(twice as Error)
+            }
+          })
         })
     }
     if (has(pool.pool, 'promise')) {
@@ -162,7 +213,14 @@ export function shardPool(pool: any): ShardPool | undefined {
     // Not by a promise: the server may end the session in the message in which the login ends, and nothing would listen to the client yet.
     return () =>
       new Promise((done, failed) => {
-        ;(pool as PgPool).connect((error, client) => (client ? done(new PgShardConnection(client)) : failed(error as Error)))
+        ;(pool as PgPool).connect((error, client) => {
+          if (!client) return failed(error as Error)
+          try {
+            done(new PgShardConnection(client))
+          } catch (twice) {
+            failed(twice as Error)
+          }
+        })
       })
   }
   return undefined

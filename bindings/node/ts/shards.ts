@@ -1,11 +1,11 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { setTimeout } from 'node:timers'
+import { clearTimeout, setTimeout } from 'node:timers'
 import { types } from 'node:util'
 
 import { argument, asked, KeymillError, shown } from './error'
 import { native, type ShardStep, type ShardTablesBox, type ShardWriteBox } from './native'
 import { of64, Router, text } from './router'
-import { shardFailure, shardPool, type ShardConnection, type ShardFailure, type ShardPool } from './shard_connections'
+import { InUse, shardFailure, shardPool, type ShardConnection, type ShardFailure, type ShardPool } from './shard_connections'
 
 export interface ShardsOptions {
   /**
@@ -22,6 +22,20 @@ interface Writing {
   isOver: boolean
 }
 const writes = new AsyncLocalStorage<Writing>()
+
+/** A connection, or an error after so many milliseconds; a connection that comes later goes back to its pool. */
+async function within(ms: number, connecting: Promise<ShardConnection>): Promise<ShardConnection> {
+  let timer
+  const late = new Promise<undefined>((done) => (timer = setTimeout(done, ms, undefined)))
+  const connection = await Promise.race([connecting, late])
+  clearTimeout(timer)
+  if (connection !== undefined) return connection
+  connecting.then(
+    (connection) => connection.close(false),
+    () => undefined,
+  )
+  throw new Error('the pool gave no connection within the deadline')
+}
 
 const message = (error: unknown) => (types.isNativeError(error) ? error.message : String(error))
 
@@ -61,10 +75,11 @@ export class Shards<Client = any> {
 
   /**
    * Does the work in a transaction on the shard that decides where this id is written, and answers with its value. It is done again where a step
-   * of a move came in between, or the database ended the transaction in favour of another one; so it changes nothing but this transaction, and
-   * does not commit or release the client.
+   * of a move came in between, or the database ended the transaction in favour of another one; so it changes nothing but this transaction, does
+   * not commit or release the client, and ends when all its statements have ended: one that it sends later, such as another branch of a
+   * `Promise.all` that has failed, is in no transaction of this write.
    *
-   * An error of the work comes back as it is, and nothing is left of the work. `NOT_READY`, `STORE_UNAVAILABLE`, `STORE_REFUSED`: the message
+   * An error of the work comes back as it is, and nothing is left of the transaction. `NOT_READY`, `STORE_UNAVAILABLE`, `STORE_REFUSED`: the message
    * says whether something may have been written.
    */
   async write<T>(id: bigint | number | Uint8Array, work: (client: Client) => Promise<T> | T): Promise<T> {
@@ -78,7 +93,7 @@ export class Shards<Client = any> {
     }
   }
 
-  /** Does the work on the shard from which this id is read. */
+  /** Does the work on the shard from which this id is read. What it writes is rolled back. */
   async read<T>(id: bigint | number | Uint8Array, work: (client: Client) => Promise<T> | T): Promise<T> {
     return this.#run(id, true, work)
   }
@@ -96,6 +111,8 @@ export class Shards<Client = any> {
     let value: T | undefined
     let thrown: unknown
 
+    /** Milliseconds for what has no end of its own. */
+    const left = () => Math.max(native.shardLeft(write), 1000)
     const failed = ({ state, number, message, isBroken }: ShardFailure) => native.shardFailed(write, state, number, message, isBroken)
     /** A step of the core has failed: it decides what that means. */
     const failedStep = (side: 0 | 1, error: unknown) => {
@@ -108,8 +125,9 @@ export class Shards<Client = any> {
       if (side === 1 && known.pool === from[0]) return native.shardRefused(write, `shard \`${shard}\` has the same pool as the shard that its rows come from: each shard needs a pool of its own`)
       let connection
       try {
-        connection = await known.connect()
+        connection = await within(left(), known.connect())
       } catch (error) {
+        if (error instanceof InUse) return native.shardRefused(write, `shard \`${shard}\` got a connection on which another write or read has not ended: each write and each read needs a connection of its own`)
         return failedStep(side, error)
       }
       held[side] = connection
@@ -134,14 +152,20 @@ export class Shards<Client = any> {
       return native.shardRows(write, rows)
     }
     const worked = async (): Promise<ShardStep> => {
-      const { client } = held[0] as ShardConnection
+      const connection = held[0] as ShardConnection
       try {
-        value = await work(client as Client)
+        value = await work(connection.client as Client)
       } catch (error) {
         thrown = error
-        // A work that fails by itself says nothing of the database.
+        // A work that fails by itself says nothing of the database. A statement that it has begun must not go on after the rollback.
         const said = shardFailure(error) ?? { state: '', number: 0, message: '', isBroken: false }
-        return failed({ ...said, isBroken: said.isBroken || held[0]?.isOver() === true })
+        return failed({ ...said, isBroken: said.isBroken || connection.isOver() || connection.isBusy() })
+      }
+      // What was not waited for ends in its time; rows that nobody reads stay.
+      const until = performance.now() + left()
+      for (let pause = 1; connection.isBusy() && !connection.isOver(); pause = Math.min(2 * pause, 50)) {
+        if (performance.now() > until) return native.shardUnread(write)
+        await new Promise((done) => setTimeout(done, pause))
       }
       return native.shardReady(write)
     }

@@ -166,7 +166,7 @@ def what_ends_a_transaction_is_refused():
         on(connection).create(order_id=FIRST + 6, note="lost")
         connection.close()
 
-    raises(keymill.KeymillError, "", shards.run, FIRST + 6, closes)
+    raises(keymill.ArgumentError, "has ended its transaction on shard `s1`", shards.run, FIRST + 6, closes)
 
     def breaks(connection):
         try:
@@ -176,7 +176,12 @@ def what_ends_a_transaction_is_refused():
         except ValueError:
             pass
 
-    raises(keymill.KeymillError, "", shards.run, FIRST + 6, breaks)
+    def dooms(connection):
+        on(connection).create(order_id=FIRST + 6, note="lost")
+        transaction.set_rollback(True, using=connection.alias)
+
+    for work in (breaks, dooms):
+        raises(keymill.ArgumentError, "nothing of such a transaction is kept; nothing was written", shards.run, FIRST + 6, work)
     assert FIRST + 6 not in alike()
 
 

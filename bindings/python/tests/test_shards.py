@@ -259,6 +259,89 @@ def test_a_work_that_leaves_rows_unread_is_told_so_and_writes_nothing(driver, ta
     assert database.all(1) == (database.all(0) if table is MOVING else ([], []))
 
 
+def sqlalchemy_shards(kind, table):
+    """Two databases, and writes over an engine's connections: `connect` those of SQLAlchemy, `raw_connection` the driver's in the pool's wrapper."""
+    database = DRIVERS["pymysql"]()
+    engines = [sqlalchemy.create_engine("mysql+pymysql://", creator=database.connect(at), pool_size=1, max_overflow=0) for at in (0, 1)]
+    sources = {f"s{at + 1}": getattr(engine, kind) for at, engine in enumerate(engines)}
+    return database, keymill.Shards(router(table), sources, tables=TABLES, deadline=5)
+
+
+def statements(connection):
+    """An order by whichever kind of connection."""
+    if hasattr(connection, "exec_driver_sql"):
+        connection.exec_driver_sql("INSERT INTO t_order (order_id, note) VALUES (%s, %s)", (FIRST, "x"))
+    else:
+        connection.cursor().execute("INSERT INTO t_order (order_id, note) VALUES (%s, %s)", (FIRST, "x"))
+
+
+def closed(connection):
+    statements(connection)
+    connection.close()
+
+
+def in_a_block(connection):
+    with connection:
+        statements(connection)
+
+
+def rolled_back(connection):
+    statements(connection)
+    connection.rollback()
+    statements(connection)
+
+
+def lost(connection):
+    statements(connection)
+    connection.invalidate()
+    connection.rollback()
+    statements(connection)
+
+
+@pytest.mark.parametrize("table", [STAYING, MOVING], ids=["stays", "moves"])
+@pytest.mark.parametrize(
+    ("kind", "work"),
+    [("connect", closed), ("connect", in_a_block), ("connect", rolled_back), ("connect", lost), ("raw_connection", closed)],
+)
+def test_a_work_that_ends_the_connection_of_sqlalchemy_is_not_acknowledged(kind, work, table):
+    database, shards = sqlalchemy_shards(kind, table)
+    for way in (shards.run, lambda id, work: block(shards, work)):
+        with pytest.raises(keymill.ArgumentError, match="has ended its transaction on shard `s1`"):
+            way(FIRST, work)
+    # The engine's one connection serves the next write, and has nothing of the work.
+    shards.run(FIRST + 1, lambda connection: None)
+    assert database.all(0) == database.all(1) == ([], [])
+
+
+def test_a_pool_of_mysql_connector_gets_no_connection_back_in_a_bad_state():
+    database = DRIVERS["mysql-connector"]()
+    pooling = pytest.importorskip("mysql.connector.pooling")
+    place = {**parts(os.environ["KEYMILL_TEST_MYSQL"]), "database": database.ask(0, "SELECT DATABASE()")[0][0]}
+    for resets in (True, False):
+        pool = pooling.MySQLConnectionPool(pool_name=f"p{resets}", pool_size=1, pool_reset_session=resets, **place)
+        shards = keymill.Shards(router(STAYING), {"s1": pool.get_connection}, tables=TABLES, deadline=5)
+
+        def unread(connection):
+            insert(connection, FIRST)
+            connection.cursor().execute("SELECT n FROM t_item")
+
+        with pytest.raises(keymill.ArgumentError, match="unread"):
+            shards.run(FIRST, unread)
+        with pytest.raises(KeyboardInterrupt), shards.write(FIRST) as connection:
+            insert(connection, FIRST)
+            raise KeyboardInterrupt
+        shards.run(FIRST + 1, lambda connection: insert(connection, FIRST + 1))
+        assert [row[0] for row in database.all(0)[0]] == [FIRST + 1]
+        database.ask(0, "DELETE FROM t_item", "DELETE FROM t_order")
+
+
+def test_what_a_read_writes_is_rolled_back(database):
+    shards = database.shards(router(MOVING))
+    with shards.read(FIRST) as connection:
+        insert(connection, FIRST)
+    assert database.all(0) == database.all(1) == ([], [])
+
+
 def block(shards, work):
     with shards.write(FIRST) as connection:
         work(connection)

@@ -156,7 +156,7 @@ impl<C: ShardConnection> Shards<C> {
         self.run(self.tables()?.write_wide(id), work)
     }
 
-    /// Does the work on the shard from which this id is read.
+    /// Does the work on the shard from which this id is read. What it writes is rolled back.
     ///
     /// # Errors
     /// The work's own. keymill's [`Error`]: `LEASE_LOST`, `STORE_UNAVAILABLE`.

@@ -62,6 +62,11 @@ impl ShardFailure {
         self.is_unknown() || matches!(self.meaning(kind, Phase::Commit), Some(Meaning::Unknown))
     }
 
+    /// The server has rolled the transaction back at its commit, so that others go on.
+    pub(super) fn is_conflict_at_commit(&self, kind: ShardKind) -> bool {
+        !self.is_unknown() && matches!(self.meaning(kind, Phase::Commit), Some(Meaning::Conflict))
+    }
+
     /// The server chose this transaction to end, so that others go on: it can be tried again.
     pub(super) fn is_conflict(&self, kind: ShardKind) -> bool {
         // A member of a cluster of MySQL that is not ready says 1047.

@@ -70,6 +70,19 @@ pub enum ShardAnswer {
     Failed(ShardFailure),
     /// The action cannot be done, and trying again does not help.
     Refused(Error),
+    /// The work is done, and its connection is in no state for a commit.
+    Misused(Misuse),
+}
+
+/// What a work has done with its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misuse {
+    /// It has left rows of a result unread, or has not waited for a statement.
+    UnreadRows,
+    /// It has closed the connection, or ended the transaction.
+    EndedTransaction,
+    /// It went on after a failure, and the transaction can only be rolled back.
+    FailedTransaction,
 }
 
 /// Where an id is written.
@@ -240,6 +253,10 @@ impl ShardWrite {
         let done = match answer {
             ShardAnswer::Failed(failure) => return self.failure(&failure),
             ShardAnswer::Refused(error) => Err(error),
+            ShardAnswer::Misused(misuse) => {
+                self.held_mut(Side::Old).is_spoilt = misuse != Misuse::FailedTransaction;
+                Err(self.misused(misuse))
+            }
             answer => self.step(answer),
         };
         done.or_else(|error| self.end(End::Fail(error)))
@@ -252,7 +269,10 @@ impl ShardWrite {
                 *self.held_mut(self.side()) = Held { kind: Some(kind), ..Held::default() };
                 Vec::new()
             }
-            ShardAnswer::Ready | ShardAnswer::Failed(_) | ShardAnswer::Refused(_) => Vec::new(),
+            ShardAnswer::Ready
+            | ShardAnswer::Failed(_)
+            | ShardAnswer::Refused(_)
+            | ShardAnswer::Misused(_) => Vec::new(),
         };
         match std::mem::replace(&mut self.stage, WriteStage::Over) {
             WriteStage::Route => self.route(),
@@ -282,7 +302,7 @@ impl ShardWrite {
             WriteStage::CheckMark => Ok(self.read(Side::Old)),
             WriteStage::PinOld => {
                 if cell(&rows, 0) != self.id.to_string().as_bytes() {
-                    return Err(self.has_ended_its_transaction());
+                    return Err(self.misused(Misuse::EndedTransaction));
                 }
                 if self.has_other_signature(Side::Old, &rows) {
                     return self.has_changed(Side::Old);
@@ -368,7 +388,9 @@ impl ShardWrite {
         ShardAction::Ask(side, sql)
     }
 
-    fn left(&self) -> Duration {
+    /// How long this is tried again.
+    #[must_use]
+    pub fn left(&self) -> Duration {
         self.shards.deadline.saturating_sub(self.began.elapsed())
     }
 
@@ -498,12 +520,25 @@ impl ShardWrite {
     }
 
     /// The transaction is not the one in which the id was locked.
-    fn has_ended_its_transaction(&self) -> Error {
-        Error::argument(format!(
-            "the work has ended its transaction on shard `{}`, which may have its rows, while `{}` does not: work must not commit, roll back or change tables, and must not go on after a deadlock",
-            self.shard(Side::Old),
-            self.shard(Side::New)
-        ))
+    fn misused(&self, misuse: Misuse) -> Error {
+        let old = self.shard(Side::Old);
+        let nothing = if self.only_reads { "" } else { "nothing was written; " };
+        let also = if self.is_mirrored() {
+            format!(", while `{}` does not", self.shard(Side::New))
+        } else {
+            String::new()
+        };
+        Error::argument(match misuse {
+            Misuse::UnreadRows => format!(
+                "the work has left rows of a result unread on shard `{old}`, or has not waited for a statement, and no other one can be sent; {nothing}let the work read all rows and wait for all statements"
+            ),
+            Misuse::EndedTransaction => format!(
+                "the work has ended its transaction on shard `{old}`, which may have its rows{also}: work must not commit, roll back, close its connection or change tables, and must not go on after a deadlock or a lost connection"
+            ),
+            Misuse::FailedTransaction => format!(
+                "a statement or a block of the work has failed on shard `{old}`, and the work went on: nothing of such a transaction is kept; {nothing}roll back to a savepoint of the work's own, or pass the error on"
+            ),
+        })
     }
 
     fn check_isolation(&self, side: Side, rows: &[ShardRow]) -> Result<()> {
@@ -793,7 +828,8 @@ impl ShardWrite {
             return self.again("a step of the move came in between");
         }
         self.stage = WriteStage::CommitOld;
-        Ok(ShardAction::Commit(Side::Old))
+        // What a read writes may be on a shard that does not decide.
+        Ok(if self.only_reads { ShardAction::Rollback(Side::Old) } else { ShardAction::Commit(Side::Old) })
     }
 
     /// Ends this attempt, and begins another one within the deadline.
@@ -968,10 +1004,10 @@ impl ShardWrite {
             }
             // The first statement after the work: without a move, the commit.
             WriteStage::CheckMark | WriteStage::CommitOld if failure.is_of_unread_rows(kind) => {
-                let nothing = if self.only_reads { "" } else { "nothing was written; " };
-                return self.end(End::Fail(Error::argument(format!(
-                    "the work has left rows of a result unread on shard `{shard}`, and its driver sends nothing before they are read; {nothing}let the work read all of them"
-                ))));
+                return self.end(End::Fail(self.misused(Misuse::UnreadRows)));
+            }
+            WriteStage::CommitOld if failure.is_conflict_at_commit(kind) => {
+                return self.again(&format!("shard `{shard}`: {words}"));
             }
             WriteStage::CommitOld if failure.is_unknown_commit(kind) && !self.only_reads => {
                 let mut also = String::new();
@@ -996,12 +1032,10 @@ impl ShardWrite {
                 )));
             }
             WriteStage::CheckMark if failure.is_of_savepoint(kind) => {
-                return self.end(End::Fail(self.has_ended_its_transaction()));
+                return self.end(End::Fail(self.misused(Misuse::EndedTransaction)));
             }
             WriteStage::PinOld | WriteStage::CommitOld if failure.is_of_aborted_transaction(kind) => {
-                return self.end(End::Fail(Error::argument(format!(
-                    "a statement of the work has failed on shard `{shard}`, and the work went on: PostgreSQL keeps nothing of such a transaction; nothing was written; roll back to a savepoint of the work's own, or pass the error on"
-                ))));
+                return self.end(End::Fail(self.misused(Misuse::FailedTransaction)));
             }
             WriteStage::CheckLock { ref refusal, .. } => {
                 let why = format!("shard `{shard}`: {words}");

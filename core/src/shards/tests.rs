@@ -441,6 +441,36 @@ fn what_a_server_ended_or_has_no_room_for_may_succeed_later() {
     assert!(!failure("23503", 0).is_unknown_commit(ShardKind::Postgres));
 }
 
+/// A serialization failure of PostgreSQL may be told at the commit, and a cluster of MySQL's always is.
+#[test]
+fn a_conflict_at_the_commit_is_tried_again_with_and_without_a_move() {
+    for kind in [ShardKind::MySql, ShardKind::Postgres] {
+        for routes in [STAYS, MOVES] {
+            let mut play = Play::new(kind);
+            assert!(matches!(play.run(tables(routes).write(ID), None), Ends::Done));
+            let commit = play.said.iter().position(|said| *said == ShardAction::Commit(Side::Old));
+            let commit = commit.expect("a commit");
+            // Before it the tables are looked at, in a transaction of its own.
+            let mut play = Play::new(kind);
+            let ends = play.run(tables(routes).write(ID), Some((commit, Fails::Conflict)));
+            assert!(matches!(ends, Ends::Done), "{kind:?}: {:?}", play.said);
+            assert_eq!(play.works, if play.said[..commit].contains(&ShardAction::Work) { 2 } else { 1 });
+            let mut play = Play::new(kind);
+            let ends = play.run(tables(routes).write(ID).once(), Some((commit, Fails::Conflict)));
+            let Ends::Failed(error) = ends else { panic!("{kind:?}: {:?}", play.said) };
+            assert!(error.code == Code::NotReady && error.message.contains("nothing was written"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn what_a_read_writes_is_rolled_back() {
+    let mut play = Play::new(ShardKind::MySql);
+    assert!(matches!(play.run(tables(STAYS).read(ID), None), Ends::Done));
+    let after = play.said.iter().skip_while(|said| **said != ShardAction::Work).nth(1);
+    assert_eq!(after, Some(&ShardAction::Rollback(Side::Old)));
+}
+
 #[test]
 fn a_work_that_leaves_rows_unread_is_told_so() {
     for (routes, words) in [(STAYS, "COMMIT"), (MOVES, "RELEASE")] {

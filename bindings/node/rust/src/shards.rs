@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use keymill::binding::{ShardAction, ShardAnswer, ShardTables, ShardWrite, Side, duration};
+use keymill::binding::{Misuse, ShardAction, ShardAnswer, ShardTables, ShardWrite, Side, duration};
 use keymill::{Error, ShardFailure, ShardKind};
 use napi::bindgen_prelude::{BigInt, External, Uint8Array};
 use napi_derive::napi;
@@ -152,4 +152,19 @@ pub fn shard_failed(
 #[napi]
 pub fn shard_refused(write: &External<ShardWriteBox>, message: String) -> Result<ShardStep> {
     next(write, || ShardAnswer::Refused(Error::config(message)))
+}
+
+/// The work has left rows unread, or has not waited for a statement.
+#[napi]
+pub fn shard_unread(write: &External<ShardWriteBox>) -> Result<ShardStep> {
+    next(write, || ShardAnswer::Misused(Misuse::UnreadRows))
+}
+
+/// For how many milliseconds it is tried again.
+#[napi]
+pub fn shard_left(write: &External<ShardWriteBox>) -> Result<f64> {
+    enter(|| {
+        let write = write.0.try_borrow().map_err(|_| Error::argument("a write has one action at a time"))?;
+        Ok(write.left().as_secs_f64() * 1000.0)
+    })
 }

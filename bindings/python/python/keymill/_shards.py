@@ -49,7 +49,7 @@ class _Held:
 
     def __init__(self, connection: Any, pool: Any) -> None:
         self.connection, self.pool = connection, pool
-        self.raw = getattr(connection, "driver_connection", None) or connection
+        self.raw = _unwrapped(connection)
         self.had_autocommit = False
         # Whether it is in `_in_use`.
         self.is_own = False
@@ -80,6 +80,14 @@ class _Held:
         else:
             self.raw.autocommit = to
 
+    def has_ended(self) -> bool:
+        """The work has closed the connection, ended the transaction that was begun, or went on after the connection was lost."""
+        return _is_over(self.raw) or _unwrapped(self.connection) is not self.raw
+
+    def is_doomed(self) -> bool:
+        """The transaction can only be rolled back."""
+        return False
+
     def commit(self) -> None:
         self.raw.commit()
 
@@ -104,8 +112,13 @@ class _Held:
 
     def end(self) -> None:
         """Nobody gets it again."""
-        if hasattr(self.connection, "invalidate"):
+        if hasattr(self.connection, "invalidate") and getattr(self.connection, "is_valid", True):
             self.connection.invalidate()
+        if _is_of_connectors_pool(self.connection):
+            # Its pool takes the connection back, and opens it again; unread rows would be in the way.
+            self.raw.shutdown()
+            if self.raw.unread_result:
+                self.raw.unread_result = False
         self.connection.close()
         if self.pool is not None:
             self.pool.putconn(self.connection)
@@ -121,10 +134,18 @@ class _HeldSqlalchemy(_Held):
     def __init__(self, connection: Any, pool: Any) -> None:
         super().__init__(connection, pool)
         self.raw = connection.connection.driver_connection
+        self.transaction: Any = None
 
     def begin(self) -> None:
         super().begin()
-        self.connection.begin()
+        self.transaction = self.connection.begin()
+
+    def has_ended(self) -> bool:
+        # After a rollback or a reconnection the same object has another transaction, or none.
+        connection = self.connection
+        if connection.closed or connection.invalidated or not self.transaction.is_active:
+            return True
+        return connection.connection.driver_connection is not self.raw
 
     def commit(self) -> None:
         self.connection.commit()
@@ -158,13 +179,13 @@ class _HeldDjango(_Held):
             self.atomic = sys.modules["django.db.transaction"].Atomic(self.connection.alias, False, False)
             self.atomic.__enter__()
 
-    def check(self) -> None:
-        if self.is_own and (self.connection.connection is not self.raw or self.connection.needs_rollback):
-            transactions = sys.modules["django.db.transaction"]
-            raise transactions.TransactionManagementError(
-                "the work's connection has ended, or an `atomic` block in it has failed: its transaction can only be rolled back"
-            )
-        super().check()
+    def has_ended(self) -> bool:
+        connection = self.connection
+        return self.is_own and (connection.closed_in_transaction or connection.connection is not self.raw)
+
+    def is_doomed(self) -> bool:
+        # An `atomic` block in it has failed, or `set_rollback` was called.
+        return self.is_own and bool(self.connection.needs_rollback)
 
     def commit(self) -> None:
         if self.is_own:
@@ -270,6 +291,17 @@ def _ask(raw: Any, sql: str) -> list[list[bytes | None]]:
         cursor.close()
 
 
+def _is_of_connectors_pool(connection: Any) -> bool:
+    return type(connection).__module__ == "mysql.connector.pooling"
+
+
+def _unwrapped(connection: Any) -> Any:
+    """The driver's connection, below what SQLAlchemy's `raw_connection` and mysql-connector's pool give; another one, or None, once that was closed."""
+    if _is_of_connectors_pool(connection):
+        return connection._cnx
+    return connection.driver_connection if hasattr(connection, "driver_connection") else connection
+
+
 def _is_over(raw: Any) -> bool:
     # PyMySQL and mysqlclient say whether it is open, psycopg whether it is closed.
     if hasattr(raw, "open"):
@@ -332,6 +364,16 @@ class _Run:
                 self.error = error
                 said = _failure(error, self.held[side]) or ("", 0, f"{type(error).__name__}: {error}", False)
                 answer = self.write.failed(*said)
+
+    def worked(self) -> tuple[str, int, str, float]:
+        """The work is done."""
+        held = self.held[0]
+        if held is not None and not self.reads:
+            if held.has_ended():
+                return self.write.ended()
+            if held.is_doomed():
+                return self.write.doomed()
+        return self.write.ready()
 
     def failed(self, error: BaseException) -> tuple[str, int, str, float]:
         """The work has raised this."""
@@ -477,7 +519,7 @@ class Shards:
 
     @contextmanager
     def read(self, id: int | bytes) -> Iterator[Any]:
-        """A connection to the shard from which this id is read."""
+        """A connection to the shard from which this id is read, in a transaction that is rolled back at the end of the block."""
         run = _Run(self._shards, self._tables.begin(id, True, True), True)
         yield from self._block(run)
         run.run_hooks()
@@ -495,7 +537,7 @@ class Shards:
                     except Exception as error:
                         answer = run.failed(error)
                     else:
-                        answer = run.write.ready()
+                        answer = run.worked()
             except BaseException:
                 run.give_up()
                 raise
@@ -510,7 +552,7 @@ class Shards:
             except Exception as error:
                 run.until_work(run.failed(error))
                 raise
-            run.until_work(run.write.ready())
+            run.until_work(run.worked())
         except BaseException:
             run.give_up()
             raise

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keymill::binding::{ShardAction, ShardAnswer, ShardTables as Tables, ShardWrite as Write, Side};
+use keymill::binding::{Misuse, ShardAction, ShardAnswer, ShardTables as Tables, ShardWrite as Write, Side};
 use keymill::{Error, ShardFailure, ShardKind, ShardRow};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -103,6 +103,16 @@ impl ShardWrite {
     /// The action cannot be done.
     fn refused(&mut self, message: &str) -> PyResult<Action> {
         self.next(ShardAnswer::Refused(Error::config(message)))
+    }
+
+    /// The work has closed its connection, or ended the transaction.
+    fn ended(&mut self) -> PyResult<Action> {
+        self.next(ShardAnswer::Misused(Misuse::EndedTransaction))
+    }
+
+    /// The transaction can only be rolled back.
+    fn doomed(&mut self) -> PyResult<Action> {
+        self.next(ShardAnswer::Misused(Misuse::FailedTransaction))
     }
 
     fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {

@@ -191,7 +191,7 @@ public final class Shards {
     }
 
     /**
-     * Does the work on the shard from which this id is read, in a transaction of its own.
+     * Does the work on the shard from which this id is read, in a transaction of its own that is rolled back after it.
      *
      * @param id the id
      * @param work the work
