@@ -76,7 +76,7 @@ export class Shards<Client = any> {
   /**
    * Does the work in a transaction on the shard that decides where this id is written, and answers with its value. It is done again where a step
    * of a move came in between, or the database ended the transaction in favour of another one; so it changes nothing but this transaction, does
-   * not commit or release the client, and ends when all its statements have ended: one that it sends later, such as another branch of a
+   * not commit or release the client, and ends when all its statements have ended: a statement that it sends later, such as by another branch of a
    * `Promise.all` that has failed, is in no transaction of this write.
    *
    * An error of the work comes back as it is, and nothing is left of the transaction. `NOT_READY`, `STORE_UNAVAILABLE`, `STORE_REFUSED`: the message
