@@ -182,6 +182,15 @@ def what_ends_a_transaction_is_refused():
 
     for work in (breaks, dooms):
         raises(keymill.ArgumentError, "nothing of such a transaction is kept; nothing was written", shards.run, FIRST + 6, work)
+
+    def leaves_a_block_open(connection):
+        block = transaction.atomic(using=connection.alias)
+        block.__enter__()
+        on(connection).create(order_id=FIRST + 6, note="lost")
+
+    raises(keymill.ArgumentError, "has ended its transaction on shard `s1`", shards.run, FIRST + 6, leaves_a_block_open)
+    with shards.read(FIRST + 6) as connection:
+        leaves_a_block_open(connection)
     assert FIRST + 6 not in alike()
 
 

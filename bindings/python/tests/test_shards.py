@@ -313,6 +313,81 @@ def test_a_work_that_ends_the_connection_of_sqlalchemy_is_not_acknowledged(kind,
     assert database.all(0) == database.all(1) == ([], [])
 
 
+@pytest.mark.parametrize("way", ["raises", "reads"])
+def test_a_connection_that_the_work_gave_back_is_left_to_those_who_have_it(way):
+    database, shards = sqlalchemy_shards("raw_connection", STAYING)
+    engine = sqlalchemy.create_engine("mysql+pymysql://", creator=database.connect(0), pool_size=1, max_overflow=0)
+    shards = keymill.Shards(router(STAYING), {"s1": engine.raw_connection}, tables=TABLES, deadline=5)
+    others = []
+
+    def work(connection):
+        statements(connection)
+        connection.close()
+        # As another thread of the program: the pool gives it the same connection of the driver.
+        others.append(engine.connect())
+        others[0].exec_driver_sql("INSERT INTO t_order (order_id, note) VALUES (%s, %s)", (FIRST + 1, "other"))
+        if way == "raises":
+            raise ValueError
+
+    if way == "raises":
+        with pytest.raises(ValueError):
+            shards.run(FIRST, work)
+    else:
+        with shards.read(FIRST) as connection:
+            work(connection)
+    others[0].commit()
+    others[0].close()
+    assert database.all(0)[0] == [(FIRST + 1, "other")]
+    shards.run(FIRST, statements)
+
+
+@pytest.mark.parametrize("table", [STAYING, MOVING], ids=["stays", "moves"])
+def test_a_function_that_sets_something_on_a_connection_of_sqlalchemy_first_is_no_mistake(table):
+    database = DRIVERS["pymysql"]()
+    engines = [sqlalchemy.create_engine("mysql+pymysql://", creator=database.connect(at)) for at in (0, 1)]
+
+    def connect(at):
+        connection = engines[at].connect()
+        connection.exec_driver_sql("SET SESSION innodb_lock_wait_timeout = 3")
+        return connection
+
+    shards = keymill.Shards(router(table), {"s1": lambda: connect(0), "s2": lambda: connect(1)}, tables=TABLES, deadline=5)
+    shards.run(FIRST, statements)
+    assert len(database.all(0)[0]) == 1
+    assert database.all(1) == (database.all(0) if table is MOVING else ([], []))
+
+
+def test_a_second_use_of_the_only_connection_is_refused_and_the_first_write_is_there():
+    database = DRIVERS["pymysql"]()
+    for kind in ("connect", "raw_connection"):
+        engine = sqlalchemy.create_engine("mysql+pymysql://", creator=database.connect(0), poolclass=sqlalchemy.pool.StaticPool)
+        shards = keymill.Shards(router(STAYING), {"s1": getattr(engine, kind)}, tables=TABLES, deadline=5)
+        with shards.write(FIRST) as connection:
+            statements(connection)
+            with pytest.raises(keymill.ConfigError, match="has not ended"), shards.read(FIRST):
+                pass
+        assert len(database.all(0)[0]) == 1
+        database.ask(0, "DELETE FROM t_order")
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg-autocommit"])
+@pytest.mark.parametrize("table", [STAYING, MOVING], ids=["stays", "moves"])
+def test_a_transaction_of_psycopg_inside_the_work_is_a_savepoint(driver, table):
+    database = DRIVERS[driver]()
+    shards = database.shards(router(table))
+
+    def work(connection):
+        with connection.transaction():
+            insert(connection, FIRST)
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        shards.run(FIRST, work)
+    with pytest.raises(ValueError), shards.read(FIRST) as connection:
+        work(connection)
+    assert database.all(0) == database.all(1) == ([], [])
+
+
 def test_a_pool_of_mysql_connector_gets_no_connection_back_in_a_bad_state():
     database = DRIVERS["mysql-connector"]()
     pooling = pytest.importorskip("mysql.connector.pooling")

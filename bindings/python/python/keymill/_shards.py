@@ -17,7 +17,8 @@ T = TypeVar("T")
 MYSQL = ("pymysql", "MySQLdb", "mysql", "mariadb", "asyncmy")
 POSTGRES = ("psycopg", "psycopg2", "psycopg2cffi", "pg8000")
 
-# libpq's PQTRANS_INERROR
+# libpq's PQTRANS_IDLE and PQTRANS_INERROR
+IDLE = 0
 IN_ERROR = 3
 
 # CR_COMMANDS_OUT_OF_SYNC of MySQL's client: rows of an earlier statement are unread.
@@ -33,8 +34,8 @@ class _Writing:
     is_over = False
 
 
-# The drivers' connections that writes and reads have now, by their addresses.
-_in_use: set[int] = set()
+# What writes and reads have now, by the addresses of the drivers' connections.
+_in_use: dict[int, _Held] = {}
 
 # The write of this thread or task.
 _writes: ContextVar[_Writing | None] = ContextVar("keymill_writes", default=None)
@@ -51,24 +52,43 @@ class _Held:
         self.connection, self.pool = connection, pool
         self.raw = _unwrapped(connection)
         self.had_autocommit = False
+        # Autocommit is on for the write only.
+        self.had_none = False
         # Whether it is in `_in_use`.
         self.is_own = False
+        # Further wrappers of the driver's connection, which were refused. A pool's wrapper rolls back once nobody has it.
+        self.refused: list[_Held] = []
 
     def take(self, shard: str, reads: bool) -> None:
         """Marks the driver's connection as used, until `leave`."""
-        if id(self.raw) in _in_use:
+        other = _in_use.get(id(self.raw))
+        if other is not None and other.is_held():
+            other.refused.append(self)
             raise _Refused(IN_USE.format(shard))
-        _in_use.add(id(self.raw))
+        _in_use[id(self.raw)] = self
         self.is_own = True
 
     def leave(self) -> None:
         if self.is_own:
-            _in_use.discard(id(self.raw))
+            # The work may have given the connection back, and another write may have it.
+            if _in_use.get(id(self.raw)) is self:
+                del _in_use[id(self.raw)]
             self.is_own = False
+
+    def is_held(self) -> bool:
+        """Whether the driver's connection is this one's still. A pool that got it back from the work may have given it to another thread."""
+        return _unwrapped(self.connection) is self.raw
 
     def begin(self) -> None:
         # The first statement begins a transaction.
         raw = self.raw
+        if _begins_by_itself(raw):
+            # Else a block of `raw.transaction()` would be the transaction, and commit.
+            if not raw.autocommit:
+                self.set_autocommit(True)
+                self.had_none = True
+            raw.execute("BEGIN")
+            return
         has = raw.get_autocommit() if hasattr(raw, "get_autocommit") else getattr(raw, "autocommit", False)
         if has:
             self.had_autocommit = True
@@ -82,7 +102,7 @@ class _Held:
 
     def has_ended(self) -> bool:
         """The work has closed the connection, ended the transaction that was begun, or went on after the connection was lost."""
-        return _is_over(self.raw) or _unwrapped(self.connection) is not self.raw
+        return not self.is_held() or _is_over(self.raw)
 
     def is_doomed(self) -> bool:
         """The transaction can only be rolled back."""
@@ -100,11 +120,14 @@ class _Held:
             _ask(self.raw, "SELECT 1")
 
     def rollback(self) -> None:
-        self.raw.rollback()
+        if self.is_held():
+            self.raw.rollback()
 
     def give_back(self) -> None:
-        if self.had_autocommit:
-            self.set_autocommit(True)
+        if not self.is_held():
+            return self.drop()
+        if self.had_autocommit or self.had_none:
+            self.set_autocommit(self.had_autocommit)
         if self.pool is None:
             self.connection.close()
         else:
@@ -112,6 +135,8 @@ class _Held:
 
     def end(self) -> None:
         """Nobody gets it again."""
+        if not self.is_held():
+            return self.drop()
         if hasattr(self.connection, "invalidate") and getattr(self.connection, "is_valid", True):
             self.connection.invalidate()
         if _is_of_connectors_pool(self.connection):
@@ -122,6 +147,11 @@ class _Held:
         self.connection.close()
         if self.pool is not None:
             self.pool.putconn(self.connection)
+
+    def drop(self) -> None:
+        """The driver's connection is another one's, or nobody's. The wrapper may have a new one."""
+        if _unwrapped(self.connection) is not None and not getattr(self.connection, "closed", False):
+            self.connection.close()
 
     def hooks(self) -> list[Callable[[], Any]]:
         """What the program wants to be called after the commit."""
@@ -138,20 +168,24 @@ class _HeldSqlalchemy(_Held):
 
     def begin(self) -> None:
         super().begin()
-        self.transaction = self.connection.begin()
+        # A function that has set something on the connection has begun it.
+        self.transaction = self.connection.get_transaction() or self.connection.begin()
+
+    def is_held(self) -> bool:
+        connection = self.connection
+        # An invalidated one would connect again.
+        return not connection.closed and not connection.invalidated and connection.connection.driver_connection is self.raw
 
     def has_ended(self) -> bool:
         # After a rollback or a reconnection the same object has another transaction, or none.
-        connection = self.connection
-        if connection.closed or connection.invalidated or not self.transaction.is_active:
-            return True
-        return connection.connection.driver_connection is not self.raw
+        return not self.is_held() or not self.transaction.is_active
 
     def commit(self) -> None:
         self.connection.commit()
 
     def rollback(self) -> None:
-        self.connection.rollback()
+        if self.is_held():
+            self.connection.rollback()
 
 
 class _HeldDjango(_Held):
@@ -164,6 +198,8 @@ class _HeldDjango(_Held):
         super().__init__(connection, pool)
         self.raw = connection.connection
         self.atomic: Any = None
+        # How many blocks are open, with the write's own.
+        self.blocks = 0
         self.after: list[Callable[[], Any]] = []
 
     def take(self, shard: str, reads: bool) -> None:
@@ -178,10 +214,21 @@ class _HeldDjango(_Held):
         if self.is_own:
             self.atomic = sys.modules["django.db.transaction"].Atomic(self.connection.alias, False, False)
             self.atomic.__enter__()
+            self.blocks = self._open_blocks()
+
+    def _open_blocks(self) -> int:
+        return len(self.connection.savepoint_ids) + len(self.connection.atomic_blocks)
+
+    def is_held(self) -> bool:
+        # It is the thread's own.
+        return True
 
     def has_ended(self) -> bool:
         connection = self.connection
-        return self.is_own and (connection.closed_in_transaction or connection.connection is not self.raw)
+        if not self.is_own:
+            return False
+        # A block that the work has left open would take what is committed with it.
+        return connection.closed_in_transaction or connection.connection is not self.raw or self._open_blocks() != self.blocks
 
     def is_doomed(self) -> bool:
         # An `atomic` block in it has failed, or `set_rollback` was called.
@@ -195,7 +242,9 @@ class _HeldDjango(_Held):
             self.after = [_robust(hook[1]) if hook[2:] == (True,) else hook[1] for hook in hooks]
 
     def rollback(self) -> None:
-        if self.is_own:
+        if self.is_own and self.has_ended():
+            self.end()
+        elif self.is_own:
             self.connection.needs_rollback = True
             self._leave_block()
 
@@ -289,6 +338,13 @@ def _ask(raw: Any, sql: str) -> list[list[bytes | None]]:
         return [[_cell(value) for value in row] for row in cursor.fetchall()]
     finally:
         cursor.close()
+
+
+def _begins_by_itself(raw: Any) -> bool:
+    """Whether it is a connection of psycopg in no transaction, and `BEGIN` says all that its own would."""
+    if not any(_module(kind) == "psycopg" for kind in type(raw).__mro__) or raw.info.transaction_status != IDLE:
+        return False
+    return raw.isolation_level is None and raw.read_only is None and raw.deferrable is None
 
 
 def _is_of_connectors_pool(connection: Any) -> bool:
