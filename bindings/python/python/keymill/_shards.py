@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -142,7 +142,8 @@ class _Held:
         if _is_of_connectors_pool(self.connection):
             # Its pool takes the connection back, and opens it again; unread rows would be in the way.
             self.raw.shutdown()
-            if self.raw.unread_result:
+            with suppress(AttributeError):
+                # The driver in C has no such setter, and forgets them.
                 self.raw.unread_result = False
         self.connection.close()
         if self.pool is not None:
