@@ -166,6 +166,17 @@ each('a pool that gives no connection is waited for until the deadline', async (
   assert.equal((await two.all(0))[0].length, 2)
 })
 
+test('a process whose server refuses connections ends before the deadline of its write', async () => {
+  const table = JSON.stringify(STAYING)
+  const program = `
+    const { Router, Shards } = require('keymill')
+    const pool = { promise() {}, getConnection: (told) => setImmediate(told, Object.assign(new Error('refused'), { fatal: true })) }
+    const shards = new Shards(Router.fromText(${table}), { s1: pool }, { tables: { t: 'id' }, deadline: '300s' })
+    shards.write(1n, () => 1).catch((e) => console.log(e.code))`
+  const { stdout } = await promisify(execFile)(process.execPath, ['-e', program], { timeout: 120_000 })
+  assert.equal(stdout.trim(), 'STORE_UNAVAILABLE')
+})
+
 each('what a read writes is rolled back', async (two) => {
   const shards = shardsOf(two, Router.fromText(MOVING))
   await shards.read(FIRST, (client) => insert(client, FIRST))

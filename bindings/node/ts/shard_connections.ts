@@ -59,9 +59,7 @@ export class InUse extends Error {}
 /** Connections that writes and reads have now. */
 const inUse = new WeakSet<object>()
 
-/**
- * Until the answer is called, `release` of a connection is refused: its pool would give it to another task while its transaction is open.
- */
+/** Refuses `release` of a connection until the answer is called: its pool would give it to another task while its transaction is open. */
 function kept(connection: { release(ends?: boolean): void }): () => void {
   if (inUse.has(connection)) throw new InUse('a connection that another write or read has')
   inUse.add(connection)
@@ -182,6 +180,15 @@ class ShardError extends Error {
   }
 }
 
+/** Takes a connection within its pool's callback, where an error would be nobody's. */
+function give(take: () => ShardConnection, done: (connection: ShardConnection) => void, failed: (error: unknown) => void): void {
+  try {
+    done(take())
+  } catch (error) {
+    failed(error)
+  }
+}
+
 const has = (value: unknown, name: string) => typeof (value as Record<string, unknown> | null)?.[name] === 'function'
 
 /** How to get connections from a pool of the program; `undefined`: it is no pool of a known driver. */
@@ -191,12 +198,8 @@ export function shardPool(pool: any): ShardPool | undefined {
       return () =>
         new Promise((done, failed) => {
           ;(pool as MysqlPool).getConnection((error, raw) => {
-            if (error) return failed(error as Error)
-            try {
-              done(new MysqlShardConnection(raw, raw))
-            } catch (twice) {
-              failed(twice as Error)
-            }
+            if (error) failed(error as Error)
+            else give(() => new MysqlShardConnection(raw, raw), done, failed)
           })
         })
     }
@@ -214,12 +217,8 @@ export function shardPool(pool: any): ShardPool | undefined {
     return () =>
       new Promise((done, failed) => {
         ;(pool as PgPool).connect((error, client) => {
-          if (!client) return failed(error as Error)
-          try {
-            done(new PgShardConnection(client))
-          } catch (twice) {
-            failed(twice as Error)
-          }
+          if (client) give(() => new PgShardConnection(client), done, failed)
+          else failed(error as Error)
         })
       })
   }

@@ -25,10 +25,10 @@ const writes = new AsyncLocalStorage<Writing>()
 
 /** A connection, or an error after so many milliseconds; a connection that comes later goes back to its pool. */
 async function within(ms: number, connecting: Promise<ShardConnection>): Promise<ShardConnection> {
-  let timer
+  let timer: NodeJS.Timeout | undefined
   const late = new Promise<undefined>((done) => (timer = setTimeout(done, ms, undefined)))
-  const connection = await Promise.race([connecting, late])
-  clearTimeout(timer)
+  // A timer that is left keeps the process alive.
+  const connection = await Promise.race([connecting, late]).finally(() => clearTimeout(timer))
   if (connection !== undefined) return connection
   connecting.then(
     (connection) => connection.close(false),
@@ -161,7 +161,7 @@ export class Shards<Client = any> {
         const said = shardFailure(error) ?? { state: '', number: 0, message: '', isBroken: false }
         return failed({ ...said, isBroken: said.isBroken || connection.isOver() || connection.isBusy() })
       }
-      // What was not waited for ends in its time; rows that nobody reads stay.
+      // A statement that the work did not wait for may end soon. A result that nobody reads never does.
       const until = performance.now() + left()
       for (let pause = 1; connection.isBusy() && !connection.isOver(); pause = Math.min(2 * pause, 50)) {
         if (performance.now() > until) return native.shardUnread(write)
