@@ -315,7 +315,7 @@ def test_a_work_that_ends_the_connection_of_sqlalchemy_is_not_acknowledged(kind,
 
 @pytest.mark.parametrize("way", ["raises", "reads"])
 def test_a_connection_that_the_work_gave_back_is_left_to_those_who_have_it(way):
-    database, shards = sqlalchemy_shards("raw_connection", STAYING)
+    database = DRIVERS["pymysql"]()
     engine = sqlalchemy.create_engine("mysql+pymysql://", creator=database.connect(0), pool_size=1, max_overflow=0)
     shards = keymill.Shards(router(STAYING), {"s1": engine.raw_connection}, tables=TABLES, deadline=5)
     others = []

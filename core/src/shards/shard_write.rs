@@ -246,15 +246,17 @@ impl ShardWrite {
     ///
     /// # Errors
     /// `NOT_READY`: a step of the move came in between, and the deadline has passed. `LEASE_LOST`: the deadline has
-    /// passed, and this process could not tell the store that it follows. `STORE_REFUSED`: a shard refuses the rows or a statement, and would refuse them again; nothing was written.
+    /// passed, and this process could not tell the store that it follows. `STORE_REFUSED`: a shard refuses the rows or a statement, and
+    /// would refuse them again; nothing was written.
     /// `STORE_UNAVAILABLE`: a shard does not answer, has ended the statements, or has no room, or it is not known whether it has committed.
-    /// `INVALID_CONFIG`: the isolation of a transaction. `INVALID_ARGUMENT`: the work has ended its transaction, went on after an error, or left rows unread.
+    /// `INVALID_CONFIG`: the isolation of a transaction. `INVALID_ARGUMENT`: the work has ended its transaction, went on after an error,
+    /// or left rows unread.
     pub fn next(&mut self, answer: ShardAnswer) -> Result<ShardAction> {
         let done = match answer {
             ShardAnswer::Failed(failure) => return self.failure(&failure),
             ShardAnswer::Refused(error) => Err(error),
             ShardAnswer::Misused(misuse) => {
-                self.held_mut(Side::Old).is_spoilt = misuse != Misuse::FailedTransaction;
+                self.held_mut(Side::Old).is_spoilt |= misuse != Misuse::FailedTransaction;
                 Err(self.misused(misuse))
             }
             answer => self.step(answer),
@@ -388,7 +390,7 @@ impl ShardWrite {
         ShardAction::Ask(side, sql)
     }
 
-    /// How long this is tried again.
+    /// For how long this is still tried again.
     #[must_use]
     pub fn left(&self) -> Duration {
         self.shards.deadline.saturating_sub(self.began.elapsed())
@@ -519,7 +521,7 @@ impl ShardWrite {
         self.again(&error.message)
     }
 
-    /// The transaction is not the one in which the id was locked.
+    /// What a program is told whose work has misused its connection.
     fn misused(&self, misuse: Misuse) -> Error {
         let old = self.shard(Side::Old);
         let nothing = if self.only_reads { "" } else { "nothing was written; " };

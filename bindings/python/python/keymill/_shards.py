@@ -51,12 +51,12 @@ class _Held:
     def __init__(self, connection: Any, pool: Any) -> None:
         self.connection, self.pool = connection, pool
         self.raw = _unwrapped(connection)
-        self.had_autocommit = False
-        # Autocommit is on for the write only.
-        self.had_none = False
+        # What autocommit was, where it was changed for the write.
+        self.autocommit_before: bool | None = None
         # Whether it is in `_in_use`.
         self.is_own = False
-        # Further wrappers of the driver's connection, which were refused. A pool's wrapper rolls back once nobody has it.
+        # Wrappers of the same driver connection whose use was refused. They are kept until this use ends: SQLAlchemy rolls the driver
+        # connection back when a wrapper is deleted.
         self.refused: list[_Held] = []
 
     def take(self, shard: str, reads: bool) -> None:
@@ -76,22 +76,22 @@ class _Held:
             self.is_own = False
 
     def is_held(self) -> bool:
-        """Whether the driver's connection is this one's still. A pool that got it back from the work may have given it to another thread."""
+        """Whether the wrapper still has the driver connection. If the work has closed the wrapper, another thread may have the connection."""
         return _unwrapped(self.connection) is self.raw
 
     def begin(self) -> None:
         # The first statement begins a transaction.
         raw = self.raw
-        if _begins_by_itself(raw):
-            # Else a block of `raw.transaction()` would be the transaction, and commit.
+        if _needs_begin(raw):
+            # Otherwise the first block of `raw.transaction()` would be the transaction, and commit it.
             if not raw.autocommit:
+                self.autocommit_before = False
                 self.set_autocommit(True)
-                self.had_none = True
             raw.execute("BEGIN")
             return
         has = raw.get_autocommit() if hasattr(raw, "get_autocommit") else getattr(raw, "autocommit", False)
         if has:
-            self.had_autocommit = True
+            self.autocommit_before = True
             self.set_autocommit(False)
 
     def set_autocommit(self, to: bool) -> None:
@@ -120,14 +120,13 @@ class _Held:
             _ask(self.raw, "SELECT 1")
 
     def rollback(self) -> None:
-        if self.is_held():
-            self.raw.rollback()
+        self.raw.rollback()
 
     def give_back(self) -> None:
         if not self.is_held():
             return self.drop()
-        if self.had_autocommit or self.had_none:
-            self.set_autocommit(self.had_autocommit)
+        if self.autocommit_before is not None:
+            self.set_autocommit(self.autocommit_before)
         if self.pool is None:
             self.connection.close()
         else:
@@ -150,7 +149,7 @@ class _Held:
             self.pool.putconn(self.connection)
 
     def drop(self) -> None:
-        """The driver's connection is another one's, or nobody's. The wrapper may have a new one."""
+        """Closes the wrapper after it has lost the driver connection, because it may have connected again."""
         if _unwrapped(self.connection) is not None and not getattr(self.connection, "closed", False):
             self.connection.close()
 
@@ -185,8 +184,7 @@ class _HeldSqlalchemy(_Held):
         self.connection.commit()
 
     def rollback(self) -> None:
-        if self.is_held():
-            self.connection.rollback()
+        self.connection.rollback()
 
 
 class _HeldDjango(_Held):
@@ -341,8 +339,8 @@ def _ask(raw: Any, sql: str) -> list[list[bytes | None]]:
         cursor.close()
 
 
-def _begins_by_itself(raw: Any) -> bool:
-    """Whether it is a connection of psycopg in no transaction, and `BEGIN` says all that its own would."""
+def _needs_begin(raw: Any) -> bool:
+    """Whether it is a connection of psycopg that has begun no transaction, and would begin one by a plain `BEGIN`."""
     if not any(_module(kind) == "psycopg" for kind in type(raw).__mro__) or raw.info.transaction_status != IDLE:
         return False
     return raw.isolation_level is None and raw.read_only is None and raw.deferrable is None
@@ -353,7 +351,7 @@ def _is_of_connectors_pool(connection: Any) -> bool:
 
 
 def _unwrapped(connection: Any) -> Any:
-    """The driver's connection, below what SQLAlchemy's `raw_connection` and mysql-connector's pool give; another one, or None, once that was closed."""
+    """The driver connection in the wrapper of SQLAlchemy's `raw_connection` or of mysql-connector's pool; None once the wrapper is closed."""
     if _is_of_connectors_pool(connection):
         return connection._cnx
     return connection.driver_connection if hasattr(connection, "driver_connection") else connection
@@ -484,7 +482,9 @@ class _Run:
         return self.write.ready()
 
     def _rollback(self, side: int, _: str, __: float) -> tuple[str, int, str, float]:
-        self._on(side).rollback()
+        held = self._on(side)
+        if held.is_held():
+            held.rollback()
         return self.write.ready()
 
     def _close(self, side: int, _: str, ends: float) -> tuple[str, int, str, float]:
