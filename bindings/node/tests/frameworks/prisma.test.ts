@@ -166,7 +166,7 @@ test('a store that does not answer holds up the call and not the event loop, and
   assert.match(error.message, /^Line\.no: /)
 })
 
-test('without a store the mill is the program's, else that in DATABASE_URL, else none', async () => {
+test('without a store the program names the mill, or DATABASE_URL does, or there is none', async () => {
   delete process.env.DATABASE_URL
   const prisma = plain.$extends(keymill({ Order: { id: 'segment:prisma-orders' } }))
   assert.match((await rejection(() => prisma.order.create({ data: {} }))).message, /^Order\.id: no mill is named, and DATABASE_URL is not set; write keymill\(models, \{ store: /)

@@ -1,5 +1,5 @@
 CREATE TABLE IF NOT EXISTS "keymill_route" ( -- keymill VERSION
   name TEXT NOT NULL PRIMARY KEY,
-  version INTEGER NOT NULL, -- as in the text; it only rises
+  version INTEGER NOT NULL, -- the version in the text, which only rises
   table_text TEXT NOT NULL -- TOML or JSON
 ) WITHOUT ROWID;
