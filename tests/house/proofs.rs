@@ -376,6 +376,30 @@ mod tests {
     }
 
     #[test]
+    fn what_a_step_leaves_out_is_there_to_be_left_out() {
+        let root = super::super::adversaries::root();
+        let sources: Vec<String> = ["tests", "core/src", "bindings/cli/tests"]
+            .iter()
+            .flat_map(|folder| super::super::floors::sources(&root.join(folder)))
+            .map(|path| fs::read_to_string(path).expect("a source"))
+            .collect();
+        let mut left_out = 0;
+        for (step, script) in &Proofs::read(&root).steps {
+            for name in script.split("--skip ").skip(1).filter_map(|rest| rest.split_whitespace().next()) {
+                let path: Vec<&str> =
+                    name.trim_matches(['"', ')']).split("::").filter(|word| !word.is_empty()).collect();
+                let last = path.last().expect("a name");
+                assert!(
+                    sources.iter().any(|text| text.contains(last)),
+                    "`ci/steps/{step}` skips `{name}`, and no test is called so"
+                );
+                left_out += 1;
+            }
+        }
+        assert!(left_out > 10, "the reader found {left_out} names");
+    }
+
+    #[test]
     fn what_is_no_test_is_told_with_what_is_missing() {
         let proofs = Proofs::read(&super::super::adversaries::root());
         for (named, why) in [
