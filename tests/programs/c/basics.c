@@ -261,7 +261,7 @@ static void snowflakes(void) {
     uint64_t ids[5000], lo, hi;
     km_parts parts = KM_PARTS_INIT;
     OK(km_mill_open(fresh_store("snowflakes", ""), &mill));
-    OK(km_mill_source(mill, "snowflake:tx?worker=5", &tx));
+    OK(km_mill_source(mill, "snowflake:tx?worker=5&deadline=60s", &tx));
     OK(km_source_fill(tx, ids, 5000));
     for (size_t i = 1; i < 5000; i++) CHECK(ids[i] > ids[i - 1]);
     OK(km_source_parse(tx, ids[0], &parts));
