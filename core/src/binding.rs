@@ -66,7 +66,7 @@ pub fn exported(name: &CStr, neighbour: *const c_void) -> *mut c_void {
 
 /// Has this run at the end of the process; the library has to stay loaded until then. `false`: there is no memory.
 pub fn at_exit(run: extern "C" fn()) -> bool {
-    system::at_exit(run)
+    system::exit::at_exit(run)
 }
 
 /// Creates a file that only this user can read.

@@ -1,4 +1,5 @@
 // The native part: free functions over opaque values. Nothing here is public.
+import { isMainThread } from 'node:worker_threads'
 import type { Variables } from './environment'
 import { load } from './library'
 
@@ -112,6 +113,7 @@ export interface Native {
   runOpening(opening: OpeningBox): Promise<void>
   opened(opening: OpeningBox): MillBox
   closeMill(mill: MillBox): void
+  closeAllMills(): void
   closeMillAsync(mill: MillBox): Promise<void>
   shareMill(mill: MillBox | undefined): number
   sharedMill(): MillBox | null
@@ -214,3 +216,6 @@ export interface Native {
 }
 
 export const native = load() as Native
+
+// Windows ends all threads before a library hears of the end of the process, and then no number can be given back.
+if (process.platform === 'win32' && isMainThread) process.on('exit', () => native.closeAllMills())

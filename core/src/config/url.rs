@@ -11,6 +11,7 @@ use crate::error::{Error, Result, shown};
 use crate::store::memory::Step;
 use crate::store::server::{NEEDS_CA, PasswordSource, ServerOptions, Tls, TlsMode};
 use crate::store::{Durability, Secret};
+use crate::system::files;
 
 use super::options::{self, Described};
 use super::{Fork, MillConfig, StoreConfig};
@@ -286,7 +287,7 @@ fn sqlite(rest: &str, query: &str) -> Result<MillConfig> {
         )));
     }
     let store = StoreConfig::Sqlite {
-        path: PathBuf::from(path),
+        path: files::path_of_url(&path),
         durability: durability(&options)?,
         busy: busy(&options)?,
     };

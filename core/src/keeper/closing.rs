@@ -11,6 +11,7 @@ use crossbeam::channel::{self, Receiver, Sender};
 use once_cell::sync::OnceCell;
 
 use crate::process::revocation::ForkWord;
+use crate::system::exit;
 
 /// How long the end of a process waits for the stores of all its mills together to take numbers back.
 const EXIT_WAIT: Duration = Duration::from_secs(2);
@@ -68,10 +69,10 @@ pub(crate) fn process_begins_to_end() {
     PROCESS_ENDS.store(true, Ordering::Relaxed);
 }
 
-/// Waits for every close that is under way.
+/// Waits for every close that is under way, if the threads that carry them out are there.
 pub(crate) fn wait_for_all() {
     let give_up_at = Instant::now() + EXIT_WAIT;
-    while count(|under_way| under_way) > 0 && Instant::now() < give_up_at {
+    while count(|under_way| under_way) > 0 && !exit::have_threads_ended() && Instant::now() < give_up_at {
         thread::sleep(LOOKS_EVERY);
     }
 }

@@ -6,6 +6,7 @@
 //! added.
 //!
 //! * [`clock`]: wall time and the time since the machine was started.
+//! * [`exit`]: what runs at the end of the process.
 //! * [`files`]: which file a path is, its names, its file system, locks on its bytes.
 //! * [`file_rights`]: which other users can read or change a file, or make one of that name.
 //! * [`forks`]: functions that run around a fork, and memory that a forked child finds wiped.
@@ -40,7 +41,7 @@ pub(crate) use platform::driver_listener;
 pub(crate) use platform::sockets;
 #[cfg(feature = "sqlite")]
 pub(crate) use platform::sqlite_descriptors;
-pub(crate) use platform::{clock, file_rights, files, forks, host, interrupt, symbols, threads};
+pub(crate) use platform::{clock, exit, file_rights, files, forks, host, interrupt, symbols, threads};
 
 /// Device and number of a file: two paths with the same pair lead to one file.
 pub(crate) type FileId = (u64, u64);
@@ -103,10 +104,4 @@ pub(crate) fn random() -> Option<u64> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).ok()?;
     Some(u64::from_ne_bytes(bytes))
-}
-
-/// Has the C library run this at the end of the process. `false`: it has no memory.
-pub(crate) fn at_exit(run: extern "C" fn()) -> bool {
-    // SAFETY: the function takes and gives nothing, and does not unwind. The library stays loaded until it has run.
-    unsafe { libc::atexit(run) == 0 }
 }

@@ -121,6 +121,12 @@ pub fn off_the_loop(env: &Env, work: impl FnOnce() + Send + 'static) -> Result<O
 
 type Opened = Arc<Mutex<Option<keymill::Result<Arc<OpenMill>>>>>;
 
+/// The process ends: closes all mills, whichever thread holds them.
+#[napi]
+pub fn close_all_mills() {
+    registry::close_all();
+}
+
 /// A mill that is being opened.
 pub struct OpeningBox {
     config: Option<String>,

@@ -6,7 +6,7 @@
 //! name is the exception: there each opening has numbers of its own.
 //!
 //! A mill that is open when the process exits is closed then. `process.exit` and an uncaught error collect nothing, so this is a handler
-//! of the C library's `exit`, which runs after all JavaScript.
+//! of the C library's `exit`, which runs after all JavaScript. On Windows Node has a C library of its own: `native.ts` has a listener there.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -68,7 +68,7 @@ fn close_at_exit() {
 }
 
 /// Closes all mills, whichever thread holds them, and waits for those that are closing.
-fn close_all() {
+pub fn close_all() {
     let open: Vec<_> = mills().iter().flatten().filter_map(|(_, mill)| mill.upgrade()).collect();
     keymill::binding::close_all(open.iter().map(|open| open.mill.clone()));
 }

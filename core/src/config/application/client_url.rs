@@ -1,5 +1,7 @@
 //! The URLs of other languages: SQLAlchemy's, `DATABASE_URL`, Prisma's; and the parts of every URL.
 
+use std::path::Path;
+
 use crate::config::url::not_as_in_xml;
 use crate::error::{Error, Result};
 
@@ -80,7 +82,7 @@ fn sqlite(rest: &str, properties: &[(&str, &str)]) -> Result<String> {
 fn prisma_file(rest: &str, properties: &[(&str, &str)]) -> Result<String> {
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let path = path.strip_prefix("//").unwrap_or(path);
-    if !path.starts_with('/') {
+    if !path.starts_with('/') && !Path::new(path).is_absolute() {
         return Err(refused(
             "`file:` with a relative path counts from a folder that only Prisma knows: write the file's absolute path, or a store of its own such as sqlite:keymill.db",
         ));

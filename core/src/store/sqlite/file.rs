@@ -46,11 +46,10 @@ pub(super) fn log_of(path: &Path) -> PathBuf {
 
 /// A path without symbolic links: SQLite keeps the log beside their target. The file need not exist yet.
 pub(super) fn real(path: &Path) -> PathBuf {
-    std::fs::canonicalize(path).unwrap_or_else(|_| {
-        match (path.parent().map(std::fs::canonicalize), path.file_name()) {
-            (Some(Ok(folder)), Some(name)) => folder.join(name),
-            _ => path.to_owned(),
-        }
+    let real = |path: &Path| std::fs::canonicalize(path).map(files::without_short_names);
+    real(path).unwrap_or_else(|_| match (path.parent().map(real), path.file_name()) {
+        (Some(Ok(folder)), Some(name)) => folder.join(name),
+        _ => path.to_owned(),
     })
 }
 
@@ -128,6 +127,23 @@ pub(super) fn no_descriptor(path: &Path) -> Fault {
     )
 }
 
+/// Whether SQLite can only read through this connection.
+pub(super) fn is_readonly(connection: &Connection) -> bool {
+    // SAFETY: the connection is open, and the name ends with a NUL.
+    unsafe { rusqlite::ffi::sqlite3_db_readonly(connection.handle(), c"main".as_ptr()) == 1 }
+}
+
+/// The fault while another program keeps this one from opening the file or its log.
+pub(super) fn held(path: &Path) -> Fault {
+    Fault::new(
+        FaultKind::Unavailable,
+        format!(
+            "`{}` is held by another program, such as a virus scanner, an indexer or a backup; keymill tries again; exclude the file, its `-wal` and its `-shm` in that program",
+            path.display()
+        ),
+    )
+}
+
 /// A SQLite error as a [`Fault`].
 pub(super) fn fault(path: &Path, error: &rusqlite::Error) -> Fault {
     let file = path.display();
@@ -149,6 +165,7 @@ pub(super) fn fault(path: &Path, error: &rusqlite::Error) -> Fault {
             format!("`{file}` cannot be written; make the file and its folder writable for this user"),
         ),
         ErrorCode::CannotOpen if descriptors::shortage().is_some() => no_descriptor(path),
+        ErrorCode::CannotOpen if files::was_held(path) => held(path),
         ErrorCode::CannotOpen if !folder.is_dir() => Fault::new(
             FaultKind::Refused,
             format!("`{file}` cannot be opened: there is no folder `{}`; create it", folder.display()),

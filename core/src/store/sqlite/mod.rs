@@ -25,7 +25,7 @@ use super::sql::{self, Dialect, SqlStore, State};
 use super::{Durability, Facts, Fault, FaultKind};
 use crate::system::FileSystem;
 use crate::system::file_rights::exposed_database;
-use crate::system::files::{file_system, names};
+use crate::system::files::{self, file_system, names};
 use descriptors::Inode;
 use file::{FileOwner, begin_wait, fault, identity, is_busy, owner, pause, real};
 use fork::{OpenFile, Opened};
@@ -144,7 +144,8 @@ impl SqliteFile {
         let broken = answer
             .as_ref()
             .is_err_and(|fault| matches!(fault.kind, FaultKind::Unknown | FaultKind::Unavailable));
-        if !broken && !file.state.broken {
+        // SQLite opens a file for reading where it cannot be written, and the connection stays so when it can be.
+        if !broken && !file.state.broken && !file::is_readonly(&file.connection) {
             *kept = Some(file);
         }
         answer
@@ -166,7 +167,7 @@ impl SqliteFile {
             descriptors::create(&path);
         }
         let at = |error: rusqlite::Error| fault(&path, &error);
-        let connection = self.connect()?;
+        let connection = self.connect(&real)?;
         let journal = Self::set_journal_mode(&connection).map_err(at)?;
         connection.execute_batch("PRAGMA synchronous=FULL").map_err(at)?;
         let synchronous: i64 =
@@ -196,19 +197,22 @@ impl SqliteFile {
     }
 
     /// Opens the file in SQLite, and prepares the connection for any file.
-    fn connect(&self) -> Result<Connection, Fault> {
+    ///
+    /// Processes that open it by one name share one log: on Windows SQLite takes a link's name for the file's own, with a log beside the link.
+    fn connect(&self, real: &Path) -> Result<Connection, Fault> {
         let at = |error: rusqlite::Error| fault(&self.path, &error);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
-        let mut connection = Connection::open_with_flags(&self.path, flags).map_err(at)?;
-        // SAFETY: the connection is open, and the name ends with a NUL.
-        let is_readonly =
-            unsafe { rusqlite::ffi::sqlite3_db_readonly(connection.handle(), c"main".as_ptr()) == 1 };
+        let mut connection = Connection::open_with_flags(real, flags).map_err(at)?;
+        let is_readonly = file::is_readonly(&connection);
         if descriptors::shortage().is_some() && is_readonly {
             // SQLite fell back to a read-only connection because another thread closed its descriptor meanwhile.
             return Err(file::no_descriptor(&self.path));
+        }
+        if is_readonly && files::was_held(&self.path) {
+            return Err(file::held(&self.path));
         }
         connection.busy_handler(Some(|_| pause())).map_err(at)?;
         // Triggers and views of another program's file may not call functions with side effects.

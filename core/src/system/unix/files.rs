@@ -4,7 +4,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::own::SET_LOCK;
 pub(crate) use super::own::file_system;
@@ -33,6 +33,21 @@ pub(crate) fn identity_of(file: &File) -> io::Result<FileId> {
 /// How many names a regular file has; 0: it is none, or is not there.
 pub(crate) fn names(path: &Path) -> u64 {
     std::fs::metadata(path).ok().filter(Metadata::is_file).map_or(0, |found| found.nlink())
+}
+
+/// The path that a URL names.
+pub(crate) fn path_of_url(text: &str) -> PathBuf {
+    PathBuf::from(text)
+}
+
+/// The path itself: a file has no short names.
+pub(crate) fn without_short_names(path: PathBuf) -> PathBuf {
+    path
+}
+
+/// `false`: no program keeps others from opening a file.
+pub(crate) fn was_held(_path: &Path) -> bool {
+    false
 }
 
 /// Opens a file to read. A pipe, which would wait for its other end, is opened at once.

@@ -1,16 +1,19 @@
 //! Which file a path is, its names and its file system.
 
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::windows::ffi::OsStrExt;
+use std::os::windows::ffi::{OsStrExt, OsStringExt};
 use std::os::windows::fs::OpenOptionsExt;
 use std::os::windows::io::AsRawHandle;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use windows_sys::Win32::Foundation::{ERROR_LOCK_VIOLATION, ERROR_SHARING_VIOLATION};
 use windows_sys::Win32::Storage::FileSystem::{
     BY_HANDLE_FILE_INFORMATION, FILE_ATTRIBUTE_DIRECTORY, FILE_FLAG_BACKUP_SEMANTICS, FILE_ID_INFO,
-    FileIdInfo, GetDriveTypeW, GetFileInformationByHandle, GetFileInformationByHandleEx, GetVolumePathNameW,
+    FileIdInfo, GetDriveTypeW, GetFileInformationByHandle, GetFileInformationByHandleEx, GetLongPathNameW,
+    GetVolumePathNameW,
 };
 
 use crate::system::{FileId, FileSystem};
@@ -73,6 +76,45 @@ pub(crate) fn names(path: &Path) -> u64 {
     regular.map_or(0, |found| u64::from(found.nNumberOfLinks))
 }
 
+/// The path that a URL names: `/C:/ids.db`, of `sqlite:///C:/ids.db`, is `C:/ids.db`.
+pub(crate) fn path_of_url(text: &str) -> PathBuf {
+    let after = text.strip_prefix('/').filter(|after| {
+        let letters = after.as_bytes();
+        letters.len() > 2
+            && letters[0].is_ascii_alphabetic()
+            && letters[1] == b':'
+            && matches!(letters[2], b'/' | b'\\')
+    });
+    PathBuf::from(after.unwrap_or(text))
+}
+
+/// The path without short names such as `ORDERS~1.DB`. The path itself where nothing is there.
+///
+/// On Windows `canonicalize` answers without them; wine's leaves them as they are.
+pub(crate) fn without_short_names(path: PathBuf) -> PathBuf {
+    let short: Vec<u16> = path.as_os_str().encode_wide().chain([0]).collect();
+    let mut long = vec![0; 1 << 15];
+    // SAFETY: the path ends with NUL, and `long` is as long as is said.
+    let length = unsafe { GetLongPathNameW(short.as_ptr(), long.as_mut_ptr(), long.len() as u32) } as usize;
+    if length == 0 || length > long.len() {
+        return path;
+    }
+    OsString::from_wide(&long[..length]).into()
+}
+
+/// Whether another program has kept a file from being opened for writing, as virus scanners, indexers and backups do for a moment:
+/// it still does, or the file can be opened by now.
+pub(crate) fn was_held(path: &Path) -> bool {
+    // Closing the handle drops no lock of another one.
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(_) => true,
+        Err(error) => {
+            let number = error.raw_os_error().map(i32::cast_unsigned);
+            matches!(number, Some(ERROR_SHARING_VIOLATION | ERROR_LOCK_VIOLATION))
+        }
+    }
+}
+
 /// Opens a file to read.
 ///
 /// # Errors
@@ -101,7 +143,12 @@ pub(crate) fn share_lock(_file: &File, _start: i64, _len: i64) -> io::Result<()>
 pub(crate) fn file_system(path: &Path) -> Option<FileSystem> {
     const REMOTE: u32 = 4;
     const RAM: u32 = 6;
-    let path: Vec<u16> = path.as_os_str().encode_wide().chain([0]).collect();
+    let mut path: Vec<u16> = path.as_os_str().encode_wide().chain([0]).collect();
+    // `\\?\C:\`, as `canonicalize` says it, hides from wine which drive it is.
+    const VERBATIM: [u16; 4] = [b'\\' as u16, b'\\' as u16, b'?' as u16, b'\\' as u16];
+    if path.starts_with(&VERBATIM) && path.get(5) == Some(&u16::from(b':')) {
+        path.drain(..VERBATIM.len());
+    }
     // The name of a volume is a part of the path, with a separator behind it.
     let mut volume = vec![0; path.len() + 1];
     // SAFETY: the path ends with NUL, and `volume` is as long as is said.

@@ -6,6 +6,7 @@
 pub(crate) mod clock;
 #[cfg(feature = "mysql")]
 pub(crate) mod driver_listener;
+pub(crate) mod exit;
 pub(crate) mod file_rights;
 pub(crate) mod files;
 pub(crate) mod forks;

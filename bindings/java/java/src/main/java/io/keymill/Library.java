@@ -100,7 +100,7 @@ final class Library {
         }
         if (copies > 1) {
             warn("copy " + copies + " of keymill's native library was loaded in this JVM, for the class loader " + Library.class.getClassLoader()
-                    + ": it stays in memory, and its deleted file on the disk, until the JVM ends. Give all applications of the JVM one version of keymill, or put the jar `keymill` where the server's own libraries are (Tomcat: lib), and not into WEB-INF/lib");
+                    + ": it stays in memory, and its " + (platform().windows ? "" : "deleted ") + "file on the disk, until the JVM ends. Give all applications of the JVM one version of keymill, or put the jar `keymill` where the server's own libraries are (Tomcat: lib), and not into WEB-INF/lib");
         }
     }
 
@@ -157,10 +157,11 @@ final class Library {
             String path = System.getProperty("java.library.path", "");
             boolean exists = false;
             for (String folder : path.split(File.pathSeparator)) {
-                Path file = folder.isEmpty() ? null : Paths.get(folder, name).toAbsolutePath();
-                if (file != null && Files.exists(file)) {
+                // Windows' `PATH` may have what is no path, for which `Paths.get` throws.
+                File file = new File(folder, name);
+                if (!folder.isEmpty() && isTrusted(folder) && file.exists()) {
                     exists = true;
-                    if (loadFile("java.library.path: " + file, file)) {
+                    if (loadFile("java.library.path: " + file, file.toPath().toAbsolutePath())) {
                         return file.toString();
                     }
                 }
@@ -169,6 +170,11 @@ final class Library {
                 attempts.add("java.library.path", "no " + name + " in " + path);
             }
             return unpack();
+        }
+
+        /** On Windows the JVM adds the working folder to its path, where others than the program's owner may have put a file. */
+        private boolean isTrusted(String folder) {
+            return !platform.windows || new File(folder).isAbsolute();
         }
 
         private String named(String how, String file) {

@@ -62,6 +62,9 @@ final class Checks {
         }
     }
 
+    /** Less than asking once a millisecond takes, 760 ms for ten thousand futures, and more than a JVM takes on a busy machine, 110 ms. */
+    static final long NO_PROCESSOR_MS = 300;
+
     /**
      * How much processor time this process takes in the quietest of five seconds, in milliseconds. What waits and is woken takes none in
      * each of them; the compilers and what other tests have left behind are busy in some.
