@@ -9,6 +9,7 @@
 //     `bindings/node/rust/src/contexts.rs`.
 // No engine merges loads of typed arrays over calls, since any of them may be shared memory; an engine that did within a loop
 // would notice a revocation at the end of the block. It could delay a change, never repeat a number.
+import { isMainThread } from 'node:worker_threads'
 import { translated } from './error'
 import { native, type SourceBox, type SourceFacts } from './native'
 import { Queue } from './wait'
@@ -210,10 +211,21 @@ function copiesOf(): Set<Copy> {
     if (listener[COPIES] !== undefined) return listener[COPIES]
   }
   const all = new Set<Copy>()
-  const listener: Listener = () => all.forEach((one) => one.giveBack())
+  const listener: Listener = () => {
+    all.forEach((one) => one.giveBack())
+    if (endsThreadsFirst && isMainThread) native.closeAllMills()
+  }
   listener[COPIES] = all
   process.once('exit', listener)
   return all
+}
+
+/** Windows ends all threads before a library hears of the end of the process, and then no mill can give numbers back: the listener closes them. */
+const endsThreadsFirst = process.platform === 'win32'
+
+/** A mill was opened. */
+export function opened(): void {
+  if (endsThreadsFirst) copies ??= copiesOf()
 }
 
 export function cursorOf(source: SourceBox): Cursor {

@@ -1,6 +1,6 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import { Business } from './business'
-import { cursorOf } from './cursor'
+import { cursorOf, opened } from './cursor'
 import { variables } from './environment'
 import { argument, asked, KeymillError, shown, translated } from './error'
 import { MillState } from './state'
@@ -68,6 +68,7 @@ export class Mill {
 
   /** @internal */
   static of(mill: MillBox): Mill {
+    opened()
     return new Mill(new MillState(mill))
   }
 

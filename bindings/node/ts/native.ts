@@ -1,5 +1,4 @@
 // The native part: free functions over opaque values. Nothing here is public.
-import { isMainThread } from 'node:worker_threads'
 import type { Variables } from './environment'
 import { load } from './library'
 
@@ -216,6 +215,3 @@ export interface Native {
 }
 
 export const native = load() as Native
-
-// Windows ends all threads before a library hears of the end of the process, and then no number can be given back.
-if (process.platform === 'win32' && isMainThread) process.on('exit', () => native.closeAllMills())

@@ -6,7 +6,7 @@
 //! name is the exception: there each opening has numbers of its own.
 //!
 //! A mill that is open when the process exits is closed then. `process.exit` and an uncaught error collect nothing, so this is a handler
-//! of the C library's `exit`, which runs after all JavaScript. On Windows Node has a C library of its own: `native.ts` has a listener there.
+//! of the C library's `exit`, which runs after all JavaScript. On Windows Node has a C library of its own: `cursor.ts` has a listener there.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
