@@ -236,6 +236,7 @@ fn a_missing_folder_or_right_says_what_to_do() {
     assert!(fault.to_string().contains("create it"), "{fault}");
     let fault = open(folder.path().to_owned()).reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    assert!(fault.to_string().contains("is a folder; name a file in it"), "{fault}");
     // Here `:memory:` is the name of a file: a store without a file is `memory:`.
     assert_eq!(open(folder.path().join(":memory:")).reserve(&request).unwrap().lo, 1);
     assert_eq!(open(folder.path().join(":memory:")).reserve(&request).unwrap().lo, 11);

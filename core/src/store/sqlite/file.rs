@@ -166,6 +166,9 @@ pub(super) fn fault(path: &Path, error: &rusqlite::Error) -> Fault {
         ),
         ErrorCode::CannotOpen if descriptors::shortage().is_some() => no_descriptor(path),
         ErrorCode::CannotOpen if files::was_held(path) => held(path),
+        ErrorCode::CannotOpen if path.is_dir() => {
+            Fault::new(FaultKind::Refused, format!("`{file}` is a folder; name a file in it"))
+        }
         ErrorCode::CannotOpen if !folder.is_dir() => Fault::new(
             FaultKind::Refused,
             format!("`{file}` cannot be opened: there is no folder `{}`; create it", folder.display()),
