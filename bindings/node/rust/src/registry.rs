@@ -58,7 +58,7 @@ impl Drop for OpenMill {
 /// Has all mills closed when the process exits.
 fn close_at_exit() {
     extern "C" fn at_exit() {
-        let _ = std::panic::catch_unwind(close_all);
+        close_all();
     }
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
@@ -67,10 +67,12 @@ fn close_at_exit() {
     });
 }
 
-/// Closes all mills, whichever thread holds them, and waits for those that are closing.
+/// Closes all mills, whichever thread holds them, and waits for those that are closing. The process ends, so a panic ends here.
 pub fn close_all() {
-    let open: Vec<_> = mills().iter().flatten().filter_map(|(_, mill)| mill.upgrade()).collect();
-    keymill::binding::close_all(open.iter().map(|open| open.mill.clone()));
+    let _ = std::panic::catch_unwind(|| {
+        let open: Vec<_> = mills().iter().flatten().filter_map(|(_, mill)| mill.upgrade()).collect();
+        keymill::binding::close_all(open.iter().map(|open| open.mill.clone()));
+    });
 }
 
 fn is_unnamed_memory(config: &str) -> bool {

@@ -117,7 +117,7 @@ class Held:
             self.pool.putconn(self.connection)
 
     def end(self) -> None:
-        """Nobody gets it again."""
+        """Closes the connection for good."""
         if not self.is_held():
             return self.drop()
         if hasattr(self.connection, "invalidate") and getattr(self.connection, "is_valid", True):

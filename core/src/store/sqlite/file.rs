@@ -133,12 +133,12 @@ pub(super) fn is_readonly(connection: &Connection) -> bool {
     unsafe { rusqlite::ffi::sqlite3_db_readonly(connection.handle(), c"main".as_ptr()) == 1 }
 }
 
-/// The fault while another program keeps this one from opening the file or its log.
+/// The fault where SQLite could not open the file or its log for writing, and no right to the file is lacking.
 pub(super) fn held(path: &Path) -> Fault {
     Fault::new(
         FaultKind::Unavailable,
         format!(
-            "`{}` is held by another program, such as a virus scanner, an indexer or a backup; keymill tries again; exclude the file, its `-wal` and its `-shm` in that program",
+            "`{}` cannot be opened: another program holds it, such as a virus scanner, an indexer or a backup, or this user cannot write its folder; keymill tries again; exclude the file, its `-wal` and its `-shm` in that program, or make the folder writable",
             path.display()
         ),
     )

@@ -143,9 +143,9 @@ pub(crate) fn share_lock(_file: &File, _start: i64, _len: i64) -> io::Result<()>
 pub(crate) fn file_system(path: &Path) -> Option<FileSystem> {
     const REMOTE: u32 = 4;
     const RAM: u32 = 6;
-    let mut path: Vec<u16> = path.as_os_str().encode_wide().chain([0]).collect();
     // `\\?\C:\`, as `canonicalize` says it, hides from wine which drive it is.
     const VERBATIM: [u16; 4] = [b'\\' as u16, b'\\' as u16, b'?' as u16, b'\\' as u16];
+    let mut path: Vec<u16> = path.as_os_str().encode_wide().chain([0]).collect();
     if path.starts_with(&VERBATIM) && path.get(5) == Some(&u16::from(b':')) {
         path.drain(..VERBATIM.len());
     }

@@ -157,7 +157,7 @@ final class Library {
             String path = System.getProperty("java.library.path", "");
             boolean exists = false;
             for (String folder : path.split(File.pathSeparator)) {
-                // Windows' `PATH` may have what is no path, for which `Paths.get` throws.
+                // An entry of Windows' `PATH` may have quotes, for which `Paths.get` throws.
                 File file = new File(folder, name);
                 if (!folder.isEmpty() && isTrusted(folder) && file.exists()) {
                     exists = true;
