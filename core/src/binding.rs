@@ -40,7 +40,7 @@ use crate::layout::{parse_time, rfc3339};
 pub use crate::order_number::{read_text as order_no_bytes, read_text8 as order_no_number};
 use crate::order_number::{text_of, text8_of};
 #[cfg(all(feature = "moves", any(feature = "mysql", feature = "postgres")))]
-pub use crate::shards::{Misuse, ShardAction, ShardAnswer, ShardTables, ShardWrite, Side};
+pub use crate::shards::{Misuse, NoConnection, ShardAction, ShardAnswer, ShardTables, ShardWrite, Side};
 use crate::store::{Scheme, operators_clock_ms};
 use crate::system::{self, files, interrupt, symbols};
 use crate::text_form::TextForm;

@@ -302,8 +302,8 @@ each('what cannot be is named', async (two) => {
   const nothing = () => {}
   const pool = two.pool(0)
   const over = (pools, tables = TABLES) => new Shards(router, pools, { tables })
-  await assert.rejects(over({ s1: pool }).write(FIRST, nothing), is('INVALID_CONFIG', 'names shard `s2`, for which there is no pool'))
-  await assert.rejects(over({ s1: pool, s2: pool }).write(FIRST, nothing), is('INVALID_CONFIG', 'has the same pool as the shard that its rows come from'))
+  await assert.rejects(over({ s1: pool }).write(FIRST, nothing), is('INVALID_CONFIG', 'names shard `s2`, for which there is no connection'))
+  await assert.rejects(over({ s1: pool, s2: pool }).write(FIRST, nothing), is('INVALID_CONFIG', 'is given the connection of shard `s1`'))
   await assert.rejects(shardsOf(two, router, { tables: { none: 'id' } }).write(FIRST, nothing), is('STORE_REFUSED', 'no table `none`'))
   for (const wrong of [undefined, 'mysql://', {}, { connect: nothing, query: nothing }, { getConnection: nothing }]) assert.throws(() => over({ s1: wrong }), is('INVALID_CONFIG', 'is no pool of mysql2 or pg'))
   assert.throws(() => over({ s1: pool }, {}), is('INVALID_CONFIG', 'no table is named'))

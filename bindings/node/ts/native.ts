@@ -188,7 +188,9 @@ export interface Native {
   shardOpened(write: ShardWriteBox, isPostgres: boolean): ShardStep
   shardRows(write: ShardWriteBox, rows: ShardRow[]): ShardStep
   shardFailed(write: ShardWriteBox, state: string, number: number, message: string, isBroken: boolean): ShardStep
-  shardRefused(write: ShardWriteBox, message: string): ShardStep
+  shardUnnamed(write: ShardWriteBox, advice: string): ShardStep
+  shardShared(write: ShardWriteBox, advice: string): ShardStep
+  shardInUse(write: ShardWriteBox): ShardStep
   shardUnread(write: ShardWriteBox): ShardStep
   shardLeft(write: ShardWriteBox): number
   openNumbers(file: string, tenant: string, table: string): NumbersBox

@@ -121,13 +121,13 @@ export class Shards<Client = any> {
     }
     const open = async (side: 0 | 1, shard: string): Promise<ShardStep> => {
       const known = this.#pools.get(shard)
-      if (known === undefined) return native.shardRefused(write, `the route table names shard \`${shard}\`, for which there is no pool: the second argument of \`Shards\` has one for each shard`)
-      if (side === 1 && known.pool === from[0]) return native.shardRefused(write, `shard \`${shard}\` has the same pool as the shard that its rows come from: each shard needs a pool of its own`)
+      if (known === undefined) return native.shardUnnamed(write, 'the second argument of `Shards` has a pool for each shard')
+      if (side === 1 && known.pool === from[0]) return native.shardShared(write, 'each shard needs its own pool')
       let connection
       try {
         connection = await within(left(), known.connect())
       } catch (error) {
-        if (error instanceof InUse) return native.shardRefused(write, `shard \`${shard}\` got a connection on which another write or read has not ended: each write and each read needs a connection of its own`)
+        if (error instanceof InUse) return native.shardInUse(write)
         return failedStep(side, error)
       }
       held[side] = connection

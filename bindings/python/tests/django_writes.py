@@ -14,8 +14,11 @@ if order["kind"] == "mysql":
 
     pymysql.version_info = (2, 2, 7, "final", 0)
     pymysql.install_as_MySQLdb()
-settings.configure(DATABASES={"default": order["databases"][0], "s1": order["databases"][0], "s2": order["databases"][1]})
+# The first is checked once a request.
+checked = {**order["databases"][0], "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
+settings.configure(DATABASES={"default": order["databases"][0], "s1": checked, "s2": order["databases"][1]})
 django.setup()
+from django.core.signals import request_started  # noqa: E402
 from django.db import DatabaseError, connections, models, transaction  # noqa: E402
 
 import keymill  # noqa: E402
@@ -194,6 +197,35 @@ def what_ends_a_transaction_is_refused():
     assert FIRST + 6 not in alike()
 
 
+def kill(connection):
+    mine = connection.connection
+    thread = mine.thread_id() if order["kind"] == "mysql" else mine.info.backend_pid
+    with connections.create_connection("default").cursor() as cursor:
+        cursor.execute(f"KILL {thread}" if order["kind"] == "mysql" else f"SELECT pg_terminate_backend({thread})")
+
+
+def a_connection_that_is_checked_for_each_request_is_replaced():
+    kill(connections["s1"])
+    request_started.send(None)
+    create(FIRST + 10)
+    kill(connections["s1"])
+    request_started.send(None)
+    with shards.read(FIRST + 10) as connection:
+        assert on(connection).filter(pk=FIRST + 10).exists()
+    assert FIRST + 10 in alike()
+
+
+def a_block_of_the_driver_is_a_savepoint():
+    def work(connection):
+        with connection.connection.transaction():
+            on(connection).create(order_id=FIRST + 11, note="lost")
+        raise ValueError("of the work")
+
+    if order["kind"] == "postgresql":
+        raises(ValueError, "of the work", shards.run, FIRST + 11, work)
+        assert FIRST + 11 not in alike()
+
+
 def a_thread_whose_connection_was_killed_goes_on():
     runs = []
 
@@ -201,10 +233,7 @@ def a_thread_whose_connection_was_killed_goes_on():
         runs.append(connection)
         on(connection).filter(pk=FIRST + 7).exists()
         if len(runs) == 1:
-            mine = connection.connection
-            thread = mine.thread_id() if order["kind"] == "mysql" else mine.info.backend_pid
-            with connections.create_connection("default").cursor() as cursor:
-                cursor.execute(f"KILL {thread}" if order["kind"] == "mysql" else f"SELECT pg_terminate_backend({thread})")
+            kill(connection)
         with transaction.atomic(using=connection.alias):
             on(connection).create(order_id=FIRST + 7, note="again")
 
@@ -254,5 +283,7 @@ no_raise_of_two_threads_is_lost()
 a_transaction_of_the_program_is_not_ended()
 what_ends_a_transaction_is_refused()
 a_thread_whose_connection_was_killed_goes_on()
+a_connection_that_is_checked_for_each_request_is_replaced()
+a_block_of_the_driver_is_a_savepoint()
 hooks_are_called_after_both_commits()
 print("all of it")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -313,6 +314,36 @@ def test_a_work_that_ends_the_connection_of_sqlalchemy_is_not_acknowledged(kind,
     assert database.all(0) == database.all(1) == ([], [])
 
 
+@pytest.mark.parametrize("kind", ["connect", "raw_connection"])
+@pytest.mark.parametrize(("driver", "level"), [("pymysql", "AUTOCOMMIT"), ("psycopg", None), ("psycopg", "AUTOCOMMIT"), ("psycopg2", "AUTOCOMMIT")])
+def test_a_connection_that_the_work_gave_back_has_its_own_mode_again(kind, driver, level):
+    database = DRIVERS[driver]()
+    engine = sqlalchemy.create_engine(
+        f"{'mysql' if driver == 'pymysql' else 'postgresql'}+{driver}://",
+        creator=database.connect(0),
+        pool_size=1,
+        max_overflow=0,
+        **{"isolation_level": level} if level else {},
+    )
+    shards = keymill.Shards(router(STAYING), {"s1": getattr(engine, kind)}, tables=TABLES, deadline=5)
+
+    def others():
+        with engine.connect() as connection:
+            connection.exec_driver_sql("INSERT INTO t_order (order_id, note) VALUES (%s, %s)", (FIRST + 1, "other"))
+        rows = database.all(0)[0]
+        database.ask(0, "DELETE FROM t_order")
+        return rows
+
+    before = others()
+    assert before == ([(FIRST + 1, "other")] if level else [])
+    with pytest.raises(keymill.ArgumentError, match="has ended its transaction on shard `s1`"):
+        shards.run(FIRST, closed)
+    assert others() == before
+    with shards.read(FIRST) as connection:
+        statements(connection)
+    assert others() == before
+
+
 @pytest.mark.parametrize("way", ["raises", "reads"])
 def test_a_connection_that_the_work_gave_back_is_left_to_those_who_have_it(way):
     database = DRIVERS["pymysql"]()
@@ -360,7 +391,7 @@ def test_a_function_that_sets_something_on_a_connection_of_sqlalchemy_first_is_n
 def test_a_second_use_of_the_only_connection_is_refused_and_the_first_write_is_there():
     database = DRIVERS["pymysql"]()
     for kind in ("connect", "raw_connection"):
-        engine = sqlalchemy.create_engine("mysql+pymysql://", creator=database.connect(0), poolclass=sqlalchemy.pool.StaticPool)
+        engine = sqlalchemy.create_engine("mysql+pymysql://", creator=database.connect(0), poolclass=sqlalchemy.pool.SingletonThreadPool)
         shards = keymill.Shards(router(STAYING), {"s1": getattr(engine, kind)}, tables=TABLES, deadline=5)
         with shards.write(FIRST) as connection:
             statements(connection)
@@ -368,12 +399,54 @@ def test_a_second_use_of_the_only_connection_is_refused_and_the_first_write_is_t
                 pass
         assert len(database.all(0)[0]) == 1
         database.ask(0, "DELETE FROM t_order")
+    engine = sqlalchemy.create_engine("mysql+pymysql://", creator=database.connect(0), poolclass=sqlalchemy.pool.StaticPool)
+    shards = keymill.Shards(router(STAYING), {"s1": engine.connect}, tables=TABLES, deadline=5)
+    with pytest.raises(keymill.ConfigError, match="shard `s1` has a `StaticPool`"):
+        shards.run(FIRST, statements)
 
 
-@pytest.mark.parametrize("driver", ["psycopg", "psycopg-autocommit"])
-@pytest.mark.parametrize("table", [STAYING, MOVING], ids=["stays", "moves"])
-def test_a_transaction_of_psycopg_inside_the_work_is_a_savepoint(driver, table):
-    database = DRIVERS[driver]()
+class TimeLimit(Exception):
+    pass
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="signals of POSIX")
+def test_what_a_handler_of_a_signal_raises_ends_a_write_that_waits():
+    database = DRIVERS["pymysql"]()
+    shards = database.shards(router(MOVING + "percent = 100\npaused = true\n"))
+
+    def limit(number, frame):
+        raise TimeLimit
+
+    before = signal.signal(signal.SIGALRM, limit)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(TimeLimit):
+            shards.run(FIRST, lambda connection: insert(connection, FIRST))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert database.all(0) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "table"),
+    [
+        ({}, STAYING),
+        ({}, MOVING),
+        ({"autocommit": True}, STAYING),
+        ({"isolation_level": psycopg.IsolationLevel.READ_COMMITTED, "autocommit": True}, STAYING),
+        ({"isolation_level": psycopg.IsolationLevel.READ_COMMITTED}, MOVING),
+        ({"read_only": False, "deferrable": False}, STAYING),
+    ],
+)
+def test_a_transaction_of_psycopg_inside_the_work_is_a_savepoint(settings, table):
+    def connect(**place):
+        connection = psycopg.connect(**place)
+        for name, value in settings.items():
+            setattr(connection, name, value)
+        return connection
+
+    database = postgres_like(connect)
     shards = database.shards(router(table))
 
     def work(connection):
@@ -386,6 +459,87 @@ def test_a_transaction_of_psycopg_inside_the_work_is_a_savepoint(driver, table):
     with pytest.raises(ValueError), shards.read(FIRST) as connection:
         work(connection)
     assert database.all(0) == database.all(1) == ([], [])
+
+
+@pytest.mark.parametrize("driver", ["pymysql", "mysqlclient", "mysql-connector", "psycopg", "psycopg2", "pg8000"])
+def test_a_work_that_loses_its_connection_raises_its_own_exception(driver):
+    database = DRIVERS[driver]()
+    shards = database.shards(router(MOVING))
+
+    def work(connection):
+        insert(connection, FIRST)
+        connection.close()
+        raise ValueError("of the work")
+
+    with pytest.raises(ValueError, match="of the work"):
+        shards.run(FIRST, work)
+    for way in (shards.write, shards.read):
+        with pytest.raises(ValueError, match="of the work"), way(FIRST) as connection:
+            work(connection)
+    assert database.all(0) == database.all(1) == ([], [])
+
+
+@pytest.mark.parametrize("table", [STAYING, MOVING], ids=["stays", "moves"])
+def test_a_statement_of_psycopg_that_has_not_ended_is_no_hang(table):
+    database = DRIVERS["psycopg"]()
+    shards = database.shards(router(table))
+    kept = []
+
+    def streams(connection):
+        insert(connection, FIRST)
+        kept.append(connection.cursor().stream("SELECT n FROM t_item, generate_series(1, 1000)"))
+        next(kept[-1])
+
+    def copies(connection):
+        insert(connection, FIRST)
+        kept.append(connection.cursor().copy("COPY t_item TO STDOUT"))
+        kept[-1].__enter__()
+
+    def streams_and_raises(connection):
+        streams(connection)
+        raise ValueError("of the work")
+
+    for work in (streams, copies):
+        with pytest.raises(keymill.ArgumentError, match="has left rows of a result unread"):
+            shards.run(FIRST, work)
+        with pytest.raises(keymill.ArgumentError, match="has left rows of a result unread"), shards.read(FIRST) as connection:
+            work(connection)
+    with pytest.raises(ValueError, match="of the work"):
+        shards.run(FIRST, streams_and_raises)
+
+    def leaves_a_block_open(connection):
+        kept.append(connection.transaction())
+        kept[-1].__enter__()
+        insert(connection, FIRST)
+
+    with pytest.raises(keymill.ArgumentError, match="has ended its transaction on shard `s1`"):
+        shards.run(FIRST, leaves_a_block_open)
+    assert database.all(0) == database.all(1) == ([], [])
+    kept.clear()
+
+
+def test_a_work_whose_statements_would_run_after_the_commit_is_refused():
+    database = DRIVERS["psycopg"]()
+    shards = database.shards(router(STAYING))
+
+    async def waits(connection):
+        insert(connection, FIRST)
+
+    def yields(connection):
+        insert(connection, FIRST)
+        yield
+
+    for work in (waits, yields):
+        with pytest.raises(keymill.ArgumentError, match="the work is a plain function; nothing was written"):
+            shards.run(FIRST, work)
+
+    async def connect():
+        return None
+
+    asynchronous = keymill.Shards(router(STAYING), {"s1": connect}, tables=TABLES)
+    with pytest.raises(keymill.ConfigError, match="has an asynchronous connection"):
+        asynchronous.run(FIRST, lambda connection: None)
+    assert database.all(0) == ([], [])
 
 
 def test_a_pool_of_mysql_connector_gets_no_connection_back_in_a_bad_state():
@@ -532,7 +686,7 @@ def test_what_cannot_be_is_named():
     same = one()
     assert code(keymill.Shards(moving, {"s1": one}, tables=TABLES), "names shard `s2`") == "INVALID_CONFIG"
     assert (
-        code(keymill.Shards(moving, {"s1": lambda: same, "s2": lambda: same}, tables=TABLES), "the connection that the other shard has")
+        code(keymill.Shards(moving, {"s1": lambda: same, "s2": lambda: same}, tables=TABLES), "is given the connection of shard `s1`")
         == "INVALID_CONFIG"
     )
     assert code(keymill.Shards(moving, {"s1": one, "s2": one}, tables={"none": "id"}), "no table `none`") == "STORE_REFUSED"

@@ -8,9 +8,11 @@ use std::time::Duration;
 use once_cell::sync::OnceCell;
 
 use crate::api::Router;
-use crate::error::{Error, Result, shown};
+use crate::error::{Error, Result};
 
-use super::{ShardAction, ShardAnswer, ShardFailure, ShardKind, ShardRow, ShardTables, ShardWrite, Side};
+use super::{
+    NoConnection, ShardAction, ShardAnswer, ShardFailure, ShardKind, ShardRow, ShardTables, ShardWrite, Side,
+};
 
 /// The error of a program's work, or keymill's own [`Error`].
 pub type WorkError = Box<dyn StdError + Send + Sync>;
@@ -189,10 +191,9 @@ impl<C: ShardConnection> Shards<C> {
             };
             answer = match action {
                 ShardAction::Open(side, shard) => match self.connect.get(&shard).map(|connect| connect()) {
-                    None => ShardAnswer::Refused(Error::config(format!(
-                        "the route table names shard `{}`, for which there is no connection: `shard(name, connect)` says how to get one",
-                        shown(&shard)
-                    ))),
+                    None => ShardAnswer::NotOpened(NoConnection::Unnamed(
+                        "`shard(name, connect)` says how to get one".to_owned(),
+                    )),
                     Some(Ok(connection)) => {
                         let kind = connection.kind();
                         if kind == ShardKind::Postgres {

@@ -32,7 +32,7 @@ pub use crate::rows::ShardKind;
 pub use client::{ShardConnection, Shards, WorkError};
 pub use failure::ShardFailure;
 use known_shards::KnownShards;
-pub use shard_write::{Misuse, ShardAction, ShardAnswer, ShardRow, ShardWrite, Side};
+pub use shard_write::{Misuse, NoConnection, ShardAction, ShardAnswer, ShardRow, ShardWrite, Side};
 
 /// How long a write is tried, unless it is said otherwise: a pause lasts as long as the lease of a reader that has died, 10 s by default.
 const DEADLINE: Duration = Duration::from_secs(15);

@@ -68,10 +68,23 @@ pub enum ShardAnswer {
     Rows(Vec<ShardRow>),
     /// The database has failed, or the work has.
     Failed(ShardFailure),
-    /// The action cannot be done, and trying again does not help.
+    /// There is no connection for [`ShardAction::Open`], and trying again does not help.
+    NotOpened(NoConnection),
+    /// The action cannot be done for another reason, and trying again does not help.
     Refused(Error),
     /// The work is done, and its connection is in no state for a commit.
     Misused(Misuse),
+}
+
+/// Why a write has no connection to a shard. The text says what to do about it in the program's language.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoConnection {
+    /// The program has named none for this shard.
+    Unnamed(String),
+    /// It is the connection that the other shard has.
+    Shared(String),
+    /// Another write or read has not ended on it.
+    InUse,
 }
 
 /// What a work has done with its connection.
@@ -254,6 +267,7 @@ impl ShardWrite {
     pub fn next(&mut self, answer: ShardAnswer) -> Result<ShardAction> {
         let done = match answer {
             ShardAnswer::Failed(failure) => return self.failure(&failure),
+            ShardAnswer::NotOpened(why) => Err(self.not_opened(&why)),
             ShardAnswer::Refused(error) => Err(error),
             ShardAnswer::Misused(misuse) => {
                 self.held_mut(Side::Old).is_spoilt |= misuse != Misuse::FailedTransaction;
@@ -273,6 +287,7 @@ impl ShardWrite {
             }
             ShardAnswer::Ready
             | ShardAnswer::Failed(_)
+            | ShardAnswer::NotOpened(_)
             | ShardAnswer::Refused(_)
             | ShardAnswer::Misused(_) => Vec::new(),
         };
@@ -519,6 +534,23 @@ impl ShardWrite {
         }
         self.has_asked_again = true;
         self.again(&error.message)
+    }
+
+    /// What a program is told that has no connection to a shard.
+    fn not_opened(&self, why: &NoConnection) -> Error {
+        let shard = shown(self.shard(self.side()));
+        Error::config(match why {
+            NoConnection::Unnamed(advice) => {
+                format!("the route table names shard `{shard}`, for which there is no connection: {advice}")
+            }
+            NoConnection::Shared(advice) => format!(
+                "shard `{shard}` is given the connection of shard `{}`: {advice}",
+                shown(self.shard(Side::Old))
+            ),
+            NoConnection::InUse => format!(
+                "shard `{shard}` got a connection on which another write or read has not ended: each write and each read needs its own, so read before the write, or on the work's connection"
+            ),
+        })
     }
 
     /// What a program is told whose work has misused its connection.
@@ -1067,7 +1099,7 @@ impl ShardWrite {
         }
         let (code, advice) = if failure.is_temporary(kind) {
             (Code::StoreUnavailable, "nothing was written")
-        } else if failure.is_not_unique(kind) {
+        } else if failure.is_not_unique(kind) && side == Side::New {
             (
                 Code::StoreRefused,
                 "a row of another id has this value there; nothing was written; `keymill move verify --repair` brings that row over",

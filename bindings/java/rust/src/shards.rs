@@ -9,7 +9,7 @@ use std::time::Duration;
 use jni::objects::{JByteArray, JClass, JObject};
 use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned};
-use keymill::binding::{ShardAction, ShardAnswer, ShardTables, ShardWrite, Side};
+use keymill::binding::{NoConnection, ShardAction, ShardAnswer, ShardTables, ShardWrite, Side};
 use keymill::{Code, Error, Result, Router, ShardFailure, ShardKind, ShardRow};
 
 use crate::call::{CallError, enter, enter_with};
@@ -148,6 +148,8 @@ fn answer(kind: jint, bytes: &[u8]) -> Result<ShardAnswer> {
         4 => ShardAnswer::Failed(input.failure()?),
         5 => ShardAnswer::Refused(Error::new(Code::InvalidConfig, input.text()?)),
         6 => ShardAnswer::Refused(Error::new(Code::InvalidArgument, input.text()?)),
+        7 => ShardAnswer::NotOpened(NoConnection::Unnamed(input.text()?)),
+        8 => ShardAnswer::NotOpened(NoConnection::Shared(input.text()?)),
         _ => return Err(unreadable()),
     })
 }

@@ -2,7 +2,9 @@
 
 use std::cell::RefCell;
 
-use keymill::binding::{Misuse, ShardAction, ShardAnswer, ShardTables, ShardWrite, Side, duration};
+use keymill::binding::{
+    Misuse, NoConnection, ShardAction, ShardAnswer, ShardTables, ShardWrite, Side, duration,
+};
 use keymill::{Error, ShardFailure, ShardKind};
 use napi::bindgen_prelude::{BigInt, External, Uint8Array};
 use napi_derive::napi;
@@ -148,10 +150,22 @@ pub fn shard_failed(
     next(write, || ShardAnswer::Failed(ShardFailure { state, number, message, is_broken }))
 }
 
-/// The action cannot be done.
+/// The program has named no pool for this shard.
 #[napi]
-pub fn shard_refused(write: &External<ShardWriteBox>, message: String) -> Result<ShardStep> {
-    next(write, || ShardAnswer::Refused(Error::config(message)))
+pub fn shard_unnamed(write: &External<ShardWriteBox>, advice: String) -> Result<ShardStep> {
+    next(write, || ShardAnswer::NotOpened(NoConnection::Unnamed(advice)))
+}
+
+/// It is the connection, or the pool, that the other shard has.
+#[napi]
+pub fn shard_shared(write: &External<ShardWriteBox>, advice: String) -> Result<ShardStep> {
+    next(write, || ShardAnswer::NotOpened(NoConnection::Shared(advice)))
+}
+
+/// Another write or read has the connection.
+#[napi]
+pub fn shard_in_use(write: &External<ShardWriteBox>) -> Result<ShardStep> {
+    next(write, || ShardAnswer::NotOpened(NoConnection::InUse))
 }
 
 /// The work has left rows unread, or has not waited for a statement.

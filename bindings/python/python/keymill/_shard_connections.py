@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -10,19 +11,22 @@ from typing import Any
 MYSQL = ("pymysql", "MySQLdb", "mysql", "mariadb", "asyncmy")
 POSTGRES = ("psycopg", "psycopg2", "psycopg2cffi", "pg8000")
 
-# libpq's PQTRANS_IDLE and PQTRANS_INERROR
+# libpq's PQTRANS_IDLE, PQTRANS_ACTIVE, PQTRANS_INTRANS and PQTRANS_INERROR
 IDLE = 0
+ACTIVE = 1
+IN_TRANSACTION = 2
 IN_ERROR = 3
 
 # CR_COMMANDS_OUT_OF_SYNC of MySQL's client: rows of an earlier statement are unread.
 COMMANDS_OUT_OF_SYNC = 2014
 
-IN_USE = "shard `{}` got a connection on which another write or read has not ended: each write and each read needs a connection of its own, so read before the write, or on the work's connection"
+STATIC_POOL = "shard `{}` has a `StaticPool`, which gives one connection to all threads: give its engine a pool that has a connection for each write"
 IN_ATOMIC = "shard `{}`: a transaction of the program is open on `{}` (`transaction.atomic`, `ATOMIC_REQUESTS`, a `TestCase`), and a write begins a transaction of its own: call it outside, in tests in a `TransactionTestCase`"
 
 
-# What writes and reads have now, by the addresses of the drivers' connections.
+# What writes and reads have now, by the addresses of the drivers' connections, and its lock.
 _in_use: dict[int, Held] = {}
+_in_use_lock = threading.Lock()
 
 
 class Refused(Exception):
@@ -35,48 +39,76 @@ class Held:
     def __init__(self, connection: Any, pool: Any) -> None:
         self.connection, self.pool = connection, pool
         self.raw = _unwrapped(connection)
+        self.psycopg_pool = _psycopg_pool_of(self.raw)
         # What autocommit was, where it was changed for the write.
         self.autocommit_before: bool | None = None
-        # Whether it is in `_in_use`.
-        self.is_own = False
-        # Wrappers of the same driver connection whose use was refused. They are kept until this use ends: SQLAlchemy rolls the driver
-        # connection back when a wrapper is deleted.
+        # Wrappers of the same driver connection whose use was refused. They are closed when this use ends: SQLAlchemy rolls the driver
+        # connection back when a wrapper is closed or deleted.
         self.refused: list[Held] = []
 
-    def take(self, shard: str, reads: bool) -> None:
-        """Marks the driver's connection as used, until `leave`."""
-        other = _in_use.get(id(self.raw))
-        if other is not None and other.is_held():
-            other.refused.append(self)
-            raise Refused(IN_USE.format(shard))
-        _in_use[id(self.raw)] = self
-        self.is_own = True
+    def take(self, shard: str, reads: bool) -> bool:
+        """Marks the driver's connection as used, until `leave`; False: another write or read has it."""
+        if type(getattr(self.wrapper(), "_pool", None)).__name__ == "StaticPool":
+            # Closing another thread's wrapper would roll this write back.
+            raise Refused(STATIC_POOL.format(shard))
+        with _in_use_lock:
+            other = _in_use.get(id(self.raw))
+            if other is not None and other.is_held():
+                other.refused.append(self)
+                return False
+            _in_use[id(self.raw)] = self
+            return True
+
+    @property
+    def is_own(self) -> bool:
+        """Whether no other write or read has the connection: the work may have given it back."""
+        return _in_use.get(id(self.raw)) is self
 
     def leave(self) -> None:
-        if self.is_own:
-            # The work may have given the connection back, and another write may have it.
-            if _in_use.get(id(self.raw)) is self:
-                del _in_use[id(self.raw)]
-            self.is_own = False
+        if not self.is_own:
+            return
+        for other in self.refused:
+            if other.connection is not other.raw:
+                with suppress(Exception):
+                    other.connection.close()
+        del _in_use[id(self.raw)]
 
     def is_held(self) -> bool:
         """Whether the wrapper still has the driver connection. If the work has closed the wrapper, another thread may have the connection."""
-        return _unwrapped(self.connection) is self.raw
+        return _unwrapped(self.connection) is self.raw and _psycopg_pool_of(self.raw) is self.psycopg_pool
 
     def begin(self) -> None:
-        # The first statement begins a transaction.
         raw = self.raw
-        if _needs_begin(raw):
-            # Otherwise the first block of `raw.transaction()` would be the transaction, and commit it.
-            if not raw.autocommit:
-                self.autocommit_before = False
-                self.set_autocommit(True)
-            raw.execute("BEGIN")
-            return
         has = raw.get_autocommit() if hasattr(raw, "get_autocommit") else getattr(raw, "autocommit", False)
         if has:
-            self.autocommit_before = True
-            self.set_autocommit(False)
+            self.change_autocommit(False)
+        # Of other drivers the first statement begins a transaction.
+        _begin_of_psycopg(raw)
+
+    def change_autocommit(self, to: bool) -> None:
+        """Changes it until the connection is given back."""
+        self.autocommit_before = not to
+        self.set_autocommit(to)
+        # SQLAlchemy calls this when its pool takes the connection back.
+        record = getattr(self.wrapper(), "_connection_record", None)
+        if record is not None:
+            record.finalize_callback.append(self.is_back)
+
+    def wrapper(self) -> Any:
+        """What a pool has given."""
+        return self.connection
+
+    def is_back(self, _: Any) -> None:
+        """If autocommit is not what it was, the work has given the connection back."""
+        if self.autocommit_before is not None:
+            with suppress(Exception):
+                self.raw.rollback()
+                self.restore_autocommit()
+
+    def restore_autocommit(self) -> None:
+        if self.autocommit_before is not None:
+            self.set_autocommit(self.autocommit_before)
+            self.autocommit_before = None
 
     def set_autocommit(self, to: bool) -> None:
         if callable(getattr(self.raw, "autocommit", None)):
@@ -86,7 +118,13 @@ class Held:
 
     def has_ended(self) -> bool:
         """The work has closed the connection, ended the transaction that was begun, or went on after the connection was lost."""
-        return not self.is_held() or _is_over(self.raw)
+        # A block of `raw.transaction()` that is left open would take what is committed with it.
+        return not self.is_held() or _is_over(self.raw) or bool(getattr(self.raw, "_num_transactions", 0))
+
+    def is_busy(self) -> bool:
+        """A statement of the work has not ended: `Cursor.stream` or `Cursor.copy` of psycopg, for which the next statement would wait for ever."""
+        raw = self.raw
+        return _is_of_psycopg(raw) and (raw.info.transaction_status == ACTIVE or raw.lock.locked())
 
     def is_doomed(self) -> bool:
         """The transaction can only be rolled back."""
@@ -109,8 +147,7 @@ class Held:
     def give_back(self) -> None:
         if not self.is_held():
             return self.drop()
-        if self.autocommit_before is not None:
-            self.set_autocommit(self.autocommit_before)
+        self.restore_autocommit()
         if self.pool is None:
             self.connection.close()
         else:
@@ -120,6 +157,12 @@ class Held:
         """Closes the connection for good."""
         if not self.is_held():
             return self.drop()
+        if not self.is_own:
+            return
+        if self.psycopg_pool is not None:
+            # `close` may give it back as it is. Its pool replaces a connection that is closed.
+            self.raw.pgconn.finish()
+            return self.psycopg_pool.putconn(self.raw)
         if hasattr(self.connection, "invalidate") and getattr(self.connection, "is_valid", True):
             self.connection.invalidate()
         if _is_of_connectors_pool(self.connection):
@@ -134,7 +177,7 @@ class Held:
 
     def drop(self) -> None:
         """Closes the wrapper after it has lost the driver connection, because it may have connected again."""
-        if _unwrapped(self.connection) is not None and not getattr(self.connection, "closed", False):
+        if self.connection is not self.raw and _unwrapped(self.connection) is not None and not getattr(self.connection, "closed", False):
             self.connection.close()
 
     def hooks(self) -> list[Callable[[], Any]]:
@@ -149,6 +192,9 @@ class _HeldSqlalchemy(Held):
         super().__init__(connection, pool)
         self.raw = connection.connection.driver_connection
         self.transaction: Any = None
+
+    def wrapper(self) -> Any:
+        return self.connection.connection
 
     def begin(self) -> None:
         super().begin()
@@ -177,6 +223,9 @@ class _HeldDjango(Held):
 
     def __init__(self, connection: Any, pool: Any) -> None:
         if not connection.in_atomic_block:
+            if hasattr(connection, "close_if_health_check_failed"):
+                # Otherwise the first statement does it, and replaces the connection.
+                connection.close_if_health_check_failed()
             connection.ensure_connection()
         super().__init__(connection, pool)
         self.raw = connection.connection
@@ -185,18 +234,18 @@ class _HeldDjango(Held):
         self.blocks = 0
         self.after: list[Callable[[], Any]] = []
 
-    def take(self, shard: str, reads: bool) -> None:
+    def take(self, shard: str, reads: bool) -> bool:
         is_open = self.connection.in_atomic_block or not self.connection.get_autocommit()
         if is_open and not reads:
             raise Refused(IN_ATOMIC.format(shard, self.connection.alias))
         # A read sees what this transaction has written, and ends nothing.
-        if not is_open:
-            super().take(shard, reads)
+        return is_open or super().take(shard, reads)
 
     def begin(self) -> None:
         if self.is_own:
             self.atomic = sys.modules["django.db.transaction"].Atomic(self.connection.alias, False, False)
             self.atomic.__enter__()
+            _begin_of_psycopg(self.raw)
             self.blocks = self._open_blocks()
 
     def _open_blocks(self) -> int:
@@ -323,11 +372,33 @@ def ask(raw: Any, sql: str) -> list[list[bytes | None]]:
         cursor.close()
 
 
-def _needs_begin(raw: Any) -> bool:
-    """Whether it is a connection of psycopg that has begun no transaction, and would begin one by a plain `BEGIN`."""
-    if not any(package_of(kind) == "psycopg" for kind in type(raw).__mro__) or raw.info.transaction_status != IDLE:
-        return False
-    return raw.isolation_level is None and raw.read_only is None and raw.deferrable is None
+def _is_of_psycopg(raw: Any) -> bool:
+    return any(package_of(kind) == "psycopg" for kind in type(raw).__mro__)
+
+
+def _psycopg_pool_of(raw: Any) -> Any:
+    """The pool of psycopg_pool that has given this connection."""
+    return getattr(raw, "_pool", None) if _is_of_psycopg(raw) else None
+
+
+def _begin_of_psycopg(raw: Any) -> None:
+    """Begins a transaction on a connection of psycopg, as its first statement would. Before one the first block of `raw.transaction()` would be
+    the transaction, and commit it."""
+    if not _is_of_psycopg(raw) or raw.info.transaction_status != IDLE or raw.pgconn.pipeline_status:
+        return
+    words = ["BEGIN"]
+    if raw.isolation_level is not None:
+        level = sys.modules["psycopg"].IsolationLevel(raw.isolation_level)
+        words.append("ISOLATION LEVEL " + level.name.replace("_", " "))
+    if raw.read_only is not None:
+        words.append("READ ONLY" if raw.read_only else "READ WRITE")
+    if raw.deferrable is not None:
+        words.append("DEFERRABLE" if raw.deferrable else "NOT DEFERRABLE")
+    with raw.lock:
+        raw.pgconn.send_query(" ".join(words).encode())
+        results = raw.wait(sys.modules["psycopg.generators"].execute(raw.pgconn))
+    if raw.info.transaction_status != IN_TRANSACTION:
+        raise sys.modules["psycopg.errors"].error_from_result(results[-1])
 
 
 def _is_of_connectors_pool(connection: Any) -> bool:

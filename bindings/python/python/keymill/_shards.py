@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ class _Run:
     def __init__(self, connect: Mapping[str, Any], write: _ShardWrite, reads: bool) -> None:
         self.connect, self.write, self.reads = connect, write, reads
         self.held: list[Held | None] = [None, None]
+        # What the work has raised.
         self.error: BaseException | None = None
         self.after: list[Callable[[], Any]] = []
 
@@ -51,15 +53,18 @@ class _Run:
             try:
                 answer = getattr(self, "_" + name)(side, text, number)
             except Exception as error:
-                if package_of(type(error)) == __name__.partition(".")[0]:
+                # A rollback that fails is no reason to hide what the work has raised.
+                ends = name == "rollback" and self.error is not None
+                said = failure_of(error, self.held[side]) or _of_connection(error, ends)
+                if said is None:
                     raise
-                self.error = error
-                said = failure_of(error, self.held[side]) or ("", 0, f"{type(error).__name__}: {error}", False)
                 answer = self.write.failed(*said)
 
     def worked(self) -> tuple[str, int, str, float]:
         """The work is done."""
         held = self.held[0]
+        if held is not None and held.is_busy():
+            return self.write.unread()
         if held is not None and not self.reads:
             if held.has_ended():
                 return self.write.ended()
@@ -70,28 +75,34 @@ class _Run:
     def failed(self, error: BaseException) -> tuple[str, int, str, float]:
         """The work has raised this."""
         self.error = error
+        held = self.held[0]
         # A work that fails by itself says nothing against its connection.
-        return self.write.failed(*(failure_of(error, self.held[0]) or ("", 0, "", False)))
+        state, number, text, is_broken = failure_of(error, held) or ("", 0, "", False)
+        return self.write.failed(state, number, text, is_broken or held is not None and held.is_busy())
 
     def _open(self, side: int, shard: str, _: float) -> tuple[str, int, str, float]:
         source = self.connect.get(shard)
         if source is None:
-            return self.write.refused(
-                f"the route table names shard `{shard}`, for which there is no connection: the mapping of `Shards` says how to get one"
-            )
+            return self.write.unnamed("the mapping of `Shards` says how to get one")
         is_pool = hasattr(source, "getconn")
-        held = held_of(source.getconn() if is_pool else source(), source if is_pool else None)
+        connection = source.getconn() if is_pool else source()
+        if _is_awaited(connection) or hasattr(connection, "__aenter__"):
+            return self.write.refused(
+                f"shard `{shard}` has an asynchronous connection ({type(connection).__name__}): give one that waits, and call the write in a thread"
+            )
+        held = held_of(connection, source if is_pool else None)
         other = self.held[1 - side]
         if other is not None and other.raw is held.raw:
-            return self.write.refused(
-                f"shard `{shard}` got the connection that the other shard has: each shard needs connections of its own"
-            )
-        try:
-            held.take(shard, self.reads)
-        except Refused as refused:
-            # It is another one's.
-            return self.write.refused(str(refused))
+            return self.write.shared("each shard needs its own connections")
+        # An interruption from here on gives it back.
         self.held[side] = held
+        try:
+            if not held.take(shard, self.reads):
+                self.held[side] = None
+                return self.write.in_use()
+        except Refused as refused:
+            self.held[side] = None
+            return self.write.refused(str(refused))
         is_postgresql = is_postgres(held.raw)
         if is_postgresql is None:
             return self.write.refused(
@@ -134,26 +145,20 @@ class _Run:
 
     def close(self, side: int, ends: bool) -> None:
         held = self.held[side]
-        self.held[side] = None
         if held is None:
             return
-        try:
-            self.close_held(held, ends)
-        finally:
-            held.leave()
-
-    def close_held(self, held: Held, ends: bool) -> None:
         if not ends:
             try:
-                return held.give_back()
+                held.give_back()
             except Exception:
-                # It is ended instead.
-                pass
-        try:
-            held.end()
-        except Exception:
-            # It was broken.
-            pass
+                ends = True
+        if ends:
+            # It may be broken.
+            with suppress(Exception):
+                held.end()
+        held.leave()
+        # An interruption before this ends the connection.
+        self.held[side] = None
 
     def give_up(self) -> None:
         """Something interrupts the program: nothing that is open stays."""
@@ -227,7 +232,7 @@ class Shards:
                 answer = run.write.ready()
                 while run.until_work(answer) == "work":
                     try:
-                        value = work(run.connection())
+                        value = _finished(work(run.connection()))
                     except Exception as error:
                         answer = run.failed(error)
                     else:
@@ -252,6 +257,30 @@ class Shards:
             raise
 
 
+def _of_connection(error: Exception, is_any: bool) -> tuple[str, int, str, bool] | None:
+    """What an exception that is of no driver says about the database. None: nothing, as the time limit of a task that a signal's handler raises."""
+    if is_any or isinstance(error, ConnectionError) or package_of(type(error)) == "sqlalchemy":
+        return "", 0, f"{type(error).__name__}: {error}", False
+    return None
+
+
+def _is_awaited(value: Any) -> bool:
+    if inspect.iscoroutine(value):
+        # Otherwise Python warns that nobody has awaited it.
+        value.close()
+    return inspect.isawaitable(value)
+
+
+def _finished(value: T) -> T:
+    """What a work has answered, unless its statements would run after the commit."""
+    if _is_awaited(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
+        raise ArgumentError(
+            "INVALID_ARGUMENT",
+            f"the work has answered with a {type(value).__name__}, which would run after the commit: the work is a plain function; nothing was written",
+        )
+    return value
+
+
 @contextmanager
 def _one_write() -> Iterator[None]:
     outer = _writes.get()
@@ -261,8 +290,8 @@ def _one_write() -> Iterator[None]:
             "a write inside another one would wait for its locks: this thread's or task's first write has not ended",
         )
     writing = _Writing()
-    _writes.set(writing)
     try:
+        _writes.set(writing)
         yield
     finally:
         writing.is_over = True

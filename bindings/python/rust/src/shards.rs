@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use keymill::binding::{Misuse, ShardAction, ShardAnswer, ShardTables as Tables, ShardWrite as Write, Side};
+use keymill::binding::{
+    Misuse, NoConnection, ShardAction, ShardAnswer, ShardTables as Tables, ShardWrite as Write, Side,
+};
 use keymill::{Error, ShardFailure, ShardKind, ShardRow};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -100,9 +102,29 @@ impl ShardWrite {
         self.next(ShardAnswer::Failed(ShardFailure { state, number, message, is_broken }))
     }
 
+    /// The program has named no connection to this shard.
+    fn unnamed(&mut self, advice: String) -> PyResult<Action> {
+        self.next(ShardAnswer::NotOpened(NoConnection::Unnamed(advice)))
+    }
+
+    /// It is the connection that the other shard has.
+    fn shared(&mut self, advice: String) -> PyResult<Action> {
+        self.next(ShardAnswer::NotOpened(NoConnection::Shared(advice)))
+    }
+
+    /// Another write or read has the connection.
+    fn in_use(&mut self) -> PyResult<Action> {
+        self.next(ShardAnswer::NotOpened(NoConnection::InUse))
+    }
+
     /// The action cannot be done.
     fn refused(&mut self, message: &str) -> PyResult<Action> {
         self.next(ShardAnswer::Refused(Error::config(message)))
+    }
+
+    /// The work has left rows unread.
+    fn unread(&mut self) -> PyResult<Action> {
+        self.next(ShardAnswer::Misused(Misuse::UnreadRows))
     }
 
     /// The work has closed its connection, or ended the transaction.

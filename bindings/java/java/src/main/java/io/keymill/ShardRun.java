@@ -34,6 +34,8 @@ final class ShardRun {
     private static final int FAILED = 4;
     private static final int BAD_CONFIG = 5;
     private static final int BAD_ARGUMENT = 6;
+    private static final int UNNAMED = 7;
+    private static final int SHARED = 8;
 
     /** How long a server that does not answer is asked to end a session. */
     private static final int END_MS = 1_000;
@@ -140,8 +142,7 @@ final class ShardRun {
 
     private int open(Held held, int number, boolean isMirrored) {
         if (number == 0) {
-            return refused(BAD_CONFIG, "the route table names shard `" + text()
-                    + "`, for which there is no connection: name its `DataSource` in the map of `Shards.of`");
+            return refused(UNNAMED, "name its `DataSource` in the map of `Shards.of`");
         }
         DataSource source = shards.source(number);
         try {
@@ -154,8 +155,7 @@ final class ShardRun {
             held.hasBegun = false;
             if (held != old && isSame(old.connection, connection)) {
                 held.connection = null;
-                return refused(BAD_CONFIG, "shard `" + text()
-                        + "` got the same connection as the shard that its rows come from: each shard needs a `DataSource` with connections of its own");
+                return refused(SHARED, "each shard needs its own `DataSource`");
             }
             held.wasAutoCommit = connection.getAutoCommit();
             if (!held.wasAutoCommit && isSpringsOwn(connection)) {

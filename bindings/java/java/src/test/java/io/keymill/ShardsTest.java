@@ -408,7 +408,7 @@ class ShardsTest {
             for (String name : new String[] {"s1", "s2"}) {
                 sources.put(name, giving(() -> unclosed(only)));
             }
-            names("got the same connection as the shard that its rows come from", Code.INVALID_CONFIG,
+            names("is given the connection of shard `s1`", Code.INVALID_CONFIG,
                     () -> TwoShards.tables(Shards.of(router(MOVING), sources)).write(FIRST, connection -> null));
             sources.put("s1", giving(() -> null));
             names("gives null", Code.INVALID_CONFIG, () -> TwoShards.tables(Shards.of(router(MOVING), sources)).write(FIRST, connection -> null));
