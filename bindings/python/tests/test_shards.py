@@ -518,6 +518,29 @@ def test_a_statement_of_psycopg_that_has_not_ended_is_no_hang(table):
     kept.clear()
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes of POSIX")
+@pytest.mark.parametrize("driver", ["pymysql", "psycopg"])
+def test_a_process_that_a_work_forks_leaves_the_write_to_its_parent(driver):
+    database = DRIVERS[driver]()
+    shards = database.shards(router(MOVING))
+    parent = os.getpid()
+
+    def work(connection):
+        insert(connection, FIRST)
+        return os.fork()
+
+    try:
+        child = shards.run(FIRST, work)
+    except keymill.ArgumentError as error:
+        os._exit(7 if os.getpid() != parent and "leave it by `os._exit`" in str(error) else 1)
+    finally:
+        if os.getpid() != parent:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert len(database.all(0)[0]) == 1
+    assert database.all(0) == database.all(1)
+
+
 def test_a_work_whose_statements_would_run_after_the_commit_is_refused():
     database = DRIVERS["psycopg"]()
     shards = database.shards(router(STAYING))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,6 +32,7 @@ class _Run:
 
     def __init__(self, connect: Mapping[str, Any], write: _ShardWrite, reads: bool) -> None:
         self.connect, self.write, self.reads = connect, write, reads
+        self.process = os.getpid()
         self.held: list[Held | None] = [None, None]
         # What the work has raised.
         self.error: BaseException | None = None
@@ -43,6 +45,10 @@ class _Run:
 
     def until_work(self, answer: tuple[str, int, str, float]) -> str:
         """Goes on to the work, or to the end."""
+        if os.getpid() != self.process:
+            raise ArgumentError(
+                "INVALID_ARGUMENT", "a process that the work has forked cannot end the write, whose connections are its parent's: leave it by `os._exit`"
+            )
         while True:
             name, side, text, number = answer
             if name in ("work", "done"):
@@ -162,6 +168,8 @@ class _Run:
 
     def give_up(self) -> None:
         """Something interrupts the program: nothing that is open stays."""
+        if os.getpid() != self.process:
+            return
         for side in (0, 1):
             self.close(side, True)
 
