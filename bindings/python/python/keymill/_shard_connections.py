@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -24,9 +23,8 @@ STATIC_POOL = "shard `{}` has a `StaticPool`, which gives one connection to all 
 IN_ATOMIC = "shard `{}`: a transaction of the program is open on `{}` (`transaction.atomic`, `ATOMIC_REQUESTS`, a `TestCase`), and a write begins a transaction of its own: call it outside, in tests in a `TransactionTestCase`"
 
 
-# What writes and reads have now, by the addresses of the drivers' connections, and its lock.
+# What writes and reads have now, by the addresses of the drivers' connections.
 _in_use: dict[int, Held] = {}
-_in_use_lock = threading.Lock()
 
 
 class Refused(Exception):
@@ -51,13 +49,13 @@ class Held:
         if type(getattr(self.wrapper(), "_pool", None)).__name__ == "StaticPool":
             # Closing another thread's wrapper would roll this write back.
             raise Refused(STATIC_POOL.format(shard))
-        with _in_use_lock:
-            other = _in_use.get(id(self.raw))
-            if other is not None and other.is_held():
+        other = _in_use.setdefault(id(self.raw), self)
+        if other is not self:
+            if other.is_held():
                 other.refused.append(self)
                 return False
             _in_use[id(self.raw)] = self
-            return True
+        return True
 
     @property
     def is_own(self) -> bool:
@@ -122,7 +120,7 @@ class Held:
         return not self.is_held() or _is_over(self.raw) or bool(getattr(self.raw, "_num_transactions", 0))
 
     def is_busy(self) -> bool:
-        """A statement of the work has not ended: `Cursor.stream` or `Cursor.copy` of psycopg, for which the next statement would wait for ever."""
+        """A statement of the work has not ended, and the next one would wait for ever: `Cursor.stream` or `Cursor.copy` of psycopg."""
         raw = self.raw
         return _is_of_psycopg(raw) and (raw.info.transaction_status == ACTIVE or raw.lock.locked())
 
@@ -382,9 +380,9 @@ def _psycopg_pool_of(raw: Any) -> Any:
 
 
 def _begin_of_psycopg(raw: Any) -> None:
-    """Begins a transaction on a connection of psycopg, as its first statement would. Before one the first block of `raw.transaction()` would be
-    the transaction, and commit it."""
-    if not _is_of_psycopg(raw) or raw.info.transaction_status != IDLE or raw.pgconn.pipeline_status:
+    """Begins a transaction on a connection of psycopg, as its first statement would. Without it a block of `raw.transaction()` would be the
+    transaction, and commit it."""
+    if not _is_of_psycopg(raw) or raw.info.transaction_status != IDLE or getattr(raw, "_pipeline", None):
         return
     words = ["BEGIN"]
     if raw.isolation_level is not None:

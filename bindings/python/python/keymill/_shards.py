@@ -59,15 +59,18 @@ class _Run:
             try:
                 answer = getattr(self, "_" + name)(side, text, number)
             except Exception as error:
+                said = failure_of(error, self.held[side])
                 # A rollback that fails is no reason to hide what the work has raised.
-                ends = name == "rollback" and self.error is not None
-                said = failure_of(error, self.held[side]) or _of_connection(error, ends)
-                if said is None:
+                if said is None and (_is_of_connection(error) or name == "rollback" and self.error is not None):
+                    said = "", 0, f"{type(error).__name__}: {error}", False
+                # Another one is none of a database: keymill's own, or the time limit of a task that a signal's handler raises.
+                if said is None or _is_of_keymill(error):
                     raise
                 answer = self.write.failed(*said)
 
     def worked(self) -> tuple[str, int, str, float]:
         """The work is done."""
+        self.error = None
         held = self.held[0]
         if held is not None and held.is_busy():
             return self.write.unread()
@@ -265,11 +268,12 @@ class Shards:
             raise
 
 
-def _of_connection(error: Exception, is_any: bool) -> tuple[str, int, str, bool] | None:
-    """What an exception that is of no driver says about the database. None: nothing, as the time limit of a task that a signal's handler raises."""
-    if is_any or isinstance(error, ConnectionError) or package_of(type(error)) == "sqlalchemy":
-        return "", 0, f"{type(error).__name__}: {error}", False
-    return None
+def _is_of_keymill(error: Exception) -> bool:
+    return package_of(type(error)) == __name__.partition(".")[0]
+
+
+def _is_of_connection(error: Exception) -> bool:
+    return isinstance(error, ConnectionError) or package_of(type(error)) == "sqlalchemy"
 
 
 def _is_awaited(value: Any) -> bool:
