@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
+from weakref import ReferenceType
 
 from ._errors import ArgumentError
 from ._keymill import Router, _ShardTables, _ShardWrite
@@ -18,13 +19,13 @@ T = TypeVar("T")
 
 
 class _Writing:
-    """A write that is under way. A task that it began has the same object, and may outlive it."""
+    """A write that is under way. A task that it began has the same context, and may outlive it."""
 
     is_over = False
 
 
-# The write of this thread or task.
-_writes: ContextVar[_Writing | None] = ContextVar("keymill_writes", default=None)
+# The write of this thread or task, which an interruption may end at any line.
+_writes: ContextVar[ReferenceType[_Writing] | None] = ContextVar("keymill_writes", default=None)
 
 
 class _Run:
@@ -97,7 +98,7 @@ class _Run:
         connection = source.getconn() if is_pool else source()
         if _is_awaited(connection) or hasattr(connection, "__aenter__"):
             return self.write.refused(
-                f"shard `{shard}` has an asynchronous connection ({type(connection).__name__}): give one that waits, and call the write in a thread"
+                f"shard `{shard}` has an asynchronous connection ({type(connection).__name__}): give a synchronous one, and call the write in a thread"
             )
         held = held_of(connection, source if is_pool else None)
         other = self.held[1 - side]
@@ -295,7 +296,8 @@ def _finished(value: T) -> T:
 
 @contextmanager
 def _one_write() -> Iterator[None]:
-    outer = _writes.get()
+    writes = _writes.get()
+    outer = writes and writes()
     if outer is not None and not outer.is_over:
         raise ArgumentError(
             "INVALID_ARGUMENT",
@@ -303,7 +305,7 @@ def _one_write() -> Iterator[None]:
         )
     writing = _Writing()
     try:
-        _writes.set(writing)
+        _writes.set(ReferenceType(writing))
         yield
     finally:
         writing.is_over = True
