@@ -160,7 +160,8 @@ class Held:
         if self.psycopg_pool is not None:
             # `close` may give it back as it is. Its pool replaces a connection that is closed.
             self.raw.pgconn.finish()
-            return self.psycopg_pool.putconn(self.raw)
+            self.psycopg_pool.putconn(self.raw)
+            return
         if hasattr(self.connection, "invalidate") and getattr(self.connection, "is_valid", True):
             self.connection.invalidate()
         if _is_of_connectors_pool(self.connection):

@@ -297,7 +297,7 @@ def _finished(value: T) -> T:
 @contextmanager
 def _one_write() -> Iterator[None]:
     writes = _writes.get()
-    outer = writes and writes()
+    outer = None if writes is None else writes()
     if outer is not None and not outer.is_over:
         raise ArgumentError(
             "INVALID_ARGUMENT",
