@@ -22,6 +22,7 @@ from django.core.signals import request_started  # noqa: E402
 from django.db import DatabaseError, connections, models, transaction  # noqa: E402
 
 import keymill  # noqa: E402
+from keymill import _shard_connections  # noqa: E402
 
 FIRST = order["first"]
 MOVES = "to =" in order["table"]
@@ -226,6 +227,29 @@ def a_block_of_the_driver_is_a_savepoint():
         assert FIRST + 11 not in alike()
 
 
+def a_begin_that_the_server_refuses_leaves_no_block():
+    if order["kind"] != "postgresql":
+        return
+    import psycopg
+
+    begin, refused = _shard_connections._begin_of_psycopg, []
+
+    def refuse(raw):
+        if refused:
+            return begin(raw)
+        refused.append(raw)
+        raise psycopg.errors.QueryCanceled("of the test")
+
+    _shard_connections._begin_of_psycopg = refuse
+    try:
+        create(FIRST + 12)
+    except keymill.StoreError:
+        assert not MOVES
+    finally:
+        _shard_connections._begin_of_psycopg = begin
+    assert refused and (FIRST + 12 in alike()) == MOVES
+
+
 def a_thread_whose_connection_was_killed_goes_on():
     runs = []
 
@@ -285,5 +309,6 @@ what_ends_a_transaction_is_refused()
 a_thread_whose_connection_was_killed_goes_on()
 a_connection_that_is_checked_for_each_request_is_replaced()
 a_block_of_the_driver_is_a_savepoint()
+a_begin_that_the_server_refuses_leaves_no_block()
 hooks_are_called_after_both_commits()
 print("all of it")

@@ -812,6 +812,50 @@ def test_a_connection_that_a_write_has_is_not_given_to_a_read(driver):
     kept.close()
 
 
+def test_a_connection_is_free_as_soon_as_its_pool_has_it():
+    database = DRIVERS["psycopg"]()
+    kept = database.connect(0)()
+    answers = []
+
+    class Pool:
+        def getconn(self):
+            return kept
+
+        def putconn(self, connection):
+            if not answers:
+                answers.append(None)
+                # Another thread gets it at once.
+                other = threading.Thread(target=lambda: answers.append(shards.run(FIRST + 1, lambda connection: insert(connection, FIRST + 1))))
+                other.start()
+                other.join()
+
+    shards = keymill.Shards(router(STAYING), {"s1": Pool()}, tables=TABLES)
+    assert shards.run(FIRST, lambda connection: insert(connection, FIRST)) == FIRST
+    assert answers == [None, FIRST + 1]
+    assert [id for id, _ in database.all(0)[0]] == [FIRST, FIRST + 1]
+    kept.close()
+
+
+def test_a_connection_that_the_work_has_detached_is_none_of_its_pool():
+    database = DRIVERS["psycopg"]()
+    engine = sqlalchemy.create_engine(
+        "postgresql+psycopg://", creator=database.connect(0), pool_size=1, max_overflow=0, isolation_level="AUTOCOMMIT"
+    )
+    shards = keymill.Shards(router(STAYING), {"s1": engine.connect}, tables=TABLES)
+
+    def work(connection):
+        statements(connection)
+        connection.detach()
+        with engine.connect() as other:
+            other.exec_driver_sql("SELECT 1")
+        connection.exec_driver_sql("INSERT INTO t_order (order_id, note) VALUES (%s, %s)", (FIRST + 1, "x"))
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        shards.run(FIRST, work)
+    assert database.all(0) == ([], [])
+
+
 def test_a_work_that_raises_ends_no_connection_of_a_pool():
     database = DRIVERS["psycopg2"]()
     kept = database.connect(0)()

@@ -37,9 +37,12 @@ class Held:
     def __init__(self, connection: Any, pool: Any) -> None:
         self.connection, self.pool = connection, pool
         self.raw = _unwrapped(connection)
-        self.psycopg_pool = _psycopg_pool_of(self.raw)
+        # The pool of psycopg_pool to which `close` gives the connection back.
+        self.close_returns_to: Any = None
         # What autocommit was, where it was changed for the write.
         self.autocommit_before: bool | None = None
+        # Whether no other write or read had it.
+        self.is_own = False
         # Wrappers of the same driver connection whose use was refused. They are closed when this use ends: SQLAlchemy rolls the driver
         # connection back when a wrapper is closed or deleted.
         self.refused: list[Held] = []
@@ -55,15 +58,17 @@ class Held:
                 other.refused.append(self)
                 return False
             _in_use[id(self.raw)] = self
+        self.is_own = True
+        pool = getattr(self.raw, "_pool", None)
+        if getattr(pool, "close_returns", False):
+            # A work that closes it would give it to another thread in the middle of the transaction.
+            self.close_returns_to, self.raw._pool = pool, None
         return True
 
-    @property
-    def is_own(self) -> bool:
-        """Whether no other write or read has the connection: the work may have given it back."""
-        return _in_use.get(id(self.raw)) is self
-
     def leave(self) -> None:
-        if not self.is_own:
+        """Before it is given back: another write may have it at once."""
+        # The work may have given it back, and another write may have it already.
+        if _in_use.get(id(self.raw)) is not self:
             return
         for other in self.refused:
             if other.connection is not other.raw:
@@ -73,7 +78,7 @@ class Held:
 
     def is_held(self) -> bool:
         """Whether the wrapper still has the driver connection. If the work has closed the wrapper, another thread may have the connection."""
-        return _unwrapped(self.connection) is self.raw and _psycopg_pool_of(self.raw) is self.psycopg_pool
+        return _unwrapped(self.connection) is self.raw
 
     def begin(self) -> None:
         raw = self.raw
@@ -96,9 +101,10 @@ class Held:
         """What a pool has given."""
         return self.connection
 
-    def is_back(self, _: Any) -> None:
+    def is_back(self, connection: Any) -> None:
         """If autocommit is not what it was, the work has given the connection back."""
-        if self.autocommit_before is not None:
+        # The work may have detached it from its pool.
+        if connection is self.raw and self.autocommit_before is not None:
             with suppress(Exception):
                 self.raw.rollback()
                 self.restore_autocommit()
@@ -146,6 +152,7 @@ class Held:
         if not self.is_held():
             return self.drop()
         self.restore_autocommit()
+        self.restore_pool()
         if self.pool is None:
             self.connection.close()
         else:
@@ -155,13 +162,6 @@ class Held:
         """Closes the connection for good."""
         if not self.is_held():
             return self.drop()
-        if not self.is_own:
-            return
-        if self.psycopg_pool is not None:
-            # `close` may give it back as it is. Its pool replaces a connection that is closed.
-            self.raw.pgconn.finish()
-            self.psycopg_pool.putconn(self.raw)
-            return
         if hasattr(self.connection, "invalidate") and getattr(self.connection, "is_valid", True):
             self.connection.invalidate()
         if _is_of_connectors_pool(self.connection):
@@ -171,8 +171,14 @@ class Held:
                 # The driver in C has no such setter, and forgets them.
                 self.raw.unread_result = False
         self.connection.close()
-        if self.pool is not None:
-            self.pool.putconn(self.connection)
+        pool = self.close_returns_to if self.pool is None else self.pool
+        self.restore_pool()
+        if pool is not None:
+            pool.putconn(self.connection)
+
+    def restore_pool(self) -> None:
+        if self.close_returns_to is not None:
+            self.raw._pool, self.close_returns_to = self.close_returns_to, None
 
     def drop(self) -> None:
         """Closes the wrapper after it has lost the driver connection, because it may have connected again."""
@@ -244,7 +250,11 @@ class _HeldDjango(Held):
         if self.is_own:
             self.atomic = sys.modules["django.db.transaction"].Atomic(self.connection.alias, False, False)
             self.atomic.__enter__()
-            _begin_of_psycopg(self.raw)
+            try:
+                _begin_of_psycopg(self.raw)
+            except BaseException:
+                self.end()
+                raise
             self.blocks = self._open_blocks()
 
     def _open_blocks(self) -> int:
@@ -375,11 +385,6 @@ def _is_of_psycopg(raw: Any) -> bool:
     return any(package_of(kind) == "psycopg" for kind in type(raw).__mro__)
 
 
-def _psycopg_pool_of(raw: Any) -> Any:
-    """The pool of psycopg_pool that has given this connection."""
-    return getattr(raw, "_pool", None) if _is_of_psycopg(raw) else None
-
-
 def _begin_of_psycopg(raw: Any) -> None:
     """Begins a transaction on a connection of psycopg, as its first statement would. Without it a block of `raw.transaction()` would be the
     transaction, and commit it."""
@@ -416,6 +421,17 @@ def _is_over(raw: Any) -> bool:
     if hasattr(raw, "open"):
         return not raw.open
     return bool(getattr(raw, "closed", False))
+
+
+def is_of_connection(error: Exception) -> bool:
+    """Whether an exception that is of no driver says that a database is away: a driver may let one through from a socket."""
+    if isinstance(error, ConnectionError) or package_of(type(error)) == "sqlalchemy":
+        return True
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    module = at.tb_frame.f_globals.get("__name__", "") if at is not None else ""
+    return module.partition(".")[0] in (*MYSQL, *POSTGRES, "socket", "ssl")
 
 
 def failure_of(error: BaseException, held: Held | None) -> tuple[str, int, str, bool] | None:

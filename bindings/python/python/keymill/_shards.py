@@ -13,7 +13,7 @@ from weakref import ReferenceType
 
 from ._errors import ArgumentError
 from ._keymill import Router, _ShardTables, _ShardWrite
-from ._shard_connections import Held, Refused, ask, failure_of, held_of, is_postgres, package_of
+from ._shard_connections import Held, Refused, ask, failure_of, held_of, is_of_connection, is_postgres, package_of
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class _Run:
             except Exception as error:
                 said = failure_of(error, self.held[side])
                 # A rollback that fails is no reason to hide what the work has raised.
-                if said is None and (_is_of_connection(error) or name == "rollback" and self.error is not None):
+                if said is None and (is_of_connection(error) or name == "rollback" and self.error is not None):
                     said = "", 0, f"{type(error).__name__}: {error}", False
                 # Another one is none of a database: keymill's own, or the time limit of a task that a signal's handler raises.
                 if said is None or _is_of_keymill(error):
@@ -157,6 +157,7 @@ class _Run:
         held = self.held[side]
         if held is None:
             return
+        held.leave()
         if not ends:
             try:
                 held.give_back()
@@ -166,7 +167,6 @@ class _Run:
             # It may be broken.
             with suppress(Exception):
                 held.end()
-        held.leave()
         # An interruption before this ends the connection.
         self.held[side] = None
 
@@ -271,10 +271,6 @@ class Shards:
 
 def _is_of_keymill(error: Exception) -> bool:
     return package_of(type(error)) == __name__.partition(".")[0]
-
-
-def _is_of_connection(error: Exception) -> bool:
-    return isinstance(error, ConnectionError) or package_of(type(error)) == "sqlalchemy"
 
 
 def _is_awaited(value: Any) -> bool:
