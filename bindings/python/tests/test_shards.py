@@ -391,7 +391,8 @@ def test_a_function_that_sets_something_on_a_connection_of_sqlalchemy_first_is_n
 def test_a_second_use_of_the_only_connection_is_refused_and_the_first_write_is_there():
     database = DRIVERS["pymysql"]()
     for kind in ("connect", "raw_connection"):
-        engine = sqlalchemy.create_engine("mysql+pymysql://", creator=database.connect(0), poolclass=sqlalchemy.pool.SingletonThreadPool)
+        kept = database.connect(0)()
+        engine = sqlalchemy.create_engine("mysql+pymysql://", creator=lambda: kept)
         shards = keymill.Shards(router(STAYING), {"s1": getattr(engine, kind)}, tables=TABLES, deadline=5)
         with shards.write(FIRST) as connection:
             statements(connection)
@@ -399,10 +400,11 @@ def test_a_second_use_of_the_only_connection_is_refused_and_the_first_write_is_t
                 pass
         assert len(database.all(0)[0]) == 1
         database.ask(0, "DELETE FROM t_order")
-    engine = sqlalchemy.create_engine("mysql+pymysql://", creator=database.connect(0), poolclass=sqlalchemy.pool.StaticPool)
-    shards = keymill.Shards(router(STAYING), {"s1": engine.connect}, tables=TABLES, deadline=5)
-    with pytest.raises(keymill.ConfigError, match="shard `s1` has a `StaticPool`"):
-        shards.run(FIRST, statements)
+    for pool in ("StaticPool", "SingletonThreadPool"):
+        engine = sqlalchemy.create_engine("mysql+pymysql://", creator=database.connect(0), poolclass=getattr(sqlalchemy.pool, pool))
+        shards = keymill.Shards(router(STAYING), {"s1": engine.connect}, tables=TABLES, deadline=5)
+        with pytest.raises(keymill.ConfigError, match=f"shard `s1` has a `{pool}`"):
+            shards.run(FIRST, statements)
 
 
 class TimeLimit(Exception):
@@ -585,6 +587,22 @@ def test_a_pool_of_mysql_connector_gets_no_connection_back_in_a_bad_state():
         shards.run(FIRST + 1, lambda connection: insert(connection, FIRST + 1))
         assert [row[0] for row in database.all(0)[0]] == [FIRST + 1]
         database.ask(0, "DELETE FROM t_item", "DELETE FROM t_order")
+
+
+def test_a_connection_of_mysql_connector_that_timed_out_is_not_given_back():
+    database = DRIVERS["mysql-connector"]()
+    pooling = pytest.importorskip("mysql.connector.pooling")
+    place = parts(os.environ["KEYMILL_TEST_MYSQL"])
+    place["database"] = database.ask(0, "SELECT DATABASE()")[0][0]
+    pool = pooling.MySQLConnectionPool(pool_name=f"timed{uuid.uuid4().hex[:8]}", pool_size=1, use_pure=True, read_timeout=1, **place)
+    shards = keymill.Shards(router(STAYING), {"s1": pool.get_connection}, tables=TABLES)
+    with pytest.raises(mysql_connector.Error):
+        shards.run(FIRST, lambda connection: connection.cursor().execute("SELECT SLEEP(1.5)"))
+    with shards.read(FIRST) as connection:
+        for n in (1, 2):
+            cursor = connection.cursor()
+            cursor.execute(f"SELECT {n}")
+            assert cursor.fetchall() == [(n,)]
 
 
 def test_what_a_read_writes_is_rolled_back(database):

@@ -19,7 +19,8 @@ IN_ERROR = 3
 # CR_COMMANDS_OUT_OF_SYNC of MySQL's client: rows of an earlier statement are unread.
 COMMANDS_OUT_OF_SYNC = 2014
 
-STATIC_POOL = "shard `{}` has a `StaticPool`, which gives one connection to all threads: give its engine a pool that has a connection for each write"
+SHARING_POOLS = ("StaticPool", "SingletonThreadPool")
+SHARED = "shard `{}` has a `{}`, which gives out a connection that the program may be using: give its engine a pool that has a connection for each write"
 IN_ATOMIC = "shard `{}`: a transaction of the program is open on `{}` (`transaction.atomic`, `ATOMIC_REQUESTS`, a `TestCase`), and a write begins a transaction of its own: call it outside, in tests in a `TransactionTestCase`"
 
 
@@ -49,9 +50,10 @@ class Held:
 
     def take(self, shard: str, reads: bool) -> bool:
         """Marks the driver's connection as used, until `leave`; False: another write or read has it."""
-        if type(getattr(self.wrapper(), "_pool", None)).__name__ == "StaticPool":
-            # Closing another thread's wrapper would roll this write back.
-            raise Refused(STATIC_POOL.format(shard))
+        pool = type(getattr(self.wrapper(), "_pool", None)).__name__
+        if pool in SHARING_POOLS:
+            # Each end of a use would end a transaction of the others.
+            raise Refused(SHARED.format(shard, pool))
         other = _in_use.setdefault(id(self.raw), self)
         if other is not self:
             if other.is_held():
@@ -59,10 +61,10 @@ class Held:
                 return False
             _in_use[id(self.raw)] = self
         self.is_own = True
-        pool = getattr(self.raw, "_pool", None)
-        if getattr(pool, "close_returns", False):
+        psycopg_pool = getattr(self.raw, "_pool", None)
+        if getattr(psycopg_pool, "close_returns", False):
             # A work that closes it would give it to another thread in the middle of the transaction.
-            self.close_returns_to, self.raw._pool = pool, None
+            self.close_returns_to, self.raw._pool = psycopg_pool, None
         return True
 
     def leave(self) -> None:
@@ -451,7 +453,10 @@ def failure_of(error: BaseException, held: Held | None) -> tuple[str, int, str, 
             # mysql-connector has no number of its own for it.
             if number <= 0 and getattr(held and held.raw, "unread_result", False):
                 number = COMMANDS_OUT_OF_SYNC
-            return getattr(one, "sqlstate", None) or "", max(number, 0), str(one), held is not None and _is_over(held.raw)
+            # The answer of the statement may still come, and be taken for the next one's.
+            timed_out = type(one).__name__ in ("ReadTimeoutError", "WriteTimeoutError")
+            is_broken = timed_out or held is not None and _is_over(held.raw)
+            return getattr(one, "sqlstate", None) or "", max(number, 0), str(one), is_broken
         # SQLAlchemy and Django wrap the driver's.
         one = getattr(one, "orig", None) or one.__cause__
         seen += 1
