@@ -854,6 +854,40 @@ def test_a_connection_is_free_as_soon_as_its_pool_has_it():
     kept.close()
 
 
+def test_a_work_that_closes_a_connection_whose_pool_takes_it_back_is_not_acknowledged():
+    database = DRIVERS["psycopg"]()
+    backs = []
+
+    class Pool:
+        """As psycopg_pool does it."""
+
+        close_returns = True
+
+        def getconn(self):
+            connection = database.connect(0)()
+            connection._pool = self
+            return connection
+
+        def putconn(self, connection):
+            assert connection._pool is self
+            connection._pool = None
+            backs.append("closed" if connection.closed else connection.info.transaction_status.name)
+            connection.close()
+
+    def work(connection):
+        insert(connection, FIRST)
+        connection.close()
+
+    for source in (Pool(), Pool().getconn):
+        shards = keymill.Shards(router(STAYING), {"s1": source}, tables=TABLES)
+        with pytest.raises(keymill.ArgumentError, match="has ended its transaction on shard `s1`"):
+            shards.run(FIRST, work)
+        with shards.read(FIRST):
+            pass
+    assert backs == ["closed", "IDLE", "closed", "IDLE"]
+    assert database.all(0) == ([], [])
+
+
 def test_a_connection_that_the_work_has_detached_is_none_of_its_pool():
     database = DRIVERS["psycopg"]()
     engine = sqlalchemy.create_engine(

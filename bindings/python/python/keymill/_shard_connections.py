@@ -38,8 +38,9 @@ class Held:
     def __init__(self, connection: Any, pool: Any) -> None:
         self.connection, self.pool = connection, pool
         self.raw = _unwrapped(connection)
-        # The pool of psycopg_pool to which `close` gives the connection back.
+        # The pool of psycopg_pool to which `close` gives the connection back, and what the connection knows of its pool during the use.
         self.close_returns_to: Any = None
+        self.psycopg_pool: Any = _psycopg_pool_of(self.raw)
         # What autocommit was, where it was changed for the write.
         self.autocommit_before: bool | None = None
         # Whether no other write or read had it.
@@ -61,11 +62,15 @@ class Held:
                 return False
             _in_use[id(self.raw)] = self
         self.is_own = True
-        psycopg_pool = getattr(self.raw, "_pool", None)
+        self.keep_from_pool()
+        return True
+
+    def keep_from_pool(self) -> None:
+        psycopg_pool = _psycopg_pool_of(self.raw)
         if getattr(psycopg_pool, "close_returns", False):
             # A work that closes it would give it to another thread in the middle of the transaction.
             self.close_returns_to, self.raw._pool = psycopg_pool, None
-        return True
+        self.psycopg_pool = _psycopg_pool_of(self.raw)
 
     def leave(self) -> None:
         """Before it is given back: another write may have it at once."""
@@ -80,7 +85,7 @@ class Held:
 
     def is_held(self) -> bool:
         """Whether the wrapper still has the driver connection. If the work has closed the wrapper, another thread may have the connection."""
-        return _unwrapped(self.connection) is self.raw
+        return _unwrapped(self.connection) is self.raw and _psycopg_pool_of(self.raw) is self.psycopg_pool
 
     def begin(self) -> None:
         raw = self.raw
@@ -173,19 +178,27 @@ class Held:
                 # The driver in C has no such setter, and forgets them.
                 self.raw.unread_result = False
         self.connection.close()
-        pool = self.close_returns_to if self.pool is None else self.pool
-        self.restore_pool()
-        if pool is not None:
-            pool.putconn(self.connection)
+        if self.close_returns_to is not None:
+            self.give_back_closed()
+        elif self.pool is not None:
+            self.pool.putconn(self.connection)
 
     def restore_pool(self) -> None:
         if self.close_returns_to is not None:
             self.raw._pool, self.close_returns_to = self.close_returns_to, None
 
+    def give_back_closed(self) -> None:
+        """The pool of psycopg_pool replaces it."""
+        pool = self.close_returns_to
+        self.restore_pool()
+        pool.putconn(self.raw)
+
     def drop(self) -> None:
         """Closes the wrapper after it has lost the driver connection, because it may have connected again."""
         if self.connection is not self.raw and _unwrapped(self.connection) is not None and not getattr(self.connection, "closed", False):
             self.connection.close()
+        if self.close_returns_to is not None:
+            self.give_back_closed()
 
     def hooks(self) -> list[Callable[[], Any]]:
         """What the program wants to be called after the commit."""
@@ -247,6 +260,10 @@ class _HeldDjango(Held):
             raise Refused(IN_ATOMIC.format(shard, self.connection.alias))
         # A read sees what this transaction has written, and ends nothing.
         return is_open or super().take(shard, reads)
+
+    def keep_from_pool(self) -> None:
+        # Django gives it back.
+        pass
 
     def begin(self) -> None:
         if self.is_own:
@@ -387,6 +404,10 @@ def _is_of_psycopg(raw: Any) -> bool:
     return any(package_of(kind) == "psycopg" for kind in type(raw).__mro__)
 
 
+def _psycopg_pool_of(raw: Any) -> Any:
+    return getattr(raw, "_pool", None) if _is_of_psycopg(raw) else None
+
+
 def _begin_of_psycopg(raw: Any) -> None:
     """Begins a transaction on a connection of psycopg, as its first statement would. Without it a block of `raw.transaction()` would be the
     transaction, and commit it."""
@@ -426,9 +447,11 @@ def _is_over(raw: Any) -> bool:
 
 
 def is_of_connection(error: Exception) -> bool:
-    """Whether an exception that is of no driver says that a database is away: a driver may let one through from a socket."""
+    """Whether an exception that is of no driver says that a database is away: a driver may let one of Python's through."""
     if isinstance(error, ConnectionError) or package_of(type(error)) == "sqlalchemy":
         return True
+    if package_of(type(error)) not in ("builtins", "struct", "ssl"):
+        return False
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
