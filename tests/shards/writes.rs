@@ -5,6 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use keymill::{Code, Error, Router, ShardConnection, Shards, WorkError};
+use keymill_tests::pooled;
 
 use super::databases::{Database, FIRST, MariaDb, Postgres, Stage, ask};
 
@@ -359,6 +360,25 @@ fn a_work_that_ends_its_transaction_is_refused_on_postgresql() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn a_connection_whose_work_panics_does_not_go_back_to_its_pool() {
+    let stage = Stage::new(Postgres::new());
+    let shards = Shards::new(&router(STAYING))
+        .shard("s1", pooled::pool(stage.database.connect(0)))
+        .table("t_order", "order_id")
+        .table("t_item", "item_of");
+    let panics = std::panic::AssertUnwindSafe(|| {
+        shards.write(FIRST, |connection| {
+            insert(connection, FIRST)?;
+            assert_eq!(0, 1, "of the work");
+            Ok(())
+        })
+    });
+    std::panic::catch_unwind(panics).expect_err("the work's panic");
+    shards.write(FIRST + 1, |connection| insert(connection, FIRST + 1)).expect("the next write");
+    assert_eq!(ask(&stage.database, 0, "SELECT order_id FROM t_order"), [[(FIRST + 1).to_string()]]);
 }
 
 /// Locks end with a transaction, and savepoints too.

@@ -53,4 +53,8 @@ impl<C: ShardConnection> ShardConnection for Pooled<C> {
     fn failure(error: &(dyn StdError + 'static)) -> Option<ShardFailure> {
         C::failure(error)
     }
+
+    fn end(mut self) {
+        self.connection = None;
+    }
 }

@@ -187,7 +187,8 @@ export class Shards<Client = any> {
             step = await open(step.side, step.text)
             break
           case 'begin':
-            step = await on(step.side, (connection) => connection.ask('BEGIN'))
+            // `BEGIN` begins a block in MariaDB's mode `ORACLE`.
+            step = await on(step.side, (connection) => connection.ask('START TRANSACTION'))
             break
           case 'ask':
             step = await ask(step.side, step.text)

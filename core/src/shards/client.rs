@@ -31,6 +31,37 @@ pub trait ShardConnection {
 
     /// What an error of the work says about the database, where it is an error of this driver.
     fn failure(error: &(dyn StdError + 'static)) -> Option<ShardFailure>;
+
+    /// Ends the connection, which may be in the middle of a transaction: that of a pool must not go back to it. Unless this is
+    /// implemented, the connection is dropped.
+    fn end(self)
+    where
+        Self: Sized,
+    {
+        drop(self);
+    }
+}
+
+/// A connection that is ended, unless it is dropped by [`give_back`](OpenConnection::give_back).
+struct OpenConnection<C: ShardConnection>(Option<C>);
+
+impl<C: ShardConnection> OpenConnection<C> {
+    fn give_back(&mut self) {
+        self.0 = None;
+    }
+
+    fn end(&mut self) {
+        if let Some(connection) = self.0.take() {
+            connection.end();
+        }
+    }
+}
+
+impl<C: ShardConnection> Drop for OpenConnection<C> {
+    /// The work has panicked.
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 type ConnectShard<C> = Box<dyn Fn() -> std::result::Result<C, WorkError> + Send + Sync>;
@@ -175,15 +206,16 @@ impl<C: ShardConnection> Shards<C> {
         mut write: ShardWrite,
         mut work: impl FnMut(&mut C) -> std::result::Result<T, WorkError>,
     ) -> std::result::Result<T, WorkError> {
-        let (mut old, mut new): (Option<C>, Option<C>) = (None, None);
+        let (mut old, mut new): (OpenConnection<C>, OpenConnection<C>) =
+            (OpenConnection(None), OpenConnection(None));
         let (mut value, mut thrown) = (None, None);
         let mut answer = ShardAnswer::Ready;
         let mut commit = "COMMIT";
         loop {
             let action = write.next(answer)?;
             let mut on = |side: Side, sql: &str| {
-                let connection = if side == Side::Old { old.as_mut() } else { new.as_mut() };
-                match connection.map(|connection| connection.ask(sql)) {
+                let connection = if side == Side::Old { &mut old } else { &mut new };
+                match connection.0.as_mut().map(|connection| connection.ask(sql)) {
                     Some(Ok(rows)) => ShardAnswer::Rows(rows),
                     Some(Err(failure)) => ShardAnswer::Failed(failure),
                     None => ShardAnswer::Failed(ShardFailure::default()),
@@ -200,7 +232,7 @@ impl<C: ShardConnection> Shards<C> {
                             // Where a statement of the work has failed, which the work did not say, the first one fails.
                             commit = "SELECT 1; COMMIT";
                         }
-                        *(if side == Side::Old { &mut old } else { &mut new }) = Some(connection);
+                        (if side == Side::Old { &mut old } else { &mut new }).0 = Some(connection);
                         ShardAnswer::Opened(kind)
                     }
                     Some(Err(error)) => {
@@ -216,15 +248,20 @@ impl<C: ShardConnection> Shards<C> {
                 ShardAction::Ask(side, sql) => on(side, &sql),
                 ShardAction::Commit(side) => on(side, commit),
                 ShardAction::Rollback(side) => on(side, "ROLLBACK"),
-                ShardAction::Close(side, _) => {
-                    *(if side == Side::Old { &mut old } else { &mut new }) = None;
+                ShardAction::Close(side, ends) => {
+                    let connection = if side == Side::Old { &mut old } else { &mut new };
+                    if ends {
+                        connection.end();
+                    } else {
+                        connection.give_back();
+                    }
                     ShardAnswer::Ready
                 }
                 ShardAction::Wait(time) => {
                     std::thread::sleep(time);
                     ShardAnswer::Ready
                 }
-                ShardAction::Work => match old.as_mut().map(&mut work) {
+                ShardAction::Work => match old.0.as_mut().map(&mut work) {
                     Some(Ok(done)) => {
                         value = Some(done);
                         ShardAnswer::Ready

@@ -38,9 +38,8 @@ class Held:
     def __init__(self, connection: Any, pool: Any) -> None:
         self.connection, self.pool = connection, pool
         self.raw = _unwrapped(connection)
-        # The pool of psycopg_pool to which `close` gives the connection back, and what the connection knows of its pool during the use.
-        self.close_returns_to: Any = None
-        self.psycopg_pool: Any = _psycopg_pool_of(self.raw)
+        # The pool of psycopg_pool that has given the connection.
+        self.psycopg_pool: Any = None
         # What autocommit was, where it was changed for the write.
         self.autocommit_before: bool | None = None
         # Whether no other write or read had it.
@@ -66,11 +65,16 @@ class Held:
         return True
 
     def keep_from_pool(self) -> None:
-        psycopg_pool = _psycopg_pool_of(self.raw)
-        if getattr(psycopg_pool, "close_returns", False):
-            # A work that closes it would give it to another thread in the middle of the transaction.
-            self.close_returns_to, self.raw._pool = psycopg_pool, None
-        self.psycopg_pool = _psycopg_pool_of(self.raw)
+        """A work that gives the connection back to its pool of psycopg_pool would give it to another thread in the middle of the transaction."""
+        self.psycopg_pool = getattr(self.raw, "_pool", None) if _is_of_psycopg(self.raw) else None
+        if self.psycopg_pool is not None:
+            self.raw._pool = None
+
+    def restore_pool(self) -> Any:
+        pool, self.psycopg_pool = self.psycopg_pool, None
+        if pool is not None:
+            self.raw._pool = pool
+        return pool
 
     def leave(self) -> None:
         """Before it is given back: another write may have it at once."""
@@ -85,7 +89,7 @@ class Held:
 
     def is_held(self) -> bool:
         """Whether the wrapper still has the driver connection. If the work has closed the wrapper, another thread may have the connection."""
-        return _unwrapped(self.connection) is self.raw and _psycopg_pool_of(self.raw) is self.psycopg_pool
+        return _unwrapped(self.connection) is self.raw
 
     def begin(self) -> None:
         raw = self.raw
@@ -130,7 +134,11 @@ class Held:
     def has_ended(self) -> bool:
         """The work has closed the connection, ended the transaction that was begun, or went on after the connection was lost."""
         # A block of `raw.transaction()` that is left open would take what is committed with it.
-        return not self.is_held() or _is_over(self.raw) or bool(getattr(self.raw, "_num_transactions", 0))
+        return not self.is_held() or self.is_over() or bool(getattr(self.raw, "_num_transactions", 0))
+
+    def is_over(self) -> bool:
+        """The driver's connection is closed."""
+        return _is_over(self.raw)
 
     def is_busy(self) -> bool:
         """A statement of the work has not ended, and the next one would wait for ever: `Cursor.stream` or `Cursor.copy` of psycopg."""
@@ -159,11 +167,13 @@ class Held:
         if not self.is_held():
             return self.drop()
         self.restore_autocommit()
-        self.restore_pool()
-        if self.pool is None:
-            self.connection.close()
-        else:
+        pool = self.restore_pool()
+        if self.pool is not None:
             self.pool.putconn(self.connection)
+        elif pool is not None and self.connection is self.raw:
+            pool.putconn(self.raw)
+        else:
+            self.connection.close()
 
     def end(self) -> None:
         """Closes the connection for good."""
@@ -178,27 +188,20 @@ class Held:
                 # The driver in C has no such setter, and forgets them.
                 self.raw.unread_result = False
         self.connection.close()
-        if self.close_returns_to is not None:
-            self.give_back_closed()
-        elif self.pool is not None:
+        # A pool replaces what is closed.
+        pool = self.restore_pool()
+        if self.pool is not None:
             self.pool.putconn(self.connection)
-
-    def restore_pool(self) -> None:
-        if self.close_returns_to is not None:
-            self.raw._pool, self.close_returns_to = self.close_returns_to, None
-
-    def give_back_closed(self) -> None:
-        """The pool of psycopg_pool replaces it."""
-        pool = self.close_returns_to
-        self.restore_pool()
-        pool.putconn(self.raw)
+        elif pool is not None:
+            pool.putconn(self.raw)
 
     def drop(self) -> None:
         """Closes the wrapper after it has lost the driver connection, because it may have connected again."""
         if self.connection is not self.raw and _unwrapped(self.connection) is not None and not getattr(self.connection, "closed", False):
             self.connection.close()
-        if self.close_returns_to is not None:
-            self.give_back_closed()
+        pool = self.restore_pool()
+        if pool is not None and self.raw.closed:
+            pool.putconn(self.raw)
 
     def hooks(self) -> list[Callable[[], Any]]:
         """What the program wants to be called after the commit."""
@@ -393,19 +396,18 @@ def ask(raw: Any, sql: str) -> list[list[bytes | None]]:
     cursor = _cursor(raw)
     try:
         cursor.execute(sql)
-        if cursor.description is None:
-            return []
-        return [[_cell(value) for value in row] for row in cursor.fetchall()]
-    finally:
-        cursor.close()
+        rows = [] if cursor.description is None else [[_cell(value) for value in row] for row in cursor.fetchall()]
+    except BaseException:
+        # mysqlclient cannot close it where an interruption has left rows unread, and would say that instead.
+        with suppress(Exception):
+            cursor.close()
+        raise
+    cursor.close()
+    return rows
 
 
 def _is_of_psycopg(raw: Any) -> bool:
     return any(package_of(kind) == "psycopg" for kind in type(raw).__mro__)
-
-
-def _psycopg_pool_of(raw: Any) -> Any:
-    return getattr(raw, "_pool", None) if _is_of_psycopg(raw) else None
 
 
 def _begin_of_psycopg(raw: Any) -> None:

@@ -113,6 +113,9 @@ class _Run:
         except Refused as refused:
             self.held[side] = None
             return self.write.refused(str(refused))
+        if held.is_over():
+            self.close(side, True)
+            return self.write.failed("", 0, "the connection was closed already when it was got", True)
         is_postgresql = is_postgres(held.raw)
         if is_postgresql is None:
             return self.write.refused(
