@@ -32,7 +32,7 @@ pub trait ShardConnection {
     /// What an error of the work says about the database, where it is an error of this driver.
     fn failure(error: &(dyn StdError + 'static)) -> Option<ShardFailure>;
 
-    /// Ends the connection, which may be in the middle of a transaction: that of a pool must not go back to it. Unless this is
+    /// Ends the connection, which may be in the middle of a transaction: it must not go back to a pool. Unless this is
     /// implemented, the connection is dropped.
     fn end(self)
     where
