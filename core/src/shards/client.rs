@@ -18,7 +18,7 @@ use super::{
 pub type WorkError = Box<dyn StdError + Send + Sync>;
 
 /// A connection to the database of a shard. Connections of the crates `mysql` and, with the feature `postgres-client`, `postgres` are such
-/// connections; it is implemented for others by two functions.
+/// connections; it is implemented for others by three functions, and a connection of a pool has [`end`](ShardConnection::end) too.
 pub trait ShardConnection {
     /// What the server speaks.
     fn kind(&self) -> ShardKind;
