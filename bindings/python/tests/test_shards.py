@@ -420,9 +420,9 @@ def test_what_a_handler_of_a_signal_raises_ends_a_write_that_waits():
         raise TimeLimit
 
     before = signal.signal(signal.SIGALRM, limit)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
         with pytest.raises(TimeLimit):
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
             shards.run(FIRST, lambda connection: insert(connection, FIRST))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -594,10 +594,10 @@ def test_a_connection_of_mysql_connector_that_timed_out_is_not_given_back():
     pooling = pytest.importorskip("mysql.connector.pooling")
     place = parts(os.environ["KEYMILL_TEST_MYSQL"])
     place["database"] = database.ask(0, "SELECT DATABASE()")[0][0]
-    pool = pooling.MySQLConnectionPool(pool_name=f"timed{uuid.uuid4().hex[:8]}", pool_size=1, use_pure=True, read_timeout=1, **place)
+    pool = pooling.MySQLConnectionPool(pool_name=f"timed{uuid.uuid4().hex[:8]}", pool_size=1, use_pure=True, read_timeout=4, **place)
     shards = keymill.Shards(router(STAYING), {"s1": pool.get_connection}, tables=TABLES)
     with pytest.raises(mysql_connector.Error):
-        shards.run(FIRST, lambda connection: connection.cursor().execute("SELECT SLEEP(1.5)"))
+        shards.run(FIRST, lambda connection: connection.cursor().execute("SELECT SLEEP(6)"))
     with shards.read(FIRST) as connection:
         for n in (1, 2):
             cursor = connection.cursor()
