@@ -40,8 +40,8 @@ class Held:
         self.raw = _unwrapped(connection)
         # The pool of psycopg_pool that has given the connection.
         self.psycopg_pool: Any = None
-        # What autocommit was, where it was changed for the write.
-        self.autocommit_before: bool | None = None
+        # Autocommit is off until the connection is given back.
+        self.had_autocommit = False
         # Whether no other write or read had it.
         self.is_own = False
         # Wrappers of the same driver connection whose use was refused. They are closed when this use ends: SQLAlchemy rolls the driver
@@ -95,14 +95,13 @@ class Held:
         raw = self.raw
         has = raw.get_autocommit() if hasattr(raw, "get_autocommit") else getattr(raw, "autocommit", False)
         if has:
-            self.change_autocommit(False)
+            self.switch_off_autocommit()
         # Of other drivers the first statement begins a transaction.
         _begin_of_psycopg(raw)
 
-    def change_autocommit(self, to: bool) -> None:
-        """Changes it until the connection is given back."""
-        self.autocommit_before = not to
-        self.set_autocommit(to)
+    def switch_off_autocommit(self) -> None:
+        self.had_autocommit = True
+        self.set_autocommit(False)
         # SQLAlchemy calls this when its pool takes the connection back.
         record = getattr(self.wrapper(), "_connection_record", None)
         if record is not None:
@@ -113,17 +112,17 @@ class Held:
         return self.connection
 
     def is_back(self, connection: Any) -> None:
-        """If autocommit is not what it was, the work has given the connection back."""
+        """If autocommit is still off, the work has given the connection back."""
         # The work may have detached it from its pool.
-        if connection is self.raw and self.autocommit_before is not None:
+        if connection is self.raw and self.had_autocommit:
             with suppress(Exception):
                 self.raw.rollback()
                 self.restore_autocommit()
 
     def restore_autocommit(self) -> None:
-        if self.autocommit_before is not None:
-            self.set_autocommit(self.autocommit_before)
-            self.autocommit_before = None
+        if self.had_autocommit:
+            self.set_autocommit(True)
+            self.had_autocommit = False
 
     def set_autocommit(self, to: bool) -> None:
         if callable(getattr(self.raw, "autocommit", None)):
@@ -138,7 +137,10 @@ class Held:
 
     def is_over(self) -> bool:
         """The driver's connection is closed."""
-        return _is_over(self.raw)
+        # PyMySQL and mysqlclient say whether it is open, psycopg whether it is closed.
+        if hasattr(self.raw, "open"):
+            return not self.raw.open
+        return bool(getattr(self.raw, "closed", False))
 
     def is_busy(self) -> bool:
         """A statement of the work has not ended, and the next one would wait for ever: `Cursor.stream` or `Cursor.copy` of psycopg."""
@@ -441,13 +443,6 @@ def _unwrapped(connection: Any) -> Any:
     return connection.driver_connection if hasattr(connection, "driver_connection") else connection
 
 
-def _is_over(raw: Any) -> bool:
-    # PyMySQL and mysqlclient say whether it is open, psycopg whether it is closed.
-    if hasattr(raw, "open"):
-        return not raw.open
-    return bool(getattr(raw, "closed", False))
-
-
 def is_of_connection(error: Exception) -> bool:
     """Whether an exception that is of no driver says that a database is away: a driver may let one of Python's through."""
     if isinstance(error, ConnectionError) or package_of(type(error)) == "sqlalchemy":
@@ -472,7 +467,7 @@ def failure_of(error: BaseException, held: Held | None) -> tuple[str, int, str, 
             # pg8000 has the fields of the server's message.
             if not state and one.args and isinstance(one.args[0], dict):
                 state = one.args[0].get("C", "")
-            return state, 0, str(one).strip() or type(one).__name__, held is None or _is_over(held.raw)
+            return state, 0, str(one).strip() or type(one).__name__, held is None or held.is_over()
         if module in MYSQL:
             number = one.args[0] if one.args and isinstance(one.args[0], int) else 0
             # mysql-connector has no number of its own for it.
@@ -480,7 +475,7 @@ def failure_of(error: BaseException, held: Held | None) -> tuple[str, int, str, 
                 number = COMMANDS_OUT_OF_SYNC
             # The answer of the statement may still come, and be taken for the next one's.
             timed_out = type(one).__name__ in ("ReadTimeoutError", "WriteTimeoutError")
-            is_broken = timed_out or held is not None and _is_over(held.raw)
+            is_broken = timed_out or held is not None and held.is_over()
             return getattr(one, "sqlstate", None) or "", max(number, 0), str(one), is_broken
         # SQLAlchemy and Django wrap the driver's.
         one = getattr(one, "orig", None) or one.__cause__

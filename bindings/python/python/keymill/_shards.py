@@ -41,8 +41,7 @@ class _Run:
 
     def connection(self) -> Any:
         """What the work gets."""
-        held = self.held[0]
-        return held and held.connection
+        return self._on(0).connection
 
     def until_work(self, answer: tuple[str, int, str, float]) -> str:
         """Goes on to the work, or to the end."""
@@ -60,22 +59,24 @@ class _Run:
             try:
                 answer = getattr(self, "_" + name)(side, text, number)
             except Exception as error:
-                said = failure_of(error, self.held[side])
-                # A rollback that fails is no reason to hide what the work has raised.
-                if said is None and (is_of_connection(error) or name == "rollback" and self.error is not None):
-                    said = "", 0, f"{type(error).__name__}: {error}", False
-                # Another one is none of a database: keymill's own, or the time limit of a task that a signal's handler raises.
-                if said is None or _is_of_keymill(error):
+                if package_of(type(error)) == __name__.partition(".")[0]:
                     raise
+                said = failure_of(error, self.held[side])
+                if said is None:
+                    # What a signal's handler raises, such as the time limit of a task, is raised as it is. But a rollback that fails must not
+                    # hide what the work has raised.
+                    if not is_of_connection(error) and (name != "rollback" or self.error is None):
+                        raise
+                    said = "", 0, f"{type(error).__name__}: {error}", False
                 answer = self.write.failed(*said)
 
     def worked(self) -> tuple[str, int, str, float]:
         """The work is done."""
         self.error = None
-        held = self.held[0]
-        if held is not None and held.is_busy():
+        held = self._on(0)
+        if held.is_busy():
             return self.write.unread()
-        if held is not None and not self.reads:
+        if not self.reads:
             if held.has_ended():
                 return self.write.ended()
             if held.is_doomed():
@@ -85,10 +86,10 @@ class _Run:
     def failed(self, error: BaseException) -> tuple[str, int, str, float]:
         """The work has raised this."""
         self.error = error
-        held = self.held[0]
+        held = self._on(0)
         # A work that fails by itself says nothing against its connection.
         state, number, text, is_broken = failure_of(error, held) or ("", 0, "", False)
-        return self.write.failed(state, number, text, is_broken or held is not None and held.is_busy())
+        return self.write.failed(state, number, text, is_broken or held.is_busy())
 
     def _open(self, side: int, shard: str, _: float) -> tuple[str, int, str, float]:
         source = self.connect.get(shard)
@@ -272,13 +273,9 @@ class Shards:
             raise
 
 
-def _is_of_keymill(error: Exception) -> bool:
-    return package_of(type(error)) == __name__.partition(".")[0]
-
-
 def _is_awaited(value: Any) -> bool:
     if inspect.iscoroutine(value):
-        # Otherwise Python warns that nobody has awaited it.
+        # Python warns of a coroutine that is neither awaited nor closed.
         value.close()
     return inspect.isawaitable(value)
 
