@@ -106,6 +106,13 @@ impl Server {
         }
     }
 
+    /// The same, for commands that are run once: on a busy machine an answer may take longer than the usual deadline.
+    pub(crate) fn patient_url(&self) -> String {
+        let url = self.url();
+        let separator = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{separator}connect_timeout=30s&timeout=30s")
+    }
+
     /// A client of the server's own.
     fn client(&self, program: &str) -> Command {
         let mut command = Command::new(program);

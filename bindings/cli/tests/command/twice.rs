@@ -163,15 +163,15 @@ fn sixteen_that_init_an_empty_database_at_once_make_its_tables_once() {
     let folder = tempfile::tempdir().unwrap();
     sixteen_at_once(&format!("sqlite:{}?busy=5s", folder.path().join("ids.db").display()));
     let (mariadb, postgres) = (Server::mariadb("sixteen"), Server::postgres("sixteen"));
-    sixteen_at_once(&format!("{}?timeout=30s", mariadb.url()));
-    sixteen_at_once(&format!("{}&timeout=30s", postgres.url()));
+    sixteen_at_once(&mariadb.patient_url());
+    sixteen_at_once(&postgres.patient_url());
 }
 
 #[test]
 fn an_init_that_was_killed_is_typed_again() {
     for (server, quote) in [(Server::mariadb("killed"), '`'), (Server::postgres("killed"), '"')] {
         let home = Home::new();
-        let url = server.url();
+        let url = server.patient_url();
         let began = Instant::now();
         assert!(init(&url).wait_with_output().unwrap().status.success());
         let whole = began.elapsed();
