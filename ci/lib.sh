@@ -9,6 +9,13 @@ passed=0 failed=0 skipped=0
 full=$root/ci/last-full-run
 # in_full WHAT: succeeds in `ci/test --all`, which sets KEYMILL_ALL; otherwise says on a line of its own what is left to it.
 in_full() { [ -z "${KEYMILL_ALL:-}" ] || return 0; echo "left to ci/test --all: $1"; return 1; }
+# unchanged PATH...: these files are those of the last full run, which passed. Each path has to be there.
+unchanged() {
+    local commit; commit=$(sed -n 's/^commit: //p' "$full" 2>/dev/null)
+    [ -n "$commit" ] && grep -q '^counts: .* 0 failed' "$full" && ! grep -q '^changed:' "$full" &&
+        git -C "$root" ls-files --error-unmatch -- "$@" >/dev/null 2>&1 && git -C "$root" diff --quiet "$commit" -- "$@" 2>/dev/null &&
+        [ -z "$(git -C "$root" ls-files --others --exclude-standard -- "$@")" ]
+}
 
 # The Linux systems that packages are built for, and Rust's name of each.
 platforms=(linux-x86_64 linux-x86_64-musl linux-aarch64 linux-aarch64-musl)
