@@ -64,6 +64,29 @@ impl<C: ShardConnection> Drop for OpenConnection<C> {
     }
 }
 
+/// The connections of one write, each once it is open.
+struct Connections<C: ShardConnection> {
+    old: OpenConnection<C>,
+    new: OpenConnection<C>,
+}
+
+impl<C: ShardConnection> Connections<C> {
+    fn get(&mut self, side: Side) -> &mut OpenConnection<C> {
+        match side {
+            Side::Old => &mut self.old,
+            Side::New => &mut self.new,
+        }
+    }
+
+    fn ask(&mut self, side: Side, sql: &str) -> ShardAnswer {
+        match self.get(side).0.as_mut().map(|connection| connection.ask(sql)) {
+            Some(Ok(rows)) => ShardAnswer::Rows(rows),
+            Some(Err(failure)) => ShardAnswer::Failed(failure),
+            None => ShardAnswer::Failed(ShardFailure::default()),
+        }
+    }
+}
+
 type ConnectShard<C> = Box<dyn Fn() -> std::result::Result<C, WorkError> + Send + Sync>;
 
 /// Writes and reads over the program's own connections, each on the shard where its id is, also while a range moves.
@@ -206,21 +229,13 @@ impl<C: ShardConnection> Shards<C> {
         mut write: ShardWrite,
         mut work: impl FnMut(&mut C) -> std::result::Result<T, WorkError>,
     ) -> std::result::Result<T, WorkError> {
-        let (mut old, mut new): (OpenConnection<C>, OpenConnection<C>) =
-            (OpenConnection(None), OpenConnection(None));
+        let mut connections: Connections<C> =
+            Connections { old: OpenConnection(None), new: OpenConnection(None) };
         let (mut value, mut thrown) = (None, None);
         let mut answer = ShardAnswer::Ready;
         let mut commit = "COMMIT";
         loop {
             let action = write.next(answer)?;
-            let mut on = |side: Side, sql: &str| {
-                let connection = if side == Side::Old { &mut old } else { &mut new };
-                match connection.0.as_mut().map(|connection| connection.ask(sql)) {
-                    Some(Ok(rows)) => ShardAnswer::Rows(rows),
-                    Some(Err(failure)) => ShardAnswer::Failed(failure),
-                    None => ShardAnswer::Failed(ShardFailure::default()),
-                }
-            };
             answer = match action {
                 ShardAction::Open(side, shard) => match self.connect.get(&shard).map(|connect| connect()) {
                     None => ShardAnswer::NotOpened(NoConnection::Unnamed(
@@ -232,7 +247,7 @@ impl<C: ShardConnection> Shards<C> {
                             // Where a statement of the work has failed, which the work did not say, the first one fails.
                             commit = "SELECT 1; COMMIT";
                         }
-                        (if side == Side::Old { &mut old } else { &mut new }).0 = Some(connection);
+                        connections.get(side).0 = Some(connection);
                         ShardAnswer::Opened(kind)
                     }
                     Some(Err(error)) => {
@@ -244,16 +259,15 @@ impl<C: ShardConnection> Shards<C> {
                     }
                 },
                 // `BEGIN` begins a block in MariaDB's mode `ORACLE`.
-                ShardAction::Begin(side) => on(side, "START TRANSACTION"),
-                ShardAction::Ask(side, sql) => on(side, &sql),
-                ShardAction::Commit(side) => on(side, commit),
-                ShardAction::Rollback(side) => on(side, "ROLLBACK"),
+                ShardAction::Begin(side) => connections.ask(side, "START TRANSACTION"),
+                ShardAction::Ask(side, sql) => connections.ask(side, &sql),
+                ShardAction::Commit(side) => connections.ask(side, commit),
+                ShardAction::Rollback(side) => connections.ask(side, "ROLLBACK"),
                 ShardAction::Close(side, ends) => {
-                    let connection = if side == Side::Old { &mut old } else { &mut new };
                     if ends {
-                        connection.end();
+                        connections.get(side).end();
                     } else {
-                        connection.give_back();
+                        connections.get(side).give_back();
                     }
                     ShardAnswer::Ready
                 }
@@ -261,7 +275,7 @@ impl<C: ShardConnection> Shards<C> {
                     std::thread::sleep(time);
                     ShardAnswer::Ready
                 }
-                ShardAction::Work => match old.0.as_mut().map(&mut work) {
+                ShardAction::Work => match connections.old.0.as_mut().map(&mut work) {
                     Some(Ok(done)) => {
                         value = Some(done);
                         ShardAnswer::Ready
