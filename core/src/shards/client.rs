@@ -264,10 +264,11 @@ impl<C: ShardConnection> Shards<C> {
                 ShardAction::Commit(side) => connections.ask(side, commit),
                 ShardAction::Rollback(side) => connections.ask(side, "ROLLBACK"),
                 ShardAction::Close(side, ends) => {
+                    let connection = connections.get(side);
                     if ends {
-                        connections.get(side).end();
+                        connection.end();
                     } else {
-                        connections.get(side).give_back();
+                        connection.give_back();
                     }
                     ShardAnswer::Ready
                 }

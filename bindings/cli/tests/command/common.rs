@@ -10,6 +10,9 @@ pub static BINARY: LazyLock<String> = LazyLock::new(|| {
     std::env::var("KEYMILL_TEST_COMMAND").unwrap_or_else(|_| env!("CARGO_BIN_EXE_keymill").to_owned())
 });
 
+/// Options of a URL for tests that run a command once: on a busy machine a login or an answer may take longer than the usual deadline.
+pub const PATIENT: &str = "connect_timeout=30s&timeout=30s";
+
 /// This machine's clock, milliseconds since 1970.
 pub fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::common::{Home, Ran};
+use crate::common::{Home, PATIENT, Ran};
 
 fn server(folder: &tempfile::TempDir, words: &[&str], script: &str) -> Ran {
     let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../ci/servers/mariadb"));
@@ -25,7 +25,7 @@ fn status_says_nothing_of_tables_that_the_programs_of_a_login_do_not_use() {
          CREATE USER ids@'%' IDENTIFIED BY 'secret'",
     );
     let mill = |user: &str, args: &[&str]| {
-        let url = format!("mysql://{user}:secret@{place}/shop?connect_timeout=30s&timeout=30s");
+        let url = format!("mysql://{user}:secret@{place}/shop?{PATIENT}");
         home.run(&[&["--mill", url.as_str()], args].concat())
     };
     mill("owner", &["init", "segment:orders"]).done();

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use keymill::Scheme;
 
-use crate::common::{Home, Ran};
+use crate::common::{Home, PATIENT, Ran};
 
 /// What the other role runs.
 const PLANT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/planted.sql");
@@ -149,10 +149,9 @@ impl Field {
         let Field { host, port, app, database, .. } = self;
         let folder = self.root("SHOW unix_socket_directories");
         assert!(Path::new(&folder).is_dir(), "{folder}");
-        let more = "connect_timeout=30s&timeout=30s";
         [
-            format!("postgres://{app}:{app}@{host}:{port}/{database}?{more}"),
-            format!("postgres://{app}:{app}@{host}:{port}/{database}?{more}&socket={folder}"),
+            format!("postgres://{app}:{app}@{host}:{port}/{database}?{PATIENT}"),
+            format!("postgres://{app}:{app}@{host}:{port}/{database}?{PATIENT}&socket={folder}"),
         ]
     }
 

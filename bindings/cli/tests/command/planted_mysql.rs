@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::common::Ran;
+use crate::common::{PATIENT, Ran};
 use crate::planted::{Planted, Verbs, assert_complete};
 
 /// What the server's `sql_mode` is while a turn runs. `ORACLE` and `ANSI` change how names are read; both have `IGNORE_SPACE`.
@@ -122,7 +122,7 @@ impl Field {
     }
 
     fn url(&self, database: &str) -> String {
-        format!("mysql://app:app@{}:{}/{database}?connect_timeout=30s&timeout=30s", self.host, self.port)
+        format!("mysql://app:app@{}:{}/{database}?{PATIENT}", self.host, self.port)
     }
 }
 

@@ -1,13 +1,12 @@
 //! An operator's verbs on a PostgreSQL server, found by `KEYMILL_TEST_POSTGRES` (`ci/servers/postgres run cargo test …` sets it).
 
-use crate::common::Home;
+use crate::common::{Home, PATIENT};
 
 #[test]
 fn init_status_and_repair_work_on_postgresql() {
     let url = std::env::var("KEYMILL_TEST_POSTGRES")
         .expect("KEYMILL_TEST_POSTGRES is not set; run `ci/servers/postgres run cargo test -p keymill-cli`");
-    // On a busy machine a login takes its time.
-    let url = format!("{url}?connect_timeout=30s&timeout=30s");
+    let url = format!("{url}?{PATIENT}");
     let home = Home::new();
     let spec = format!("segment:orders?table=cli_{}", std::process::id());
     let mill = |args: &[&str]| home.run(&[&["--mill", url.as_str()], args].concat());

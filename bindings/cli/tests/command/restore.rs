@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use keymill::Scheme;
 
-use crate::common::{BINARY, Home, Ran};
+use crate::common::{BINARY, Home, PATIENT, Ran};
 
 const PAGE: &str = include_str!("../../../../docs/operations/restore.md");
 
@@ -106,11 +106,11 @@ impl Server {
         }
     }
 
-    /// The same, for commands that are run once: on a busy machine an answer may take longer than the usual deadline.
+    /// The same with [`PATIENT`].
     pub(crate) fn patient_url(&self) -> String {
         let url = self.url();
         let separator = if url.contains('?') { '&' } else { '?' };
-        format!("{url}{separator}connect_timeout=30s&timeout=30s")
+        format!("{url}{separator}{PATIENT}")
     }
 
     /// A client of the server's own.
