@@ -190,7 +190,7 @@ figures! {
     spec: String, Text, None, None, "Its spec, options included, which distinguishes two sources of one name.";
     /// Numbers that are never taken from a lease count too.
     issued: u64, Counter, Numbers, Some("keymill_issued_total"),
-        "Ids handed out. Ids that a thread, a handle or a cursor leases (in Java, Node and Python every source has a cursor) count from the lease on.";
+        "Ids handed out. In Java, Node and Python, and in threads' blocks, handles and cursors, all ids of a lease count when it is taken.";
     reserved: u64, Counter, Numbers, Some("keymill_reserved_total"), "Numbers reserved from the store.";
     left: u64, Gauge, Numbers, Some("keymill_left"), "Numbers in memory.";
     lost: u64, Counter, Numbers, Some("keymill_lost_total"), "Numbers that were reserved and will not be handed out.";

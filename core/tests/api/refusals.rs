@@ -187,7 +187,7 @@ fn leased_numbers_count_as_issued_in_the_metrics() {
     let metrics = mill.metrics();
     assert!(metrics.contains("keymill_issued_total{source=\"segment:orders\"} 100"), "{metrics}");
     let help = metrics.lines().find(|line| line.starts_with("# HELP keymill_issued_total")).unwrap();
-    assert!(help.ends_with("count from the lease on."), "{help}");
+    assert!(help.ends_with("count when it is taken."), "{help}");
 }
 
 #[test]
