@@ -1,4 +1,5 @@
-"""`SHOP_DATABASE` is a URL of MySQL, MariaDB or PostgreSQL, or the path of a SQLite file; `SHOP_ENGINE` an engine that wraps Django's own."""
+"""`SHOP_DATABASE` is a URL of MySQL, MariaDB or PostgreSQL, or the path of a SQLite file; `SHOP_ENGINE` an engine that wraps Django's own;
+`SHOP_TEST_FILE` the file that tests on SQLite make, in place of a database in memory."""
 
 import os
 from urllib.parse import unquote, urlsplit
@@ -55,6 +56,8 @@ TEMPLATES = [
 ]
 ROOT_URLCONF = "urls"
 DATABASES = {"default": _database(os.environ.get("SHOP_DATABASE", "shop.sqlite3"))}
+if "SHOP_TEST_FILE" in os.environ:
+    DATABASES["default"]["TEST"] = {"NAME": os.environ["SHOP_TEST_FILE"]}
 DEFAULT_AUTO_FIELD = "keymill.django.KeymillAutoField"
 USE_TZ = True
 TIME_ZONE = "Asia/Shanghai"

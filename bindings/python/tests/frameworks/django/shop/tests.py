@@ -27,7 +27,9 @@ class Keys(TestCase):
 
     def test_the_tests_have_a_store_of_their_own(self):
         name = str(connections["default"].settings_dict["NAME"])
-        if connection.vendor == "sqlite":
+        if "SHOP_TEST_FILE" in os.environ:
+            self.assertEqual(_mill.mill().store, f"sqlite:{name}.keymill")
+        elif connection.vendor == "sqlite":
             self.assertEqual(_mill.mill().store, "memory:")
         else:
             self.assertIn("test_", name)
@@ -291,7 +293,7 @@ class Adopt(TransactionTestCase):
 
     def setUp(self):
         self.is_of_tests = _mill.is_of_tests
-        if connection.vendor == "sqlite":
+        if _mill.mill().store == "memory:":
             self.skipTest("its store is memory")
 
     def begin_anew(self):
