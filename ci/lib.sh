@@ -5,10 +5,15 @@ target=${CARGO_TARGET_DIR:-$root/target}
 # SQLite files on tmpfs are refused, so the folders that tests make lie on a disk.
 [ "$(stat -f -c %T "${TMPDIR:-/tmp}" 2>/dev/null)" != tmpfs ] || { mkdir -p "$target/tmp"; export TMPDIR=$target/tmp; }
 passed=0 failed=0 skipped=0
+# The profile that packages are compiled with, and where it leaves them: `release`, or `dev` where `ci/test` wants no second compile.
+profile=${KEYMILL_PROFILE:-release}
+built=$target/${profile/%dev/debug}
 # What `ci/test --all` noted of its last run: date, commit, counts.
 full=$root/ci/last-full-run
 # in_full WHAT: succeeds in `ci/test --all`, which sets KEYMILL_ALL; otherwise says on a line of its own what is left to it.
 in_full() { [ -z "${KEYMILL_ALL:-}" ] || return 0; echo "left to ci/test --all: $1"; return 1; }
+# released WHAT: packages are compiled as users get them; otherwise says on a line of its own what is left to `ci/test --all`.
+released() { [ "$profile" = release ] || in_full "$1"; }
 # unchanged PATH...: these files are those of the last full run, which passed. Each path has to be there.
 unchanged() {
     local commit; commit=$(sed -n 's/^commit: //p' "$full" 2>/dev/null)

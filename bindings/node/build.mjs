@@ -11,6 +11,7 @@ const root = join(here, '..', '..')
 const target = process.env.CARGO_TARGET_DIR ?? join(root, 'target')
 const run = (command, ...args) => execFileSync(command, args, { cwd: here, stdio: 'inherit' })
 const [compiled] = process.argv.slice(2)
+const profile = process.env.KEYMILL_PROFILE ?? 'release'
 
 const [, machine, musl] = execFileSync('rustc', ['-vV'], { encoding: 'utf8' }).match(/^host: (\w+)-unknown-linux-(musl)?/m)
 const own = `linux-${machine}${musl ? '-musl' : ''}`
@@ -19,8 +20,8 @@ for (const folder of ['native', 'dist']) rmSync(join(here, folder), { recursive:
 mkdirSync(join(here, 'native'))
 const native = (platform) => join(here, 'native', `keymill.${platform}.node`)
 if (compiled === undefined) {
-  run('cargo', 'rustc', '--quiet', '--release', '--package', 'keymill-node', '--lib', '--', '-C', 'strip=symbols')
-  copyFileSync(join(target, 'release', 'libkeymill_node.so'), native(own))
+  run('cargo', 'rustc', '--quiet', '--profile', profile, '--package', 'keymill-node', '--lib', '--', '-C', 'strip=symbols')
+  copyFileSync(join(target, profile === 'dev' ? 'debug' : profile, 'libkeymill_node.so'), native(own))
 } else {
   for (const platform of readdirSync(compiled)) {
     const file = join(compiled, platform, 'keymill.node')

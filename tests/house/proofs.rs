@@ -19,12 +19,12 @@ use std::path::{Path, PathBuf};
 
 /// The test programs of Rust: their name, the file of their root, and how a step names them.
 const PROGRAMS: [(&str, &str, &str); 15] = [
-    ("core", "core/src/lib.rs", "--package keymill"),
-    ("api", "core/tests/api/main.rs", "--package keymill"),
-    ("fork", "core/tests/fork.rs", "--package keymill"),
-    ("header", "ffi/tests/header.rs", "--package keymill-ffi"),
-    ("symbols", "ffi/tests/symbols.rs", "--package keymill-ffi"),
-    ("command", "bindings/cli/tests/command/main.rs", "--package keymill-cli"),
+    ("core", "core/src/lib.rs", "--lib"),
+    ("api", "core/tests/api/main.rs", "--test api"),
+    ("fork", "core/tests/fork.rs", "--test fork"),
+    ("header", "ffi/tests/header.rs", "--test header"),
+    ("symbols", "ffi/tests/symbols.rs", "--test symbols"),
+    ("command", "bindings/cli/tests/command/main.rs", "--test command"),
     ("contract", "tests/contract/main.rs", "--test contract"),
     ("schemes", "tests/schemes/main.rs", "--test schemes"),
     ("faults", "tests/faults/main.rs", "--test faults"),
@@ -141,8 +141,8 @@ fn runs_of(script: &str) -> Vec<Run> {
 impl Run {
     /// Whether it runs this test of a program that steps name so.
     fn covers(&self, program: &str, test: &str, is_loom: bool) -> bool {
-        let (option, value) = program.split_once(' ').expect("an option and its value");
-        let named = self.words.windows(2).any(|pair| pair[0] == option && pair[1] == value);
+        let option: Vec<&str> = program.split(' ').collect();
+        let named = self.words.windows(option.len()).any(|words| words == option);
         named
             && self.is_loom == is_loom
             && !self.skips.iter().any(|skip| test.contains(skip.as_str()))
@@ -357,8 +357,8 @@ mod tests {
     fn tests_of_loom_are_run_with_loom_only() {
         let loom =
             runs_of("export RUSTFLAGS=\"--cfg loom\"\ncargo test --release --package keymill --lib loom\n");
-        assert!(loom.iter().any(|run| run.covers("--package keymill", "segment::loom::a", true)));
-        assert!(!loom.iter().any(|run| run.covers("--package keymill", "segment::loom::a", false)));
+        assert!(loom.iter().any(|run| run.covers("--lib", "segment::loom::a", true)));
+        assert!(!loom.iter().any(|run| run.covers("--lib", "segment::loom::a", false)));
     }
 
     #[test]
@@ -397,6 +397,23 @@ mod tests {
             }
         }
         assert!(left_out > 10, "the reader found {left_out} names");
+    }
+
+    #[test]
+    fn a_step_names_every_program_of_tests() {
+        let root = super::super::adversaries::root();
+        let proofs = Proofs::read(&root);
+        for folder in ["core/tests", "ffi/tests", "bindings/cli/tests"] {
+            for entry in fs::read_dir(root.join(folder)).expect("a folder").map(|entry| entry.expect("an entry")) {
+                let path = entry.path();
+                let program = format!("--test {}", path.file_stem().expect("a name").to_string_lossy());
+                assert!(
+                    proofs.runs.iter().any(|run| run.covers(&program, "", false)),
+                    "no step of `ci/test --all` says `{program}`, which is {}",
+                    path.display()
+                );
+            }
+        }
     }
 
     #[test]
