@@ -222,7 +222,7 @@ fn reserve_timed(store: &mut dyn Store, request: &Request, count: usize) -> (Vec
 }
 
 fn sixteen_connections_never_overlap_from_the_first_use_on(bench: &Bench) {
-    const ROUNDS: usize = 40;
+    let rounds = repetitions(40);
     let together = Barrier::new(16);
     let ranges: Vec<(u64, u64)> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..16)
@@ -232,17 +232,22 @@ fn sixteen_connections_never_overlap_from_the_first_use_on(bench: &Bench) {
                     let mut store = bench.open();
                     let request = bench.request("orders", 1 + n % 7);
                     together.wait();
-                    reserve_many(store.as_mut(), &request, ROUNDS)
+                    reserve_many(store.as_mut(), &request, rounds)
                 })
             })
             .collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
-    assert_eq!(ranges.len(), 16 * ROUNDS);
+    assert_eq!(ranges.len(), 16 * rounds);
     let total: u64 = ranges.iter().map(|(lo, hi)| hi - lo).sum();
     assert_disjoint(ranges);
     // One row, created once, and no failed attempt has moved it.
     assert_eq!(bench.stands_at("orders"), Some(total + 1));
+}
+
+/// How often a test repeats what it does: a quarter of `all`, and `all` in `ci/test --all`, which sets `KEYMILL_ALL`.
+fn repetitions(all: usize) -> usize {
+    if std::env::var_os("KEYMILL_ALL").is_some() { all } else { all / 4 }
 }
 
 /// The environment variable that makes this binary a child: kind, place, table.
@@ -285,7 +290,7 @@ fn eight_processes_never_overlap(bench: &Bench) {
         assert!(child.wait().unwrap().success());
     }
     println!("the longest of {} reservations took {worst} ms", ranges.len());
-    assert_eq!(ranges.len(), 8 * 100);
+    assert_eq!(ranges.len(), 8 * repetitions(100));
     let total: u64 = ranges.iter().map(|(lo, hi)| hi - lo).sum();
     assert_disjoint(ranges);
     let stands_at = bench.stands_at("orders").unwrap();
@@ -307,7 +312,7 @@ fn a_child_process_reserves_and_prints() {
         path => Place::Sqlite(path.into(), None),
     };
     let bench = std::mem::ManuallyDrop::new(Bench { kind, place, table: parts.next().unwrap().to_owned() });
-    let count = 100;
+    let count = repetitions(100);
     let (ranges, worst, unknown) = reserve_timed(bench.open().as_mut(), &bench.request("orders", 7), count);
     for (lo, hi) in ranges {
         println!("\nrange {lo} {hi}");
