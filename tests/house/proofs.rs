@@ -404,7 +404,9 @@ mod tests {
         let root = super::super::adversaries::root();
         let proofs = Proofs::read(&root);
         for folder in ["core/tests", "ffi/tests", "bindings/cli/tests"] {
-            for entry in fs::read_dir(root.join(folder)).expect("a folder").map(|entry| entry.expect("an entry")) {
+            for entry in
+                fs::read_dir(root.join(folder)).expect("a folder").map(|entry| entry.expect("an entry"))
+            {
                 let path = entry.path();
                 let program = format!("--test {}", path.file_stem().expect("a name").to_string_lossy());
                 assert!(
