@@ -7,7 +7,7 @@ target=${CARGO_TARGET_DIR:-$root/target}
 passed=0 failed=0 skipped=0
 # The profile that packages are compiled with, and where it leaves them: `release`, or `dev` where `ci/test` wants no second compile.
 profile=${KEYMILL_PROFILE:-release}
-built=$target/${profile/%dev/debug}
+profile_folder=$target/${profile/%dev/debug}
 # What `ci/test --all` noted of its last run: date, commit, counts.
 full=$root/ci/last-full-run
 # in_full WHAT: succeeds in `ci/test --all`, which sets KEYMILL_ALL; otherwise says on a line of its own what is left to it.
