@@ -12,7 +12,7 @@ use keymill_tests::takers::until;
 use keymill_tests::worker::in_a_process_of_its_own;
 
 use crate::bench::*;
-use crate::{CHILD, assert_disjoint, kind, reserve_many};
+use crate::{CHILD, assert_disjoint, kind, repetitions, reserve_many};
 
 /// The `application_id` and the journal version in the header of a file.
 fn mark_and_journal(bench: &Bench) -> (i32, String) {
@@ -529,7 +529,7 @@ fn a_child_that_outlives_its_parent_keeps_its_own_locks() {
     assert_eq!(unsafe { libc::write(to_child[1], b"x".as_ptr().cast(), 1) }, 1);
     ranges.extend(ranges_of(child));
     ranges.extend(reserve_many(bench.open().as_mut(), &bench.request("orders", 3), 1));
-    assert_eq!(ranges.len(), 1 + 1 + 100 + 3 + 1);
+    assert_eq!(ranges.len(), 1 + 1 + repetitions(100) + 3 + 1);
     assert_disjoint(ranges);
 }
 
@@ -623,7 +623,7 @@ fn a_raw_clone_that_outlives_its_parent_keeps_the_log_it_writes_to() {
     take(&std::fs::read_to_string(at("parent")).unwrap());
     take(&std::fs::read_to_string(at("child")).unwrap());
     ranges.extend(reserve_many(bench.open().as_mut(), &bench.request("orders", 3), 1));
-    assert_eq!(ranges.len(), 100 + 1 + 5 + 1);
+    assert_eq!(ranges.len(), repetitions(100) + 1 + 5 + 1);
     assert_disjoint(ranges);
 }
 
