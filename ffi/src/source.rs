@@ -256,7 +256,7 @@ pub struct km_stats {
     pub last_refill_ms: i64,
     /// Ids a second.
     pub rate: f64,
-    /// How many seconds the numbers in memory last at that rate.
+    /// How many seconds the numbers in memory last at that rate; 0 where none are left and callers get an error.
     pub runway_seconds: f64,
     /// How far a snowflake's time leads the wall clock, in milliseconds.
     pub lead_ms: i64,

@@ -201,9 +201,9 @@ figures! {
     last_refill_ms: Option<i64>, Gauge, UnixMilliseconds, Some("keymill_last_refill_timestamp_seconds"),
         "When the last reservation came back.";
     rate: f64, Gauge, PerSecond, None, "Ids a second, as the keeper measured them last.";
-    /// `None` at a rate of 0.
+    /// `None` at a rate of 0, unless callers get an error.
     runway_seconds: Option<f64>, Gauge, Seconds, Some("keymill_runway_seconds"),
-        "How long the numbers in memory last at the present rate.";
+        "How long the numbers in memory last at the present rate; 0 where none are left and callers get an error.";
     /// In milliseconds.
     lead_ms: Option<i64>, Gauge, Milliseconds, Some("keymill_clock_lead_seconds"),
         "How far a snowflake's time leads the wall clock.";
@@ -237,13 +237,11 @@ impl Stats {
 
     fn of_numbers(callers: &Callers, (issued, left): (u64, u64)) -> Stats {
         let rate = Counters::get(&callers.counters.rate_per_1000s) as f64 / 1000.0;
-        Stats {
-            issued,
-            left,
-            rate,
-            runway_seconds: (rate > 0.0).then(|| left as f64 / rate),
-            ..Stats::of_callers(callers)
-        }
+        let stats = Stats::of_callers(callers);
+        // In an outage nothing is taken, so the rate falls to 0 while callers get errors.
+        let none_left = left == 0 && stats.refusal.is_some();
+        let runway_seconds = if none_left { Some(0.0) } else { (rate > 0.0).then(|| left as f64 / rate) };
+        Stats { issued, left, rate, runway_seconds, ..stats }
     }
 
     pub(crate) fn of_snowflakes(source: &SnowflakeSource) -> Stats {

@@ -1,7 +1,7 @@
 //! What a caller is told when there is no number, and that two spellings of one column are one column.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keymill::{Change, Code, Error, Mill, Source};
 
@@ -44,6 +44,21 @@ fn a_source_that_is_used_up_is_carried_over_as_one() {
         assert_eq!(source.next_text().unwrap_err().code, code, "{spec}");
         mill.close();
     }
+}
+
+/// The alert of the page looks at the runway: an outage must not end it while callers get errors.
+#[test]
+fn a_source_that_has_no_numbers_left_in_an_outage_has_a_runway_of_zero() {
+    let (mill, source) = open("memory:?script=down:1000000", "segment:orders?deadline=100ms");
+    assert_eq!(source.stats().unwrap().runway_seconds, None, "nobody has asked for a number");
+    let deadline = Instant::now() + Duration::from_secs(180);
+    while source.stats().unwrap().refusal.is_none() {
+        assert!(Instant::now() < deadline, "no outage was noticed");
+        source.next().unwrap_err();
+    }
+    let stats = source.stats().unwrap();
+    assert_eq!((stats.rate, stats.runway_seconds), (0.0, Some(0.0)));
+    assert!(mill.metrics().contains("\nkeymill_runway_seconds{source=\"segment:orders\"} 0\n"), "{}", mill.metrics());
 }
 
 #[test]

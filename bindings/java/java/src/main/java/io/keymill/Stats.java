@@ -119,7 +119,7 @@ public final class Stats {
     }
 
     /**
-     * How long the numbers in memory last at {@link #rate}.
+     * How long the numbers in memory last at {@link #rate}; zero where none are left and callers get an error.
      *
      * @return the time, or nothing at a rate of 0
      */
