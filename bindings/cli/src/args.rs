@@ -543,6 +543,7 @@ Examples:
     #[command(long_about = "\
 Run a scenario from standard input: one JSON object a line, each answered by one line. For tests.
 
+The mill is that of --mill or of a step \"open\"; $KEYMILL_CONFIG is not read, so a scenario meets no store by accident.
 An answer is {\"is\": VALUE}, {} or {\"error\": CODE, \"says\": MESSAGE, \"retry_after_ms\": MS}; an error does not end
 the scenario, a line that is no step does. All scalars are strings. The steps are those of tests/vectors:
   {\"do\":\"open\",\"config\":C}                 {\"do\":\"close\"}
