@@ -14,9 +14,11 @@ full=$root/ci/last-full-run
 in_full() { [ -z "${KEYMILL_ALL:-}" ] || return 0; echo "left to ci/test --all: $1"; return 1; }
 # released WHAT: packages are compiled as users get them; otherwise says on a line of its own what is left to `ci/test --all`.
 released() { [ "$profile" = release ] || in_full "$1"; }
+# last_full_commit: the commit of the last full run.
+last_full_commit() { sed -n 's/^commit: //p' "$full" 2>/dev/null; }
 # unchanged PATH...: these files are those of the last full run, which passed. Each path has to be there.
 unchanged() {
-    local commit; commit=$(sed -n 's/^commit: //p' "$full" 2>/dev/null)
+    local commit; commit=$(last_full_commit)
     [ -n "$commit" ] && grep -q '^counts: .* 0 failed' "$full" && ! grep -q '^changed:' "$full" &&
         git -C "$root" ls-files --error-unmatch -- "$@" >/dev/null 2>&1 && git -C "$root" diff --quiet "$commit" -- "$@" 2>/dev/null &&
         [ -z "$(git -C "$root" ls-files --others --exclude-standard -- "$@")" ]
