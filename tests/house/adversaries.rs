@@ -275,7 +275,7 @@ impl Table {
             }
             for name in all {
                 match rows.get(name.as_str()).map_or(0, Vec::len) {
-                    0 => wrong.push(format!("{list}: `{name}` is in no row")),
+                    0 => wrong.push(format!("{list}: `{name}` is in no file of tests/adversaries/features")),
                     1 => {}
                     _ => {
                         wrong.push(format!("{list}: `{name}` is in several rows: {:?}", rows[name.as_str()]));
@@ -496,8 +496,8 @@ silent = "as segment: it asks there too."
                 "silent = \"faults::a\"\nslow = \"faults::a\"",
                 "segment.slow: there is no such adversary",
             ),
-            ("options = [\"source.step\"]\n", "", "options: `source.step` is in no row"),
-            ("verbs = [\"Mill::open\"]\n", "", "verbs: `Mill::open` is in no row"),
+            ("options = [\"source.step\"]\n", "", "options: `source.step` is in no file of tests/adversaries/features"),
+            ("verbs = [\"Mill::open\"]\n", "", "verbs: `Mill::open` is in no file of tests/adversaries/features"),
             (
                 "verbs = [",
                 "options = [\"source.step\"]\nverbs = [",

@@ -354,8 +354,8 @@ fn a_file_s_rows_are_imported_while_an_old_node_writes_them() {
         mill.init(&[&format!("segment:orders?scheme={scheme}"), "segment:orders"], Change::Apply).unwrap();
         let node = rusqlite::Connection::open(&file).unwrap();
         node.busy_timeout(Duration::from_secs(120)).unwrap();
-        let values = program.row.1.replace("unix_timestamp()", "0");
-        node.execute(&format!("INSERT INTO {table} ({}) VALUES ({values})", program.row.0), []).unwrap();
+        let (columns, values) = program.row;
+        node.execute(&format!("INSERT INTO {table} ({columns}) VALUES ({values})"), []).unwrap();
         let stop = AtomicBool::new(false);
         let orders = mill.source("segment:orders?deadline=60s").unwrap();
         let (mut old, ours) = std::thread::scope(|scope| {

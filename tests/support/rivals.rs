@@ -72,7 +72,7 @@ pub const PROGRAMS: &[Program] = &[
         scheme: Scheme::Cosid,
         by: "name",
         maximum: "last_max_id",
-        row: ("name, last_max_id, last_fetch_time", "'orders', 0, unix_timestamp()"),
+        row: ("name, last_max_id, last_fetch_time", "'orders', 0, 0"),
         node: cosid,
     },
 ];
