@@ -52,7 +52,8 @@ class _Takes:
 
     def _found(self):
         model = self.model
-        *right_for, source = _mill.found(self.keymill_spec(model), table_of(model), lambda: self._highest_there(model))
+        using = _database_of(model)
+        *right_for, source = _mill.found(self.keymill_spec(model), table_of(model), using, lambda: self._highest_there(model, using))
         self._at = (*right_for, self._take(source))
         return self._at[3]
 
@@ -67,15 +68,12 @@ class _Takes:
         rows = models.QuerySet(model, using=using or router.db_for_write(model))
         return rows.aggregate(highest=models.Max(self.attname))["highest"] or 0
 
-    def _highest_there(self, model):
+    def _highest_there(self, model, using):
         """The highest number in the database to which the model's writes go; 0 where a project of several databases has the table in another
         one, or a router does not say."""
         if len(connections.settings) == 1:
             return self.highest(model)
-        try:
-            using = router.db_for_write(model)
-        except Exception:
-            # The project's router refuses a model outside of its blocks, by an exception of its own.
+        if using is None:
             return 0
         try:
             # A statement that fails would end the program's transaction.
@@ -95,6 +93,15 @@ class _Takes:
             value = self._taken()
             setattr(model_instance, self.attname, value)
         return value
+
+
+def _database_of(model):
+    """The database to which the model's writes go; ``None`` where the project's router refuses a model outside of its blocks, by an exception of
+    its own."""
+    try:
+        return router.db_for_write(model)
+    except Exception:
+        return None
 
 
 def fields():

@@ -194,9 +194,22 @@ def is_of_tests():
     return _is_for_the_process() or entry.get("NAME") != _names.get(alias(), entry.get("NAME"))
 
 
-def found(spec, table, highest):
-    """The source of a field, with what it is right for: an epoch, and a name that an entry of ``DATABASES`` has. `highest` asks for the highest
-    number that the table has; 0: none."""
+def _refuse_rows_beside_programs(table, using):
+    """``setup_test_environment()`` alone makes no database: rows then go where those of programs are."""
+    entry = connections.settings.get(using, {})
+    is_real = "NAME" in entry and not _is_in_memory(entry) and entry["NAME"] == _names.get(using)
+    if is_real and _is_tested() and _is_for_the_process():
+        raise keymill.StoreError(
+            "STORE_REFUSED",
+            f"Django's test environment is set up, and rows of {table} go to the database {using!r} that programs use, whose ids an id of a test may "
+            f"equal; let tests make a database, or take its ids: override_settings(KEYMILL={{'database': {using!r}}})",
+        )
+
+
+def found(spec, table, using, highest):
+    """The source of a field, with what it is right for: an epoch, and a name that an entry of ``DATABASES`` has. The model's writes go to the
+    database `using`; ``None``: its router does not say. `highest` asks for the highest number that the table has; 0: none."""
+    _refuse_rows_beside_programs(table, using)
     entry = _entry()
     name = entry.get("NAME")
     owner, at = _opened()

@@ -165,6 +165,19 @@ class RealStores(TestCase):
             with mock.patch.dict(_mill._at_start, {"database": "other"}, clear=True):
                 self.assertEqual(_mill.configuration(), "memory:")
 
+    def test_rows_in_the_database_of_programs_get_no_ids_of_a_test(self):
+        name = connections.settings["default"]["NAME"]
+        if "mode=memory" in str(name):
+            self.skipTest("its database ends with this process")
+        with mock.patch.dict(_mill._names, {"default": name}):
+            _mill.close()
+            refusal = "test environment is set up, and rows of shop_buyer go to the database 'default'"
+            with self.assertRaisesRegex(StoreError, refusal), transaction.atomic():
+                Buyer.objects.create(name="a")
+            with override_settings(KEYMILL={"database": "default"}):
+                self.assertGreater(Buyer.objects.create(name="a").pk, 0)
+        _mill.close()
+
     def test_a_store_that_a_test_names_is_that_test_s(self):
         with TemporaryDirectory() as folder:
             for name in ("one", "two"):
