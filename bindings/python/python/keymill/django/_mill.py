@@ -195,14 +195,13 @@ def is_of_tests():
 
 
 def _refuse_rows_beside_programs(table, using):
-    """``setup_test_environment()`` alone makes no database: rows then go where those of programs are."""
+    """``setup_test_environment()`` alone makes no database: rows then go to a database that programs use."""
     entry = connections.settings.get(using, {})
     is_real = "NAME" in entry and not _is_in_memory(entry) and entry["NAME"] == _names.get(using)
     if is_real and _is_tested() and _is_for_the_process():
         raise keymill.StoreError(
             "STORE_REFUSED",
-            f"Django's test environment is set up, and rows of {table} go to the database {using!r} that programs use, whose ids an id of a test may "
-            f"equal; let tests make a database, or take its ids: override_settings(KEYMILL={{'database': {using!r}}})",
+            f"Django's test environment is set up, and rows of {table} go to the database {using!r} of programs: let tests make a database, or take its ids by override_settings(KEYMILL={{'database': {using!r}}})",
         )
 
 
