@@ -496,8 +496,16 @@ silent = "as segment: it asks there too."
                 "silent = \"faults::a\"\nslow = \"faults::a\"",
                 "segment.slow: there is no such adversary",
             ),
-            ("options = [\"source.step\"]\n", "", "options: `source.step` is in no file of tests/adversaries/features"),
-            ("verbs = [\"Mill::open\"]\n", "", "verbs: `Mill::open` is in no file of tests/adversaries/features"),
+            (
+                "options = [\"source.step\"]\n",
+                "",
+                "options: `source.step` is in no file of tests/adversaries/features",
+            ),
+            (
+                "verbs = [\"Mill::open\"]\n",
+                "",
+                "verbs: `Mill::open` is in no file of tests/adversaries/features",
+            ),
             (
                 "verbs = [",
                 "options = [\"source.step\"]\nverbs = [",

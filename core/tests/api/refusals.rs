@@ -49,7 +49,7 @@ fn a_source_that_is_used_up_is_carried_over_as_one() {
 /// The alert of the page looks at the runway: an outage must not end it while callers get errors.
 #[test]
 fn a_source_that_has_no_numbers_left_in_an_outage_has_a_runway_of_zero() {
-    let (mill, source) = open("memory:?script=down:1000000", "segment:orders?deadline=100ms");
+    let (mill, source) = open("memory:?script=down:10000", "segment:orders?deadline=100ms");
     assert_eq!(source.stats().unwrap().runway_seconds, None, "nobody has asked for a number");
     let deadline = Instant::now() + Duration::from_secs(180);
     while source.stats().unwrap().refusal.is_none() {
@@ -58,7 +58,11 @@ fn a_source_that_has_no_numbers_left_in_an_outage_has_a_runway_of_zero() {
     }
     let stats = source.stats().unwrap();
     assert_eq!((stats.rate, stats.runway_seconds), (0.0, Some(0.0)));
-    assert!(mill.metrics().contains("\nkeymill_runway_seconds{source=\"segment:orders\"} 0\n"), "{}", mill.metrics());
+    assert!(
+        mill.metrics().contains("\nkeymill_runway_seconds{source=\"segment:orders\"} 0\n"),
+        "{}",
+        mill.metrics()
+    );
 }
 
 #[test]

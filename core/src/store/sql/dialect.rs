@@ -253,8 +253,13 @@ mod tests {
                     continue;
                 }
                 let file = scheme.create(family).unwrap_or_default();
-                let by_table = file.lines().any(|line| line.contains(touched.column) && line.contains("ON UPDATE"));
-                assert!(by_table || touched.set_on.contains(&family), "{scheme}, {family:?}: {}", touched.column);
+                let by_table =
+                    file.lines().any(|line| line.contains(touched.column) && line.contains("ON UPDATE"));
+                assert!(
+                    by_table || touched.set_on.contains(&family),
+                    "{scheme}, {family:?}: {}",
+                    touched.column
+                );
             }
         }
     }
