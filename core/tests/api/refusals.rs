@@ -59,7 +59,7 @@ fn a_source_that_has_no_numbers_left_in_an_outage_has_a_runway_of_zero() {
     let stats = source.stats().unwrap();
     assert_eq!((stats.rate, stats.runway_seconds), (0.0, Some(0.0)));
     assert!(
-        mill.metrics().contains("\nkeymill_runway_seconds{source=\"segment:orders\"} 0\n"),
+        mill.metrics().contains("\nkeymill_runway_seconds{source=\"segment:orders\"} 0.000\n"),
         "{}",
         mill.metrics()
     );
