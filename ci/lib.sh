@@ -24,6 +24,15 @@ unchanged() {
         [ -z "$(git -C "$root" ls-files --others --exclude-standard -- "$@")" ]
 }
 
+# unchanged_code PAGE...: the blocks of code of these pages are those of the last full run.
+unchanged_code() {
+    local page
+    for page; do
+        cmp -s <(git -C "$root" show "$(last_full_commit):$page" 2>/dev/null | code) <(code <"$root/$page") || return
+    done
+}
+code() { awk '/^```/ { inside = !inside } inside'; }
+
 # The Linux systems that packages are built for, and Rust's name of each.
 platforms=(linux-x86_64 linux-x86_64-musl linux-aarch64 linux-aarch64-musl)
 # The platforms of laptops, for which only packages are made: nothing here can run what is built for macOS.
