@@ -360,7 +360,7 @@ typedef struct {
      */
     double rate;
     /**
-     * How many seconds the numbers in memory last at that rate.
+     * How many seconds the numbers in memory last at that rate; 0 where none are left and callers get an error.
      */
     double runway_seconds;
     /**
