@@ -44,7 +44,7 @@ impl Authority {
     pub fn at(folder: PathBuf, extension: &str) -> Authority {
         let authority = Authority { folder, _kept: None };
         authority.openssl(
-            "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=keymill-tests \
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=keymill-tests \
              -addext basicConstraints=critical,CA:TRUE",
         );
         authority.sign("server", "localhost", extension);
@@ -56,7 +56,7 @@ impl Authority {
 
     fn sign(&self, name: &str, subject: &str, extension: &str) {
         self.openssl(&format!(
-            "req -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.csr -subj /CN={subject}"
+            "req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout {name}.key -out {name}.csr -subj /CN={subject}"
         ));
         std::fs::write(self.file("names"), extension).expect("a file");
         self.openssl(&format!(
