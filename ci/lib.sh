@@ -271,7 +271,13 @@ summary() {
 stays() { echo "$0: the server stays for the next command; \`$0 stop\` ends it" >&2; }
 
 # born PID: when this process began, in the kernel's ticks.
-born() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
+# No program is run: servers that end are asked for many times.
+born() {
+    local fields
+    { fields=$(<"/proc/$1/stat"); } 2>/dev/null || return
+    read -ra fields <<<"${fields##*) }"
+    echo "${fields[19]}"
+}
 # lives PID BORN: whether the process is still the one that began then. A free pid is reused for other processes and for
 # their threads; it may belong to another user, so `kill -0` is no test.
 lives() { [ -n "$1" ] && [ -n "$2" ] && [ "$(born "$1")" = "$2" ]; }
