@@ -110,14 +110,16 @@ if (all) {
 const server = `
 import { appendFileSync } from 'node:fs'
 import { open } from 'keymill'
-const mill = open(process.env.KEYMILL_CONFIG)
+let mill
+// Before the first id: on a busy machine nodemon may end a program while it starts.
+if (process.env.CLOSES) {
+  for (const signal of ['SIGUSR2', 'SIGINT']) process.once(signal, () => (mill?.close(), process.kill(process.pid, signal)))
+}
+mill = open(process.env.KEYMILL_CONFIG)
 const orders = mill.segment('orders')
 const stamps = mill.snowflake('stamps', { lease: process.env.LEASE })
 appendFileSync('ids', [...orders.take(100), ...stamps.take(100)].join('\\n') + '\\n')
 setInterval(() => appendFileSync('ids', \`\${orders.next()}\\n\${stamps.next()}\\n\`), 1)
-if (process.env.CLOSES) {
-  for (const signal of ['SIGUSR2', 'SIGINT']) process.once(signal, () => (mill.close(), process.kill(process.pid, signal)))
-}
 console.log('up', process.pid)
 `
 
