@@ -391,7 +391,7 @@ fn a_file_s_rows_are_imported_while_an_old_node_writes_them() {
         assert_eq!((ours[0], ours[4999]), (first, first + 4999), "{scheme}");
         assert!(
             old.last().is_some_and(|end| *end > PARKED_AT)
-                && orders.import(&from(scheme, scheme), Change::Apply).unwrap().was_done()
+                && orders.import(&from(scheme, table), Change::Apply).unwrap().was_done()
         );
     }
 }
