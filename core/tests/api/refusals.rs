@@ -50,7 +50,7 @@ fn a_source_that_is_used_up_is_carried_over_as_one() {
 #[test]
 fn a_source_that_has_no_numbers_left_in_an_outage_has_a_runway_of_zero() {
     let (mill, source) = open("memory:?script=down:10000", "segment:orders?deadline=100ms");
-    assert_eq!(source.stats().unwrap().runway_seconds, None, "nobody has asked for a number");
+    assert_eq!(source.stats().unwrap().runway_seconds, None, "before the first call");
     let deadline = Instant::now() + Duration::from_secs(180);
     while source.stats().unwrap().refusal.is_none() {
         assert!(Instant::now() < deadline, "no outage was noticed");

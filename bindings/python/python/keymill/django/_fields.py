@@ -72,7 +72,7 @@ class _Takes:
         """The highest number in the database to which the model's writes go; 0 where a project of several databases has the table in another
         one, or a router does not say."""
         if len(connections.settings) == 1:
-            return self.highest(model)
+            return self.highest(model, using)
         if using is None:
             return 0
         try:

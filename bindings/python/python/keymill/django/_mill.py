@@ -92,6 +92,12 @@ def _is_in_memory(entry):
     return name == ":memory:" or name.startswith("file:") and "mode=memory" in name
 
 
+def _is_named_as_at_start(at):
+    """Whether the database is the program's, and none that tests have made in its place."""
+    name = connections.settings.get(at, {}).get("NAME")
+    return name == _names.get(at, name)
+
+
 def _is_tested():
     """Whether Django's tests run, by its own runner or by pytest-django."""
     utils = sys.modules.get("django.test.utils")
@@ -104,7 +110,7 @@ def _is_for_the_process():
     entry = _entry()
     if _is_in_memory(entry):
         return True
-    is_real = not entry or entry.get("NAME") == _names.get(alias(), entry.get("NAME"))
+    is_real = not entry or _is_named_as_at_start(alias())
     return is_real and _is_tested() and setting() == _at_start
 
 
@@ -190,18 +196,16 @@ def close():
 
 def is_of_tests():
     """Whether the store is a database that tests have made for themselves."""
-    entry = _entry()
-    return _is_for_the_process() or entry.get("NAME") != _names.get(alias(), entry.get("NAME"))
+    return _is_for_the_process() or not _is_named_as_at_start(alias())
 
 
 def _refuse_rows_beside_programs(table, using):
     """``setup_test_environment()`` alone makes no database: rows then go to a database that programs use."""
-    entry = connections.settings.get(using, {})
-    is_real = "NAME" in entry and not _is_in_memory(entry) and entry["NAME"] == _names.get(using)
+    is_real = using in _names and _is_named_as_at_start(using) and not _is_in_memory(connections.settings[using])
     if is_real and _is_tested() and _is_for_the_process():
         raise keymill.StoreError(
             "STORE_REFUSED",
-            f"Django's test environment is set up, and rows of {table} go to the database {using!r} of programs: let tests make a database, or take its ids by override_settings(KEYMILL={{'database': {using!r}}})",
+            f"Django's test environment is set up, and rows of {table} go to the database {using!r} of programs: let tests make a database, or insert them without setup_test_environment()",
         )
 
 
