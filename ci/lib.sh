@@ -270,6 +270,9 @@ summary() {
 # stays: what the `run` of a server script says where it starts the server.
 stays() { echo "$0: the server stays for the next command; \`$0 stop\` ends it" >&2; }
 
+# note NAME: what a server's script has written into its folder `home` under this name.
+note() { [ -f "$home/$1" ] && echo "$(<"$home/$1")"; }
+
 # born PID: when this process began, in the kernel's ticks.
 # No program is run: servers that end are asked for many times.
 born() {
