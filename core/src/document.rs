@@ -621,8 +621,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2_000))]
-
         /// Whatever is read has no more levels than are allowed, and nothing overflows the stack.
         #[test]
         fn tokens_in_any_order_are_read_or_refused_within_the_levels(text in tokens(), wrap in 0..12_usize, parts in 1..9_usize) {

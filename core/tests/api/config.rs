@@ -116,8 +116,6 @@ fn is_one_clear_line(error: &keymill::Error) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
-
     #[test]
     fn any_spec_is_read_or_refused_in_one_line(spec in prop_oneof![pieces(), any::<String>()]) {
         let config = MillConfig::parse("memory:").expect("a memory mill");

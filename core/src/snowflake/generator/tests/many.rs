@@ -110,8 +110,6 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
     #[test]
     fn whatever_happens_ids_rise_and_lead_no_more_than_allowed(
         layout in prop::sample::select(vec!["twitter", "uid", "sonyflake", "js53", "time:41@1ms,worker:1,seq:1"]),
