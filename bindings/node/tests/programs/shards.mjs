@@ -1,5 +1,6 @@
 // Changes a few ids by `Shards` until a file says stop: node shards.mjs STORE SHARDS LOG SEED
 import { appendFileSync, existsSync } from 'node:fs'
+import { setTimeout } from 'node:timers/promises'
 import { open, Shards } from 'keymill'
 import { ask, TABLES, TwoShards } from '../two-shards.mjs'
 
@@ -37,9 +38,13 @@ async function work(client, id, done) {
   }
 }
 
+// At most so long does a writer pause between two writes: in the short run it leaves processors to other steps.
+const PAUSE_MS = process.env.KEYMILL_ALL ? 0 : 20
+
 async function writer() {
   const done = []
   while (!existsSync(`${log}.stop`)) {
+    await setTimeout(chance(PAUSE_MS + 1))
     const id = FIRST + BigInt(chance(IDS))
     try {
       await shards.write(id, (client) => work(client, String(id), done))
