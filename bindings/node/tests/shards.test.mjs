@@ -88,11 +88,13 @@ each('a work that does not wait for its statements, or leaves rows unread, ends 
   const sleep = two.driver === 'pg' ? 'SELECT pg_sleep(4)' : 'SELECT SLEEP(4)'
   const works = { waits: (client) => void ask(client, sleep).catch(() => undefined) }
   if (two.driver !== 'pg') {
-    works.reads = (client) => {
+    works.reads = async (client) => {
+      // How long the server waits for a session that reads no more.
+      await ask(client, 'SET SESSION net_write_timeout = 2')
       const raw = client.promise ? client : client.connection
       const rows = raw.query('SELECT a.seq FROM seq_1_to_300 a JOIN seq_1_to_300 b JOIN seq_1_to_30 c').stream()
       rows.on('error', () => undefined)
-      return new Promise((done) => rows.once('data', () => (rows.pause(), done())))
+      await new Promise((done) => rows.once('data', () => (rows.pause(), done())))
     }
   }
   for (const table of [MOVING, STAYING]) {
