@@ -178,6 +178,7 @@ fn workers_banks_and_routes_are_committed_whatever_a_role_of_postgresql_sets() {
         "quote_all_identifiers = on",
         "extra_float_digits = -15",
         "enable_seqscan = off",
+        "jit_above_cost = 0",
     ]
     .into_iter()
     .enumerate()

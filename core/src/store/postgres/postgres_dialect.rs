@@ -93,9 +93,12 @@ impl Limits {
 
 /// Settings of a session that keymill alone uses. A session shared through a pooler gets none: they would remain for the
 /// next client, and the next transaction may be on another connection.
+///
+/// * `jit`: keymill asks for a few rows by their key. To compile such a statement takes a second, where a role's settings or a large
+///   catalogue make the planner expect a long one.
 pub(super) fn session(limits: Limits) -> String {
     format!(
-        "SET lock_timeout = {}; SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; SET client_min_messages = warning; SET standard_conforming_strings = on; SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        "SET lock_timeout = {}; SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; SET client_min_messages = warning; SET standard_conforming_strings = on; SET jit = off; SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
         limits.lock().as_millis(),
         limits.statement_ms(),
         limits.idle_ms(),
@@ -107,12 +110,13 @@ pub(super) fn session(limits: Limits) -> String {
 ///
 /// * `client_min_messages`: the server reports in a warning that a commit did not wait for its standby.
 /// * `client_encoding`: a name read in another encoding would name another row.
+/// * `jit`: as in [`session`].
 /// * Read-only or not is left as it is: a DBA stops writing by `default_transaction_read_only`.
 pub(super) fn begun(limits: Limits, lock: Duration, synchronous_commit: &str) -> String {
     let lock = u64::try_from(lock.as_millis()).unwrap_or(u64::MAX).clamp(1, i32::MAX as u64);
     format!(
         "SELECT {}, pg_catalog.set_config('lock_timeout', '{lock}', true), \
-         pg_catalog.set_config('statement_timeout', '{}', true), pg_catalog.set_config('idle_in_transaction_session_timeout', '{}', true), pg_catalog.set_config('client_min_messages', 'warning', true), pg_catalog.set_config('client_encoding', 'UTF8', true)",
+         pg_catalog.set_config('statement_timeout', '{}', true), pg_catalog.set_config('idle_in_transaction_session_timeout', '{}', true), pg_catalog.set_config('client_min_messages', 'warning', true), pg_catalog.set_config('client_encoding', 'UTF8', true), pg_catalog.set_config('jit', 'off', true)",
         pinned(synchronous_commit),
         limits.statement_ms(),
         limits.idle_ms(),
@@ -320,5 +324,12 @@ mod tests {
         assert!(settings.contains("lock_timeout = 1000;"), "{settings}");
         assert!(settings.contains("SET statement_timeout = 1500;"), "{settings}");
         assert!(session(Limits::new(Duration::MAX)).contains("lock_timeout"), "no overflow");
+    }
+
+    #[test]
+    fn the_server_compiles_no_statement() {
+        let limits = Limits::new(Duration::from_secs(2));
+        assert!(session(limits).contains("SET jit = off;"));
+        assert!(begun(limits, limits.lock(), "on").contains("set_config('jit', 'off', true)"));
     }
 }
