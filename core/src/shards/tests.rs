@@ -226,8 +226,12 @@ impl Play {
 }
 
 fn tables(routes: &str) -> ShardTables {
-    let router = Router::from_text(routes).expect("a table");
-    let tables = ShardTables::new(&router, vec![("t".to_owned(), "id".to_owned())]).expect("tables");
+    tables_by(&Router::from_text(routes).expect("a table"))
+}
+
+/// New tables, of which nothing is known yet.
+fn tables_by(router: &Router) -> ShardTables {
+    let tables = ShardTables::new(router, vec![("t".to_owned(), "id".to_owned())]).expect("tables");
     tables.with_deadline(Duration::from_secs(60))
 }
 
@@ -240,8 +244,10 @@ fn wherever_a_write_fails_no_connection_is_left_and_what_it_says_is_true() {
         (ShardKind::Postgres, "tr"),
     ] {
         for routes in [STAYS, MOVES] {
+            // Each play has tables of its own; to read the routes takes longer than to play.
+            let router = Router::from_text(routes).expect("a table");
             let mut whole = Play { trigger, ..Play::new(kind) };
-            assert!(matches!(whole.run(tables(routes).write(ID), None), Ends::Done));
+            assert!(matches!(whole.run(tables_by(&router).write(ID), None), Ends::Done));
             assert_eq!(whole.works, 1);
             let is_mirrored = routes == MOVES;
             assert_eq!(
@@ -252,7 +258,7 @@ fn wherever_a_write_fails_no_connection_is_left_and_what_it_says_is_true() {
                 for how in ALL {
                     for once in [false, true] {
                         let mut play = Play { trigger, ..Play::new(kind) };
-                        let write = tables(routes).write(ID);
+                        let write = tables_by(&router).write(ID);
                         let write = if once { write.once() } else { write };
                         let ends = play.run(write, Some((step, how)));
                         let shown = format!(
