@@ -229,7 +229,7 @@ fn tables(routes: &str) -> ShardTables {
     tables_by(&Router::from_text(routes).expect("a table"))
 }
 
-/// New tables, of which nothing is known yet.
+/// New tables: no column of theirs is known yet.
 fn tables_by(router: &Router) -> ShardTables {
     let tables = ShardTables::new(router, vec![("t".to_owned(), "id".to_owned())]).expect("tables");
     tables.with_deadline(Duration::from_secs(60))
