@@ -84,8 +84,10 @@ extern "C" fn wipe() {
         if !start.is_null() {
             // SAFETY: the pages of the region, whole, which are words.
             let words = unsafe { std::slice::from_raw_parts(start, bytes / size_of::<AtomicU64>()) };
-            // ordering: Relaxed — as above.
-            words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            for word in words {
+                // ordering: Relaxed — as above.
+                word.store(0, Ordering::Relaxed);
+            }
         }
     }
 }
