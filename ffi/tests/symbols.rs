@@ -87,8 +87,9 @@ fn every_exported_function_goes_through_the_door() {
 fn the_library_exports_the_ledger_and_nothing_else() {
     let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut build = Command::new(cargo);
-    // The build of all default members, which the other tests have made.
-    build.args(["build", "--quiet", "--message-format=json"]).current_dir(home().join(".."));
+    build
+        .args(["build", "--quiet", "-p", "keymill-ffi", "--lib", "--message-format=json"])
+        .current_dir(home());
     // Cargo tells a test which package it belongs to. A build script of a dependency asks for these variables, and would run again here and
     // once more in the next command: with it everything that depends on it is compiled twice.
     for (name, _) in env::vars_os() {
