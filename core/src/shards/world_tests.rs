@@ -1347,9 +1347,10 @@ fn seeds(few: u64) -> u64 {
 
 #[test]
 fn whatever_writers_do_at_once_the_new_shard_has_what_the_old_one_acknowledged() {
+    let seeds = seeds(9);
     for kind in KINDS {
         let mut all = Seen::default();
-        for seed in 1..=seeds(9) {
+        for seed in 1..=seeds {
             let world = run(seed, kind, Mutant::None, false);
             if let Some(violation) = &world.violation {
                 let trace = run(seed, kind, Mutant::None, true).trace.unwrap_or_default();
@@ -1360,7 +1361,7 @@ fn whatever_writers_do_at_once_the_new_shard_has_what_the_old_one_acknowledged()
         println!("{kind:?}: {all:?}");
         let moved = all.acknowledged.min(all.reads).min(all.broken).min(all.halves * 10);
         assert!(moved > 100 && all.repaired > 5 && all.thrown > 50, "something was played: {all:?}");
-        assert_eq!(all.finished, 2 * seeds(9));
+        assert_eq!(all.finished, 2 * seeds);
     }
 }
 
