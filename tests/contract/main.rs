@@ -245,9 +245,9 @@ fn sixteen_connections_never_overlap_from_the_first_use_on(bench: &Bench) {
     assert_eq!(bench.stands_at("orders"), Some(total + 1));
 }
 
-/// How often a test repeats what it does: a quarter of `all`, and `all` in `ci/test --all`, which sets `KEYMILL_ALL`.
+/// How often a test repeats what it does: a quarter of `all`, and `all` in `ci/test --all`.
 fn repetitions(all: usize) -> usize {
-    if std::env::var_os("KEYMILL_ALL").is_some() { all } else { all / 4 }
+    if keymill_tests::ci::is_full_run() { all } else { all / 4 }
 }
 
 /// The environment variable that makes this binary a child: kind, place, table.

@@ -7,6 +7,12 @@ use std::time::Duration;
 use keymill::store::Secret;
 use keymill::store::server::ServerOptions;
 
+/// Whether `ci/test --all` runs, which sets `KEYMILL_ALL`.
+#[must_use]
+pub fn is_full_run() -> bool {
+    std::env::var_os("KEYMILL_ALL").is_some()
+}
+
 /// The URL of the shared server of `ci/servers/SCRIPT`, in this variable: `scheme://user:password@host:port/database`.
 ///
 /// # Panics
