@@ -107,7 +107,7 @@ fn work<C: ShardConnection>(connection: &mut C, id: u64) -> Result<Done, WorkErr
 
 fn write<C: ShardConnection>(shards: &Shards<C>, ends: &AtomicBool) -> Log {
     let mut log = Log::default();
-    // At most so long does a writer pause between two writes: in the short run it leaves processors to other steps.
+    // The longest pause between two writes. In the short run a writer leaves processors to other steps.
     let pause_ms = if keymill_tests::ci::is_full_run() { 0 } else { 20 };
     // ordering: Relaxed — a flag that carries nothing else.
     while !ends.load(Ordering::Relaxed) {
